@@ -1,0 +1,82 @@
+/* limits.h - every compile-time bound, each with its reason. Settings (settings.h) choose values inside these. */
+#ifndef CONFIG_LIMITS_H
+#define CONFIG_LIMITS_H
+
+/* ---- texts ---------------------------------------------------------------------------------------------- */
+#define ERROR_MESSAGE_MAX 512 /* one readable sentence with names and numbers; longer ones are cut */
+#define ERROR_PARAM_MAX 128   /* a field, a setting or a tensor's name */
+#define MODEL_NAME_MAX 64     /* a folder's name; it becomes a metric label */
+#define REQUEST_ID_MAX 128    /* X-Request-Id, as the HTTP contract says */
+
+/* ---- configuration and reports -------------------------------------------------------------------------- */
+#define SETTING_TEXT_MAX 1023    /* bytes of a text setting: an address or a path */
+#define CONFIG_FILE_MAX 65536    /* bytes of the configuration file; every setting with its longest value fits */
+#define LOG_LINE_MAX 4096        /* PIPE_BUF of Linux: one write of at most that many bytes is never torn */
+#define LOG_MESSAGE_MAX 1500     /* bytes of a message, escapes included: an error's message and its context */
+#define LOG_PATH_MAX 512         /* bytes of a path in a request's line, escapes included */
+#define LOG_FIELD_MAX 160        /* bytes of any other text in a request's line, escapes included */
+#define METRICS_ENDPOINTS_MAX 32 /* rows of the daemon's table of endpoints, each a label */
+#define METRICS_MODELS_MAX 32    /* models that get series of their own; the others share one */
+#define METRICS_TEXT_MAX 256     /* bytes of a label's value that we choose: a version, the BLAS's description */
+
+/* ---- model files ---------------------------------------------------------------------------------------- */
+#define SAFETENSORS_HEADER_MAX (4u << 20)        /* JSON of 24,000 tensors fits; more is an attack on the parser */
+#define SAFETENSORS_FILE_MAX (UINT64_C(1) << 33) /* 8 GiB: above what a CPU serves at a useful speed */
+#define TENSOR_RANK_MAX 8                        /* the format's models use 4 at most */
+#define TENSOR_NAME_MAX 128                      /* "blocks.999.mixer.query_score" with room */
+#define CONFIG_JSON_MAX (4u << 20)               /* config.json; 1,000 labels take 30 KB */
+#define MODEL_DIM_MAX 8192                       /* d */
+#define MODEL_DEPTH_MAX 256                      /* L */
+#define MODEL_HIDDEN_MAX 65536                   /* mlp_ratio * d */
+#define MODEL_CONTEXT_MAX 65536                  /* T; a T x T bias must stay addressable */
+#define MODEL_CLASSES_MAX 65536                  /* labels */
+#define MODEL_LABEL_MAX 256                      /* bytes of one label */
+#define MODEL_KERNEL_MAX 255                     /* taps a side of aft-conv */
+#define MODEL_PICTURE_SIDE_MAX 4096              /* input.size, input.resize_to: pixels a side */
+#define MODEL_TOKENS_MAX 65536                   /* patches of one picture */
+#define POSITION_BIAS_MAX 60.0                   /* exp(w) and 1/exp(w) stay ordinary float32 numbers */
+#define MODEL_BYTES_MAX (UINT64_C(1) << 34)      /* one model as float32: the largest file of F16 widened */
+#define MODEL_SHARDS_MAX 1024                    /* files of one model; large ones on the hub have about 200 */
+#define MODEL_INDEX_JSON_MAX (4u << 20)          /* model.safetensors.index.json: as many names as a header holds */
+#define MODEL_NORM_EPS_MIN 1e-30                 /* its inverse root is an ordinary float32 number */
+#define MODEL_NORM_EPS_MAX 1.0                   /* more would swamp a variance of about 1 */
+#define MODEL_MEAN_MAX 1000.0                    /* input.mean: values lie in 0..1 or, by some habits, in 0..255 */
+#define MODEL_STD_MIN 1e-6                       /* input.std: (x - mean) / std stays far from float32's end */
+#define MODEL_STD_MAX 1000.0                     /* as MODEL_MEAN_MAX */
+
+/* ---- engine --------------------------------------------------------------------------------------------- */
+#define ENGINE_THREADS_MAX 256  /* OpenMP threads of the one compute pool */
+#define ENGINE_IMAGES_MAX 256   /* pictures of one batch */
+#define ENGINE_STREAMS_MAX 4096 /* stream slots of one model */
+#define ENGINE_ROWS_MAX 8192    /* bytes fed in one pass, all streams together */
+#define BYTE_VALUES 256         /* the vocabulary of a byte model */
+#define SAMPLER_HISTORY 64      /* bytes that repetition_penalty looks back at, as MODEL_FORMAT.md says */
+
+/* ---- pictures from clients ------------------------------------------------------------------------------ */
+#define PICTURE_SIDE_MAX 16384                 /* pixels a side */
+#define PICTURE_PIXELS_MAX (32u << 20)         /* 33 Mpixel: 96 MiB decoded; a phone's photograph has 12 */
+#define PICTURE_SCANS_MAX 100                  /* progressive JPEGs in the wild have about 10; each scan costs a pass */
+#define PICTURE_DECODER_BYTES_MAX (400u << 20) /* what libjpeg may allocate: coefficients of the largest picture */
+
+/* ---- HTTP ----------------------------------------------------------------------------------------------- */
+#define HTTP_URL_MAX 2048
+#define HTTP_BODY_MAX (64u << 20)       /* the largest that the setting may allow */
+#define JSON_DEPTH_MAX 64               /* of a request's body; the API nests 2 deep */
+#define HTTP_REPLY_HEADERS_MAX 8        /* of one answer beyond those that every answer has */
+#define HTTP_HEADER_VALUE_MAX 128       /* bytes of a header that we write */
+#define HTTP_CONNECTION_BYTES_MAX 32768 /* of one connection: request line, headers, and the answer's next piece */
+#define HTTP_RETRY_AFTER_MAX_S 60       /* a client that is told to wait longer would not come back */
+
+/* ---- jobs ------------------------------------------------------------------------------------------------ */
+#define REGISTRY_MODELS_MAX 32      /* models that one daemon serves; each takes a turn in the engine's loop */
+#define STREAM_EVENT_BYTES_MAX 4096 /* generated bytes of one event: what a client that paused gets at once */
+
+/* ---- generation requests --------------------------------------------------------------------------------- */
+#define GENERATE_TOKENS_MAX 1048576 /* max_tokens */
+#define GENERATE_PROMPT_MAX 1048576 /* bytes of a prompt */
+#define GENERATE_STOPS_MAX 8        /* stop strings */
+#define GENERATE_STOP_BYTES_MAX 64  /* bytes of one stop string */
+#define CLASSIFY_TOP_K_MAX 1000
+#define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
+
+#endif
