@@ -1,0 +1,109 @@
+/* block.c - see block.h. */
+#include "engine/block.h"
+
+#include <string.h>
+
+static size_t padded_rows(uint64_t rows)
+{
+    return (size_t)((rows + GEMM_ROWS_MAX - 1) / GEMM_ROWS_MAX * GEMM_ROWS_MAX);
+}
+
+void dims_init(struct dims *d, const struct model_config *c)
+{
+    d->dim = c->dim;
+    d->channels = (uint32_t)lanes_padded(c->dim);
+    d->keys = (uint32_t)lanes_padded(c->mixer.type == MIXER_AFT_CONV ? c->mixer.heads : c->dim);
+    d->hidden = (uint32_t)lanes_padded(c->hidden);
+    d->qkv = 2 * (size_t)d->channels + d->keys;
+}
+
+void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded)
+{
+    workspace_note(w, &p->weight, padded, sizeof *p->weight);
+    workspace_note(w, &p->bias, padded, sizeof *p->bias);
+}
+
+void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim)
+{
+    memcpy(p->weight, n->weight, dim * sizeof *p->weight);
+    memcpy(p->bias, n->bias, dim * sizeof *p->bias);
+}
+
+void gemm_plan(struct gemm *g, struct workspace *w, uint32_t n, uint32_t k)
+{
+    g->n = (uint32_t)lanes_padded(n);
+    g->k = k;
+    workspace_note(w, &g->packed, gemm_packed_floats(g->n, k), sizeof *g->packed);
+    workspace_note(w, &g->bias, g->n, sizeof *g->bias);
+}
+
+void block_plan(struct block *b, struct workspace *w, const struct dims *d, const struct block_weights *bw)
+{
+    packed_norm_plan(&b->norm1, w, d->channels);
+    packed_norm_plan(&b->norm2, w, d->channels);
+    gemm_plan(&b->qkv, w, (uint32_t)d->qkv, d->dim);
+    gemm_plan(&b->out, w, d->dim, d->dim);
+    gemm_plan(&b->fc1, w, bw->fc1.out, d->dim);
+    gemm_plan(&b->fc2, w, d->dim, bw->fc2.in);
+}
+
+void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw)
+{
+    const struct linear *q = &bw->q, *k = &bw->k, *v = &bw->v;
+    packed_norm_pack(&b->norm1, &bw->norm1, d->dim);
+    packed_norm_pack(&b->norm2, &bw->norm2, d->dim);
+    gemm_pack(&b->qkv, 0, q->weight, q->bias, q->out, q->in);
+    gemm_pack(&b->qkv, d->channels, k->weight, k->bias, k->out, k->in);
+    gemm_pack(&b->qkv, d->channels + d->keys, v->weight, v->bias, v->out, v->in);
+    gemm_pack(&b->out, 0, bw->out.weight, bw->out.bias, bw->out.out, bw->out.in);
+    gemm_pack(&b->fc1, 0, bw->fc1.weight, bw->fc1.bias, bw->fc1.out, bw->fc1.in);
+    gemm_pack(&b->fc2, 0, bw->fc2.weight, bw->fc2.bias, bw->fc2.out, bw->fc2.in);
+}
+
+void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows)
+{
+    const size_t n = padded_rows(rows);
+    workspace_note(w, &a->x, (uint64_t)n * d->channels, sizeof *a->x);
+    workspace_note(w, &a->h, (uint64_t)n * d->channels, sizeof *a->h);
+    workspace_note(w, &a->qkv, (uint64_t)n * d->qkv, sizeof *a->qkv);
+    workspace_note(w, &a->mlp, (uint64_t)n * d->hidden, sizeof *a->mlp);
+}
+
+void block_norm(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
+                const uint32_t *from, size_t rows)
+{
+    const size_t stride = e->dims.channels;
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r++)
+        e->kernels->norm(y + r * stride, x + (from == NULL ? r : from[r]) * stride, n->weight, n->bias, e->dims.dim,
+                         e->config->norm_eps);
+}
+
+void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
+{
+    block_norm(e, &b->norm1, a->h, a->x, NULL, rows);
+    gemm_run(e->kernels, &b->qkv, e->gemm_rows, a->qkv, e->dims.qkv, a->h, e->dims.channels, rows, EPILOGUE_BIAS);
+}
+
+static enum epilogue epilogue_of(enum activation activation)
+{
+    switch (activation) {
+    case ACTIVATION_GELU:
+        return EPILOGUE_GELU;
+    case ACTIVATION_GELU_TANH:
+        return EPILOGUE_GELU_TANH;
+    case ACTIVATION_RELU:
+        return EPILOGUE_RELU;
+    }
+    return EPILOGUE_BIAS;
+}
+
+void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
+{
+    const size_t channels = e->dims.channels, hidden = e->dims.hidden;
+    gemm_run(e->kernels, &b->out, e->gemm_rows, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);
+    block_norm(e, &b->norm2, a->h, a->x, NULL, rows);
+    gemm_run(e->kernels, &b->fc1, e->gemm_rows, a->mlp, hidden, a->h, channels, rows,
+             epilogue_of(e->config->activation));
+    gemm_run(e->kernels, &b->fc2, e->gemm_rows, a->x, channels, a->mlp, hidden, rows, EPILOGUE_ADD);
+}

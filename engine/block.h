@@ -1,0 +1,73 @@
+/* block.h - one block of a model, x += mixer(norm1(x)); x += fc2(act(fc1(norm2(x)))), without the mixing itself: the
+ * norms, projections and the MLP that all mixers and both passes (encoder.c, decoder.c) share.
+ * Engine threads: the functions marked "team" are called by all threads of a team with the same arguments, hold
+ * orphaned work-sharing loops and end in a barrier. */
+#ifndef ENGINE_BLOCK_H
+#define ENGINE_BLOCK_H
+
+#include "engine/kernels/gemm.h"
+#include "engine/kernels/kernels.h"
+#include "engine/workspace.h"
+#include "weights/model.h"
+
+/* Widths of activation rows, padded to LANES. A row of qkv is [q: dim | k: keys | v: dim], each padded. */
+struct dims {
+    uint32_t dim; /* as in the model; the others are padded */
+    uint32_t channels, keys, hidden;
+    size_t qkv;
+};
+
+/* What a pass of any kind needs; the rows are rounded up to GEMM_ROWS_MAX. */
+struct activations {
+    float *x;   /* [rows, channels] the residual stream */
+    float *h;   /* [rows, channels] normed rows; then the mixer's output */
+    float *qkv; /* [rows, qkv] */
+    float *mlp; /* [rows, hidden] */
+};
+
+/* The norms' weights, padded. */
+struct packed_norm {
+    float *weight, *bias;
+};
+
+struct block {
+    struct packed_norm norm1, norm2;
+    struct gemm qkv, out, fc1, fc2;
+    /* aft-local: exp(w) * 2^-BIAS_SHIFT, or w itself without the global sum: [T, span]. */
+    float *band;
+    /* aft-conv: the same for taps over heads [kh * kw, keys] and over channels [kh * kw, channels] (global only). */
+    float *head_taps, *channel_taps;
+};
+
+/* What stays the same through a pass. */
+struct engine_core {
+    const struct kernels *kernels;
+    const struct model_config *config;
+    struct dims dims;
+    uint32_t gemm_rows;
+    uint32_t threads;
+    struct block *blocks; /* [depth] */
+    struct packed_norm norm;
+    struct gemm head;
+    uint32_t *head_of; /* aft-conv: [channels] -> head; 0 in the padding */
+};
+
+void dims_init(struct dims *d, const struct model_config *c);
+
+/* Note the memory of a norm, of a matrix [n, k], of a block; then fill it. */
+void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded);
+void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim);
+void gemm_plan(struct gemm *g, struct workspace *w, uint32_t n, uint32_t k);
+void block_plan(struct block *b, struct workspace *w, const struct dims *d, const struct block_weights *bw);
+void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw);
+void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows);
+
+/* Team. a->qkv = W_qkv norm1(x) + b for `rows` rows. */
+void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
+/* Team. a->h holds the mixed rows: x += W_out h + b, then the MLP. */
+void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
+/* Team. y[r] = norm(x[from[r]]) for r < rows; from NULL: r itself. y, x: [.., channels]. */
+void block_norm(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
+                const uint32_t *from, size_t rows);
+
+#endif

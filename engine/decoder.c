@@ -1,0 +1,107 @@
+/* decoder.c - see decoder.h. */
+#include "engine/decoder.h"
+
+#include <assert.h>
+#include <string.h>
+
+void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
+                  uint32_t streams_max, uint32_t rows_max)
+{
+    const struct model_config *c = e->config;
+    const struct dims *d = &e->dims;
+    n->rows_max = rows_max;
+    workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
+    if (m->pos_embed != NULL)
+        workspace_note(w, &n->pos_embed, (uint64_t)c->context * d->channels, sizeof *n->pos_embed);
+    activations_plan(&n->a, w, d, rows_max);
+    stream_states_plan(&n->states, w, streams_max, c->depth * n->mixer->layer_floats(e));
+    workspace_note(w, &n->parts, streams_max, sizeof *n->parts);
+    workspace_note(w, &n->bytes, rows_max, sizeof *n->bytes);
+    workspace_note(w, &n->positions, rows_max, sizeof *n->positions);
+    workspace_note(w, &n->wanted, rows_max, sizeof *n->wanted);
+    workspace_note(w, &n->outputs, rows_max, sizeof *n->outputs);
+    workspace_note(w, &n->logits, (uint64_t)rows_max * BYTE_VALUES, sizeof *n->logits);
+}
+
+void decoder_pack(struct decoder *n, const struct engine_core *e, const struct model *m)
+{
+    const uint32_t dim = e->dims.dim, channels = e->dims.channels;
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        memcpy(n->tok_embed + b * channels, m->tok_embed + b * dim, dim * sizeof *m->tok_embed);
+    if (m->pos_embed != NULL)
+        for (size_t t = 0; t < e->config->context; t++)
+            memcpy(n->pos_embed + t * channels, m->pos_embed + t * dim, dim * sizeof *m->pos_embed);
+}
+
+/* List the rows of the pass and move the streams' positions on. Returns how many rows; *wanted is how many logits. */
+static size_t lay_out(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count,
+                      size_t *wanted)
+{
+    size_t rows = 0;
+    *wanted = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct engine_part *p = &parts[i];
+        const uint32_t position = n->states.position[p->stream];
+        assert(p->count >= 1 && rows + p->count <= n->rows_max && position + p->count <= e->config->context);
+        n->parts[i] = (struct stream_part){
+            .state = stream_states_at(&n->states, p->stream),
+            .first = (uint32_t)rows,
+            .count = p->count,
+            .position = position,
+        };
+        for (uint32_t j = 0; j < p->count; j++, rows++) {
+            n->bytes[rows] = p->bytes + j;
+            n->positions[rows] = position + j;
+            if (p->logits != NULL && (p->every || j + 1 == p->count)) {
+                n->wanted[*wanted] = (uint32_t)rows;
+                n->outputs[(*wanted)++] = p->logits + (p->every ? (size_t)j * BYTE_VALUES : 0);
+            }
+        }
+        n->states.position[p->stream] = position + p->count;
+    }
+    return rows;
+}
+
+/* Team. */
+static void embed(const struct decoder *n, const struct engine_core *e, size_t rows)
+{
+    const size_t channels = e->dims.channels;
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r++) {
+        const float *token = n->tok_embed + *n->bytes[r] * channels;
+        float *x = n->a.x + r * channels;
+        if (n->pos_embed == NULL)
+            memcpy(x, token, channels * sizeof *x);
+        else
+            for (size_t c = 0; c < channels; c++)
+                x[c] = token[c] + n->pos_embed[n->positions[r] * channels + c];
+    }
+}
+
+/* Team. The head runs over the wanted rows alone, gathered into h. */
+static void predict(const struct decoder *n, const struct engine_core *e, size_t wanted)
+{
+    block_norm(e, &e->norm, n->a.h, n->a.x, n->wanted, wanted);
+    gemm_run(e->kernels, &e->head, e->gemm_rows, n->logits, BYTE_VALUES, n->a.h, e->dims.channels, wanted,
+             EPILOGUE_BIAS);
+#pragma omp for schedule(static)
+    for (size_t i = 0; i < wanted; i++)
+        memcpy(n->outputs[i], n->logits + i * BYTE_VALUES, BYTE_VALUES * sizeof *n->logits);
+}
+
+void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count)
+{
+    size_t wanted;
+    const size_t rows = lay_out(n, e, parts, count, &wanted);
+    const struct stream_pass pass = {n->parts, count};
+#pragma omp parallel num_threads(e->threads)
+    {
+        embed(n, e, rows);
+        for (uint32_t layer = 0; layer < e->config->depth; layer++) {
+            block_before(e, &e->blocks[layer], &n->a, rows);
+            n->mixer->mix_streams(e, layer, &n->a, &pass);
+            block_after(e, &e->blocks[layer], &n->a, rows);
+        }
+        predict(n, e, wanted);
+    }
+}

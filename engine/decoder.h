@@ -1,0 +1,33 @@
+/* decoder.h - the causal pass: parts of streams, each of one byte (a recurrent step) or more (prefill), in one batch of
+ * rows. Both are the same arithmetic in the same order. Owned by the engine; the engine thread alone calls it. */
+#ifndef ENGINE_DECODER_H
+#define ENGINE_DECODER_H
+
+#include "engine/block.h"
+#include "engine/engine.h"
+#include "engine/mixer.h"
+#include "engine/stream_state.h"
+
+struct decoder {
+    const struct mixer *mixer;
+    float *tok_embed; /* [256, channels] */
+    float *pos_embed; /* [T, channels] or NULL */
+    struct activations a;
+    struct stream_states states;
+    struct stream_part *parts; /* [streams] of the pass */
+    const uint8_t **bytes;     /* [rows] */
+    uint32_t *positions;       /* [rows] */
+    uint32_t *wanted;          /* [rows] rows whose logits go out */
+    float **outputs;           /* [rows] where they go: [256] each */
+    float *logits;             /* [rows, 256] */
+    uint32_t rows_max;
+};
+
+void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
+                  uint32_t streams_max, uint32_t rows_max);
+void decoder_pack(struct decoder *n, const struct engine_core *e, const struct model *m);
+
+/* As engine_feed (engine.h). */
+void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count);
+
+#endif

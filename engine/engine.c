@@ -1,0 +1,238 @@
+/* engine.c - the boundary: what engine.h promises, put together from the encoder or the decoder and one mixer. */
+#include "engine/engine.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "engine/decoder.h"
+#include "engine/encoder.h"
+
+static const struct mixer *const mixers[] = {&mixer_aft_conv, &mixer_aft_local};
+
+struct engine {
+    struct engine_core core;
+    struct engine_info info;
+    struct workspace workspace;
+    float *gemm_scratch;
+    struct encoder encoder; /* classifiers */
+    struct decoder decoder; /* generators */
+};
+
+static const struct mixer *find_mixer(const struct model_config *c)
+{
+    for (size_t i = 0; i < sizeof mixers / sizeof mixers[0]; i++)
+        if (mixers[i]->type == c->mixer.type && mixers[i]->task == c->task)
+            return mixers[i];
+    return NULL;
+}
+
+static uint32_t processors(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    return (uint32_t)CPU_COUNT(&set);
+}
+
+static uint32_t trained_tokens(const struct model_config *c)
+{
+    return c->size[0] / c->patch[0] * (c->size[1] / c->patch[1]);
+}
+
+static enum status check_range(const char *name, uint32_t value, uint32_t min, uint32_t max, struct error *err)
+{
+    if (value >= min && value <= max)
+        return OK;
+    return error_set_param(err, ERR_ARGUMENT, name, "%s is %u, expected %u to %u", name, value, min, max);
+}
+
+static enum status check_options(const struct model *m, const struct engine_options *o, struct error *err)
+{
+    const bool pictures = m->config.task == TASK_IMAGE_CLASSIFICATION;
+    if (kernels_select(o->isa) == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "isa", "instruction set \"%s\" is unknown or not on this machine",
+                               o->isa);
+    enum status st = check_range("threads", o->threads, 0, ENGINE_THREADS_MAX, err);
+    if (st == OK && pictures)
+        st = check_range("images_max", o->images_max, 1, ENGINE_IMAGES_MAX, err);
+    if (st == OK && pictures)
+        st = check_range("tokens_max", o->tokens_max, 0, MODEL_TOKENS_MAX, err);
+    if (st == OK && !pictures)
+        st = check_range("streams_max", o->streams_max, 1, ENGINE_STREAMS_MAX, err);
+    if (st == OK && !pictures)
+        st = check_range("rows_max", o->rows_max, 1, ENGINE_ROWS_MAX, err);
+    return st;
+}
+
+static void pack(struct engine *e, const struct model *m)
+{
+    struct engine_core *core = &e->core;
+    const struct model_config *c = core->config;
+    if (c->mixer.type == MIXER_AFT_CONV)
+        for (uint32_t i = 0; i < c->dim; i++)
+            core->head_of[i] = i / (c->dim / c->mixer.heads);
+    for (uint32_t i = 0; i < c->depth; i++) {
+        block_pack(&core->blocks[i], &core->dims, &m->blocks[i]);
+        (c->task == TASK_IMAGE_CLASSIFICATION ? e->encoder.mixer : e->decoder.mixer)
+            ->pack(&core->blocks[i], core, &m->blocks[i]);
+    }
+    packed_norm_pack(&core->norm, &m->norm, c->dim);
+    gemm_pack(&core->head, 0, m->head.weight, m->head.bias, m->head.out, m->head.in);
+    if (c->task == TASK_IMAGE_CLASSIFICATION)
+        encoder_pack(&e->encoder, core, m);
+    else
+        decoder_pack(&e->decoder, core, m);
+}
+
+/* All shapes that sgemm will see stand in the first block, the head and the patch embedding. */
+static uint32_t choose_rows(const struct engine *e)
+{
+    const struct block *b = &e->core.blocks[0];
+    const struct gemm *list[6] = {&b->qkv, &b->out, &b->fc1, &b->fc2, &e->core.head, &e->encoder.patch_embed};
+    return gemm_choose_rows(list, e->encoder.mixer != NULL ? 6 : 5, e->gemm_scratch);
+}
+
+static uint64_t count_macs(const struct model_config *c)
+{
+    const uint64_t keys = c->mixer.type == MIXER_AFT_CONV ? c->mixer.heads : c->dim;
+    const uint64_t row = (uint64_t)c->depth * c->dim * (3 * (uint64_t)c->dim + keys + 2 * (uint64_t)c->hidden);
+    if (c->task != TASK_IMAGE_CLASSIFICATION)
+        return row + (uint64_t)c->dim * BYTE_VALUES;
+    const uint64_t patch = (uint64_t)3 * c->patch[0] * c->patch[1] * c->dim;
+    return (row + patch) * trained_tokens(c) + (uint64_t)c->dim * c->classes;
+}
+
+/* Note all memory. Weights come first, so that info can tell them from the rest. */
+static void plan(struct engine *e, const struct model *m, const struct engine_options *o)
+{
+    struct engine_core *core = &e->core;
+    struct workspace *w = &e->workspace;
+    const struct model_config *c = core->config;
+    const struct mixer *mixer = find_mixer(c);
+    const uint32_t k_max = c->hidden > 3 * c->patch[0] * c->patch[1] ? c->hidden : 3 * c->patch[0] * c->patch[1];
+    for (uint32_t i = 0; i < c->depth; i++) {
+        block_plan(&core->blocks[i], w, &core->dims, &m->blocks[i]);
+        mixer->plan(&core->blocks[i], w, core, &m->blocks[i]);
+    }
+    packed_norm_plan(&core->norm, w, core->dims.channels);
+    gemm_plan(&core->head, w, m->head.out, m->head.in);
+    e->info.weight_bytes = w->bytes;
+    workspace_note(w, &core->head_of, core->dims.channels, sizeof *core->head_of);
+    workspace_note(w, &e->gemm_scratch, gemm_scratch_floats(k_max), sizeof *e->gemm_scratch);
+    if (c->task == TASK_IMAGE_CLASSIFICATION) {
+        e->encoder.mixer = mixer;
+        encoder_plan(&e->encoder, w, core, m, o->images_max, o->tokens_max != 0 ? o->tokens_max : trained_tokens(c));
+    } else {
+        e->decoder.mixer = mixer;
+        decoder_plan(&e->decoder, w, core, m, o->streams_max, o->rows_max);
+        e->info.stream_bytes = e->decoder.states.stream_floats * sizeof *e->decoder.states.memory;
+    }
+    e->info.workspace_bytes = w->bytes - e->info.weight_bytes;
+}
+
+enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err)
+{
+    struct engine *e = NULL;
+    enum status st = check_options(m, o, err);
+    if (st != OK)
+        return st;
+    if (find_mixer(&m->config) == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "mixer.type", "no engine for %s with %s",
+                               model_task_name(m->config.task), mixer_type_name(m->config.mixer.type));
+    gemm_setup();
+    e = calloc(1, sizeof *e);
+    if (e != NULL)
+        e->core.blocks = calloc(m->config.depth, sizeof *e->core.blocks);
+    if (e == NULL || e->core.blocks == NULL) {
+        st = error_set(err, ERR_NOMEM, "cannot allocate an engine of %u blocks", m->config.depth);
+        goto done;
+    }
+    workspace_init(&e->workspace);
+    e->core.config = &m->config;
+    e->core.kernels = kernels_select(o->isa);
+    e->core.threads = o->threads != 0 ? o->threads : processors();
+    dims_init(&e->core.dims, &m->config);
+    plan(e, m, o);
+    st = workspace_take(&e->workspace, err);
+    if (st != OK)
+        goto done;
+    pack(e, m);
+    e->core.gemm_rows = choose_rows(e);
+    e->info.threads = e->core.threads;
+    e->info.isa = e->core.kernels->isa;
+    e->info.blas = gemm_library();
+    e->info.gemm_rows = e->core.gemm_rows;
+    e->info.macs = count_macs(&m->config);
+    *ret = e;
+    e = NULL;
+done:
+    engine_close(e);
+    return st;
+}
+
+void engine_close(struct engine *e)
+{
+    if (e == NULL)
+        return;
+    workspace_clear(&e->workspace);
+    free(e->core.blocks);
+    free(e);
+}
+
+const struct engine_info *engine_info(const struct engine *e)
+{
+    return &e->info;
+}
+
+/* A team of one is no team to OpenBLAS, which would then start threads of its own for large products; it asks for this
+ * number. */
+static void enter(const struct engine *e)
+{
+#ifdef _OPENMP
+    omp_set_num_threads((int)e->core.threads);
+#else
+    (void)e;
+#endif
+}
+
+void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width)
+{
+    enter(e);
+    encoder_begin(&e->encoder, &e->core, pixels, n, height, width);
+}
+
+bool engine_images_step(struct engine *e)
+{
+    enter(e);
+    return encoder_step(&e->encoder, &e->core);
+}
+
+const float *engine_images_logits(const struct engine *e, size_t i)
+{
+    return encoder_logits(&e->encoder, &e->core, i);
+}
+
+void engine_stream_reset(struct engine *e, uint32_t stream)
+{
+    assert(stream < e->decoder.states.count);
+    e->decoder.states.position[stream] = 0;
+}
+
+uint32_t engine_stream_position(const struct engine *e, uint32_t stream)
+{
+    assert(stream < e->decoder.states.count);
+    return e->decoder.states.position[stream];
+}
+
+void engine_feed(struct engine *e, const struct engine_part *parts, size_t n)
+{
+    if (n == 0)
+        return;
+    enter(e);
+    decoder_feed(&e->decoder, &e->core, parts, n);
+}

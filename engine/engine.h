@@ -1,0 +1,77 @@
+/* engine.h - the only public boundary of the engine: open a model, run batches of pictures and streams, close.
+ *
+ * One thread owns an engine and calls everything here but engine_info; it alone enters OpenMP and BLAS. All memory is
+ * taken by engine_open: afterwards nothing here allocates or fails for want of memory.
+ *
+ * Results do not depend on company: for one build, instruction set and BLAS, the bits of a stream's or a picture's
+ * logits are the same whatever else is in the pass, in whichever parts its bytes are fed, with any thread count. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+#include "config/status.h"
+#include "weights/model.h"
+
+struct engine;
+
+struct engine_options {
+    const char *isa;      /* kernels to use: "baseline", "x86_64_v3", "x86_64_v4"; NULL: the best that runs here */
+    uint32_t threads;     /* 1.. ENGINE_THREADS_MAX; 0: one for each processor that we may run on */
+    uint32_t images_max;  /* classifiers: pictures of one batch, 1.. ENGINE_IMAGES_MAX */
+    uint32_t tokens_max;  /* classifiers: patches of one picture; 0: those of the trained size */
+    uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STREAMS_MAX */
+    uint32_t rows_max;    /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
+};
+
+struct engine_info {
+    uint32_t threads;
+    const char *isa;       /* "x86_64_v4": the kernels chosen */
+    const char *blas;      /* openblas_get_config() */
+    uint32_t gemm_rows;    /* the fixed M of every matrix product */
+    uint64_t weight_bytes; /* packed weights, resident */
+    uint64_t workspace_bytes;
+    uint64_t stream_bytes; /* state of one stream; 0 for classifiers */
+    uint64_t macs;         /* multiply-adds of the linear layers for one byte, or one picture of the trained size */
+};
+
+/* Pack the weights and size the workspace. `m` is borrowed only during the call, but for its config, which must
+ * outlive the engine. *ret is set only on OK; free with engine_close.
+ * Errors: ERR_NOMEM, ERR_ARGUMENT (an option out of range, named). */
+enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err);
+void engine_close(struct engine *e); /* NULL is a no-op */
+const struct engine_info *engine_info(const struct engine *e);
+
+/* ---- pictures: a batch goes block by block, so that the caller can do other work between the blocks ------------ */
+
+/* Start a batch of n <= images_max pictures, all height x width, multiples of the patch with at most tokens_max
+ * patches: pixels[i] is [height, width, 3], 0..255, borrowed only during the call. An unfinished batch is dropped. */
+void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width);
+/* Run one block. True when the batch is done and the logits are ready. */
+bool engine_images_step(struct engine *e);
+/* [classes] of picture i of the finished batch; valid until the next engine_images_begin. */
+const float *engine_images_logits(const struct engine *e, size_t i);
+
+/* ---- streams --------------------------------------------------------------------------------------------------- */
+
+/* One stream's consecutive bytes of a pass. */
+struct engine_part {
+    uint32_t stream;      /* a slot < streams_max; once in a pass at most */
+    uint32_t count;       /* >= 1 */
+    const uint8_t *bytes; /* [count] */
+    bool every;           /* logits after each byte rather than after the last alone */
+    float *logits;        /* [256], or [count, 256] with `every`; NULL: none are wanted */
+};
+
+/* Forget all that a slot has been fed; its position becomes 0. */
+void engine_stream_reset(struct engine *e, uint32_t stream);
+/* Bytes fed since the reset. position + count <= T must hold for every part. */
+uint32_t engine_stream_position(const struct engine *e, uint32_t stream);
+/* Feed all parts in one pass; the sum of counts <= rows_max. A recurrent step is a pass of parts of one byte, prefill
+ * one of longer parts: the same arithmetic, so both agree bit for bit. */
+void engine_feed(struct engine *e, const struct engine_part *parts, size_t n);
+
+#endif

@@ -1,0 +1,26 @@
+/* image.h - pixels as decoded -> pixels as the model wants them: Pillow's antialiased resize of the shorter side and
+ * centre crop, bit for bit (its fixed-point filter arithmetic), so that accuracy measured in Python holds here.
+ * Any thread; no state. */
+#ifndef ENGINE_IMAGE_H
+#define ENGINE_IMAGE_H
+
+#include <stdint.h>
+
+#include "config/status.h"
+#include "weights/model_config.h"
+
+/* An 8-bit RGB picture, rows top to bottom without padding: pixels [height, width, 3]. */
+struct picture {
+    uint8_t *pixels; /* owned; NULL when empty */
+    uint32_t width, height;
+};
+
+void picture_clear(struct picture *p); /* frees; zeroed is fine */
+
+/* Resize the shorter side of `in` to resize_to (the longer truncated to a whole number, at least 1), crop the centre
+ * to `width` x `height` (offset rounded half to even; what lies outside is black) into out [height, width, 3].
+ * Errors: ERR_NOMEM. */
+enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in, uint32_t resize_to,
+                          enum interpolation how, struct error *err);
+
+#endif

@@ -1,0 +1,102 @@
+/* kernels.h - the element-wise kernels as one table of functions; dispatch.c picks the table once for the machine.
+ * Every vector of channels is padded to a multiple of LANES with zero weights, so kernels have no tails. Each function
+ * works on its own rows alone, cannot fail and allocates nothing; several threads call it on disjoint rows. */
+#ifndef ENGINE_KERNELS_KERNELS_H
+#define ENGINE_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LANES 16
+
+/* The keys' reference. A float32 key of any size is held as e = exp(k) / 2^r <= 2^KEY_TOP with r a whole number, so
+ * changing r is exact. A bias enters as exp(w) * 2^-BIAS_SHIFT, a normal number for |w| <= 60. Products then stay below
+ * 2^(64 + 87 - 39) = 2^112, and a term that an extreme pair of biases (+60 beside -60) lifts over a larger key's keeps
+ * its precision down to 2^-(64 + 126) of that key. A raised reference leaves KEY_TOP - KEY_RAISED powers of two of
+ * room, so that a slowly growing key does not rescale the state at every step. */
+#define KEY_TOP 64
+#define KEY_RAISED 56
+#define BIAS_SHIFT 39
+
+enum epilogue { EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU, EPILOGUE_ADD };
+
+/* One picture's mixing by AFT-conv; widths padded to LANES. */
+struct conv_shape {
+    uint32_t height, width;   /* the token grid */
+    uint32_t kh, kw;          /* odd */
+    uint32_t heads, channels; /* padded */
+    size_t stride;            /* floats from one token's q, k or v to the next one's */
+};
+
+struct kernels {
+    const char *isa;
+
+    /* Layer norm (Ba et al. 2016, eq. 4) of one row: y = weight (x - mean) / sqrt(var + eps) + bias.
+     * x, y [padded dim], y may be x; weight, bias [padded dim], zero beyond dim, so y's padding becomes 0.
+     * Two passes: a large common offset does not cancel. */
+    void (*norm)(float *y, const float *x, const float *weight, const float *bias, size_t dim, float eps);
+
+    /* What follows a matrix product, for a tile acc [rows, ld]: y = act(acc + bias), or y += acc + bias (EPILOGUE_ADD).
+     * y [rows] at stride; cols a multiple of LANES. */
+    void (*epilogue)(float *y, size_t stride, const float *acc, size_t ld, const float *bias, size_t rows, size_t cols,
+                     enum epilogue kind);
+
+    /* AFT-local (Zhai et al. 2021, eq. 2 and 3.2), causal, one position of one stream, recurrent form:
+     *     y = sigmoid(q) * num / den,  num = sum_{s <= t} exp(k_s + w_ts) v_s,  den = sum_{s <= t} exp(k_s + w_ts)
+     * where w_ts = 0 beyond the window: S, the sums of what has left the window, plus the window's terms added afresh,
+     * oldest first; positive weights only, so nothing cancels.
+     * y, q, k, v: [groups * LANES]; state: [groups] of local_state_floats(span), finite; t = 0 starts it anew;
+     * scaled_bias [span]: exp(w(t, t - lag)) * 2^-BIAS_SHIFT by lag; gate false leaves sigmoid(q) out. */
+    void (*local_global)(float *y, const float *q, const float *k, const float *v, float *state,
+                         const float *scaled_bias, uint32_t span, uint32_t t, size_t groups, bool gate);
+
+    /* The same without the sum beyond the window (w = minus infinity there): the reference is the largest k + w of the
+     * window itself and may fall. bias [span]: w(t, t - lag) as it is. */
+    void (*local_window)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
+                         uint32_t span, uint32_t t, size_t groups, bool gate);
+
+    /* AFT-conv (eq. 6), one picture, LANES channels of heads from `head`: e [tokens, heads] = exp(k) / 2^r, r by head such
+     * that the picture's largest is about 2^KEY_RAISED. */
+    void (*conv_keys)(float *e, const float *k, const struct conv_shape *s, size_t head);
+    /* ev[token][c] = e[token][head_of[c]] * v[token][c] for LANES channels from `channel`. ev [tokens, channels]. */
+    void (*conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s,
+                        size_t channel);
+    /* out[p] = 2^-BIAS_SHIFT * (sum of x outside p's window) + sum_j taps[j] x[p + j], LANES columns from `column` of
+     * x, out [tokens, columns]; taps [kh * kw, columns] = exp(w) * 2^-BIAS_SHIFT. What lies outside is added up from the
+     * rows above, the rows below and the ends of the window's own rows (prefix and suffix sums in scratch
+     * [conv_scratch_floats]): nothing is subtracted. */
+    void (*conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
+                      size_t column, float *scratch);
+    /* y = sigmoid(q) * num / den[head_of] for LANES channels; y, num [tokens, channels], den [tokens, heads]. */
+    void (*conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
+                        const struct conv_shape *s, size_t channel, bool gate);
+    /* AFT-conv with w = minus infinity outside the window, one position p: y = sigmoid(q) * sum_j a_j v / sum_j a_j with
+     * a_j = exp(k_j + w_j - max_j). bias [kh * kw, heads] = w; weights: scratch [kh * kw + 1, heads]. */
+    void (*conv_window)(float *y, const float *q, const float *k, const float *v, const float *bias,
+                        const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, float *weights);
+};
+
+/* The state of LANES channels of one stream and layer: S of e, S of e*v, r, then the ring [span][e, e*v] (local_global),
+ * or [span][k, v] (local_window). */
+static inline size_t local_state_floats(uint32_t span)
+{
+    return LANES * (3 + 2 * (size_t)span);
+}
+
+/* Prefix and suffix of each row's position, and sums of whole rows above and below. */
+static inline size_t conv_scratch_floats(size_t tokens, size_t height)
+{
+    return LANES * (2 * tokens + 3 * height + 1);
+}
+
+static inline size_t lanes_padded(size_t n)
+{
+    return (n + LANES - 1) / LANES * LANES;
+}
+
+/* The best table that this processor runs; `isa` ("baseline", "x86_64_v3", "x86_64_v4") asks for that one and gets NULL
+ * where the processor lacks it or the name is unknown. NULL asks for the best. */
+const struct kernels *kernels_select(const char *isa);
+
+#endif

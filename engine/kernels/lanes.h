@@ -1,0 +1,153 @@
+/* lanes.h - one register of float32 lanes and the vector maths on it, in plain C with GCC's vector extension. WIDTH is
+ * what the instruction set holds in a register and divides LANES: wider vectors than that would be compiled lane by
+ * lane in places. Included by portable.c alone, which is compiled once for each instruction set. */
+#ifndef ENGINE_KERNELS_LANES_H
+#define ENGINE_KERNELS_LANES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "engine/kernels/kernels.h"
+
+#if defined __AVX512F__
+#define WIDTH 16
+#elif defined __AVX2__
+#define WIDTH 8
+#else
+#define WIDTH 4
+#endif
+_Static_assert(LANES % WIDTH == 0, "a padded row must be whole registers");
+
+typedef float lanes __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t ilanes __attribute__((vector_size(4 * WIDTH)));
+
+#define LANES_INLINE static inline __attribute__((always_inline))
+
+/* memcpy: no alignment is asked of callers, and the compiler makes one move of it. */
+LANES_INLINE lanes lanes_load(const float *p)
+{
+    lanes v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+LANES_INLINE void lanes_store(float *p, lanes v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+LANES_INLINE lanes lanes_set(float x)
+{
+    return x - (lanes){0};
+}
+
+LANES_INLINE lanes lanes_pick(ilanes mask, lanes yes, lanes no)
+{
+    return (lanes)((mask & (ilanes)yes) | (~mask & (ilanes)no));
+}
+
+LANES_INLINE lanes lanes_max(lanes a, lanes b)
+{
+    return lanes_pick(a > b, a, b);
+}
+
+LANES_INLINE lanes lanes_min(lanes a, lanes b)
+{
+    return lanes_pick(a < b, a, b);
+}
+
+LANES_INLINE float lanes_sum(lanes v)
+{
+    float a[WIDTH];
+    memcpy(a, &v, sizeof a);
+    for (int half = WIDTH / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            a[i] += a[i + half];
+    return a[0];
+}
+
+/* Nearest whole number for any finite x: adding 1.5 * 2^23 drops the fraction; from 2^22 on x is taken as it is, being
+ * whole to within a quarter. */
+LANES_INLINE lanes lanes_round(lanes x)
+{
+    const lanes magic = lanes_set(12582912.0f);
+    const lanes size = (lanes)((ilanes)x & 0x7fffffff);
+    const lanes near = (x + magic) - magic;
+    return lanes_pick(size < 4194304.0f, near, x);
+}
+
+/* 2^n for whole n; 0 below -126 (no subnormals), n > 127 must not occur. */
+LANES_INLINE lanes lanes_power_of_2(lanes n)
+{
+    const lanes clamped = lanes_max(n, lanes_set(-127.0f));
+    return (lanes)((__builtin_convertvector(clamped, ilanes) + 127) << 23);
+}
+
+/* exp(x) = 2^n * p with whole *n and the returned p in [2^-1/2, 2^1/2], finite for every finite x: that of Cephes'
+ * expf (Moshier), a polynomial of degree 7 in x - n ln 2, relative error below 1e-7. */
+LANES_INLINE lanes lanes_exp_parts(lanes x, lanes *n)
+{
+    const lanes most = lanes_set(2.3e38f); /* x log2(e) stays finite */
+    x = lanes_min(lanes_max(x, -most), most);
+    const lanes whole = lanes_round(x * 1.44269504088896341f);
+    lanes f = x - whole * 0.693359375f; /* ln 2 in two parts: the first has 9 bits, so the product is exact */
+    f = f + whole * 2.12194440e-4f;
+    /* A huge x leaves rounding noise here instead of a fraction. */
+    f = lanes_min(lanes_max(f, lanes_set(-0.35f)), lanes_set(0.35f));
+    lanes p = lanes_set(1.9875691500e-4f);
+    p = p * f + 1.3981999507e-3f;
+    p = p * f + 8.3334519073e-3f;
+    p = p * f + 4.1665795894e-2f;
+    p = p * f + 1.6666665459e-1f;
+    p = p * f + 5.0000001201e-1f;
+    *n = whole;
+    return p * (f * f) + f + 1.0f;
+}
+
+/* exp(x) for x <= 88; 0 where the result would be subnormal. */
+LANES_INLINE lanes lanes_exp(lanes x)
+{
+    lanes n;
+    const lanes p = lanes_exp_parts(x, &n);
+    return p * lanes_power_of_2(n);
+}
+
+/* 1 / (1 + exp(-x)), from exp(-|x|) so that nothing overflows. */
+LANES_INLINE lanes lanes_sigmoid(lanes x)
+{
+    const ilanes negative = x < 0.0f;
+    const lanes e = lanes_exp(lanes_pick(negative, x, -x));
+    const lanes scale = 1.0f / (1.0f + e);
+    return lanes_pick(negative, e * scale, scale);
+}
+
+/* x Phi(x), Phi(x) = erfc(-x / sqrt 2) / 2 after Abramowitz & Stegun 7.1.26 (absolute error of erf: 1.5e-7), taken on
+ * the side where erfc is small so that 1 - erf never cancels. */
+LANES_INLINE lanes lanes_gelu(lanes x)
+{
+    const ilanes negative = x < 0.0f;
+    const lanes z = lanes_pick(negative, -x, x) * 0.70710678118654752f;
+    const lanes t = 1.0f / (1.0f + 0.3275911f * z);
+    lanes p = lanes_set(1.061405429f);
+    p = p * t - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    const lanes tail = 0.5f * p * t * lanes_exp(-z * z);
+    return x * lanes_pick(negative, tail, 1.0f - tail);
+}
+
+/* GELU's tanh form (Hendrycks & Gimpel 2016): x/2 (1 + tanh u) = x sigmoid(2u). */
+LANES_INLINE lanes lanes_gelu_tanh(lanes x)
+{
+    const lanes u = 0.79788456080286536f * (x + 0.044715f * x * x * x);
+    return x * lanes_sigmoid(2.0f * u);
+}
+
+LANES_INLINE lanes lanes_relu(lanes x)
+{
+    return lanes_max(x, lanes_set(0.0f));
+}
+
+#endif

@@ -1,0 +1,365 @@
+/* portable.c - the element-wise kernels in plain C on registers of WIDTH lanes. Compiled once for each instruction set
+ * (KERNELS_ISA names the table); what each function computes stands in kernels.h. Engine threads only. */
+#include <assert.h>
+#include <math.h>
+
+#include "engine/kernels/lanes.h"
+
+static void norm(float *y, const float *x, const float *weight, const float *bias, size_t dim, float eps)
+{
+    const size_t whole = dim / WIDTH * WIDTH, padded = lanes_padded(dim);
+    lanes acc = {0};
+    for (size_t i = 0; i < whole; i += WIDTH)
+        acc += lanes_load(x + i);
+    float sum = lanes_sum(acc);
+    for (size_t i = whole; i < dim; i++)
+        sum += x[i];
+    const float mean = sum / (float)dim;
+
+    acc = lanes_set(0.0f);
+    for (size_t i = 0; i < whole; i += WIDTH) {
+        const lanes d = lanes_load(x + i) - mean;
+        acc += d * d;
+    }
+    float squares = lanes_sum(acc);
+    for (size_t i = whole; i < dim; i++)
+        squares += (x[i] - mean) * (x[i] - mean);
+    const float scale = 1.0f / sqrtf(squares / (float)dim + eps);
+
+    for (size_t i = 0; i < padded; i += WIDTH)
+        lanes_store(y + i, lanes_load(weight + i) * ((lanes_load(x + i) - mean) * scale) + lanes_load(bias + i));
+}
+
+#define EPILOGUE_LOOP(expression)                                                \
+    for (size_t r = 0; r < rows; r++)                                            \
+        for (size_t c = 0; c < cols; c += WIDTH) {                               \
+            const lanes x = lanes_load(acc + r * ld + c) + lanes_load(bias + c); \
+            float *to = y + r * stride + c;                                      \
+            lanes_store(to, expression);                                         \
+        }
+
+static void epilogue(float *y, size_t stride, const float *acc, size_t ld, const float *bias, size_t rows, size_t cols,
+                     enum epilogue kind)
+{
+    switch (kind) {
+    case EPILOGUE_BIAS:
+        EPILOGUE_LOOP(x)
+        return;
+    case EPILOGUE_GELU:
+        EPILOGUE_LOOP(lanes_gelu(x))
+        return;
+    case EPILOGUE_GELU_TANH:
+        EPILOGUE_LOOP(lanes_gelu_tanh(x))
+        return;
+    case EPILOGUE_RELU:
+        EPILOGUE_LOOP(lanes_relu(x))
+        return;
+    case EPILOGUE_ADD:
+        EPILOGUE_LOOP(lanes_load(to) + x)
+        return;
+    }
+}
+
+/* y = sigmoid(q) * num / den, the end of every AFT mixer. den > 0: the largest key's term never underflows. */
+LANES_INLINE lanes gated_mean(const float *q, lanes num, lanes den, bool gate)
+{
+    const lanes mean = num / den;
+    return gate ? lanes_sigmoid(lanes_load(q)) * mean : mean;
+}
+
+/* ---- AFT-local ----------------------------------------------------------------------------------------------------- */
+
+/* A group's state is rows of LANES floats: S of e, S of e*v, r, then the ring. These work on WIDTH columns of it. */
+enum { ROW_SUM_E, ROW_SUM_EV, ROW_REFERENCE, ROW_RING };
+
+/* Where the window's terms of position t lie in the ring. */
+struct ring_span {
+    uint32_t here, oldest, terms;
+};
+
+LANES_INLINE struct ring_span ring_at(uint32_t t, uint32_t span)
+{
+    const uint32_t here = t % span;
+    return t < span ? (struct ring_span){here, 0, t + 1} : (struct ring_span){here, (here + 1) % span, span};
+}
+
+LANES_INLINE float *ring_term(float *state, uint32_t slot)
+{
+    return state + (ROW_RING + 2 * (size_t)slot) * LANES;
+}
+
+/* Multiply S and the ring by 2^-rise lane by lane; exact, or 0 for what is 2^126 times too small to matter. Out of line:
+ * it runs a few times in a stream's life. */
+static __attribute__((noinline)) void local_rescale(float *state, const lanes *rise, uint32_t span)
+{
+    const lanes scale = lanes_power_of_2(-*rise);
+    for (size_t row = 0; row < ROW_RING + 2 * (size_t)span; row++)
+        if (row != ROW_REFERENCE)
+            lanes_store(state + row * LANES, lanes_load(state + row * LANES) * scale);
+}
+
+/* exp(k) / 2^r in the state's reference r, which is raised first where k would not fit. */
+LANES_INLINE lanes local_key(float *state, const float *k, uint32_t span, uint32_t t)
+{
+    lanes n;
+    const lanes p = lanes_exp_parts(lanes_load(k), &n);
+    lanes r = t == 0 ? n - (float)KEY_RAISED : lanes_load(state + ROW_REFERENCE * LANES);
+    const ilanes over = n - r > (float)KEY_TOP;
+    int any = 0;
+    for (int i = 0; i < WIDTH; i++)
+        any |= over[i];
+    if (any != 0) {
+        const lanes raised = lanes_pick(over, n - (float)KEY_RAISED, r);
+        const lanes rise = raised - r;
+        local_rescale(state, &rise, span);
+        r = raised;
+    }
+    lanes_store(state + ROW_REFERENCE * LANES, r);
+    return p * lanes_power_of_2(n - r);
+}
+
+static void local_global(float *y, const float *q, const float *k, const float *v, float *group_state,
+                         const float *scaled_bias, uint32_t span, uint32_t t, size_t groups, bool gate)
+{
+    const struct ring_span ring = ring_at(t, span);
+    const float unbiased = 0x1p-39f; /* exp(0) * 2^-BIAS_SHIFT */
+    for (size_t c = 0; c < groups * LANES; c += WIDTH) {
+        float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
+        float *sum_e = state + ROW_SUM_E * LANES, *sum_ev = state + ROW_SUM_EV * LANES;
+        float *here = ring_term(state, ring.here);
+        if (t == 0) { /* the ring is read only where it was written since */
+            lanes_store(sum_e, (lanes){0});
+            lanes_store(sum_ev, (lanes){0});
+        }
+        const lanes e = local_key(state, k + c, span, t);
+        if (t >= span) { /* what was in this slot leaves the window */
+            lanes_store(sum_e, lanes_load(sum_e) + lanes_load(here));
+            lanes_store(sum_ev, lanes_load(sum_ev) + lanes_load(here + LANES));
+        }
+        lanes_store(here, e);
+        lanes_store(here + LANES, e * lanes_load(v + c));
+
+        lanes den = lanes_load(sum_e) * unbiased, num = lanes_load(sum_ev) * unbiased;
+        uint32_t slot = ring.oldest;
+        for (uint32_t lag = ring.terms; lag-- > 0;) {
+            const float *term = ring_term(state, slot);
+            const float w = scaled_bias[lag];
+            den += w * lanes_load(term);
+            num += w * lanes_load(term + LANES);
+            slot = slot + 1 == span ? 0 : slot + 1;
+        }
+        lanes_store(y + c, gated_mean(q + c, num, den, gate));
+    }
+}
+
+static void local_window(float *y, const float *q, const float *k, const float *v, float *group_state,
+                         const float *bias, uint32_t span, uint32_t t, size_t groups, bool gate)
+{
+    const struct ring_span ring = ring_at(t, span);
+    for (size_t c = 0; c < groups * LANES; c += WIDTH) {
+        float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
+        float *here = ring_term(state, ring.here);
+        lanes_store(here, lanes_load(k + c));
+        lanes_store(here + LANES, lanes_load(v + c));
+
+        lanes top = lanes_load(here) + bias[0];
+        uint32_t slot = ring.oldest;
+        for (uint32_t lag = ring.terms; lag-- > 0;) {
+            top = lanes_max(top, lanes_load(ring_term(state, slot)) + bias[lag]);
+            slot = slot + 1 == span ? 0 : slot + 1;
+        }
+        lanes den = {0}, num = {0};
+        slot = ring.oldest;
+        for (uint32_t lag = ring.terms; lag-- > 0;) {
+            const float *term = ring_term(state, slot);
+            const lanes e = lanes_exp(lanes_load(term) + bias[lag] - top);
+            den += e;
+            num += e * lanes_load(term + LANES);
+            slot = slot + 1 == span ? 0 : slot + 1;
+        }
+        lanes_store(y + c, gated_mean(q + c, num, den, gate));
+    }
+}
+
+/* ---- AFT-conv ------------------------------------------------------------------------------------------------------ */
+
+LANES_INLINE lanes gather(const float *row, const uint32_t *index)
+{
+    float a[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        a[i] = row[index[i]];
+    return lanes_load(a);
+}
+
+static void conv_keys(float *e, const float *k, const struct conv_shape *s, size_t head)
+{
+    const size_t tokens = (size_t)s->height * s->width;
+    for (size_t h = head; h < head + LANES; h += WIDTH) {
+        lanes n, top;
+        (void)lanes_exp_parts(lanes_load(k + h), &top);
+        for (size_t p = 1; p < tokens; p++) {
+            (void)lanes_exp_parts(lanes_load(k + p * s->stride + h), &n);
+            top = lanes_max(top, n);
+        }
+        const lanes r = top - (float)KEY_RAISED;
+        for (size_t p = 0; p < tokens; p++) {
+            const lanes m = lanes_exp_parts(lanes_load(k + p * s->stride + h), &n);
+            lanes_store(e + p * s->heads + h, m * lanes_power_of_2(n - r));
+        }
+    }
+}
+
+static void conv_values(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s,
+                        size_t channel)
+{
+    const size_t tokens = (size_t)s->height * s->width;
+    for (size_t p = 0; p < tokens; p++)
+        for (size_t c = channel; c < channel + LANES; c += WIDTH)
+            lanes_store(ev + p * s->channels + c,
+                        gather(e + p * s->heads, head_of + c) * lanes_load(v + p * s->stride + c));
+}
+
+/* Exclusive sums: left[y][x] of the row's positions before x, right[y][x] of those from x on, above[y] of the rows
+ * before y, below[y] of the rows from y on; right has width + 1 entries a row, below height + 1. */
+struct conv_prefix {
+    float *left, *right, *above, *below;
+};
+
+static void conv_sum_rows(const struct conv_prefix *f, const float *x, const struct conv_shape *s, size_t columns)
+{
+    const size_t height = s->height, width = s->width;
+    lanes total = {0};
+    for (size_t y = 0; y < height; y++) {
+        const float *row = x + y * width * columns;
+        lanes sum = {0};
+        for (size_t i = 0; i < width; i++) {
+            lanes_store(f->left + (y * width + i) * WIDTH, sum);
+            sum += lanes_load(row + i * columns);
+        }
+        lanes_store(f->above + y * WIDTH, total);
+        total += sum;
+        sum = lanes_set(0.0f);
+        lanes_store(f->right + (y * (width + 1) + width) * WIDTH, sum);
+        for (size_t i = width; i-- > 0;) {
+            sum += lanes_load(row + i * columns);
+            lanes_store(f->right + (y * (width + 1) + i) * WIDTH, sum);
+        }
+    }
+    total = lanes_set(0.0f);
+    lanes_store(f->below + height * WIDTH, total);
+    for (size_t y = height; y-- > 0;) {
+        total += lanes_load(f->right + y * (width + 1) * WIDTH);
+        lanes_store(f->below + y * WIDTH, total);
+    }
+}
+
+/* conv_sums for the WIDTH columns that x, taps and out begin with. */
+static void conv_sum_register(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
+                              float *scratch)
+{
+    const size_t height = s->height, width = s->width, ry = s->kh / 2, rx = s->kw / 2, tokens = height * width;
+    const struct conv_prefix f = {scratch, scratch + tokens * WIDTH, scratch + (2 * tokens + height) * WIDTH,
+                                  scratch + (2 * tokens + 2 * height) * WIDTH};
+    conv_sum_rows(&f, x, s, columns);
+    for (size_t y = 0; y < height; y++) {
+        const size_t y0 = y > ry ? y - ry : 0, y1 = y + ry < height ? y + ry + 1 : height;
+        for (size_t i = 0; i < width; i++) {
+            const size_t x0 = i > rx ? i - rx : 0, x1 = i + rx < width ? i + rx + 1 : width;
+            lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
+            lanes inside = {0};
+            for (size_t a = y0; a < y1; a++) {
+                outside += lanes_load(f.left + (a * width + x0) * WIDTH) +
+                           lanes_load(f.right + (a * (width + 1) + x1) * WIDTH);
+                const float *row = x + a * width * columns;
+                const float *tap = taps + ((a + ry - y) * s->kw + (x0 + rx - i)) * columns;
+                for (size_t b = x0; b < x1; b++, tap += columns)
+                    inside += lanes_load(tap) * lanes_load(row + b * columns);
+            }
+            lanes_store(out + (y * width + i) * columns, outside * 0x1p-39f + inside);
+        }
+    }
+}
+
+static void conv_sums(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
+                      size_t column, float *scratch)
+{
+    for (size_t c = column; c < column + LANES; c += WIDTH)
+        conv_sum_register(out + c, x + c, taps + c, s, columns, scratch);
+}
+
+static void conv_finish(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
+                        const struct conv_shape *s, size_t channel, bool gate)
+{
+    const size_t tokens = (size_t)s->height * s->width;
+    for (size_t p = 0; p < tokens; p++)
+        for (size_t c = channel; c < channel + LANES; c += WIDTH)
+            lanes_store(y + p * s->channels + c,
+                        gated_mean(q + p * s->stride + c, lanes_load(num + p * s->channels + c),
+                                   gather(den + p * s->heads, head_of + c), gate));
+}
+
+/* a_j for every head and the window's positions into weights [kh * kw, heads], their sums into its last row. */
+static void conv_window_weights(float *weights, const float *k, const float *bias, const struct conv_shape *s,
+                                const size_t y[2], const size_t x[2], size_t first_tap)
+{
+    for (size_t h = 0; h < s->heads; h += WIDTH) {
+        lanes top = lanes_set(-3.4e38f), den = {0};
+        for (int pass = 0; pass < 2; pass++)
+            for (size_t a = y[0]; a < y[1]; a++)
+                for (size_t b = x[0]; b < x[1]; b++) {
+                    const size_t tap = first_tap + (a - y[0]) * s->kw + (b - x[0]);
+                    const lanes z =
+                        lanes_load(k + (a * s->width + b) * s->stride + h) + lanes_load(bias + tap * s->heads + h);
+                    if (pass == 0) {
+                        top = lanes_max(top, z);
+                    } else {
+                        const lanes e = lanes_exp(z - top);
+                        den += e;
+                        lanes_store(weights + tap * s->heads + h, e);
+                    }
+                }
+        lanes_store(weights + (size_t)s->kh * s->kw * s->heads + h, den);
+    }
+}
+
+static void conv_window(float *y, const float *q, const float *k, const float *v, const float *bias,
+                        const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, float *weights)
+{
+    const size_t py = p / s->width, px = p % s->width, ry = s->kh / 2, rx = s->kw / 2;
+    const size_t ys[2] = {py > ry ? py - ry : 0, py + ry < s->height ? py + ry + 1 : s->height};
+    const size_t xs[2] = {px > rx ? px - rx : 0, px + rx < s->width ? px + rx + 1 : s->width};
+    const size_t first_tap = (ys[0] + ry - py) * s->kw + (xs[0] + rx - px);
+    conv_window_weights(weights, k, bias, s, ys, xs, first_tap);
+    for (size_t c = 0; c < s->channels; c += WIDTH) {
+        lanes num = {0};
+        for (size_t a = ys[0]; a < ys[1]; a++)
+            for (size_t b = xs[0]; b < xs[1]; b++) {
+                const size_t tap = first_tap + (a - ys[0]) * s->kw + (b - xs[0]);
+                num +=
+                    gather(weights + tap * s->heads, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c);
+            }
+        const lanes den = gather(weights + (size_t)s->kh * s->kw * s->heads, head_of + c);
+        lanes_store(y + p * s->channels + c, gated_mean(q + p * s->stride + c, num, den, gate));
+    }
+}
+
+_Static_assert(BIAS_SHIFT == 39, "0x1p-39f above is exp(0) * 2^-BIAS_SHIFT");
+
+#define TABLE_NAME(isa) kernels_##isa
+#define TABLE_OF(isa) TABLE_NAME(isa)
+#define TABLE_TEXT(isa) #isa
+#define TABLE_TEXT_OF(isa) TABLE_TEXT(isa)
+
+extern const struct kernels TABLE_OF(KERNELS_ISA);
+const struct kernels TABLE_OF(KERNELS_ISA) = {
+    .isa = TABLE_TEXT_OF(KERNELS_ISA),
+    .norm = norm,
+    .epilogue = epilogue,
+    .local_global = local_global,
+    .local_window = local_window,
+    .conv_keys = conv_keys,
+    .conv_values = conv_values,
+    .conv_sums = conv_sums,
+    .conv_finish = conv_finish,
+    .conv_window = conv_window,
+};

@@ -1,0 +1,40 @@
+/* sampler.h - logits -> next byte, as MODEL_FORMAT.md orders it: repetition_penalty, temperature (0 is greedy and
+ * ends the list), top_k, top_p, min_p. Ties go to the lower byte.
+ * Randomness is Philox 4x32-10 (Salmon et al. 2011), counter based: the n-th draw of a stream is a function of (seed,
+ * sample, n) alone, so text does not depend on what runs beside it. No allocation; one thread per struct. */
+#ifndef ENGINE_SAMPLER_H
+#define ENGINE_SAMPLER_H
+
+#include <stdint.h>
+
+#include "config/limits.h"
+
+/* Ranges are checked by the caller; sampler_options_default gives the contract's defaults. */
+struct sampler_options {
+    uint64_t seed;            /* 0 .. SEED_MAX */
+    uint32_t sample;          /* which sample of the request: its own random stream */
+    float temperature;        /* >= 0 */
+    uint32_t top_k;           /* 1 .. 256; 0: off */
+    float top_p;              /* (0, 1] */
+    float min_p;              /* [0, 1] */
+    float repetition_penalty; /* > 0; 1: off */
+};
+
+struct sampler {
+    struct sampler_options options;
+    uint64_t draws;                   /* bytes drawn so far: the generator's counter */
+    uint8_t history[SAMPLER_HISTORY]; /* ring of the latest bytes, prompt included */
+    uint64_t seen;                    /* bytes ever put into history */
+};
+
+void sampler_options_default(struct sampler_options *o); /* seed 0 */
+void sampler_init(struct sampler *s, const struct sampler_options *o);
+/* Tell of a byte of the prompt, or of one drawn. */
+void sampler_accept(struct sampler *s, uint8_t byte);
+/* Choose the next byte from logits [256], finite. Counts as a draw; the caller accepts the byte. */
+uint8_t sampler_draw(struct sampler *s, const float *logits);
+
+/* Philox 4x32-10: counter [4], key [2] -> out [4]. Published for its known-answer test. */
+void sampler_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
+
+#endif

@@ -1,0 +1,72 @@
+/* model_config.h - config.json of a model directory as a struct. Everything that MODEL_FORMAT.md names is parsed
+ * and checked here, for every task and mixer; whether the engine can run it is the engine's business. */
+#ifndef WEIGHTS_MODEL_CONFIG_H
+#define WEIGHTS_MODEL_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+
+enum model_task { TASK_IMAGE_CLASSIFICATION, TASK_TEXT_GENERATION, TASK_TEXT_CLASSIFICATION, TASK_IMAGE_GENERATION };
+enum model_input { INPUT_IMAGE, INPUT_BYTES, INPUT_PIXELS };
+enum mixer_type {
+    MIXER_AFT_FULL,
+    MIXER_AFT_LOCAL,
+    MIXER_AFT_SIMPLE,
+    MIXER_AFT_CONV,
+    MIXER_ATTENTION,
+    MIXER_SIMA,
+    MIXER_SIMPLE_ATTENTION,
+    MIXER_FASTFORMER
+};
+enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_RELU };
+enum pooling { POOLING_MEAN, POOLING_CLASS_TOKEN };
+enum interpolation { INTERPOLATION_BICUBIC, INTERPOLATION_BILINEAR };
+
+struct mixer_config {
+    enum mixer_type type;
+    uint32_t window;        /* aft-local: s */
+    uint32_t heads;         /* h; 0 where the type has none */
+    uint32_t kernel[2];     /* aft-conv: {kh, kw}; {1, K} for sequences */
+    bool query_gate;        /* sigmoid(q) in front; AFT types */
+    bool global;            /* positions outside the window count with w = 0; AFT types */
+    bool share_value_query; /* fastformer */
+};
+
+struct model_config {
+    enum model_task task;
+    uint32_t dim;    /* d */
+    uint32_t depth;  /* L */
+    uint32_t hidden; /* mlp_ratio * d */
+    enum activation activation;
+    float norm_eps;
+    bool share_layers;
+    struct mixer_config mixer;
+    enum pooling pooling;
+    char **labels;    /* [classes], each NUL-terminated UTF-8; owned */
+    uint32_t classes; /* 0 for generators */
+    enum model_input input;
+    uint32_t size[2];  /* images, pixels: {H, W} */
+    uint32_t patch[2]; /* images: {ph, pw}; both divide size */
+    float mean[3], std[3];
+    uint32_t resize_to;
+    enum interpolation interpolation;
+    uint32_t context; /* bytes, pixels: T */
+};
+
+/* Told of each unknown key ("config.json: unknown key \"mixer.foo\" is ignored"). */
+typedef void model_warning(void *arg, const char *message);
+
+/* Parse `path`. *ret holds owned memory on OK: model_config_clear. Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming
+ * the key and what was expected. `warn` may be NULL. */
+enum status model_config_read(struct model_config *ret, const char *path, model_warning *warn, void *arg,
+                              struct error *err);
+void model_config_clear(struct model_config *c); /* zeroed is fine */
+
+/* The contract's words: "image-classification", "aft-conv", ... */
+const char *model_task_name(enum model_task task);
+const char *mixer_type_name(enum mixer_type type);
+
+#endif

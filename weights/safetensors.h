@@ -1,0 +1,50 @@
+/* safetensors.h - read a .safetensors file into memory that we own and hand out typed views of its tensors.
+ * The whole file is checked before a view exists: header length, JSON, names, dtypes, shapes, offsets without
+ * hole or overlap up to the file's end. Nothing stays mapped or open: the file may change or vanish afterwards.
+ * No global state; one struct safetensors may be read by many threads. */
+#ifndef WEIGHTS_SAFETENSORS_H
+#define WEIGHTS_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+#include "config/status.h"
+
+enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_U8 };
+
+/* A view into the file's bytes, valid until safetensors_close. `data` may be misaligned for its dtype:
+ * tensor_to_f32 copes, direct access must not assume it. */
+struct tensor {
+    const char *name; /* NUL-terminated, unique in the file */
+    enum dtype dtype;
+    uint32_t rank;
+    uint64_t shape[TENSOR_RANK_MAX];
+    uint64_t elements; /* the product of shape; 1 for rank 0 */
+    const uint8_t *data;
+    uint64_t bytes;
+};
+
+struct safetensors;
+
+/* Read and check `path`. *ret is set only on OK; free with safetensors_close.
+ * Errors: ERR_IO (cannot be read, or changed while being read), ERR_FORMAT (which rule is broken, and where),
+ * ERR_NOMEM. */
+enum status safetensors_open(struct safetensors **ret, const char *path, struct error *err);
+void safetensors_close(struct safetensors *st); /* NULL is a no-op */
+
+size_t safetensors_count(const struct safetensors *st);
+uint64_t safetensors_bytes(const struct safetensors *st); /* size of the file */
+/* The i-th tensor, in order of offset. i < count. */
+const struct tensor *safetensors_at(const struct safetensors *st, size_t i);
+/* By name; NULL where there is none. */
+const struct tensor *safetensors_find(const struct safetensors *st, const char *name);
+
+const char *dtype_name(enum dtype dtype); /* "BF16" */
+size_t dtype_bytes(enum dtype dtype);
+
+/* Widen an F32, F16 or BF16 tensor to out [t->elements] (exact: each is a subset of float32).
+ * Errors: ERR_FORMAT for another dtype, or a NaN or an infinity, naming the tensor and the element. */
+enum status tensor_to_f32(const struct tensor *t, float *out, struct error *err);
+
+#endif
