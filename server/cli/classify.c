@@ -1,0 +1,107 @@
+/* classify.c - aft classify MODEL PICTURE...: labels and probabilities, one picture after the other. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/cli/cli.h"
+#include "server/picture.h"
+
+struct guess {
+    double probability;
+    uint32_t index;
+};
+
+static int by_probability(const void *a, const void *b)
+{
+    const struct guess *x = a, *y = b;
+    if (x->probability != y->probability)
+        return x->probability > y->probability ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
+}
+
+static void print_guesses(const struct model *m, const float *logits, struct guess *guesses, uint64_t top_k)
+{
+    const uint32_t n = m->config.classes;
+    double top = (double)logits[0], sum = 0.0;
+    for (uint32_t i = 1; i < n; i++)
+        top = fmax(top, (double)logits[i]);
+    for (uint32_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - top);
+    for (uint32_t i = 0; i < n; i++)
+        guesses[i] = (struct guess){exp((double)logits[i] - top) / sum, i};
+    qsort(guesses, n, sizeof *guesses, by_probability);
+    for (uint32_t i = 0; i < n && i < top_k; i++)
+        (void)printf("%.4f %s\n", guesses[i].probability, m->config.labels[guesses[i].index]);
+}
+
+/* The picture as the model wants it, pixels [H, W, 3]. */
+static enum status read_picture(uint8_t *pixels, const struct model_config *c, const char *path, struct error *err)
+{
+    struct picture picture = {0};
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    struct error why;
+    enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
+    if (st != OK)
+        goto done;
+    st = picture_decode(&picture, bytes, size, &why);
+    if (st != OK) {
+        (void)error_set(err, st, "%s: %s", path, why.message);
+        goto done;
+    }
+    st = image_prepare(pixels, c->size[1], c->size[0], &picture, c->resize_to, c->interpolation, err);
+done:
+    picture_clear(&picture);
+    free(bytes);
+    return st;
+}
+
+static int classify(const struct model *m, char **paths, int count, uint64_t top_k)
+{
+    const struct model_config *c = &m->config;
+    struct engine_options o = {.images_max = 1};
+    struct engine *e = cli_open_engine(m, &o);
+    uint8_t *pixels = malloc((size_t)3 * c->size[0] * c->size[1]);
+    struct guess *guesses = malloc(c->classes * sizeof *guesses);
+    struct error err;
+    int code = e == NULL ? CLI_FAILED : CLI_OK;
+    if (e != NULL && (pixels == NULL || guesses == NULL))
+        code = cli_fail("out of memory");
+    for (int i = 0; i < count && e != NULL && pixels != NULL && guesses != NULL; i++) {
+        if (read_picture(pixels, c, paths[i], &err) != OK) {
+            code = cli_fail_error(&err);
+            continue;
+        }
+        const uint8_t *batch[1] = {pixels};
+        engine_images_begin(e, batch, 1, c->size[0], c->size[1]);
+        while (!engine_images_step(e))
+            ;
+        if (count > 1)
+            (void)printf("%s%s:\n", i > 0 ? "\n" : "", paths[i]);
+        print_guesses(m, engine_images_logits(e, 0), guesses, top_k);
+    }
+    free(guesses);
+    free(pixels);
+    engine_close(e);
+    return code;
+}
+
+int cli_classify(int argc, char **argv)
+{
+    uint64_t top_k = 5;
+    const struct cli_option options[] = {
+        {"top-k", CLI_UNSIGNED, &top_k, 1, CLASSIFY_TOP_K_MAX, "how many labels to print (5)"},
+        {0},
+    };
+    int count;
+    int code = cli_parse(options, argc, argv, 2, argc, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_IMAGE_CLASSIFICATION});
+    if (m == NULL)
+        return CLI_FAILED;
+    code = classify(m, argv + 2, count - 1, top_k);
+    model_free(m);
+    return code;
+}

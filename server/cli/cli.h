@@ -1,0 +1,71 @@
+/* cli.h - what the verbs of the aft program share. Single threaded; errors go to standard error as "aft VERB: ...".
+ * Exit codes: 0 done, 1 it failed, 2 the command line is wrong. */
+#ifndef SERVER_CLI_CLI_H
+#define SERVER_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "engine/engine.h"
+#include "engine/image.h"
+#include "weights/model.h"
+
+enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/*   verb      arguments                                     help */
+#define CLI_VERBS(X)                                                                                      \
+    X(classify, "MODEL PICTURE...", "name what is in each picture (- is standard input)")                 \
+    X(generate, "MODEL [--prompt P]", "continue a prompt, byte by byte (- reads it from standard input)") \
+    X(score, "MODEL FILE", "bits per byte of a file under the model (- is standard input)")               \
+    X(inspect, "MODEL", "architecture, sizes and tensors of a model")                                     \
+    X(verify, "DIR...", "run each model directory's cases.safetensors and compare")                       \
+    X(bench, "MODEL", "how fast the model runs here")
+
+/* One option of a verb, `--name VALUE`, or `--name` alone for a flag. */
+enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_UNSIGNED, CLI_NUMBER };
+struct cli_option {
+    const char *name; /* without dashes; NULL ends the list */
+    enum cli_kind kind;
+    void *value; /* bool, const char *, uint64_t, double */
+    double min, max;
+    const char *help;
+};
+
+struct cli_verb {
+    const char *name, *arguments, *help;
+    int (*run)(int argc, char **argv); /* argv[0] is the verb */
+};
+
+#define X(verb, arguments, help) int cli_##verb(int argc, char **argv);
+CLI_VERBS(X)
+#undef X
+extern const struct cli_verb cli_verbs[];
+extern const size_t cli_verb_count;
+
+/* Take the options of `verb` out of argv, before, between or after the other arguments, up to "--"; *count others (at
+ * least min, at most max of them) are left at argv[1..]. CLI_OK to go on; otherwise the message is printed and the caller
+ * returns the exit code (CLI_OK with *count < 0 after --help). */
+int cli_parse(const struct cli_option *options, int argc, char **argv, int min, int max, int *count);
+
+/* Print "aft VERB: message" (verb as set by main) and return CLI_FAILED. */
+int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int cli_fail_error(const struct error *err);
+void cli_set_verb(const char *verb);
+
+/* MODEL is a folder, or a name under AFTD_MODELS_DIR, weights/models/ or the installed models. Unknown keys of its
+ * config are told on standard error. Prints why and returns NULL if it cannot be loaded, or is not for *task (NULL: any
+ * task will do). */
+struct model *cli_load_model(const char *name, const enum model_task *task);
+/* As engine_open with AFTD_ISA's instruction set; prints why and returns NULL. */
+struct engine *cli_open_engine(const struct model *m, struct engine_options *o);
+
+/* All of a file, or of standard input for "-", at most `max` bytes. Free *ret. Errors: ERR_IO, ERR_NOMEM,
+ * ERR_TOO_LARGE. */
+enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err);
+
+/* Seconds on the monotonic clock. */
+double cli_now(void);
+
+#endif

@@ -1,0 +1,104 @@
+/* inspect.c - aft inspect MODEL: what a model directory holds and what it costs to serve. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/cli/cli.h"
+
+/* 1234567 -> "1,234,567" */
+static const char *grouped(uint64_t n, char out[32])
+{
+    char digits[24];
+    const int length = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    size_t at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
+static void print_shape(const struct tensor_info *t, char *out, size_t size)
+{
+    size_t at = (size_t)snprintf(out, size, "[");
+    for (uint32_t i = 0; i < t->rank && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%" PRIu64, i > 0 ? ", " : "", t->shape[i]);
+    if (at < size)
+        (void)snprintf(out + at, size - at, "]");
+}
+
+static void print_architecture(const struct model_config *c)
+{
+    const struct mixer_config *x = &c->mixer;
+    (void)printf("mixer              %s", mixer_type_name(x->type));
+    if (x->type == MIXER_AFT_LOCAL)
+        (void)printf(", window %u", x->window);
+    if (x->type == MIXER_AFT_CONV)
+        (void)printf(", %u heads, kernel %u x %u", x->heads, x->kernel[0], x->kernel[1]);
+    (void)printf("%s%s\n", x->query_gate ? "" : ", no query gate", x->global ? "" : ", window only");
+    (void)printf("size               %u blocks, dim %u, hidden %u\n", c->depth, c->dim, c->hidden);
+    if (c->input == INPUT_IMAGE)
+        (void)printf("input              pictures %u x %u (height x width), patches %u x %u\nclasses            %u\n",
+                     c->size[0], c->size[1], c->patch[0], c->patch[1], c->classes);
+    else
+        (void)printf("input              bytes, context %u\n", c->context);
+}
+
+static void print_costs(const struct model *m, const struct engine_info *info)
+{
+    char n[32];
+    (void)printf("parameters         %s\n", grouped(m->parameters, n));
+    (void)printf("weights file       %s bytes\n", grouped(m->file_bytes, n));
+    (void)printf("weights in memory  %s bytes\n", grouped(info->weight_bytes, n));
+    (void)printf("multiply-adds      %s a %s\n", grouped(info->macs, n),
+                 m->config.input == INPUT_IMAGE ? "picture" : "byte");
+    if (info->stream_bytes > 0)
+        (void)printf("state per stream   %s bytes, at any position\n", grouped(info->stream_bytes, n));
+    (void)printf("runs on            %s kernels, %u thread%s, products of %u rows, %s\n", info->isa, info->threads,
+                 info->threads == 1 ? "" : "s", info->gemm_rows, info->blas);
+}
+
+static void print_tensors(const struct model *m)
+{
+    char n[32], shape[24 * TENSOR_RANK_MAX];
+    int name_width = 6, shape_width = 5;
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const int length = (int)strlen(m->tensors[i].name);
+        print_shape(&m->tensors[i], shape, sizeof shape);
+        name_width = length > name_width ? length : name_width;
+        shape_width = (int)strlen(shape) > shape_width ? (int)strlen(shape) : shape_width;
+    }
+    (void)printf("\n%-*s  dtype  %-*s  %12s\n", name_width, "tensor", shape_width, "shape", "bytes");
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const struct tensor_info *t = &m->tensors[i];
+        print_shape(t, shape, sizeof shape);
+        (void)printf("%-*s  %-5s  %-*s  %12s\n", name_width, t->name, dtype_name(t->dtype), shape_width, shape,
+                     grouped(t->bytes, n));
+    }
+}
+
+int cli_inspect(int argc, char **argv)
+{
+    const struct cli_option options[] = {{0}};
+    int count;
+    int code = cli_parse(options, argc, argv, 1, 1, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    struct model *m = cli_load_model(argv[1], NULL);
+    if (m == NULL)
+        return CLI_FAILED;
+    struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
+    struct engine *e = cli_open_engine(m, &o);
+    code = e == NULL ? CLI_FAILED : CLI_OK;
+    if (e != NULL) {
+        (void)printf("model              %s\ntask               %s\n", m->name, model_task_name(m->config.task));
+        print_architecture(&m->config);
+        print_costs(m, engine_info(e));
+        print_tensors(m);
+    }
+    engine_close(e);
+    model_free(m);
+    return code;
+}

@@ -1,0 +1,197 @@
+/* verify.c - aft verify DIR...: run every input of a model directory's cases.safetensors (input.K, logits.K for
+ * K = 0, 1, ...) and compare. A sequence model runs both ways, all bytes at once and one by one. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cli/cli.h"
+
+#define VERIFY_PIXELS_MAX (1u << 26) /* of one input: keeps sizes far from overflow */
+
+/* One directory's run. */
+struct verification {
+    struct model *model;
+    struct engine *engine;
+    struct safetensors *cases;
+    size_t inputs;
+    double error; /* the largest max|got - want| / max(1, max|want|) so far; NaN once one was not finite */
+    float *got, *want;
+};
+
+static const struct tensor *find_case(const struct safetensors *cases, const char *kind, size_t k)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s.%zu", kind, k);
+    return safetensors_find(cases, name);
+}
+
+/* Note the error of got against want, [n] each. */
+static void compare(struct verification *v, size_t n)
+{
+    double difference = 0.0, size = 1.0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = fabs((double)v->got[i] - (double)v->want[i]);
+        if (!(d <= difference)) /* NaN sticks */
+            difference = isnan(difference) ? difference : d;
+        size = fmax(size, fabs((double)v->want[i]));
+    }
+    const double error = difference / size;
+    if (!(error <= v->error))
+        v->error = isnan(v->error) ? v->error : error;
+}
+
+static enum status check_picture(const struct model_config *c, const struct tensor *in, struct error *err)
+{
+    if (in->dtype != DTYPE_U8 || in->rank != 3 || in->shape[2] != 3)
+        return error_set(err, ERR_FORMAT, "%s: expected U8 [height, width, 3]", in->name);
+    if (in->shape[0] == 0 || in->shape[1] == 0 || in->elements > VERIFY_PIXELS_MAX || in->shape[0] % c->patch[0] != 0 ||
+        in->shape[1] % c->patch[1] != 0)
+        return error_set(err, ERR_FORMAT, "%s: %" PRIu64 " x %" PRIu64 " is no multiple of the %u x %u patch", in->name,
+                         in->shape[0], in->shape[1], c->patch[0], c->patch[1]);
+    return OK;
+}
+
+static enum status check_bytes(const struct model_config *c, const struct tensor *in, struct error *err)
+{
+    if (in->dtype != DTYPE_U8 || in->rank != 1 || in->elements == 0 || in->elements > c->context)
+        return error_set(err, ERR_FORMAT, "%s: expected U8 [1 to %u]", in->name, c->context);
+    return OK;
+}
+
+/* Check all inputs and their logits before the engine is sized for the largest. */
+static enum status check_cases(struct verification *v, struct engine_options *o, struct error *err)
+{
+    const struct model_config *c = &v->model->config;
+    const bool pictures = c->task == TASK_IMAGE_CLASSIFICATION;
+    uint64_t logits_max = 0;
+    for (;; v->inputs++) {
+        const struct tensor *in = find_case(v->cases, "input", v->inputs);
+        const struct tensor *out = find_case(v->cases, "logits", v->inputs);
+        if (in == NULL && out == NULL)
+            break;
+        if (in == NULL || out == NULL)
+            return error_set(err, ERR_FORMAT, "case %zu has no %s", v->inputs, in == NULL ? "input" : "logits");
+        const enum status st = pictures ? check_picture(c, in, err) : check_bytes(c, in, err);
+        if (st != OK)
+            return st;
+        const uint64_t expected = pictures ? c->classes : in->elements * BYTE_VALUES;
+        if (out->elements != expected)
+            return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " elements, expected %" PRIu64, out->name,
+                             out->elements, expected);
+        if (pictures && in->elements / 3 / c->patch[0] / c->patch[1] > o->tokens_max)
+            o->tokens_max = (uint32_t)(in->elements / 3 / c->patch[0] / c->patch[1]);
+        if (!pictures && in->elements > o->rows_max)
+            o->rows_max = (uint32_t)(in->elements < ENGINE_ROWS_MAX ? in->elements : ENGINE_ROWS_MAX);
+        logits_max = expected > logits_max ? expected : logits_max;
+    }
+    if (v->inputs == 0)
+        return error_set(err, ERR_FORMAT, "cases.safetensors has no input.0");
+    v->got = malloc((size_t)logits_max * sizeof *v->got);
+    v->want = malloc((size_t)logits_max * sizeof *v->want);
+    if (v->got == NULL || v->want == NULL)
+        return error_set(err, ERR_NOMEM, "cannot allocate %" PRIu64 " logits", logits_max);
+    return OK;
+}
+
+static void run_picture(struct verification *v, const struct tensor *in)
+{
+    const uint8_t *batch[1] = {in->data};
+    engine_images_begin(v->engine, batch, 1, (uint32_t)in->shape[0], (uint32_t)in->shape[1]);
+    while (!engine_images_step(v->engine))
+        ;
+    memcpy(v->got, engine_images_logits(v->engine, 0), v->model->config.classes * sizeof *v->got);
+    compare(v, v->model->config.classes);
+}
+
+/* Feed all bytes in parts of `most`. */
+static void run_bytes(struct verification *v, const struct tensor *in, uint32_t most)
+{
+    engine_stream_reset(v->engine, 0);
+    for (uint64_t at = 0; at < in->elements; at += most) {
+        const uint64_t left = in->elements - at;
+        const struct engine_part part = {
+            .count = (uint32_t)(left < most ? left : most),
+            .bytes = in->data + at,
+            .every = true,
+            .logits = v->got + at * BYTE_VALUES,
+        };
+        engine_feed(v->engine, &part, 1);
+    }
+    compare(v, (size_t)in->elements * BYTE_VALUES);
+}
+
+static enum status run(struct verification *v, const char *dir, struct error *err)
+{
+    struct engine_options o = {
+        .isa = getenv("AFTD_ISA"), .images_max = 1, .tokens_max = 1, .streams_max = 1, .rows_max = 1};
+    char path[4096];
+    enum status st = model_load(&v->model, dir, NULL, NULL, err);
+    if (st != OK)
+        return st;
+    if (snprintf(path, sizeof path, "%s/cases.safetensors", dir) >= (int)sizeof path)
+        return error_set(err, ERR_ARGUMENT, "the path is too long");
+    st = safetensors_open(&v->cases, path, err);
+    if (st == OK)
+        st = check_cases(v, &o, err);
+    if (st == OK)
+        st = engine_open(&v->engine, v->model, &o, err);
+    for (size_t k = 0; st == OK && k < v->inputs; k++) {
+        const struct tensor *in = find_case(v->cases, "input", k);
+        st = tensor_to_f32(find_case(v->cases, "logits", k), v->want, err);
+        if (st != OK)
+            break;
+        if (v->model->config.task == TASK_IMAGE_CLASSIFICATION) {
+            run_picture(v, in);
+        } else {
+            run_bytes(v, in, o.rows_max);
+            run_bytes(v, in, 1);
+        }
+    }
+    return st;
+}
+
+static void verification_clear(struct verification *v)
+{
+    engine_close(v->engine);
+    safetensors_close(v->cases);
+    model_free(v->model);
+    free(v->got);
+    free(v->want);
+}
+
+/* True if the directory passed. */
+static bool verify(const char *dir, double tolerance)
+{
+    struct verification v = {0};
+    struct error err;
+    bool passed = false;
+    if (run(&v, dir, &err) != OK) {
+        (void)printf("FAILED  %s: %s\n", dir, err.message);
+    } else {
+        passed = v.error <= tolerance; /* false for NaN */
+        (void)printf("%s  %-8.2g  %s (%zu input%s%s)\n", passed ? "ok    " : "FAILED", v.error, dir, v.inputs,
+                     v.inputs == 1 ? "" : "s",
+                     v.model->config.task == TASK_TEXT_GENERATION ? ", at once and byte by byte" : "");
+    }
+    verification_clear(&v);
+    return passed;
+}
+
+int cli_verify(int argc, char **argv)
+{
+    double tolerance = 1e-4;
+    const struct cli_option options[] = {
+        {"tolerance", CLI_NUMBER, &tolerance, 0, 1, "largest error that passes, relative to max(1, max|want|) (1e-4)"},
+        {0},
+    };
+    int count, passed = 0;
+    const int code = cli_parse(options, argc, argv, 1, argc, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    for (int i = 0; i < count; i++)
+        passed += verify(argv[1 + i], tolerance) ? 1 : 0;
+    (void)printf("%d passed, %d failed\n", passed, count - passed);
+    return passed == count ? CLI_OK : CLI_FAILED;
+}
