@@ -88,14 +88,16 @@ LANES_INLINE float *ring_term(float *state, uint32_t slot)
     return state + (ROW_RING + 2 * (size_t)slot) * LANES;
 }
 
-/* Multiply S and the ring by 2^-rise lane by lane; exact, or 0 for what is 2^126 times too small to matter. Out of line:
- * it runs a few times in a stream's life. */
+/* Multiply S and the ring by 2^-rise lane by lane, in two halves because 2^-rise itself may be below float32's range
+ * while the products are not. Exact but for what falls below that range. Out of line: it runs a few times in a stream's
+ * life. */
 static __attribute__((noinline)) void local_rescale(float *state, const lanes *rise, uint32_t span)
 {
-    const lanes scale = lanes_power_of_2(-*rise);
+    const lanes half = lanes_round(*rise * 0.5f);
+    const lanes scale = lanes_power_of_2(-half), rest = lanes_power_of_2(half - *rise);
     for (size_t row = 0; row < ROW_RING + 2 * (size_t)span; row++)
         if (row != ROW_REFERENCE)
-            lanes_store(state + row * LANES, lanes_load(state + row * LANES) * scale);
+            lanes_store(state + row * LANES, lanes_load(state + row * LANES) * scale * rest);
 }
 
 /* exp(k) / 2^r in the state's reference r, which is raised first where k would not fit. */

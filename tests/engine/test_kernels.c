@@ -1,0 +1,398 @@
+/* test_kernels.c - every kernel of every instruction set that this machine runs, against its plain twin: the papers'
+ * formulas in double precision, position by position, with a maximum taken out of every sum. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/kernels/kernels.h"
+#include "tests/support/random.h"
+
+static const char *const isas[] = {"baseline", "x86_64_v3", "x86_64_v4"};
+
+#define FOR_EACH_ISA(kn)                                               \
+    for (size_t isa_ = 0; isa_ < sizeof isas / sizeof isas[0]; isa_++) \
+        for (const struct kernels *kn = kernels_select(isas[isa_]); kn != NULL; kn = NULL)
+
+static void print_what_is_missing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++)
+        if (kernels_select(isas[i]) == NULL)
+            print_message("this machine does not run %s: its kernels are not tested here\n", isas[i]);
+    assert_non_null(kernels_select("baseline"));
+    assert_non_null(kernels_select(NULL));
+    assert_null(kernels_select("x86_64_v9"));
+}
+
+/* ---- layer norm and epilogues -------------------------------------------------------------------------------------- */
+
+static void norm_is_layer_norm(void **state)
+{
+    (void)state;
+    static const size_t dims[] = {1, 3, 16, 17, 20, 36, 100, 192};
+    struct random rng = {1};
+    FOR_EACH_ISA(kn)
+    for (size_t d = 0; d < sizeof dims / sizeof dims[0]; d++) {
+        const size_t dim = dims[d], padded = lanes_padded(dim);
+        float x[192], w[192] = {0}, b[192] = {0}, y[192];
+        for (size_t i = 0; i < padded; i++)
+            x[i] = i < dim ? 1000.0f + random_float(&rng, 3.0f) : 7.0f; /* a large offset; rubbish in the padding */
+        for (size_t i = 0; i < dim; i++) {
+            w[i] = random_float(&rng, 2.0f);
+            b[i] = random_float(&rng, 2.0f);
+        }
+        double mean = 0.0, var = 0.0;
+        for (size_t i = 0; i < dim; i++)
+            mean += (double)x[i] / (double)dim;
+        for (size_t i = 0; i < dim; i++)
+            var += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)dim;
+        kn->norm(y, x, w, b, dim, 1e-5f);
+        for (size_t i = 0; i < dim; i++) {
+            const double want = ((double)x[i] - mean) / sqrt(var + 1e-5) * (double)w[i] + (double)b[i];
+            assert_float_equal((double)y[i], want, 2e-3); /* x has 2^-14 to give after the offset */
+        }
+        for (size_t i = dim; i < padded; i++)
+            assert_true(y[i] == 0.0f);
+    }
+}
+
+static double plain_epilogue(enum epilogue kind, double x, double before)
+{
+    switch (kind) {
+    case EPILOGUE_BIAS:
+        return x;
+    case EPILOGUE_GELU:
+        return 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
+    case EPILOGUE_GELU_TANH:
+        return 0.5 * x * (1.0 + tanh(sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case EPILOGUE_RELU:
+        return x > 0.0 ? x : 0.0;
+    case EPILOGUE_ADD:
+        return before + x;
+    }
+    return NAN;
+}
+
+static void epilogues_are_their_formulas(void **state)
+{
+    (void)state;
+    static const float sizes[] = {0.01f, 1.0f, 5.0f, 40.0f, 3e4f};
+    static const enum epilogue kinds[] = {EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU,
+                                          EPILOGUE_ADD};
+    enum { ROWS = 3, COLS = 32, LD = 32, STRIDE = 48 };
+    struct random rng = {2};
+    FOR_EACH_ISA(kn)
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            float acc[ROWS * LD], bias[COLS], y[ROWS * STRIDE], before[ROWS * STRIDE];
+            for (size_t i = 0; i < ROWS * LD; i++)
+                acc[i] = random_float(&rng, sizes[s]);
+            for (size_t i = 0; i < COLS; i++)
+                bias[i] = random_float(&rng, sizes[s]);
+            for (size_t i = 0; i < ROWS * STRIDE; i++)
+                before[i] = random_float(&rng, 1.0f);
+            memcpy(y, before, sizeof y);
+            kn->epilogue(y, STRIDE, acc, LD, bias, ROWS, COLS, kinds[k]);
+            for (size_t r = 0; r < ROWS; r++)
+                for (size_t c = 0; c < STRIDE; c++) {
+                    const double x = c < COLS ? (double)(acc[r * LD + c] + bias[c]) : 0.0;
+                    const double was = (double)before[r * STRIDE + c];
+                    const double want = c < COLS ? plain_epilogue(kinds[k], x, was) : was;
+                    assert_float_equal((double)y[r * STRIDE + c], want, 4e-7f * (1.0f + fabsf((float)x)));
+                }
+        }
+}
+
+/* ---- AFT-local ----------------------------------------------------------------------------------------------------- */
+
+/* One channel of eq. 2 at position t, with the bias w of lag < window and 0 or minus infinity beyond. */
+static double plain_local(const float *k, const float *v, const float *w, uint32_t t, uint32_t window, bool global)
+{
+    double top = -INFINITY, num = 0.0, den = 0.0;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t s = 0; s <= t; s++) {
+            const uint32_t lag = t - s;
+            if (lag >= window && !global)
+                continue;
+            const double a = (double)k[s] + (lag < window ? (double)w[lag] : 0.0);
+            if (pass == 0) {
+                top = fmax(top, a);
+            } else {
+                num += exp(a - top) * (double)v[s];
+                den += exp(a - top);
+            }
+        }
+    return num / den;
+}
+
+static const struct {
+    const char *name;
+    uint32_t window;
+    bool global, gate;
+    float key_size, bias_size;
+    double tolerance; /* against values of size 1 */
+} local_cases[] = {
+    {"ordinary", 8, true, true, 2.0f, 1.0f, 1e-6},
+    {"window of 1", 1, true, true, 2.0f, 1.0f, 1e-6},
+    {"window longer than the sequence", 100, true, false, 2.0f, 1.0f, 1e-6},
+    {"large keys", 8, true, false, 80.0f, 1.0f, 2e-5}, /* keys of 80 have 4e-6 to give */
+    {"very large keys", 8, true, false, 3000.0f, 1.0f, 1e-3},
+    {"extreme biases", 8, true, false, 2.0f, 60.0f, 1e-5},
+    {"extreme biases and large keys", 8, true, false, 60.0f, 60.0f, 1e-4},
+    {"window only", 8, false, true, 2.0f, 1.0f, 1e-6},
+    {"window only, large keys", 8, false, false, 200.0f, 1.0f, 1e-4},
+    {"window only, extreme biases", 8, false, false, 100.0f, 60.0f, 1e-4},
+};
+
+enum { STEPS = 60, CHANNELS = 2 * LANES };
+
+static void run_local(const struct kernels *kn, size_t at, struct random *rng)
+{
+    const uint32_t span = local_cases[at].window < STEPS ? local_cases[at].window : STEPS;
+    float *state = calloc(CHANNELS / LANES * local_state_floats(span), sizeof *state);
+    float k[CHANNELS][STEPS], v[CHANNELS][STEPS];
+    assert_non_null(state);
+    for (size_t i = 0; i < CHANNELS / LANES * local_state_floats(span); i++)
+        state[i] = 1e30f; /* left behind by another stream */
+    for (uint32_t t = 0; t < STEPS; t++) {
+        float row[4][CHANNELS], w[STEPS], scaled[STEPS];
+        for (uint32_t lag = 0; lag < span; lag++) {
+            w[lag] = random_float(rng, local_cases[at].bias_size);
+            scaled[lag] = local_cases[at].global ? (float)ldexp(exp((double)w[lag]), -BIAS_SHIFT) : w[lag];
+        }
+        for (size_t c = 0; c < CHANNELS; c++) {
+            row[1][c] = random_float(rng, 3.0f);
+            row[2][c] = k[c][t] = random_float(rng, local_cases[at].key_size);
+            row[3][c] = v[c][t] = random_float(rng, 1.0f);
+        }
+        (local_cases[at].global ? kn->local_global : kn->local_window)(row[0], row[1], row[2], row[3], state, scaled,
+                                                                       span, t, CHANNELS / LANES, local_cases[at].gate);
+        for (size_t c = 0; c < CHANNELS; c++) {
+            const double mean = plain_local(k[c], v[c], w, t, span, local_cases[at].global);
+            const double want = local_cases[at].gate ? mean / (1.0 + exp(-(double)row[1][c])) : mean;
+            if (!(fabs((double)row[0][c] - want) <= local_cases[at].tolerance))
+                fail_msg("%s, %s: position %u channel %zu is %g, expected %g", kn->isa, local_cases[at].name, t, c,
+                         (double)row[0][c], want);
+        }
+    }
+    free(state);
+}
+
+static void local_steps_agree_with_equation_2(void **state)
+{
+    (void)state;
+    struct random rng = {3};
+    FOR_EACH_ISA(kn)
+    for (size_t i = 0; i < sizeof local_cases / sizeof local_cases[0]; i++)
+        for (int repeat = 0; repeat < 5; repeat++)
+            run_local(kn, i, &rng);
+}
+
+/* Keys as large as float32 goes: the answer is a mean of values, so it must stay finite and within them. */
+static void local_steps_stay_finite_for_any_key(void **state)
+{
+    (void)state;
+    static const float keys[] = {0.0f, 1e10f, -1e10f, 3.4e38f, -3.4e38f, 1e-40f, 88.7f, -104.0f};
+    enum { SPAN = 4 };
+    struct random rng = {4};
+    FOR_EACH_ISA(kn)
+    for (int global = 0; global < 2; global++)
+        for (int repeat = 0; repeat < 200; repeat++) {
+            float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES], w[SPAN];
+            for (uint32_t t = 0; t < 12; t++) {
+                for (size_t i = 0; i < SPAN; i++) {
+                    const float bias = random_float(&rng, 60.0f);
+                    w[i] = global ? (float)ldexp(exp((double)bias), -BIAS_SHIFT) : bias;
+                }
+                for (size_t c = 0; c < LANES; c++) {
+                    k[c] = keys[random_below(&rng, sizeof keys / sizeof keys[0])];
+                    v[c] = random_float(&rng, 1.0f);
+                }
+                (global ? kn->local_global : kn->local_window)(y, v, k, v, memory, w, SPAN, t, 1, false);
+                for (size_t c = 0; c < LANES; c++)
+                    if (!(fabsf(y[c]) <= 1.0001f))
+                        fail_msg("%s: %g from key %g at position %u", kn->isa, (double)y[c], (double)k[c], t);
+            }
+        }
+}
+
+/* ---- AFT-conv ------------------------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    uint32_t height, width, kh, kw, heads, dim;
+    bool global, gate;
+    float key_size, bias_size;
+    double tolerance;
+} conv_cases[] = {
+    {"ordinary", 8, 8, 5, 5, 4, 32, true, true, 2.0f, 1.0f, 1e-6},
+    {"one head", 4, 6, 3, 3, 1, 20, true, true, 2.0f, 1.0f, 1e-6},
+    {"as many heads as channels", 5, 7, 3, 7, 36, 36, true, false, 2.0f, 1.0f, 1e-6},
+    {"kernel wider than the grid", 4, 3, 15, 15, 4, 16, true, true, 2.0f, 1.0f, 1e-6},
+    {"a single token", 1, 1, 5, 5, 2, 16, true, false, 2.0f, 1.0f, 1e-6},
+    {"1 x 1 kernel", 3, 5, 1, 1, 2, 16, true, false, 2.0f, 1.0f, 1e-6},
+    {"large keys", 8, 8, 5, 5, 4, 32, true, false, 80.0f, 1.0f, 2e-5},
+    {"a large key whose bias is very negative", 8, 8, 5, 5, 4, 32, true, false, 30.0f, 60.0f, 2e-5},
+    {"window only", 6, 6, 3, 3, 4, 32, false, true, 2.0f, 1.0f, 1e-6},
+    {"window only, large keys, extreme biases", 6, 6, 3, 3, 4, 32, false, false, 200.0f, 60.0f, 1e-4},
+};
+
+/* One channel of eq. 6 at position p. */
+static double plain_conv(const float *k, size_t k_stride, const float *v, size_t v_stride, const float *w, size_t at,
+                         size_t p)
+{
+    const uint32_t height = conv_cases[at].height, width = conv_cases[at].width;
+    const int kh = (int)conv_cases[at].kh, kw = (int)conv_cases[at].kw;
+    double top = -INFINITY, num = 0.0, den = 0.0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t s = 0; s < (size_t)height * width; s++) {
+            const int dy = (int)(s / width) - (int)(p / width) + kh / 2,
+                      dx = (int)(s % width) - (int)(p % width) + kw / 2;
+            const bool inside = dy >= 0 && dy < kh && dx >= 0 && dx < kw;
+            if (!inside && !conv_cases[at].global)
+                continue;
+            const double a = (double)k[s * k_stride] + (inside ? (double)w[dy * kw + dx] : 0.0);
+            if (pass == 0) {
+                top = fmax(top, a);
+            } else {
+                num += exp(a - top) * (double)v[s * v_stride];
+                den += exp(a - top);
+            }
+        }
+    return num / den;
+}
+
+/* One picture with everything that the kernels want beside it. */
+struct conv_run {
+    struct conv_shape shape;
+    float *qkv, *w, *head_taps, *channel_taps, *e, *den, *ev, *num, *y, *scratch;
+    uint32_t *head_of;
+};
+
+static float *floats(size_t n)
+{
+    float *p = calloc(n, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
+{
+    const uint32_t heads = conv_cases[at].heads, dim = conv_cases[at].dim, taps = conv_cases[at].kh * conv_cases[at].kw;
+    struct conv_shape *s = &r->shape;
+    *s = (struct conv_shape){.height = conv_cases[at].height,
+                             .width = conv_cases[at].width,
+                             .kh = conv_cases[at].kh,
+                             .kw = conv_cases[at].kw,
+                             .heads = (uint32_t)lanes_padded(heads),
+                             .channels = (uint32_t)lanes_padded(dim)};
+    s->stride = 2 * (size_t)s->channels + s->heads;
+    const size_t tokens = (size_t)s->height * s->width;
+    r->qkv = floats(tokens * s->stride);
+    r->w = floats((size_t)heads * taps);
+    r->head_taps = floats((size_t)taps * s->heads);
+    r->channel_taps = floats((size_t)taps * s->channels);
+    r->e = floats(tokens * s->heads);
+    r->den = floats(tokens * s->heads);
+    r->ev = floats(tokens * s->channels);
+    r->num = floats(tokens * s->channels);
+    r->y = floats(tokens * s->channels);
+    const size_t window = ((size_t)taps + 1) * s->heads, prefix = conv_scratch_floats(tokens, s->height);
+    r->scratch = floats(window > prefix ? window : prefix);
+    r->head_of = calloc(s->channels, sizeof *r->head_of);
+    assert_non_null(r->head_of);
+    for (size_t t = 0; t < tokens; t++) {
+        float *row = r->qkv + t * s->stride;
+        for (size_t c = 0; c < dim; c++) {
+            row[c] = random_float(rng, 3.0f);
+            row[s->channels + s->heads + c] = random_float(rng, 1.0f);
+        }
+        for (size_t h = 0; h < heads; h++)
+            row[s->channels + h] = random_float(rng, conv_cases[at].key_size);
+    }
+    for (uint32_t c = 0; c < dim; c++)
+        r->head_of[c] = c / (dim / heads);
+    for (size_t h = 0; h < heads; h++)
+        for (size_t j = 0; j < taps; j++) {
+            const float w = r->w[h * taps + j] = random_float(rng, conv_cases[at].bias_size);
+            r->head_taps[j * s->heads + h] = conv_cases[at].global ? (float)ldexp(exp((double)w), -BIAS_SHIFT) : w;
+        }
+    for (size_t c = 0; c < s->channels; c++)
+        for (size_t j = 0; j < taps; j++)
+            r->channel_taps[j * s->channels + c] = r->head_taps[j * s->heads + r->head_of[c]];
+}
+
+static void conv_run_clear(struct conv_run *r)
+{
+    float *all[] = {r->qkv, r->w, r->head_taps, r->channel_taps, r->e, r->den, r->ev, r->num, r->y, r->scratch};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+    free(r->head_of);
+}
+
+static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, bool global, bool gate)
+{
+    const struct conv_shape *s = &r->shape;
+    const float *q = r->qkv, *k = q + s->channels, *v = k + s->heads;
+    if (!global) {
+        for (size_t p = 0; p < (size_t)s->height * s->width; p++)
+            kn->conv_window(r->y, q, k, v, r->head_taps, r->head_of, s, p, gate, r->scratch);
+        return;
+    }
+    for (size_t h = 0; h < s->heads; h += LANES) {
+        kn->conv_keys(r->e, k, s, h);
+        kn->conv_sums(r->den, r->e, r->head_taps, s, s->heads, h, r->scratch);
+    }
+    for (size_t c = 0; c < s->channels; c += LANES) {
+        kn->conv_values(r->ev, r->e, v, r->head_of, s, c);
+        kn->conv_sums(r->num, r->ev, r->channel_taps, s, s->channels, c, r->scratch);
+        kn->conv_finish(r->y, q, r->num, r->den, r->head_of, s, c, gate);
+    }
+}
+
+static void conv_agrees_with_equation_6(void **state)
+{
+    (void)state;
+    struct random rng = {5};
+    FOR_EACH_ISA(kn)
+    for (size_t i = 0; i < sizeof conv_cases / sizeof conv_cases[0]; i++)
+        for (int repeat = 0; repeat < 5; repeat++) {
+            struct conv_run r;
+            conv_run_init(&r, i, &rng);
+            conv_run_mix(&r, kn, conv_cases[i].global, conv_cases[i].gate);
+            const struct conv_shape *s = &r.shape;
+            const float *k = r.qkv + s->channels, *v = k + s->heads;
+            for (size_t p = 0; p < (size_t)s->height * s->width; p++)
+                for (size_t c = 0; c < conv_cases[i].dim; c++) {
+                    const size_t head = c / (conv_cases[i].dim / conv_cases[i].heads);
+                    const double mean =
+                        plain_conv(k + head, s->stride, v + c, s->stride, r.w + head * s->kh * s->kw, i, p);
+                    const double q = (double)r.qkv[p * s->stride + c];
+                    const double want = conv_cases[i].gate ? mean / (1.0 + exp(-q)) : mean;
+                    const double got = (double)r.y[p * s->channels + c];
+                    if (!(fabs(got - want) <= conv_cases[i].tolerance))
+                        fail_msg("%s, %s: position %zu channel %zu is %g, expected %g", kn->isa, conv_cases[i].name, p,
+                                 c, got, want);
+                }
+            conv_run_clear(&r);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(print_what_is_missing),
+        cmocka_unit_test(norm_is_layer_norm),
+        cmocka_unit_test(epilogues_are_their_formulas),
+        cmocka_unit_test(local_steps_agree_with_equation_2),
+        cmocka_unit_test(local_steps_stay_finite_for_any_key),
+        cmocka_unit_test(conv_agrees_with_equation_6),
+    };
+    return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
+}
