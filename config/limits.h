@@ -66,6 +66,7 @@
 #define HTTP_HEADER_VALUE_MAX 128       /* bytes of a header that we write */
 #define HTTP_CONNECTION_BYTES_MAX 32768 /* of one connection: request line, headers, and the answer's next piece */
 #define HTTP_RETRY_AFTER_MAX_S 60       /* a client that is told to wait longer would not come back */
+#define HTTP_BODIES_BYTES_MAX (UINT64_C(1) << 29) /* kept of all requests together; a flood of uploads gets 503 */
 
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
 #define REGISTRY_MODELS_MAX 32      /* models that one daemon serves; each takes a turn in the engine's loop */

@@ -1,0 +1,358 @@
+/* config.c - merges defaults < file < environment < flags into struct config.
+ * Main thread, at start. The flags are read first, because they name the file, but stored last. A value is checked
+ * where it is read, so that the message can say who wrote it; what holds between settings is checked after merging. */
+#include "config/config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+enum { VALUE_SHOWN_MAX = 80 }; /* bytes of a wrong value that a message repeats */
+
+/* No default may be above its maximum: the first setting of each pair is at most the second. */
+static const struct {
+    enum setting_id lower, upper;
+} ordered[] = {
+    {SETTING_timeout_ms, SETTING_timeout_ms_max},
+    {SETTING_max_tokens, SETTING_max_tokens_max},
+};
+
+/* The command line as written: not yet checked, borrowed from argv. */
+struct flags {
+    const char *values[SETTING_COUNT]; /* NULL where none was given */
+    const char *path;                  /* --config */
+    enum config_action action;
+};
+
+static size_t setting_id(const struct setting *s)
+{
+    return (size_t)(s - setting_at(0));
+}
+
+/* ---- messages -------------------------------------------------------------------------------------------------- */
+
+/* A value as ASCII JSON, cut: whatever it holds, it cannot upset a terminal. NULL: a text that is not UTF-8. */
+static void show_value(const json_t *value, char out[VALUE_SHOWN_MAX + 4])
+{
+    char text[VALUE_SHOWN_MAX];
+    const size_t size =
+        value != NULL ? json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) : 0;
+    if (size == 0)
+        (void)snprintf(out, VALUE_SHOWN_MAX + 4, "a text that is not UTF-8");
+    else
+        (void)snprintf(out, VALUE_SHOWN_MAX + 4, "%.*s%s", (int)(size < sizeof text ? size : sizeof text), text,
+                       size > sizeof text ? "..." : "");
+}
+
+static enum status refuse_value(const struct config *c, size_t id, const json_t *value, struct error *err)
+{
+    char shown[VALUE_SHOWN_MAX + 4], expected[ERROR_MESSAGE_MAX / 2], source[SETTING_TEXT_MAX + 64];
+    show_value(value, shown);
+    setting_describe(setting_at(id), expected, sizeof expected);
+    config_describe_source(c, (enum setting_id)id, source, sizeof source);
+    return error_set_param(err, ERR_CONFIG, setting_at(id)->name, "%s = %s: expected %s (from %s)",
+                           setting_at(id)->name, shown, expected, source);
+}
+
+/* A name that no setting has; `dash` is what the user writes for '_' there. */
+static enum status refuse_name(const char *where, const char *name, size_t length, char dash, struct error *err)
+{
+    const struct setting *near = setting_nearest(name, length);
+    char shown[VALUE_SHOWN_MAX + 4], suggestion[ERROR_PARAM_MAX] = "";
+    json_t *text = json_stringn(name, length);
+    show_value(text, shown);
+    json_decref(text);
+    if (near != NULL)
+        (void)snprintf(suggestion, sizeof suggestion, "; did you mean %s%s?", dash == '-' ? "--" : "", near->name);
+    for (char *c = suggestion; *c != '\0'; c++)
+        *c = (char)(*c == '_' ? dash : *c);
+    return error_set(err, ERR_CONFIG, "%s: no setting is named %s%s", where, shown, suggestion);
+}
+
+/* ---- flags ----------------------------------------------------------------------------------------------------- */
+
+static bool is_named(const char *written, size_t length, const char *name)
+{
+    if (length != strlen(name))
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if (written[i] != name[i] && !(written[i] == '_' && name[i] == '-'))
+            return false;
+    }
+    return true;
+}
+
+static bool take_action(struct flags *flags, const char *name, size_t length)
+{
+    static const struct {
+        const char *name;
+        enum config_action action;
+    } actions[] = {
+#define X(name, action, help) {name, action},
+        CONFIG_ACTIONS(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        if (is_named(name, length, actions[i].name)) {
+            flags->action = actions[i].action;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where the value of the flag --NAME goes; NULL if there is no such flag. */
+static const char **value_slot(struct flags *flags, const char *name, size_t length)
+{
+    if (is_named(name, length, "config"))
+        return &flags->path;
+    const struct setting *s = setting_find(name, length);
+    return s != NULL ? &flags->values[setting_id(s)] : NULL;
+}
+
+static enum status read_flags(struct flags *flags, int argc, char *const argv[], struct error *err)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        if (strcmp(arg, "-h") == 0) /* the habit of many */
+            arg = "--help";
+        if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0')
+            return error_set_param(err, ERR_CONFIG, arg, "\"%.80s\" is no flag: expected --NAME VALUE or --NAME=VALUE",
+                                   arg);
+        const char *name = arg + 2;
+        const char *equals = strchr(name, '=');
+        const size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
+        if (equals == NULL && take_action(flags, name, length)) {
+            if (flags->action == CONFIG_HELP || flags->action == CONFIG_VERSION)
+                return OK;
+            continue;
+        }
+        const char **slot = value_slot(flags, name, length);
+        if (slot == NULL)
+            return refuse_name("command line", name, length, '-', err);
+        if (equals == NULL && i + 1 == argc)
+            return error_set_param(err, ERR_CONFIG, name, "--%.80s: expected a value after it", name);
+        *slot = equals != NULL ? equals + 1 : argv[++i];
+    }
+    return OK;
+}
+
+static enum status store_text(struct config *c, size_t id, const char *text, enum config_source source,
+                              struct error *err)
+{
+    const bool fine = setting_parse(setting_at(id), text, &c->settings);
+    c->sources[id] = source;
+    if (fine)
+        return OK;
+    json_t *value = json_string(text);
+    const enum status st = refuse_value(c, id, value, err);
+    json_decref(value);
+    return st;
+}
+
+static enum status merge_flags(struct config *c, const struct flags *flags, struct error *err)
+{
+    enum status st = OK;
+    for (size_t id = 0; id < SETTING_COUNT && st == OK; id++) {
+        if (flags->values[id] != NULL)
+            st = store_text(c, id, flags->values[id], CONFIG_FROM_FLAG, err);
+    }
+    return st;
+}
+
+/* ---- environment ----------------------------------------------------------------------------------------------- */
+
+/* LISTEN_PORT -> listen_port. False for what has lower case or does not fit: no setting is spelled so. */
+static bool lower_name(const char *name, size_t length, char *out, size_t size)
+{
+    if (length >= size)
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if ((name[i] >= 'a' && name[i] <= 'z') || name[i] == '-')
+            return false;
+        out[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);
+    }
+    out[length] = '\0';
+    return true;
+}
+
+static void warn_variable(const char *name, size_t length, config_warning *warn, void *arg)
+{
+    char message[ERROR_MESSAGE_MAX];
+    if (warn == NULL)
+        return;
+    (void)snprintf(message, sizeof message,
+                   "environment: no setting belongs to " CONFIG_ENVIRONMENT_PREFIX "%.*s; ignored",
+                   (int)(length < VALUE_SHOWN_MAX ? length : VALUE_SHOWN_MAX), name);
+    warn(arg, message);
+}
+
+static enum status merge_environment(struct config *c, char *const envp[], config_warning *warn, void *arg,
+                                     struct error *err)
+{
+    const size_t prefix = strlen(CONFIG_ENVIRONMENT_PREFIX);
+    for (; envp != NULL && *envp != NULL; envp++) {
+        const char *equals = strchr(*envp, '=');
+        if (strncmp(*envp, CONFIG_ENVIRONMENT_PREFIX, prefix) != 0 || equals == NULL)
+            continue;
+        char lower[64];
+        const char *name = *envp + prefix;
+        const size_t length = (size_t)(equals - name);
+        const struct setting *s = lower_name(name, length, lower, sizeof lower) ? setting_find(lower, length) : NULL;
+        if (s == NULL) {
+            warn_variable(name, length, warn, arg);
+            continue;
+        }
+        const enum status st = store_text(c, setting_id(s), equals + 1, CONFIG_FROM_ENVIRONMENT, err);
+        if (st != OK)
+            return st;
+    }
+    return OK;
+}
+
+/* ---- file ------------------------------------------------------------------------------------------------------ */
+
+/* False if the value is not what the setting accepts. */
+static bool store_json(const struct setting *s, const json_t *value, struct settings *to)
+{
+    uint32_t number = 0;
+    switch (s->kind) {
+    case SETTING_NUMBER:
+        if (!json_is_integer(value) || !setting_accepts_number(s, json_integer_value(value)))
+            return false;
+        number = (uint32_t)json_integer_value(value);
+        break;
+    case SETTING_TEXT:
+        if (!json_is_string(value) || !setting_accepts_text(s, json_string_value(value)))
+            return false;
+        setting_set_text(s, to, json_string_value(value));
+        return true;
+    case SETTING_CHOICE:
+        if (!json_is_string(value) || !setting_find_word(s, json_string_value(value), &number))
+            return false;
+        break;
+    case SETTING_SWITCH:
+        if (!json_is_boolean(value))
+            return false;
+        number = json_is_true(value) ? 1 : 0;
+        break;
+    }
+    setting_set_number(s, to, number);
+    return true;
+}
+
+static enum status merge_object(struct config *c, json_t *object, struct error *err)
+{
+    const char *key = NULL;
+    json_t *value = NULL;
+    if (!json_is_object(object))
+        return error_set(err, ERR_CONFIG, "%s: expected a JSON object of settings", c->path);
+    json_object_foreach(object, key, value)
+    {
+        const struct setting *s = setting_find(key, strlen(key));
+        if (s == NULL ||
+            strcmp(s->name, key) != 0) /* dashes are for flags: one spelling, so that none is there twice */
+            return refuse_name(c->path, key, strlen(key), '_', err);
+        const size_t id = setting_id(s);
+        c->sources[id] = CONFIG_FROM_FILE;
+        if (!store_json(s, value, &c->settings))
+            return refuse_value(c, id, value, err);
+    }
+    return OK;
+}
+
+/* The file's bytes in out [CONFIG_FILE_MAX + 1]; one beyond the bound tells that there are too many. */
+static enum status read_file(const char *path, FILE *file, char *out, size_t *size, struct error *err)
+{
+    *size = fread(out, 1, CONFIG_FILE_MAX + 1, file);
+    if (ferror(file))
+        return error_set(err, ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
+    if (*size > CONFIG_FILE_MAX)
+        return error_set(err, ERR_CONFIG, "%s: expected at most %d bytes", path, CONFIG_FILE_MAX);
+    return OK;
+}
+
+/* `path` NULL: the default one, which need not exist. */
+static enum status merge_file(struct config *c, const char *path, struct error *err)
+{
+    enum status st = OK;
+    json_error_t parse;
+    json_t *root = NULL;
+    char *bytes = NULL;
+    size_t size = 0;
+    const char *from = path != NULL ? path : CONFIG_DEFAULT_PATH;
+    FILE *file = fopen(from, "re");
+    if (file == NULL && path == NULL && (errno == ENOENT || errno == ENOTDIR))
+        goto done;
+    if (file == NULL) {
+        st = error_set_param(err, ERR_IO, "config", "%s: cannot be opened: %s", from, strerror(errno));
+        goto done;
+    }
+    bytes = malloc(CONFIG_FILE_MAX + 1);
+    if (bytes == NULL) {
+        st = error_set(err, ERR_NOMEM, "%s: no memory to read it", from);
+        goto done;
+    }
+    (void)snprintf(c->path, sizeof c->path, "%s", from);
+    st = read_file(from, file, bytes, &size, err);
+    if (st != OK)
+        goto done;
+    root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &parse);
+    if (root == NULL)
+        st = error_set(err, ERR_CONFIG, "%s: line %d, column %d: %s", from, parse.line, parse.column, parse.text);
+    else
+        st = merge_object(c, root, err);
+done:
+    json_decref(root);
+    free(bytes);
+    if (file != NULL)
+        (void)fclose(file);
+    return st;
+}
+
+/* ---- all together ---------------------------------------------------------------------------------------------- */
+
+static enum status check_ordered(const struct config *c, struct error *err)
+{
+    for (size_t i = 0; i < sizeof ordered / sizeof ordered[0]; i++) {
+        char sources[2][VALUE_SHOWN_MAX];
+        const struct setting *lower = setting_at(ordered[i].lower);
+        const struct setting *upper = setting_at(ordered[i].upper);
+        const uint32_t low = setting_number(lower, &c->settings);
+        const uint32_t high = setting_number(upper, &c->settings);
+        if (low <= high)
+            continue;
+        config_describe_source(c, ordered[i].lower, sources[0], sizeof sources[0]);
+        config_describe_source(c, ordered[i].upper, sources[1], sizeof sources[1]);
+        return error_set_param(err, ERR_CONFIG, lower->name, "%s = %u (from %s): expected at most %s = %u (from %s)",
+                               lower->name, low, sources[0], upper->name, high, sources[1]);
+    }
+    return OK;
+}
+
+enum status config_load(struct config *ret, int argc, char *const argv[], char *const envp[], config_warning *warn,
+                        void *arg, struct error *err)
+{
+    enum status st = OK;
+    struct flags flags = {.action = CONFIG_RUN};
+    struct config c = {.action = CONFIG_RUN};
+    settings_init(&c.settings);
+    st = read_flags(&flags, argc, argv, err);
+    if (st != OK)
+        return st;
+    c.action = flags.action;
+    if (c.action != CONFIG_HELP && c.action != CONFIG_VERSION) {
+        st = merge_file(&c, flags.path, err);
+        if (st == OK)
+            st = merge_environment(&c, envp, warn, arg, err);
+        if (st == OK)
+            st = merge_flags(&c, &flags, err);
+        if (st == OK)
+            st = check_ordered(&c, err);
+    }
+    if (st == OK)
+        *ret = c;
+    return st;
+}

@@ -1,0 +1,57 @@
+/* config.h - from defaults, file, environment and flags to checked settings: each overrides those before it.
+ * Nothing here exits, and only what is given a FILE * prints. Called at start, by the main thread; no state. */
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include <stdio.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+
+#define CONFIG_DEFAULT_PATH "config/aftd.json" /* read where it exists and no --config names another */
+
+#define CONFIG_ENVIRONMENT_PREFIX "AFTD_"
+
+/* Flags that ask for something else than to run: X(name, action, help). */
+#define CONFIG_ACTIONS(X)                                                             \
+    X("check-config", CONFIG_CHECK, "say whether the settings are fine, then exit")   \
+    X("print-config", CONFIG_PRINT, "print the settings in force as JSON, then exit") \
+    X("help", CONFIG_HELP, "print this, then exit")                                   \
+    X("version", CONFIG_VERSION, "print the version, then exit")
+
+enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PRINT, CONFIG_CHECK };
+
+enum config_source { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_ENVIRONMENT, CONFIG_FROM_FLAG };
+
+struct config {
+    struct settings settings;
+    enum config_action action;
+    enum config_source sources[SETTING_COUNT]; /* by enum setting_id: who set the value in force */
+    char path[SETTING_TEXT_MAX + 1];           /* the file that was read; empty if none was */
+};
+
+/* Told of each AFTD_ variable that no setting has: a warning only, because an orchestrator puts variables of its own
+ * making into the environment (a Kubernetes service named aftd is enough). */
+typedef void config_warning(void *arg, const char *message);
+
+/* Merge and check. argv[0] is skipped; envp ends with NULL and may be NULL (as may warn). Flags are --NAME VALUE or
+ * --NAME=VALUE for each setting, dashes or underscores, and --config, --check-config, --print-config, --help,
+ * --version. After --help or --version nothing else is looked at and the settings are the defaults.
+ * *ret is set only on OK.
+ * Errors: ERR_CONFIG naming the setting, its value, where it came from and what was expected; ERR_IO (the file given
+ * with --config cannot be read); ERR_NOMEM. */
+enum status config_load(struct config *ret, int argc, char *const argv[], char *const envp[], config_warning *warn,
+                        void *arg, struct error *err);
+
+/* Who set the value in force: "default", "file config/aftd.json", "environment AFTD_LISTEN_PORT", "flag --listen-port".
+ */
+void config_describe_source(const struct config *c, enum setting_id id, char *out, size_t size);
+
+/* The settings in force as a JSON object that is a valid configuration file. Errors: ERR_IO, ERR_NOMEM. */
+enum status config_print(const struct config *c, FILE *to, struct error *err);
+/* "configuration is fine", then the settings that are not at their default and who set them. */
+void config_print_check(const struct config *c, FILE *to);
+void config_print_help(const char *program, FILE *to);
+void config_print_version(const char *program, FILE *to);
+
+#endif

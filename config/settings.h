@@ -1,0 +1,132 @@
+/* settings.h - the one table of settings: name, default, range or choices, help. The struct, the parser, the help
+ * text, the printed configuration and the checks are all generated from it (settings.c); a setting is added here only.
+ * A struct settings is a plain value: it is filled once at start, copied freely and then only read, by any thread. */
+#ifndef CONFIG_SETTINGS_H
+#define CONFIG_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+
+/* Choices: X(constant, word). A setting of this kind is an enum; words are what a user writes. */
+#define LOG_LEVELS(X)               \
+    X(LOG_LEVEL_ERROR, "error")     \
+    X(LOG_LEVEL_WARNING, "warning") \
+    X(LOG_LEVEL_INFO, "info")       \
+    X(LOG_LEVEL_DEBUG, "debug")
+#define LOG_FORMATS(X)         \
+    X(LOG_FORMAT_TEXT, "text") \
+    X(LOG_FORMAT_JSON, "json")
+
+#define X(constant, word) constant,
+enum log_level { LOG_LEVELS(X) };
+enum log_format { LOG_FORMATS(X) };
+#undef X
+
+/* Every setting has one kind, and each kind its own columns:
+ *   NUMBER(name, default, min, max, help)         uint32_t
+ *   TEXT(name, default, help)                     char[SETTING_TEXT_MAX + 1], never empty
+ *   CHOICE(name, type, LIST, default, help)       enum type, words from LIST
+ *   SWITCH(name, default, help)                   bool */
+#define SETTINGS(NUMBER, TEXT, CHOICE, SWITCH)                                                                \
+    TEXT(listen_address, "127.0.0.1", "address to listen on, IPv4 or IPv6")                                   \
+    NUMBER(listen_port, 8080, 0, 65535, "TCP port; 0: the kernel chooses one, which is logged")               \
+    TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                      \
+    NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                   \
+    TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                     \
+    NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "streams that one text model runs at a time")              \
+    NUMBER(pass_rows_max, 64, 1, ENGINE_ROWS_MAX, "prompt bytes fed in one pass beside the running streams")  \
+    NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "pictures of one batch")                                \
+    NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for company in its batch")          \
+    NUMBER(queue_jobs_max, 256, 1, 65536, "jobs that may wait before clients are answered 503")               \
+    NUMBER(http_threads, 2, 1, 64, "threads that serve connections")                                          \
+    NUMBER(connections_max, 4096, 16, 65536, "connections open at a time")                                    \
+    NUMBER(connections_per_address_max, 0, 0, 65536, "connections of one client address; 0: no limit")        \
+    NUMBER(receive_timeout_ms, 30000, 100, 3600000, "deadline for a whole request to arrive")                 \
+    NUMBER(idle_timeout_ms, 60000, 1000, 3600000, "how long a connection may idle between requests")          \
+    NUMBER(body_bytes_max, 16777216, 1024, HTTP_BODY_MAX, "largest request body")                             \
+    NUMBER(timeout_ms, 60000, 1, 86400000, "deadline of a request that names none")                           \
+    NUMBER(timeout_ms_max, 600000, 1, 86400000, "longest deadline that a request may name")                   \
+    NUMBER(max_tokens, 256, 1, GENERATE_TOKENS_MAX, "bytes generated for a request that names no number")     \
+    NUMBER(max_tokens_max, 65536, 1, GENERATE_TOKENS_MAX, "most bytes that a request may ask for")            \
+    NUMBER(stream_buffer_bytes, 65536, 4096, 16777216, "unread bytes after which a slow client is dropped")   \
+    NUMBER(ping_ms, 15000, 100, 600000, "silence after which a stream gets a comment line")                   \
+    NUMBER(drain_delay_ms, 0, 0, 600000, "when stopping, how long new requests are still taken")              \
+    NUMBER(drain_timeout_ms, 30000, 0, 3600000, "when stopping, how long running requests may go on")         \
+    NUMBER(stuck_after_ms, 10000, 100, 3600000, "without a step for so long, /healthz fails while jobs wait") \
+    CHOICE(log_level, log_level, LOG_LEVELS, LOG_LEVEL_INFO, "least serious messages that are logged")        \
+    CHOICE(log_format, log_format, LOG_FORMATS, LOG_FORMAT_TEXT, "form of the log's lines")                   \
+    SWITCH(log_requests, true, "log a line for each request")
+
+struct settings {
+#define NUMBER(name, def, min, max, help) uint32_t name;
+#define TEXT(name, def, help) char name[SETTING_TEXT_MAX + 1];
+#define CHOICE(name, type, list, def, help) enum type name;
+#define SWITCH(name, def, help) bool name;
+    SETTINGS(NUMBER, TEXT, CHOICE, SWITCH)
+#undef NUMBER
+#undef TEXT
+#undef CHOICE
+#undef SWITCH
+};
+
+/* An index for each setting: SETTING_listen_port, ... */
+enum setting_id {
+#define NUMBER(name, def, min, max, help) SETTING_##name,
+#define TEXT(name, def, help) SETTING_##name,
+#define CHOICE(name, type, list, def, help) SETTING_##name,
+#define SWITCH(name, def, help) SETTING_##name,
+    SETTINGS(NUMBER, TEXT, CHOICE, SWITCH)
+#undef NUMBER
+#undef TEXT
+#undef CHOICE
+#undef SWITCH
+        SETTING_COUNT
+};
+
+enum setting_kind { SETTING_NUMBER, SETTING_TEXT, SETTING_CHOICE, SETTING_SWITCH };
+
+/* A row of the table as data. */
+struct setting {
+    const char *name, *help;
+    size_t offset;            /* in struct settings */
+    const char *def_text;     /* texts */
+    const char *const *words; /* choices: [max + 1] */
+    enum setting_kind kind;
+    uint32_t def, min, max; /* numbers; def also as a choice's index or a switch's 0 or 1 */
+};
+
+/* Static rows, in the table's order. id < SETTING_COUNT. */
+const struct setting *setting_at(size_t id);
+/* By name, '-' counting as '_'; NULL where there is none. `length` bytes of name are looked at. */
+const struct setting *setting_find(const char *name, size_t length);
+/* The setting whose name is nearest to what was written; NULL where none is near enough to suggest. */
+const struct setting *setting_nearest(const char *name, size_t length);
+
+/* Every setting at its default. */
+void settings_init(struct settings *ret);
+
+/* Store a value that is a uint32_t (numbers, choices, switches) or a text, which must fit. */
+void setting_set_number(const struct setting *s, struct settings *to, uint32_t value);
+void setting_set_text(const struct setting *s, struct settings *to, const char *text);
+/* The value back. */
+uint32_t setting_number(const struct setting *s, const struct settings *from);
+const char *setting_text(const struct setting *s, const struct settings *from);
+
+/* What is accepted, for a person: "a whole number from 0 to 65535", "one of error, warning, info, debug". */
+void setting_describe(const struct setting *s, char *out, size_t size);
+
+/* Is it what setting_describe says? A word's value goes to *ret. False also for a setting of another kind. */
+bool setting_accepts_number(const struct setting *s, int64_t value);
+bool setting_accepts_text(const struct setting *s, const char *text);
+bool setting_find_word(const struct setting *s, const char *text, uint32_t *ret);
+/* Parse what a user wrote on a command line or in the environment; a switch also as 1, yes or on, 0, no or off.
+ * False, and nothing stored, if it is not what setting_describe says. */
+bool setting_parse(const struct setting *s, const char *text, struct settings *to);
+
+/* The word of a level: "warning". */
+const char *log_level_word(enum log_level level);
+
+#endif

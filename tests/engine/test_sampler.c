@@ -1,0 +1,227 @@
+/* test_sampler.c - the sampler's list of options, its ties, its generator. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/sampler.h"
+
+/* The vectors published with Random123 for Philox 4x32-10. */
+static void philox_gives_its_published_vectors(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t counter[4], key[2], want[4];
+    } cases[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint32_t out[4];
+        sampler_philox(out, cases[i].counter, cases[i].key);
+        assert_memory_equal(out, cases[i].want, sizeof out);
+    }
+}
+
+/* Logits of log p for the first bytes, nearly impossible elsewhere. */
+static void set_logits(float logits[BYTE_VALUES], const double *p, size_t n)
+{
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        logits[b] = b < n ? (float)log(p[b]) : -1e9f;
+}
+
+static void count_draws(size_t counts[BYTE_VALUES], const struct sampler_options *o, const float *logits, size_t draws)
+{
+    struct sampler s;
+    memset(counts, 0, BYTE_VALUES * sizeof *counts);
+    sampler_init(&s, o);
+    for (size_t i = 0; i < draws; i++)
+        counts[sampler_draw(&s, logits)]++;
+}
+
+/* Expected frequencies after the options did their work; 40,000 draws, so 5 standard deviations are at most 0.0125. */
+static const struct {
+    const char *name;
+    double p[4];
+    float temperature;
+    uint32_t top_k;
+    float top_p, min_p;
+    double want[4];
+} cases[] = {
+    {"as they are", {0.4, 0.3, 0.2, 0.1}, 1.0f, 0, 1.0f, 0.0f, {0.4, 0.3, 0.2, 0.1}},
+    {"temperature 0.5 squares", {0.4, 0.3, 0.2, 0.1}, 0.5f, 0, 1.0f, 0.0f, {16. / 30, 9. / 30, 4. / 30, 1. / 30}},
+    {"top_k 2", {0.1, 0.2, 0.3, 0.4}, 1.0f, 2, 1.0f, 0.0f, {0, 0, 3. / 7, 4. / 7}},
+    {"top_k 1 with a tie takes the lower byte", {0.1, 0.4, 0.4, 0.1}, 1.0f, 1, 1.0f, 0.0f, {0, 1, 0, 0}},
+    {"top_p 0.7 is reached by two", {0.4, 0.3, 0.2, 0.1}, 1.0f, 0, 0.69f, 0.0f, {4. / 7, 3. / 7, 0, 0}},
+    {"top_p takes one more where it is not reached",
+     {0.4, 0.3, 0.2, 0.1},
+     1.0f,
+     0,
+     0.71f,
+     0.0f,
+     {4. / 9, 3. / 9, 2. / 9, 0}},
+    {"a tiny top_p keeps the likeliest", {0.4, 0.3, 0.2, 0.1}, 1.0f, 0, 1e-6f, 0.0f, {1, 0, 0, 0}},
+    {"min_p 0.6 of the largest", {0.4, 0.3, 0.2, 0.1}, 1.0f, 0, 1.0f, 0.6f, {4. / 7, 3. / 7, 0, 0}},
+    {"min_p 1 keeps those that tie", {0.4, 0.4, 0.1, 0.1}, 1.0f, 0, 1.0f, 1.0f, {0.5, 0.5, 0, 0}},
+    {"top_p counts after top_k", {0.4, 0.3, 0.2, 0.1}, 1.0f, 2, 0.56f, 0.0f, {1, 0, 0, 0}},
+    {"temperature comes before top_p", {0.4, 0.3, 0.2, 0.1}, 0.5f, 0, 0.52f, 0.0f, {1, 0, 0, 0}},
+};
+
+static void options_shape_the_distribution(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct sampler_options o;
+        float logits[BYTE_VALUES];
+        size_t counts[BYTE_VALUES];
+        sampler_options_default(&o);
+        o.seed = 12345;
+        o.temperature = cases[i].temperature;
+        o.top_k = cases[i].top_k;
+        o.top_p = cases[i].top_p;
+        o.min_p = cases[i].min_p;
+        set_logits(logits, cases[i].p, 4);
+        count_draws(counts, &o, logits, 40000);
+        for (size_t b = 0; b < 4; b++)
+            if (!(fabs((double)counts[b] / 40000.0 - cases[i].want[b]) <= 0.0125) ||
+                (cases[i].want[b] == 0.0 && counts[b] != 0))
+                fail_msg("%s: byte %zu came %zu times of 40000, expected a share of %g", cases[i].name, b, counts[b],
+                         cases[i].want[b]);
+    }
+}
+
+static void greedy_takes_the_lowest_of_the_largest(void **state)
+{
+    (void)state;
+    struct sampler_options o;
+    struct sampler s;
+    float logits[BYTE_VALUES] = {0};
+    sampler_options_default(&o);
+    o.temperature = 0.0f;
+    logits[200] = logits[77] = logits[255] = 3.0f;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        o.seed = seed;
+        sampler_init(&s, &o);
+        assert_int_equal(sampler_draw(&s, logits), 77);
+    }
+}
+
+static void penalty_divides_positive_and_multiplies_negative_logits(void **state)
+{
+    (void)state;
+    struct sampler_options o;
+    struct sampler s;
+    float logits[BYTE_VALUES];
+    sampler_options_default(&o);
+    o.temperature = 0.0f;
+    o.repetition_penalty = 2.0f;
+
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        logits[b] = -100.0f;
+    logits[1] = 3.0f;
+    logits[2] = 2.0f;
+    sampler_init(&s, &o);
+    assert_int_equal(sampler_draw(&s, logits), 1);
+    sampler_accept(&s, 1);
+    sampler_accept(&s, 1); /* twice seen is punished once: 3 / 2 < 2, and 2 / 2 < 3 / 2 below */
+    assert_int_equal(sampler_draw(&s, logits), 2);
+    sampler_accept(&s, 2);
+    assert_int_equal(sampler_draw(&s, logits), 1);
+
+    logits[1] = -3.0f;
+    logits[2] = -5.0f;
+    logits[3] = -5.5f;
+    sampler_init(&s, &o);
+    sampler_accept(&s, 1); /* -6 */
+    assert_int_equal(sampler_draw(&s, logits), 2);
+}
+
+static void penalty_forgets_after_64_bytes(void **state)
+{
+    (void)state;
+    struct sampler_options o;
+    struct sampler s;
+    float logits[BYTE_VALUES] = {0};
+    sampler_options_default(&o);
+    o.temperature = 0.0f;
+    o.repetition_penalty = 10.0f;
+    logits[9] = 5.0f;
+    logits[8] = 1.0f;
+    sampler_init(&s, &o);
+    sampler_accept(&s, 9);
+    for (int i = 0; i < SAMPLER_HISTORY - 1; i++)
+        sampler_accept(&s, 100);
+    assert_int_equal(sampler_draw(&s, logits), 8);
+    sampler_accept(&s, 100);
+    assert_int_equal(sampler_draw(&s, logits), 9);
+}
+
+static void a_stream_depends_on_seed_and_sample_alone(void **state)
+{
+    (void)state;
+    float logits[BYTE_VALUES] = {0}; /* all alike: every draw shows the generator */
+    uint8_t texts[4][100];
+    static const struct {
+        uint64_t seed;
+        uint32_t sample;
+    } who[4] = {{1, 0}, {1, 0}, {1, 1}, {SEED_MAX, 0}};
+    for (size_t i = 0; i < 4; i++) {
+        struct sampler_options o;
+        struct sampler s;
+        sampler_options_default(&o);
+        o.seed = who[i].seed;
+        o.sample = who[i].sample;
+        sampler_init(&s, &o);
+        for (size_t n = 0; n < sizeof texts[i]; n++)
+            texts[i][n] = sampler_draw(&s, logits);
+    }
+    assert_memory_equal(texts[0], texts[1], sizeof texts[0]);
+    assert_memory_not_equal(texts[0], texts[2], sizeof texts[0]);
+    assert_memory_not_equal(texts[0], texts[3], sizeof texts[0]);
+}
+
+static void extreme_logits_and_temperatures_are_survived(void **state)
+{
+    (void)state;
+    static const float temperatures[] = {1e-30f, 1e-3f, 1.0f, 100.0f, 3e38f};
+    static const float sizes[] = {0.0f, 1e-38f, 1.0f, 1e4f, 3e38f};
+    for (size_t t = 0; t < sizeof temperatures / sizeof temperatures[0]; t++)
+        for (size_t z = 0; z < sizeof sizes / sizeof sizes[0]; z++) {
+            struct sampler_options o;
+            struct sampler s;
+            float logits[BYTE_VALUES];
+            sampler_options_default(&o);
+            o.temperature = temperatures[t];
+            o.top_p = 0.9f;
+            o.min_p = 0.01f;
+            o.repetition_penalty = 100.0f;
+            for (size_t b = 0; b < BYTE_VALUES; b++)
+                logits[b] = b % 2 == 0 ? sizes[z] : -sizes[z];
+            sampler_init(&s, &o);
+            for (int i = 0; i < 100; i++)
+                sampler_accept(&s, sampler_draw(&s, logits)); /* any byte; asan and the asserts watch */
+            if (sizes[z] >= 1e4f && temperatures[t] <= 1.0f)
+                assert_int_equal(sampler_draw(&s, logits) % 2, 0);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(philox_gives_its_published_vectors),
+        cmocka_unit_test(options_shape_the_distribution),
+        cmocka_unit_test(greedy_takes_the_lowest_of_the_largest),
+        cmocka_unit_test(penalty_divides_positive_and_multiplies_negative_logits),
+        cmocka_unit_test(penalty_forgets_after_64_bytes),
+        cmocka_unit_test(a_stream_depends_on_seed_and_sample_alone),
+        cmocka_unit_test(extreme_logits_and_temperatures_are_survived),
+    };
+    return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
+}
