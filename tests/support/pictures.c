@@ -1,0 +1,80 @@
+/* pictures.c - see pictures.h. */
+#include "tests/support/pictures.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <jpeglib.h>
+
+enum { SCANS_MAX = 128 }; /* DC and 63 coefficients, each in two steps */
+
+uint8_t *picture_file_read(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    if (f == NULL)
+        fail_msg("%s: cannot be opened", path);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    const long end = ftell(f);
+    assert_true(end > 0);
+    assert_int_equal(fseek(f, 0, SEEK_SET), 0);
+    uint8_t *bytes = malloc((size_t)end);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, (size_t)end, f), (size_t)end);
+    (void)fclose(f);
+    *size = (size_t)end;
+    return bytes;
+}
+
+/* Scan i of a progressive gray picture: all coefficients one by one without their last bit, then their last bits. */
+static jpeg_scan_info scan_of(int i)
+{
+    const int coefficient = i % 64, step = i / 64;
+    return (jpeg_scan_info){
+        .comps_in_scan = 1, .Ss = coefficient, .Se = coefficient, .Ah = step == 0 ? 0 : 1, .Al = step == 0 ? 1 : 0};
+}
+
+uint8_t *jpeg_write(const struct jpeg_recipe *recipe, size_t *size)
+{
+    static const J_COLOR_SPACE spaces[] = {JCS_UNKNOWN, JCS_GRAYSCALE, JCS_UNKNOWN, JCS_RGB, JCS_CMYK};
+    jpeg_scan_info script[SCANS_MAX];
+    struct jpeg_compress_struct j;
+    struct jpeg_error_mgr errors;
+    unsigned char *bytes = NULL;
+    unsigned long length = 0;
+
+    j.err = jpeg_std_error(&errors); /* exits: a test that asks for what libjpeg does not write is wrong */
+    jpeg_create_compress(&j);
+    jpeg_mem_dest(&j, &bytes, &length);
+    j.image_width = recipe->width;
+    j.image_height = recipe->height;
+    j.input_components = recipe->components;
+    j.in_color_space = spaces[recipe->components];
+    jpeg_set_defaults(&j);
+    jpeg_set_quality(&j, 100, TRUE);
+    if (recipe->ycck)
+        jpeg_set_colorspace(&j, JCS_YCCK);
+    j.comp_info[0].h_samp_factor = j.comp_info[0].v_samp_factor = 1;
+    j.comp_info[recipe->components - 1].h_samp_factor = j.comp_info[recipe->components - 1].v_samp_factor = 1;
+    if (recipe->scans > 0) {
+        assert_true(recipe->components == 1 && recipe->scans <= SCANS_MAX);
+        for (int i = 0; i < recipe->scans; i++)
+            script[i] = scan_of(i);
+        j.scan_info = script;
+        j.num_scans = recipe->scans;
+    }
+    jpeg_start_compress(&j, TRUE);
+    if (recipe->exif != NULL)
+        jpeg_write_marker(&j, JPEG_APP0 + 1, recipe->exif, (unsigned)recipe->exif_size);
+    const size_t pitch = (size_t)recipe->width * (size_t)recipe->components;
+    for (uint32_t y = 0; y < recipe->height; y++) {
+        JSAMPROW row = recipe->pixels + y * pitch;
+        assert_int_equal(jpeg_write_scanlines(&j, &row, 1), 1);
+    }
+    jpeg_finish_compress(&j);
+    jpeg_destroy_compress(&j);
+    *size = length;
+    return bytes;
+}

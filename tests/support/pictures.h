@@ -1,0 +1,27 @@
+/* pictures.h - JPEGs for tests: read from tests/data/images or written on the spot, as sound or as odd as a test wants
+ * them. Fails the running test where that does not work. Any thread; no state. */
+#ifndef TESTS_SUPPORT_PICTURES_H
+#define TESTS_SUPPORT_PICTURES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PICTURES_DIR "tests/data/images/"
+
+/* A file's bytes; the caller frees. */
+uint8_t *picture_file_read(const char *path, size_t *size);
+
+struct jpeg_recipe {
+    uint32_t width, height;
+    int components;      /* 1 gray, 3 RGB, 4 CMYK; 2 is a JPEG that nobody can name the colours of */
+    int scans;           /* 0: baseline; else a progressive file of that many scans, 3 to 128, for gray only */
+    int ycck;            /* not 0: four components are stored as YCCK, as Photoshop does */
+    uint8_t *pixels;     /* [height, width, components]; only read, but libjpeg knows no const */
+    const uint8_t *exif; /* an APP1 block's content, or NULL */
+    size_t exif_size;
+};
+
+/* A JPEG of the best quality without chroma subsampling; the caller frees. */
+uint8_t *jpeg_write(const struct jpeg_recipe *recipe, size_t *size);
+
+#endif
