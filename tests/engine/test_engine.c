@@ -1,0 +1,280 @@
+/* test_engine.c - the engine on whole models: the promise of engine.h that bits do not depend on company, chunking or
+ * threads, and the guards of its boundary. Agreement with the oracle's logits is `aft verify` (tests/cli). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "tests/support/random.h"
+
+#define LM "weights/models/enwik8-aft-local"
+#define CLASSIFIER "weights/models/cifar10-aft-conv"
+
+static struct model *load(const char *dir)
+{
+    struct model *m = NULL;
+    struct error err;
+    if (model_load(&m, dir, NULL, NULL, &err) != OK)
+        fail_msg("%s", err.message);
+    return m;
+}
+
+static struct engine *open_engine(const struct model *m, const struct engine_options *o)
+{
+    struct engine *e = NULL;
+    struct error err;
+    if (engine_open(&e, m, o, &err) != OK)
+        fail_msg("%s", err.message);
+    return e;
+}
+
+static void *zeroed(size_t n, size_t size)
+{
+    void *p = calloc(n, size);
+    assert_non_null(p);
+    return p;
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------------- */
+
+enum { STREAMS = 24, LENGTH = 90, ROWS = 160 };
+
+static const char *const text_models[] = {LM, "tests/data/golden/lm-local-8", "tests/data/golden/lm-local-large-keys",
+                                          "tests/data/golden/lm-local-no-global",
+                                          "tests/data/golden/lm-local-past-context"};
+
+/* Logits after every byte of each stream, fed alone and byte by byte. */
+static void feed_alone(struct engine *e, const uint8_t *bytes, float *want, size_t length)
+{
+    for (size_t s = 0; s < STREAMS; s++) {
+        engine_stream_reset(e, 0);
+        for (size_t i = 0; i < length; i++) {
+            const struct engine_part part = {
+                .count = 1, .bytes = bytes + s * LENGTH + i, .logits = want + (s * LENGTH + i) * BYTE_VALUES};
+            engine_feed(e, &part, 1);
+        }
+    }
+}
+
+/* Random passes: any subset of the streams, each with a part of any length, in any order and any slot, until all are fed.
+ * Some ask for every byte's logits, some for the last one's. */
+static void feed_in_company(struct engine *e, const uint8_t *bytes, const float *want, size_t length,
+                            struct random *rng)
+{
+    float *got = zeroed((size_t)ROWS * BYTE_VALUES, sizeof *got);
+    uint32_t fed[STREAMS] = {0}, slot[STREAMS];
+    for (uint32_t s = 0; s < STREAMS; s++)
+        slot[s] = s;
+    for (uint32_t s = STREAMS - 1; s > 0; s--) {
+        const uint32_t other = random_below(rng, s + 1), kept = slot[s];
+        slot[s] = slot[other];
+        slot[other] = kept;
+    }
+    for (uint32_t s = 0; s < STREAMS; s++)
+        engine_stream_reset(e, s);
+    for (size_t left = STREAMS * length; left > 0;) {
+        struct engine_part parts[STREAMS];
+        uint32_t who[STREAMS];
+        size_t n = 0, rows = 0;
+        const uint32_t first = random_below(rng, STREAMS);
+        for (uint32_t i = 0; i < STREAMS && rows < ROWS; i++) {
+            const uint32_t s = (first + i) % STREAMS;
+            const uint32_t most = (uint32_t)(length - fed[s] < ROWS - rows ? length - fed[s] : ROWS - rows);
+            if (most == 0 || random_below(rng, 3) == 0)
+                continue;
+            const uint32_t count = random_below(rng, 2) == 0 ? 1 : 1 + random_below(rng, most);
+            parts[n] = (struct engine_part){.stream = slot[s],
+                                            .count = count,
+                                            .bytes = bytes + s * LENGTH + fed[s],
+                                            .every = random_below(rng, 2) == 0,
+                                            .logits = got + rows * BYTE_VALUES};
+            who[n++] = s;
+            rows += count;
+        }
+        engine_feed(e, parts, n);
+        for (size_t i = 0; i < n; i++) {
+            const struct engine_part *p = &parts[i];
+            const float *expected = want + (who[i] * (size_t)LENGTH + fed[who[i]]) * BYTE_VALUES;
+            const size_t skip = p->every ? 0 : (size_t)(p->count - 1) * BYTE_VALUES;
+            const size_t floats = p->every ? (size_t)p->count * BYTE_VALUES : BYTE_VALUES;
+            assert_memory_equal(p->logits, expected + skip, floats * sizeof *expected);
+            fed[who[i]] += p->count;
+            assert_int_equal(engine_stream_position(e, p->stream), fed[who[i]]);
+            left -= p->count;
+        }
+    }
+    free(got);
+}
+
+static void a_streams_bits_do_not_depend_on_company_or_chunks(void **state)
+{
+    (void)state;
+    struct random rng = {1};
+    for (size_t i = 0; i < sizeof text_models / sizeof text_models[0]; i++) {
+        struct model *m = load(text_models[i]);
+        const struct engine_options alone = {.threads = 1, .streams_max = 1, .rows_max = 1};
+        const struct engine_options together = {.threads = 2, .streams_max = STREAMS, .rows_max = ROWS};
+        struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
+        const size_t length = m->config.context < LENGTH ? m->config.context : LENGTH;
+        uint8_t *bytes = zeroed(STREAMS * LENGTH, 1);
+        float *want = zeroed((size_t)STREAMS * LENGTH * BYTE_VALUES, sizeof *want);
+        for (size_t b = 0; b < STREAMS * LENGTH; b++)
+            bytes[b] = (uint8_t)random_below(&rng, BYTE_VALUES);
+        feed_alone(one, bytes, want, length);
+        for (int repeat = 0; repeat < 3; repeat++)
+            feed_in_company(many, bytes, want, length, &rng);
+        free(want);
+        free(bytes);
+        engine_close(many);
+        engine_close(one);
+        model_free(m);
+    }
+}
+
+static void a_slot_remembers_nothing_after_reset(void **state)
+{
+    (void)state;
+    struct model *m = load(LM);
+    const struct engine_options o = {.streams_max = 1, .rows_max = 64};
+    struct engine *fresh = open_engine(m, &o), *used = open_engine(m, &o);
+    uint8_t junk[64], bytes[40] = "the same bytes in both";
+    float a[BYTE_VALUES], b[BYTE_VALUES];
+    memset(junk, 0xFF, sizeof junk);
+    const struct engine_part dirt = {.count = sizeof junk, .bytes = junk};
+    const struct engine_part in_a = {.count = sizeof bytes, .bytes = bytes, .logits = a};
+    const struct engine_part in_b = {.count = sizeof bytes, .bytes = bytes, .logits = b};
+    engine_feed(used, &dirt, 1);
+    engine_stream_reset(used, 0);
+    assert_int_equal(engine_stream_position(used, 0), 0);
+    engine_feed(fresh, &in_a, 1);
+    engine_feed(used, &in_b, 1);
+    assert_memory_equal(a, b, sizeof a);
+    engine_close(used);
+    engine_close(fresh);
+    model_free(m);
+}
+
+/* ---- pictures ------------------------------------------------------------------------------------------------------ */
+
+enum { PICTURES = 11 };
+
+static const char *const picture_models[] = {CLASSIFIER, "tests/data/golden/conv-k3x7-oblong",
+                                             "tests/data/golden/conv-local-only-large-keys",
+                                             "tests/data/golden/conv-cancelling"};
+
+static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    struct random rng = {2};
+    for (size_t i = 0; i < sizeof picture_models / sizeof picture_models[0]; i++) {
+        struct model *m = load(picture_models[i]);
+        const struct engine_options alone = {.threads = 1, .images_max = 1};
+        const struct engine_options together = {.threads = 3, .images_max = PICTURES};
+        struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
+        const uint32_t height = m->config.size[0], width = m->config.size[1], classes = m->config.classes;
+        const size_t size = (size_t)3 * height * width;
+        uint8_t *pixels = zeroed(PICTURES, size);
+        float *want = zeroed((size_t)PICTURES * classes, sizeof *want);
+        for (size_t b = 0; b < PICTURES * size; b++)
+            pixels[b] = (uint8_t)random_below(&rng, 256);
+        for (size_t p = 0; p < PICTURES; p++) {
+            const uint8_t *batch[1] = {pixels + p * size};
+            engine_images_begin(one, batch, 1, height, width);
+            uint32_t steps = 1;
+            while (!engine_images_step(one))
+                steps++;
+            assert_int_equal(steps, m->config.depth); /* it returns after each block */
+            memcpy(want + p * classes, engine_images_logits(one, 0), classes * sizeof *want);
+        }
+        for (size_t n = 1; n <= PICTURES; n++) {
+            const uint8_t *batch[PICTURES];
+            size_t who[PICTURES];
+            for (size_t p = 0; p < n; p++) {
+                who[p] = random_below(&rng, PICTURES);
+                batch[p] = pixels + who[p] * size;
+            }
+            engine_images_begin(many, batch, n, height, width);
+            while (!engine_images_step(many))
+                ;
+            for (size_t p = 0; p < n; p++)
+                assert_memory_equal(engine_images_logits(many, p), want + who[p] * classes, classes * sizeof *want);
+        }
+        free(want);
+        free(pixels);
+        engine_close(many);
+        engine_close(one);
+        model_free(m);
+    }
+}
+
+/* ---- the boundary -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *model, *param;
+    struct engine_options o;
+} refused[] = {
+    {"no pictures", CLASSIFIER, "images_max", {.images_max = 0}},
+    {"too many pictures", CLASSIFIER, "images_max", {.images_max = ENGINE_IMAGES_MAX + 1}},
+    {"too many threads", CLASSIFIER, "threads", {.images_max = 1, .threads = ENGINE_THREADS_MAX + 1}},
+    {"no streams", LM, "streams_max", {.rows_max = 1}},
+    {"no rows", LM, "rows_max", {.streams_max = 1}},
+    {"unknown instruction set", LM, "isa", {.streams_max = 1, .rows_max = 1, .isa = "x86_64_v9"}},
+};
+
+static void options_out_of_range_are_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct model *m = load(refused[i].model);
+        struct engine *e = NULL;
+        struct error err;
+        assert_int_equal(engine_open(&e, m, &refused[i].o, &err), ERR_ARGUMENT);
+        assert_null(e);
+        assert_string_equal(err.param, refused[i].param);
+        assert_non_null(strstr(err.message, strcmp(refused[i].param, "isa") == 0 ? "x86_64_v9" : refused[i].param));
+        model_free(m);
+    }
+}
+
+static void info_tells_what_a_stream_costs(void **state)
+{
+    (void)state;
+    struct model *m = load(LM);
+    const struct engine_options o = {.threads = 2, .streams_max = 3, .rows_max = 4};
+    struct engine *e = open_engine(m, &o);
+    const struct engine_info *info = engine_info(e);
+    /* L d (8 s + 12): a ring of e and e*v, their sums beyond the window, the keys' reference */
+    assert_int_equal(info->stream_bytes, 4 * 192 * (8 * 32 + 12));
+    assert_int_equal(info->threads, 2);
+    /* L (4 d^2 + 2 d 4d) + 256 d */
+    assert_int_equal(info->macs, 4 * (4 * 192 * 192 + 2 * 192 * 768) + 256 * 192);
+    assert_true(info->weight_bytes >= info->macs * sizeof(float));
+    assert_true(info->workspace_bytes >= 3 * info->stream_bytes);
+    engine_close(e);
+    model_free(m);
+}
+
+static void closing_nothing_is_fine(void **state)
+{
+    (void)state;
+    engine_close(NULL);
+    model_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_streams_bits_do_not_depend_on_company_or_chunks),
+        cmocka_unit_test(a_slot_remembers_nothing_after_reset),
+        cmocka_unit_test(a_pictures_bits_do_not_depend_on_the_batch),
+        cmocka_unit_test(options_out_of_range_are_named),
+        cmocka_unit_test(info_tells_what_a_stream_costs),
+        cmocka_unit_test(closing_nothing_is_fine),
+    };
+    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+}
