@@ -1,0 +1,405 @@
+/* test_model.c - whole model directories: those that ship, the small ones with known answers, names, and what the
+ * loaded struct promises to the engine. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/support/model_copy.h"
+#include "tests/support/temp_dir.h"
+#include "weights/model.h"
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+
+static char dir[PATH_MAX], folder[PATH_MAX];
+
+static int setup(void **state)
+{
+    (void)state;
+    temp_dir_create(dir);
+    temp_path(folder, dir, "m");
+    return mkdir(folder, 0700);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    temp_dir_remove(dir);
+    return 0;
+}
+
+static struct model *load(const char *path)
+{
+    struct model *m = NULL;
+    struct error err = {.message = ""};
+
+    if (model_load(&m, path, NULL, NULL, &err) != OK)
+        fail_msg("%s: %s", path, err.message);
+    return m;
+}
+
+static void expect_refusal(const char *path, enum status want, const char *piece)
+{
+    struct model *m = NULL;
+    struct error err = {.message = ""};
+    const enum status got = model_load(&m, path, NULL, NULL, &err);
+
+    if (got != want || strstr(err.message, piece) == NULL)
+        fail_msg("%s: %s \"%s\", expected %s \"%s\"", path, status_name(got), err.message, status_name(want), piece);
+    assert_null(m);
+}
+
+/* A pointer of a loaded model leads into its arena, aligned. */
+static void assert_in_arena(const struct model *m, const float *p, uint64_t rows, uint64_t columns)
+{
+    assert_non_null(p);
+    assert_true(p >= m->arena && p + rows * columns <= m->arena + m->arena_bytes / sizeof(float));
+    assert_int_equal((uintptr_t)p % 64, 0);
+}
+
+static void assert_linear(const struct model *m, const struct linear *l, uint32_t out, uint32_t in)
+{
+    assert_int_equal(l->out, out);
+    assert_int_equal(l->in, in);
+    assert_in_arena(m, l->weight, out, in);
+    assert_in_arena(m, l->bias, 1, out);
+}
+
+/* ---- models that load ------------------------------------------------------------------------------------------- */
+
+static void the_shipped_classifier_loads(void **state)
+{
+    (void)state;
+    struct model *m = load("weights/models/cifar10-aft-conv");
+    assert_string_equal(m->name, "cifar10-aft-conv");
+    assert_int_equal(m->config.classes, 10);
+    assert_int_equal(m->tensor_count, 120);
+    assert_int_equal(m->parameters, 1128330);
+    assert_int_equal(m->file_bytes, 2267268);
+    assert_linear(m, &m->patch_embed, 128, 48);
+    assert_linear(m, &m->head, 10, 128);
+    assert_null(m->tok_embed);
+    assert_null(m->pos_embed);
+    for (uint32_t i = 0; i < m->config.depth; i++) {
+        const struct block_weights *b = &m->blocks[i];
+        assert_linear(m, &b->q, 128, 128);
+        assert_linear(m, &b->k, 32, 128);
+        assert_linear(m, &b->v, 128, 128);
+        assert_linear(m, &b->out, 128, 128);
+        assert_linear(m, &b->fc1, 512, 128);
+        assert_linear(m, &b->fc2, 128, 512);
+        assert_in_arena(m, b->norm1.weight, 1, 128);
+        assert_in_arena(m, b->norm1.bias, 1, 128);
+        assert_in_arena(m, b->norm2.weight, 1, 128);
+        assert_in_arena(m, b->norm2.bias, 1, 128);
+        assert_in_arena(m, b->conv, 32, 25);
+        assert_null(b->band);
+    }
+    model_free(m);
+    model_free(NULL);
+}
+
+static void the_shipped_language_model_loads(void **state)
+{
+    (void)state;
+    struct model *m = load("weights/models/enwik8-aft-local/");
+    assert_string_equal(m->name, "enwik8-aft-local");
+    assert_int_equal(m->config.classes, 0);
+    assert_in_arena(m, m->tok_embed, 256, 192);
+    assert_in_arena(m, m->pos_embed, 512, 192);
+    assert_linear(m, &m->head, 256, 192);
+    assert_in_arena(m, m->norm.weight, 1, 192);
+    assert_in_arena(m, m->norm.bias, 1, 192);
+    assert_null(m->patch_embed.weight);
+    for (uint32_t i = 0; i < m->config.depth; i++) {
+        assert_int_equal(m->blocks[i].span, 32);
+        assert_in_arena(m, m->blocks[i].band, 512, 32);
+        assert_linear(m, &m->blocks[i].k, 192, 192);
+        assert_null(m->blocks[i].conv);
+    }
+    model_free(m);
+}
+
+static void tensors_keep_the_files_numbers(void **state)
+{
+    struct model_copy c;
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
+    struct model *m = load("tests/data/golden/conv-heads8-k5");
+    assert_memory_equal(m->patch_embed.weight, model_copy_tensor(&c, "patch_embed.weight")->data,
+                        sizeof(float) * 32 * 48);
+    assert_memory_equal(m->blocks[1].k.bias, model_copy_tensor(&c, "blocks.1.mixer.k.bias")->data, sizeof(float) * 8);
+    assert_memory_equal(m->blocks[1].fc2.weight, model_copy_tensor(&c, "blocks.1.mlp.fc2.weight")->data,
+                        sizeof(float) * 32 * 128);
+    assert_memory_equal(m->norm.bias, model_copy_tensor(&c, "norm.bias")->data, sizeof(float) * 32);
+    assert_int_equal(m->tensor_count, c.count);
+    for (size_t i = 0; i < c.count; i++) {
+        assert_string_equal(m->tensors[i].name, c.tensors[i].name);
+        assert_int_equal(m->tensors[i].rank, c.tensors[i].rank);
+        assert_memory_equal(m->tensors[i].shape, c.tensors[i].shape, sizeof c.tensors[i].shape);
+        assert_int_equal(m->tensors[i].bytes, c.tensors[i].bytes);
+        assert_int_equal(m->tensors[i].dtype, DTYPE_F32);
+    }
+    model_free(m);
+    model_copy_clear(&c);
+}
+
+static void every_bias_may_be_absent(void **state)
+{
+    struct model_copy c;
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
+    for (size_t i = c.count; i-- > 0;) {
+        const char *name = c.tensors[i].name;
+        const size_t n = strlen(name);
+        if (strcmp(name + n - 5, ".bias") == 0 && strstr(name, "norm") == NULL && strstr(name, "conv") == NULL)
+            model_copy_drop(&c, name);
+    }
+    model_copy_write(&c, folder);
+    struct model *m = load(folder);
+    assert_null(m->patch_embed.bias);
+    assert_null(m->head.bias);
+    assert_null(m->blocks[0].q.bias);
+    assert_null(m->blocks[1].k.bias);
+    assert_null(m->blocks[1].fc2.bias);
+    assert_non_null(m->blocks[1].norm2.bias);
+    model_free(m);
+    model_copy_clear(&c);
+}
+
+static void a_picture_model_may_have_positions(void **state)
+{
+    struct model_copy c;
+    float rows[64 * 32];
+
+    (void)state;
+    for (size_t i = 0; i < LENGTH(rows); i++)
+        rows[i] = (float)i;
+    model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
+    model_copy_set(&c, "pos_embed", rows, 64, 32);
+    model_copy_write(&c, folder);
+    struct model *m = load(folder);
+    assert_memory_equal(m->pos_embed, rows, sizeof rows);
+    model_free(m);
+    model_copy_clear(&c);
+}
+
+static void shared_layers_are_those_of_the_first_block(void **state)
+{
+    struct model_copy c;
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/lm-local-8");
+    for (size_t i = c.count; i-- > 0;) {
+        if (strncmp(c.tensors[i].name, "blocks.1.", 9) == 0)
+            model_copy_drop(&c, c.tensors[i].name);
+    }
+    model_copy_write(&c, folder);
+    expect_refusal(folder, ERR_FORMAT, "blocks.1.norm1.weight is missing");
+    assert_int_equal(json_object_set_new(c.config, "share_layers", json_true()), 0);
+    assert_int_equal(json_object_set_new(c.config, "depth", json_integer(5)), 0);
+    model_copy_write(&c, folder);
+    struct model *m = load(folder);
+    for (uint32_t i = 0; i < 5; i++)
+        assert_memory_equal(&m->blocks[i], &m->blocks[0], sizeof m->blocks[0]);
+    assert_in_arena(m, m->blocks[4].band, 48, 8);
+    model_free(m);
+    model_copy_clear(&c);
+}
+
+static void other_files_in_the_folder_do_not_matter(void **state)
+{
+    struct model_copy c;
+    char path[PATH_MAX];
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/lm-local-8");
+    model_copy_write(&c, folder);
+    temp_path(path, folder, "cases.safetensors");
+    temp_write(path, "junk", 4);
+    temp_path(path, folder, "README.md");
+    temp_write(path, "# junk", 6);
+    temp_path(path, folder, "model.safetensors.index.json"); /* the single file comes first */
+    temp_write(path, "junk", 4);
+    model_free(load(folder));
+    model_copy_clear(&c);
+}
+
+static void the_model_survives_its_files(void **state)
+{
+    struct model_copy c;
+    char path[PATH_MAX];
+    double sum = 0.0;
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/lm-local-8");
+    model_copy_write(&c, folder);
+    struct model *m = load(folder);
+    temp_path(path, folder, "model.safetensors");
+    assert_int_equal(truncate(path, 1), 0);
+    for (size_t i = 0; i < 8192; i++) /* all 256 x 32 */
+        sum += (double)fabsf(m->tok_embed[i]);
+    assert_true(sum > 0.0);
+    model_free(m);
+    model_copy_clear(&c);
+}
+
+/* ---- models that do not ----------------------------------------------------------------------------------------- */
+
+static void tasks_and_mixers_of_other_builds_are_refused_by_name(void **state)
+{
+    static const struct {
+        const char *source, *mixer, *piece;
+    } rows[] = {
+        {"conv-heads8-k5", "{\"type\":\"aft-simple\"}",
+         "image-classification with aft-simple is not run by this build"},
+        {"conv-heads8-k5", "{\"type\":\"sima\",\"heads\":4}",
+         "image-classification with sima is not run by this build"},
+        {"lm-local-8", "{\"type\":\"aft-full\"}",
+         "text-generation with aft-full is not run by this build, expected one "
+         "of: image-classification with aft-conv, text-generation with aft-local"},
+        {"lm-local-8", "{\"type\":\"aft-conv\",\"heads\":4,\"kernel\":5}", "text-generation with aft-conv is not run"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        struct model_copy c;
+        char source[PATH_MAX];
+        temp_path(source, "tests/data/golden", rows[i].source);
+        model_copy_read(&c, source);
+        assert_int_equal(json_object_set_new(c.config, "mixer", json_loads(rows[i].mixer, 0, NULL)), 0);
+        model_copy_write(&c, folder);
+        expect_refusal(folder, ERR_FORMAT, rows[i].piece);
+        expect_refusal(folder, ERR_FORMAT, folder);
+        model_copy_clear(&c);
+    }
+}
+
+static void what_is_missing_is_named(void **state)
+{
+    char path[PATH_MAX];
+    struct model_copy c;
+
+    (void)state;
+    expect_refusal(folder, ERR_IO, "m/config.json: No such file");
+    model_copy_read(&c, "tests/data/golden/lm-local-8");
+    model_copy_write(&c, folder);
+    temp_path(path, folder, "model.safetensors");
+    assert_int_equal(unlink(path), 0);
+    expect_refusal(folder, ERR_IO, "m/model.safetensors: No such file");
+    model_copy_clear(&c);
+}
+
+static void a_broken_config_is_refused_by_its_key(void **state)
+{
+    struct model_copy c;
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/lm-local-8");
+    assert_int_equal(json_object_set_new(c.config, "dim", json_string("32")), 0);
+    model_copy_write(&c, folder);
+    expect_refusal(folder, ERR_FORMAT, "dim is a string (\"32\")");
+    model_copy_clear(&c);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------ */
+
+#define NAME_64 "abcdefghijklmnopqrstuvwxyz-ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
+
+static const struct {
+    const char *folder, *suffix, *piece; /* piece NULL: the name is good */
+} names[] = {
+    {"plain", "", NULL},
+    {"plain", "/", NULL},
+    {"plain", "///", NULL},
+    {"a.b_c-9", "", NULL},
+    {"...", "", NULL},
+    {NAME_64, "", NULL},
+    {NAME_64 "x", "", "name has 65 bytes, expected 1..64"},
+    {"a b", "", "holds the byte 0x20, expected letters"},
+    {"a\nb", "", "holds the byte 0x0a"},
+    {"\xC3\xA9", "", "holds the byte 0xc3"},
+    {"a:b", "", "holds the byte 0x3a"},
+};
+
+static void the_folder_names_the_model(void **state)
+{
+    struct model_copy c;
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/lm-local-1");
+    for (size_t i = 0; i < LENGTH(names); i++) {
+        char path[PATH_MAX];
+        temp_path(path, dir, names[i].folder);
+        if (mkdir(path, 0700) == 0)
+            model_copy_write(&c, path);
+        const size_t n = strlen(path);
+        (void)snprintf(path + n, sizeof path - n, "%s", names[i].suffix);
+        if (names[i].piece != NULL) {
+            expect_refusal(path, ERR_FORMAT, names[i].piece);
+            continue;
+        }
+        struct model *m = load(path);
+        assert_string_equal(m->name, names[i].folder);
+        model_free(m);
+    }
+    model_copy_clear(&c);
+}
+
+static void dots_are_resolved_and_links_keep_their_name(void **state)
+{
+    struct model_copy c;
+    char path[PATH_MAX], link[PATH_MAX], home[PATH_MAX];
+    static const char *const dotted[] = {".", "./", "inner/..", "inner/../"};
+
+    (void)state;
+    model_copy_read(&c, "tests/data/golden/lm-local-1");
+    model_copy_write(&c, folder);
+    temp_path(path, folder, "inner");
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_non_null(getcwd(home, sizeof home));
+    assert_int_equal(chdir(folder), 0);
+    for (size_t i = 0; i < LENGTH(dotted); i++) {
+        struct model *m = load(dotted[i]);
+        assert_string_equal(m->name, "m");
+        model_free(m);
+    }
+    assert_int_equal(chdir(home), 0);
+    temp_path(link, dir, "current");
+    assert_int_equal(symlink(folder, link), 0);
+    struct model *m = load(link);
+    assert_string_equal(m->name, "current");
+    model_free(m);
+    expect_refusal("/", ERR_FORMAT, "name has 0 bytes");
+    model_copy_clear(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_shipped_classifier_loads),
+        cmocka_unit_test(the_shipped_language_model_loads),
+        cmocka_unit_test(tensors_keep_the_files_numbers),
+        cmocka_unit_test_setup_teardown(every_bias_may_be_absent, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_picture_model_may_have_positions, setup, teardown),
+        cmocka_unit_test_setup_teardown(shared_layers_are_those_of_the_first_block, setup, teardown),
+        cmocka_unit_test_setup_teardown(other_files_in_the_folder_do_not_matter, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_model_survives_its_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(tasks_and_mixers_of_other_builds_are_refused_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_missing_is_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_broken_config_is_refused_by_its_key, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_folder_names_the_model, setup, teardown),
+        cmocka_unit_test_setup_teardown(dots_are_resolved_and_links_keep_their_name, setup, teardown),
+    };
+
+    return cmocka_run_group_tests_name("model", tests, NULL, NULL);
+}

@@ -1,0 +1,377 @@
+/* manifest.c - the tables, and the one function that walks them. To serve another mixer: a table of its rows and a line
+ * in `architectures`. Any thread; no state. Invariant of a finished manifest: every tensor of the set is bound to
+ * exactly one field. */
+#include "weights/manifest.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- the tables ------------------------------------------------------------------------------------------------- */
+
+/* The sides that shapes are made of:  name  as messages call it  its value for config c (0: any, the same throughout
+ * a block) */
+#define EXTENTS(X)                                                                           \
+    X(DIM, "dim", c->dim)                                                                    \
+    X(HIDDEN, "hidden", c->hidden)                                                           \
+    X(HEADS, "heads", c->mixer.heads)                                                        \
+    X(KERNEL_H, "kernel height", c->mixer.kernel[0])                                         \
+    X(KERNEL_W, "kernel width", c->mixer.kernel[1])                                          \
+    X(PATCHES, "patches", (uint64_t)(c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1])) \
+    X(CONTEXT, "context", c->context)                                                        \
+    X(PATCH_H, "patch height", c->patch[0])                                                  \
+    X(PATCH_W, "patch width", c->patch[1])                                                   \
+    X(COLOURS, "colours", 3)                                                                 \
+    X(CLASSES, "classes", c->classes)                                                        \
+    X(BYTES, "byte values", BYTE_VALUES)                                                     \
+    X(FACTORS, "d'", 0)
+
+enum extent {
+#define X(name, text, value) EXTENT_##name,
+    EXTENTS(X)
+#undef X
+};
+
+static const char *const extent_names[] = {
+#define X(name, text, value) text,
+    EXTENTS(X)
+#undef X
+};
+
+/* The value of PATCHES divides by the patch: only classifiers of pictures have rows with it. */
+static uint64_t extent_value(const struct model_config *c, enum extent e)
+{
+    switch (e) {
+#define X(name, text, value) \
+    case EXTENT_##name:      \
+        return value;
+        EXTENTS(X)
+#undef X
+    }
+    return 0;
+}
+
+enum row_kind {
+    ROW_TENSOR, /* one tensor */
+    ROW_LINEAR, /* NAME.weight and, optionally, NAME.bias of the first side: a struct linear */
+    ROW_NORM    /* NAME.weight and NAME.bias: a struct norm */
+};
+enum row_place { IN_MODEL, IN_BLOCK, IN_FOLD }; /* struct model, block_weights, fold_source */
+enum row_presence { REQUIRED, OPTIONAL, NOT_SERVED };
+
+#define SHAPE_MAX 4
+_Static_assert(SHAPE_MAX <= TENSOR_RANK_MAX, "tensors have the rank that rows ask for");
+
+struct row {
+    const char *name;
+    enum row_kind kind;
+    enum row_place place;
+    enum row_presence presence;
+    uint32_t rank;
+    size_t offset;
+    enum extent shape[SHAPE_MAX];
+};
+
+#define AT(where, how, type, field) .place = (where), .presence = (how), .offset = offsetof(type, field)
+#define MODEL(field) AT(IN_MODEL, REQUIRED, struct model, field)
+#define MODEL_OPTIONAL(field) AT(IN_MODEL, OPTIONAL, struct model, field)
+#define BLOCK(field) AT(IN_BLOCK, REQUIRED, struct block_weights, field)
+#define FOLD(field) AT(IN_FOLD, REQUIRED, struct fold_source, field)
+#define FOLD_OPTIONAL(field) AT(IN_FOLD, OPTIONAL, struct fold_source, field)
+#define SHAPE1(a) .rank = 1, .shape = {EXTENT_##a}
+#define SHAPE2(a, b) .rank = 2, .shape = {EXTENT_##a, EXTENT_##b}
+#define SHAPE3(a, b, c) .rank = 3, .shape = {EXTENT_##a, EXTENT_##b, EXTENT_##c}
+#define SHAPE4(a, b, c, d) .rank = 4, .shape = {EXTENT_##a, EXTENT_##b, EXTENT_##c, EXTENT_##d}
+
+static const struct row picture_classifier_rows[] = {
+    {"patch_embed", ROW_LINEAR, MODEL(patch_embed), SHAPE4(DIM, COLOURS, PATCH_H, PATCH_W)},
+    {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(PATCHES, DIM)},
+    {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
+    {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
+};
+
+static const struct row text_generator_rows[] = {
+    {"tok_embed", ROW_TENSOR, MODEL(tok_embed), SHAPE2(BYTES, DIM)},
+    {"start_embed", ROW_TENSOR, .place = IN_MODEL, .presence = NOT_SERVED, SHAPE1(DIM)},
+    {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(CONTEXT, DIM)},
+    {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
+    {"head", ROW_LINEAR, MODEL(head), SHAPE2(BYTES, DIM)},
+};
+
+/* What every block has beside its mixer. */
+static const struct row block_rows[] = {
+    {"norm1", ROW_NORM, BLOCK(norm1), SHAPE1(DIM)},
+    {"norm2", ROW_NORM, BLOCK(norm2), SHAPE1(DIM)},
+    {"mlp.fc1", ROW_LINEAR, BLOCK(fc1), SHAPE2(HIDDEN, DIM)},
+    {"mlp.fc2", ROW_LINEAR, BLOCK(fc2), SHAPE2(DIM, HIDDEN)},
+};
+
+static const struct row picture_conv_rows[] = {
+    {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)},
+    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(HEADS, DIM)},
+    {"mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM)},
+    {"mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM)},
+    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE3(HEADS, KERNEL_H, KERNEL_W)},
+    {"mixer.conv.gain", ROW_TENSOR, FOLD_OPTIONAL(conv_gain), SHAPE1(HEADS)},
+    {"mixer.conv.bias", ROW_TENSOR, FOLD_OPTIONAL(conv_bias), SHAPE1(HEADS)},
+};
+
+static const struct row text_local_rows[] = {
+    {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)},
+    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(DIM, DIM)},
+    {"mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM)},
+    {"mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM)},
+    {"mixer.pos_u", ROW_TENSOR, FOLD_OPTIONAL(pos_u), SHAPE2(CONTEXT, FACTORS)},
+    {"mixer.pos_v", ROW_TENSOR, FOLD_OPTIONAL(pos_v), SHAPE2(CONTEXT, FACTORS)},
+    {"mixer.pos_bias", ROW_TENSOR, FOLD_OPTIONAL(pos_bias), SHAPE2(CONTEXT, CONTEXT)},
+};
+
+/* What this build runs. */
+static const struct architecture {
+    enum model_task task;
+    enum mixer_type mixer;
+    const struct row *model_rows, *mixer_rows;
+    size_t model_count, mixer_count;
+} architectures[] = {
+    {TASK_IMAGE_CLASSIFICATION, MIXER_AFT_CONV, picture_classifier_rows, picture_conv_rows,
+     LENGTH(picture_classifier_rows), LENGTH(picture_conv_rows)},
+    {TASK_TEXT_GENERATION, MIXER_AFT_LOCAL, text_generator_rows, text_local_rows, LENGTH(text_generator_rows),
+     LENGTH(text_local_rows)},
+};
+
+/* ---- one tensor ------------------------------------------------------------------------------------------------- */
+
+/* The walk through the tables. */
+struct walk {
+    const struct model_config *config;
+    const struct tensor_set *set;
+    struct manifest manifest;
+    bool *taken;      /* [tensor_set_count] */
+    void *bases[3];   /* the structs behind enum row_place */
+    char prefix[32];  /* "blocks.3." or "" */
+    uint64_t factors; /* d' of this block; 0 before a tensor has told */
+};
+
+struct shape_text {
+    char text[192];
+};
+
+/* "[32, 128]"; a side of 0 in what is expected may be anything and goes by its name. */
+static struct shape_text format_shape(const uint64_t *sides, uint32_t rank)
+{
+    struct shape_text s = {"["};
+    size_t at = 1;
+
+    for (uint32_t i = 0; i < rank && at < sizeof s.text; i++)
+        at += (size_t)snprintf(s.text + at, sizeof s.text - at, "%s%" PRIu64, i == 0 ? "" : ", ", sides[i]);
+    if (at < sizeof s.text)
+        (void)snprintf(s.text + at, sizeof s.text - at, "]");
+    return s;
+}
+
+/* "[32, 128] (heads, dim)" */
+static struct shape_text format_expected(const struct walk *w, const enum extent *shape, uint32_t rank)
+{
+    struct shape_text s = {"["};
+    size_t at = 1;
+
+    for (uint32_t i = 0; i < rank && at < sizeof s.text; i++) {
+        const uint64_t side = shape[i] == EXTENT_FACTORS ? w->factors : extent_value(w->config, shape[i]);
+        const char *comma = i == 0 ? "" : ", ";
+        at += (size_t)(side == 0 ? snprintf(s.text + at, sizeof s.text - at, "%s%s", comma, extent_names[shape[i]])
+                                 : snprintf(s.text + at, sizeof s.text - at, "%s%" PRIu64, comma, side));
+    }
+    for (uint32_t i = 0; i < rank && at < sizeof s.text; i++)
+        at += (size_t)snprintf(s.text + at, sizeof s.text - at, "%s%s", i == 0 ? "] (" : ", ", extent_names[shape[i]]);
+    if (at < sizeof s.text)
+        (void)snprintf(s.text + at, sizeof s.text - at, ")");
+    return s;
+}
+
+/* A side of d' is free for the first tensor of a block that has one, and fixed from then on. */
+static bool shape_fits(struct walk *w, const struct tensor *t, const enum extent *shape, uint32_t rank)
+{
+    if (t->rank != rank)
+        return false;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (shape[i] == EXTENT_FACTORS && w->factors == 0 && t->shape[i] >= 1 && t->shape[i] <= MODEL_DIM_MAX)
+            w->factors = t->shape[i];
+        const uint64_t want = shape[i] == EXTENT_FACTORS ? w->factors : extent_value(w->config, shape[i]);
+        if (t->shape[i] != want)
+            return false;
+    }
+    return true;
+}
+
+static enum status bind_tensor(struct walk *w, const struct row *row, const char *suffix, enum row_presence presence,
+                               uint32_t rank, const float **field, struct error *err)
+{
+    char name[TENSOR_NAME_MAX];
+
+    (void)snprintf(name, sizeof name, "%s%s%s", w->prefix, row->name, suffix);
+    const size_t number = tensor_set_find(w->set, name);
+    if (number == tensor_set_count(w->set)) {
+        if (presence != REQUIRED)
+            return OK;
+        return error_set_param(err, ERR_FORMAT, name, "%s is missing, expected shape %s", name,
+                               format_expected(w, row->shape, rank).text);
+    }
+    if (presence == NOT_SERVED)
+        return error_set_param(err, ERR_FORMAT, name, "a model with %s is not run by this build", name);
+    const struct tensor *t = tensor_set_at(w->set, number);
+    if (!shape_fits(w, t, row->shape, rank))
+        return error_set_param(err, ERR_FORMAT, name, "%s has shape %s, expected %s", name,
+                               format_shape(t->shape, t->rank).text, format_expected(w, row->shape, rank).text);
+    assert(!w->taken[number]);
+    w->taken[number] = true;
+    w->manifest.bindings[w->manifest.count++] =
+        (struct binding){.tensor = t, .field = field, .folded = row->place == IN_FOLD};
+    return OK;
+}
+
+/* ---- rows and tables -------------------------------------------------------------------------------------------- */
+
+static enum status bind_linear(struct walk *w, const struct row *row, struct linear *l, struct error *err)
+{
+    uint64_t in = 1;
+
+    for (uint32_t i = 1; i < row->rank; i++)
+        in *= extent_value(w->config, row->shape[i]);
+    l->out = (uint32_t)extent_value(w->config, row->shape[0]);
+    l->in = (uint32_t)in;
+    enum status st = bind_tensor(w, row, ".weight", row->presence, row->rank, &l->weight, err);
+    if (st == OK)
+        st = bind_tensor(w, row, ".bias", OPTIONAL, 1, &l->bias, err);
+    return st;
+}
+
+static enum status bind_norm(struct walk *w, const struct row *row, struct norm *n, struct error *err)
+{
+    enum status st = bind_tensor(w, row, ".weight", row->presence, row->rank, &n->weight, err);
+    if (st == OK)
+        st = bind_tensor(w, row, ".bias", row->presence, row->rank, &n->bias, err);
+    return st;
+}
+
+static enum status bind_rows(struct walk *w, const struct row *rows, size_t count, struct error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        enum status st = OK;
+        void *field = (char *)w->bases[rows[i].place] + rows[i].offset;
+        switch (rows[i].kind) {
+        case ROW_TENSOR:
+            st = bind_tensor(w, &rows[i], "", rows[i].presence, rows[i].rank, field, err);
+            break;
+        case ROW_LINEAR:
+            st = bind_linear(w, &rows[i], field, err);
+            break;
+        case ROW_NORM:
+            st = bind_norm(w, &rows[i], field, err);
+            break;
+        }
+        if (st != OK)
+            return st;
+    }
+    return OK;
+}
+
+static enum status check_left_over(const struct walk *w, struct error *err)
+{
+    const size_t count = tensor_set_count(w->set);
+    const size_t extra = count - w->manifest.count;
+
+    for (size_t i = 0; i < count; i++) {
+        if (w->taken[i])
+            continue;
+        const char *name = tensor_set_at(w->set, i)->name;
+        char more[48] = "";
+        if (extra > 1)
+            (void)snprintf(more, sizeof more, " (and %zu more)", extra - 1);
+        return error_set_param(err, ERR_FORMAT, name,
+                               "%s is left over%s: no such tensor is expected for %s with %s, %u blocks%s", name, more,
+                               model_task_name(w->config->task), mixer_type_name(w->config->mixer.type),
+                               w->config->depth, w->config->share_layers ? " that share those of blocks.0" : "");
+    }
+    return OK;
+}
+
+static const struct architecture *architecture_of(const struct model_config *c)
+{
+    for (size_t i = 0; i < LENGTH(architectures); i++) {
+        if (architectures[i].task == c->task && architectures[i].mixer == c->mixer.type)
+            return &architectures[i];
+    }
+    return NULL;
+}
+
+/* ---- public ----------------------------------------------------------------------------------------------------- */
+
+enum status manifest_check_supported(const struct model_config *c, struct error *err)
+{
+    char served[256] = "";
+    size_t at = 0;
+
+    if (architecture_of(c) != NULL)
+        return OK;
+    for (size_t i = 0; i < LENGTH(architectures) && at < sizeof served; i++)
+        at += (size_t)snprintf(served + at, sizeof served - at, "%s%s with %s", i == 0 ? "" : ", ",
+                               model_task_name(architectures[i].task), mixer_type_name(architectures[i].mixer));
+    return error_set_param(err, ERR_FORMAT, "mixer.type", "%s with %s is not run by this build, expected one of: %s",
+                           model_task_name(c->task), mixer_type_name(c->mixer.type), served);
+}
+
+uint32_t manifest_blocks(const struct model_config *c)
+{
+    return c->share_layers ? 1 : c->depth;
+}
+
+enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_source *folds,
+                          const struct tensor_set *set, struct error *err)
+{
+    const struct architecture *a = architecture_of(&m->config);
+    const size_t room = tensor_set_count(set) + 1; /* calloc(0) may be NULL */
+    struct walk w = {.config = &m->config, .set = set, .bases = {[IN_MODEL] = m}};
+    enum status st;
+
+    assert(a != NULL);
+    w.taken = calloc(room, sizeof *w.taken);
+    w.manifest.bindings = calloc(room, sizeof *w.manifest.bindings);
+    if (w.taken == NULL || w.manifest.bindings == NULL) {
+        st = error_set(err, ERR_NOMEM, "no memory for %zu tensors", room);
+        goto done;
+    }
+    st = bind_rows(&w, a->model_rows, a->model_count, err);
+    for (uint32_t i = 0; st == OK && i < manifest_blocks(&m->config); i++) {
+        (void)snprintf(w.prefix, sizeof w.prefix, "blocks.%u.", i);
+        w.bases[IN_BLOCK] = &m->blocks[i];
+        w.bases[IN_FOLD] = &folds[i];
+        w.factors = 0;
+        st = bind_rows(&w, block_rows, LENGTH(block_rows), err);
+        if (st == OK)
+            st = bind_rows(&w, a->mixer_rows, a->mixer_count, err);
+        folds[i].factors = (uint32_t)w.factors;
+        folds[i].block = i;
+    }
+    if (st == OK)
+        st = check_left_over(&w, err);
+    if (st != OK)
+        goto done;
+    *ret = w.manifest;
+    w.manifest.bindings = NULL; /* the caller's now */
+done:
+    free(w.taken);
+    free(w.manifest.bindings);
+    return st;
+}
+
+void manifest_clear(struct manifest *b)
+{
+    if (b == NULL)
+        return;
+    free(b->bindings);
+    *b = (struct manifest){.bindings = NULL};
+}

@@ -1,0 +1,278 @@
+/* tensor_set.c - one file or many, seen as one set of tensors with unique names. Any thread; no state.
+ * Invariants of a finished set: the files hold exactly the tensors that the index names, each in the file that it
+ * names; by_name is sorted. */
+#include "weights/tensor_set.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "weights/json.h"
+
+static const char single_name[] = "model.safetensors";
+static const char index_name[] = "model.safetensors.index.json";
+
+struct named {
+    const char *name;
+    size_t number; /* in `tensors` */
+};
+
+struct shard {
+    char *name; /* the file's name inside the folder; owned */
+    struct safetensors *file;
+};
+
+struct item {
+    const struct tensor *tensor;
+    size_t shard;
+};
+
+struct tensor_set {
+    struct shard *shards; /* [shard_count] */
+    size_t shard_count;
+    struct item *tensors;  /* [count] */
+    struct named *by_name; /* [count] */
+    size_t count;
+    uint64_t bytes;
+};
+
+/* ---- files ------------------------------------------------------------------------------------------------------ */
+
+static enum status path_join(char path[PATH_MAX], const char *dir, const char *name, struct error *err)
+{
+    const int n = snprintf(path, PATH_MAX, "%s/%s", dir, name);
+
+    if (n < 0 || n >= PATH_MAX)
+        return error_set(err, ERR_IO, "%.100s...: the path is longer than %d bytes", dir, PATH_MAX - 1);
+    return OK;
+}
+
+static bool path_exists(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 || errno != ENOENT;
+}
+
+/* A plain name: an index must not make us read outside its folder. */
+static bool shard_name_is_plain(const char *name)
+{
+    return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strlen(name) <= NAME_MAX;
+}
+
+static enum status set_add_shard(struct tensor_set *s, const char *name, const char *index_path, struct error *err)
+{
+    for (size_t i = 0; i < s->shard_count; i++) {
+        if (strcmp(s->shards[i].name, name) == 0)
+            return OK;
+    }
+    if (s->shard_count == MODEL_SHARDS_MAX)
+        return error_set(err, ERR_FORMAT, "%s: lists more than %d files", index_path, MODEL_SHARDS_MAX);
+    s->shards[s->shard_count].name = strdup(name);
+    if (s->shards[s->shard_count].name == NULL)
+        return error_set(err, ERR_NOMEM, "%s: no memory", index_path);
+    s->shard_count++;
+    return OK;
+}
+
+/* The files that weight_map names, each once. */
+static enum status set_list_shards(struct tensor_set *s, json_t *map, const char *index_path, struct error *err)
+{
+    const char *tensor;
+    json_t *file;
+
+    json_object_foreach(map, tensor, file)
+    {
+        if (!json_is_string(file) || !shard_name_is_plain(json_string_value(file)))
+            return error_set_param(err, ERR_FORMAT, json_quote(tensor).text,
+                                   "%s: weight_map \"%s\" is %s, expected the plain name of a file beside the index",
+                                   index_path, json_quote(tensor).text, json_describe(file).text);
+        const enum status st = set_add_shard(s, json_string_value(file), index_path, err);
+        if (st != OK)
+            return st;
+    }
+    return OK;
+}
+
+static enum status set_open_files(struct tensor_set *s, const char *dir, struct error *err)
+{
+    for (size_t i = 0; i < s->shard_count; i++) {
+        char path[PATH_MAX];
+        enum status st = path_join(path, dir, s->shards[i].name, err);
+        if (st == OK)
+            st = safetensors_open(&s->shards[i].file, path, err);
+        if (st != OK)
+            return st;
+        s->count += safetensors_count(s->shards[i].file);
+        s->bytes += safetensors_bytes(s->shards[i].file);
+        if (s->bytes > SAFETENSORS_FILE_MAX)
+            return error_set(err, ERR_FORMAT, "%s: the files have more than %" PRIu64 " bytes together", dir,
+                             (uint64_t)SAFETENSORS_FILE_MAX);
+    }
+    return OK;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------ */
+
+static int named_compare(const void *a, const void *b)
+{
+    const struct named *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+static enum status set_collect(struct tensor_set *s, const char *dir, struct error *err)
+{
+    size_t n = 0;
+
+    s->tensors = calloc(s->count + 1, sizeof *s->tensors);
+    s->by_name = calloc(s->count + 1, sizeof *s->by_name);
+    if (s->tensors == NULL || s->by_name == NULL)
+        return error_set(err, ERR_NOMEM, "%s: no memory for %zu tensors", dir, s->count);
+    for (size_t i = 0; i < s->shard_count; i++) {
+        for (size_t j = 0; j < safetensors_count(s->shards[i].file); j++) {
+            s->tensors[n] = (struct item){.tensor = safetensors_at(s->shards[i].file, j), .shard = i};
+            s->by_name[n] = (struct named){.name = s->tensors[n].tensor->name, .number = n};
+            n++;
+        }
+    }
+    qsort(s->by_name, s->count, sizeof *s->by_name, named_compare);
+    return OK;
+}
+
+/* The shards hold what weight_map says, no more and no less. */
+static enum status set_check_map(const struct tensor_set *s, json_t *map, const char *index_path, struct error *err)
+{
+    const char *name;
+    json_t *file;
+
+    for (size_t i = 0; i < s->count; i++) {
+        const struct item *t = &s->tensors[i];
+        const char *holder = s->shards[t->shard].name;
+        file = json_object_get(map, t->tensor->name);
+        if (file == NULL)
+            return error_set_param(err, ERR_FORMAT, t->tensor->name,
+                                   "%s: %s holds tensor \"%s\", which weight_map does not name", index_path, holder,
+                                   t->tensor->name);
+        if (strcmp(json_string_value(file), holder) != 0)
+            return error_set_param(err, ERR_FORMAT, t->tensor->name,
+                                   "%s: %s holds tensor \"%s\", which weight_map expects in %s", index_path, holder,
+                                   t->tensor->name, json_quote(json_string_value(file)).text);
+    }
+    json_object_foreach(map, name, file)
+    {
+        if (tensor_set_find(s, name) == s->count)
+            return error_set_param(err, ERR_FORMAT, json_quote(name).text,
+                                   "%s: weight_map names tensor \"%s\", which %s does not hold", index_path,
+                                   json_quote(name).text, json_quote(json_string_value(file)).text);
+    }
+    return OK;
+}
+
+static enum status set_open_index(struct tensor_set *s, const char *dir, const char *index_path, struct error *err)
+{
+    json_t *root = NULL;
+    json_t *map;
+
+    enum status st = json_read_object(&root, index_path, MODEL_INDEX_JSON_MAX, err);
+    if (st != OK)
+        return st;
+    map = json_object_get(root, "weight_map");
+    if (!json_is_object(map)) {
+        st = error_set_param(err, ERR_FORMAT, "weight_map",
+                             "%s: weight_map is %s, expected an object of file names by tensor", index_path,
+                             map == NULL ? "missing" : json_describe(map).text);
+        goto done;
+    }
+    st = set_list_shards(s, map, index_path, err);
+    if (st == OK)
+        st = set_open_files(s, dir, err);
+    if (st == OK)
+        st = set_collect(s, dir, err);
+    if (st == OK)
+        st = set_check_map(s, map, index_path, err);
+done:
+    json_decref(root);
+    return st;
+}
+
+/* ---- public ----------------------------------------------------------------------------------------------------- */
+
+enum status tensor_set_open(struct tensor_set **ret, const char *dir, struct error *err)
+{
+    char path[PATH_MAX], index_path[PATH_MAX];
+    struct tensor_set *s = NULL;
+
+    enum status st = path_join(path, dir, single_name, err);
+    if (st == OK)
+        st = path_join(index_path, dir, index_name, err);
+    if (st != OK)
+        goto done;
+    s = calloc(1, sizeof *s);
+    if (s != NULL)
+        s->shards = calloc(MODEL_SHARDS_MAX, sizeof *s->shards);
+    if (s == NULL || s->shards == NULL) {
+        st = error_set(err, ERR_NOMEM, "%s: no memory", dir);
+        goto done;
+    }
+    if (!path_exists(path) && path_exists(index_path)) {
+        st = set_open_index(s, dir, index_path, err);
+    } else {
+        st = set_add_shard(s, single_name, path, err);
+        if (st == OK)
+            st = set_open_files(s, dir, err);
+        if (st == OK)
+            st = set_collect(s, dir, err);
+    }
+    if (st != OK)
+        goto done;
+    *ret = s;
+    s = NULL; /* the caller's now */
+done:
+    tensor_set_close(s);
+    return st;
+}
+
+void tensor_set_close(struct tensor_set *s)
+{
+    if (s == NULL)
+        return;
+    for (size_t i = 0; i < s->shard_count; i++) {
+        free(s->shards[i].name);
+        safetensors_close(s->shards[i].file);
+    }
+    free(s->shards);
+    free(s->tensors);
+    free(s->by_name);
+    free(s);
+}
+
+size_t tensor_set_count(const struct tensor_set *s)
+{
+    return s->count;
+}
+
+uint64_t tensor_set_bytes(const struct tensor_set *s)
+{
+    return s->bytes;
+}
+
+const struct tensor *tensor_set_at(const struct tensor_set *s, size_t i)
+{
+    assert(i < s->count);
+    return s->tensors[i].tensor;
+}
+
+size_t tensor_set_find(const struct tensor_set *s, const char *name)
+{
+    const struct named key = {.name = name};
+    const struct named *found = bsearch(&key, s->by_name, s->count, sizeof *s->by_name, named_compare);
+
+    return found == NULL ? s->count : found->number;
+}

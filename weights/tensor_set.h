@@ -1,0 +1,26 @@
+/* tensor_set.h - all tensors of a model directory: those of model.safetensors, or of the shards that
+ * model.safetensors.index.json lists. Owns the files' bytes. No global state; many threads may read one set. */
+#ifndef WEIGHTS_TENSOR_SET_H
+#define WEIGHTS_TENSOR_SET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "weights/safetensors.h"
+
+struct tensor_set;
+
+/* Read and check the files of `dir`. *ret is set only on OK; free with tensor_set_close.
+ * Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming the file and the rule that it breaks. */
+enum status tensor_set_open(struct tensor_set **ret, const char *dir, struct error *err);
+void tensor_set_close(struct tensor_set *s); /* NULL is a no-op */
+
+size_t tensor_set_count(const struct tensor_set *s);
+uint64_t tensor_set_bytes(const struct tensor_set *s); /* of the files */
+/* The i-th tensor: files in the index's order, then by offset. i < count. */
+const struct tensor *tensor_set_at(const struct tensor_set *s, size_t i);
+/* Its number by name; tensor_set_count where there is none. */
+size_t tensor_set_find(const struct tensor_set *s, const char *name);
+
+#endif
