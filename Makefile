@@ -70,11 +70,32 @@ DAEMON_OBJECTS := $(DAEMON_SOURCES:%.c=$B/%.o)
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$B/%.o)
 SUPPORT_OBJECTS := $(TEST_SUPPORT:%.c=$B/%.o)
 
-# ---- targets -------------------------------------------------------------------------------------------------------
+# ---- Debian packages -------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint run test test-built check bench fmt lint asan tsan debug cover install uninstall dist clean
+DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev libopenblas-openmp-dev libjpeg62-turbo-dev \
+    libexif-dev nettle-dev
+DEPS_TEST := libcmocka-dev libcurl4-openssl-dev xz-utils
+# promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
+DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev prometheus
+
+# $(call install,PACKAGES): what is missing of them, as root; otherwise say what to type.
+define install
+@if ! command -v dpkg-query >/dev/null; then echo "not a Debian system; needed are the equivalents of: $(1)"; exit 0; fi; \
+missing=$$(for p in $(1); do \
+    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+if [ -z "$$missing" ]; then exit 0; fi; \
+command="apt-get install -y --no-install-recommends $$(echo $$missing)"; \
+if [ "$$(id -u)" != 0 ]; then echo "packages are missing; as root, run:"; echo "  $$command"; exit 1; fi; \
+export DEBIAN_FRONTEND=noninteractive; apt-get update -q && $$command
+endef
+
+# ---- targets ---------------------------------------------------------------------------------------------------------
+
+.PHONY: all help deps deps-test deps-lint run test test-built check bench fmt lint asan tsan install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
+# Sub-makes of one command line build with both cores unless -j says otherwise.
+JOBS := $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
 
 all: $B/aftd $B/aft ## build build/aftd and build/aft (default)
 
@@ -108,6 +129,68 @@ $B/%.o: %.c Makefile
 	$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 -include $(shell find $B -name '*.d' 2>/dev/null)
+
+deps: ## install what the build needs (Debian; as root)
+	$(call install,$(DEPS_BUILD))
+
+deps-test: deps ## install what the tests need as well
+	$(call install,$(DEPS_TEST))
+
+deps-lint: deps-test ## install what lint, tsan and CI need as well
+	$(call install,$(DEPS_LINT))
+
+run: deps ## install what is missing, build, serve the shipped models on 127.0.0.1:8080
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@echo
+	@echo "Try, from another terminal in this folder:"
+	@echo "  curl -H 'Content-Type: image/jpeg' --data-binary @weights/models/cifar10-aft-conv/sample.jpg http://127.0.0.1:8080/classify"
+	@echo "  curl -N -d '{\"prompt\": \"The history of \", \"stream\": true}' http://127.0.0.1:8080/generate"
+	@echo "  curl http://127.0.0.1:8080/metrics"
+	@echo "Ctrl-C ends the daemon."
+	@echo
+	@build/aftd --listen-address 127.0.0.1 --listen-port 8080 --models-dir weights/models
+
+test: deps-test ## install what is missing, build, run all tests
+	@$(MAKE) --no-print-directory $(JOBS) test-built
+
+test-built: all $(TESTS)
+	@tests/run.sh $B/tests
+
+check: lint test ## lint and test
+
+bench: all ## how fast the shipped models run here
+	@for model in cifar10-aft-conv enwik8-aft-local; do build/aft bench $$model && echo; done
+
+fmt: ## format all C files
+	clang-format-14 -i $(C_FILES)
+
+lint: deps-lint ## format, include directions, headers alone, clang-tidy
+	@tests/lint/format.sh $(C_FILES)
+	@tests/lint/includes.sh
+	@tests/lint/headers.sh "$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS)" $(filter %.h,$(C_FILES))
+	@tests/lint/tidy.sh "-std=c11 $(ALL_CPPFLAGS)" $(filter %.c,$(C_FILES))
+
+asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=asan test-built
+
+tsan: deps-lint ## all tests under ThreadSanitizer
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=tsan test-built
+
+install: all ## install under DESTDIR and PREFIX (/usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/aftd
+	install -m 755 build/aftd build/aft $(DESTDIR)$(PREFIX)/bin
+	install -m 644 config/aftd.json $(DESTDIR)$(PREFIX)/share/aftd/aftd.json
+	for model in weights/models/*/; do \
+	    to=$(DESTDIR)$(PREFIX)/share/aftd/models/$$(basename $$model); \
+	    install -d $$to && install -m 644 $$model/config.json $$model/model.safetensors $$to || exit 1; done
+
+uninstall: ## remove what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/aftd $(DESTDIR)$(PREFIX)/bin/aft
+	rm -rf $(DESTDIR)$(PREFIX)/share/aftd
+
+dist: ## a source archive of the last commit in build/
+	@mkdir -p build
+	git archive --prefix=aftd-$(VERSION)/ -o build/aftd-$(VERSION).tar.gz HEAD
 
 clean: ## remove what was built
 	rm -rf build

@@ -28,7 +28,7 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
     gemm_plan(&n->patch_embed, w, d->dim, (uint32_t)patch_values(c));
     if (m->pos_embed != NULL)
         workspace_note(w, &n->pos_embed, (uint64_t)trained_tokens(c) * d->channels, sizeof *n->pos_embed);
-    workspace_note(w, &n->levels, 3 * BYTE_VALUES, sizeof *n->levels);
+    workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
     activations_plan(&n->a, w, d, rows);
     n->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
     workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);

@@ -24,7 +24,7 @@ enum epilogue { EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU,
 /* One picture's mixing by AFT-conv; widths padded to LANES. */
 struct conv_shape {
     uint32_t height, width;   /* the token grid */
-    uint32_t kh, kw;          /* odd */
+    uint32_t kh, kw;          /* tap (a, b) of the window holds the offset (a - kh / 2, b - kw / 2) */
     uint32_t heads, channels; /* padded */
     size_t stride;            /* floats from one token's q, k or v to the next one's */
 };
@@ -62,7 +62,7 @@ struct kernels {
     /* ev[token][c] = e[token][head_of[c]] * v[token][c] for LANES channels from `channel`. ev [tokens, channels]. */
     void (*conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s,
                         size_t channel);
-    /* out[p] = 2^-BIAS_SHIFT * (sum of x outside p's window) + sum_j taps[j] x[p + j], LANES columns from `column` of
+    /* out[p] = 2^-BIAS_SHIFT * (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES columns from `column` of
      * x, out [tokens, columns]; taps [kh * kw, columns] = exp(w) * 2^-BIAS_SHIFT. What lies outside is added up from the
      * rows above, the rows below and the ends of the window's own rows (prefix and suffix sums in scratch
      * [conv_scratch_floats]): nothing is subtracted. */

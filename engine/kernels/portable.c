@@ -83,9 +83,14 @@ LANES_INLINE struct ring_span ring_at(uint32_t t, uint32_t span)
     return t < span ? (struct ring_span){here, 0, t + 1} : (struct ring_span){here, (here + 1) % span, span};
 }
 
+LANES_INLINE float *state_row(float *state, size_t row)
+{
+    return state + row * LANES;
+}
+
 LANES_INLINE float *ring_term(float *state, uint32_t slot)
 {
-    return state + (ROW_RING + 2 * (size_t)slot) * LANES;
+    return state_row(state, ROW_RING + 2 * (size_t)slot);
 }
 
 /* Multiply S and the ring by 2^-rise lane by lane, in two halves because 2^-rise itself may be below float32's range
@@ -97,7 +102,7 @@ static __attribute__((noinline)) void local_rescale(float *state, const lanes *r
     const lanes scale = lanes_power_of_2(-half), rest = lanes_power_of_2(half - *rise);
     for (size_t row = 0; row < ROW_RING + 2 * (size_t)span; row++)
         if (row != ROW_REFERENCE)
-            lanes_store(state + row * LANES, lanes_load(state + row * LANES) * scale * rest);
+            lanes_store(state_row(state, row), lanes_load(state_row(state, row)) * scale * rest);
 }
 
 /* exp(k) / 2^r in the state's reference r, which is raised first where k would not fit. */
@@ -105,7 +110,7 @@ LANES_INLINE lanes local_key(float *state, const float *k, uint32_t span, uint32
 {
     lanes n;
     const lanes p = lanes_exp_parts(lanes_load(k), &n);
-    lanes r = t == 0 ? n - (float)KEY_RAISED : lanes_load(state + ROW_REFERENCE * LANES);
+    lanes r = t == 0 ? n - (float)KEY_RAISED : lanes_load(state_row(state, ROW_REFERENCE));
     const ilanes over = n - r > (float)KEY_TOP;
     int any = 0;
     for (int i = 0; i < WIDTH; i++)
@@ -116,7 +121,7 @@ LANES_INLINE lanes local_key(float *state, const float *k, uint32_t span, uint32
         local_rescale(state, &rise, span);
         r = raised;
     }
-    lanes_store(state + ROW_REFERENCE * LANES, r);
+    lanes_store(state_row(state, ROW_REFERENCE), r);
     return p * lanes_power_of_2(n - r);
 }
 
@@ -127,7 +132,7 @@ static void local_global(float *y, const float *q, const float *k, const float *
     const float unbiased = 0x1p-39f; /* exp(0) * 2^-BIAS_SHIFT */
     for (size_t c = 0; c < groups * LANES; c += WIDTH) {
         float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
-        float *sum_e = state + ROW_SUM_E * LANES, *sum_ev = state + ROW_SUM_EV * LANES;
+        float *sum_e = state_row(state, ROW_SUM_E), *sum_ev = state_row(state, ROW_SUM_EV);
         float *here = ring_term(state, ring.here);
         if (t == 0) { /* the ring is read only where it was written since */
             lanes_store(sum_e, (lanes){0});
@@ -264,9 +269,9 @@ static void conv_sum_register(float *out, const float *x, const float *taps, con
                                   scratch + (2 * tokens + 2 * height) * WIDTH};
     conv_sum_rows(&f, x, s, columns);
     for (size_t y = 0; y < height; y++) {
-        const size_t y0 = y > ry ? y - ry : 0, y1 = y + ry < height ? y + ry + 1 : height;
+        const size_t y0 = y > ry ? y - ry : 0, y1 = y + s->kh - ry < height ? y + s->kh - ry : height;
         for (size_t i = 0; i < width; i++) {
-            const size_t x0 = i > rx ? i - rx : 0, x1 = i + rx < width ? i + rx + 1 : width;
+            const size_t x0 = i > rx ? i - rx : 0, x1 = i + s->kw - rx < width ? i + s->kw - rx : width;
             lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
             lanes inside = {0};
             for (size_t a = y0; a < y1; a++) {
@@ -328,8 +333,8 @@ static void conv_window(float *y, const float *q, const float *k, const float *v
                         const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, float *weights)
 {
     const size_t py = p / s->width, px = p % s->width, ry = s->kh / 2, rx = s->kw / 2;
-    const size_t ys[2] = {py > ry ? py - ry : 0, py + ry < s->height ? py + ry + 1 : s->height};
-    const size_t xs[2] = {px > rx ? px - rx : 0, px + rx < s->width ? px + rx + 1 : s->width};
+    const size_t ys[2] = {py > ry ? py - ry : 0, py + s->kh - ry < s->height ? py + s->kh - ry : s->height};
+    const size_t xs[2] = {px > rx ? px - rx : 0, px + s->kw - rx < s->width ? px + s->kw - rx : s->width};
     const size_t first_tap = (ys[0] + ry - py) * s->kw + (xs[0] + rx - px);
     conv_window_weights(weights, k, bias, s, ys, xs, first_tap);
     for (size_t c = 0; c < s->channels; c += WIDTH) {

@@ -42,7 +42,7 @@ static void *zeroed(size_t n, size_t size)
 
 /* ---- streams ------------------------------------------------------------------------------------------------------- */
 
-enum { STREAMS = 24, LENGTH = 90, ROWS = 160 };
+enum { STREAMS = 24, LENGTH = 90, BYTES = STREAMS * LENGTH, ROWS = 160 };
 
 static const char *const text_models[] = {LM, "tests/data/golden/lm-local-8", "tests/data/golden/lm-local-large-keys",
                                           "tests/data/golden/lm-local-no-global",
@@ -90,7 +90,7 @@ static void feed_in_company(struct engine *e, const uint8_t *bytes, const float 
             const uint32_t count = random_below(rng, 2) == 0 ? 1 : 1 + random_below(rng, most);
             parts[n] = (struct engine_part){.stream = slot[s],
                                             .count = count,
-                                            .bytes = bytes + s * LENGTH + fed[s],
+                                            .bytes = bytes + (size_t)s * LENGTH + fed[s],
                                             .every = random_below(rng, 2) == 0,
                                             .logits = got + rows * BYTE_VALUES};
             who[n++] = s;
@@ -121,9 +121,9 @@ static void a_streams_bits_do_not_depend_on_company_or_chunks(void **state)
         const struct engine_options together = {.threads = 2, .streams_max = STREAMS, .rows_max = ROWS};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
         const size_t length = m->config.context < LENGTH ? m->config.context : LENGTH;
-        uint8_t *bytes = zeroed(STREAMS * LENGTH, 1);
-        float *want = zeroed((size_t)STREAMS * LENGTH * BYTE_VALUES, sizeof *want);
-        for (size_t b = 0; b < STREAMS * LENGTH; b++)
+        uint8_t *bytes = zeroed(BYTES, 1);
+        float *want = zeroed((size_t)BYTES * BYTE_VALUES, sizeof *want);
+        for (size_t b = 0; b < BYTES; b++)
             bytes[b] = (uint8_t)random_below(&rng, BYTE_VALUES);
         feed_alone(one, bytes, want, length);
         for (int repeat = 0; repeat < 3; repeat++)

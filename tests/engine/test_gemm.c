@@ -75,11 +75,11 @@ static void segments_are_packed_side_by_side(void **state)
                                                    y[GEMM_ROWS_MAX * 48];
     struct gemm g = {.packed = packed, .bias = bias, .n = 48, .k = K};
     struct random rng = {2};
-    for (size_t i = 0; i < FIRST * K; i++)
+    for (size_t i = 0; i < sizeof a / sizeof a[0]; i++)
         a[i] = random_float(&rng, 1.0f);
-    for (size_t i = 0; i < SECOND * K; i++)
+    for (size_t i = 0; i < sizeof b / sizeof b[0]; i++)
         b[i] = random_float(&rng, 1.0f);
-    for (size_t i = 0; i < GEMM_ROWS_MAX * K; i++)
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
         x[i] = random_float(&rng, 1.0f);
     gemm_pack(&g, 0, a, NULL, FIRST, K);
     gemm_pack(&g, 32, b, NULL, SECOND, K);

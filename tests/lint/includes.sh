@@ -1,0 +1,34 @@
+#!/bin/sh
+# includes.sh: dependencies point one way, config < weights < engine < server, and each foreign header has its one place.
+set -u
+bad=0
+# deny WHAT PATTERN PATH...: no line of the files may match.
+deny() {
+    what=$1 pattern=$2
+    shift 2
+    if grep -nE "^#[[:space:]]*include $pattern" "$@" /dev/null; then
+        echo "lint: $what" >&2
+        bad=1
+    fi
+}
+others() { # others PATTERN FILE...: the files whose names do not match
+    pattern=$1
+    shift
+    printf '%s\n' "$@" | grep -vE "$pattern"
+}
+config='config/*.[ch]' weights='weights/*.[ch]' engine='engine/*.[ch] engine/*/*.[ch]' server='server/*.[ch] server/*/*.[ch]'
+# shellcheck disable=SC2086
+{
+    deny 'config/ knows nobody' '"(weights|engine|server|tests)/' $config
+    deny 'weights/ knows config/ alone' '"(engine|server|tests)/' $weights
+    deny 'engine/ knows weights/ and config/' '"(server|tests)/' $engine
+    deny 'server/ does not know tests/' '"tests/' $server
+    deny 'no JSON in the engine' '<jansson' $engine
+    deny 'server/ sees the engine through its headers, not its parts' '"engine/(kernels|mixers|encoder|decoder|block|workspace|stream_state)' $server
+    deny 'microhttpd.h belongs to server/http*.c' '<microhttpd' $(others '^server/http[^/]*\.c$' $config $weights $engine $server)
+    deny 'jpeglib.h and libexif belong to server/picture.c' '<(jpeglib|jerror|libexif)' $(others '^server/picture\.c$' $config $weights $engine $server)
+    deny 'cblas.h belongs to engine/kernels/gemm.c' '<cblas' $(others '^engine/kernels/gemm\.c$' $config $weights $engine $server)
+    deny 'aft shares no HTTP with the daemon' '"server/(http|routes|job|queue|batcher|watcher)' server/cli/*.[ch]
+    deny 'includes are written from the root' '"\.\.?/' $config $weights $engine $server tests/*/*.[ch]
+}
+exit $bad

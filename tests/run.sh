@@ -1,0 +1,39 @@
+#!/bin/sh
+# run.sh DIR: run every test program under DIR one after the other, show what failed, end with "N passed, N failed".
+# A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits.
+set -u
+dir=$1
+slow=1
+case $dir in
+*asan*) slow=6 ;;
+*tsan*) slow=15 ;;
+esac
+export AFTD_TEST_SLOW="${AFTD_TEST_SLOW:-$slow}"
+# OpenBLAS's own threads would be beyond ThreadSanitizer's sight; the build has no OpenMP of ours anyway.
+case $dir in *tsan*) export OMP_NUM_THREADS=1 ;; esac
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+passed=0 failed=0 skipped=0
+count() { sed -n "s/^\[  $1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$log" | awk '{n += $1} END {print n + 0}'; }
+for program in "$dir"/*/test_*; do
+    case $program in *.o | *.d) continue ;; esac
+    start=$(date +%s)
+    timeout $((240 * AFTD_TEST_SLOW)) "$program" >"$log" 2>&1
+    code=$?
+    ok=$(count PASSED) bad=$(count FAILED) left=$(count SKIPPED)
+    [ $code -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && [ "$left" -eq 0 ] && bad=1
+    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
+    printf '%-44s %4d passed %3d failed %4ds\n' "${program#"$dir"/}" "$ok" "$bad" $(($(date +%s) - start))
+    grep -i 'skip' "$log" | grep -v 'test(s)' | sort -u | sed 's/^/    /'
+    if [ "$bad" -ne 0 ]; then
+        echo "---- $program ended with $code:"
+        cat "$log"
+        echo "----"
+    fi
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
