@@ -80,4 +80,9 @@
 #define CLASSIFY_TOP_K_MAX 1000
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 
+/* ---- the command line ------------------------------------------------------------------------------------ */
+#define SCORE_FILE_MAX (1u << 30)    /* bytes; enwik9 fits and takes hours */
+#define VERIFY_PIXELS_MAX (1u << 26) /* values of one input picture; keeps sizes far from overflow */
+#define BENCH_RUNS_MAX 1001          /* of which a figure is the median; kept on the stack */
+
 #endif

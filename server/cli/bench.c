@@ -1,15 +1,14 @@
 /* bench.c - aft bench MODEL: what the model reaches on this machine. Every figure is the median of several runs, and
  * figures that are compared (step cost at two positions) are measured in turns, so that a machine that changes its speed
- * changes both. */
-#include <inttypes.h>
+ * changes both. Single threaded. */
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/cli/cli.h"
 
-#define RUNS_MAX 1001
 #define STREAMS_LARGE 64
 #define PREFILL_ROWS 64 /* as the daemon's pass_rows_max is by default */
 #define STEPS_AROUND 8  /* steps timed on each side of a position */
@@ -19,7 +18,8 @@ struct bench {
     struct engine *engine;
     uint32_t runs;
     uint32_t positions[2];
-    json_t *result; /* object of numbers, in the order measured */
+    json_t *result; /* object of figures, in the order measured */
+    bool lost;      /* one could not be kept: no memory, or no number */
     bool json;
 };
 
@@ -35,14 +35,19 @@ static double median(double *values, uint32_t n)
     return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2.0;
 }
 
-static void report(struct bench *b, const char *key, double value, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/* Keep a figure for --json. */
+static void keep(struct bench *b, const char *key, double value)
+{
+    if (json_object_set_new(b->result, key, json_real(value)) != 0)
+        b->lost = true;
+}
 
-/* Keep a figure for --json, or print its line. */
-static void report(struct bench *b, const char *key, double value, const char *format, ...)
+static void say(const struct bench *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Print a line for a person, at once: the next figure takes its time. */
+static void say(const struct bench *b, const char *format, ...)
 {
     va_list args;
-    (void)json_object_set_new(b->result, key, json_real(value));
     if (b->json)
         return;
     va_start(args, format);
@@ -56,7 +61,7 @@ static void report(struct bench *b, const char *key, double value, const char *f
 static void bench_pictures(struct bench *b, uint32_t batch, const uint8_t *const pixels[])
 {
     const struct model_config *c = &b->model->config;
-    double whole[RUNS_MAX], block[RUNS_MAX];
+    double whole[BENCH_RUNS_MAX], block[BENCH_RUNS_MAX];
     for (uint32_t i = 0; i < b->runs + 2; i++) { /* two runs to warm up */
         double longest = 0.0;
         const double start = cli_now();
@@ -76,10 +81,11 @@ static void bench_pictures(struct bench *b, uint32_t batch, const uint8_t *const
     char key[64];
     const double seconds = median(whole, b->runs), step = median(block, b->runs);
     (void)snprintf(key, sizeof key, "images_per_second_batch_%u", batch);
-    report(b, key, batch / seconds, "batch %-3u            %10.1f images/s  (%.2f ms; longest block %.2f ms)\n", batch,
-           batch / seconds, 1e3 * seconds, 1e3 * step);
+    keep(b, key, batch / seconds);
     (void)snprintf(key, sizeof key, "longest_block_ms_batch_%u", batch);
-    report(b, key, 1e3 * step, "%s", "");
+    keep(b, key, 1e3 * step);
+    say(b, "batch %-3u            %10.1f images/s  (%.2f ms; longest block %.2f ms)\n", batch, batch / seconds,
+        1e3 * seconds, 1e3 * step);
 }
 
 static int run_pictures(struct bench *b)
@@ -140,7 +146,7 @@ static double time_steps(struct engine *e, uint32_t first, uint32_t streams, uin
 static void bench_streams(struct bench *b, uint32_t streams, float *logits)
 {
     const uint32_t context = b->model->config.context, steps = context < 16 ? context : 16;
-    double seconds[RUNS_MAX];
+    double seconds[BENCH_RUNS_MAX];
     char key[64];
     for (uint32_t i = 0; i < b->runs + 1; i++) {
         for (uint32_t s = 0; s < streams; s++)
@@ -151,29 +157,30 @@ static void bench_streams(struct bench *b, uint32_t streams, float *logits)
     }
     const double step = median(seconds, b->runs);
     (void)snprintf(key, sizeof key, "bytes_per_second_%u_streams", streams);
-    report(b, key, streams / step, "%2u stream%s          %10.0f bytes/s   (%.3f ms a step)\n", streams,
-           streams == 1 ? " " : "s", streams / step, 1e3 * step);
+    keep(b, key, streams / step);
+    say(b, "%2u stream%s          %10.0f bytes/s   (%.3f ms a step)\n", streams, streams == 1 ? " " : "s",
+        streams / step, 1e3 * step);
 }
 
 static void bench_prefill(struct bench *b)
 {
     const uint32_t context = b->model->config.context;
-    double seconds[RUNS_MAX];
+    double seconds[BENCH_RUNS_MAX];
     for (uint32_t i = 0; i < b->runs; i++) {
         const double start = cli_now();
         advance(b->engine, 0, context);
         seconds[i] = cli_now() - start;
     }
     const double rate = context / median(seconds, b->runs);
-    report(b, "prefill_bytes_per_second", rate, "prefill             %10.0f bytes/s   (one prompt of %u bytes)\n", rate,
-           context);
+    keep(b, "prefill_bytes_per_second", rate);
+    say(b, "prefill             %10.0f bytes/s   (one prompt of %u bytes)\n", rate, context);
 }
 
 /* The cost of a step around two positions, in turns. */
 static void bench_positions(struct bench *b, float *logits)
 {
     const uint32_t context = b->model->config.context;
-    double seconds[2][RUNS_MAX], ratios[RUNS_MAX];
+    double seconds[2][BENCH_RUNS_MAX], ratios[BENCH_RUNS_MAX];
     uint32_t from[2], steps = 2 * STEPS_AROUND;
     for (int p = 0; p < 2; p++) {
         const uint32_t at = b->positions[p];
@@ -197,10 +204,12 @@ static void bench_positions(struct bench *b, float *logits)
     for (int p = 0; p < 2; p++) {
         char key[64];
         (void)snprintf(key, sizeof key, "step_ms_at_%u", b->positions[p]);
-        report(b, key, 1e3 * cost[p], "step at byte %-6u  %10.4f ms\n", b->positions[p], 1e3 * cost[p]);
+        keep(b, key, 1e3 * cost[p]);
+        say(b, "step at byte %-6u %10.4f ms\n", b->positions[p], 1e3 * cost[p]);
     }
     const double ratio = median(ratios, b->runs);
-    report(b, "step_ratio", ratio, "byte %u over byte %u  %7.3f\n", b->positions[1], b->positions[0], ratio);
+    keep(b, "step_ratio", ratio);
+    say(b, "byte %u over byte %u: %.3f\n", b->positions[1], b->positions[0], ratio);
 }
 
 static int run_streams(struct bench *b)
@@ -225,18 +234,21 @@ static int run(struct bench *b, uint64_t threads)
     struct engine_options o = {
         .threads = (uint32_t)threads, .images_max = 8, .streams_max = STREAMS_LARGE, .rows_max = PREFILL_ROWS};
     int code = CLI_FAILED;
-    b->engine = cli_open_engine(b->model, &o);
     b->result = json_object();
-    if (b->engine == NULL || b->result == NULL)
+    if (b->result == NULL)
+        return cli_fail("out of memory");
+    b->engine = cli_open_engine(b->model, &o);
+    if (b->engine == NULL)
         goto done;
     const struct engine_info *info = engine_info(b->engine);
     (void)json_object_set_new(b->result, "model", json_string(b->model->name));
     (void)json_object_set_new(b->result, "isa", json_string(info->isa));
     (void)json_object_set_new(b->result, "threads", json_integer(info->threads));
-    if (!b->json)
-        (void)printf("%s: %s kernels, %u thread%s, medians of %u runs\n", b->model->name, info->isa, info->threads,
-                     info->threads == 1 ? "" : "s", b->runs);
+    say(b, "%s: %s kernels, %u thread%s, medians of %u runs\n", b->model->name, info->isa, info->threads,
+        info->threads == 1 ? "" : "s", b->runs);
     code = c->task == TASK_IMAGE_CLASSIFICATION ? run_pictures(b) : run_streams(b);
+    if (code == CLI_OK && b->lost)
+        code = cli_fail("a figure could not be kept: out of memory, or it is no finite number");
     if (code == CLI_OK && b->json) {
         (void)json_dumpf(b->result, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
         (void)printf("\n");
@@ -247,20 +259,17 @@ done:
     return code;
 }
 
-/* "A,B" -> two positions of the context. */
+/* "A,B" -> two positions of the context; NULL: the usual ones. */
 static int parse_positions(const char *list, uint32_t positions[2], uint32_t context)
 {
-    char rest;
-    if (list == NULL) {
-        positions[0] = context > 64 ? 64 : context - 1;
-        positions[1] = context > 1000 ? 1000 : context - 1;
-        return CLI_OK;
-    }
-    if (sscanf(list, "%" SCNu32 ",%" SCNu32 "%c", &positions[0], &positions[1], &rest) != 2 ||
-        positions[0] >= context || positions[1] >= context) {
-        (void)cli_fail("--positions is \"%s\", expected two numbers below %u, as in 40,400", list, context);
-        return CLI_USAGE;
-    }
+    uint64_t first = context > 64 ? 64 : context - 1, second = context > 1000 ? 1000 : context - 1;
+    const char *at = list;
+    if (list != NULL && !(cli_read_digits(&first, &at) && *at++ == ',' && cli_read_digits(&second, &at) &&
+                          *at == '\0' && first < context && second < context))
+        return cli_fail_usage("--positions is \"%s\", expected two numbers below the context of %u, as in %u,%u", list,
+                              context, context / 4, context / 2);
+    positions[0] = (uint32_t)first;
+    positions[1] = (uint32_t)second;
     return CLI_OK;
 }
 
@@ -270,7 +279,7 @@ int cli_bench(int argc, char **argv)
     const char *positions = NULL;
     struct bench b = {0};
     const struct cli_option options[] = {
-        {"runs", CLI_UNSIGNED, &runs, 3, RUNS_MAX, "runs of which each figure is the median (51)"},
+        {"runs", CLI_UNSIGNED, &runs, 3, BENCH_RUNS_MAX, "runs of which each figure is the median (51)"},
         {"threads", CLI_UNSIGNED, &threads, 0, ENGINE_THREADS_MAX, "0: one for each processor (0)"},
         {"positions", CLI_TEXT, &positions, 0, 0, "A,B: where the cost of a step is compared (64 and min(1000, T-1))"},
         {"json", CLI_FLAG, &b.json, 0, 0, "print one JSON object"},
@@ -285,7 +294,9 @@ int cli_bench(int argc, char **argv)
         return CLI_FAILED;
     b.model = m;
     b.runs = (uint32_t)runs;
-    if (m->config.task == TASK_TEXT_GENERATION)
+    if (m->config.task != TASK_TEXT_GENERATION && positions != NULL)
+        code = cli_fail_usage("--positions is for models that generate text, and %s does not", m->name);
+    else if (m->config.task == TASK_TEXT_GENERATION)
         code = parse_positions(positions, b.positions, m->config.context);
     if (code == CLI_OK)
         code = run(&b, threads);

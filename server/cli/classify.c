@@ -1,5 +1,5 @@
-/* classify.c - aft classify MODEL PICTURE...: labels and probabilities, one picture after the other. */
-#include <inttypes.h>
+/* classify.c - aft classify MODEL PICTURE...: labels and probabilities, one picture after the other.
+ * Single threaded. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,37 +50,60 @@ static enum status read_picture(uint8_t *pixels, const struct model_config *c, c
         (void)error_set(err, st, "%s: %s", path, why.message);
         goto done;
     }
-    st = image_prepare(pixels, c->size[1], c->size[0], &picture, c->resize_to, c->interpolation, err);
+    st = image_prepare(pixels, c->size[1], c->size[0], &picture, c->resize_to, c->interpolation, &why);
+    if (st != OK)
+        (void)error_set(err, st, "%s: %s", path, why.message);
 done:
     picture_clear(&picture);
     free(bytes);
     return st;
 }
 
+/* False, and why is printed, if the picture cannot be read or the model's answer is none. */
+static bool classify_one(struct engine *e, const struct model_config *c, const char *path, uint8_t *pixels)
+{
+    const uint8_t *batch[1] = {pixels};
+    struct error err;
+    if (read_picture(pixels, c, path, &err) != OK) {
+        (void)cli_fail_error(&err);
+        return false;
+    }
+    engine_images_begin(e, batch, 1, c->size[0], c->size[1]);
+    while (!engine_images_step(e))
+        ;
+    return cli_check_logits(engine_images_logits(e, 0), c->classes);
+}
+
+/* All pictures; one that fails does not keep the others from their turn. */
 static int classify(const struct model *m, char **paths, int count, uint64_t top_k)
 {
     const struct model_config *c = &m->config;
     struct engine_options o = {.images_max = 1};
-    struct engine *e = cli_open_engine(m, &o);
+    struct engine *e = NULL;
     uint8_t *pixels = malloc((size_t)3 * c->size[0] * c->size[1]);
     struct guess *guesses = malloc(c->classes * sizeof *guesses);
-    struct error err;
-    int code = e == NULL ? CLI_FAILED : CLI_OK;
-    if (e != NULL && (pixels == NULL || guesses == NULL))
+    const char *separator = "";
+    int code = CLI_OK;
+    if (pixels == NULL || guesses == NULL) {
         code = cli_fail("out of memory");
-    for (int i = 0; i < count && e != NULL && pixels != NULL && guesses != NULL; i++) {
-        if (read_picture(pixels, c, paths[i], &err) != OK) {
-            code = cli_fail_error(&err);
+        goto done;
+    }
+    e = cli_open_engine(m, &o);
+    if (e == NULL) {
+        code = CLI_FAILED;
+        goto done;
+    }
+    for (int i = 0; i < count; i++) {
+        if (!classify_one(e, c, paths[i], pixels)) {
+            code = CLI_FAILED;
             continue;
         }
-        const uint8_t *batch[1] = {pixels};
-        engine_images_begin(e, batch, 1, c->size[0], c->size[1]);
-        while (!engine_images_step(e))
-            ;
         if (count > 1)
-            (void)printf("%s%s:\n", i > 0 ? "\n" : "", paths[i]);
+            (void)printf("%s%s:\n", separator, paths[i]);
         print_guesses(m, engine_images_logits(e, 0), guesses, top_k);
+        separator = "\n";
     }
+done:
     free(guesses);
     free(pixels);
     engine_close(e);

@@ -23,13 +23,13 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
     X(verify, "DIR...", "run each model directory's cases.safetensors and compare")                       \
     X(bench, "MODEL", "how fast the model runs here")
 
-/* One option of a verb, `--name VALUE`, or `--name` alone for a flag. */
+/* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag. */
 enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_UNSIGNED, CLI_NUMBER };
 struct cli_option {
     const char *name; /* without dashes; NULL ends the list */
     enum cli_kind kind;
-    void *value; /* bool, const char *, uint64_t, double */
-    double min, max;
+    void *value;     /* bool, const char *, uint64_t, double */
+    double min, max; /* of a number; of a whole one at most 2^53 */
     const char *help;
 };
 
@@ -49,10 +49,23 @@ extern const size_t cli_verb_count;
  * returns the exit code (CLI_OK with *count < 0 after --help). */
 int cli_parse(const struct cli_option *options, int argc, char **argv, int min, int max, int *count);
 
+/* The decimal digits that **at begins with, moving *at behind them. False if there is none, or more than 64 bits of
+ * them: no sign, no blanks, no other notation. */
+bool cli_read_digits(uint64_t *ret, const char **at);
+
 /* Print "aft VERB: message" (verb as set by main) and return CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail_error(const struct error *err);
+/* The same for a wrong command line: points to --help and returns CLI_USAGE. */
+int cli_fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_set_verb(const char *verb);
+
+/* Push what was printed to standard output on its way. CLI_FAILED, once and with the reason, if any of it did not get
+ * there. */
+int cli_flush(void);
+
+/* False, saying so, if one of logits [n] is infinite or no number: weights that pass every check can still overflow. */
+bool cli_check_logits(const float *logits, size_t n);
 
 /* MODEL is a folder, or a name under AFTD_MODELS_DIR, weights/models/ or the installed models. Unknown keys of its
  * config are told on standard error. Prints why and returns NULL if it cannot be loaded, or is not for *task (NULL: any

@@ -1,6 +1,9 @@
-/* common.c - see cli.h. */
+/* common.c - what the verbs share, see cli.h: messages, the command line, finding and loading models, reading files.
+ * Single threaded; the one state is the verb's name for messages. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,12 +29,18 @@ void cli_set_verb(const char *verb)
     current = verb;
 }
 
+/* What every message begins with; there is no verb yet while --help or --version is answered. */
+static void print_program(void)
+{
+    (void)fprintf(stderr, "aft%s%s: ", current[0] != '\0' ? " " : "", current);
+}
+
 int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     (void)fflush(stdout);
-    (void)fprintf(stderr, "aft %s: ", current);
+    print_program();
     (void)vfprintf(stderr, format, args);
     (void)fprintf(stderr, "\n");
     va_end(args);
@@ -43,6 +52,28 @@ int cli_fail_error(const struct error *err)
     return cli_fail("%s", err->message);
 }
 
+int cli_flush(void)
+{
+    const bool lost = ferror(stdout) != 0; /* by an earlier write, whose errno is gone */
+    errno = 0;
+    if (fflush(stdout) == 0 && !lost)
+        return CLI_OK;
+    const int why = errno;
+    clearerr(stdout);
+    return cli_fail("cannot write to standard output%s%s", why != 0 ? ": " : "", why != 0 ? strerror(why) : "");
+}
+
+bool cli_check_logits(const float *logits, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(logits[i])) {
+            (void)cli_fail("the model's logit %zu is %g, expected a finite number: its weights overflow on this input",
+                           i, (double)logits[i]);
+            return false;
+        }
+    return true;
+}
+
 double cli_now(void)
 {
     struct timespec t;
@@ -52,13 +83,11 @@ double cli_now(void)
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 
-static int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static int usage_error(const char *format, ...)
+int cli_fail_usage(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    (void)fprintf(stderr, "aft %s: ", current);
+    print_program();
     (void)vfprintf(stderr, format, args);
     (void)fprintf(stderr, "; aft %s --help lists what there is\n", current);
     va_end(args);
@@ -67,32 +96,68 @@ static int usage_error(const char *format, ...)
 
 static void print_help(const struct cli_option *options)
 {
+    static const char *const values[] = {
+        [CLI_FLAG] = "", [CLI_TEXT] = " TEXT", [CLI_UNSIGNED] = " N", [CLI_NUMBER] = " X"};
     for (size_t i = 0; i < cli_verb_count; i++)
         if (strcmp(cli_verbs[i].name, current) == 0)
-            (void)printf("usage: aft %s %s [OPTIONS]\n%s\n", current, cli_verbs[i].arguments, cli_verbs[i].help);
+            (void)printf("usage: aft %s %s%s\n%s\n", current, cli_verbs[i].arguments,
+                         options->name != NULL ? " [OPTIONS]" : "", cli_verbs[i].help);
     for (const struct cli_option *o = options; o->name != NULL; o++)
-        (void)printf("  --%-20s %s\n", o->name, o->help);
+        (void)printf("  --%s%-*s %s\n", o->name, 22 - (int)strlen(o->name), values[o->kind], o->help);
+}
+
+bool cli_read_digits(uint64_t *ret, const char **at)
+{
+    char *end = NULL;
+    if (**at < '0' || **at > '9') /* strtoull would take a sign or blanks */
+        return false;
+    errno = 0;
+    const unsigned long long value = strtoull(*at, &end, 10);
+    if (errno != 0)
+        return false;
+    *ret = value;
+    *at = end;
+    return true;
+}
+
+static int set_unsigned(const struct cli_option *o, const char *value)
+{
+    const uint64_t min = (uint64_t)o->min, max = (uint64_t)o->max;
+    const char *end = value;
+    uint64_t number = 0;
+    if (!cli_read_digits(&number, &end) || *end != '\0' || number < min || number > max)
+        return cli_fail_usage("--%s is \"%s\", expected a whole number from %" PRIu64 " to %" PRIu64, o->name, value,
+                              min, max);
+    *(uint64_t *)o->value = number;
+    return CLI_OK;
+}
+
+static int set_number(const struct cli_option *o, const char *value)
+{
+    const bool decimal = value[0] != '\0' && value[strspn(value, "0123456789+-.eE")] == '\0'; /* no inf, nan, 0x */
+    char *end = NULL;
+    const double number = strtod(value, &end);
+    if (!decimal || *end != '\0' || !(number >= o->min && number <= o->max))
+        return cli_fail_usage("--%s is \"%s\", expected a number from %g to %g", o->name, value, o->min, o->max);
+    *(double *)o->value = number;
+    return CLI_OK;
 }
 
 static int set_option(const struct cli_option *o, const char *value)
 {
-    char *end = NULL;
-    double number = 0.0;
-    if (o->kind == CLI_TEXT) {
+    switch (o->kind) {
+    case CLI_FLAG:
+        *(bool *)o->value = true;
+        return CLI_OK;
+    case CLI_TEXT:
         *(const char **)o->value = value;
         return CLI_OK;
+    case CLI_UNSIGNED:
+        return set_unsigned(o, value);
+    case CLI_NUMBER:
+        return set_number(o, value);
     }
-    errno = 0;
-    number = strtod(value, &end);
-    const bool whole = o->kind != CLI_UNSIGNED || floor(number) == number;
-    if (end == value || *end != '\0' || errno != 0 || !whole || !(number >= o->min && number <= o->max))
-        return usage_error("--%s is \"%s\", expected %s from %.15g to %.15g", o->name, value,
-                           o->kind == CLI_UNSIGNED ? "a whole number" : "a number", o->min, o->max);
-    if (o->kind == CLI_UNSIGNED)
-        *(uint64_t *)o->value = (uint64_t)number; /* at most 2^53: exact */
-    else
-        *(double *)o->value = number;
-    return CLI_OK;
+    return CLI_USAGE;
 }
 
 /* argv[*at] begins with "--": find its option and set it, moving *at over a value of its own. */
@@ -103,19 +168,15 @@ static int take_option(const struct cli_option *options, int argc, char **argv, 
     for (const struct cli_option *o = options; o->name != NULL; o++) {
         if (strlen(o->name) != length || strncmp(o->name, name, length) != 0)
             continue;
-        if (o->kind == CLI_FLAG) {
-            if (equals != NULL)
-                return usage_error("--%s takes no value", o->name);
-            *(bool *)o->value = true;
-            return CLI_OK;
-        }
-        if (equals != NULL)
-            return set_option(o, equals + 1);
+        if (o->kind == CLI_FLAG && equals != NULL)
+            return cli_fail_usage("--%s takes no value", o->name);
+        if (o->kind == CLI_FLAG || equals != NULL)
+            return set_option(o, equals != NULL ? equals + 1 : "");
         if (*at + 1 >= argc)
-            return usage_error("--%s needs a value", o->name);
+            return cli_fail_usage("--%s needs a value", o->name);
         return set_option(o, argv[++*at]);
     }
-    return usage_error("unknown option \"%s\"", argv[*at]);
+    return cli_fail_usage("unknown option \"%s\"", argv[*at]);
 }
 
 int cli_parse(const struct cli_option *options, int argc, char **argv, int min, int max, int *count)
@@ -131,7 +192,7 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
             return CLI_OK;
         } else if (!only_others && argv[i][0] == '-' && argv[i][1] != '\0') {
             const int code = argv[i][1] == '-' ? take_option(options, argc, argv, &i)
-                                               : usage_error("unknown option \"%s\"", argv[i]);
+                                               : cli_fail_usage("unknown option \"%s\"", argv[i]);
             if (code != CLI_OK)
                 return code;
         } else {
@@ -139,9 +200,9 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
         }
     }
     if (others < min)
-        return usage_error("too few arguments");
+        return cli_fail_usage("too few arguments");
     if (others > max)
-        return usage_error("\"%s\" is one argument too many", argv[1 + max]);
+        return cli_fail_usage("\"%s\" is one argument too many", argv[1 + max]);
     *count = others;
     return CLI_OK;
 }
@@ -154,39 +215,46 @@ static void warn(void *arg, const char *message)
     (void)fprintf(stderr, "aft %s: warning: %s\n", current, message);
 }
 
-static bool is_model_dir(char *out, size_t size, const char *parent, const char *name)
+static struct model *load(const char *dir, const enum model_task *task)
 {
-    char file[4096];
-    struct stat st;
-    const int n = parent == NULL ? snprintf(out, size, "%s", name) : snprintf(out, size, "%s/%s", parent, name);
-    if (n < 0 || (size_t)n >= size || snprintf(file, sizeof file, "%s/config.json", out) >= (int)sizeof file)
-        return false;
-    return stat(file, &st) == 0;
+    struct model *m = NULL;
+    struct error err;
+    if (model_load(&m, dir, warn, NULL, &err) != OK) {
+        (void)cli_fail_error(&err);
+        return NULL;
+    }
+    if (task == NULL || m->config.task == *task)
+        return m;
+    (void)cli_fail("%s is a model for %s, expected one for %s", m->name, model_task_name(m->config.task),
+                   model_task_name(*task));
+    model_free(m);
+    return NULL;
 }
 
 struct model *cli_load_model(const char *name, const enum model_task *task)
 {
-    const char *const parents[] = {NULL, getenv("AFTD_MODELS_DIR"), "weights/models", AFTD_DATADIR "/models"};
-    char path[4000];
-    struct model *m = NULL;
-    struct error err;
-    for (size_t i = 0; i < sizeof parents / sizeof parents[0]; i++) {
-        if (i > 0 && (parents[i] == NULL || strchr(name, '/') != NULL))
+    const char *const parents[] = {".", getenv("AFTD_MODELS_DIR"), "weights/models", AFTD_DATADIR "/models"};
+    const bool plain = strchr(name, '/') == NULL;
+    char file[PATH_MAX], dir[PATH_MAX];
+    for (size_t i = 0; i < sizeof parents / sizeof parents[0] && name[0] != '\0'; i++) {
+        if (i > 0 && (!plain || parents[i] == NULL || parents[i][0] == '\0'))
             continue;
-        if (!is_model_dir(path, sizeof path, parents[i], name))
+        const int n =
+            i == 0 ? snprintf(dir, sizeof dir, "%s", name) : snprintf(dir, sizeof dir, "%s/%s", parents[i], name);
+        struct stat st;
+        if (n < 0 || (size_t)n >= sizeof dir || snprintf(file, sizeof file, "%s/config.json", dir) >= (int)sizeof file)
             continue;
-        if (model_load(&m, path, warn, NULL, &err) != OK) {
-            (void)cli_fail_error(&err);
-        } else if (task != NULL && m->config.task != *task) {
-            (void)cli_fail("%s is a model for %s, expected one for %s", m->name, model_task_name(m->config.task),
-                           model_task_name(*task));
-            model_free(m);
-            m = NULL;
+        if (stat(file, &st) == 0)
+            return load(dir, task);
+        if (errno != ENOENT && errno != ENOTDIR) { /* there may be one: do not go on to another of that name */
+            (void)cli_fail("%s: %s", file, strerror(errno));
+            return NULL;
         }
-        return m;
     }
-    (void)cli_fail("no model \"%s\": expected a folder with a config.json, or the name of one under weights/models",
-                   name);
+    (void)cli_fail(
+        "no model \"%.200s\": expected a folder with a config.json, or the name of one under weights/models, "
+        "$AFTD_MODELS_DIR or %s",
+        name, parents[3]);
     return NULL;
 }
 

@@ -1,6 +1,7 @@
 /* generate.c - aft generate MODEL: bytes to standard output as they are drawn. On a terminal they are repaired to valid
- * UTF-8 without control characters, so that a model cannot drive it; elsewhere they are written as they are. */
-#include <inttypes.h>
+ * UTF-8 without control characters, so that a model cannot drive it; elsewhere they are written as they are.
+ * Single threaded. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,50 +12,110 @@
 #include "server/cli/cli.h"
 #include "server/text.h"
 
+#define PREFILL_ROWS 64 /* bytes of a pass over the prompt */
+
 struct request {
     const char *prompt;
     uint64_t max_tokens;
     struct sampler_options sampler;
 };
 
-/* What a terminal gets: whole characters, control bytes other than newline and tab as dots. */
-static void print_terminal(uint8_t *pending, size_t *count, bool last)
+/* Where the text goes. Invariant between calls: `pending` holds the begun character that a terminal waits for. */
+struct output {
+    bool terminal;
+    uint8_t pending[UTF8_INCOMPLETE_MAX + 1];
+    size_t count;
+};
+
+/* Make dots of all control characters but newline and tab in valid UTF-8: C0, DEL, and C1, which UTF-8 writes as C2 80
+ * to C2 9F and some terminals obey. Returns the new size. */
+static size_t disarm(char *text, size_t size)
 {
-    char out[UTF8_GROWTH * (UTF8_INCOMPLETE_MAX + 1)];
-    size_t size = 0;
-    const size_t used = utf8_repair(out, &size, pending, *count, last);
-    for (size_t i = 0; i < size; i++)
-        if (((unsigned char)out[i] < 0x20 && out[i] != '\n' && out[i] != '\t') || out[i] == 0x7f)
-            out[i] = '.';
-    (void)fwrite(out, 1, size, stdout);
-    (void)fflush(stdout);
-    *count -= used;
-    memmove(pending, pending + used, *count);
+    size_t to = 0;
+    for (size_t from = 0; from < size; from++) {
+        const unsigned char c = (unsigned char)text[from];
+        const bool c0 = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+        const bool c1 = c == 0xc2 && from + 1 < size && (unsigned char)text[from + 1] < 0xa0;
+        text[to++] = c0 || c1 ? '.' : text[from];
+        from += c1 ? 1 : 0;
+    }
+    return to;
 }
 
-/* Feed the prompt, rows_max bytes a pass; logits [256] of its last byte. */
-static void prefill(struct engine *e, const uint8_t *prompt, size_t size, uint32_t rows_max, float *logits)
+static void print_pending(struct output *o, bool last)
 {
-    for (size_t at = 0; at < size; at += rows_max) {
+    char text[UTF8_GROWTH * sizeof o->pending];
+    size_t size = 0;
+    const size_t used = utf8_repair(text, &size, o->pending, o->count, last);
+    (void)fwrite(text, 1, disarm(text, size), stdout);
+    o->count -= used;
+    memmove(o->pending, o->pending + used, o->count);
+}
+
+/* Each byte goes out at once: that is what streaming is. */
+static int output_byte(struct output *o, uint8_t byte)
+{
+    if (o->terminal) {
+        o->pending[o->count++] = byte;
+        print_pending(o, false);
+    } else {
+        (void)fwrite(&byte, 1, 1, stdout);
+    }
+    return cli_flush();
+}
+
+static void output_end(struct output *o)
+{
+    if (!o->terminal)
+        return;
+    print_pending(o, true);
+    (void)printf("\n");
+}
+
+/* Feed the prompt; logits [256] of its last byte. */
+static void prefill(struct engine *e, const uint8_t *prompt, size_t size, float *logits)
+{
+    for (size_t at = 0; at < size; at += PREFILL_ROWS) {
         const size_t left = size - at;
-        const struct engine_part part = {
-            .count = (uint32_t)(left < rows_max ? left : rows_max), .bytes = prompt + at, .logits = logits};
+        const struct engine_part part = {.count = (uint32_t)(left < PREFILL_ROWS ? left : PREFILL_ROWS),
+                                         .bytes = prompt + at,
+                                         .logits = left <= PREFILL_ROWS ? logits : NULL};
         engine_feed(e, &part, 1);
     }
 }
 
+/* Draw and print from the logits of the last byte fed, until max_tokens or the end of the context. The last byte drawn
+ * is not fed, so prompt and text together are at most T + 1 bytes long. */
+static int continue_text(struct engine *e, const struct request *r, uint32_t context, struct sampler *sampler,
+                         float *logits)
+{
+    struct output out = {.terminal = isatty(STDOUT_FILENO) == 1};
+    int code = CLI_OK;
+    for (uint64_t n = 1; cli_check_logits(logits, BYTE_VALUES); n++) {
+        const uint8_t byte = sampler_draw(sampler, logits);
+        sampler_accept(sampler, byte);
+        code = output_byte(&out, byte);
+        if (code != CLI_OK || n == r->max_tokens || engine_stream_position(e, 0) == context)
+            goto done;
+        const struct engine_part part = {.count = 1, .bytes = &byte, .logits = logits};
+        engine_feed(e, &part, 1);
+    }
+    code = CLI_FAILED;
+done:
+    output_end(&out);
+    return code;
+}
+
 static int generate(const struct model *m, const struct request *r, const uint8_t *prompt, size_t size)
 {
+    static const uint8_t newline = '\n'; /* what an empty prompt stands for */
     const uint32_t context = m->config.context;
-    struct engine_options o = {.streams_max = 1, .rows_max = 64};
+    const size_t kept_max = context > 1 ? context - 1 : 1;
+    struct engine_options o = {.streams_max = 1, .rows_max = PREFILL_ROWS};
     struct engine *e = cli_open_engine(m, &o);
     if (e == NULL)
         return CLI_FAILED;
-    const bool terminal = isatty(STDOUT_FILENO) == 1;
-    const size_t kept_max = context > 1 ? context - 1 : 1;
     float logits[BYTE_VALUES];
-    uint8_t pending[UTF8_INCOMPLETE_MAX + 1], byte = '\n';
-    size_t pending_count = 0;
     struct sampler sampler;
     sampler_init(&sampler, &r->sampler);
     if (size > kept_max) {
@@ -64,29 +125,10 @@ static int generate(const struct model *m, const struct request *r, const uint8_
     }
     for (size_t i = 0; i < size; i++)
         sampler_accept(&sampler, prompt[i]);
-    prefill(e, size > 0 ? prompt : &byte, size > 0 ? size : 1, o.rows_max, logits);
-    for (uint64_t n = 0; n < r->max_tokens; n++) {
-        byte = sampler_draw(&sampler, logits);
-        sampler_accept(&sampler, byte);
-        pending[pending_count++] = byte;
-        if (terminal) {
-            print_terminal(pending, &pending_count, false);
-        } else {
-            (void)fwrite(&byte, 1, 1, stdout);
-            (void)fflush(stdout);
-            pending_count = 0;
-        }
-        if (ferror(stdout) || engine_stream_position(e, 0) == context)
-            break; /* the last byte is not fed: prompt and text are at most T + 1 long */
-        const struct engine_part part = {.count = 1, .bytes = &byte, .logits = logits};
-        engine_feed(e, &part, 1);
-    }
-    if (terminal) {
-        print_terminal(pending, &pending_count, true);
-        (void)printf("\n");
-    }
+    prefill(e, size > 0 ? prompt : &newline, size > 0 ? size : 1, logits);
+    const int code = continue_text(e, r, context, &sampler, logits);
     engine_close(e);
-    return CLI_OK;
+    return code;
 }
 
 static int read_prompt(uint8_t **ret, size_t *size, const char *prompt)
@@ -94,9 +136,14 @@ static int read_prompt(uint8_t **ret, size_t *size, const char *prompt)
     struct error err;
     if (strcmp(prompt, "-") == 0)
         return cli_read(ret, size, "-", GENERATE_PROMPT_MAX, &err) == OK ? CLI_OK : cli_fail_error(&err);
-    *size = strlen(prompt);
-    *ret = (uint8_t *)strdup(prompt);
-    return *ret != NULL ? CLI_OK : cli_fail("out of memory");
+    char *copy = strdup(prompt);
+    if (copy == NULL) {
+        (void)cli_fail("out of memory");
+        return CLI_FAILED;
+    }
+    *ret = (uint8_t *)copy;
+    *size = strlen(copy);
+    return CLI_OK;
 }
 
 static int parse(struct request *r, int argc, char **argv, int *count)
@@ -117,8 +164,8 @@ static int parse(struct request *r, int argc, char **argv, int *count)
     const int code = cli_parse(options, argc, argv, 1, 1, count);
     if (code != CLI_OK)
         return code;
-    if (seed == UINT64_MAX && getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed)
-        seed &= SEED_MAX;
+    if (*count >= 0 && seed == UINT64_MAX && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        return cli_fail("cannot draw a seed: %s; --seed N gives one", strerror(errno));
     r->sampler = (struct sampler_options){.seed = seed & SEED_MAX,
                                           .temperature = (float)temperature,
                                           .top_k = (uint32_t)top_k,

@@ -1,4 +1,4 @@
-/* inspect.c - aft inspect MODEL: what a model directory holds and what it costs to serve. */
+/* inspect.c - aft inspect MODEL: what a model directory holds and what it costs to serve. Single threaded. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

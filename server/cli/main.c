@@ -1,5 +1,4 @@
 /* main.c - the aft program: find the verb, run it. */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,8 +9,26 @@ static void print_usage(FILE *to)
     (void)fprintf(to, "usage: aft VERB ...\n\n");
     for (size_t i = 0; i < cli_verb_count; i++)
         (void)fprintf(to, "  aft %-8s %-18s  %s\n", cli_verbs[i].name, cli_verbs[i].arguments, cli_verbs[i].help);
-    (void)fprintf(to, "\nMODEL is a model directory, or the name of one under weights/models/.\n"
+    (void)fprintf(to, "\nMODEL is a model directory, or the name of one under weights/models/ or $AFTD_MODELS_DIR.\n"
                       "aft VERB --help lists a verb's options.\n");
+}
+
+/* aft without a verb of its own: help and version are asked for, the rest is a mistake. */
+static int run_without_verb(const char *what)
+{
+    if (strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0 || strcmp(what, "help") == 0) {
+        print_usage(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(what, "--version") == 0) {
+        (void)printf("aft %s\n", AFTD_VERSION);
+        return CLI_OK;
+    }
+    (void)fprintf(stderr, "aft: there is no verb \"%s\"; expected one of", what);
+    for (size_t i = 0; i < cli_verb_count; i++)
+        (void)fprintf(stderr, " %s", cli_verbs[i].name);
+    (void)fprintf(stderr, "\n");
+    return CLI_USAGE;
 }
 
 int main(int argc, char **argv)
@@ -20,25 +37,12 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_usage(stdout);
-        return CLI_OK;
-    }
-    if (strcmp(argv[1], "--version") == 0) {
-        (void)printf("aft %s\n", AFTD_VERSION);
-        return CLI_OK;
-    }
-    for (size_t i = 0; i < cli_verb_count; i++)
-        if (strcmp(argv[1], cli_verbs[i].name) == 0) {
-            cli_set_verb(cli_verbs[i].name);
-            const int code = cli_verbs[i].run(argc - 1, argv + 1);
-            if (fflush(stdout) != 0 || ferror(stdout))
-                return code == CLI_OK ? cli_fail("cannot write to standard output") : code;
-            return code;
-        }
-    (void)fprintf(stderr, "aft: there is no verb \"%s\"; expected one of", argv[1]);
-    for (size_t i = 0; i < cli_verb_count; i++)
-        (void)fprintf(stderr, " %s", cli_verbs[i].name);
-    (void)fprintf(stderr, "\n");
-    return CLI_USAGE;
+    const struct cli_verb *verb = NULL;
+    for (size_t i = 0; i < cli_verb_count && verb == NULL; i++)
+        verb = strcmp(argv[1], cli_verbs[i].name) == 0 ? &cli_verbs[i] : NULL;
+    if (verb != NULL)
+        cli_set_verb(verb->name);
+    const int code = verb != NULL ? verb->run(argc - 1, argv + 1) : run_without_verb(argv[1]);
+    const int written = cli_flush(); /* what did not reach its reader was not done */
+    return code != CLI_OK ? code : written;
 }

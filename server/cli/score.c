@@ -1,5 +1,5 @@
 /* score.c - aft score MODEL FILE: mean -log2 p of a file's bytes in windows of T, each from scratch and beginning with the
- * last byte of the one before; the first byte of the file is not scored. */
+ * last byte of the one before; the first byte of the file is not scored. Single threaded. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,7 @@
 
 #include "server/cli/cli.h"
 
-#define ROWS 256                         /* bytes of a pass: a compromise between memory and full tiles */
-#define SCORE_FILE_MAX ((size_t)4 << 30) /* beyond it the run takes days */
+#define ROWS 256 /* bytes of a pass: a compromise between memory and full tiles */
 
 /* -log2 of the probability that logits [256] give to a byte. */
 static double bits_of(const float *logits, uint8_t byte)
@@ -21,43 +20,61 @@ static double bits_of(const float *logits, uint8_t byte)
     return (log(sum) + top - (double)logits[byte]) / log(2.0);
 }
 
-static void show_progress(size_t done, size_t total, double bits)
+/* A bar on standard error, if that is a terminal. */
+struct progress {
+    bool on;
+    double shown; /* when */
+    size_t total;
+};
+
+static void progress_show(struct progress *p, size_t done, double bits)
 {
     enum { WIDTH = 40 };
-    const size_t full = total > 0 ? done * WIDTH / total : WIDTH;
+    const double now = p->on ? cli_now() : 0.0;
+    if (!p->on || (now - p->shown < 0.1 && done < p->total)) /* a terminal is slower than the model */
+        return;
+    const size_t full = done * WIDTH / p->total;
     char bar[WIDTH + 1];
     for (size_t i = 0; i < WIDTH; i++)
         bar[i] = i < full ? '#' : '.';
     bar[WIDTH] = '\0';
-    (void)fprintf(stderr, "\r[%s] %3zu %%  %.4f bits per byte ", bar, total > 0 ? done * 100 / total : 100,
-                  done > 0 ? bits / (double)done : 0.0);
+    (void)fprintf(stderr, "\r[%s] %3zu %%  %.4f bits per byte ", bar, done * 100 / p->total, bits / (double)done);
+    p->shown = now;
 }
 
-static double score(struct engine *e, uint32_t context, const uint8_t *bytes, size_t size, float *logits)
+static void progress_end(const struct progress *p)
 {
-    const bool progress = isatty(STDERR_FILENO) == 1;
-    double bits = 0.0, shown = 0.0;
-    for (size_t at = 0; at + 1 < size;) {
-        const size_t window = size - 1 - at < context ? size - 1 - at : context;
-        engine_stream_reset(e, 0);
-        for (size_t done = 0; done < window;) {
-            const size_t n = window - done < ROWS ? window - done : ROWS;
-            const struct engine_part part = {
-                .count = (uint32_t)n, .bytes = bytes + at + done, .every = true, .logits = logits};
-            engine_feed(e, &part, 1);
-            for (size_t i = 0; i < n; i++)
-                bits += bits_of(logits + i * BYTE_VALUES, bytes[at + done + i + 1]);
-            done += n;
-        }
-        at += window;
-        if (progress && (cli_now() - shown > 0.1 || at + 1 == size)) {
-            show_progress(at, size - 1, bits);
-            shown = cli_now();
-        }
-    }
-    if (progress)
+    if (p->on)
         (void)fprintf(stderr, "\r\033[K");
-    return bits / (double)(size - 1);
+}
+
+/* bytes [size], size >= 2, in windows; logits [ROWS, 256] is scratch. *mean is set on CLI_OK. */
+static int score(double *mean, struct engine *e, uint32_t context, const uint8_t *bytes, size_t size, float *logits)
+{
+    const size_t total = size - 1;
+    struct progress progress = {.on = isatty(STDERR_FILENO) == 1, .total = total};
+    double bits = 0.0;
+    for (size_t at = 0, left = 0; at < total;) { /* left: what the window still takes */
+        if (left == 0) {
+            engine_stream_reset(e, 0);
+            left = total - at < context ? total - at : context;
+        }
+        const size_t n = left < ROWS ? left : ROWS;
+        const struct engine_part part = {.count = (uint32_t)n, .bytes = bytes + at, .every = true, .logits = logits};
+        engine_feed(e, &part, 1);
+        for (size_t i = 0; i < n; i++)
+            bits += bits_of(logits + i * BYTE_VALUES, bytes[at + i + 1]);
+        at += n;
+        if (!isfinite(bits)) { /* the weights overflow on this input */
+            progress_end(&progress);
+            return cli_fail("the model gives no finite probability to a byte before %zu", at + 1);
+        }
+        left -= n;
+        progress_show(&progress, at, bits);
+    }
+    progress_end(&progress);
+    *mean = bits / (double)total;
+    return CLI_OK;
 }
 
 static int run(const struct model *m, const char *path)
@@ -67,12 +84,14 @@ static int run(const struct model *m, const char *path)
     float *logits = NULL;
     uint8_t *bytes = NULL;
     size_t size = 0;
+    double mean = 0.0;
     struct error err;
     int code = CLI_OK;
     if (cli_read(&bytes, &size, path, SCORE_FILE_MAX, &err) != OK)
         return cli_fail_error(&err);
     if (size < 2) {
-        code = cli_fail("%s has %zu bytes, expected at least 2: the first is not scored", path, size);
+        code = cli_fail("%s has %zu byte%s, expected at least 2: the first is not scored", path, size,
+                        size == 1 ? "" : "s");
         goto done;
     }
     e = cli_open_engine(m, &o);
@@ -81,7 +100,9 @@ static int run(const struct model *m, const char *path)
         code = e == NULL ? CLI_FAILED : cli_fail("out of memory");
         goto done;
     }
-    (void)printf("%.4f bits per byte\n", score(e, m->config.context, bytes, size, logits));
+    code = score(&mean, e, m->config.context, bytes, size, logits);
+    if (code == CLI_OK)
+        (void)printf("%.4f bits per byte\n", mean);
 done:
     free(logits);
     free(bytes);

@@ -1,5 +1,5 @@
 /* verify.c - aft verify DIR...: run every input of a model directory's cases.safetensors (input.K, logits.K for
- * K = 0, 1, ...) and compare. A sequence model runs both ways, all bytes at once and one by one. */
+ * K = 0, 1, ...) and compare. A sequence model runs both ways, all bytes at once and one by one. Single threaded. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
-
-#define VERIFY_PIXELS_MAX (1u << 26) /* of one input: keeps sizes far from overflow */
 
 /* One directory's run. */
 struct verification {
@@ -42,14 +40,25 @@ static void compare(struct verification *v, size_t n)
         v->error = isnan(v->error) ? v->error : error;
 }
 
-static enum status check_picture(const struct model_config *c, const struct tensor *in, struct error *err)
+static enum status check_picture(const struct model *m, const struct tensor *in, struct error *err)
 {
+    const struct model_config *c = &m->config;
     if (in->dtype != DTYPE_U8 || in->rank != 3 || in->shape[2] != 3)
         return error_set(err, ERR_FORMAT, "%s: expected U8 [height, width, 3]", in->name);
-    if (in->shape[0] == 0 || in->shape[1] == 0 || in->elements > VERIFY_PIXELS_MAX || in->shape[0] % c->patch[0] != 0 ||
-        in->shape[1] % c->patch[1] != 0)
+    if (in->elements == 0 || in->elements > VERIFY_PIXELS_MAX)
+        return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " values, expected 1 to %u", in->name, in->elements,
+                         VERIFY_PIXELS_MAX);
+    if (in->shape[0] % c->patch[0] != 0 || in->shape[1] % c->patch[1] != 0)
         return error_set(err, ERR_FORMAT, "%s: %" PRIu64 " x %" PRIu64 " is no multiple of the %u x %u patch", in->name,
                          in->shape[0], in->shape[1], c->patch[0], c->patch[1]);
+    const uint64_t tokens = in->shape[0] / c->patch[0] * (in->shape[1] / c->patch[1]);
+    const uint64_t trained = (uint64_t)(c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1]);
+    if (tokens > MODEL_TOKENS_MAX)
+        return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " patches, expected at most %u", in->name, tokens,
+                         MODEL_TOKENS_MAX);
+    if (m->pos_embed != NULL && tokens != trained)
+        return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " patches, expected %" PRIu64 ": pos_embed has so many",
+                         in->name, tokens, trained);
     return OK;
 }
 
@@ -60,34 +69,49 @@ static enum status check_bytes(const struct model_config *c, const struct tensor
     return OK;
 }
 
-/* Check all inputs and their logits before the engine is sized for the largest. */
-static enum status check_cases(struct verification *v, struct engine_options *o, struct error *err)
+/* One case: is it well-formed, and how large must the engine be for it? *logits is how many it has. */
+static enum status check_case(const struct verification *v, size_t k, struct engine_options *o, uint64_t *logits,
+                              struct error *err)
 {
     const struct model_config *c = &v->model->config;
     const bool pictures = c->task == TASK_IMAGE_CLASSIFICATION;
-    uint64_t logits_max = 0;
-    for (;; v->inputs++) {
-        const struct tensor *in = find_case(v->cases, "input", v->inputs);
-        const struct tensor *out = find_case(v->cases, "logits", v->inputs);
-        if (in == NULL && out == NULL)
-            break;
-        if (in == NULL || out == NULL)
-            return error_set(err, ERR_FORMAT, "case %zu has no %s", v->inputs, in == NULL ? "input" : "logits");
-        const enum status st = pictures ? check_picture(c, in, err) : check_bytes(c, in, err);
+    const struct tensor *in = find_case(v->cases, "input", k), *out = find_case(v->cases, "logits", k);
+    if (in == NULL || out == NULL)
+        return error_set(err, ERR_FORMAT, "cases.safetensors has no %s.%zu", in == NULL ? "input" : "logits", k);
+    const enum status st = pictures ? check_picture(v->model, in, err) : check_bytes(c, in, err);
+    if (st != OK)
+        return st;
+    *logits = pictures ? c->classes : in->elements * BYTE_VALUES;
+    if (out->elements != *logits)
+        return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " elements, expected %" PRIu64, out->name, out->elements,
+                         *logits);
+    const uint64_t tokens = pictures ? in->elements / 3 / c->patch[0] / c->patch[1] : 0;
+    const uint64_t rows = in->elements < ENGINE_ROWS_MAX ? in->elements : ENGINE_ROWS_MAX;
+    if (tokens > o->tokens_max)
+        o->tokens_max = (uint32_t)tokens;
+    if (!pictures && rows > o->rows_max)
+        o->rows_max = (uint32_t)rows;
+    return OK;
+}
+
+/* Check all inputs and their logits before the engine is sized for the largest. */
+static enum status check_cases(struct verification *v, struct engine_options *o, struct error *err)
+{
+    uint64_t logits_max = 1;
+    size_t named = 0;
+    for (size_t i = 0; i < safetensors_count(v->cases); i++) {
+        const char *name = safetensors_at(v->cases, i)->name;
+        named += strncmp(name, "input.", 6) == 0 || strncmp(name, "logits.", 7) == 0 ? 1 : 0;
+    }
+    /* Every tensor must have its turn: one behind a gap would pass unseen. */
+    v->inputs = named > 0 ? (named + 1) / 2 : 1;
+    for (size_t k = 0; k < v->inputs; k++) {
+        uint64_t logits = 0;
+        const enum status st = check_case(v, k, o, &logits, err);
         if (st != OK)
             return st;
-        const uint64_t expected = pictures ? c->classes : in->elements * BYTE_VALUES;
-        if (out->elements != expected)
-            return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " elements, expected %" PRIu64, out->name,
-                             out->elements, expected);
-        if (pictures && in->elements / 3 / c->patch[0] / c->patch[1] > o->tokens_max)
-            o->tokens_max = (uint32_t)(in->elements / 3 / c->patch[0] / c->patch[1]);
-        if (!pictures && in->elements > o->rows_max)
-            o->rows_max = (uint32_t)(in->elements < ENGINE_ROWS_MAX ? in->elements : ENGINE_ROWS_MAX);
-        logits_max = expected > logits_max ? expected : logits_max;
+        logits_max = logits > logits_max ? logits : logits_max;
     }
-    if (v->inputs == 0)
-        return error_set(err, ERR_FORMAT, "cases.safetensors has no input.0");
     v->got = malloc((size_t)logits_max * sizeof *v->got);
     v->want = malloc((size_t)logits_max * sizeof *v->want);
     if (v->got == NULL || v->want == NULL)

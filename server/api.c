@@ -1,0 +1,104 @@
+/* api.c - see api.h. */
+#include "server/api.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/batcher.h"
+#include "server/clock.h"
+#include "server/job.h"
+#include "server/queue.h"
+#include "server/registry.h"
+#include "server/text.h"
+
+const struct service *api_service(const struct exchange *x)
+{
+    return x->app;
+}
+
+/* A message may quote what a client sent, cut anywhere. */
+static json_t *json_text(const char *text)
+{
+    char fine[UTF8_GROWTH * ERROR_MESSAGE_MAX];
+    size_t bytes;
+    (void)utf8_repair(fine, &bytes, (const uint8_t *)text, strnlen(text, ERROR_MESSAGE_MAX), true);
+    return bytes > 0 ? json_stringn(fine, bytes) : json_null();
+}
+
+json_t *api_error(const struct error *err)
+{
+    return json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message", json_text(err->message), "type",
+                     status_type(err->status), "param", json_text(err->param), "code", status_code(err->status));
+}
+
+void api_reply_json(struct exchange *x, unsigned status, json_t *value)
+{
+    static const char no_memory[] = "{\"error\":{\"message\":\"there is no memory for an answer\",\"type\":"
+                                    "\"overloaded_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
+    char *text = value != NULL ? json_dumps(value, API_JSON_FLAGS) : NULL;
+    json_decref(value);
+    if (text == NULL) {
+        text = strdup(no_memory);
+        status = status_http(ERR_NOMEM);
+        x->error = ERR_NOMEM;
+    }
+    http_reply(x, status, "application/json", text, text != NULL ? strlen(text) : 0);
+}
+
+void api_refuse(struct exchange *x, const struct error *err)
+{
+    const unsigned http = status_http(err->status);
+    if (http == 503) {
+        char seconds[16];
+        (void)snprintf(seconds, sizeof seconds, "%u", batcher_retry_after_s(api_service(x)->batcher));
+        http_add_header(x, "Retry-After", seconds);
+    }
+    x->error = err->status;
+    api_reply_json(x, http, api_error(err));
+}
+
+void api_refuse_job(struct exchange *x, const struct job *j)
+{
+    struct error err;
+    (void)error_set(&err, job_result(j)->status, "%s", job_result(j)->message);
+    api_refuse(x, &err);
+}
+
+static void refuse_full(struct exchange *x)
+{
+    struct error err;
+    (void)error_set(&err, ERR_FULL, "the queue is full: %u jobs are waiting", api_service(x)->settings->queue_jobs_max);
+    api_refuse(x, &err);
+}
+
+bool api_refuse_if_full(struct exchange *x)
+{
+    const struct service *s = api_service(x);
+    if (queue_count(s->queue) < s->settings->queue_jobs_max)
+        return false;
+    refuse_full(x);
+    return true;
+}
+
+void api_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next)
+{
+    const uint64_t deadline_ns = x->received_ns + timeout_ms * CLOCK_NS_PER_MS;
+    const enum status st = job_submit(j, api_service(x)->queue, j->model->lane, deadline_ns);
+    if (st == OK) {
+        http_await(x, j, next);
+    } else if (st == ERR_FULL) {
+        refuse_full(x);
+    } else {
+        struct error err;
+        (void)error_set(&err, st, "the server is shutting down");
+        api_refuse(x, &err);
+    }
+    job_release(j);
+}
+
+double api_milliseconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return round(clock_ms_between(from_ns, to_ns) * 1000.0) / 1000.0;
+}

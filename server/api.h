@@ -1,0 +1,59 @@
+/* api.h - what the endpoints share: the service that they are part of, and how they answer.
+ * Handlers run on HTTP threads; each answers its exchange once. */
+#ifndef SERVER_API_H
+#define SERVER_API_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+#include "server/http.h"
+
+struct batcher;
+struct queue;
+struct registry;
+struct job;
+
+/* Constant while requests are served, but for what is atomic. An exchange's `app`. */
+struct service {
+    const struct settings *settings;
+    struct batcher *batcher;
+    struct queue *queue;             /* the batcher's */
+    const struct registry *registry; /* the batcher's */
+    atomic_bool draining;            /* /readyz says so */
+};
+
+const struct service *api_service(const struct exchange *x);
+
+/* {"error": {"message", "type", "param", "code"}}, empty ones null. NULL for want of memory. */
+json_t *api_error(const struct error *err);
+
+/* Answer with a JSON value, which is taken; NULL stands for want of memory. */
+void api_reply_json(struct exchange *x, unsigned status, json_t *value);
+/* Answer with an error; 503 with Retry-After. */
+void api_refuse(struct exchange *x, const struct error *err);
+/* Answer with the error that a job ended with. */
+void api_refuse_job(struct exchange *x, const struct job *j);
+
+/* Hand a job to the engine and go on with `next` when it is ready, or answer that this cannot be. Takes `j`. */
+void api_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next);
+/* Is the queue full? Then that was answered: before work is spent on a request that would be refused. */
+bool api_refuse_if_full(struct exchange *x);
+
+/* Numbers of a JSON text: enough digits for a float32, or for a time in microseconds. */
+#define API_JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
+
+/* Times in milliseconds, whole microseconds. */
+double api_milliseconds(uint64_t from_ns, uint64_t to_ns);
+
+/* ---- the endpoints: routes.c has their methods and paths ------------------------------------------------------- */
+
+/* Before the body: is it of a kind that is read? */
+http_handler api_classify_begin;
+http_handler api_classify;
+http_handler api_generate;
+http_handler api_models, api_metrics, api_healthz, api_readyz;
+
+#endif

@@ -1,0 +1,193 @@
+/* api_classify.c - POST /classify: a JPEG in, the most probable labels out.
+ * The picture is decoded and brought to the model's size on the HTTP thread; the engine sees pixels. */
+#include "server/api.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "engine/image.h"
+#include "server/job.h"
+#include "server/logits.h"
+#include "server/picture.h"
+#include "server/registry.h"
+#include "weights/json.h"
+
+enum { TOP_K_DEFAULT = 5 };
+
+/* The exchange's state. */
+struct classification {
+    uint32_t top_k;
+    uint32_t width, height; /* of the picture, after orientation */
+};
+
+/* ---- before the body ------------------------------------------------------------------------------------------- */
+
+static bool is_media_type(const char *header, const char *type)
+{
+    const size_t size = strlen(type);
+    return strncasecmp(header, type, size) == 0 && (header[size] == '\0' || strchr("; \t", header[size]) != NULL);
+}
+
+void api_classify_begin(struct exchange *x)
+{
+    const char *type = http_header(x, "Content-Type");
+    struct error err;
+    if (type == NULL || is_media_type(type, "image/jpeg") || is_media_type(type, "application/octet-stream"))
+        return;
+    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
+                          "the body is declared as \"%s\"; expected image/jpeg or application/octet-stream",
+                          json_quote(type).text);
+    api_refuse(x, &err);
+}
+
+/* ---- the query ------------------------------------------------------------------------------------------------- */
+
+struct query {
+    const char *model; /* NULL: none was named */
+    uint32_t top_k;
+    enum status status;
+    struct error *err;
+};
+
+static bool parse_top_k(const char *value, uint32_t *ret)
+{
+    char *end;
+    if (value == NULL || !isdigit((unsigned char)value[0]))
+        return false;
+    errno = 0;
+    const unsigned long k = strtoul(value, &end, 10);
+    if (*end != '\0' || errno != 0 || k < 1 || k > CLASSIFY_TOP_K_MAX)
+        return false;
+    *ret = (uint32_t)k;
+    return true;
+}
+
+static bool query_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
+{
+    struct query *q = arg;
+    const bool is_text = value != NULL && strlen(value) == value_bytes;
+    if (strcmp(name, "model") == 0 && is_text && value_bytes > 0)
+        q->model = value;
+    else if (strcmp(name, "model") == 0)
+        q->status = error_set_param(q->err, ERR_ARGUMENT, "model", "\"model\" is empty; expected the name of a model");
+    else if (strcmp(name, "top_k") != 0)
+        q->status = error_set_param(q->err, ERR_ARGUMENT, json_quote(name).text,
+                                    "there is no parameter \"%s\"; expected model or top_k", json_quote(name).text);
+    else if (!is_text || !parse_top_k(value, &q->top_k))
+        q->status =
+            error_set_param(q->err, ERR_ARGUMENT, "top_k", "\"top_k\" is \"%s\"; expected a whole number from 1 to %d",
+                            json_quote(is_text ? value : "").text, CLASSIFY_TOP_K_MAX);
+    return q->status == OK;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------------ */
+
+static json_t *describe_predictions(const struct model_config *c, const float *logits, uint32_t top_k)
+{
+    struct prediction best[CLASSIFY_TOP_K_MAX];
+    json_t *list = json_array();
+    logits_top(best, top_k, logits, c->classes);
+    for (uint32_t i = 0; i < top_k; i++)
+        if (json_array_append_new(list, json_pack("{s:s, s:i, s:f}", "label", c->labels[best[i].index], "index",
+                                                  (int)best[i].index, "probability", best[i].probability)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+static void answer(struct exchange *x)
+{
+    const struct job *j = x->job;
+    const struct job_result *r = job_result(j);
+    const struct classification *state = x->state;
+    x->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
+    x->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
+    if (r->status != OK) {
+        api_refuse_job(x, j);
+        return;
+    }
+    const struct model *m = j->model->model;
+    json_t *predictions = describe_predictions(&m->config, j->logits, state->top_k);
+    api_reply_json(x, 200,
+                   predictions == NULL
+                       ? NULL
+                       : json_pack("{s:s, s:o, s:{s:i, s:i}}", "model", m->name, "predictions", predictions, "image",
+                                   "width", (int)state->width, "height", (int)state->height));
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+/* Decode the body and bring it to the model's size. */
+static enum status read_picture(struct exchange *x, const struct model_config *c, struct classification *state,
+                                uint8_t **pixels, struct error *err)
+{
+    struct picture picture = {0};
+    if (x->body.size == 0)
+        return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JPEG picture");
+    enum status st = picture_decode(&picture, x->body.bytes, x->body.size, err);
+    if (st != OK)
+        return st;
+    http_drop_body(x);
+    uint8_t *prepared = malloc((size_t)c->size[0] * c->size[1] * 3);
+    st = prepared == NULL
+             ? error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment")
+             : image_prepare(prepared, c->size[1], c->size[0], &picture, c->resize_to, c->interpolation, err);
+    state->width = picture.width;
+    state->height = picture.height;
+    picture_clear(&picture);
+    if (st != OK) {
+        free(prepared);
+        return st;
+    }
+    *pixels = prepared;
+    return OK;
+}
+
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+{
+    const struct service *s = api_service(x);
+    struct classification *state = x->state;
+    struct query q = {.top_k = TOP_K_DEFAULT, .err = err};
+    struct entry *e;
+    http_query(x, query_parameter, &q);
+    if (q.status != OK)
+        return q.status;
+    enum status st = registry_pick(s->registry, q.model, TASK_IMAGE_CLASSIFICATION, &e, err);
+    if (st != OK)
+        return st;
+    const struct model_config *c = &e->model->config;
+    x->model = e->metrics_label;
+    x->model_name = e->model->name;
+    state->top_k = q.top_k < c->classes ? q.top_k : c->classes;
+    struct classify_input in = {.height = c->size[0], .width = c->size[1], .classes = c->classes};
+    st = read_picture(x, c, state, &in.pixels, err);
+    if (st != OK)
+        return st;
+    st = job_create_classify(ret, e, &in);
+    if (st != OK) {
+        free(in.pixels);
+        return error_set(err, st, "there is no memory for the request at the moment");
+    }
+    return OK;
+}
+
+void api_classify(struct exchange *x)
+{
+    struct error err;
+    struct job *j = NULL;
+    if (api_refuse_if_full(x))
+        return;
+    x->state = calloc(1, sizeof(struct classification));
+    x->state_free = free;
+    const enum status st = x->state == NULL
+                               ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
+                               : prepare(x, &j, &err);
+    if (st != OK)
+        api_refuse(x, &err);
+    else
+        api_submit(x, j, api_service(x)->settings->timeout_ms, answer);
+}

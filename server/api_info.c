@@ -1,0 +1,103 @@
+/* api_info.c - the endpoints that tell how the daemon is: /v1/models, /metrics, /healthz, /readyz.
+ * HTTP threads; nothing here waits for the engine. */
+#include "server/api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/batcher.h"
+#include "server/clock.h"
+#include "server/metrics.h"
+#include "server/queue.h"
+#include "server/registry.h"
+
+static json_t *describe_model(const struct entry *e)
+{
+    const struct model_config *c = &e->model->config;
+    const struct engine_info *info = engine_info(e->engine);
+    json_t *m =
+        json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:I, s:I}", "id", e->model->name, "object", "model", "created",
+                  (json_int_t)e->created_s, "owned_by", "aftd", "task", model_task_name(c->task), "mixer",
+                  mixer_type_name(c->mixer.type), "parameters", (json_int_t)e->model->parameters, "weight_bytes",
+                  (json_int_t)info->weight_bytes, "state_bytes_per_stream", (json_int_t)info->stream_bytes);
+    if (m == NULL)
+        return NULL;
+    int failed;
+    if (c->input == INPUT_IMAGE)
+        failed = json_object_set_new(m, "classes", json_integer(c->classes)) |
+                 json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
+    else
+        failed = json_object_set_new(m, "context", json_integer(c->context));
+    if (failed != 0) {
+        json_decref(m);
+        return NULL;
+    }
+    return m;
+}
+
+void api_models(struct exchange *x)
+{
+    const struct registry *r = api_service(x)->registry;
+    json_t *data = json_array();
+    for (size_t i = 0; i < registry_count(r); i++)
+        if (json_array_append_new(data, describe_model(registry_at(r, i))) != 0) {
+            json_decref(data);
+            data = NULL;
+            break;
+        }
+    api_reply_json(x, 200, data != NULL ? json_pack("{s:s, s:o}", "object", "list", "data", data) : NULL);
+}
+
+/* The queue's depth is looked at when it is asked for, rather than kept up to date with every job. */
+static void measure_queue(const struct service *s)
+{
+    uint64_t depth[METRICS_KIND_COUNT] = {0};
+    for (size_t i = 0; i < registry_count(s->registry); i++) {
+        const struct entry *e = registry_at(s->registry, i);
+        const bool text = e->model->config.task == TASK_TEXT_GENERATION;
+        depth[text ? METRICS_KIND_STREAMS : METRICS_KIND_PICTURES] += queue_lane_count(s->queue, e->lane);
+    }
+    for (unsigned kind = 0; kind < METRICS_KIND_COUNT; kind++)
+        metrics_gauge_set(METRIC_QUEUE_DEPTH, kind, depth[kind]);
+}
+
+void api_metrics(struct exchange *x)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct error err;
+    measure_queue(api_service(x));
+    if (metrics_render(&text, &bytes, &err) == OK)
+        http_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes);
+    else
+        api_refuse(x, &err);
+}
+
+static void reply_state(struct exchange *x, const char *word)
+{
+    api_reply_json(x, 200, json_pack("{s:s}", "status", word));
+}
+
+void api_healthz(struct exchange *x)
+{
+    const struct service *s = api_service(x);
+    struct error err;
+    if (!batcher_is_stuck(s->batcher, clock_now_ns())) {
+        reply_state(x, "ok");
+        return;
+    }
+    (void)error_set(&err, ERR_UNAVAILABLE, "jobs wait or run, and the engine has not ended a step for %u ms",
+                    s->settings->stuck_after_ms);
+    api_refuse(x, &err);
+}
+
+void api_readyz(struct exchange *x)
+{
+    struct error err;
+    if (!atomic_load(&api_service(x)->draining)) {
+        reply_state(x, "ready");
+        return;
+    }
+    (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it takes no new connections soon");
+    api_refuse(x, &err);
+}

@@ -1,0 +1,39 @@
+/* batcher.h - the engine thread: loads the models, takes jobs from the queue, forms passes and batches, runs them and
+ * hands the results to the jobs. It alone enters the engine, for all models.
+ * batcher_start, batcher_stop and batcher_free are for the main thread, all else is for any. */
+#ifndef SERVER_BATCHER_H
+#define SERVER_BATCHER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+
+struct batcher;
+struct queue;
+struct registry;
+
+/* Start the thread and wait until it has loaded the models. `s` is borrowed until batcher_free. *ret is set only on
+ * OK. Errors: those of registry_load; ERR_NOMEM. */
+enum status batcher_start(struct batcher **ret, const struct settings *s, struct error *err);
+/* Refuse new jobs, let the thread end all that is left (to hurry it, batcher_cancel first) and join it. Afterwards
+ * every job that was submitted is done. Once. */
+void batcher_stop(struct batcher *b);
+/* After batcher_stop, when nobody uses the batcher, its queue or its registry any more. NULL is a no-op. */
+void batcher_free(struct batcher *b);
+
+/* Valid, and the registry constant, until batcher_free. */
+struct queue *batcher_queue(const struct batcher *b);
+const struct registry *batcher_registry(const struct batcher *b);
+
+/* Refuse new jobs, and have all that wait and run end now as ERR_UNAVAILABLE. */
+void batcher_cancel(struct batcher *b);
+
+/* Is there work, and has no step ended for stuck_after_ms? */
+bool batcher_is_stuck(const struct batcher *b, uint64_t now_ns);
+/* In how many seconds a client that found the queue full may find room, from how fast jobs have been ending lately:
+ * 1 .. HTTP_RETRY_AFTER_MAX_S. */
+uint32_t batcher_retry_after_s(const struct batcher *b);
+
+#endif

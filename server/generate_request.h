@@ -1,0 +1,27 @@
+/* generate_request.h - the JSON body of POST /generate -> checked values. HTTP threads; no state. */
+#ifndef SERVER_GENERATE_REQUEST_H
+#define SERVER_GENERATE_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+#include "server/job.h"
+
+struct generate_request {
+    char model[MODEL_NAME_MAX + 1]; /* empty: none was named */
+    struct generate_input in;       /* in.prompt is owned until it is given to a job; in.stream is left false */
+    bool says_stream, stream;       /* was there a field "stream", and what did it say */
+    uint32_t timeout_ms;
+};
+
+/* Every field is looked up in one table; one that is not in it, or is not of its kind or range, is ERR_ARGUMENT naming
+ * the field, what it was and what was expected. What is left out gets its default; a seed is drawn.
+ * *ret is set only on OK; clear with generate_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
+enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
+                                   const struct settings *s, struct error *err);
+void generate_request_clear(struct generate_request *r); /* zeroed is fine */
+
+#endif

@@ -1,0 +1,489 @@
+/* http.c - see http.h. The only includer of microhttpd.h.
+ *
+ * Threads: the library's pool runs everything below but the start and the end (main thread), suspend_exchange and
+ * resume_exchange (whoever holds the job's lock) and watch_connection (the watcher's).
+ *
+ * Invariants: an exchange is suspended only through job_await and job_read, which resume it when the job is done; so
+ * once all jobs are done no connection is suspended, and the library may be stopped. An exchange is watched from
+ * http_await until its end, a connection as long as it lives; both end before the library closes the socket.
+ *
+ * Time limits: a connection that idles is closed by the library; one that sends too slowly, which the library's
+ * timeout never cuts because each byte restarts it, is shut down by its watch. */
+#include "server/http.h"
+
+#include <assert.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/clock.h"
+#include "server/framing.h"
+#include "server/job.h"
+#include "server/listen.h"
+#include "server/log.h"
+#include "server/metrics.h"
+
+enum {
+    STREAM_BLOCK_BYTES = 16384, /* most that the library takes from a stream at a time */
+    CONNECTION_RESERVE = 64     /* beyond connections_max: those that are told so */
+};
+
+struct http {
+    const struct settings *settings;
+    struct watcher *watcher;
+    struct http_app app;
+    struct MHD_Daemon *daemon;
+    int listen_fd; /* -1 once closed */
+    uint16_t port;
+    atomic_bool closes_after_answers;
+    atomic_uint exchanges, connections;
+    _Atomic uint64_t body_bytes; /* kept of all requests */
+};
+
+/* A client's connection: from the accept to the close, many exchanges. */
+struct connection {
+    struct http *http;
+    int fd;
+    struct watch watch;  /* the deadline of what is being received */
+    uint64_t request_ns; /* when the latest request line was read */
+    const char *target;  /* of that line, in the library's memory */
+    size_t target_bytes;
+};
+
+/* ---- answers --------------------------------------------------------------------------------------------------- */
+
+static void add_headers(struct exchange *x, struct MHD_Response *r, bool stream)
+{
+    char timing[96];
+    bool fine = MHD_add_response_header(r, "X-Request-Id", x->id) == MHD_YES;
+    for (size_t i = 0; i < x->header_count; i++)
+        fine = MHD_add_response_header(r, x->headers[i].name, x->headers[i].value) == MHD_YES && fine;
+    (void)snprintf(timing, sizeof timing, "queue;dur=%.3f, compute;dur=%.3f", x->queue_ms, x->compute_ms);
+    if (!stream)
+        fine = MHD_add_response_header(r, "Server-Timing", timing) == MHD_YES && fine;
+    if (x->closes || atomic_load_explicit(&x->http->closes_after_answers, memory_order_relaxed))
+        fine = MHD_add_response_header(r, "Connection", "close") == MHD_YES && fine;
+    x->is_broken = x->is_broken || !fine;
+}
+
+/* Takes `r`, which may be NULL for want of memory. */
+static void queue_response(struct exchange *x, unsigned status, const char *type, struct MHD_Response *r)
+{
+    assert(x->status == 0);
+    x->status = status;
+    if (r == NULL) {
+        x->is_broken = true;
+        return;
+    }
+    add_headers(x, r, x->reader != NULL);
+    if (MHD_add_response_header(r, "Content-Type", type) != MHD_YES || MHD_queue_response(x->mhd, status, r) != MHD_YES)
+        x->is_broken = true;
+    MHD_destroy_response(r);
+}
+
+void http_add_header(struct exchange *x, const char *name, const char *value)
+{
+    assert(x->header_count < HTTP_REPLY_HEADERS_MAX);
+    x->headers[x->header_count].name = name;
+    (void)snprintf(x->headers[x->header_count].value, HTTP_HEADER_VALUE_MAX, "%s", value);
+    x->header_count++;
+}
+
+void http_reply(struct exchange *x, unsigned status, const char *type, char *body, size_t bytes)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
+    if (r == NULL)
+        free(body);
+    x->bytes_out = bytes;
+    queue_response(x, status, type, r);
+}
+
+static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
+{
+    struct exchange *x = cls;
+    (void)position;
+    if (x->piece_sent == x->piece_bytes) {
+        free(x->piece);
+        x->piece = NULL;
+        x->piece_sent = x->piece_bytes = 0;
+        switch (x->reader(x, &x->piece, &x->piece_bytes)) {
+        case HTTP_PIECE:
+            break;
+        case HTTP_LATER:
+            return 0; /* suspended, so the library does not ask again before the job has news */
+        case HTTP_END:
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        case HTTP_BROKEN:
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        }
+    }
+    const size_t left = x->piece_bytes - x->piece_sent;
+    const size_t n = left < size ? left : size;
+    memcpy(out, x->piece + x->piece_sent, n);
+    x->piece_sent += n;
+    x->bytes_out += n;
+    atomic_store_explicit(&x->spoke_ns, clock_now_ns(), memory_order_relaxed);
+    return (ssize_t)n;
+}
+
+void http_reply_stream(struct exchange *x, const char *type, http_reader *reader)
+{
+    x->reader = reader;
+    atomic_store_explicit(&x->spoke_ns, clock_now_ns(), memory_order_relaxed);
+    http_watch_silence(x);
+    queue_response(x, MHD_HTTP_OK, type,
+                   MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
+}
+
+static void refuse(struct exchange *x, const struct error *err)
+{
+    x->closes = true;
+    x->http->app.refuse(x, err);
+}
+
+/* ---- requests -------------------------------------------------------------------------------------------------- */
+
+void http_set_handler(struct exchange *x, http_handler *handler)
+{
+    x->handler = handler;
+}
+
+const char *http_header(const struct exchange *x, const char *name)
+{
+    return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
+}
+
+struct query {
+    bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes);
+    void *arg;
+};
+
+static enum MHD_Result query_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
+                                  const char *value, size_t value_bytes)
+{
+    const struct query *q = cls;
+    (void)kind;
+    (void)name_bytes;
+    return q->each(q->arg, name, value, value_bytes) ? MHD_YES : MHD_NO;
+}
+
+void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes),
+                void *arg)
+{
+    struct query q = {each, arg};
+    (void)MHD_get_connection_values_n(x->mhd, MHD_GET_ARGUMENT_KIND, query_step, &q);
+}
+
+void http_client(const struct exchange *x, char *out, size_t size)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    listen_describe(info != NULL ? info->client_addr : NULL, out, size);
+}
+
+void http_drop_body(struct exchange *x)
+{
+    body_drop(&x->body, &x->http->body_bytes);
+}
+
+static enum MHD_Result framing_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
+                                    const char *value, size_t value_bytes)
+{
+    (void)kind;
+    framing_header(cls, name, name_bytes, value != NULL ? value : name + name_bytes, value != NULL ? value_bytes : 0);
+    return MHD_YES;
+}
+
+static enum status check_request(struct exchange *x, const char *version, struct error *err)
+{
+    const struct connection *c = x->connection;
+    const struct settings *s = x->http->settings;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    struct framing f;
+    framing_begin(&f, c->target != NULL ? c->target + c->target_bytes : NULL, version,
+                  info != NULL ? info->header_size : 0);
+    (void)MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, framing_step, &f);
+    const enum status st = framing_end(&f, x->method, err);
+    if (st != OK)
+        return st;
+    x->has_body = f.has_length || f.is_chunked;
+    if (c->target_bytes > HTTP_URL_MAX)
+        return error_set(err, ERR_ARGUMENT, "the URL has %zu bytes; at most %d are allowed", c->target_bytes,
+                         HTTP_URL_MAX);
+    if (f.has_length && f.length > s->body_bytes_max)
+        return error_set(err, ERR_TOO_LARGE, "the body has %llu bytes; at most %u are allowed",
+                         (unsigned long long)f.length, s->body_bytes_max);
+    if (atomic_load(&x->http->connections) > s->connections_max)
+        return error_set(err, ERR_UNAVAILABLE, "%u connections are open, as many as are allowed", s->connections_max);
+    return OK;
+}
+
+static void suspend_exchange(void *arg)
+{
+    MHD_suspend_connection(((struct exchange *)arg)->mhd);
+}
+
+static void resume_exchange(void *arg)
+{
+    MHD_resume_connection(((struct exchange *)arg)->mhd);
+}
+
+static struct exchange *exchange_create(struct http *h, struct MHD_Connection *mhd, const char *method,
+                                        const char *path)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info == NULL || info->socket_context == NULL)
+        return NULL; /* no memory for the connection */
+    struct exchange *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return NULL;
+    x->http = h;
+    x->settings = h->settings;
+    x->watcher = h->watcher;
+    x->waiter = (struct job_waiter){suspend_exchange, resume_exchange, x};
+    x->mhd = mhd;
+    x->connection = info->socket_context;
+    x->fd = x->connection->fd;
+    x->app = h->app.arg;
+    x->method = method;
+    x->path = path;
+    x->start_ns = x->connection->request_ns;
+    framing_choose_id(x->id, http_header(x, "X-Request-Id"));
+    (void)atomic_fetch_add(&h->exchanges, 1);
+    return x;
+}
+
+/* Where a body follows, an answer here keeps it from being read, at the price of the connection; where none does, there
+ * is nothing to save, and handle_request asks. */
+static void begin_exchange(struct exchange *x, const char *version)
+{
+    struct error err;
+    if (check_request(x, version, &err) != OK)
+        refuse(x, &err);
+    else if (x->has_body)
+        x->http->app.begin(x);
+}
+
+static void handle_request(struct exchange *x)
+{
+    x->is_received = true;
+    x->received_ns = clock_now_ns();
+    watcher_set_time(x->http->watcher, &x->connection->watch, 0);
+    if (x->body.status != OK) {
+        struct error err;
+        body_error(&x->body, x->http->settings->body_bytes_max, &err);
+        refuse(x, &err);
+        return;
+    }
+    if (!x->has_body)
+        x->http->app.begin(x);
+    if (x->status == 0)
+        x->handler(x);
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
+                                  const char *version, const char *data, size_t *data_bytes, void **context)
+{
+    struct exchange *x = *context;
+    if (x == NULL) {
+        x = exchange_create(cls, mhd, method, path);
+        if (x == NULL)
+            return MHD_NO;
+        *context = x;
+        begin_exchange(x, version);
+    } else if (*data_bytes > 0) {
+        /* No answer can be given while a body arrives: what is too much is thrown away, until its end or until the
+         * receive deadline. */
+        body_append(&x->body, data, *data_bytes, x->http->settings->body_bytes_max, &x->http->body_bytes);
+        *data_bytes = 0;
+    } else if (!x->is_received) {
+        handle_request(x);
+    } else if (x->status == 0) {
+        http_go_on(x); /* it was resumed */
+    }
+    return x->is_broken ? MHD_NO : MHD_YES;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code)
+{
+    struct http *h = cls;
+    struct exchange *x = *context;
+    (void)mhd;
+    (void)code;
+    if (x == NULL)
+        return;
+    *context = NULL;
+    watcher_remove(h->watcher, &x->watch);
+    if (x->job != NULL)
+        job_detach(x->job);
+    h->app.end(x);
+    if (x->job != NULL)
+        job_cancel(x->job, ERR_CANCELLED); /* nobody will read what it still makes; done ones do not mind */
+    /* The next request may begin after idling, and must then arrive in time. */
+    watcher_set_time(h->watcher, &x->connection->watch,
+                     clock_now_ns() +
+                         ((uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms) * CLOCK_NS_PER_MS);
+    job_release(x->job);
+    if (x->state_free != NULL)
+        x->state_free(x->state);
+    http_drop_body(x);
+    free(x->piece);
+    free(x);
+    (void)atomic_fetch_sub(&h->exchanges, 1);
+}
+
+/* ---- connections ----------------------------------------------------------------------------------------------- */
+
+static uint64_t watch_connection(void *arg, enum watch_event event, uint64_t now_ns)
+{
+    const struct connection *c = arg;
+    (void)event;
+    (void)now_ns;
+    (void)shutdown(c->fd, SHUT_RDWR); /* the library sees an end of file and closes it */
+    return 0;
+}
+
+static void *on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
+{
+    const struct http *h = cls;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct connection *c = info != NULL ? info->socket_context : NULL;
+    if (c == NULL)
+        return NULL;
+    c->request_ns = clock_now_ns();
+    c->target = target;
+    c->target_bytes = strlen(target);
+    watcher_set_time(h->watcher, &c->watch, c->request_ns + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS);
+    return NULL;
+}
+
+static void *connection_open(struct http *h, struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct connection *c = info != NULL ? calloc(1, sizeof *c) : NULL;
+    if (c == NULL)
+        return NULL;
+    c->http = h;
+    c->fd = info->connect_fd;
+    c->watch = (struct watch){.notify = watch_connection,
+                              .arg = c,
+                              .fd = -1,
+                              .due_ns = clock_now_ns() + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS};
+    if (watcher_add(h->watcher, &c->watch) != OK) {
+        free(c);
+        return NULL;
+    }
+    (void)atomic_fetch_add(&h->connections, 1);
+    metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
+    return c;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct http *h = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *context = connection_open(h, mhd);
+    } else if (*context != NULL) {
+        struct connection *c = *context;
+        watcher_remove(h->watcher, &c->watch);
+        free(c);
+        *context = NULL;
+        (void)atomic_fetch_sub(&h->connections, 1);
+        metrics_gauge_add(METRIC_CONNECTIONS, 0, -1);
+    }
+}
+
+/* ---- start and end --------------------------------------------------------------------------------------------- */
+
+static void log_library(void *cls, const char *format, va_list args)
+{
+    char message[256];
+    (void)cls;
+    if (!log_enabled(LOG_LEVEL_DEBUG))
+        return;
+    (void)vsnprintf(message, sizeof message, format, args);
+    message[strcspn(message, "\r\n")] = '\0';
+    log_debug("http: %s", message);
+}
+
+static struct MHD_Daemon *start_library(struct http *h)
+{
+    const struct settings *s = h->settings;
+    /* The library gives each thread its share of the connections, however many clients it happens to accept: make each
+     * share as large as the whole. */
+    const unsigned connections = (s->connections_max + CONNECTION_RESERVE) * s->http_threads;
+    struct MHD_OptionItem pool[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)s->http_threads, NULL},
+                                    {MHD_OPTION_END, 0, NULL}};
+    if (s->http_threads == 1)
+        pool[0].option = MHD_OPTION_END; /* one thread is no pool */
+    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+                            on_request, h, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET,
+                            h->listen_fd, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT, connections,
+                            MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)s->connections_per_address_max,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((s->idle_timeout_ms + 999) / 1000),
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES_MAX,
+                            MHD_OPTION_URI_LOG_CALLBACK, on_request_line, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+                            h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+                            MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
+}
+
+enum status http_start(struct http **ret, const struct settings *s, struct watcher *w, const struct http_app *app,
+                       struct error *err)
+{
+    struct http *h = calloc(1, sizeof *h);
+    if (h == NULL)
+        return error_set(err, ERR_NOMEM, "no memory for the HTTP server");
+    h->settings = s;
+    h->watcher = w;
+    h->app = *app;
+    enum status st = listen_open(&h->listen_fd, &h->port, s->listen_address, (uint16_t)s->listen_port, err);
+    if (st != OK)
+        goto done;
+    h->daemon = start_library(h);
+    if (h->daemon == NULL) {
+        (void)close(h->listen_fd);
+        st = error_set(err, ERR_IO, "the HTTP threads cannot be started");
+        goto done;
+    }
+    *ret = h;
+    h = NULL; /* the caller's now */
+done:
+    free(h);
+    return st;
+}
+
+uint16_t http_port(const struct http *h)
+{
+    return h->port;
+}
+
+void http_close_after_answers(struct http *h)
+{
+    atomic_store(&h->closes_after_answers, true);
+}
+
+void http_refuse_connections(struct http *h)
+{
+    const int fd = MHD_quiesce_daemon(h->daemon);
+    if (fd != MHD_INVALID_SOCKET)
+        (void)close(fd); /* so that clients are refused rather than left in the backlog */
+    h->listen_fd = -1;
+}
+
+uint32_t http_exchanges(const struct http *h)
+{
+    return atomic_load(&h->exchanges);
+}
+
+void http_stop(struct http *h)
+{
+    if (h == NULL)
+        return;
+    if (h->listen_fd >= 0)
+        http_refuse_connections(h);
+    MHD_stop_daemon(h->daemon);
+    free(h);
+}

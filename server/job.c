@@ -1,0 +1,343 @@
+/* job.c - see job.h. Every transition is made by one function, under the job's lock:
+ *
+ *            job_submit          job_start            job_emit, first byte
+ *   (created) ------> QUEUED ---------------> RUNNING ---------------------> STREAMING
+ *                       |                        |                               |
+ *                       | job_cancel,            | job_finish, job_abort         | job_finish, job_abort
+ *                       | through job_abort      |                               |
+ *                       +------------------------+------------> DONE <-----------+
+ *
+ * Whoever takes the job out of the queue (the engine thread with queue_pop, or job_cancel with queue_remove) owns the
+ * engine side's reference and makes the rest of the transitions; so DONE is reached once.
+ *
+ * Waiting: the HTTP thread looks, and if there is nothing to do marks `suspended` and suspends its connection; who
+ * makes news clears `suspended` and resumes. Both happen under the lock, so news is never missed, no connection is
+ * resumed twice, and none after job_detach. */
+#include "server/job.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/clock.h"
+#include "server/registry.h"
+
+const char *job_finish_word(enum job_finish finish)
+{
+#define X(constant, word) word,
+    static const char *const words[] = {JOB_FINISHES(X)};
+#undef X
+    return words[finish];
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+/* All but the reference to the model, which the caller takes when nothing can fail any more. */
+static enum status job_create(struct job **ret, enum job_kind kind, size_t ring_bytes, size_t logits)
+{
+    struct job *j = calloc(1, sizeof *j);
+    if (j == NULL)
+        return ERR_NOMEM;
+    j->kind = kind;
+    j->ring = ring_bytes > 0 ? malloc(ring_bytes) : NULL;
+    j->ring_size = ring_bytes;
+    j->logits = logits > 0 ? calloc(logits, sizeof *j->logits) : NULL;
+    if ((ring_bytes > 0 && j->ring == NULL) || (logits > 0 && j->logits == NULL) ||
+        pthread_mutex_init(&j->lock, NULL) != 0) {
+        free(j->logits);
+        free(j->ring);
+        free(j);
+        return ERR_NOMEM;
+    }
+    atomic_init(&j->references, 1);
+    atomic_init(&j->cancelled, OK);
+    *ret = j;
+    return OK;
+}
+
+enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in)
+{
+    struct job *j = NULL;
+    const enum status st = job_create(&j, JOB_CLASSIFY, 0, in->classes);
+    if (st != OK)
+        return st;
+    entry_reference(model);
+    j->model = model;
+    j->in.picture = *in;
+    *ret = j;
+    return OK;
+}
+
+enum status job_create_generate(struct job **ret, struct entry *model, const struct generate_input *in,
+                                size_t ring_bytes)
+{
+    assert(ring_bytes > 0 && (in->stream || ring_bytes >= in->max_tokens));
+    struct job *j = NULL;
+    const enum status st = job_create(&j, JOB_GENERATE, ring_bytes, 0);
+    if (st != OK)
+        return st;
+    entry_reference(model);
+    j->model = model;
+    j->in.text = *in;
+    stop_matcher_init(&j->matcher, &j->in.text.stops);
+    *ret = j;
+    return OK;
+}
+
+void job_reference(struct job *j)
+{
+    (void)atomic_fetch_add_explicit(&j->references, 1, memory_order_relaxed);
+}
+
+void job_release(struct job *j)
+{
+    if (j == NULL || atomic_fetch_sub_explicit(&j->references, 1, memory_order_acq_rel) != 1)
+        return;
+    if (j->kind == JOB_CLASSIFY)
+        free(j->in.picture.pixels);
+    else
+        free(j->in.text.prompt);
+    entry_release(j->model);
+    (void)pthread_mutex_destroy(&j->lock);
+    free(j->logits);
+    free(j->ring);
+    free(j);
+}
+
+enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns)
+{
+    j->queue = q;
+    j->deadline_ns = deadline_ns;
+    j->result.queued_ns = clock_now_ns();
+    job_reference(j); /* before the push: the engine may be done with it when that returns */
+    const enum status st = queue_push(q, lane, &j->item);
+    if (st != OK)
+        job_release(j);
+    return st;
+}
+
+/* ---- waiting and reading --------------------------------------------------------------------------------------- */
+
+void job_attach(struct job *j, const struct job_waiter *waiter)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    j->waiter = *waiter;
+    j->attached = true;
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+void job_detach(struct job *j)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    j->attached = false;
+    j->suspended = false;
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+static void suspend_locked(struct job *j)
+{
+    assert(j->attached && !j->suspended);
+    j->suspended = true;
+    j->waiter.suspend(j->waiter.arg);
+}
+
+static void resume_locked(struct job *j)
+{
+    if (!j->suspended)
+        return;
+    j->suspended = false;
+    j->waiter.resume(j->waiter.arg);
+}
+
+static bool streams(const struct job *j)
+{
+    return j->kind == JOB_GENERATE && j->in.text.stream;
+}
+
+bool job_await(struct job *j)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    const bool ready = j->state == JOB_DONE || (j->state == JOB_STREAMING && streams(j));
+    if (!ready)
+        suspend_locked(j);
+    (void)pthread_mutex_unlock(&j->lock);
+    return ready;
+}
+
+static size_t ring_take_locked(struct job *j, uint8_t *out, size_t size_max)
+{
+    const size_t size = j->ring_bytes < size_max ? j->ring_bytes : size_max;
+    const size_t to_end = j->ring_size - j->ring_start;
+    const size_t first = size < to_end ? size : to_end;
+    if (size == 0)
+        return 0;
+    memcpy(out, j->ring + j->ring_start, first);
+    memcpy(out + first, j->ring, size - first);
+    j->ring_start = (j->ring_start + size) % j->ring_size;
+    j->ring_bytes -= size;
+    return size;
+}
+
+enum job_news job_read(struct job *j, uint8_t *out, size_t size_max, size_t *size)
+{
+    enum job_news news;
+    (void)pthread_mutex_lock(&j->lock);
+    const size_t n = ring_take_locked(j, out, size_max);
+    if (n > 0) {
+        *size = n;
+        news = JOB_NEWS_BYTES;
+    } else if (j->state == JOB_DONE) {
+        news = JOB_NEWS_END;
+    } else if (j->ping) {
+        news = JOB_NEWS_PING;
+    } else {
+        news = JOB_NEWS_LATER;
+        suspend_locked(j);
+    }
+    j->ping = false;
+    (void)pthread_mutex_unlock(&j->lock);
+    return news;
+}
+
+const struct job_result *job_result(const struct job *j)
+{
+    return &j->result;
+}
+
+bool job_is_done(struct job *j)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    const bool done = j->state == JOB_DONE;
+    (void)pthread_mutex_unlock(&j->lock);
+    return done;
+}
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+void job_cancel(struct job *j, enum status st)
+{
+    int none = OK;
+    (void)atomic_compare_exchange_strong(&j->cancelled, &none, (int)st);
+    if (queue_remove(j->queue, &j->item))
+        job_abort(j, (enum status)atomic_load(&j->cancelled), NULL, clock_now_ns());
+}
+
+void job_ping(struct job *j)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    if (j->state == JOB_STREAMING && j->suspended) {
+        j->ping = true;
+        resume_locked(j);
+    }
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+/* ---- engine thread --------------------------------------------------------------------------------------------- */
+
+struct job *job_of_item(struct queue_item *item)
+{
+    return (struct job *)(void *)((char *)item - offsetof(struct job, item));
+}
+
+enum status job_stop_reason(const struct job *j, uint64_t now_ns)
+{
+    const enum status st = (enum status)atomic_load_explicit(&j->cancelled, memory_order_relaxed);
+    return st == OK && now_ns >= j->deadline_ns ? ERR_TIMEOUT : st;
+}
+
+void job_start(struct job *j, uint32_t prompt_dropped, uint64_t now_ns)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    assert(j->state == JOB_QUEUED);
+    j->state = JOB_RUNNING;
+    j->result.started_ns = now_ns;
+    j->result.prompt_dropped = prompt_dropped;
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+/* False if they do not fit; then none is added. */
+static bool ring_put_locked(struct job *j, const uint8_t *bytes, size_t size)
+{
+    if (size == 0)
+        return true;
+    if (size > j->ring_size - j->ring_bytes)
+        return false;
+    const size_t at = (j->ring_start + j->ring_bytes) % j->ring_size;
+    const size_t first = size < j->ring_size - at ? size : j->ring_size - at;
+    memcpy(j->ring + at, bytes, first);
+    memcpy(j->ring, bytes + first, size - first);
+    j->ring_bytes += size;
+    return true;
+}
+
+enum job_next job_emit(struct job *j, uint8_t byte, uint64_t now_ns)
+{
+    uint8_t text[GENERATE_STOP_BYTES_MAX];
+    size_t size;
+    const bool stopped = stop_matcher_feed(&j->matcher, byte, text, &size);
+
+    (void)pthread_mutex_lock(&j->lock);
+    const bool first = j->state == JOB_RUNNING;
+    assert(first || j->state == JOB_STREAMING);
+    if (first) {
+        j->state = JOB_STREAMING;
+        j->result.first_ns = now_ns;
+    }
+    j->result.generated++;
+    const bool fits = ring_put_locked(j, text, size);
+    if (streams(j) && (first || size > 0))
+        resume_locked(j);
+    (void)pthread_mutex_unlock(&j->lock);
+    return !fits ? JOB_OVERRUN : stopped ? JOB_STOPPED : JOB_CONTINUE;
+}
+
+/* DONE. Takes the result's end and gives up the engine side's reference. */
+static void job_end(struct job *j, enum status st, enum job_finish finish, const char *message, uint64_t now_ns)
+{
+    uint8_t text[GENERATE_STOP_BYTES_MAX];
+    const size_t size = j->kind == JOB_GENERATE ? stop_matcher_flush(&j->matcher, text) : 0;
+    (void)pthread_mutex_lock(&j->lock);
+    assert(j->state != JOB_DONE);
+    if (!ring_put_locked(j, text, size))
+        finish = FINISH_CANCELLED; /* the reader was too slow for the last bytes too */
+    j->state = JOB_DONE;
+    j->result.status = st;
+    j->result.finish = finish;
+    j->result.done_ns = now_ns;
+    (void)snprintf(j->result.message, sizeof j->result.message, "%s", message);
+    resume_locked(j);
+    (void)pthread_mutex_unlock(&j->lock);
+    job_release(j);
+}
+
+void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns)
+{
+    job_end(j, OK, finish, "", now_ns);
+}
+
+static const char *reason_text(enum status st)
+{
+    switch (st) {
+    case ERR_TIMEOUT:
+        return "the request's deadline passed before there was an answer";
+    case ERR_CANCELLED:
+        return "the client closed the connection";
+    case ERR_UNAVAILABLE:
+        return "the server is shutting down";
+    default:
+        return "the request could not be completed";
+    }
+}
+
+void job_abort(struct job *j, enum status st, const char *message, uint64_t now_ns)
+{
+    assert(st != OK);
+    const bool begun = j->result.generated > 0;
+    if (begun && st == ERR_TIMEOUT)
+        job_end(j, OK, FINISH_TIMEOUT, "", now_ns);
+    else if (begun && streams(j) && (st == ERR_CANCELLED || st == ERR_UNAVAILABLE))
+        job_end(j, OK, FINISH_CANCELLED, "", now_ns);
+    else
+        job_end(j, st, FINISH_CANCELLED, message != NULL ? message : reason_text(st), now_ns);
+}

@@ -1,0 +1,160 @@
+/* job.h - one request's life between the HTTP thread that answers it and the engine thread that works for it.
+ *
+ * A job is counted: its connection holds one reference, the engine's side (queue, then slot or batch) another. What a
+ * job is about is written before job_submit and only read afterwards; what happens to it lies under its lock.
+ * Lock order: job -> MHD (the waiter's functions are called under the job's lock). The queue's lock is never held
+ * together with a job's. */
+#ifndef SERVER_JOB_H
+#define SERVER_JOB_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "engine/sampler.h"
+#include "server/queue.h"
+#include "server/text.h"
+
+struct entry;
+
+enum job_kind { JOB_CLASSIFY, JOB_GENERATE };
+enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
+
+/* How a generated text ended, in the contract's words. */
+#define JOB_FINISHES(X)          \
+    X(FINISH_STOP, "stop")       \
+    X(FINISH_LENGTH, "length")   \
+    X(FINISH_TIMEOUT, "timeout") \
+    X(FINISH_CANCELLED, "cancelled")
+#define X(constant, word) constant,
+enum job_finish { JOB_FINISHES(X) };
+#undef X
+const char *job_finish_word(enum job_finish finish);
+
+/* A picture as its model wants it. */
+struct classify_input {
+    uint8_t *pixels; /* [height, width, 3]; the job's */
+    uint32_t height, width;
+    uint32_t classes;
+};
+
+struct generate_input {
+    uint8_t *prompt; /* the job's; may be NULL when prompt_bytes is 0 */
+    size_t prompt_bytes;
+    uint32_t max_tokens; /* >= 1 */
+    bool stream;         /* hand out bytes while they come, rather than all at the end */
+    bool shift;          /* context_overflow */
+    struct sampler_options sampler;
+    struct stop_set stops;
+};
+
+/* Who is told that there is news. Both are called under the job's lock, from any thread. */
+struct job_waiter {
+    void (*suspend)(void *arg);
+    void (*resume)(void *arg);
+    void *arg;
+};
+
+/* Complete and constant once the job is done. Times are clock_now_ns(), 0 where it did not come to that. */
+struct job_result {
+    enum status status;     /* OK: there is an answer */
+    enum job_finish finish; /* if OK and text */
+    char message[ERROR_MESSAGE_MAX];
+    uint64_t queued_ns, started_ns, first_ns, done_ns;
+    uint32_t generated; /* bytes drawn, those of a stop string included */
+    uint32_t prompt_dropped;
+};
+
+struct job {
+    /* constant after job_submit */
+    enum job_kind kind;
+    struct entry *model; /* one reference */
+    uint64_t deadline_ns;
+    struct queue *queue;
+    union {
+        struct classify_input picture;
+        struct generate_input text;
+    } in;
+    float *logits; /* classify: [classes], the engine thread's until the job is done, then constant */
+
+    struct queue_item item;      /* the queue's */
+    struct stop_matcher matcher; /* the engine thread's */
+    atomic_uint references;
+    atomic_int cancelled; /* the first enum status that job_cancel was given; OK: none */
+
+    pthread_mutex_t lock;
+    /* under the lock */
+    enum job_state state;
+    bool attached;  /* the waiter may be called */
+    bool suspended; /* the waiter's suspend was called, resume not yet */
+    bool ping;
+    struct job_waiter waiter;
+    uint8_t *ring; /* [ring_size]: bytes for the reader */
+    size_t ring_size, ring_start, ring_bytes;
+    struct job_result result;
+};
+
+/* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
+
+/* A job for a model, with one reference, the caller's. Takes a reference of its own to `model`, and on OK the memory
+ * that `in` points to. ring_bytes: how much output may wait to be read; for whole answers at least max_tokens.
+ * *ret is set only on OK. Errors: ERR_NOMEM. */
+enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in);
+enum status job_create_generate(struct job **ret, struct entry *model, const struct generate_input *in,
+                                size_t ring_bytes);
+void job_reference(struct job *j);
+void job_release(struct job *j); /* NULL is a no-op */
+
+/* Into its model's lane; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed): the job is as it was. */
+enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns);
+
+/* Name who waits. After job_detach returns, the waiter is not called any more. */
+void job_attach(struct job *j, const struct job_waiter *waiter);
+void job_detach(struct job *j);
+
+/* Is it time to answer: the first byte of a stream is there, or the job is done? If not, false, and the waiter was
+ * suspended and will be resumed. */
+bool job_await(struct job *j);
+
+enum job_news { JOB_NEWS_BYTES, JOB_NEWS_PING, JOB_NEWS_END, JOB_NEWS_LATER };
+/* What there is to say: *size > 0 bytes, copied to out [size_max]; a ping; the end, when all bytes were read; or
+ * nothing yet, and the waiter was suspended and will be resumed. */
+enum job_news job_read(struct job *j, uint8_t *out, size_t size_max, size_t *size);
+
+/* The result of a job for which job_await or job_read said that it is done. */
+const struct job_result *job_result(const struct job *j);
+bool job_is_done(struct job *j);
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+/* Ask for an end, for the reason `st`; the first reason counts. A job that waits in the queue is done before this
+ * returns, a running one after the step that it is in. */
+void job_cancel(struct job *j, enum status st);
+/* A streaming job whose waiter is suspended is resumed, to say a ping. */
+void job_ping(struct job *j);
+
+/* ---- engine thread --------------------------------------------------------------------------------------------- */
+
+/* The job that a queue's item is part of. */
+struct job *job_of_item(struct queue_item *item);
+/* OK, or why this job must stop now: it was cancelled, or its deadline has passed. */
+enum status job_stop_reason(const struct job *j, uint64_t now_ns);
+/* The caller has popped it and begins. */
+void job_start(struct job *j, uint32_t prompt_dropped, uint64_t now_ns);
+
+enum job_next { JOB_CONTINUE, JOB_STOPPED, JOB_OVERRUN };
+/* A byte was generated. JOB_STOPPED: it ended a stop string; JOB_OVERRUN: the reader is too slow, the ring is full. */
+enum job_next job_emit(struct job *j, uint8_t byte, uint64_t now_ns);
+
+/* The end. Both give up the engine side's reference.
+ * job_finish: with an answer. `finish` is for texts; bytes withheld for a stop string become text unless it came. */
+void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns);
+/* job_abort: without a full one, because of `st` (not OK) and, for a person, `message`. What was generated by then
+ * still is an answer if the deadline passed (FINISH_TIMEOUT), or if the client has begun to read it and the cause is
+ * no fault of ours (FINISH_CANCELLED). */
+void job_abort(struct job *j, enum status st, const char *message, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,22 @@
+/* logits.h - what the server does with the engine's logits: check them, and turn them into probabilities.
+ * Any thread; no state, no allocation. */
+#ifndef SERVER_LOGITS_H
+#define SERVER_LOGITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Weights that pass every check can still overflow on some input; a client gets an error then, not nonsense. */
+bool logits_are_finite(const float *logits, size_t n);
+
+struct prediction {
+    uint32_t index;
+    double probability;
+};
+
+/* The k most probable of softmax(logits), best first, ties to the lower index. logits [n], finite, n >= 1; out [k],
+ * k <= n. In double, so that the probabilities of 1,000 classes add up to 1. */
+void logits_top(struct prediction *out, size_t k, const float *logits, size_t n);
+
+#endif

@@ -1,0 +1,198 @@
+/* main.c - aftd: start, signals, ordered shutdown; nothing else.
+ *
+ * Started in the order engine thread (which loads the models), watcher, HTTP; ended in the opposite one. All threads
+ * have the signals blocked; the main thread waits for them, so no handler ever runs.
+ *
+ * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are taken for drain_delay_ms; then connections are refused
+ * and what runs may end within drain_timeout_ms; then the rest is cancelled, which resumes every suspended connection,
+ * and the answers are written. A second signal skips the waiting. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "engine/engine.h"
+#include "server/api.h"
+#include "server/batcher.h"
+#include "server/clock.h"
+#include "server/http.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/registry.h"
+#include "server/routes.h"
+#include "server/watcher.h"
+
+enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
+enum {
+    DRAIN_LOOK_MS = 20,     /* how often the end of the running requests is looked for while stopping */
+    LAST_ANSWERS_MS = 2000, /* for clients to take the answers of what was cancelled */
+};
+
+struct daemon {
+    const struct settings *settings;
+    struct batcher *batcher;
+    struct watcher *watcher;
+    struct http *http;
+    struct service service;
+    sigset_t signals;
+};
+
+/* ---- start ----------------------------------------------------------------------------------------------------- */
+
+static void warn_of_setting(void *arg, const char *message)
+{
+    (void)arg;
+    (void)fprintf(stderr, "aftd: %s\n", message);
+}
+
+/* A connection is a file descriptor: allow as many as the system lets us. */
+static void raise_file_limit(const struct settings *s)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < s->connections_max)
+        log_warning("connections_max = %u, but the system allows %llu open files", s->connections_max,
+                    (unsigned long long)limit.rlim_cur);
+}
+
+static void block_signals(struct daemon *d)
+{
+    (void)sigemptyset(&d->signals);
+    (void)sigaddset(&d->signals, SIGTERM);
+    (void)sigaddset(&d->signals, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &d->signals, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+static enum status start(struct daemon *d, struct error *err)
+{
+    size_t endpoints;
+    const char *const *paths = routes_paths(&endpoints);
+    metrics_init(paths, endpoints);
+    raise_file_limit(d->settings);
+    enum status st = batcher_start(&d->batcher, d->settings, err);
+    if (st != OK)
+        return st;
+    st = watcher_start(&d->watcher, err);
+    if (st != OK)
+        return st;
+    d->service.settings = d->settings;
+    d->service.batcher = d->batcher;
+    d->service.queue = batcher_queue(d->batcher);
+    d->service.registry = batcher_registry(d->batcher);
+    const struct engine_info *info = engine_info(registry_at(d->service.registry, 0)->engine);
+    metrics_build_set(AFTD_VERSION, info->isa, info->blas);
+    log_info("engine: %u threads, %s, %s", info->threads, info->isa, info->blas);
+    const struct http_app app = routes_app(&d->service);
+    st = http_start(&d->http, d->settings, d->watcher, &app, err);
+    if (st != OK)
+        return st;
+    const char *address = d->settings->listen_address;
+    const bool v6 = strchr(address, ':') != NULL;
+    log_info("listening on http://%s%s%s:%u", v6 ? "[" : "", address, v6 ? "]" : "", (unsigned)http_port(d->http));
+    return OK;
+}
+
+/* ---- stop ------------------------------------------------------------------------------------------------------ */
+
+/* Wait for a signal, at most so long. */
+static bool signal_within(const struct daemon *d, uint32_t wait_ms)
+{
+    const struct timespec wait = {.tv_sec = wait_ms / 1000, .tv_nsec = (long)(wait_ms % 1000) * 1000000};
+    return sigtimedwait(&d->signals, NULL, &wait) > 0;
+}
+
+/* Wait until no request is being answered any more. False: not within wait_ms, or a signal came. */
+static bool wait_for_exchanges(const struct daemon *d, uint32_t wait_ms)
+{
+    const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
+    while (http_exchanges(d->http) > 0) {
+        if (clock_now_ns() >= end_ns || signal_within(d, DRAIN_LOOK_MS))
+            return false;
+    }
+    return true;
+}
+
+static void drain(struct daemon *d)
+{
+    const struct settings *s = d->settings;
+    log_info("draining: new requests are taken for %u ms, running ones may go on for %u ms", s->drain_delay_ms,
+             s->drain_timeout_ms);
+    atomic_store(&d->service.draining, true);
+    http_close_after_answers(d->http);
+    const bool hurry = signal_within(d, s->drain_delay_ms);
+    http_refuse_connections(d->http);
+    if (hurry || !wait_for_exchanges(d, s->drain_timeout_ms))
+        log_warning("cancelling %u requests", http_exchanges(d->http));
+    batcher_cancel(d->batcher);
+    (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
+}
+
+/* Takes what a start that failed has left, too. */
+static void stop(struct daemon *d)
+{
+    if (d->batcher != NULL)
+        batcher_stop(d->batcher); /* now every job is done, so no connection is suspended */
+    http_stop(d->http);
+    watcher_free(d->watcher);
+    batcher_free(d->batcher);
+}
+
+/* ---- the program ----------------------------------------------------------------------------------------------- */
+
+static int run(const struct settings *settings)
+{
+    struct daemon d = {.settings = settings};
+    struct error err;
+    int received = 0;
+    log_init(settings->log_level, settings->log_format);
+    block_signals(&d);
+    const enum status st = start(&d, &err);
+    if (st != OK) {
+        log_error("%s", err.message);
+    } else {
+        while (sigwait(&d.signals, &received) != 0)
+            ;
+        drain(&d);
+    }
+    stop(&d);
+    if (st == OK)
+        log_info("stopped");
+    return st == OK ? EXIT_SUCCESS : st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;
+}
+
+int main(int argc, char *argv[])
+{
+    struct config config;
+    struct error err;
+    if (config_load(&config, argc, argv, environ, warn_of_setting, NULL, &err) != OK) {
+        (void)fprintf(stderr, "aftd: %s\n", err.message);
+        return EXIT_USAGE;
+    }
+    switch (config.action) {
+    case CONFIG_HELP:
+        config_print_help("aftd", stdout);
+        return EXIT_SUCCESS;
+    case CONFIG_VERSION:
+        config_print_version("aftd", stdout);
+        return EXIT_SUCCESS;
+    case CONFIG_CHECK:
+        config_print_check(&config, stdout);
+        return EXIT_SUCCESS;
+    case CONFIG_PRINT:
+        if (config_print(&config, stdout, &err) == OK)
+            return EXIT_SUCCESS;
+        (void)fprintf(stderr, "aftd: %s\n", err.message);
+        return EXIT_RUNTIME;
+    case CONFIG_RUN:
+        break;
+    }
+    return run(&config.settings);
+}

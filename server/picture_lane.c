@@ -1,0 +1,167 @@
+/* picture_lane.c - batches of pictures. See picture_lane.h.
+ * A picture whose client left, or whose deadline passed, loses its job at once; its pixels go on with the batch, for
+ * taking them out would cost more than they do, unless none of the batch is wanted any more. */
+#include "server/picture_lane.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "server/clock.h"
+#include "server/job.h"
+#include "server/logits.h"
+#include "server/metrics.h"
+#include "server/queue.h"
+#include "server/registry.h"
+
+struct picture_lane {
+    struct entry *model;
+    struct queue *queue;
+    uint32_t images_max;
+    uint64_t wait_ns;
+    uint32_t count;         /* pictures of the running batch; 0: none is running */
+    uint32_t wanted;        /* of these, with a job */
+    struct job **jobs;      /* [images_max]; NULL where the job has ended; the engine side's references */
+    const uint8_t **pixels; /* [images_max] */
+};
+
+enum status picture_lane_create(struct picture_lane **ret, struct entry *model, struct queue *q,
+                                const struct settings *s, struct error *err)
+{
+    struct picture_lane *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        goto no_memory;
+    l->model = model;
+    l->queue = q;
+    l->images_max = s->batch_images_max;
+    l->wait_ns = s->batch_wait_us * CLOCK_NS_PER_US;
+    l->jobs = (struct job **)calloc(l->images_max, sizeof *l->jobs);
+    l->pixels = (const uint8_t **)calloc(l->images_max, sizeof *l->pixels);
+    if (l->jobs == NULL || l->pixels == NULL)
+        goto no_memory;
+    *ret = l;
+    return OK;
+no_memory:
+    picture_lane_free(l);
+    return error_set(err, ERR_NOMEM, "%s: no memory for batches of %u pictures", model->model->name,
+                     s->batch_images_max);
+}
+
+void picture_lane_free(struct picture_lane *l)
+{
+    if (l == NULL)
+        return;
+    assert(l->count == 0);
+    free((void *)l->pixels);
+    free((void *)l->jobs);
+    free(l);
+}
+
+uint32_t picture_lane_running(const struct picture_lane *l)
+{
+    return l->wanted;
+}
+
+void picture_lane_cancel(struct picture_lane *l, enum status st)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->jobs[i] != NULL)
+            job_cancel(l->jobs[i], st);
+}
+
+static bool batch_is_due(const struct picture_lane *l, bool busy)
+{
+    const uint32_t waiting = queue_lane_count(l->queue, l->model->lane);
+    if (waiting == 0)
+        return false;
+    if (!busy || waiting >= l->images_max)
+        return true;
+    return clock_now_ns() - queue_lane_oldest_ns(l->queue, l->model->lane) >= l->wait_ns;
+}
+
+static uint32_t begin_batch(struct picture_lane *l)
+{
+    const uint64_t now_ns = clock_now_ns();
+    uint32_t ended = 0;
+    const struct classify_input *in = NULL;
+    while (l->count < l->images_max) {
+        struct queue_item *item = queue_pop(l->queue, l->model->lane);
+        if (item == NULL)
+            break;
+        struct job *j = job_of_item(item);
+        const enum status st = job_stop_reason(j, now_ns);
+        if (st != OK) {
+            job_abort(j, st, NULL, now_ns);
+            ended++;
+            continue;
+        }
+        job_start(j, 0, now_ns);
+        metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_PICTURES, now_ns - j->result.queued_ns);
+        in = &j->in.picture;
+        l->pixels[l->count] = in->pixels;
+        l->jobs[l->count++] = j;
+    }
+    l->wanted = l->count;
+    if (l->count == 0)
+        return ended;
+    engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, l->count);
+    return ended;
+}
+
+static uint32_t stop_pictures(struct picture_lane *l)
+{
+    const uint64_t now_ns = clock_now_ns();
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i < l->count; i++) {
+        const enum status st = l->jobs[i] != NULL ? job_stop_reason(l->jobs[i], now_ns) : OK;
+        if (st == OK)
+            continue;
+        job_abort(l->jobs[i], st, NULL, now_ns);
+        l->jobs[i] = NULL;
+        ended++;
+    }
+    l->wanted -= ended;
+    return ended;
+}
+
+static uint32_t finish_batch(struct picture_lane *l)
+{
+    const uint64_t now_ns = clock_now_ns();
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i < l->count; i++) {
+        struct job *j = l->jobs[i];
+        if (j == NULL)
+            continue;
+        const uint32_t classes = j->in.picture.classes;
+        const float *logits = engine_images_logits(l->model->engine, i);
+        if (logits_are_finite(logits, classes)) {
+            memcpy(j->logits, logits, classes * sizeof *logits);
+            job_finish(j, FINISH_STOP, now_ns);
+        } else {
+            job_abort(j, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
+        }
+        l->jobs[i] = NULL;
+        ended++;
+    }
+    metrics_counter_add(METRIC_IMAGES, l->model->metrics_label, ended);
+    l->count = 0;
+    l->wanted = 0;
+    return ended;
+}
+
+uint32_t picture_lane_step(struct picture_lane *l, bool busy)
+{
+    if (l->count == 0)
+        return batch_is_due(l, busy) ? begin_batch(l) : 0;
+    const uint32_t stopped = stop_pictures(l);
+    if (l->wanted == 0) {
+        l->count = 0; /* the engine drops an unfinished batch when the next begins */
+        return stopped;
+    }
+    const uint64_t start_ns = clock_now_ns();
+    const bool finished = engine_images_step(l->model->engine);
+    metrics_histogram_observe(METRIC_ENCODE_BLOCK, 0, clock_now_ns() - start_ns);
+    return stopped + (finished ? finish_batch(l) : 0);
+}

@@ -1,0 +1,172 @@
+/* queue.c - see queue.h. A lane is a doubly linked list, so that a job whose client has left is taken from the middle
+ * at once. Invariant, under the lock: `count` is the number of linked items, and never above `items_max`. */
+#include "server/queue.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "server/clock.h"
+
+struct lane {
+    struct queue_item *first, *last;
+    uint32_t count;
+};
+
+struct queue {
+    pthread_mutex_t lock;
+    pthread_cond_t pushed;
+    uint32_t lanes, items_max;
+    uint32_t count;            /* of all lanes */
+    uint64_t waiting_since_ns; /* 0 while count is 0 */
+    bool closed;
+    struct lane lane[];
+};
+
+enum status queue_create(struct queue **ret, uint32_t lanes, uint32_t items_max)
+{
+    assert(lanes > 0 && items_max > 0);
+    struct queue *q = calloc(1, sizeof *q + lanes * sizeof q->lane[0]);
+    if (q == NULL)
+        return ERR_NOMEM;
+    if (pthread_mutex_init(&q->lock, NULL) != 0)
+        goto no_lock;
+    if (pthread_cond_init(&q->pushed, NULL) != 0)
+        goto no_condition;
+    q->lanes = lanes;
+    q->items_max = items_max;
+    *ret = q;
+    return OK;
+no_condition:
+    (void)pthread_mutex_destroy(&q->lock);
+no_lock:
+    free(q);
+    return ERR_NOMEM;
+}
+
+void queue_free(struct queue *q)
+{
+    if (q == NULL)
+        return;
+    assert(q->count == 0);
+    (void)pthread_cond_destroy(&q->pushed);
+    (void)pthread_mutex_destroy(&q->lock);
+    free(q);
+}
+
+static void link_locked(struct queue *q, struct queue_item *item)
+{
+    struct lane *l = &q->lane[item->lane];
+    item->next = NULL;
+    item->previous = l->last;
+    *(l->last != NULL ? &l->last->next : &l->first) = item;
+    l->last = item;
+    item->linked = true;
+    l->count++;
+    if (q->count++ == 0)
+        q->waiting_since_ns = item->pushed_ns;
+}
+
+static void unlink_locked(struct queue *q, struct queue_item *item)
+{
+    struct lane *l = &q->lane[item->lane];
+    *(item->previous != NULL ? &item->previous->next : &l->first) = item->next;
+    *(item->next != NULL ? &item->next->previous : &l->last) = item->previous;
+    item->linked = false;
+    l->count--;
+    if (--q->count == 0)
+        q->waiting_since_ns = 0;
+}
+
+enum status queue_push(struct queue *q, uint32_t lane, struct queue_item *item)
+{
+    assert(lane < q->lanes && !item->linked);
+    const uint64_t now_ns = clock_now_ns();
+    enum status st = OK;
+    (void)pthread_mutex_lock(&q->lock);
+    if (q->closed) {
+        st = ERR_UNAVAILABLE;
+    } else if (q->count == q->items_max) {
+        st = ERR_FULL;
+    } else {
+        item->lane = lane;
+        item->pushed_ns = now_ns;
+        link_locked(q, item);
+        (void)pthread_cond_signal(&q->pushed);
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    return st;
+}
+
+struct queue_item *queue_pop(struct queue *q, uint32_t lane)
+{
+    assert(lane < q->lanes);
+    (void)pthread_mutex_lock(&q->lock);
+    struct queue_item *item = q->lane[lane].first;
+    if (item != NULL)
+        unlink_locked(q, item);
+    (void)pthread_mutex_unlock(&q->lock);
+    return item;
+}
+
+bool queue_remove(struct queue *q, struct queue_item *item)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    const bool waited = item->linked;
+    if (waited)
+        unlink_locked(q, item);
+    (void)pthread_mutex_unlock(&q->lock);
+    return waited;
+}
+
+bool queue_wait(struct queue *q)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    while (q->count == 0 && !q->closed)
+        (void)pthread_cond_wait(&q->pushed, &q->lock);
+    const bool waiting = q->count > 0;
+    (void)pthread_mutex_unlock(&q->lock);
+    return waiting;
+}
+
+void queue_close(struct queue *q)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    q->closed = true;
+    (void)pthread_cond_signal(&q->pushed);
+    (void)pthread_mutex_unlock(&q->lock);
+}
+
+uint32_t queue_count(struct queue *q)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    const uint32_t count = q->count;
+    (void)pthread_mutex_unlock(&q->lock);
+    return count;
+}
+
+uint32_t queue_lane_count(struct queue *q, uint32_t lane)
+{
+    assert(lane < q->lanes);
+    (void)pthread_mutex_lock(&q->lock);
+    const uint32_t count = q->lane[lane].count;
+    (void)pthread_mutex_unlock(&q->lock);
+    return count;
+}
+
+uint64_t queue_lane_oldest_ns(struct queue *q, uint32_t lane)
+{
+    assert(lane < q->lanes);
+    (void)pthread_mutex_lock(&q->lock);
+    const uint64_t oldest_ns = q->lane[lane].first != NULL ? q->lane[lane].first->pushed_ns : 0;
+    (void)pthread_mutex_unlock(&q->lock);
+    return oldest_ns;
+}
+
+uint64_t queue_waiting_since_ns(struct queue *q)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    const uint64_t since_ns = q->waiting_since_ns;
+    (void)pthread_mutex_unlock(&q->lock);
+    return since_ns;
+}

@@ -1,0 +1,47 @@
+/* queue.h - bounded FIFOs between the HTTP threads (push) and the engine thread (pop): one lane for each model, one
+ * bound for all of them together.
+ * Links items that others own and never owns one. The queue's lock is a leaf: nothing else is taken under it. */
+#ifndef SERVER_QUEUE_H
+#define SERVER_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+
+struct queue;
+
+/* Embedded in what waits; zeroed before its first use. Its fields belong to the queue. */
+struct queue_item {
+    struct queue_item *next, *previous;
+    uint64_t pushed_ns;
+    uint32_t lane;
+    bool linked;
+};
+
+/* *ret is set only on OK; free with queue_free. Errors: ERR_NOMEM. */
+enum status queue_create(struct queue **ret, uint32_t lanes, uint32_t items_max);
+void queue_free(struct queue *q); /* NULL is a no-op; must be empty */
+
+/* Any thread; never blocks. lane < lanes. Errors: ERR_FULL, ERR_UNAVAILABLE (closed). */
+enum status queue_push(struct queue *q, uint32_t lane, struct queue_item *item);
+/* The item that has waited longest in a lane; NULL if none waits. Engine thread. */
+struct queue_item *queue_pop(struct queue *q, uint32_t lane);
+/* Take an item out of turn. True if it was waiting: then the caller, and nobody else, has it. Any thread. */
+bool queue_remove(struct queue *q, struct queue_item *item);
+
+/* Sleep until an item waits in any lane: true. False once the queue is closed and empty. Engine thread. */
+bool queue_wait(struct queue *q);
+/* Refuse every later push. Any thread. */
+void queue_close(struct queue *q);
+
+/* Any thread. */
+uint32_t queue_count(struct queue *q);
+uint32_t queue_lane_count(struct queue *q, uint32_t lane);
+/* When the item that has waited longest in a lane was pushed; 0 if none waits. */
+uint64_t queue_lane_oldest_ns(struct queue *q, uint32_t lane);
+/* Since when something has been waiting in any lane without a break; 0 if nothing waits. */
+uint64_t queue_waiting_since_ns(struct queue *q);
+
+#endif
