@@ -193,13 +193,10 @@ static enum status fold_blocks(struct model *m, struct loading *l, struct error 
 /* The steps above know tensors, not where they came from. */
 static void name_folder(struct error *err, const char *dir)
 {
-    char message[ERROR_MESSAGE_MAX];
-
     if (err == NULL)
         return;
-    memcpy(message, err->message, sizeof message);
-    message[sizeof message - 1] = '\0';
-    (void)snprintf(err->message, sizeof err->message, "%.200s: %.300s", dir, message);
+    const struct error bare = *err;
+    (void)error_set_param(err, bare.status, bare.param, "%.200s: %s", dir, bare.message);
 }
 
 static enum status load_weights(struct model *m, const char *dir, struct error *err)

@@ -213,17 +213,12 @@ static enum status check_task(const struct model_config *c, json_t *root, const 
 static enum status check_picture(const struct model_config *c, const char *path, struct error *err)
 {
     static const char *const sides[] = {"height", "width"};
-    const bool conv = c->mixer.type == MIXER_AFT_CONV;
 
     for (size_t i = 0; i < 2; i++) {
         if (c->size[i] % c->patch[i] != 0)
             return error_set_param(err, ERR_FORMAT, "input.patch",
                                    "%s: input.patch has %s %u, expected a divisor of input.size's %u", path, sides[i],
                                    c->patch[i], c->size[i]);
-        if (conv && c->mixer.kernel[i] % 2 == 0)
-            return error_set_param(err, ERR_FORMAT, "mixer.kernel",
-                                   "%s: mixer.kernel has %s %u, expected an odd number: a picture's kernel is centred",
-                                   path, sides[i], c->mixer.kernel[i]);
     }
     const uint64_t tokens = (uint64_t)(c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1]);
     if (tokens > MODEL_TOKENS_MAX)
@@ -231,7 +226,7 @@ static enum status check_picture(const struct model_config *c, const char *path,
                                "%s: input.size [%u, %u] in patches of [%u, %u] has more than the %d patches that are "
                                "possible",
                                path, c->size[0], c->size[1], c->patch[0], c->patch[1], MODEL_TOKENS_MAX);
-    if (conv && c->pooling == POOLING_CLASS_TOKEN)
+    if (c->mixer.type == MIXER_AFT_CONV && c->pooling == POOLING_CLASS_TOKEN)
         return error_set_param(err, ERR_FORMAT, "pooling",
                                "%s: pooling is \"class-token\", expected \"mean\": a class token has no place in the "
                                "grid that aft-conv works on",

@@ -1,0 +1,55 @@
+/* client.h - an HTTP client of the daemon under test, by libcurl: one request and its answer, and many at a time.
+ * One thread. A failing step ends the test. */
+#ifndef TESTS_SUPPORT_CLIENT_H
+#define TESTS_SUPPORT_CLIENT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "tests/support/daemon.h"
+
+struct request {
+    const char *method; /* NULL: POST with a body, GET without */
+    const char *path;   /* with its query */
+    const char *type;   /* Content-Type; NULL: none */
+    const void *body;   /* NULL: none. Borrowed until the answer */
+    size_t size;
+    const char *const *headers; /* more of them, "Name: value", NULL at the end; NULL: none */
+};
+
+struct reply {
+    long status; /* 0: there was no answer */
+    char *body;  /* NUL-terminated; never NULL after a call */
+    size_t size;
+    char *headers; /* as received */
+    size_t header_bytes;
+    double seconds; /* from the request to the answer's end */
+};
+
+/* Send and wait for the whole answer, which must come. reply_clear it. */
+void client_call(const struct daemon *d, const struct request *r, struct reply *ret);
+/* The same; false, and nothing to clear, if the connection was refused or cut. */
+bool client_try(const struct daemon *d, const struct request *r, struct reply *ret);
+void client_get(const struct daemon *d, const char *path, struct reply *ret);
+void reply_clear(struct reply *r);
+
+/* Many at a time, each on a connection of its own: run all, number i starting starts_ms[i] after the first (NULL: all
+ * at once). Each must be answered. */
+void client_call_all(const struct daemon *d, const struct request requests[], struct reply replies[], size_t count,
+                     const long starts_ms[]);
+
+/* The first header of that name, cut to size; false where there is none. */
+bool reply_header(const struct reply *r, const char *name, char *out, size_t size);
+/* The body, strictly; json_decref it. */
+json_t *reply_json(const struct reply *r);
+/* An error as the contract wants it: status, the four keys, code and (NULL: any) param. `says` (NULL: anything) is part
+ * of its message. */
+void reply_assert_error(const struct reply *r, long status, const char *code, const char *param, const char *says);
+
+/* The sum of the series at /metrics whose text before the value begins with `series`; 0 if there is none. */
+double client_metric(const struct daemon *d, const char *series);
+/* Wait until it is `value`; the test fails after limit_ms (not scaled). Returns how long that took. */
+int64_t client_await_metric(const struct daemon *d, const char *series, double value, long limit_ms);
+
+#endif

@@ -1,0 +1,259 @@
+/* daemon.c - see daemon.h. */
+#include "tests/support/daemon.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/support/temp_dir.h"
+
+enum { FLAGS_MAX = 32, SLOWNESS_MAX = 1000, START_MS = 15000, STOP_MS = 15000, STEP_MS = 2 };
+
+/* ---- time ------------------------------------------------------------------------------------------------------ */
+
+static long slowness(void)
+{
+    const char *text = getenv("AFTD_TEST_SLOW");
+    const long n = text != NULL ? strtol(text, NULL, 10) : 1;
+    if (n < 1 || n > SLOWNESS_MAX)
+        fail_msg("AFTD_TEST_SLOW is \"%s\"; expected a whole number from 1 to %d", text, SLOWNESS_MAX);
+    return n;
+}
+
+long test_ms(long ms)
+{
+    return ms * slowness();
+}
+
+int64_t test_now_ms(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &t), 0);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void test_sleep_ms(long ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR)
+        ;
+}
+
+void test_limit_s(unsigned seconds)
+{
+    (void)alarm((unsigned)test_ms(seconds));
+}
+
+const char *test_flag_ms(const char *name, long ms)
+{
+    static char flags[8][64];
+    static size_t next;
+    char *flag = flags[next];
+    next = (next + 1) % (sizeof flags / sizeof flags[0]);
+    (void)snprintf(flag, sizeof flags[0], "--%s=%ld", name, test_ms(ms));
+    return flag;
+}
+
+/* ---- the process ----------------------------------------------------------------------------------------------- */
+
+static void find_daemon(char path[PATH_MAX])
+{
+    const char *given = getenv("AFTD_TEST_DAEMON");
+    char self[PATH_MAX] = {0};
+    if (given != NULL && given[0] != '\0') {
+        (void)snprintf(path, PATH_MAX, "%s", given);
+    } else {
+        assert_in_range(readlink("/proc/self/exe", self, sizeof self - 1), 1, PATH_MAX - 32);
+        *strrchr(self, '/') = '\0';
+        temp_path(path, self, "../../aftd");
+    }
+    if (access(path, X_OK) != 0)
+        fail_msg("%s: %s; build it first, or name another with AFTD_TEST_DAEMON", path, strerror(errno));
+}
+
+void daemon_sibling(char path[PATH_MAX], const char *name)
+{
+    char dir[PATH_MAX];
+    find_daemon(dir);
+    char *slash = strrchr(dir, '/');
+    if (slash == NULL)
+        fail_msg("AFTD_TEST_DAEMON is \"%s\"; expected a path with a folder", dir);
+    else
+        *slash = '\0';
+    temp_path(path, dir, name);
+}
+
+static void log_path(const struct daemon *d, char path[PATH_MAX])
+{
+    temp_path(path, d->dir, "log");
+}
+
+char *daemon_log(const struct daemon *d)
+{
+    char path[PATH_MAX];
+    size_t size;
+    log_path(d, path);
+    return temp_read(path, &size);
+}
+
+/* The child: nothing of ours but stderr's file, and no settings from the environment. */
+static void run_child(const char *program, const char *const argv[], int log_fd)
+{
+    extern char **environ;
+    for (size_t i = 0; environ[i] != NULL;) {
+        char name[64] = {0};
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(environ[i], "="), environ[i]);
+        if (strncmp(name, "AFTD_", 5) != 0 || unsetenv(name) != 0)
+            i++;
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)dup2(log_fd, STDERR_FILENO);
+    (void)close_range(STDERR_FILENO + 1, ~0U, 0);
+    (void)execv(program, (char *const *)argv);
+    _exit(127);
+}
+
+/* The port that it logs once it listens; 0 if it has not yet. */
+static uint16_t logged_port(const struct daemon *d)
+{
+    static const char address[] = "127.0.0.1:";
+    char *log = daemon_log(d), *at = strstr(log, address);
+    unsigned long port = 0;
+    if (at != NULL && strchr(at, '\n') != NULL)
+        port = strtoul(at + strlen(address), NULL, 10);
+    free(log);
+    return (uint16_t)port;
+}
+
+static void fail_with_log(struct daemon *d, const char *what)
+{
+    char *log = daemon_log(d);
+    print_error("the daemon's log:\n%s\n", log);
+    free(log);
+    daemon_clear(d);
+    fail_msg("%s", what);
+}
+
+void daemon_start(struct daemon *d, const char *const flags[])
+{
+    static const char *const fixed[] = {"aftd", "--listen-address=127.0.0.1", "--listen-port=0",
+                                        "--models-dir=weights/models"};
+    const char *argv[FLAGS_MAX + 1] = {NULL};
+    char program[PATH_MAX], path[PATH_MAX];
+    size_t count = sizeof fixed / sizeof fixed[0];
+    memcpy((void *)argv, (const void *)fixed, sizeof fixed);
+    for (size_t i = 0; flags != NULL && flags[i] != NULL; i++) {
+        assert_true(count < FLAGS_MAX);
+        argv[count++] = flags[i];
+    }
+    memset(d, 0, sizeof *d);
+    find_daemon(program);
+    temp_dir_create(d->dir);
+    log_path(d, path);
+    const int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    assert_true(log_fd >= 0);
+    d->pid = fork();
+    if (d->pid == 0)
+        run_child(program, argv, log_fd);
+    (void)close(log_fd);
+    assert_true(d->pid > 0);
+    for (const int64_t end = test_now_ms() + test_ms(START_MS); d->port == 0; d->port = logged_port(d)) {
+        if (daemon_wait(d, STEP_MS) != -1)
+            fail_with_log(d, "the daemon ended at start");
+        if (test_now_ms() > end)
+            fail_with_log(d, "the daemon does not listen");
+    }
+}
+
+void daemon_signal(const struct daemon *d, int signal_number)
+{
+    assert_true(d->pid > 0);
+    assert_int_equal(kill(d->pid, signal_number), 0);
+}
+
+int daemon_wait(struct daemon *d, long limit_ms)
+{
+    int status;
+    assert_true(d->pid > 0);
+    for (const int64_t end = test_now_ms() + limit_ms;;) {
+        const pid_t ended = waitpid(d->pid, &status, WNOHANG);
+        if (ended == d->pid)
+            break;
+        assert_int_equal(ended, 0);
+        if (test_now_ms() >= end)
+            return -1;
+        test_sleep_ms(STEP_MS);
+    }
+    d->pid = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void daemon_stop(struct daemon *d)
+{
+    daemon_signal(d, SIGTERM);
+    const int code = daemon_wait(d, test_ms(STOP_MS));
+    if (code == 0) {
+        daemon_clear(d);
+        return;
+    }
+    char what[64];
+    (void)snprintf(what, sizeof what, code < 0 ? "the daemon does not stop" : "the daemon's exit code is %d", code);
+    fail_with_log(d, what);
+}
+
+void daemon_clear(struct daemon *d)
+{
+    if (d->pid > 0) {
+        (void)kill(d->pid, SIGKILL);
+        (void)waitpid(d->pid, NULL, 0);
+    }
+    if (d->dir[0] != '\0')
+        temp_dir_remove(d->dir);
+    memset(d, 0, sizeof *d);
+}
+
+/* ---- what it holds --------------------------------------------------------------------------------------------- */
+
+static unsigned count_entries(pid_t pid, const char *what)
+{
+    char path[64];
+    unsigned count = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        fail_msg("%s: %s", path, strerror(errno));
+    while (readdir(dir) != NULL)
+        count++;
+    (void)closedir(dir);
+    return count - 2; /* . and .. */
+}
+
+struct daemon_usage daemon_usage(const struct daemon *d)
+{
+    return (struct daemon_usage){.fds = count_entries(d->pid, "fd"), .threads = count_entries(d->pid, "task")};
+}
+
+void daemon_assert_usage(const struct daemon *d, const struct daemon_usage *before, long limit_ms)
+{
+    for (const int64_t end = test_now_ms() + limit_ms;; test_sleep_ms(STEP_MS)) {
+        const struct daemon_usage now = daemon_usage(d);
+        if (now.fds <= before->fds && now.threads <= before->threads)
+            return;
+        if (test_now_ms() >= end)
+            fail_msg("the daemon holds %u descriptors and %u threads; before it were %u and %u", now.fds, now.threads,
+                     before->fds, before->threads);
+    }
+}

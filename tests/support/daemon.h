@@ -1,0 +1,61 @@
+/* daemon.h - the real daemon as a child process: start it on a free port, look at what it holds, stop it by its pid.
+ * One thread, the test's main one: the child is killed when that ends. A failing step ends the test.
+ *
+ * Time: every limit of these tests goes through test_ms, which AFTD_TEST_SLOW=N multiplies for builds that are N times
+ * slower. The programs that run are $AFTD_TEST_DAEMON, or aftd beside the folder of the tests, and aft beside that. */
+#ifndef TESTS_SUPPORT_DAEMON_H
+#define TESTS_SUPPORT_DAEMON_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct daemon {
+    pid_t pid; /* 0: it does not run */
+    uint16_t port;
+    char dir[PATH_MAX]; /* for its log and the test's own files; removed with it */
+};
+
+/* ---- time ------------------------------------------------------------------------------------------------------ */
+
+/* `ms` milliseconds of a usual build in this one. */
+long test_ms(long ms);
+/* Monotonic. */
+int64_t test_now_ms(void);
+void test_sleep_ms(long ms);
+/* End the whole test program, and its daemons with it, if it still runs after `seconds` of a usual build. */
+void test_limit_s(unsigned seconds);
+/* "--name=ms", scaled, for a flag that is a time. Static memory, a few at a time. */
+const char *test_flag_ms(const char *name, long ms);
+
+/* ---- the process ----------------------------------------------------------------------------------------------- */
+
+/* Run aftd with `flags` (NULL at the end; NULL: none) beside those for address, port and models; returns once it
+ * listens. */
+void daemon_start(struct daemon *d, const char *const flags[]);
+void daemon_signal(const struct daemon *d, int signal_number);
+/* Its exit code, 128 + n when signal n ended it, or -1 if it still runs after limit_ms (not scaled). */
+int daemon_wait(struct daemon *d, long limit_ms);
+/* SIGTERM, and the test fails unless it leaves in time with exit code 0. Its folder is removed. */
+void daemon_stop(struct daemon *d);
+/* For teardowns: whatever state the test left it in, end it and remove its folder. One that never ran is a no-op. */
+void daemon_clear(struct daemon *d);
+
+/* What it has written to stderr so far; free it. */
+char *daemon_log(const struct daemon *d);
+/* The path of a program of the same build: "aft". */
+void daemon_sibling(char path[PATH_MAX], const char *name);
+
+/* ---- what it holds --------------------------------------------------------------------------------------------- */
+
+struct daemon_usage {
+    unsigned fds, threads;
+};
+
+struct daemon_usage daemon_usage(const struct daemon *d);
+/* The test fails unless it is back to at most `before` within limit_ms (not scaled). */
+void daemon_assert_usage(const struct daemon *d, const struct daemon_usage *before, long limit_ms);
+
+#endif
