@@ -70,6 +70,15 @@ DAEMON_OBJECTS := $(DAEMON_SOURCES:%.c=$B/%.o)
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$B/%.o)
 SUPPORT_OBJECTS := $(TEST_SUPPORT:%.c=$B/%.o)
 
+# Commands are shown in short; V=1 shows them whole.
+ifeq ($(V),1)
+  say =
+  Q :=
+else
+  say = @echo "  $(1)  $@"
+  Q := @
+endif
+
 # ---- Debian packages -------------------------------------------------------------------------------------------------
 
 DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev libopenblas-openmp-dev libjpeg62-turbo-dev \
@@ -103,30 +112,37 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 
 $B/aftd: $B/server/main.o $(DAEMON_OBJECTS) $(LIBRARY_OBJECTS)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
 $B/aft: $B/server/cli/main.o $(CLI_OBJECTS) $(LIBRARY_OBJECTS)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
 $B/tests/%: $B/tests/%.o $(SUPPORT_OBJECTS) $(CLI_OBJECTS) $(DAEMON_OBJECTS) $(LIBRARY_OBJECTS)
-	$(CC) $(ALL_LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LIBS)
 
 $B/engine/kernels/portable.o: engine/kernels/portable.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) -DKERNELS_ISA=baseline -MMD -MP -c -o $@ $<
+	$(call say,CC  )
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) -DKERNELS_ISA=baseline -MMD -MP -c -o $@ $<
 
 $B/engine/kernels/portable-x86-64-v3.o: engine/kernels/portable.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) -march=x86-64-v3 -DKERNELS_ISA=x86_64_v3 -MMD -MP -c -o $@ $<
+	$(call say,CC  )
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) -march=x86-64-v3 -DKERNELS_ISA=x86_64_v3 -MMD -MP -c -o $@ $<
 
 $B/engine/kernels/portable-x86-64-v4.o: engine/kernels/portable.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) -march=x86-64-v4 -mprefer-vector-width=512 \
+	$(call say,CC  )
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) -march=x86-64-v4 -mprefer-vector-width=512 \
 	    -DKERNELS_ISA=x86_64_v4 -MMD -MP -c -o $@ $<
 
 $B/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC  )
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 -include $(shell find $B -name '*.d' 2>/dev/null)
 
