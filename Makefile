@@ -2,7 +2,7 @@
 
 # ---- what is built -------------------------------------------------------------------------------------------------
 
-# VARIANT chooses flags and folder: release (build/), debug, asan, tsan (build/VARIANT/). Objects never mix.
+# VARIANT chooses flags and folder: release (build/), debug, asan, tsan, fuzz (build/VARIANT/). Objects never mix.
 VARIANT ?= release
 VERSION := 0.1.0
 B := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
@@ -54,8 +54,13 @@ else ifeq ($(VARIANT),cover)
   OPTIMISE := -O0 -g
   SANITISE := --coverage
   OPENMP := -fopenmp
+else ifeq ($(VARIANT),fuzz)
+  CC := clang-14
+  OPTIMISE := -O1 -g -fno-omit-frame-pointer
+  SANITISE := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+  OPENMP :=
 else
-  $(error VARIANT is $(VARIANT); expected release, debug, asan, tsan or cover)
+  $(error VARIANT is $(VARIANT); expected release, debug, asan, tsan, cover or fuzz)
 endif
 
 # The element-wise kernels are plain C that the compiler vectorises; on x86-64 they are compiled three times and
@@ -69,6 +74,11 @@ LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$B/%.o) $(KERNEL_OBJECTS) $(COMMON_SOUR
 DAEMON_OBJECTS := $(DAEMON_SOURCES:%.c=$B/%.o)
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$B/%.o)
 SUPPORT_OBJECTS := $(TEST_SUPPORT:%.c=$B/%.o)
+# Fuzz targets link the parsers of what comes from outside, and nothing that computes with it.
+FUZZERS := $(patsubst tests/fuzz/%.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard config/*.c weights/*.c) engine/image.c engine/sampler.c $(COMMON_SOURCES) \
+    server/generate_request.c tests/fuzz/fuzz.c)
+FUZZ_SECONDS ?= 20
 
 # Commands are shown in short; V=1 shows them whole.
 ifeq ($(V),1)
@@ -100,7 +110,8 @@ endef
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint run test test-built check bench fmt lint asan tsan install uninstall dist clean
+.PHONY: all help deps deps-test deps-lint run test test-built check bench fmt lint asan tsan fuzz \
+    fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 # Sub-makes of one command line build with both cores unless -j says otherwise.
@@ -122,6 +133,10 @@ $B/aft: $B/server/cli/main.o $(CLI_OBJECTS) $(LIBRARY_OBJECTS)
 $B/tests/%: $B/tests/%.o $(SUPPORT_OBJECTS) $(CLI_OBJECTS) $(DAEMON_OBJECTS) $(LIBRARY_OBJECTS)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LIBS)
+
+$B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
 $B/engine/kernels/portable.o: engine/kernels/portable.c Makefile
 	@mkdir -p $(@D)
@@ -191,6 +206,12 @@ asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitiz
 
 tsan: deps-lint ## all tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=tsan test-built
+
+fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=fuzz fuzz-built
+
+fuzz-built: $(FUZZERS)
+	@tests/fuzz/run.sh $B $(FUZZ_SECONDS)
 
 install: all ## install under DESTDIR and PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/aftd

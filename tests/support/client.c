@@ -213,7 +213,7 @@ json_t *reply_json(const struct reply *r)
     json_error_t err;
     if (!reply_header(r, "Content-Type", type, sizeof type) || strncmp(type, "application/json", 16) != 0)
         fail_msg("Content-Type is %s, expected application/json (status %ld: %s)", type, r->status, r->body);
-    json_t *value = json_loadb(r->body, r->size, JSON_REJECT_DUPLICATES, &err);
+    json_t *value = json_loadb(r->body, r->size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);
     if (value == NULL)
         fail_msg("not JSON: %s: %s", err.text, r->body);
     return value;
