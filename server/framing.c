@@ -18,18 +18,18 @@ enum {
     GAP_AFTER_HEADER = 4,    /* CR LF of the last line, and of the empty one */
 };
 
-static void check_gap(struct framing *f, const char *from, const char *to, size_t expected)
+static void check_gap(struct framing *f, uintptr_t from, uintptr_t to, size_t expected)
 {
-    const uintptr_t gap = (uintptr_t)to - (uintptr_t)from; /* huge if they are in the other order */
+    const uintptr_t gap = to - from; /* huge if they are in the other order */
     if (f->fault == NULL && gap <= f->header_bytes && gap != expected)
         f->fault = "the request's header has a NUL, a line that does not end in CR LF, or misplaced spaces";
 }
 
 void framing_begin(struct framing *f, const char *target_end, const char *version, size_t header_bytes)
 {
-    *f = (struct framing){.header_bytes = header_bytes, .previous = version + strlen(version)};
+    *f = (struct framing){.header_bytes = header_bytes, .previous = (uintptr_t)version + strlen(version)};
     if (target_end != NULL)
-        check_gap(f, target_end, version, GAP_IN_REQUEST_LINE);
+        check_gap(f, (uintptr_t)target_end, (uintptr_t)version, GAP_IN_REQUEST_LINE);
 }
 
 static bool is_token(const char *name, size_t size)
@@ -93,8 +93,8 @@ static void read_encoding(struct framing *f, const char *value, size_t size)
 
 void framing_header(struct framing *f, const char *name, size_t name_bytes, const char *value, size_t value_bytes)
 {
-    check_gap(f, f->previous, name, GAP_AFTER_LINE);
-    f->previous = value + value_bytes;
+    check_gap(f, f->previous, (uintptr_t)name, GAP_AFTER_LINE);
+    f->previous = (uintptr_t)value + value_bytes;
     if (f->fault != NULL)
         return;
     if (!is_token(name, name_bytes))
@@ -112,7 +112,7 @@ void framing_header(struct framing *f, const char *name, size_t name_bytes, cons
 enum status framing_end(struct framing *f, const char *method, struct error *err)
 {
     /* The header begins with the method; header_bytes after it is the body. */
-    check_gap(f, f->previous, (const char *)((uintptr_t)method + f->header_bytes), GAP_AFTER_HEADER);
+    check_gap(f, f->previous, (uintptr_t)method + f->header_bytes, GAP_AFTER_HEADER);
     if (f->fault == NULL && f->has_length && f->is_chunked)
         f->fault = "the request has both Content-Length and Transfer-Encoding";
     return f->fault == NULL ? OK : error_set(err, ERR_ARGUMENT, "%s", f->fault);
@@ -128,7 +128,7 @@ void framing_choose_id(char out[REQUEST_ID_MAX + 1], const char *given)
 {
     unsigned char random[16];
     if (given != NULL && is_id(given)) {
-        (void)strcpy(out, given);
+        (void)snprintf(out, REQUEST_ID_MAX + 1, "%s", given);
         return;
     }
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)

@@ -17,9 +17,9 @@ struct framing {
     uint64_t length; /* of Content-Length */
     /* internal */
     unsigned hosts;
-    const char *fault;    /* NULL: none yet */
-    const char *previous; /* where the piece before ended in the library's buffer */
-    size_t header_bytes;  /* of all lines */
+    const char *fault;   /* NULL: none yet */
+    uintptr_t previous;  /* where the piece before ended in the library's buffer */
+    size_t header_bytes; /* of all lines */
 };
 
 /* The request line: `target_end` is the end of the request target, `version` the version's text. header_bytes: request

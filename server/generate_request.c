@@ -27,33 +27,36 @@ struct fields {
 
 struct field {
     const char *name;
-    enum kind kind;
     size_t offset;   /* in struct fields */
     double min, max; /* of a text: its bytes */
-    bool exclusive;  /* min itself is not allowed */
+    enum kind kind;
+    bool exclusive; /* min itself is not allowed */
 };
 
-#define FIELD(kind, name, ...)                                  \
-    {                                                           \
-#name, kind, offsetof(struct fields, name), __VA_ARGS__ \
-    }
+/* The only list of fields:  name  in struct fields  kind  min  max  min excluded
+ * The upper ends of max_tokens and timeout_ms are settings (field_max). */
+#define FIELDS(X)                                                                                         \
+    X("model", model, KIND_TEXT, 1, MODEL_NAME_MAX, false)                                                \
+    X("prompt", prompt, KIND_TEXT, 0, GENERATE_PROMPT_MAX, false)                                         \
+    X("prompt_base64", prompt_base64, KIND_TEXT, 0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX), false) \
+    X("max_tokens", max_tokens, KIND_INTEGER, 1, GENERATE_TOKENS_MAX, false)                              \
+    X("temperature", temperature, KIND_NUMBER, 0, 100, false)                                             \
+    X("top_k", top_k, KIND_INTEGER, 0, BYTE_VALUES, false)                                                \
+    X("top_p", top_p, KIND_NUMBER, 0, 1, true)                                                            \
+    X("min_p", min_p, KIND_NUMBER, 0, 1, false)                                                           \
+    X("repetition_penalty", repetition_penalty, KIND_NUMBER, 0, 100, true)                                \
+    X("seed", seed, KIND_INTEGER, 0, SEED_MAX, false)                                                     \
+    X("stop", stops, KIND_STOPS, 1, GENERATE_STOP_BYTES_MAX, false)                                       \
+    X("stream", stream, KIND_SWITCH, 0, 1, false)                                                         \
+    X("timeout_ms", timeout_ms, KIND_INTEGER, 1, UINT32_MAX, false)                                       \
+    X("context_overflow", shift, KIND_OVERFLOW, 0, 1, false)
+
 static const struct field fields_table[] = {
-    FIELD(KIND_TEXT, model, 1, MODEL_NAME_MAX, false),
-    FIELD(KIND_TEXT, prompt, 0, GENERATE_PROMPT_MAX, false),
-    FIELD(KIND_TEXT, prompt_base64, 0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX), false),
-    FIELD(KIND_INTEGER, max_tokens, 1, GENERATE_TOKENS_MAX, false), /* the upper end is a setting */
-    FIELD(KIND_NUMBER, temperature, 0, 100, false),
-    FIELD(KIND_INTEGER, top_k, 0, BYTE_VALUES, false),
-    FIELD(KIND_NUMBER, top_p, 0, 1, true),
-    FIELD(KIND_NUMBER, min_p, 0, 1, false),
-    FIELD(KIND_NUMBER, repetition_penalty, 0, 100, true),
-    FIELD(KIND_INTEGER, seed, 0, (double)SEED_MAX, false),
-    {"stop", KIND_STOPS, offsetof(struct fields, stops), 1, GENERATE_STOP_BYTES_MAX, false},
-    FIELD(KIND_SWITCH, stream, 0, 1, false),
-    FIELD(KIND_INTEGER, timeout_ms, 1, UINT32_MAX, false), /* the upper end is a setting */
-    {"context_overflow", KIND_OVERFLOW, offsetof(struct fields, shift), 0, 1, false},
+#define X(name, member, kind, min, max, exclusive) \
+    {name, offsetof(struct fields, member), (double)(min), (double)(max), kind, exclusive},
+    FIELDS(X)
+#undef X
 };
-#undef FIELD
 enum { FIELD_COUNT = sizeof fields_table / sizeof fields_table[0] };
 
 /* ---- kinds ----------------------------------------------------------------------------------------------------- */

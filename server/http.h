@@ -128,8 +128,8 @@ void http_reply(struct exchange *x, unsigned status, const char *type, char *bod
  * each HTTP_LATER once the job has news. After ping_ms of silence the awaited job gets job_ping. */
 void http_reply_stream(struct exchange *x, const char *type, http_reader *reader);
 
-/* Suspend the exchange until job_await says so, then call `next`, perhaps at once. The job was submitted; a reference is
- * taken. If the client leaves or the job's deadline passes, it is cancelled. Once in an exchange. */
+/* Suspend the exchange until job_await says so, then call `next`, perhaps at once. The job was submitted; a reference
+ * is taken. If the client leaves or the job's deadline passes, it is cancelled. Once in an exchange. */
 void http_await(struct exchange *x, struct job *job, http_handler *next);
 
 /* ---- between http.c and http_await.c --------------------------------------------------------------------------- */

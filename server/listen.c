@@ -34,17 +34,20 @@ enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t
     if (st != OK)
         return st;
     const int one = 1;
-    struct sockaddr_storage name = {0};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } name = {0};
     socklen_t name_bytes = sizeof name;
     const int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
         bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
-        getsockname(fd, (struct sockaddr *)&name, &name_bytes) != 0) {
+        getsockname(fd, &name.any, &name_bytes) != 0) {
         st = error_set(err, ERR_IO, "cannot listen on %s port %u: %s", address, (unsigned)port, strerror(errno));
         goto done;
     }
-    *bound = ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
-                                              : ((struct sockaddr_in *)&name)->sin_port);
+    *bound = ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
     *ret = fd;
 done:
     freeaddrinfo(info);

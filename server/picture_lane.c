@@ -36,7 +36,7 @@ enum status picture_lane_create(struct picture_lane **ret, struct entry *model, 
     l->queue = q;
     l->images_max = s->batch_images_max;
     l->wait_ns = s->batch_wait_us * CLOCK_NS_PER_US;
-    l->jobs = (struct job **)calloc(l->images_max, sizeof *l->jobs);
+    l->jobs = (struct job **)calloc(l->images_max, sizeof(struct job *));
     l->pixels = (const uint8_t **)calloc(l->images_max, sizeof *l->pixels);
     if (l->jobs == NULL || l->pixels == NULL)
         goto no_memory;

@@ -206,10 +206,10 @@ static bool grow(struct watch ***array, size_t *size, size_t needed)
     if (needed <= *size)
         return true;
     const size_t larger = needed < 64 ? 64 : 2 * needed;
-    struct watch **grown = (struct watch **)realloc((void *)*array, larger * sizeof *grown);
+    struct watch **grown = (struct watch **)realloc((void *)*array, larger * sizeof(struct watch *));
     if (grown == NULL)
         return false;
-    memset((void *)(grown + *size), 0, (larger - *size) * sizeof *grown);
+    memset((void *)(grown + *size), 0, (larger - *size) * sizeof(struct watch *));
     *array = grown;
     *size = larger;
     return true;

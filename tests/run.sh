@@ -9,8 +9,12 @@ case $dir in
 *tsan*) slow=15 ;;
 esac
 export AFTD_TEST_SLOW="${AFTD_TEST_SLOW:-$slow}"
-# OpenBLAS's own threads would be beyond ThreadSanitizer's sight; the build has no OpenMP of ours anyway.
-case $dir in *tsan*) export OMP_NUM_THREADS=1 ;; esac
+case $dir in
+*tsan*)
+    export OMP_TOOL_LIBRARIES="${OMP_TOOL_LIBRARIES:-/usr/lib/llvm-14/lib/libarcher.so}"
+    export TSAN_OPTIONS="${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}"
+    ;;
+esac
 # Not detect_stack_use_after_return: with it gcc 12 misaligns AVX-512 variables on the stack (GCC bug 110027).
 export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"

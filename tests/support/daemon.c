@@ -18,24 +18,16 @@
 
 #include <cmocka.h>
 
+#include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-enum { FLAGS_MAX = 32, SLOWNESS_MAX = 1000, START_MS = 15000, STOP_MS = 15000, STEP_MS = 2 };
+enum { FLAGS_MAX = 32, START_MS = 15000, STOP_MS = 15000, STEP_MS = 2 };
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
 
-static long slowness(void)
-{
-    const char *text = getenv("AFTD_TEST_SLOW");
-    const long n = text != NULL ? strtol(text, NULL, 10) : 1;
-    if (n < 1 || n > SLOWNESS_MAX)
-        fail_msg("AFTD_TEST_SLOW is \"%s\"; expected a whole number from 1 to %d", text, SLOWNESS_MAX);
-    return n;
-}
-
 long test_ms(long ms)
 {
-    return ms * slowness();
+    return ms * (long)program_slowness();
 }
 
 int64_t test_now_ms(void)
@@ -68,33 +60,6 @@ const char *test_flag_ms(const char *name, long ms)
 }
 
 /* ---- the process ----------------------------------------------------------------------------------------------- */
-
-static void find_daemon(char path[PATH_MAX])
-{
-    const char *given = getenv("AFTD_TEST_DAEMON");
-    char self[PATH_MAX] = {0};
-    if (given != NULL && given[0] != '\0') {
-        (void)snprintf(path, PATH_MAX, "%s", given);
-    } else {
-        assert_in_range(readlink("/proc/self/exe", self, sizeof self - 1), 1, PATH_MAX - 32);
-        *strrchr(self, '/') = '\0';
-        temp_path(path, self, "../../aftd");
-    }
-    if (access(path, X_OK) != 0)
-        fail_msg("%s: %s; build it first, or name another with AFTD_TEST_DAEMON", path, strerror(errno));
-}
-
-void daemon_sibling(char path[PATH_MAX], const char *name)
-{
-    char dir[PATH_MAX];
-    find_daemon(dir);
-    char *slash = strrchr(dir, '/');
-    if (slash == NULL)
-        fail_msg("AFTD_TEST_DAEMON is \"%s\"; expected a path with a folder", dir);
-    else
-        *slash = '\0';
-    temp_path(path, dir, name);
-}
 
 static void log_path(const struct daemon *d, char path[PATH_MAX])
 {
@@ -150,7 +115,7 @@ static void fail_with_log(struct daemon *d, const char *what)
 void daemon_start(struct daemon *d, const char *const flags[])
 {
     static const char *const fixed[] = {"aftd", "--listen-address=127.0.0.1", "--listen-port=0",
-                                        "--models-dir=weights/models"};
+                                        "--models-dir=weights/models", "--threads=1"};
     const char *argv[FLAGS_MAX + 1] = {NULL};
     char program[PATH_MAX], path[PATH_MAX];
     size_t count = sizeof fixed / sizeof fixed[0];
@@ -160,7 +125,9 @@ void daemon_start(struct daemon *d, const char *const flags[])
         argv[count++] = flags[i];
     }
     memset(d, 0, sizeof *d);
-    find_daemon(program);
+    program_find(program, "aftd", "AFTD_TEST_DAEMON");
+    if (access(program, X_OK) != 0)
+        fail_msg("%s: %s; build it first, or name another with AFTD_TEST_DAEMON", program, strerror(errno));
     temp_dir_create(d->dir);
     log_path(d, path);
     const int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -2,7 +2,7 @@
  * One thread, the test's main one: the child is killed when that ends. A failing step ends the test.
  *
  * Time: every limit of these tests goes through test_ms, which AFTD_TEST_SLOW=N multiplies for builds that are N times
- * slower. The programs that run are $AFTD_TEST_DAEMON, or aftd beside the folder of the tests, and aft beside that. */
+ * slower. What runs is $AFTD_TEST_DAEMON, or aftd of the build that the test belongs to. */
 #ifndef TESTS_SUPPORT_DAEMON_H
 #define TESTS_SUPPORT_DAEMON_H
 
@@ -33,7 +33,8 @@ const char *test_flag_ms(const char *name, long ms);
 /* ---- the process ----------------------------------------------------------------------------------------------- */
 
 /* Run aftd with `flags` (NULL at the end; NULL: none) beside those for address, port and models; returns once it
- * listens. */
+ * listens. One compute thread, unless a flag says otherwise: OpenMP's threads wait for each other by spinning, which on
+ * a machine that does other work besides, as one that runs tests does, costs far more than it gains. */
 void daemon_start(struct daemon *d, const char *const flags[]);
 void daemon_signal(const struct daemon *d, int signal_number);
 /* Its exit code, 128 + n when signal n ended it, or -1 if it still runs after limit_ms (not scaled). */
@@ -45,8 +46,6 @@ void daemon_clear(struct daemon *d);
 
 /* What it has written to stderr so far; free it. */
 char *daemon_log(const struct daemon *d);
-/* The path of a program of the same build: "aft". */
-void daemon_sibling(char path[PATH_MAX], const char *name);
 
 /* ---- what it holds --------------------------------------------------------------------------------------------- */
 
