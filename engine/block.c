@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "engine/team.h"
+
 static size_t padded_rows(uint64_t rows)
 {
     return (size_t)((rows + GEMM_ROWS_MAX - 1) / GEMM_ROWS_MAX * GEMM_ROWS_MAX);
@@ -60,13 +62,14 @@ void block_pack(struct block *b, const struct dims *d, const struct block_weight
     gemm_pack(&b->fc2, 0, bw->fc2.weight, bw->fc2.bias, bw->fc2.out, bw->fc2.in);
 }
 
-void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows)
+void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows, uint32_t threads)
 {
     const size_t n = padded_rows(rows);
     workspace_note(w, &a->x, (uint64_t)n * d->channels, sizeof *a->x);
     workspace_note(w, &a->h, (uint64_t)n * d->channels, sizeof *a->h);
     workspace_note(w, &a->qkv, (uint64_t)n * d->qkv, sizeof *a->qkv);
     workspace_note(w, &a->mlp, (uint64_t)n * d->hidden, sizeof *a->mlp);
+    workspace_note(w, &a->own, (uint64_t)threads * GEMM_ROWS_MAX * d->channels, sizeof *a->own);
 }
 
 void block_norm(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
@@ -79,10 +82,25 @@ void block_norm(const struct engine_core *e, const struct packed_norm *n, float 
                          e->config->norm_eps);
 }
 
+const float *block_normed(const struct engine_core *e, const struct packed_norm *n, const struct activations *a,
+                          const uint32_t *from, size_t rows)
+{
+    const size_t stride = e->dims.channels;
+    if (rows > GEMM_ROWS_MAX) {
+        block_norm(e, n, a->h, a->x, from, rows);
+        return a->h;
+    }
+    float *own = a->own + team_thread() * GEMM_ROWS_MAX * stride;
+    for (size_t r = 0; r < rows; r++)
+        e->kernels->norm(own + r * stride, a->x + (from == NULL ? r : from[r]) * stride, n->weight, n->bias,
+                         e->dims.dim, e->config->norm_eps);
+    return own;
+}
+
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
-    block_norm(e, &b->norm1, a->h, a->x, NULL, rows);
-    gemm_run(e->kernels, &b->qkv, e->gemm_rows, a->qkv, e->dims.qkv, a->h, e->dims.channels, rows, EPILOGUE_BIAS);
+    const float *normed = block_normed(e, &b->norm1, a, NULL, rows);
+    gemm_run(e->kernels, &b->qkv, e->gemm_rows, a->qkv, e->dims.qkv, normed, e->dims.channels, rows, EPILOGUE_BIAS);
 }
 
 static enum epilogue epilogue_of(enum activation activation)
@@ -102,8 +120,8 @@ void block_after(const struct engine_core *e, const struct block *b, const struc
 {
     const size_t channels = e->dims.channels, hidden = e->dims.hidden;
     gemm_run(e->kernels, &b->out, e->gemm_rows, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);
-    block_norm(e, &b->norm2, a->h, a->x, NULL, rows);
-    gemm_run(e->kernels, &b->fc1, e->gemm_rows, a->mlp, hidden, a->h, channels, rows,
+    const float *normed = block_normed(e, &b->norm2, a, NULL, rows);
+    gemm_run(e->kernels, &b->fc1, e->gemm_rows, a->mlp, hidden, normed, channels, rows,
              epilogue_of(e->config->activation));
     gemm_run(e->kernels, &b->fc2, e->gemm_rows, a->x, channels, a->mlp, hidden, rows, EPILOGUE_ADD);
 }

@@ -23,6 +23,7 @@ struct activations {
     float *h;   /* [rows, channels] normed rows; then the mixer's output */
     float *qkv; /* [rows, qkv] */
     float *mlp; /* [rows, hidden] */
+    float *own; /* [threads, GEMM_ROWS_MAX, channels] normed rows that each thread keeps for itself */
 };
 
 /* The norms' weights, padded. */
@@ -60,13 +61,18 @@ void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim)
 void gemm_plan(struct gemm *g, struct workspace *w, uint32_t n, uint32_t k);
 void block_plan(struct block *b, struct workspace *w, const struct dims *d, const struct block_weights *bw);
 void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw);
-void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows);
+void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows,
+                      uint32_t threads);
 
 /* Team. a->qkv = W_qkv norm1(x) + b for `rows` rows. */
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Team. a->h holds the mixed rows: x += W_out h + b, then the MLP. */
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
-/* Team. y[r] = norm(x[from[r]]) for r < rows; from NULL: r itself. y, x: [.., channels]. */
+/* Team. norm(x[from[r]]) for r < rows, from NULL meaning r itself: [rows, channels] for the caller's next product, in h or,
+ * for a few rows, in each thread's own copy: a barrier costs more than norming them twice. */
+const float *block_normed(const struct engine_core *e, const struct packed_norm *n, const struct activations *a,
+                          const uint32_t *from, size_t rows);
+/* Team. y[r] = norm(x[from[r]]) for r < rows. y, x: [.., channels]. */
 void block_norm(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
                 const uint32_t *from, size_t rows);
 

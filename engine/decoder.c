@@ -13,7 +13,7 @@ void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_co
     workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
     if (m->pos_embed != NULL)
         workspace_note(w, &n->pos_embed, (uint64_t)c->context * d->channels, sizeof *n->pos_embed);
-    activations_plan(&n->a, w, d, rows_max);
+    activations_plan(&n->a, w, d, rows_max, e->threads);
     stream_states_plan(&n->states, w, streams_max, c->depth * n->mixer->layer_floats(e));
     workspace_note(w, &n->parts, streams_max, sizeof *n->parts);
     workspace_note(w, &n->bytes, rows_max, sizeof *n->bytes);
@@ -78,11 +78,11 @@ static void embed(const struct decoder *n, const struct engine_core *e, size_t r
     }
 }
 
-/* Team. The head runs over the wanted rows alone, gathered into h. */
+/* Team. The head runs over the wanted rows alone, gathered by the norm. */
 static void predict(const struct decoder *n, const struct engine_core *e, size_t wanted)
 {
-    block_norm(e, &e->norm, n->a.h, n->a.x, n->wanted, wanted);
-    gemm_run(e->kernels, &e->head, e->gemm_rows, n->logits, BYTE_VALUES, n->a.h, e->dims.channels, wanted,
+    const float *normed = block_normed(e, &e->norm, &n->a, n->wanted, wanted);
+    gemm_run(e->kernels, &e->head, e->gemm_rows, n->logits, BYTE_VALUES, normed, e->dims.channels, wanted,
              EPILOGUE_BIAS);
 #pragma omp for schedule(static)
     for (size_t i = 0; i < wanted; i++)

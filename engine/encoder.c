@@ -29,7 +29,7 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
     if (m->pos_embed != NULL)
         workspace_note(w, &n->pos_embed, (uint64_t)trained_tokens(c) * d->channels, sizeof *n->pos_embed);
     workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
-    activations_plan(&n->a, w, d, rows);
+    activations_plan(&n->a, w, d, rows, e->threads);
     n->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
     workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
     workspace_note(w, &n->pooled, images * d->channels, sizeof *n->pooled);

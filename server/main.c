@@ -24,6 +24,7 @@
 #include "server/metrics.h"
 #include "server/registry.h"
 #include "server/routes.h"
+#include "server/spin.h"
 #include "server/watcher.h"
 
 enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
@@ -172,6 +173,7 @@ int main(int argc, char *argv[])
 {
     struct config config;
     struct error err;
+    spin_briefly(argv);
     if (config_load(&config, argc, argv, environ, warn_of_setting, NULL, &err) != OK) {
         (void)fprintf(stderr, "aftd: %s\n", err.message);
         return EXIT_USAGE;

@@ -38,7 +38,7 @@ uint32_t gemm_choose_rows(const struct gemm *const *list, size_t n, float *scrat
 size_t gemm_scratch_floats(uint32_t k);
 
 /* y[r] (op)= x[r] W^T + b for r < rows: x [rows, ldx], y [rows, ldy], both readable and x finite up to a multiple of
- * GEMM_ROWS_MAX rows; y's columns up to g->n are written for r < rows only. All threads of the team call it with the same
+ * GEMM_ROWS_MAX rows; y's columns up to g->n are written for r < rows only. All threads of the team call it with equal
  * arguments (an orphaned work-sharing loop, a barrier at its end); outside a team it runs on the caller. */
 void gemm_run(const struct kernels *kn, const struct gemm *g, uint32_t tile_rows, float *y, size_t ldy, const float *x,
               size_t ldx, size_t rows, enum epilogue kind);

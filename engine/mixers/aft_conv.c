@@ -4,11 +4,8 @@
  * Fully convolutional: any grid. */
 #include <math.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "engine/mixer.h"
+#include "engine/team.h"
 
 static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
@@ -50,11 +47,7 @@ static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const str
 
 static float *thread_scratch(const struct mixer_scratch *s)
 {
-#ifdef _OPENMP
-    return s->threads + (size_t)omp_get_thread_num() * s->thread_floats;
-#else
-    return s->threads;
-#endif
+    return s->threads + team_thread() * s->thread_floats;
 }
 
 static void mix_window(const struct engine_core *e, const struct block *b, const struct activations *a,

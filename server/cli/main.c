@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
+#include "server/spin.h"
 
 static void print_usage(FILE *to)
 {
@@ -33,6 +34,7 @@ static int run_without_verb(const char *what)
 
 int main(int argc, char **argv)
 {
+    spin_briefly(argv);
     if (argc < 2) {
         print_usage(stderr);
         return CLI_USAGE;
