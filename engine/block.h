@@ -68,8 +68,8 @@ void activations_plan(struct activations *a, struct workspace *w, const struct d
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Team. a->h holds the mixed rows: x += W_out h + b, then the MLP. */
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
-/* Team. norm(x[from[r]]) for r < rows, from NULL meaning r itself: [rows, channels] for the caller's next product, in h or,
- * for a few rows, in each thread's own copy: a barrier costs more than norming them twice. */
+/* Team. norm(x[from[r]]) for r < rows, from NULL meaning r itself: [rows, channels] for the caller's next product, in
+ * h or, for a few rows, in each thread's own copy: a barrier costs more than norming them twice. */
 const float *block_normed(const struct engine_core *e, const struct packed_norm *n, const struct activations *a,
                           const uint32_t *from, size_t rows);
 /* Team. y[r] = norm(x[from[r]]) for r < rows. y, x: [.., channels]. */

@@ -1,5 +1,5 @@
-/* workspace.h - all of an engine's memory as one allocation: first every buffer's size is noted, then one call takes the
- * memory and sets the pointers. Zeroed, each buffer aligned to a cache line. */
+/* workspace.h - all of an engine's memory as one allocation: first every buffer's size is noted, then one call takes
+ * the memory and sets the pointers. Zeroed, each buffer aligned to a cache line. */
 #ifndef ENGINE_WORKSPACE_H
 #define ENGINE_WORKSPACE_H
 

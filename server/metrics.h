@@ -94,11 +94,12 @@ enum metric {
 /* Set all to zero and name the values of {endpoint}: label i is endpoints[i], borrowed for good; at most
  * METRICS_ENDPOINTS_MAX. Before other threads exist. */
 void metrics_init(const char *const endpoints[], size_t n);
-/* Labels of aftd_build_info, copied, cut to METRICS_TEXT_MAX; what is not printable ASCII is shown as '?'. Before other threads exist. */
+/* Labels of aftd_build_info, copied, cut to METRICS_TEXT_MAX; what is not printable ASCII is shown as '?'. Before
+ * other threads exist. */
 void metrics_build_set(const char *version, const char *isa, const char *blas);
 
-/* Give a model series of its own; the same name again gets the same index. Texts are copied as above; task and mixer are the
- * latest given. METRICS_MODEL_OTHER once METRICS_MODELS_MAX are known. Any thread. */
+/* Give a model series of its own; the same name again gets the same index. Texts are copied as above; task and mixer
+ * are the latest given. METRICS_MODEL_OTHER once METRICS_MODELS_MAX are known. Any thread. */
 unsigned metrics_model_add(const char *name, const char *task, const char *mixer);
 
 /* A request was answered. An endpoint, a model or an HTTP status that is not known counts as "other". */

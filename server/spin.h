@@ -1,4 +1,5 @@
-/* spin.h - how long OpenMP's threads wait for each other before they sleep. Called first thing in main, by both programs. */
+/* spin.h - how long OpenMP's threads wait for each other before they sleep. Called first thing in main, by both
+ * programs. */
 #ifndef SERVER_SPIN_H
 #define SERVER_SPIN_H
 

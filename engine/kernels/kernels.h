@@ -56,29 +56,29 @@ struct kernels {
     void (*local_window)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
                          uint32_t span, uint32_t t, size_t groups, bool gate);
 
-    /* AFT-conv (eq. 6), one picture, LANES channels of heads from `head`: e [tokens, heads] = exp(k) / 2^r, r by head such
-     * that the picture's largest is about 2^KEY_RAISED. */
+    /* AFT-conv (eq. 6), one picture, LANES channels of heads from `head`: e [tokens, heads] = exp(k) / 2^r, r by head
+     * such that the picture's largest is about 2^KEY_RAISED. */
     void (*conv_keys)(float *e, const float *k, const struct conv_shape *s, size_t head);
     /* ev[token][c] = e[token][head_of[c]] * v[token][c] for LANES channels from `channel`. ev [tokens, channels]. */
     void (*conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s,
                         size_t channel);
-    /* out[p] = 2^-BIAS_SHIFT * (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES columns from `column` of
-     * x, out [tokens, columns]; taps [kh * kw, columns] = exp(w) * 2^-BIAS_SHIFT. What lies outside is added up from the
-     * rows above, the rows below and the ends of the window's own rows (prefix and suffix sums in scratch
-     * [conv_scratch_floats]): nothing is subtracted. */
+    /* out[p] = 2^-BIAS_SHIFT * (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES
+     * columns from `column` of x, out [tokens, columns]; taps [kh * kw, columns] = exp(w) * 2^-BIAS_SHIFT. What lies
+     * outside is added up from the rows above, the rows below and the ends of the window's own rows (prefix and
+     * suffix sums in scratch [conv_scratch_floats]): nothing is subtracted. */
     void (*conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
                       size_t column, float *scratch);
     /* y = sigmoid(q) * num / den[head_of] for LANES channels; y, num [tokens, channels], den [tokens, heads]. */
     void (*conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
                         const struct conv_shape *s, size_t channel, bool gate);
-    /* AFT-conv with w = minus infinity outside the window, one position p: y = sigmoid(q) * sum_j a_j v / sum_j a_j with
-     * a_j = exp(k_j + w_j - max_j). bias [kh * kw, heads] = w; weights: scratch [kh * kw + 1, heads]. */
+    /* AFT-conv with w = minus infinity outside the window, one position p: y = sigmoid(q) * sum_j a_j v / sum_j a_j
+     * with a_j = exp(k_j + w_j - max_j). bias [kh * kw, heads] = w; weights: scratch [kh * kw + 1, heads]. */
     void (*conv_window)(float *y, const float *q, const float *k, const float *v, const float *bias,
                         const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, float *weights);
 };
 
-/* The state of LANES channels of one stream and layer: S of e, S of e*v, r, then the ring [span][e, e*v] (local_global),
- * or [span][k, v] (local_window). */
+/* The state of LANES channels of one stream and layer: S of e, S of e*v, r, then the ring [span][e, e*v]
+ * (local_global), or [span][k, v] (local_window). */
 static inline size_t local_state_floats(uint32_t span)
 {
     return LANES * (3 + 2 * (size_t)span);

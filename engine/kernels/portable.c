@@ -67,7 +67,7 @@ LANES_INLINE lanes gated_mean(const float *q, lanes num, lanes den, bool gate)
     return gate ? lanes_sigmoid(lanes_load(q)) * mean : mean;
 }
 
-/* ---- AFT-local ----------------------------------------------------------------------------------------------------- */
+/* ---- AFT-local -------------------------------------------------------------------------------------------------- */
 
 /* A group's state is rows of LANES floats: S of e, S of e*v, r, then the ring. These work on WIDTH columns of it. */
 enum { ROW_SUM_E, ROW_SUM_EV, ROW_REFERENCE, ROW_RING };
@@ -188,7 +188,7 @@ static void local_window(float *y, const float *q, const float *k, const float *
     }
 }
 
-/* ---- AFT-conv ------------------------------------------------------------------------------------------------------ */
+/* ---- AFT-conv --------------------------------------------------------------------------------------------------- */
 
 LANES_INLINE lanes gather(const float *row, const uint32_t *index)
 {

@@ -1,7 +1,7 @@
 /* aft_conv.c - AFT-conv for pictures (Zhai et al. 2021, eq. 6; DAFT eq. 8): every position weighs every other with
- * exp(k + w), w depending on the offset inside a kh x kw window and 0 beyond it. Keys belong to heads, values to channels:
- * the denominators are sums of e over [tokens, heads], the numerators of e*v over [tokens, channels], both by one kernel.
- * Fully convolutional: any grid. */
+ * exp(k + w), w depending on the offset inside a kh x kw window and 0 beyond it. Keys belong to heads, values to
+ * channels: the denominators are sums of e over [tokens, heads], the numerators of e*v over [tokens, channels], both
+ * by one kernel. Fully convolutional: any grid. */
 #include <math.h>
 
 #include "engine/mixer.h"

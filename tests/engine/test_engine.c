@@ -40,7 +40,7 @@ static void *zeroed(size_t n, size_t size)
     return p;
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------- */
+/* ---- streams ---------------------------------------------------------------------------------------------------- */
 
 enum { STREAMS = 24, LENGTH = 90, BYTES = STREAMS * LENGTH, ROWS = 160 };
 
@@ -61,8 +61,8 @@ static void feed_alone(struct engine *e, const uint8_t *bytes, float *want, size
     }
 }
 
-/* Random passes: any subset of the streams, each with a part of any length, in any order and any slot, until all are fed.
- * Some ask for every byte's logits, some for the last one's. */
+/* Random passes: any subset of the streams, each with a part of any length, in any order and any slot, until all are
+ * fed. Some ask for every byte's logits, some for the last one's. */
 static void feed_in_company(struct engine *e, const uint8_t *bytes, const float *want, size_t length,
                             struct random *rng)
 {
@@ -159,7 +159,7 @@ static void a_slot_remembers_nothing_after_reset(void **state)
     model_free(m);
 }
 
-/* ---- pictures ------------------------------------------------------------------------------------------------------ */
+/* ---- pictures --------------------------------------------------------------------------------------------------- */
 
 enum { PICTURES = 11 };
 
@@ -212,7 +212,7 @@ static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
     }
 }
 
-/* ---- the boundary -------------------------------------------------------------------------------------------------- */
+/* ---- the boundary ----------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name, *model, *param;

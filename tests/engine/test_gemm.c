@@ -1,4 +1,5 @@
-/* test_gemm.c - packed products against a plain triple loop, and the promise that a row's bits depend on the row alone. */
+/* test_gemm.c - packed products against a plain triple loop, and the promise that a row's bits depend on the row
+ * alone. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

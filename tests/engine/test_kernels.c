@@ -37,7 +37,7 @@ static void print_what_is_missing(void **state)
     assert_null(kernels_select("x86_64_v9"));
 }
 
-/* ---- layer norm and epilogues -------------------------------------------------------------------------------------- */
+/* ---- layer norm and epilogues ----------------------------------------------------------------------------------- */
 
 static void norm_is_layer_norm(void **state)
 {
@@ -118,7 +118,7 @@ static void epilogues_are_their_formulas(void **state)
             }
 }
 
-/* ---- AFT-local ----------------------------------------------------------------------------------------------------- */
+/* ---- AFT-local -------------------------------------------------------------------------------------------------- */
 
 /* One channel of eq. 2 at position t, with the bias w of lag < window and 0 or minus infinity beyond. */
 static double plain_local(const float *k, const float *v, const float *w, uint32_t t, uint32_t window, bool global)
@@ -235,7 +235,7 @@ static void local_steps_stay_finite_for_any_key(void **state)
             }
 }
 
-/* ---- AFT-conv ------------------------------------------------------------------------------------------------------ */
+/* ---- AFT-conv --------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
