@@ -1,0 +1,57 @@
+/* fuzz_picture.c - bytes that call themselves a JPEG are refused with a reason, or become pixels of a bounded size that
+ * can be made ready for any model. An input is the file with five bytes behind it, which a decoder does not look at:
+ * what the model wants. */
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/image.h"
+#include "server/picture.h"
+
+enum {
+    WANTED_BYTES = 5,
+    WANTED_MAX = 256,    /* pixels a side: the model's */
+    RESIZE_TO_MAX = 1024 /* of the shorter side */
+};
+
+static void check_prepared(const struct picture *p, struct fuzz_input *in)
+{
+    const uint32_t width = 1 + fuzz_number(in, 1) % WANTED_MAX, height = 1 + fuzz_number(in, 1) % WANTED_MAX;
+    const enum interpolation how = fuzz_byte(in) % 2 == 0 ? INTERPOLATION_BICUBIC : INTERPOLATION_BILINEAR;
+    const uint32_t resize_to = 1 + fuzz_number(in, 2) % RESIZE_TO_MAX;
+    const size_t bytes = (size_t)width * height * 3;
+    uint8_t *once = malloc(bytes), *twice = malloc(bytes);
+    struct error err = {.message = ""};
+
+    fuzz_check(once != NULL && twice != NULL, "there is memory for a picture");
+    memset(once, 0x00, bytes);
+    memset(twice, 0xff, bytes);
+    fuzz_check(image_prepare(once, width, height, p, resize_to, how, &err) == OK, "a picture can be prepared");
+    fuzz_check(image_prepare(twice, width, height, p, resize_to, how, &err) == OK, "a picture can be prepared");
+    fuzz_check(memcmp(once, twice, bytes) == 0, "every pixel that the model wants is written");
+    free(once);
+    free(twice);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const enum status allowed[] = {ERR_MEDIA_TYPE, ERR_PICTURE};
+    const size_t tail = size < WANTED_BYTES ? size : WANTED_BYTES;
+    struct fuzz_input wanted = {size == 0 ? NULL : data + size - tail, tail};
+    struct picture p = {0};
+    struct error err = {.message = ""};
+
+    const enum status st = picture_decode(&p, data, size - tail, &err);
+    if (st != OK) {
+        fuzz_check(p.pixels == NULL, "outputs are written on success only");
+        fuzz_check_error(st, &err, allowed, 2);
+        return 0;
+    }
+    fuzz_check(p.width > 0 && p.width <= PICTURE_SIDE_MAX && p.height > 0 && p.height <= PICTURE_SIDE_MAX &&
+                   (uint64_t)p.width * p.height <= PICTURE_PIXELS_MAX,
+               "a picture's size is in its bounds");
+    check_prepared(&p, &wanted);
+    picture_clear(&p);
+    return 0;
+}

@@ -1,0 +1,98 @@
+#!/bin/sh
+# run.sh DIR SECONDS: run every fuzz target of DIR for so long, each on what it found worth keeping before (DIR/corpus)
+# and on seeds made here of the test data. Ends non-zero when one found a fault; the input is then in DIR/findings, and
+# `DIR/fuzz_NAME FILE` repeats it. FUZZ_FLAGS go to libFuzzer as they are.
+set -u
+dir=$1 seconds=$2
+seeds=$dir/seeds
+rm -rf "$seeds"
+mkdir -p "$dir/findings" "$seeds"
+
+number() { # number VALUE BYTES: little-endian
+    i=0
+    while [ "$i" -lt "$2" ]; do
+        # shellcheck disable=SC2059
+        printf "\\$(printf %03o $((($1 >> (8 * i)) & 255)))"
+        i=$((i + 1))
+    done
+}
+
+seed_safetensors() { # a small file as it is; of all, the header and the size of the data, which the target makes up
+    for file in tests/data/golden/*/model.safetensors weights/models/*/*.safetensors; do
+        seed=$1/$(echo "$file" | tr / -)
+        size=$(wc -c <"$file")
+        header=$(od -An -tu8 -N8 "$file" | tr -d ' ')
+        data=$((size - 8 - header))
+        if [ "$size" -le 65536 ]; then { number 0 1; cat "$file"; } >"$seed"; fi
+        if [ "$data" -le 262144 ]; then
+            { number 1 1; number "$data" 3; tail -c +9 "$file" | head -c "$header"; number 0 1; } >"$seed-made"
+        fi
+    done
+}
+
+seed_model_config() {
+    for file in tests/data/golden/*/config.json weights/models/*/config.json; do
+        cp "$file" "$1/$(echo "$file" | tr / -)"
+    done
+}
+
+seed_picture() { # with what a model of 32 x 32 wants behind it
+    for file in tests/data/images/*.jpg tests/data/cifar/*.jpg; do
+        { cat "$file"; number 31 1; number 31 1; number 0 1; number 31 2; } >"$1/$(echo "$file" | tr / -)"
+    done
+}
+
+seed_request() {
+    n=0
+    while read -r line; do
+        n=$((n + 1))
+        printf '%s\n' "$line" >"$1/$n"
+    done <<'END'
+{"model": "enwik8-aft-local", "prompt": "The history of ", "max_tokens": 64, "stream": true, "timeout_ms": 5000}
+{"prompt_base64": "VGhlIGhpc3Rvcnkgb2Yg", "temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.05}
+{"prompt": "\u00e4\ud83d\ude00\u0000", "repetition_penalty": 1.2, "seed": 9007199254740991}
+{"prompt": "a", "stop": ["\n\n", "]]", "==", "\u00df"], "stream": false, "context_overflow": "shift"}
+{"stop": "end", "seed": -1, "top_p": 0, "temperature": 1e400, "unknown": [[[{}]]]}
+END
+}
+
+seed_text() { # stop strings "a" and "ab", or "aab" and "]]"; then the chunks' seed and the text
+    { number 2 1; number 0 1; printf a; number 1 1; printf ab; number 7 1; printf 'xxabaab'; } >"$1/letters"
+    { number 2 1; number 2 1; printf aab; number 1 1; printf ']]'; number 1 1; printf 'aaab aa]x]]'; } >"$1/overlaps"
+    utf8='\342\202\254\303\244\360\237\230\200\355\240\200\340\200\300\257\364\220x'
+    # shellcheck disable=SC2059
+    { number 0 1; number 3 1; printf "$utf8"; } >"$1/utf8"
+    { number 1 1; number 1 1; printf '\202\254'; number 5 1; printf '\342\202\254'; } >"$1/inside-a-character"
+}
+
+# The words of a parser as libFuzzer's dictionary: what its source has in quotes, in quotes.
+words() { # words FILE...
+    grep -oh '"[A-Za-z_][A-Za-z0-9_-]*"' "$@" /dev/null | sort -u | sed 's/"\(.*\)"/"\\"\1\\""/'
+}
+words weights/model_config.c >"$seeds/model_config.dict"
+words weights/safetensors.c weights/tensor.c >"$seeds/safetensors.dict"
+{
+    grep -oE 'FIELD\(KIND_[A-Z]+, [a-z_0-9]+' server/generate_request.c | sed 's/.*, \(.*\)/"\\"\1\\""/'
+    words server/generate_request.c
+} >"$seeds/request.dict"
+
+status=0
+for program in "$dir"/fuzz_*; do
+    target=${program##*/fuzz_}
+    corpus=$dir/corpus/$target log=$dir/$target.log dictionary=
+    mkdir -p "$corpus" "$seeds/$target"
+    "seed_$target" "$seeds/$target" || exit 1
+    [ -f "$seeds/$target.dict" ] && dictionary=-dict=$seeds/$target.dict
+    # shellcheck disable=SC2086
+    if "$program" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=60 -max_len=65536 -print_final_stats=1 \
+        -artifact_prefix="$dir/findings/$target-" $dictionary ${FUZZ_FLAGS:-} "$corpus" "$seeds/$target" \
+        >"$log" 2>&1; then
+        echo "$target: nothing found, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs," \
+            "$(sed -n 's/^#.*DONE *cov: \([0-9]*\).*/\1/p' "$log") places reached"
+    else
+        status=1
+        echo "$target: FOUND SOMETHING"
+        tail -n 60 "$log"
+    fi
+done
+exit $status
