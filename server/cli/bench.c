@@ -1,6 +1,6 @@
 /* bench.c - aft bench MODEL: what the model reaches on this machine. Every figure is the median of several runs, and
- * figures that are compared (step cost at two positions) are measured in turns, so that a machine that changes its speed
- * changes both. Single threaded. */
+ * figures that are compared (step cost at two positions) are measured in turns, so that a machine that changes its
+ * speed changes both. Single threaded. */
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static void say(const struct bench *b, const char *format, ...)
     (void)fflush(stdout);
 }
 
-/* ---- pictures ------------------------------------------------------------------------------------------------------ */
+/* ---- pictures ---------------------------------------------------------------------------------------------------- */
 
 static void bench_pictures(struct bench *b, uint32_t batch, const uint8_t *const pixels[])
 {
@@ -104,7 +104,7 @@ static int run_pictures(struct bench *b)
     return CLI_OK;
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 static const uint8_t text[] = "The quick brown fox jumps over the lazy dog. ";
 
@@ -226,7 +226,7 @@ static int run_streams(struct bench *b)
     return CLI_OK;
 }
 
-/* ---- the verb ------------------------------------------------------------------------------------------------------ */
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
 static int run(struct bench *b, uint64_t threads)
 {

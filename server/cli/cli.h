@@ -44,9 +44,9 @@ CLI_VERBS(X)
 extern const struct cli_verb cli_verbs[];
 extern const size_t cli_verb_count;
 
-/* Take the options of `verb` out of argv, before, between or after the other arguments, up to "--"; *count others (at
- * least min, at most max of them) are left at argv[1..]. CLI_OK to go on; otherwise the message is printed and the caller
- * returns the exit code (CLI_OK with *count < 0 after --help). */
+/* Take the options out of argv, before, between or after the other arguments, up to "--"; *count others (at least min,
+ * at most max of them) are left at argv[1..]. CLI_OK to go on; otherwise the message is printed and the caller returns
+ * the exit code (CLI_OK with *count < 0 after --help). */
 int cli_parse(const struct cli_option *options, int argc, char **argv, int min, int max, int *count);
 
 /* The decimal digits that **at begins with, moving *at behind them. False if there is none, or more than 64 bits of

@@ -273,18 +273,19 @@ struct engine *cli_open_engine(const struct model *m, struct engine_options *o)
 enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err)
 {
     const bool standard = strcmp(path, "-") == 0;
+    const char *name = standard ? "standard input" : path;
     enum status st = OK;
     uint8_t *bytes = NULL;
     size_t used = 0, room = 0;
     int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return error_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+        return error_set(err, ERR_IO, "%s: %s", name, strerror(errno));
     for (;;) {
         if (used == room) {
             room = room == 0 ? 65536 : 2 * room;
             uint8_t *more = realloc(bytes, room);
             if (more == NULL) {
-                st = error_set(err, ERR_NOMEM, "%s: cannot allocate %zu bytes", path, room);
+                st = error_set(err, ERR_NOMEM, "%s: cannot allocate %zu bytes", name, room);
                 goto done;
             }
             bytes = more;
@@ -295,12 +296,12 @@ enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            st = error_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+            st = error_set(err, ERR_IO, "%s: %s", name, strerror(errno));
             goto done;
         }
         used += (size_t)n;
         if (used > max) {
-            st = error_set(err, ERR_TOO_LARGE, "%s: larger than %zu bytes", path, max);
+            st = error_set(err, ERR_TOO_LARGE, "%s: larger than %zu bytes", name, max);
             goto done;
         }
     }

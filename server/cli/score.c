@@ -1,8 +1,9 @@
-/* score.c - aft score MODEL FILE: mean -log2 p of a file's bytes in windows of T, each from scratch and beginning with the
- * last byte of the one before; the first byte of the file is not scored. Single threaded. */
+/* score.c - aft score MODEL FILE: mean -log2 p of a file's bytes in windows of T, each from scratch and beginning with
+ * the last byte of the one before; the first byte of the file is not scored. Single threaded. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "server/cli/cli.h"
@@ -80,6 +81,7 @@ static int score(double *mean, struct engine *e, uint32_t context, const uint8_t
 static int run(const struct model *m, const char *path)
 {
     struct engine_options o = {.streams_max = 1, .rows_max = ROWS};
+    const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
     struct engine *e = NULL;
     float *logits = NULL;
     uint8_t *bytes = NULL;
@@ -90,7 +92,7 @@ static int run(const struct model *m, const char *path)
     if (cli_read(&bytes, &size, path, SCORE_FILE_MAX, &err) != OK)
         return cli_fail_error(&err);
     if (size < 2) {
-        code = cli_fail("%s has %zu byte%s, expected at least 2: the first is not scored", path, size,
+        code = cli_fail("%s has %zu byte%s, expected at least 2: the first is not scored", name, size,
                         size == 1 ? "" : "s");
         goto done;
     }
