@@ -64,16 +64,17 @@ endif
 
 # The element-wise kernels are plain C that the compiler vectorises; on x86-64 they are compiled three times and
 # engine/kernels/dispatch.c picks one at start. Nothing else may use instructions beyond the architecture's baseline.
-V3_FLAGS := -march=x86-64-v3
-V4_FLAGS := -march=x86-64-v4 -mprefer-vector-width=512
+# What engine/kernels/dispatch.c looks for, no more.
+AVX2_FLAGS := -mavx2 -mfma
+AVX512_FLAGS := $(AVX2_FLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ifeq ($(VARIANT),tsan)
   # ThreadSanitizer sees accesses of at most 16 bytes: the tables keep their names and use narrow registers.
-  V3_FLAGS :=
-  V4_FLAGS :=
+  AVX2_FLAGS :=
+  AVX512_FLAGS :=
 endif
 KERNEL_FLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wno-psabi
 ifneq ($(filter x86_64-%,$(shell $(CC) -dumpmachine)),)
-  KERNEL_OBJECTS := $B/engine/kernels/portable-x86-64-v3.o $B/engine/kernels/portable-x86-64-v4.o
+  KERNEL_OBJECTS := $B/engine/kernels/portable-avx2.o $B/engine/kernels/portable-avx512.o
 endif
 
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$B/%.o) $(KERNEL_OBJECTS) $(COMMON_SOURCES:%.c=$B/%.o)
@@ -149,15 +150,15 @@ $B/engine/kernels/portable.o: engine/kernels/portable.c Makefile
 	$(call say,CC  )
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) -DKERNELS_ISA=baseline -MMD -MP -c -o $@ $<
 
-$B/engine/kernels/portable-x86-64-v3.o: engine/kernels/portable.c Makefile
+$B/engine/kernels/portable-avx2.o: engine/kernels/portable.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC  )
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(V3_FLAGS) -DKERNELS_ISA=x86_64_v3 -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2 -MMD -MP -c -o $@ $<
 
-$B/engine/kernels/portable-x86-64-v4.o: engine/kernels/portable.c Makefile
+$B/engine/kernels/portable-avx512.o: engine/kernels/portable.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC  )
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(V4_FLAGS) -DKERNELS_ISA=x86_64_v4 -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512 -MMD -MP -c -o $@ $<
 
 $B/%.o: %.c Makefile
 	@mkdir -p $(@D)

@@ -34,9 +34,10 @@ struct packed_norm {
 struct block {
     struct packed_norm norm1, norm2;
     struct gemm qkv, out, fc1, fc2;
-    /* aft-local: exp(w) * 2^-BIAS_SHIFT, or w itself without the global sum: [T, span]. */
+    bool exact; /* which kernels mix: see kernels.h, "two ways" */
+    /* aft-local: exp(w), or w where exact: [T, span]. */
     float *band;
-    /* aft-conv: the same for taps over heads [kh * kw, keys] and over channels [kh * kw, channels] (global only). */
+    /* aft-conv: the same for taps over heads [kh * kw, keys] and, unless exact, over channels [kh * kw, channels]. */
     float *head_taps, *channel_taps;
 };
 
@@ -61,6 +62,8 @@ void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim)
 void gemm_plan(struct gemm *g, struct workspace *w, uint32_t n, uint32_t k);
 void block_plan(struct block *b, struct workspace *w, const struct dims *d, const struct block_weights *bw);
 void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw);
+/* Are n biases too large, or `global` missing, for the factored kernels? */
+bool block_needs_exact(const float *bias, size_t n, bool global);
 void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows,
                       uint32_t threads);
 

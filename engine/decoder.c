@@ -39,6 +39,7 @@ static size_t lay_out(struct decoder *n, const struct engine_core *e, const stru
 {
     size_t rows = 0;
     *wanted = 0;
+    assert(count <= n->states.count);
     for (size_t i = 0; i < count; i++) {
         const struct engine_part *p = &parts[i];
         const uint32_t position = n->states.position[p->stream];

@@ -2,7 +2,6 @@
 #include "engine/engine.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdlib.h>
 
 #ifdef _OPENMP
@@ -11,6 +10,7 @@
 
 #include "engine/decoder.h"
 #include "engine/encoder.h"
+#include "engine/processors.h"
 
 static const struct mixer *const mixers[] = {&mixer_aft_conv, &mixer_aft_local};
 
@@ -29,14 +29,6 @@ static const struct mixer *find_mixer(const struct model_config *c)
         if (mixers[i]->type == c->mixer.type && mixers[i]->task == c->task)
             return mixers[i];
     return NULL;
-}
-
-static uint32_t processors(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    return (uint32_t)CPU_COUNT(&set);
 }
 
 static uint32_t trained_tokens(const struct model_config *c)
@@ -89,11 +81,22 @@ static void pack(struct engine *e, const struct model *m)
         decoder_pack(&e->decoder, core, m);
 }
 
+/* A team of one is no team to OpenBLAS, which then starts threads of its own for large products, as many as this. */
+static void set_threads(uint32_t threads)
+{
+#ifdef _OPENMP
+    omp_set_num_threads((int)threads);
+#else
+    (void)threads;
+#endif
+}
+
 /* All shapes that sgemm will see stand in the first block, the head and the patch embedding. */
 static uint32_t choose_rows(const struct engine *e)
 {
     const struct block *b = &e->core.blocks[0];
     const struct gemm *list[6] = {&b->qkv, &b->out, &b->fc1, &b->fc2, &e->core.head, &e->encoder.patch_embed};
+    set_threads(1);
     return gemm_choose_rows(list, e->encoder.mixer != NULL ? 6 : 5, e->gemm_scratch);
 }
 
@@ -155,7 +158,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     workspace_init(&e->workspace);
     e->core.config = &m->config;
     e->core.kernels = kernels_select(o->isa);
-    e->core.threads = o->threads != 0 ? o->threads : processors();
+    e->core.threads = o->threads != 0 ? o->threads : processors_count();
     dims_init(&e->core.dims, &m->config);
     plan(e, m, o);
     st = workspace_take(&e->workspace, err);
@@ -189,26 +192,15 @@ const struct engine_info *engine_info(const struct engine *e)
     return &e->info;
 }
 
-/* A team of one is no team to OpenBLAS, which would then start threads of its own for large products; it asks for this
- * number. */
-static void enter(const struct engine *e)
-{
-#ifdef _OPENMP
-    omp_set_num_threads((int)e->core.threads);
-#else
-    (void)e;
-#endif
-}
-
 void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width)
 {
-    enter(e);
+    set_threads(e->core.threads);
     encoder_begin(&e->encoder, &e->core, pixels, n, height, width);
 }
 
 bool engine_images_step(struct engine *e)
 {
-    enter(e);
+    set_threads(e->core.threads);
     return encoder_step(&e->encoder, &e->core);
 }
 
@@ -233,6 +225,6 @@ void engine_feed(struct engine *e, const struct engine_part *parts, size_t n)
 {
     if (n == 0)
         return;
-    enter(e);
+    set_threads(e->core.threads);
     decoder_feed(&e->decoder, &e->core, parts, n);
 }

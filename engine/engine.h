@@ -19,8 +19,8 @@
 struct engine;
 
 struct engine_options {
-    const char *isa;      /* kernels to use: "baseline", "x86_64_v3", "x86_64_v4"; NULL: the best that runs here */
-    uint32_t threads;     /* 1.. ENGINE_THREADS_MAX; 0: one for each processor that we may run on */
+    const char *isa;      /* kernels to use: "baseline", "avx2", "avx512"; NULL: the best that runs here */
+    uint32_t threads;     /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
     uint32_t images_max;  /* classifiers: pictures of one batch, 1.. ENGINE_IMAGES_MAX */
     uint32_t tokens_max;  /* classifiers: patches of one picture; 0: those of the trained size */
     uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STREAMS_MAX */
@@ -29,7 +29,7 @@ struct engine_options {
 
 struct engine_info {
     uint32_t threads;
-    const char *isa;       /* "x86_64_v4": the kernels chosen */
+    const char *isa;       /* "avx512": the kernels chosen */
     const char *blas;      /* openblas_get_config() */
     uint32_t gemm_rows;    /* the fixed M of every matrix product */
     uint64_t weight_bytes; /* packed weights, resident */
@@ -48,7 +48,8 @@ const struct engine_info *engine_info(const struct engine *e);
 /* ---- pictures: a batch goes block by block, so that the caller can do other work between the blocks ------------ */
 
 /* Start a batch of n <= images_max pictures, all height x width, multiples of the patch with at most tokens_max
- * patches: pixels[i] is [height, width, 3], 0..255, borrowed only during the call. An unfinished batch is dropped. */
+ * patches (exactly the trained number, for a model with position embeddings): pixels[i] is [height, width, 3], 0..255,
+ * borrowed only during the call. An unfinished batch is dropped. */
 void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width);
 /* Run one block. True when the batch is done and the logits are ready. */
 bool engine_images_step(struct engine *e);
@@ -70,8 +71,8 @@ struct engine_part {
 void engine_stream_reset(struct engine *e, uint32_t stream);
 /* Bytes fed since the reset. position + count <= T must hold for every part. */
 uint32_t engine_stream_position(const struct engine *e, uint32_t stream);
-/* Feed all parts in one pass; the sum of counts <= rows_max. A recurrent step is a pass of parts of one byte, prefill
- * one of longer parts: the same arithmetic, so both agree bit for bit. */
+/* Feed all parts in one pass; the sum of counts <= rows_max, n <= streams_max. A recurrent step is a pass of parts of
+ * one byte, prefill one of longer parts: the same arithmetic, so both agree bit for bit. */
 void engine_feed(struct engine *e, const struct engine_part *parts, size_t n);
 
 #endif

@@ -5,21 +5,21 @@
 
 extern const struct kernels kernels_baseline;
 #ifdef __x86_64__
-extern const struct kernels kernels_x86_64_v3, kernels_x86_64_v4;
+extern const struct kernels kernels_avx2, kernels_avx512;
 #endif
 
-/* Best first; NULL ends the list. */
+/* Best first; NULL ends the list. What is asked for is what the Makefile compiles each table with, no more. */
 static void runnable(const struct kernels *found[4])
 {
     size_t n = 0;
 #ifdef __x86_64__
     __builtin_cpu_init();
-    const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-    if (v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        found[n++] = &kernels_x86_64_v4;
-    if (v3)
-        found[n++] = &kernels_x86_64_v3;
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        found[n++] = &kernels_avx512;
+    if (avx2)
+        found[n++] = &kernels_avx2;
 #endif
     found[n++] = &kernels_baseline;
     found[n] = NULL;

@@ -10,14 +10,18 @@
 
 #define LANES 16
 
-/* The keys' reference. A float32 key of any size is held as e = exp(k) / 2^r <= 2^KEY_TOP with r a whole number, so
- * changing r is exact. A bias enters as exp(w) * 2^-BIAS_SHIFT, a normal number for |w| <= 60. Products then stay below
- * 2^(64 + 87 - 39) = 2^112, and a term that an extreme pair of biases (+60 beside -60) lifts over a larger key's keeps
- * its precision down to 2^-(64 + 126) of that key. A raised reference leaves KEY_TOP - KEY_RAISED powers of two of
- * room, so that a slowly growing key does not rescale the state at every step. */
+/* Two ways to add up exp(k + w), chosen by a block's largest |w|.
+ *
+ * Up to BIAS_FACTORED, by factors: a float32 key of any size is held as e = exp(k) / 2^r <= 2^KEY_TOP with r a whole
+ * number, so that changing r is exact, and a term is exp(w) * e. A product stays below 2^(64 + 29), which leaves 34
+ * powers of two for the number of terms and the size of v; what is lost is 2^(56 + 126 - 58) times smaller than the
+ * largest term. A raised reference leaves KEY_TOP - KEY_RAISED powers of two of room, so that a slowly growing key does
+ * not rescale the state at every step.
+ *
+ * Beyond, float32 has no room for the factors: exactly, a term is exp(k + w - m), m the largest k + w of the sum. */
+#define BIAS_FACTORED 20.0f
 #define KEY_TOP 64
 #define KEY_RAISED 56
-#define BIAS_SHIFT 39
 
 enum epilogue { EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU, EPILOGUE_ADD };
 
@@ -47,14 +51,14 @@ struct kernels {
      * where w_ts = 0 beyond the window: S, the sums of what has left the window, plus the window's terms added afresh,
      * oldest first; positive weights only, so nothing cancels.
      * y, q, k, v: [groups * LANES]; state: [groups] of local_state_floats(span), finite; t = 0 starts it anew;
-     * scaled_bias [span]: exp(w(t, t - lag)) * 2^-BIAS_SHIFT by lag; gate false leaves sigmoid(q) out. */
-    void (*local_global)(float *y, const float *q, const float *k, const float *v, float *state,
-                         const float *scaled_bias, uint32_t span, uint32_t t, size_t groups, bool gate);
+     * factors [span]: exp(w(t, t - lag)) by lag; gate false leaves sigmoid(q) out. */
+    void (*local_factored)(float *y, const float *q, const float *k, const float *v, float *state, const float *factors,
+                           uint32_t span, uint32_t t, size_t groups, bool gate);
 
-    /* The same without the sum beyond the window (w = minus infinity there): the reference is the largest k + w of the
-     * window itself and may fall. bias [span]: w(t, t - lag) as it is. */
-    void (*local_window)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
-                         uint32_t span, uint32_t t, size_t groups, bool gate);
+    /* The same exactly, for biases [span] of any size: w(t, t - lag). Without `global` there is no S: w is minus
+     * infinity beyond the window, and what the terms are relative to follows the window and may fall. */
+    void (*local_exact)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
+                        uint32_t span, uint32_t t, size_t groups, bool gate, bool global);
 
     /* AFT-conv (eq. 6), one picture, LANES channels of heads from `head`: e [tokens, heads] = exp(k) / 2^r, r by head
      * such that the picture's largest is about 2^KEY_RAISED. */
@@ -62,23 +66,25 @@ struct kernels {
     /* ev[token][c] = e[token][head_of[c]] * v[token][c] for LANES channels from `channel`. ev [tokens, channels]. */
     void (*conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s,
                         size_t channel);
-    /* out[p] = 2^-BIAS_SHIFT * (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES
-     * columns from `column` of x, out [tokens, columns]; taps [kh * kw, columns] = exp(w) * 2^-BIAS_SHIFT. What lies
-     * outside is added up from the rows above, the rows below and the ends of the window's own rows (prefix and
-     * suffix sums in scratch [conv_scratch_floats]): nothing is subtracted. */
+    /* out[p] = (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES columns from `column`
+     * of x, out [tokens, columns]; taps [kh * kw, columns] = exp(w). What lies outside is added up from the rows above,
+     * the rows below and the ends of the window's own rows (prefix and suffix sums in scratch
+     * [conv_scratch_floats]): nothing is subtracted. */
     void (*conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
                       size_t column, float *scratch);
     /* y = sigmoid(q) * num / den[head_of] for LANES channels; y, num [tokens, channels], den [tokens, heads]. */
     void (*conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
                         const struct conv_shape *s, size_t channel, bool gate);
-    /* AFT-conv with w = minus infinity outside the window, one position p: y = sigmoid(q) * sum_j a_j v / sum_j a_j
-     * with a_j = exp(k_j + w_j - max_j). bias [kh * kw, heads] = w; weights: scratch [kh * kw + 1, heads]. */
-    void (*conv_window)(float *y, const float *q, const float *k, const float *v, const float *bias,
-                        const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, float *weights);
+    /* AFT-conv exactly, one position p: y = sigmoid(q) * sum_j a_j v_j / sum_j a_j with a_j = exp(k_j + w_j - max_j),
+     * over the window alone, or over the whole picture with w = 0 beyond it (`global`).
+     * bias [kh * kw, heads] = w; weights: scratch [tokens + 1, heads]. */
+    void (*conv_exact)(float *y, const float *q, const float *k, const float *v, const float *bias,
+                       const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, bool global,
+                       float *weights);
 };
 
 /* The state of LANES channels of one stream and layer: S of e, S of e*v, r, then the ring [span][e, e*v]
- * (local_global), or [span][k, v] (local_window). */
+ * (local_factored), or [span][k, v] (local_exact). */
 static inline size_t local_state_floats(uint32_t span)
 {
     return LANES * (3 + 2 * (size_t)span);
@@ -95,7 +101,7 @@ static inline size_t lanes_padded(size_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* The best table that this processor runs; `isa` ("baseline", "x86_64_v3", "x86_64_v4") asks for that one and gets NULL
+/* The best table that this processor runs; `isa` ("baseline", "avx2", "avx512") asks for that one and gets NULL
  * where the processor lacks it or the name is unknown. NULL asks for the best. */
 const struct kernels *kernels_select(const char *isa);
 

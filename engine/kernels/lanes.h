@@ -47,14 +47,15 @@ LANES_INLINE lanes lanes_pick(ilanes mask, lanes yes, lanes no)
     return (lanes)((mask & (ilanes)yes) | (~mask & (ilanes)no));
 }
 
+/* A NaN in `a` stays: what clamps may not turn an overflow upstream into an ordinary number. */
 LANES_INLINE lanes lanes_max(lanes a, lanes b)
 {
-    return lanes_pick(a > b, a, b);
+    return lanes_pick(a < b, b, a);
 }
 
 LANES_INLINE lanes lanes_min(lanes a, lanes b)
 {
-    return lanes_pick(a < b, a, b);
+    return lanes_pick(a > b, b, a);
 }
 
 LANES_INLINE float lanes_sum(lanes v)
@@ -80,7 +81,8 @@ LANES_INLINE lanes lanes_round(lanes x)
 /* 2^n for whole n; 0 below -126 (no subnormals), n > 127 must not occur. */
 LANES_INLINE lanes lanes_power_of_2(lanes n)
 {
-    const lanes clamped = lanes_max(n, lanes_set(-127.0f));
+    /* A NaN becomes 0 here: it must not reach the conversion, and comes back with the factor that it is beside. */
+    const lanes clamped = lanes_pick(n > -127.0f, n, lanes_set(-127.0f));
     return (lanes)((__builtin_convertvector(clamped, ilanes) + 127) << 23);
 }
 

@@ -93,24 +93,23 @@ LANES_INLINE float *ring_term(float *state, uint32_t slot)
     return state_row(state, ROW_RING + 2 * (size_t)slot);
 }
 
-/* Multiply S and the ring by 2^-rise lane by lane, in two halves because 2^-rise itself may be below float32's range
- * while the products are not. Exact but for what falls below that range. Out of line: it runs a few times in a stream's
- * life. */
-static __attribute__((noinline)) void local_rescale(float *state, const lanes *rise, uint32_t span)
+/* Multiply S and `rows` terms of the ring by 2^-rise lane by lane, in two halves because 2^-rise itself may be below
+ * float32's range while the products are not. Exact but for what falls below that range. Out of line: it runs a few
+ * times in a stream's life. */
+static __attribute__((noinline)) void local_rescale(float *state, const lanes *rise, uint32_t rows)
 {
     const lanes half = lanes_round(*rise * 0.5f);
     const lanes scale = lanes_power_of_2(-half), rest = lanes_power_of_2(half - *rise);
-    for (size_t row = 0; row < ROW_RING + 2 * (size_t)span; row++)
+    for (size_t row = 0; row < ROW_RING + 2 * (size_t)rows; row++)
         if (row != ROW_REFERENCE)
             lanes_store(state_row(state, row), lanes_load(state_row(state, row)) * scale * rest);
 }
 
-/* exp(k) / 2^r in the state's reference r, which is raised first where k would not fit. */
-LANES_INLINE lanes local_key(float *state, const float *k, uint32_t span, uint32_t t)
+/* Raise the state's reference where exp(k) = p 2^n would not fit, and return exp(k) / 2^r. `rows` of the ring are in
+ * that reference. */
+LANES_INLINE lanes local_refer(float *state, lanes p, lanes n, bool first, uint32_t rows)
 {
-    lanes n;
-    const lanes p = lanes_exp_parts(lanes_load(k), &n);
-    lanes r = t == 0 ? n - (float)KEY_RAISED : lanes_load(state_row(state, ROW_REFERENCE));
+    lanes r = first ? n - (float)KEY_RAISED : lanes_load(state_row(state, ROW_REFERENCE));
     const ilanes over = n - r > (float)KEY_TOP;
     int any = 0;
     for (int i = 0; i < WIDTH; i++)
@@ -118,39 +117,48 @@ LANES_INLINE lanes local_key(float *state, const float *k, uint32_t span, uint32
     if (any != 0) {
         const lanes raised = lanes_pick(over, n - (float)KEY_RAISED, r);
         const lanes rise = raised - r;
-        local_rescale(state, &rise, span);
+        local_rescale(state, &rise, rows);
         r = raised;
     }
     lanes_store(state_row(state, ROW_REFERENCE), r);
     return p * lanes_power_of_2(n - r);
 }
 
-static void local_global(float *y, const float *q, const float *k, const float *v, float *group_state,
-                         const float *scaled_bias, uint32_t span, uint32_t t, size_t groups, bool gate)
+static void local_clear_sums(float *state)
+{
+    lanes_store(state_row(state, ROW_SUM_E), (lanes){0});
+    lanes_store(state_row(state, ROW_SUM_EV), (lanes){0});
+}
+
+static void local_add_sums(float *state, lanes e, lanes ev)
+{
+    float *sum_e = state_row(state, ROW_SUM_E), *sum_ev = state_row(state, ROW_SUM_EV);
+    lanes_store(sum_e, lanes_load(sum_e) + e);
+    lanes_store(sum_ev, lanes_load(sum_ev) + ev);
+}
+
+static void local_factored(float *y, const float *q, const float *k, const float *v, float *group_state,
+                           const float *factors, uint32_t span, uint32_t t, size_t groups, bool gate)
 {
     const struct ring_span ring = ring_at(t, span);
-    const float unbiased = 0x1p-39f; /* exp(0) * 2^-BIAS_SHIFT */
     for (size_t c = 0; c < groups * LANES; c += WIDTH) {
         float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
-        float *sum_e = state_row(state, ROW_SUM_E), *sum_ev = state_row(state, ROW_SUM_EV);
         float *here = ring_term(state, ring.here);
-        if (t == 0) { /* the ring is read only where it was written since */
-            lanes_store(sum_e, (lanes){0});
-            lanes_store(sum_ev, (lanes){0});
-        }
-        const lanes e = local_key(state, k + c, span, t);
-        if (t >= span) { /* what was in this slot leaves the window */
-            lanes_store(sum_e, lanes_load(sum_e) + lanes_load(here));
-            lanes_store(sum_ev, lanes_load(sum_ev) + lanes_load(here + LANES));
-        }
+        lanes n;
+        const lanes p = lanes_exp_parts(lanes_load(k + c), &n);
+        if (t == 0) /* the ring is read only where it was written since */
+            local_clear_sums(state);
+        const lanes e = local_refer(state, p, n, t == 0, span);
+        if (t >= span) /* what was in this slot leaves the window */
+            local_add_sums(state, lanes_load(here), lanes_load(here + LANES));
         lanes_store(here, e);
         lanes_store(here + LANES, e * lanes_load(v + c));
 
-        lanes den = lanes_load(sum_e) * unbiased, num = lanes_load(sum_ev) * unbiased;
+        lanes den = lanes_load(state_row(state, ROW_SUM_E)), num = lanes_load(state_row(state, ROW_SUM_EV));
         uint32_t slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
             const float *term = ring_term(state, slot);
-            const float w = scaled_bias[lag];
+            const float w = factors[lag];
             den += w * lanes_load(term);
             num += w * lanes_load(term + LANES);
             slot = slot + 1 == span ? 0 : slot + 1;
@@ -159,13 +167,38 @@ static void local_global(float *y, const float *q, const float *k, const float *
     }
 }
 
-static void local_window(float *y, const float *q, const float *k, const float *v, float *group_state,
-                         const float *bias, uint32_t span, uint32_t t, size_t groups, bool gate)
+/* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, in no reference. */
+LANES_INLINE void local_leave(float *state, const float *here, bool first)
+{
+    lanes n;
+    const lanes p = lanes_exp_parts(lanes_load(here), &n);
+    if (first)
+        local_clear_sums(state);
+    const lanes e = local_refer(state, p, n, first, 0);
+    local_add_sums(state, e, e * lanes_load(here + LANES));
+}
+
+/* What S is relative to may be above all of the window's terms: *top becomes the larger of both; returns what S counts
+ * for, exp(r ln 2 - *top), 1 where it is the larger. ln 2 comes in two parts as in lanes_exp_parts. */
+LANES_INLINE lanes local_weigh_sums(lanes r, lanes *top)
+{
+    const lanes high = r * 0.693359375f, low = r * -2.12194440e-4f, level = high + low;
+    const ilanes above = level > *top;
+    *top = lanes_pick(above, level, *top);
+    const lanes below = lanes_exp(lanes_min((high - *top) + low, lanes_set(0.0f)));
+    return lanes_pick(above, lanes_set(1.0f), below);
+}
+
+static void local_exact(float *y, const float *q, const float *k, const float *v, float *group_state, const float *bias,
+                        uint32_t span, uint32_t t, size_t groups, bool gate, bool global)
 {
     const struct ring_span ring = ring_at(t, span);
+    const bool beyond = global && t >= span; /* is there anything beyond the window? */
     for (size_t c = 0; c < groups * LANES; c += WIDTH) {
         float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
         float *here = ring_term(state, ring.here);
+        if (beyond)
+            local_leave(state, here, t == span);
         lanes_store(here, lanes_load(k + c));
         lanes_store(here + LANES, lanes_load(v + c));
 
@@ -176,6 +209,12 @@ static void local_window(float *y, const float *q, const float *k, const float *
             slot = slot + 1 == span ? 0 : slot + 1;
         }
         lanes den = {0}, num = {0};
+        if (beyond) { /* the terms in S do not pass 2^(r + KEY_TOP) */
+            const lanes r = lanes_load(state_row(state, ROW_REFERENCE)) + (float)KEY_TOP;
+            const lanes scale = local_weigh_sums(r, &top) * 0x1p-64f;
+            den = lanes_load(state_row(state, ROW_SUM_E)) * scale;
+            num = lanes_load(state_row(state, ROW_SUM_EV)) * scale;
+        }
         slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
             const float *term = ring_term(state, slot);
@@ -282,7 +321,7 @@ static void conv_sum_register(float *out, const float *x, const float *taps, con
                 for (size_t b = x0; b < x1; b++, tap += columns)
                     inside += lanes_load(tap) * lanes_load(row + b * columns);
             }
-            lanes_store(out + (y * width + i) * columns, outside * 0x1p-39f + inside);
+            lanes_store(out + (y * width + i) * columns, outside + inside);
         }
     }
 }
@@ -305,52 +344,79 @@ static void conv_finish(float *y, const float *q, const float *num, const float 
                                    gather(den + p * s->heads, head_of + c), gate));
 }
 
-/* a_j for every head and the window's positions into weights [kh * kw, heads], their sums into its last row. */
-static void conv_window_weights(float *weights, const float *k, const float *bias, const struct conv_shape *s,
-                                const size_t y[2], const size_t x[2], size_t first_tap)
+/* The positions that p is a mean of, and the window among them, whose corner has the tap first_tap. */
+struct conv_reach {
+    size_t y0, y1, x0, x1; /* positions */
+    size_t wy0, wy1, wx0, wx1;
+    size_t first_tap;
+};
+
+static struct conv_reach conv_reach_of(const struct conv_shape *s, size_t p, bool global)
+{
+    const size_t py = p / s->width, px = p % s->width, ry = s->kh / 2, rx = s->kw / 2;
+    struct conv_reach r = {
+        .wy0 = py > ry ? py - ry : 0,
+        .wy1 = py + s->kh - ry < s->height ? py + s->kh - ry : s->height,
+        .wx0 = px > rx ? px - rx : 0,
+        .wx1 = px + s->kw - rx < s->width ? px + s->kw - rx : s->width,
+    };
+    r.first_tap = (r.wy0 + ry - py) * s->kw + (r.wx0 + rx - px);
+    r.y0 = global ? 0 : r.wy0;
+    r.y1 = global ? s->height : r.wy1;
+    r.x0 = global ? 0 : r.wx0;
+    r.x1 = global ? s->width : r.wx1;
+    return r;
+}
+
+/* k + w of position (a, b) for the WIDTH heads from h. */
+LANES_INLINE lanes conv_exponent(const float *k, const float *bias, const struct conv_shape *s,
+                                 const struct conv_reach *r, size_t a, size_t b, size_t h)
+{
+    const lanes key = lanes_load(k + (a * s->width + b) * s->stride + h);
+    if (a < r->wy0 || a >= r->wy1 || b < r->wx0 || b >= r->wx1)
+        return key;
+    const size_t tap = r->first_tap + (a - r->wy0) * s->kw + (b - r->wx0);
+    return key + lanes_load(bias + tap * s->heads + h);
+}
+
+/* a_j for every head into weights [positions, heads], their sums into its last row. */
+static void conv_weigh(float *weights, const float *k, const float *bias, const struct conv_shape *s,
+                       const struct conv_reach *r)
 {
     for (size_t h = 0; h < s->heads; h += WIDTH) {
-        lanes top = lanes_set(-3.4e38f), den = {0};
-        for (int pass = 0; pass < 2; pass++)
-            for (size_t a = y[0]; a < y[1]; a++)
-                for (size_t b = x[0]; b < x[1]; b++) {
-                    const size_t tap = first_tap + (a - y[0]) * s->kw + (b - x[0]);
-                    const lanes z =
-                        lanes_load(k + (a * s->width + b) * s->stride + h) + lanes_load(bias + tap * s->heads + h);
-                    if (pass == 0) {
-                        top = lanes_max(top, z);
-                    } else {
-                        const lanes e = lanes_exp(z - top);
-                        den += e;
-                        lanes_store(weights + tap * s->heads + h, e);
-                    }
-                }
-        lanes_store(weights + (size_t)s->kh * s->kw * s->heads + h, den);
+        lanes top = conv_exponent(k, bias, s, r, r->y0, r->x0, h), den = {0};
+        for (size_t a = r->y0; a < r->y1; a++)
+            for (size_t b = r->x0; b < r->x1; b++)
+                top = lanes_max(top, conv_exponent(k, bias, s, r, a, b, h));
+        float *to = weights + h;
+        for (size_t a = r->y0; a < r->y1; a++)
+            for (size_t b = r->x0; b < r->x1; b++, to += s->heads) {
+                const lanes e = lanes_exp(conv_exponent(k, bias, s, r, a, b, h) - top);
+                den += e;
+                lanes_store(to, e);
+            }
+        lanes_store(to, den);
     }
 }
 
-static void conv_window(float *y, const float *q, const float *k, const float *v, const float *bias,
-                        const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, float *weights)
+static void conv_exact(float *y, const float *q, const float *k, const float *v, const float *bias,
+                       const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, bool global,
+                       float *weights)
 {
-    const size_t py = p / s->width, px = p % s->width, ry = s->kh / 2, rx = s->kw / 2;
-    const size_t ys[2] = {py > ry ? py - ry : 0, py + s->kh - ry < s->height ? py + s->kh - ry : s->height};
-    const size_t xs[2] = {px > rx ? px - rx : 0, px + s->kw - rx < s->width ? px + s->kw - rx : s->width};
-    const size_t first_tap = (ys[0] + ry - py) * s->kw + (xs[0] + rx - px);
-    conv_window_weights(weights, k, bias, s, ys, xs, first_tap);
+    const struct conv_reach r = conv_reach_of(s, p, global);
+    conv_weigh(weights, k, bias, s, &r);
     for (size_t c = 0; c < s->channels; c += WIDTH) {
+        const float *weight = weights;
         lanes num = {0};
-        for (size_t a = ys[0]; a < ys[1]; a++)
-            for (size_t b = xs[0]; b < xs[1]; b++) {
-                const size_t tap = first_tap + (a - ys[0]) * s->kw + (b - xs[0]);
-                num +=
-                    gather(weights + tap * s->heads, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c);
-            }
-        const lanes den = gather(weights + (size_t)s->kh * s->kw * s->heads, head_of + c);
+        for (size_t a = r.y0; a < r.y1; a++)
+            for (size_t b = r.x0; b < r.x1; b++, weight += s->heads)
+                num += gather(weight, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c);
+        const lanes den = gather(weight, head_of + c);
         lanes_store(y + p * s->channels + c, gated_mean(q + p * s->stride + c, num, den, gate));
     }
 }
 
-_Static_assert(BIAS_SHIFT == 39, "0x1p-39f above is exp(0) * 2^-BIAS_SHIFT");
+_Static_assert(KEY_TOP == 64, "0x1p-64f in local_exact is 2^-KEY_TOP");
 
 #define TABLE_NAME(isa) kernels_##isa
 #define TABLE_OF(isa) TABLE_NAME(isa)
@@ -362,11 +428,11 @@ const struct kernels TABLE_OF(KERNELS_ISA) = {
     .isa = TABLE_TEXT_OF(KERNELS_ISA),
     .norm = norm,
     .epilogue = epilogue,
-    .local_global = local_global,
-    .local_window = local_window,
+    .local_factored = local_factored,
+    .local_exact = local_exact,
     .conv_keys = conv_keys,
     .conv_values = conv_values,
     .conv_sums = conv_sums,
     .conv_finish = conv_finish,
-    .conv_window = conv_window,
+    .conv_exact = conv_exact,
 };

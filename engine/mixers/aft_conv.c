@@ -10,9 +10,9 @@
 static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
     const uint64_t taps = (uint64_t)e->config->mixer.kernel[0] * e->config->mixer.kernel[1];
-    (void)bw;
+    b->exact = block_needs_exact(bw->conv, (size_t)taps * e->config->mixer.heads, e->config->mixer.global);
     workspace_note(w, &b->head_taps, taps * e->dims.keys, sizeof *b->head_taps);
-    workspace_note(w, &b->channel_taps, e->config->mixer.global ? taps * e->dims.channels : 0, sizeof *b->channel_taps);
+    workspace_note(w, &b->channel_taps, b->exact ? 0 : taps * e->dims.channels, sizeof *b->channel_taps);
 }
 
 static void pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
@@ -22,9 +22,9 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
     for (size_t j = 0; j < taps; j++) {
         for (size_t h = 0; h < m->heads; h++) {
             const float w = bw->conv[h * taps + j];
-            b->head_taps[j * e->dims.keys + h] = m->global ? (float)ldexp(exp((double)w), -BIAS_SHIFT) : w;
+            b->head_taps[j * e->dims.keys + h] = b->exact ? w : (float)exp((double)w);
         }
-        if (m->global)
+        if (!b->exact)
             for (size_t c = 0; c < e->dims.channels; c++)
                 b->channel_taps[j * e->dims.channels + c] = b->head_taps[j * e->dims.keys + e->head_of[c]];
     }
@@ -33,15 +33,14 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
 static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
                          uint32_t tokens)
 {
-    const struct mixer_config *m = &e->config->mixer;
     workspace_note(w, &s->e, rows * e->dims.keys, sizeof *s->e);
     workspace_note(w, &s->den, rows * e->dims.keys, sizeof *s->den);
     workspace_note(w, &s->ev, rows * e->dims.channels, sizeof *s->ev);
     workspace_note(w, &s->num, rows * e->dims.channels, sizeof *s->num);
-    /* A grid of n tokens has at most n rows. The window's weights of one position are the other use. */
+    /* A grid of n tokens has at most n rows. One position's weights are the other use. */
     const uint64_t prefix = conv_scratch_floats(tokens, tokens);
-    const uint64_t window = ((uint64_t)m->kernel[0] * m->kernel[1] + 1) * e->dims.keys;
-    s->thread_floats = lanes_padded((size_t)(m->global ? prefix : window));
+    const uint64_t weights = ((uint64_t)tokens + 1) * e->dims.keys;
+    s->thread_floats = (size_t)(prefix > weights ? prefix : weights);
     workspace_note(w, &s->threads, s->thread_floats * e->threads, sizeof *s->threads);
 }
 
@@ -50,22 +49,22 @@ static float *thread_scratch(const struct mixer_scratch *s)
     return s->threads + team_thread() * s->thread_floats;
 }
 
-static void mix_window(const struct engine_core *e, const struct block *b, const struct activations *a,
-                       const struct mixer_scratch *s, const struct picture_pass *pass, const struct conv_shape *shape)
+static void mix_exact(const struct engine_core *e, const struct block *b, const struct activations *a,
+                      const struct mixer_scratch *s, const struct picture_pass *pass, const struct conv_shape *shape)
 {
     const size_t tokens = (size_t)pass->height * pass->width;
 #pragma omp for schedule(static)
     for (size_t row = 0; row < pass->pictures * tokens; row++) {
         const size_t picture = row / tokens;
         const float *q = a->qkv + picture * tokens * e->dims.qkv, *k = q + e->dims.channels, *v = k + e->dims.keys;
-        e->kernels->conv_window(a->h + picture * tokens * e->dims.channels, q, k, v, b->head_taps, e->head_of, shape,
-                                row % tokens, e->config->mixer.query_gate, thread_scratch(s));
+        e->kernels->conv_exact(a->h + picture * tokens * e->dims.channels, q, k, v, b->head_taps, e->head_of, shape,
+                               row % tokens, e->config->mixer.query_gate, e->config->mixer.global, thread_scratch(s));
     }
 }
 
 /* One task is one picture's LANES columns: first all of its heads (keys to e, e to den), then all of its channels. */
-static void mix_global(const struct engine_core *e, const struct block *b, const struct activations *a,
-                       const struct mixer_scratch *s, const struct picture_pass *pass, const struct conv_shape *shape)
+static void mix_factored(const struct engine_core *e, const struct block *b, const struct activations *a,
+                         const struct mixer_scratch *s, const struct picture_pass *pass, const struct conv_shape *shape)
 {
     const size_t tokens = (size_t)pass->height * pass->width;
     const size_t head_groups = e->dims.keys / LANES, channel_groups = e->dims.channels / LANES;
@@ -104,7 +103,8 @@ static void mix_pictures(const struct engine_core *e, uint32_t layer, const stru
         .channels = e->dims.channels,
         .stride = e->dims.qkv,
     };
-    (m->global ? mix_global : mix_window)(e, &e->blocks[layer], a, s, pass, &shape);
+    const struct block *b = &e->blocks[layer];
+    (b->exact ? mix_exact : mix_factored)(e, b, a, s, pass, &shape);
 }
 
 const struct mixer mixer_aft_conv = {

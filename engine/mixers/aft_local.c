@@ -22,8 +22,9 @@ static void plan(struct block *b, struct workspace *w, const struct engine_core 
 static void pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
 {
     const size_t n = (size_t)e->config->context * bw->span;
+    b->exact = block_needs_exact(bw->band, n, e->config->mixer.global);
     for (size_t i = 0; i < n; i++)
-        b->band[i] = e->config->mixer.global ? (float)ldexp(exp((double)bw->band[i]), -BIAS_SHIFT) : bw->band[i];
+        b->band[i] = b->exact ? bw->band[i] : (float)exp((double)bw->band[i]);
 }
 
 static size_t layer_floats(const struct engine_core *e)
@@ -38,7 +39,8 @@ static void mix_streams(const struct engine_core *e, uint32_t layer, const struc
     const struct dims *d = &e->dims;
     const uint32_t span = span_of(e);
     const size_t groups = d->channels / LANES, slices = (groups + TASK_GROUPS - 1) / TASK_GROUPS;
-    const float *band = e->blocks[layer].band;
+    const struct block *b = &e->blocks[layer];
+    const struct kernels *kn = e->kernels;
     const size_t layer_size = layer_floats(e);
 #pragma omp for schedule(dynamic)
     for (size_t task = 0; task < pass->part_count * slices; task++) {
@@ -50,9 +52,12 @@ static void mix_streams(const struct engine_core *e, uint32_t layer, const struc
             const size_t row = part->first + i;
             const uint32_t t = part->position + i;
             const float *q = a->qkv + row * d->qkv + at, *k = q + d->channels, *v = k + d->keys;
-            (c->mixer.global ? e->kernels->local_global
-                             : e->kernels->local_window)(a->h + row * d->channels + at, q, k, v, state,
-                                                         band + (size_t)t * span, span, t, count, c->mixer.query_gate);
+            float *y = a->h + row * d->channels + at;
+            const float *bias = b->band + (size_t)t * span;
+            if (b->exact)
+                kn->local_exact(y, q, k, v, state, bias, span, t, count, c->mixer.query_gate, c->mixer.global);
+            else
+                kn->local_factored(y, q, k, v, state, bias, span, t, count, c->mixer.query_gate);
         }
     }
 }

@@ -5,7 +5,8 @@
 
 The models of tests/data/golden are all 32 channels wide with every default of the format. These have widths that are no
 multiple of a register, one of each activation, shared layers, absent biases, oblong patches and grids, position
-embeddings for pictures, every dtype, and contexts about as long as the window.
+embeddings for pictures, every dtype, contexts about as long as the window, an even kernel, and biases up to the
+largest allowed beside large keys.
 """
 import json
 import pathlib
@@ -41,6 +42,9 @@ MODELS = [
     text("local-dim7-window", 19, 19, dim=7, depth=2, mlp_ratio=5, window_only=True, query_gate=False,
          norm_eps=0.1),
     text("local-dim40-shared", 16, 3, dim=40, depth=3, mlp_ratio=2, share_layers=True, positions=True, factors=2),
+    picture("conv-dim16-even-kernel", [8, 12], [2, 2], 5, 4, [4, 2], dim=16, depth=2, mlp_ratio=2),
+    picture("conv-dim24-extreme", [12, 10], [2, 2], 4, 6, [3, 5], dim=24, depth=2, mlp_ratio=2, extreme=True),
+    text("local-dim24-extreme", 40, 6, dim=24, depth=2, mlp_ratio=2, extreme=True),
 ]
 DTYPES = ["F32", "F16", "BF16"]
 
@@ -92,6 +96,9 @@ def weights(m, random):
     p, d = {}, m["dim"]
     normal = lambda *shape, scale=1.0: random.standard_normal(shape) * scale
 
+    def biases(*shape):
+        return random.uniform(-59, 59, shape) if m.get("extreme") else normal(*shape, scale=2.0)
+
     def linear(name, rows, columns, bias):
         p[name + ".weight"] = normal(rows, columns, scale=columns**-0.5)
         if bias:
@@ -118,10 +125,12 @@ def weights(m, random):
         heads = m["mixer"].get("heads", d)
         for part, rows, bias in (("q", d, i == 0), ("k", heads, i == 1), ("v", d, i == 0), ("out", d, i == 1)):
             linear(f"{n}.mixer.{part}", rows, d, bias)
+        if m.get("extreme"):
+            p[n + ".mixer.k.weight"] *= 20
         linear(n + ".mlp.fc1", m["mlp_ratio"] * d, d, i == 1)
         linear(n + ".mlp.fc2", d, m["mlp_ratio"] * d, i == 0)
         if "size" in m:
-            p[n + ".mixer.conv.weight"] = normal(heads, *m["mixer"]["kernel"], scale=2.0)
+            p[n + ".mixer.conv.weight"] = biases(heads, *m["mixer"]["kernel"])
             if m.get("gain"):
                 p[n + ".mixer.conv.gain"] = normal(heads, scale=2.0)
                 p[n + ".mixer.conv.bias"] = normal(heads)
@@ -129,7 +138,7 @@ def weights(m, random):
             p[n + ".mixer.pos_u"] = normal(positions, m["factors"])
             p[n + ".mixer.pos_v"] = normal(positions, m["factors"])
         else:
-            p[n + ".mixer.pos_bias"] = normal(positions, positions, scale=2.0)
+            p[n + ".mixer.pos_bias"] = biases(positions, positions)
     norm("norm")
     linear("head", m.get("labels", 256), d, "size" in m)
     return p

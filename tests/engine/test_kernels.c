@@ -13,7 +13,7 @@
 #include "engine/kernels/kernels.h"
 #include "tests/support/random.h"
 
-static const char *const isas[] = {"baseline", "x86_64_v3", "x86_64_v4"};
+static const char *const isas[] = {"baseline", "avx2", "avx512"};
 
 /* The tables that this machine runs, best last; returns how many. */
 static size_t runnable(const struct kernels *found[3])
@@ -34,7 +34,7 @@ static void print_what_is_missing(void **state)
             print_message("this machine does not run %s: its kernels are not tested here\n", isas[i]);
     assert_non_null(kernels_select("baseline"));
     assert_non_null(kernels_select(NULL));
-    assert_null(kernels_select("x86_64_v9"));
+    assert_null(kernels_select("avx9"));
 }
 
 /* ---- layer norm and epilogues ----------------------------------------------------------------------------------- */
@@ -140,24 +140,47 @@ static double plain_local(const float *k, const float *v, const float *w, uint32
     return num / den;
 }
 
+enum way { FACTORED, EXACT, WINDOW }; /* local_factored, local_exact with and without the global sum */
+
 static const struct {
     const char *name;
     uint32_t window;
-    bool global, gate;
-    float key_size, bias_size;
-    double tolerance; /* against values of size 1 */
+    enum way way;
+    bool gate;
+    float key_size, bias_size, value_size;
+    double tolerance; /* relative to value_size */
 } local_cases[] = {
-    {"ordinary", 8, true, true, 2.0f, 1.0f, 1e-6},
-    {"window of 1", 1, true, true, 2.0f, 1.0f, 1e-6},
-    {"window longer than the sequence", 100, true, false, 2.0f, 1.0f, 1e-6},
-    {"large keys", 8, true, false, 80.0f, 1.0f, 2e-5}, /* keys of 80 have 4e-6 to give */
-    {"very large keys", 8, true, false, 3000.0f, 1.0f, 1e-3},
-    {"extreme biases", 8, true, false, 2.0f, 60.0f, 1e-5},
-    {"extreme biases and large keys", 8, true, false, 60.0f, 60.0f, 1e-4},
-    {"window only", 8, false, true, 2.0f, 1.0f, 1e-6},
-    {"window only, large keys", 8, false, false, 200.0f, 1.0f, 1e-4},
-    {"window only, extreme biases", 8, false, false, 100.0f, 60.0f, 1e-4},
+    {"ordinary", 8, FACTORED, true, 2.0f, 1.0f, 1.0f, 1e-6},
+    {"window of 1", 1, FACTORED, true, 2.0f, 1.0f, 1.0f, 1e-6},
+    {"window longer than the sequence", 100, FACTORED, false, 2.0f, 1.0f, 1.0f, 1e-6},
+    {"large keys", 8, FACTORED, false, 80.0f, 1.0f, 1.0f, 2e-5}, /* keys of 80 have 4e-6 to give */
+    {"very large keys", 8, FACTORED, false, 3000.0f, 1.0f, 1.0f, 1e-3},
+    {"the largest biases for factors", 8, FACTORED, false, 2.0f, BIAS_FACTORED, 1.0f, 1e-5},
+    {"the largest biases for factors, large keys and values", 48, FACTORED, false, 100.0f, BIAS_FACTORED, 1e6f, 1e-4},
+    {"exactly", 8, EXACT, true, 2.0f, 1.0f, 1.0f, 1e-6},
+    {"exactly, window of 1", 1, EXACT, false, 2.0f, 1.0f, 1.0f, 1e-6},
+    {"exactly, window longer than the sequence", 100, EXACT, false, 2.0f, 1.0f, 1.0f, 1e-6},
+    {"extreme biases", 8, EXACT, false, 2.0f, 60.0f, 1.0f, 1e-5},
+    {"extreme biases, large keys and values", 8, EXACT, false, 200.0f, 60.0f, 1e9f, 1e-4},
+    {"extreme biases and very large keys", 8, EXACT, false, 3000.0f, 60.0f, 1.0f, 1e-3},
+    {"window only", 8, WINDOW, true, 2.0f, 1.0f, 1.0f, 1e-6},
+    {"window only, large keys", 8, WINDOW, false, 200.0f, 1.0f, 1.0f, 1e-4},
+    {"window only, extreme biases", 8, WINDOW, false, 100.0f, 60.0f, 1.0f, 1e-4},
 };
+
+/* One step by the kernel of `way`; bias is w by lag. */
+static void step_local(const struct kernels *kn, enum way way, float *y, const float *q, const float *k, const float *v,
+                       float *state, const float *bias, uint32_t span, uint32_t t, size_t groups, bool gate)
+{
+    float factors[64];
+    assert_true(span <= sizeof factors / sizeof factors[0]);
+    for (uint32_t lag = 0; lag < span; lag++)
+        factors[lag] = (float)exp((double)bias[lag]);
+    if (way == FACTORED)
+        kn->local_factored(y, q, k, v, state, factors, span, t, groups, gate);
+    else
+        kn->local_exact(y, q, k, v, state, bias, span, t, groups, gate, way == EXACT);
+}
 
 enum { STEPS = 60, CHANNELS = 2 * LANES };
 
@@ -170,22 +193,20 @@ static void run_local(const struct kernels *kn, size_t at, struct random *rng)
     for (size_t i = 0; i < CHANNELS / LANES * local_state_floats(span); i++)
         state[i] = 1e30f; /* left behind by another stream */
     for (uint32_t t = 0; t < STEPS; t++) {
-        float row[4][CHANNELS], w[STEPS], scaled[STEPS];
-        for (uint32_t lag = 0; lag < span; lag++) {
+        float row[4][CHANNELS], w[STEPS];
+        for (uint32_t lag = 0; lag < span; lag++)
             w[lag] = random_float(rng, local_cases[at].bias_size);
-            scaled[lag] = local_cases[at].global ? (float)ldexp(exp((double)w[lag]), -BIAS_SHIFT) : w[lag];
-        }
         for (size_t c = 0; c < CHANNELS; c++) {
             row[1][c] = random_float(rng, 3.0f);
             row[2][c] = k[c][t] = random_float(rng, local_cases[at].key_size);
-            row[3][c] = v[c][t] = random_float(rng, 1.0f);
+            row[3][c] = v[c][t] = random_float(rng, local_cases[at].value_size);
         }
-        (local_cases[at].global ? kn->local_global : kn->local_window)(row[0], row[1], row[2], row[3], state, scaled,
-                                                                       span, t, CHANNELS / LANES, local_cases[at].gate);
+        step_local(kn, local_cases[at].way, row[0], row[1], row[2], row[3], state, w, span, t, CHANNELS / LANES,
+                   local_cases[at].gate);
         for (size_t c = 0; c < CHANNELS; c++) {
-            const double mean = plain_local(k[c], v[c], w, t, span, local_cases[at].global);
+            const double mean = plain_local(k[c], v[c], w, t, span, local_cases[at].way != WINDOW);
             const double want = local_cases[at].gate ? mean / (1.0 + exp(-(double)row[1][c])) : mean;
-            if (!(fabs((double)row[0][c] - want) <= local_cases[at].tolerance))
+            if (!(fabs((double)row[0][c] - want) <= local_cases[at].tolerance * (double)local_cases[at].value_size))
                 fail_msg("%s, %s: position %u channel %zu is %g, expected %g", kn->isa, local_cases[at].name, t, c,
                          (double)row[0][c], want);
         }
@@ -213,26 +234,74 @@ static void local_steps_stay_finite_for_any_key(void **state)
     struct random rng = {4};
     const struct kernels *tables[3];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
-        for (int global = 0; global < 2; global++)
+        for (enum way way = FACTORED; way <= WINDOW; way++)
             for (int repeat = 0; repeat < 200; repeat++) {
                 float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES], w[SPAN];
                 for (uint32_t t = 0; t < 12; t++) {
-                    for (size_t i = 0; i < SPAN; i++) {
-                        const float bias = random_float(&rng, 60.0f);
-                        w[i] = global ? (float)ldexp(exp((double)bias), -BIAS_SHIFT) : bias;
-                    }
+                    for (size_t i = 0; i < SPAN; i++)
+                        w[i] = random_float(&rng, way == FACTORED ? BIAS_FACTORED : 60.0f);
                     for (size_t c = 0; c < LANES; c++) {
                         k[c] = keys[random_below(&rng, sizeof keys / sizeof keys[0])];
                         v[c] = random_float(&rng, 1.0f);
                     }
-                    (global ? tables[a]->local_global : tables[a]->local_window)(y, v, k, v, memory, w, SPAN, t, 1,
-                                                                                 false);
+                    step_local(tables[a], way, y, v, k, v, memory, w, SPAN, t, 1, false);
                     for (size_t c = 0; c < LANES; c++)
                         if (!(fabsf(y[c]) <= 1.0001f))
-                            fail_msg("%s: %g from key %g at position %u", tables[a]->isa, (double)y[c], (double)k[c],
-                                     t);
+                            fail_msg("%s way %d: %g from key %g at position %u", tables[a]->isa, (int)way, (double)y[c],
+                                     (double)k[c], t);
                 }
             }
+}
+
+/* A larger key whose bias is -60 beside a smaller one whose bias is +60: what they weigh together is what counts. */
+static void a_bias_lifts_a_key_over_one_two_hundred_powers_larger(void **state)
+{
+    (void)state;
+    enum { SPAN = 2 };
+    static const float w[SPAN] = {60.0f, -60.0f}; /* by lag */
+    const struct kernels *tables[3];
+    for (size_t n = runnable(tables), a = 0; a < n; a++) {
+        float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES];
+        for (uint32_t t = 0; t < 2; t++) {
+            for (size_t c = 0; c < LANES; c++) {
+                k[c] = t == 0 ? 127.5f : 0.0f;
+                v[c] = (float)t;
+            }
+            tables[a]->local_exact(y, v, k, v, memory, w, SPAN, t, 1, false, true);
+        }
+        for (size_t c = 0; c < LANES; c++)
+            assert_float_equal(y[c], (float)(1.0 / (1.0 + exp(7.5))), 1e-6f);
+    }
+}
+
+/* An overflow upstream must be seen in the logits, not clamped into an ordinary number. */
+static void not_a_number_goes_through(void **state)
+{
+    (void)state;
+    enum { SPAN = 2 };
+    static const enum epilogue kinds[] = {EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU,
+                                          EPILOGUE_ADD};
+    const struct kernels *tables[3];
+    for (size_t n = runnable(tables), a = 0; a < n; a++) {
+        float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], nan[LANES], one[LANES], w[SPAN] = {1.0f, 1.0f};
+        for (size_t c = 0; c < LANES; c++) {
+            nan[c] = NAN;
+            one[c] = 1.0f;
+        }
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            memcpy(y, one, sizeof y);
+            tables[a]->epilogue(y, LANES, nan, LANES, one, 1, LANES, kinds[k]);
+            for (size_t c = 0; c < LANES; c++)
+                assert_true(isnan(y[c]));
+        }
+        for (int which = 0; which < 3; which++)
+            for (enum way way = FACTORED; way <= WINDOW; way++) {
+                step_local(tables[a], way, y, which == 0 ? nan : one, which == 1 ? nan : one, which == 2 ? nan : one,
+                           memory, w, SPAN, 0, 1, true);
+                for (size_t c = 0; c < LANES; c++)
+                    assert_true(isnan(y[c]));
+            }
+    }
 }
 
 /* ---- AFT-conv --------------------------------------------------------------------------------------------------- */
@@ -240,22 +309,26 @@ static void local_steps_stay_finite_for_any_key(void **state)
 static const struct {
     const char *name;
     uint32_t height, width, kh, kw, heads, dim;
-    bool global, gate;
+    enum way way;
+    bool gate;
     float key_size, bias_size;
     double tolerance;
 } conv_cases[] = {
-    {"ordinary", 8, 8, 5, 5, 4, 32, true, true, 2.0f, 1.0f, 1e-6},
-    {"one head", 4, 6, 3, 3, 1, 20, true, true, 2.0f, 1.0f, 1e-6},
-    {"as many heads as channels", 5, 7, 3, 7, 36, 36, true, false, 2.0f, 1.0f, 1e-6},
-    {"kernel wider than the grid", 4, 3, 15, 15, 4, 16, true, true, 2.0f, 1.0f, 1e-6},
-    {"a single token", 1, 1, 5, 5, 2, 16, true, false, 2.0f, 1.0f, 1e-6},
-    {"1 x 1 kernel", 3, 5, 1, 1, 2, 16, true, false, 2.0f, 1.0f, 1e-6},
-    {"even kernel", 6, 7, 4, 2, 4, 32, true, true, 2.0f, 1.0f, 1e-6},
-    {"even kernel, window only", 6, 7, 2, 4, 4, 32, false, true, 2.0f, 1.0f, 1e-6},
-    {"large keys", 8, 8, 5, 5, 4, 32, true, false, 80.0f, 1.0f, 2e-5},
-    {"a large key whose bias is very negative", 8, 8, 5, 5, 4, 32, true, false, 30.0f, 60.0f, 2e-5},
-    {"window only", 6, 6, 3, 3, 4, 32, false, true, 2.0f, 1.0f, 1e-6},
-    {"window only, large keys, extreme biases", 6, 6, 3, 3, 4, 32, false, false, 200.0f, 60.0f, 1e-4},
+    {"ordinary", 8, 8, 5, 5, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6},
+    {"one head", 4, 6, 3, 3, 1, 20, FACTORED, true, 2.0f, 1.0f, 1e-6},
+    {"as many heads as channels", 5, 7, 3, 7, 36, 36, FACTORED, false, 2.0f, 1.0f, 1e-6},
+    {"kernel wider than the grid", 4, 3, 15, 15, 4, 16, FACTORED, true, 2.0f, 1.0f, 1e-6},
+    {"a single token", 1, 1, 5, 5, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6},
+    {"1 x 1 kernel", 3, 5, 1, 1, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6},
+    {"even kernel", 6, 7, 4, 2, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6},
+    {"even kernel, window only", 6, 7, 2, 4, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6},
+    {"large keys", 8, 8, 5, 5, 4, 32, FACTORED, false, 80.0f, 1.0f, 2e-5},
+    {"a large key whose bias is very negative", 8, 8, 5, 5, 4, 32, FACTORED, false, 30.0f, BIAS_FACTORED, 2e-5},
+    {"exactly", 8, 8, 5, 5, 4, 32, EXACT, true, 2.0f, 1.0f, 1e-6},
+    {"exactly, kernel wider than the grid", 4, 3, 15, 15, 4, 16, EXACT, true, 2.0f, 1.0f, 1e-6},
+    {"large keys, extreme biases", 6, 7, 5, 3, 4, 32, EXACT, false, 200.0f, 60.0f, 1e-4},
+    {"window only", 6, 6, 3, 3, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6},
+    {"window only, large keys, extreme biases", 6, 6, 3, 3, 4, 32, WINDOW, false, 200.0f, 60.0f, 1e-4},
 };
 
 /* One channel of eq. 6 at position p. */
@@ -270,7 +343,7 @@ static double plain_conv(const float *k, size_t k_stride, const float *v, size_t
             const int dy = (int)(s / width) - (int)(p / width) + kh / 2,
                       dx = (int)(s % width) - (int)(p % width) + kw / 2;
             const bool inside = dy >= 0 && dy < kh && dx >= 0 && dx < kw;
-            if (!inside && !conv_cases[at].global)
+            if (!inside && conv_cases[at].way == WINDOW)
                 continue;
             const double z = (double)k[s * k_stride] + (inside ? (double)w[dy * kw + dx] : 0.0);
             if (pass == 0) {
@@ -318,7 +391,7 @@ static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
     r->ev = floats(tokens * s->channels);
     r->num = floats(tokens * s->channels);
     r->y = floats(tokens * s->channels);
-    const size_t window = ((size_t)taps + 1) * s->heads, prefix = conv_scratch_floats(tokens, s->height);
+    const size_t window = (tokens + 1) * s->heads, prefix = conv_scratch_floats(tokens, s->height);
     r->scratch = floats(window > prefix ? window : prefix);
     r->head_of = calloc(s->channels, sizeof *r->head_of);
     assert_non_null(r->head_of);
@@ -336,7 +409,7 @@ static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
     for (size_t h = 0; h < heads; h++)
         for (size_t j = 0; j < taps; j++) {
             const float w = r->w[h * taps + j] = random_float(rng, conv_cases[at].bias_size);
-            r->head_taps[j * s->heads + h] = conv_cases[at].global ? (float)ldexp(exp((double)w), -BIAS_SHIFT) : w;
+            r->head_taps[j * s->heads + h] = conv_cases[at].way == FACTORED ? (float)exp((double)w) : w;
         }
     for (size_t c = 0; c < s->channels; c++)
         for (size_t j = 0; j < taps; j++)
@@ -351,13 +424,13 @@ static void conv_run_clear(struct conv_run *r)
     free(r->head_of);
 }
 
-static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, bool global, bool gate)
+static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, enum way way, bool gate)
 {
     const struct conv_shape *s = &r->shape;
     const float *q = r->qkv, *k = q + s->channels, *v = k + s->heads;
-    if (!global) {
+    if (way != FACTORED) {
         for (size_t p = 0; p < (size_t)s->height * s->width; p++)
-            kn->conv_window(r->y, q, k, v, r->head_taps, r->head_of, s, p, gate, r->scratch);
+            kn->conv_exact(r->y, q, k, v, r->head_taps, r->head_of, s, p, gate, way == EXACT, r->scratch);
         return;
     }
     for (size_t h = 0; h < s->heads; h += LANES) {
@@ -381,7 +454,7 @@ static void conv_agrees_with_equation_6(void **state)
             for (int repeat = 0; repeat < 5; repeat++) {
                 struct conv_run r;
                 conv_run_init(&r, i, &rng);
-                conv_run_mix(&r, tables[a], conv_cases[i].global, conv_cases[i].gate);
+                conv_run_mix(&r, tables[a], conv_cases[i].way, conv_cases[i].gate);
                 const struct conv_shape *s = &r.shape;
                 const float *k = r.qkv + s->channels, *v = k + s->heads;
                 for (size_t p = 0; p < (size_t)s->height * s->width; p++)
@@ -408,6 +481,8 @@ int main(void)
         cmocka_unit_test(epilogues_are_their_formulas),
         cmocka_unit_test(local_steps_agree_with_equation_2),
         cmocka_unit_test(local_steps_stay_finite_for_any_key),
+        cmocka_unit_test(a_bias_lifts_a_key_over_one_two_hundred_powers_larger),
+        cmocka_unit_test(not_a_number_goes_through),
         cmocka_unit_test(conv_agrees_with_equation_6),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);

@@ -161,10 +161,10 @@ static void label_values_are_escaped(void **state)
 {
     (void)state;
     (void)metrics_model_add("a\"b\\c\nd\xff", "t", "x");
-    metrics_build_set("1.0", "x86-64-v4", "OpenBLAS 0.3.21 \"quoted\"");
+    metrics_build_set("1.0", "avx512", "OpenBLAS 0.3.21 \"quoted\"");
     char *text = render();
     assert_series(text, "aftd_model_info{model=\"a\\\"b\\\\c?d?\",task=\"t\",mixer=\"x\"}", "1");
-    assert_series(text, "aftd_build_info{version=\"1.0\",isa=\"x86-64-v4\",blas=\"OpenBLAS 0.3.21 \\\"quoted\\\"\"}",
+    assert_series(text, "aftd_build_info{version=\"1.0\",isa=\"avx512\",blas=\"OpenBLAS 0.3.21 \\\"quoted\\\"\"}",
                   "1");
     free(text);
 }
