@@ -13,7 +13,7 @@ DESTDIR ?=
 PKGS := libmicrohttpd jansson libjpeg libexif nettle
 LIBRARY_SOURCES := $(wildcard config/*.c weights/*.c engine/*.c engine/kernels/*.c engine/mixers/*.c)
 # What aft shares with the daemon beyond the library; the rest of server/ is the daemon's own.
-COMMON_SOURCES := server/picture.c server/spin.c server/text.c
+COMMON_SOURCES := server/logits.c server/picture.c server/spin.c server/text.c
 DAEMON_SOURCES := $(filter-out server/main.c $(COMMON_SOURCES),$(wildcard server/*.c))
 CLI_SOURCES := $(filter-out server/cli/main.c,$(wildcard server/cli/*.c))
 TEST_SUPPORT := $(wildcard tests/support/*.c)
@@ -117,7 +117,7 @@ endef
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint run test test-built check bench fmt lint asan tsan fuzz \
+.PHONY: all help deps deps-test deps-lint run test test-built check bench fmt lint cover asan tsan fuzz \
     fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -218,6 +218,11 @@ fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) eac
 
 fuzz-built: $(FUZZERS)
 	@tests/fuzz/run.sh $B $(FUZZ_SECONDS)
+
+cover: deps-test ## how much of the code the tests reach, by file (needs gcovr)
+	@command -v gcovr >/dev/null || { echo "gcovr is missing; as root, run: apt-get install -y gcovr"; exit 1; }
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=cover test-built
+	@gcovr --root . --exclude tests/ --exclude build/ --gcov-ignore-errors=no_working_dir_found build/cover
 
 install: all ## install under DESTDIR and PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/aftd

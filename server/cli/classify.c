@@ -1,38 +1,17 @@
 /* classify.c - aft classify MODEL PICTURE...: labels and probabilities, one picture after the other.
  * Single threaded. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "server/cli/cli.h"
+#include "server/logits.h"
 #include "server/picture.h"
 
-struct guess {
-    double probability;
-    uint32_t index;
-};
-
-static int by_probability(const void *a, const void *b)
+static void print_best(const struct model *m, const float *logits, struct prediction *best, size_t top_k)
 {
-    const struct guess *x = a, *y = b;
-    if (x->probability != y->probability)
-        return x->probability > y->probability ? -1 : 1;
-    return x->index < y->index ? -1 : 1;
-}
-
-static void print_guesses(const struct model *m, const float *logits, struct guess *guesses, uint64_t top_k)
-{
-    const uint32_t n = m->config.classes;
-    double top = (double)logits[0], sum = 0.0;
-    for (uint32_t i = 1; i < n; i++)
-        top = fmax(top, (double)logits[i]);
-    for (uint32_t i = 0; i < n; i++)
-        sum += exp((double)logits[i] - top);
-    for (uint32_t i = 0; i < n; i++)
-        guesses[i] = (struct guess){exp((double)logits[i] - top) / sum, i};
-    qsort(guesses, n, sizeof *guesses, by_probability);
-    for (uint32_t i = 0; i < n && i < top_k; i++)
-        (void)printf("%.4f %s\n", guesses[i].probability, m->config.labels[guesses[i].index]);
+    logits_top(best, top_k, logits, m->config.classes);
+    for (size_t i = 0; i < top_k; i++)
+        (void)printf("%.4f %s\n", best[i].probability, m->config.labels[best[i].index]);
 }
 
 /* The picture as the model wants it, pixels [H, W, 3]. */
@@ -81,10 +60,11 @@ static int classify(const struct model *m, char **paths, int count, uint64_t top
     struct engine_options o = {.images_max = 1};
     struct engine *e = NULL;
     uint8_t *pixels = malloc((size_t)3 * c->size[0] * c->size[1]);
-    struct guess *guesses = malloc(c->classes * sizeof *guesses);
+    const size_t shown = top_k < c->classes ? (size_t)top_k : c->classes;
+    struct prediction *best = malloc(shown * sizeof *best);
     const char *separator = "";
     int code = CLI_OK;
-    if (pixels == NULL || guesses == NULL) {
+    if (pixels == NULL || best == NULL) {
         code = cli_fail("out of memory");
         goto done;
     }
@@ -100,11 +80,11 @@ static int classify(const struct model *m, char **paths, int count, uint64_t top
         }
         if (count > 1)
             (void)printf("%s%s:\n", separator, paths[i]);
-        print_guesses(m, engine_images_logits(e, 0), guesses, top_k);
+        print_best(m, engine_images_logits(e, 0), best, shown);
         separator = "\n";
     }
 done:
-    free(guesses);
+    free(best);
     free(pixels);
     engine_close(e);
     return code;
