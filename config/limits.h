@@ -56,6 +56,8 @@
 #define PICTURE_SIDE_MAX 16384                 /* pixels a side */
 #define PICTURE_PIXELS_MAX (32u << 20)         /* 33 Mpixel: 96 MiB decoded; a phone's photograph has 12 */
 #define PICTURE_SCANS_MAX 100                  /* progressive JPEGs in the wild have about 10; each scan costs a pass */
+/* Pixels times scans, what a progressive JPEG costs: 12 scans of the largest picture, 100 of one with 4 Mpixel. */
+#define PICTURE_SCAN_PIXELS_MAX (UINT64_C(12) * PICTURE_PIXELS_MAX)
 #define PICTURE_DECODER_BYTES_MAX (400u << 20) /* what libjpeg may allocate: coefficients of the largest picture */
 
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "pictures of one batch")                                \
     NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for company in its batch")          \
     NUMBER(queue_jobs_max, 256, 1, 65536, "jobs that may wait before clients are answered 503")               \
-    NUMBER(http_threads, 2, 1, 64, "threads that serve connections")                                          \
+    NUMBER(http_threads, 4, 1, 64, "threads that serve connections")                                          \
     NUMBER(connections_max, 4096, 16, 65536, "connections open at a time")                                    \
     NUMBER(connections_per_address_max, 0, 0, 65536, "connections of one client address; 0: no limit")        \
     NUMBER(receive_timeout_ms, 30000, 100, 3600000, "deadline for a whole request to arrive")                 \

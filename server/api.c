@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "server/batcher.h"
 #include "server/clock.h"
@@ -96,6 +97,14 @@ void api_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_han
         api_refuse(x, &err);
     }
     job_release(j);
+}
+
+bool api_has_type(const struct exchange *x, const char *type)
+{
+    const char *given = http_header(x, "Content-Type");
+    const size_t size = strlen(type);
+    return given != NULL && strncasecmp(given, type, size) == 0 &&
+           (given[size] == '\0' || strchr("; \t", given[size]) != NULL);
 }
 
 double api_milliseconds(uint64_t from_ns, uint64_t to_ns)

@@ -42,6 +42,9 @@ void api_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_han
 /* Is the queue full? Then that was answered: before work is spent on a request that would be refused. */
 bool api_refuse_if_full(struct exchange *x);
 
+/* Is the body declared as `type`, whatever the parameters? */
+bool api_has_type(const struct exchange *x, const char *type);
+
 /* Numbers of a JSON text: enough digits for a float32, or for a time in microseconds. */
 #define API_JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
 
@@ -51,9 +54,8 @@ double api_milliseconds(uint64_t from_ns, uint64_t to_ns);
 /* ---- the endpoints: routes.c has their methods and paths ------------------------------------------------------- */
 
 /* Before the body: is it of a kind that is read? */
-http_handler api_classify_begin;
-http_handler api_classify;
-http_handler api_generate;
+http_handler api_classify_begin, api_generate_begin;
+http_handler api_classify, api_generate;
 http_handler api_models, api_metrics, api_healthz, api_readyz;
 
 #endif

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "engine/image.h"
 #include "server/job.h"
@@ -25,17 +24,11 @@ struct classification {
 
 /* ---- before the body ------------------------------------------------------------------------------------------- */
 
-static bool is_media_type(const char *header, const char *type)
-{
-    const size_t size = strlen(type);
-    return strncasecmp(header, type, size) == 0 && (header[size] == '\0' || strchr("; \t", header[size]) != NULL);
-}
-
 void api_classify_begin(struct exchange *x)
 {
     const char *type = http_header(x, "Content-Type");
     struct error err;
-    if (type == NULL || is_media_type(type, "image/jpeg") || is_media_type(type, "application/octet-stream"))
+    if (type == NULL || api_has_type(x, "image/jpeg") || api_has_type(x, "application/octet-stream"))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected image/jpeg or application/octet-stream",

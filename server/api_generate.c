@@ -11,6 +11,7 @@
 #include "server/job.h"
 #include "server/registry.h"
 #include "server/text.h"
+#include "weights/json.h"
 
 #define EVENT_STREAM "text/event-stream"
 
@@ -184,6 +185,20 @@ static void answer_stream(struct exchange *x)
     http_add_header(x, "Cache-Control", "no-cache");
     http_add_header(x, "X-Accel-Buffering", "no");
     http_reply_stream(x, EVENT_STREAM, read_piece);
+}
+
+/* ---- before the body ------------------------------------------------------------------------------------------- */
+
+void api_generate_begin(struct exchange *x)
+{
+    const char *type = http_header(x, "Content-Type");
+    struct error err;
+    /* The second is what curl says of a body when it is told nothing. */
+    if (type == NULL || api_has_type(x, "application/json") || api_has_type(x, "application/x-www-form-urlencoded"))
+        return;
+    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
+                          "the body is declared as \"%s\"; expected application/json", json_quote(type).text);
+    api_refuse(x, &err);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */

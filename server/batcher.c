@@ -73,17 +73,26 @@ static bool is_busy_beside(const struct batcher *b, uint32_t lane)
     return count_running(b) > picture_lane_running(b->pictures[lane]);
 }
 
+/* One unit of work of the next picture model that has any. */
+static uint32_t run_pictures(struct batcher *b)
+{
+    for (uint32_t i = 0; i < b->picture_count; i++) {
+        const uint32_t turn = (b->picture_turn + i) % b->picture_count;
+        const bool busy = is_busy_beside(b, turn);
+        if (!picture_lane_has_work(b->pictures[turn], busy))
+            continue;
+        b->picture_turn = (turn + 1) % b->picture_count;
+        return picture_lane_step(b->pictures[turn], busy);
+    }
+    return 0;
+}
+
 static uint32_t run_round(struct batcher *b)
 {
     uint32_t ended = 0;
     for (uint32_t i = 0; i < b->text_count; i++)
         ended += text_lane_step(b->texts[i]);
-    if (b->picture_count > 0) {
-        const uint32_t turn = b->picture_turn;
-        b->picture_turn = (turn + 1) % b->picture_count;
-        ended += picture_lane_step(b->pictures[turn], is_busy_beside(b, turn));
-    }
-    return ended;
+    return ended + run_pictures(b);
 }
 
 static void note_ended(struct batcher *b, uint32_t ended, uint64_t now_ns)

@@ -25,11 +25,15 @@ static void check_gap(struct framing *f, uintptr_t from, uintptr_t to, size_t ex
         f->fault = "the request's header has a NUL, a line that does not end in CR LF, or misplaced spaces";
 }
 
-void framing_begin(struct framing *f, const char *target_end, const char *version, size_t header_bytes)
+void framing_begin(struct framing *f, const char *method, const char *target, size_t target_bytes, const char *version,
+                   size_t header_bytes)
 {
-    *f = (struct framing){.header_bytes = header_bytes, .previous = (uintptr_t)version + strlen(version)};
-    if (target_end != NULL)
-        check_gap(f, (uintptr_t)target_end, (uintptr_t)version, GAP_IN_REQUEST_LINE);
+    *f = (struct framing){.previous = (uintptr_t)version + strlen(version),
+                          .end = (uintptr_t)method + header_bytes,
+                          .header_bytes = header_bytes,
+                          .may_chunk = strcmp(version, "HTTP/1.1") == 0};
+    check_gap(f, (uintptr_t)method + strlen(method), (uintptr_t)target, GAP_IN_REQUEST_LINE);
+    check_gap(f, (uintptr_t)target + target_bytes, (uintptr_t)version, GAP_IN_REQUEST_LINE);
 }
 
 static bool is_token(const char *name, size_t size)
@@ -81,13 +85,15 @@ static void read_length(struct framing *f, const char *value, size_t size)
     f->length = length;
 }
 
+/* Exactly as the library compares it: what it does not take for "chunked" would never end. */
 static void read_encoding(struct framing *f, const char *value, size_t size)
 {
-    trim(&value, &size);
     if (!is_named(value, size, "chunked"))
         f->fault = "Transfer-Encoding is not \"chunked\", the only one that is understood";
     else if (f->is_chunked)
         f->fault = "the request has more than one Transfer-Encoding";
+    else if (!f->may_chunk)
+        f->fault = "HTTP/1.0 has no Transfer-Encoding";
     f->is_chunked = true;
 }
 
@@ -109,10 +115,9 @@ void framing_header(struct framing *f, const char *name, size_t name_bytes, cons
         f->fault = "the request has more than one Host";
 }
 
-enum status framing_end(struct framing *f, const char *method, struct error *err)
+enum status framing_end(struct framing *f, struct error *err)
 {
-    /* The header begins with the method; header_bytes after it is the body. */
-    check_gap(f, f->previous, (uintptr_t)method + f->header_bytes, GAP_AFTER_HEADER);
+    check_gap(f, f->previous, f->end, GAP_AFTER_HEADER);
     if (f->fault == NULL && f->has_length && f->is_chunked)
         f->fault = "the request has both Content-Length and Transfer-Encoding";
     return f->fault == NULL ? OK : error_set(err, ERR_ARGUMENT, "%s", f->fault);

@@ -17,18 +17,20 @@ struct framing {
     uint64_t length; /* of Content-Length */
     /* internal */
     unsigned hosts;
-    const char *fault;   /* NULL: none yet */
-    uintptr_t previous;  /* where the piece before ended in the library's buffer */
-    size_t header_bytes; /* of all lines */
+    bool may_chunk;
+    const char *fault;  /* NULL: none yet */
+    uintptr_t previous; /* where the piece before ended in the library's buffer */
+    uintptr_t end;      /* of the header */
+    size_t header_bytes;
 };
 
-/* The request line: `target_end` is the end of the request target, `version` the version's text. header_bytes: request
- * line and headers, line ends included. */
-void framing_begin(struct framing *f, const char *target_end, const char *version, size_t header_bytes);
+/* The request line: method, request target and version; header_bytes: request line and headers, line ends included. */
+void framing_begin(struct framing *f, const char *method, const char *target, size_t target_bytes, const char *version,
+                   size_t header_bytes);
 /* Each header, in the order of the request; sizes in bytes, without a NUL. */
 void framing_header(struct framing *f, const char *name, size_t name_bytes, const char *value, size_t value_bytes);
-/* After the last; `method` is the method's text. Errors: ERR_ARGUMENT, saying what is wrong. */
-enum status framing_end(struct framing *f, const char *method, struct error *err);
+/* After the last. Errors: ERR_ARGUMENT, saying what is wrong. */
+enum status framing_end(struct framing *f, struct error *err);
 
 /* The request's id: the client's `given` (may be NULL) if it is 1 to REQUEST_ID_MAX of [A-Za-z0-9._-], else a fresh
  * random one. */

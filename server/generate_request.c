@@ -204,29 +204,33 @@ static enum status read_fields(json_t *object, const struct settings *s, struct 
     return OK;
 }
 
-/* The parser recurses; this bounds how deep before it begins. */
-static bool is_too_deep(const uint8_t *text, size_t size)
+/* The parser recurses, and a value takes it a hundred times the memory of its text: bound both before it begins. */
+static const char *find_excess(const uint8_t *text, size_t size)
 {
-    unsigned depth = 0;
+    unsigned depth = 0, values = 0;
     bool quoted = false;
     for (size_t i = 0; i < size; i++) {
         if (quoted && text[i] == '\\')
             i++;
         else if (text[i] == '"')
             quoted = !quoted;
+        else if (!quoted && text[i] != '\0' && strchr("[{,:", text[i]) != NULL && ++values > JSON_VALUES_MAX)
+            return "has too many values";
         else if (!quoted && (text[i] == '[' || text[i] == '{') && ++depth > JSON_DEPTH_MAX)
-            return true;
+            return "is nested too deep";
         else if (!quoted && (text[i] == ']' || text[i] == '}') && depth > 0)
             depth--;
     }
-    return false;
+    return NULL;
 }
 
 static enum status parse_object(json_t **ret, const uint8_t *body, size_t size, struct error *err)
 {
     json_error_t fault;
-    if (is_too_deep(body, size))
-        return error_set(err, ERR_ARGUMENT, "the body's JSON is nested more than %d deep", JSON_DEPTH_MAX);
+    const char *excess = find_excess(body, size);
+    if (excess != NULL)
+        return error_set(err, ERR_ARGUMENT, "the body's JSON %s; at most %d levels and %d marks , : [ { are read",
+                         excess, JSON_DEPTH_MAX, JSON_VALUES_MAX);
     json_t *object = json_loadb((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
     if (object == NULL)
         return error_set(err, ERR_ARGUMENT, "the body is not valid JSON: line %d, column %d: %s", fault.line,
@@ -269,10 +273,13 @@ static enum status read_prompt(const struct fields *f, struct generate_input *in
     if (text == f->prompt) {
         memcpy(prompt, json_string_value(text), size);
         in->prompt_bytes = size;
-    } else if (!decode_base64(text, prompt, &in->prompt_bytes)) {
+    } else if (!decode_base64(text, prompt, &in->prompt_bytes) || in->prompt_bytes > GENERATE_PROMPT_MAX) {
         free(prompt);
-        return error_set_param(err, ERR_ARGUMENT, "prompt_base64",
-                               "\"prompt_base64\" is not base64; expected RFC 4648's, padded, without line breaks");
+        return error_set_param(
+            err, ERR_ARGUMENT, "prompt_base64",
+            "\"prompt_base64\" is not base64 of at most %d bytes; expected RFC 4648's, padded, without "
+            "line breaks",
+            GENERATE_PROMPT_MAX);
     }
     in->prompt = prompt;
     return OK;

@@ -28,6 +28,7 @@
 
 enum {
     STREAM_BLOCK_BYTES = 16384, /* most that the library takes from a stream at a time */
+    LEFT_AGAIN_NS = 100000000,  /* until a connection whose client has left is looked at again */
     CONNECTION_RESERVE = 64     /* beyond connections_max: those that are told so */
 };
 
@@ -37,7 +38,6 @@ struct http {
     struct http_app app;
     struct MHD_Daemon *daemon;
     int listen_fd; /* -1 once closed */
-    uint16_t port;
     atomic_bool closes_after_answers;
     atomic_uint exchanges, connections;
     _Atomic uint64_t body_bytes; /* kept of all requests */
@@ -47,11 +47,23 @@ struct http {
 struct connection {
     struct http *http;
     int fd;
-    struct watch watch;  /* the deadline of what is being received */
-    uint64_t request_ns; /* when the latest request line was read */
-    const char *target;  /* of that line, in the library's memory */
+    struct watch watch;   /* the deadline of what is being received */
+    atomic_bool has_left; /* the client will send nothing more */
+    uint64_t request_ns;  /* when the latest request line was read */
+    const char *target;   /* of that line, in the library's memory */
     size_t target_bytes;
+    bool path_has_nul; /* it would end there, once decoded */
 };
+
+/* Something must arrive within wait_ms; or, if the client has left, be seen to have ended. */
+static void expect_within(struct connection *c, uint64_t wait_ms)
+{
+    const uint64_t now_ns = clock_now_ns();
+    watcher_set_time(c->http->watcher, &c->watch, now_ns + wait_ms * CLOCK_NS_PER_MS);
+    if (atomic_load(
+            &c->has_left)) /* afterwards: had it been before, this time would have replaced watch_connection's */
+        watcher_set_time(c->http->watcher, &c->watch, now_ns + LEFT_AGAIN_NS);
+}
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
@@ -202,13 +214,14 @@ static enum status check_request(struct exchange *x, const char *version, struct
     const struct settings *s = x->http->settings;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     struct framing f;
-    framing_begin(&f, c->target != NULL ? c->target + c->target_bytes : NULL, version,
-                  info != NULL ? info->header_size : 0);
+    framing_begin(&f, x->method, c->target, c->target_bytes, version, info != NULL ? info->header_size : 0);
     (void)MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, framing_step, &f);
-    const enum status st = framing_end(&f, x->method, err);
+    const enum status st = framing_end(&f, err);
     if (st != OK)
         return st;
     x->has_body = f.has_length || f.is_chunked;
+    if (c->path_has_nul)
+        return error_set(err, ERR_NOT_FOUND, "there is nothing at a path with a NUL (%%00)");
     if (c->target_bytes > HTTP_URL_MAX)
         return error_set(err, ERR_ARGUMENT, "the URL has %zu bytes; at most %d are allowed", c->target_bytes,
                          HTTP_URL_MAX);
@@ -296,7 +309,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     } else if (*data_bytes > 0) {
         /* No answer can be given while a body arrives: what is too much is thrown away, until its end or until the
          * receive deadline. */
-        body_append(&x->body, data, *data_bytes, x->http->settings->body_bytes_max, &x->http->body_bytes);
+        if (x->status == 0)
+            body_append(&x->body, data, *data_bytes, x->settings->body_bytes_max, &x->http->body_bytes);
         *data_bytes = 0;
     } else if (!x->is_received) {
         handle_request(x);
@@ -322,9 +336,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     if (x->job != NULL)
         job_cancel(x->job, ERR_CANCELLED); /* nobody will read what it still makes; done ones do not mind */
     /* The next request may begin after idling, and must then arrive in time. */
-    watcher_set_time(h->watcher, &x->connection->watch,
-                     clock_now_ns() +
-                         ((uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms) * CLOCK_NS_PER_MS);
+    expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
     job_release(x->job);
     if (x->state_free != NULL)
         x->state_free(x->state);
@@ -336,13 +348,17 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
 
 /* ---- connections ----------------------------------------------------------------------------------------------- */
 
+/* A time: what is to arrive is late; the library sees an end of file and closes the connection.
+ * The client left: the library does not see that when the end came together with the last bytes, for it asks for no
+ * event twice. Shutting the socket down for reading is one more, while what has arrived can still be read and answered;
+ * it is repeated, because one that comes before those bytes were read says no more than they did. */
 static uint64_t watch_connection(void *arg, enum watch_event event, uint64_t now_ns)
 {
-    const struct connection *c = arg;
-    (void)event;
-    (void)now_ns;
-    (void)shutdown(c->fd, SHUT_RDWR); /* the library sees an end of file and closes it */
-    return 0;
+    struct connection *c = arg;
+    if (event == WATCH_CLIENT_LEFT)
+        atomic_store(&c->has_left, true);
+    (void)shutdown(c->fd, atomic_load(&c->has_left) ? SHUT_RD : SHUT_RDWR);
+    return now_ns + LEFT_AGAIN_NS;
 }
 
 static void *on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
@@ -355,7 +371,9 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     c->request_ns = clock_now_ns();
     c->target = target;
     c->target_bytes = strlen(target);
-    watcher_set_time(h->watcher, &c->watch, c->request_ns + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS);
+    const char *nul = strstr(target, "%00");
+    c->path_has_nul = nul != NULL && nul < target + strcspn(target, "?");
+    expect_within(c, h->settings->receive_timeout_ms);
     return NULL;
 }
 
@@ -369,7 +387,7 @@ static void *connection_open(struct http *h, struct MHD_Connection *mhd)
     c->fd = info->connect_fd;
     c->watch = (struct watch){.notify = watch_connection,
                               .arg = c,
-                              .fd = -1,
+                              .fd = c->fd,
                               .due_ns = clock_now_ns() + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS};
     if (watcher_add(h->watcher, &c->watch) != OK) {
         free(c);
@@ -415,10 +433,6 @@ static struct MHD_Daemon *start_library(struct http *h)
     /* The library gives each thread its share of the connections, however many clients it happens to accept: make each
      * share as large as the whole. */
     const unsigned connections = (s->connections_max + CONNECTION_RESERVE) * s->http_threads;
-    struct MHD_OptionItem pool[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)s->http_threads, NULL},
-                                    {MHD_OPTION_END, 0, NULL}};
-    if (s->http_threads == 1)
-        pool[0].option = MHD_OPTION_END; /* one thread is no pool */
     return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
                             on_request, h, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET,
                             h->listen_fd, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT, connections,
@@ -427,11 +441,11 @@ static struct MHD_Daemon *start_library(struct http *h)
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES_MAX,
                             MHD_OPTION_URI_LOG_CALLBACK, on_request_line, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
                             h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-                            MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
+                            MHD_OPTION_THREAD_POOL_SIZE, (unsigned)s->http_threads, MHD_OPTION_END);
 }
 
-enum status http_start(struct http **ret, const struct settings *s, struct watcher *w, const struct http_app *app,
-                       struct error *err)
+enum status http_start(struct http **ret, uint16_t *port, const struct settings *s, struct watcher *w,
+                       const struct http_app *app, struct error *err)
 {
     struct http *h = calloc(1, sizeof *h);
     if (h == NULL)
@@ -439,7 +453,7 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
     h->settings = s;
     h->watcher = w;
     h->app = *app;
-    enum status st = listen_open(&h->listen_fd, &h->port, s->listen_address, (uint16_t)s->listen_port, err);
+    enum status st = listen_open(&h->listen_fd, port, s->listen_address, (uint16_t)s->listen_port, err);
     if (st != OK)
         goto done;
     h->daemon = start_library(h);
@@ -453,11 +467,6 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
 done:
     free(h);
     return st;
-}
-
-uint16_t http_port(const struct http *h)
-{
-    return h->port;
 }
 
 void http_close_after_answers(struct http *h)

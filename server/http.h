@@ -93,11 +93,10 @@ struct exchange {
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
 
-/* Listen and serve. All that is given is borrowed until http_stop. *ret is set only on OK.
+/* Listen and serve. All that is given is borrowed until http_stop. *ret, and *port, where it listens, are set only on OK.
  * Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
-enum status http_start(struct http **ret, const struct settings *s, struct watcher *w, const struct http_app *app,
-                       struct error *err);
-uint16_t http_port(const struct http *h);
+enum status http_start(struct http **ret, uint16_t *port, const struct settings *s, struct watcher *w,
+                       const struct http_app *app, struct error *err);
 /* From now on connections are closed after their answer. */
 void http_close_after_answers(struct http *h);
 /* Refuse new connections. */

@@ -271,7 +271,7 @@ static bool ring_put_locked(struct job *j, const uint8_t *bytes, size_t size)
     return true;
 }
 
-enum job_next job_emit(struct job *j, uint8_t byte, uint64_t now_ns)
+enum job_next job_emit(struct job *j, uint8_t byte, uint64_t gap_ns, uint64_t now_ns)
 {
     uint8_t text[GENERATE_STOP_BYTES_MAX];
     size_t size;
@@ -286,8 +286,10 @@ enum job_next job_emit(struct job *j, uint8_t byte, uint64_t now_ns)
     }
     j->result.generated++;
     const bool fits = ring_put_locked(j, text, size);
-    if (streams(j) && (first || size > 0))
+    if (streams(j) && j->suspended && (first || (j->ring_bytes > 0 && now_ns - j->resumed_ns >= gap_ns))) {
         resume_locked(j);
+        j->resumed_ns = now_ns;
+    }
     (void)pthread_mutex_unlock(&j->lock);
     return !fits ? JOB_OVERRUN : stopped ? JOB_STOPPED : JOB_CONTINUE;
 }

@@ -82,6 +82,7 @@ struct job {
 
     struct queue_item item;      /* the queue's */
     struct stop_matcher matcher; /* the engine thread's */
+    uint64_t resumed_ns;         /* the engine thread's: when job_emit last resumed the waiter */
     atomic_uint references;
     atomic_int cancelled; /* the first enum status that job_cancel was given; OK: none */
 
@@ -146,8 +147,10 @@ enum status job_stop_reason(const struct job *j, uint64_t now_ns);
 void job_start(struct job *j, uint32_t prompt_dropped, uint64_t now_ns);
 
 enum job_next { JOB_CONTINUE, JOB_STOPPED, JOB_OVERRUN };
-/* A byte was generated. JOB_STOPPED: it ended a stop string; JOB_OVERRUN: the reader is too slow, the ring is full. */
-enum job_next job_emit(struct job *j, uint8_t byte, uint64_t now_ns);
+/* A byte was generated. JOB_STOPPED: it ended a stop string; JOB_OVERRUN: the reader is too slow, the ring is full.
+ * A waiter is resumed for the first byte, and then not before gap_ns have passed since the last time: what comes in
+ * between it gets with the next byte, or at the end. */
+enum job_next job_emit(struct job *j, uint8_t byte, uint64_t gap_ns, uint64_t now_ns);
 
 /* The end. Both give up the engine side's reference.
  * job_finish: with an answer. `finish` is for texts; bytes withheld for a stop string become text unless it came. */

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "config/limits.h"
+
 enum {
     BACKLOG = 1024
 }; /* connections that wait to be accepted: a burst of clients while all threads decode pictures */
@@ -33,7 +35,7 @@ enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t
     enum status st = resolve(&info, address, port, err);
     if (st != OK)
         return st;
-    const int one = 1;
+    const int one = 1, send_bytes = HTTP_SEND_BYTES_MAX;
     union {
         struct sockaddr any;
         struct sockaddr_in v4;
@@ -42,6 +44,7 @@ enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t
     socklen_t name_bytes = sizeof name;
     const int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes) != 0 ||
         bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
         getsockname(fd, &name.any, &name_bytes) != 0) {
         st = error_set(err, ERR_IO, "cannot listen on %s port %u: %s", address, (unsigned)port, strerror(errno));

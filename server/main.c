@@ -5,7 +5,8 @@
  *
  * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are taken for drain_delay_ms; then connections are refused
  * and what runs may end within drain_timeout_ms; then the rest is cancelled, which resumes every suspended connection,
- * and the answers are written. A second signal skips the waiting. */
+ * and the answers are written. A second signal skips the waiting.
+ * SIGHUP asks daemons to read their files anew, which this one does not do yet: it says so and goes on. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,6 +69,7 @@ static void block_signals(struct daemon *d)
     (void)sigemptyset(&d->signals);
     (void)sigaddset(&d->signals, SIGTERM);
     (void)sigaddset(&d->signals, SIGINT);
+    (void)sigaddset(&d->signals, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &d->signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
 }
@@ -92,22 +94,33 @@ static enum status start(struct daemon *d, struct error *err)
     metrics_build_set(AFTD_VERSION, info->isa, info->blas);
     log_info("engine: %u threads, %s, %s", info->threads, info->isa, info->blas);
     const struct http_app app = routes_app(&d->service);
-    st = http_start(&d->http, d->settings, d->watcher, &app, err);
+    uint16_t port;
+    st = http_start(&d->http, &port, d->settings, d->watcher, &app, err);
     if (st != OK)
         return st;
     const char *address = d->settings->listen_address;
     const bool v6 = strchr(address, ':') != NULL;
-    log_info("listening on http://%s%s%s:%u", v6 ? "[" : "", address, v6 ? "]" : "", (unsigned)http_port(d->http));
+    log_info("listening on http://%s%s%s:%u", v6 ? "[" : "", address, v6 ? "]" : "", (unsigned)port);
     return OK;
 }
 
 /* ---- stop ------------------------------------------------------------------------------------------------------ */
 
-/* Wait for a signal, at most so long. */
+/* Wait for a signal to stop. */
+static void wait_for_signal(const struct daemon *d)
+{
+    int received = 0;
+    while (sigwait(&d->signals, &received) != 0 || received == SIGHUP)
+        if (received == SIGHUP)
+            log_warning("SIGHUP: nothing is read anew; restart to change settings or models");
+}
+
+/* Wait for one at most so long; a SIGHUP counts as none. */
 static bool signal_within(const struct daemon *d, uint32_t wait_ms)
 {
     const struct timespec wait = {.tv_sec = wait_ms / 1000, .tv_nsec = (long)(wait_ms % 1000) * 1000000};
-    return sigtimedwait(&d->signals, NULL, &wait) > 0;
+    const int received = sigtimedwait(&d->signals, NULL, &wait);
+    return received > 0 && received != SIGHUP;
 }
 
 /* Wait until no request is being answered any more. False: not within wait_ms, or a signal came. */
@@ -152,15 +165,13 @@ static int run(const struct settings *settings)
 {
     struct daemon d = {.settings = settings};
     struct error err;
-    int received = 0;
     log_init(settings->log_level, settings->log_format);
     block_signals(&d);
     const enum status st = start(&d, &err);
     if (st != OK) {
         log_error("%s", err.message);
     } else {
-        while (sigwait(&d.signals, &received) != 0)
-            ;
+        wait_for_signal(&d);
         drain(&d);
     }
     stop(&d);

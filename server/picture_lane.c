@@ -80,6 +80,11 @@ static bool batch_is_due(const struct picture_lane *l, bool busy)
     return clock_now_ns() - queue_lane_oldest_ns(l->queue, l->model->lane) >= l->wait_ns;
 }
 
+bool picture_lane_has_work(const struct picture_lane *l, bool busy)
+{
+    return l->count > 0 || batch_is_due(l, busy);
+}
+
 static uint32_t begin_batch(struct picture_lane *l)
 {
     const uint64_t now_ns = clock_now_ns();

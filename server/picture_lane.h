@@ -22,6 +22,8 @@ void picture_lane_free(struct picture_lane *l); /* NULL is a no-op; no batch may
 /* One unit of work: begin a batch, or run one block of the one that is running. A batch that is not full waits for
  * company, for at most batch_wait_us, only while the engine is `busy` with other work. Returns the jobs that ended. */
 uint32_t picture_lane_step(struct picture_lane *l, bool busy);
+/* Would a step do anything? */
+bool picture_lane_has_work(const struct picture_lane *l, bool busy);
 /* Pictures of the running batch. */
 uint32_t picture_lane_running(const struct picture_lane *l);
 /* Ask every picture of the running batch to end for the reason `st`; the next step does it. */

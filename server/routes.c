@@ -15,7 +15,7 @@
  * Each path once; HEAD goes where GET goes. */
 #define ROUTES(X)                                            \
     X("POST", "/classify", api_classify_begin, api_classify) \
-    X("POST", "/generate", NULL, api_generate)               \
+    X("POST", "/generate", api_generate_begin, api_generate) \
     X("GET", "/v1/models", NULL, api_models)                 \
     X("GET", "/healthz", NULL, api_healthz)                  \
     X("GET", "/readyz", NULL, api_readyz)                    \

@@ -4,8 +4,11 @@
  * length) is still to be fed. A prompt, a byte just drawn and a context that starts again are the same thing: bytes
  * not yet fed. When all are, the logits of the last one choose the next byte.
  *
+ * Waking an HTTP thread for every byte of every stream would cost more than a step does; so the more streams run, the
+ * more bytes a client gets at a time (STREAM_WAKE_NS).
+ *
  * A pass gives one row to each stream that has one byte to feed, so decoding never waits for a prompt, and shares
- * pass_rows_max rows among the others, those that were admitted first going first. */
+ * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. */
 #include "server/text_lane.h"
 
 #include <assert.h>
@@ -192,19 +195,31 @@ static uint32_t admit_jobs(struct text_lane *l, uint64_t now_ns)
 
 /* ---- a pass ---------------------------------------------------------------------------------------------------- */
 
+static uint32_t count_prompts(const struct text_lane *l)
+{
+    uint32_t prompts = 0;
+    for (uint32_t place = 0; place < l->running; place++) {
+        const struct slot *s = &l->slots[l->order[place]];
+        prompts += s->length - s->fed > 1;
+    }
+    return prompts;
+}
+
 /* Fill parts; returns how many. *prompts: does one of them feed more than the byte just drawn? */
 static uint32_t plan_pass(struct text_lane *l, bool *prompts)
 {
-    uint32_t count = 0, rows = l->prompt_rows_max;
+    uint32_t count = 0, rows = l->prompt_rows_max, sharers = count_prompts(l);
     *prompts = false;
     for (uint32_t place = 0; place < l->running; place++) {
         const uint32_t index = l->order[place];
         struct slot *s = &l->slots[index];
         const uint32_t waiting = s->length - s->fed;
         uint32_t take = 1;
-        if (waiting > 1) {
-            take = waiting < rows ? waiting : rows;
+        if (waiting > 1) { /* what one leaves of its share is for those after it */
+            const uint32_t share = (rows + sharers - 1) / sharers;
+            take = waiting < share ? waiting : share;
             rows -= take;
+            sharers--;
         }
         if (take == 0)
             continue;
@@ -246,7 +261,7 @@ static bool next_byte(struct text_lane *l, uint32_t index, uint64_t now_ns)
         metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, now_ns - s->byte_ns);
     s->byte_ns = now_ns;
 
-    const enum job_next next = job_emit(j, byte, now_ns);
+    const enum job_next next = job_emit(j, byte, l->running * STREAM_WAKE_NS, now_ns);
     const bool full = s->length == l->context;
     if (next == JOB_OVERRUN)
         job_finish(j, FINISH_CANCELLED, now_ns);

@@ -5,7 +5,8 @@
  * given to another socket; so, under the lock, the number is looked up and the socket asked again.
  *
  * Invariants, under the lock: heap[1 .. count] is a binary heap by due_ns and heap[i]->place == i; by_fd[fd] is the
- * watch of that socket or NULL; the timer is set for heap[1], or earlier. */
+ * list of that socket's watches, and the socket is in the epoll while it is not empty; the timer is set for heap[1], or
+ * earlier. */
 #include "server/watcher.h"
 
 #include <assert.h>
@@ -85,11 +86,11 @@ static void arm_timer_locked(struct watcher *w)
 
 static void set_time_locked(struct watcher *w, struct watch *watch, uint64_t due_ns)
 {
+    watch->due_ns = due_ns;
     if (due_ns == 0) {
         heap_remove(w, watch);
         return;
     }
-    watch->due_ns = due_ns;
     if (watch->place == 0)
         heap_put(w, ++w->count, watch); /* watcher_add has made room for every watch */
     heap_sift(w, watch->place);
@@ -97,18 +98,28 @@ static void set_time_locked(struct watcher *w, struct watch *watch, uint64_t due
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 
+/* (Re-)arm: an event comes once, and again at once after this if its cause is still there. */
+static bool listen_to_client(struct watcher *w, int operation, int fd)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data = {.fd = fd}};
+    return epoll_ctl(w->epoll_fd, operation, fd, &event) == 0;
+}
+
 static void handle_socket(struct watcher *w, int fd, uint64_t now_ns)
 {
-    struct watch *watch = (size_t)fd < w->fds ? w->by_fd[fd] : NULL;
     struct pollfd now = {.fd = fd, .events = POLLRDHUP};
-    if (watch == NULL)
+    if ((size_t)fd >= w->fds || w->by_fd[fd] == NULL)
         return;
-    if (poll(&now, 1, 0) == 1 && (now.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
-        set_time_locked(w, watch, watch->notify(watch->arg, WATCH_CLIENT_LEFT, now_ns));
+    if (poll(&now, 1, 0) != 1 || (now.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {
+        (void)listen_to_client(w, EPOLL_CTL_MOD, fd);
         return;
     }
-    struct epoll_event again = {.events = EPOLLRDHUP | EPOLLONESHOT, .data = {.fd = fd}};
-    (void)epoll_ctl(w->epoll_fd, EPOLL_CTL_MOD, fd, &again);
+    for (struct watch *watch = w->by_fd[fd]; watch != NULL; watch = watch->next) {
+        if (watch->is_told)
+            continue;
+        watch->is_told = true;
+        set_time_locked(w, watch, watch->notify(watch->arg, WATCH_CLIENT_LEFT, now_ns));
+    }
 }
 
 static void handle_timer(struct watcher *w, uint64_t now_ns)
@@ -219,13 +230,26 @@ static bool follow_locked(struct watcher *w, struct watch *watch)
 {
     if (watch->fd < 0)
         return true;
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data = {.fd = watch->fd}};
-    if (!grow(&w->by_fd, &w->fds, (size_t)watch->fd + 1) ||
-        epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event) != 0)
+    if (!grow(&w->by_fd, &w->fds, (size_t)watch->fd + 1))
         return false;
-    assert(w->by_fd[watch->fd] == NULL);
-    w->by_fd[watch->fd] = watch;
+    struct watch **list = &w->by_fd[watch->fd];
+    if (!listen_to_client(w, *list == NULL ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, watch->fd))
+        return false;
+    watch->next = *list;
+    *list = watch;
     return true;
+}
+
+static void unfollow_locked(struct watcher *w, const struct watch *watch)
+{
+    if (watch->fd < 0)
+        return;
+    struct watch **at = &w->by_fd[watch->fd];
+    while (*at != watch)
+        at = &(*at)->next;
+    *at = watch->next;
+    if (w->by_fd[watch->fd] == NULL)
+        (void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
 }
 
 enum status watcher_add(struct watcher *w, struct watch *watch)
@@ -233,6 +257,7 @@ enum status watcher_add(struct watcher *w, struct watch *watch)
     enum status st = OK;
     (void)pthread_mutex_lock(&w->lock);
     watch->place = 0;
+    watch->is_told = false;
     if (!grow(&w->heap, &w->heap_size, w->watches + 2) || !follow_locked(w, watch)) {
         st = ERR_NOMEM;
     } else {
@@ -259,10 +284,7 @@ void watcher_remove(struct watcher *w, struct watch *watch)
         return;
     (void)pthread_mutex_lock(&w->lock);
     heap_remove(w, watch);
-    if (watch->fd >= 0) {
-        (void)epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
-        w->by_fd[watch->fd] = NULL;
-    }
+    unfollow_locked(w, watch);
     w->watches--;
     watch->is_added = false;
     (void)pthread_mutex_unlock(&w->lock);

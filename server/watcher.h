@@ -23,10 +23,12 @@ struct watch {
     /* What happened; returns the time of the next WATCH_TIME, 0 for none. */
     uint64_t (*notify)(void *arg, enum watch_event event, uint64_t now_ns);
     void *arg;
-    int fd;          /* a socket whose peer may leave; -1: none. At most one watch for each socket */
-    uint64_t due_ns; /* clock_now_ns() of WATCH_TIME; 0: none */
-    size_t place;    /* in the heap of times, from 1; 0: not there */
-    bool is_added;   /* written by the owner's thread, in watcher_add and watcher_remove */
+    int fd;             /* a socket whose peer may leave; -1: none. Several watches may have the same */
+    uint64_t due_ns;    /* clock_now_ns() of WATCH_TIME; 0: none */
+    size_t place;       /* in the heap of times, from 1; 0: not there */
+    bool is_added;      /* written by the owner's thread, in watcher_add and watcher_remove */
+    bool is_told;       /* that the client left */
+    struct watch *next; /* of the same socket */
 };
 
 /* *ret is set only on OK; end with watcher_free. Errors: ERR_NOMEM, ERR_IO. */

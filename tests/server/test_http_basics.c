@@ -91,6 +91,8 @@ static const struct {
     {"GET", "/HEALTHZ", 404, "not_found", NULL},
     {"GET", "//healthz", 404, "not_found", NULL},
     {"GET", "/healthz%00", 404, "not_found", NULL},
+    {"GET", "/healthz%00?a=b", 404, "not_found", NULL},
+    {"GET", "/%00", 404, "not_found", NULL},
     {"GET", "/../healthz", 404, "not_found", NULL},
     {"POST", "/v1/models/x", 404, "not_found", NULL},
     {"GET", "/classify", 405, "method_not_allowed", "POST"},
@@ -192,7 +194,7 @@ static void a_bad_request_id_is_replaced(void **state)
         assert_string_not_equal(id, before);
         if (ids[i] != NULL)
             assert_string_not_equal(id, ids[i]);
-        (void)strcpy(before, id);
+        (void)snprintf(before, sizeof before, "%s", id);
     }
 }
 

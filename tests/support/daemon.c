@@ -200,8 +200,10 @@ static unsigned count_entries(pid_t pid, const char *what)
     unsigned count = 0;
     (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
     DIR *dir = opendir(path);
-    if (dir == NULL)
+    if (dir == NULL) {
         fail_msg("%s: %s", path, strerror(errno));
+        return 0;
+    }
     while (readdir(dir) != NULL)
         count++;
     (void)closedir(dir);
@@ -211,6 +213,24 @@ static unsigned count_entries(pid_t pid, const char *what)
 struct daemon_usage daemon_usage(const struct daemon *d)
 {
     return (struct daemon_usage){.fds = count_entries(d->pid, "fd"), .threads = count_entries(d->pid, "task")};
+}
+
+uint64_t daemon_peak_bytes(const struct daemon *d)
+{
+    char path[64], line[128];
+    unsigned long long kib = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)d->pid);
+    FILE *f = fopen(path, "r");
+    if (f == NULL) {
+        fail_msg("%s: %s", path, strerror(errno));
+        return 0;
+    }
+    while (fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, "VmHWM:", 6) == 0)
+            kib = strtoull(line + 6, NULL, 10);
+    (void)fclose(f);
+    assert_true(kib > 0);
+    return kib * 1024;
 }
 
 void daemon_assert_usage(const struct daemon *d, const struct daemon_usage *before, long limit_ms)

@@ -54,6 +54,8 @@ struct daemon_usage {
 };
 
 struct daemon_usage daemon_usage(const struct daemon *d);
+/* The most memory that it has had resident until now. */
+uint64_t daemon_peak_bytes(const struct daemon *d);
 /* The test fails unless it is back to at most `before` within limit_ms (not scaled). */
 void daemon_assert_usage(const struct daemon *d, const struct daemon_usage *before, long limit_ms);
 

@@ -1,0 +1,100 @@
+/* job_party.c - see job_party.h. */
+#include "tests/support/job_party.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "server/registry.h"
+
+enum { PATIENCE_S = 20 };
+
+void party_init(struct party *p)
+{
+    *p = (struct party){0};
+    (void)pthread_mutex_init(&p->lock, NULL);
+    (void)pthread_cond_init(&p->changed, NULL);
+}
+
+void party_clear(struct party *p)
+{
+    (void)pthread_cond_destroy(&p->changed);
+    (void)pthread_mutex_destroy(&p->lock);
+}
+
+static void suspend(void *arg)
+{
+    struct party *p = arg;
+    (void)pthread_mutex_lock(&p->lock);
+    assert_false(p->suspended);
+    p->suspended = true;
+    p->suspends++;
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+static void resume(void *arg)
+{
+    struct party *p = arg;
+    (void)pthread_mutex_lock(&p->lock);
+    assert_true(p->suspended);
+    p->suspended = false;
+    p->resumes++;
+    (void)pthread_cond_signal(&p->changed);
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+struct job_waiter party_waiter(struct party *p)
+{
+    return (struct job_waiter){suspend, resume, p};
+}
+
+static void sleep_until_resumed(struct party *p)
+{
+    struct timespec end;
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += PATIENCE_S;
+    int code = 0;
+    (void)pthread_mutex_lock(&p->lock);
+    while (p->suspended && code == 0)
+        code = pthread_cond_timedwait(&p->changed, &p->lock, &end);
+    (void)pthread_mutex_unlock(&p->lock);
+    assert_int_equal(code, 0);
+}
+
+void party_await(struct party *p, struct job *j)
+{
+    while (!job_await(j))
+        sleep_until_resumed(p);
+}
+
+size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max)
+{
+    size_t used = 0;
+    for (;;) {
+        size_t n = 0;
+        switch (job_read(j, out + used, size_max - used, &n)) {
+        case JOB_NEWS_BYTES:
+            used += n;
+            assert_true(used < size_max);
+            break;
+        case JOB_NEWS_PING:
+            break;
+        case JOB_NEWS_LATER:
+            sleep_until_resumed(p);
+            break;
+        case JOB_NEWS_END:
+            return used;
+        }
+    }
+}
+
+struct entry *party_entry(void)
+{
+    struct entry *e = calloc(1, sizeof *e);
+    assert_non_null(e);
+    atomic_init(&e->references, 1);
+    return e;
+}

@@ -1,0 +1,34 @@
+/* job_party.h - a thread that waits for a job as an HTTP connection does: suspended by the job, resumed by whoever has
+ * news, counting both. A failing step ends the test. */
+#ifndef TESTS_SUPPORT_JOB_PARTY_H
+#define TESTS_SUPPORT_JOB_PARTY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/job.h"
+
+struct entry;
+
+struct party {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool suspended;
+    unsigned suspends, resumes;
+};
+
+void party_init(struct party *p);
+void party_clear(struct party *p);
+struct job_waiter party_waiter(struct party *p);
+
+/* Wait as the party of this job until job_await is true; the test fails after 20 s. */
+void party_await(struct party *p, struct job *j);
+/* Read to the end: out [size_max] gets the bytes, the return value is their number. */
+size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max);
+
+/* An entry of the registry without a model, for jobs that no engine runs; entry_release it. */
+struct entry *party_entry(void);
+
+#endif
