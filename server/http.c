@@ -52,6 +52,7 @@ struct connection {
     uint64_t request_ns;  /* when the latest request line was read */
     const char *target;   /* of that line, in the library's memory */
     size_t target_bytes;
+    bool is_surplus;   /* opened when connections_max were open: is told so and closed */
     bool path_has_nul; /* it would end there, once decoded */
 };
 
@@ -228,7 +229,7 @@ static enum status check_request(struct exchange *x, const char *version, struct
     if (f.has_length && f.length > s->body_bytes_max)
         return error_set(err, ERR_TOO_LARGE, "the body has %llu bytes; at most %u are allowed",
                          (unsigned long long)f.length, s->body_bytes_max);
-    if (atomic_load(&x->http->connections) > s->connections_max)
+    if (c->is_surplus)
         return error_set(err, ERR_UNAVAILABLE, "%u connections are open, as many as are allowed", s->connections_max);
     return OK;
 }
@@ -393,7 +394,7 @@ static void *connection_open(struct http *h, struct MHD_Connection *mhd)
         free(c);
         return NULL;
     }
-    (void)atomic_fetch_add(&h->connections, 1);
+    c->is_surplus = atomic_fetch_add(&h->connections, 1) >= h->settings->connections_max;
     metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
     return c;
 }

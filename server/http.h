@@ -93,7 +93,7 @@ struct exchange {
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
 
-/* Listen and serve. All that is given is borrowed until http_stop. *ret, and *port, where it listens, are set only on OK.
+/* Listen and serve. All that is given is borrowed until http_stop. *ret and the listening *port are set only on OK.
  * Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
 enum status http_start(struct http **ret, uint16_t *port, const struct settings *s, struct watcher *w,
                        const struct http_app *app, struct error *err);

@@ -9,9 +9,9 @@
 
 struct sockaddr;
 
-/* Listen on a numeric IPv4 or IPv6 address; port 0: the kernel chooses. *ret (non-blocking, close-on-exec) and *bound,
- * the port in use, are set only on OK. Connections get a
- * send buffer of HTTP_SEND_BYTES_MAX, so that one that is not read is noticed. Errors: ERR_CONFIG (not an address), ERR_IO (in use, not allowed, ...). */
+/* Listen on a numeric IPv4 or IPv6 address; port 0: the kernel chooses. Its connections get a send buffer of
+ * HTTP_SEND_BYTES_MAX, so that a client that does not read is noticed. *ret (non-blocking, close-on-exec) and *bound,
+ * the port in use, are set only on OK. Errors: ERR_CONFIG (not an address), ERR_IO (in use, not allowed, ...). */
 enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t port, struct error *err);
 
 /* A client's address as text, without the port; "unknown" for NULL. Any thread. */

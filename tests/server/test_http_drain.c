@@ -80,7 +80,7 @@ static void assert_exits(long limit_ms)
     const int code = daemon_wait(&aftd, limit_ms);
     if (code != 0) {
         char *log = daemon_log(&aftd);
-        print_error("%s\n", log);
+        (void)fprintf(stderr, "%s\n", log);
         free(log);
         fail_msg("the exit code is %d after %ld ms", code, limit_ms);
     }
