@@ -368,7 +368,7 @@ static void a_stream_waits_for_one_block_at_most(void **state)
     }
     const uint64_t blocks_run = observed("aftd_encode_block_seconds") - blocks;
     const uint64_t passes_run = observed("aftd_prefill_seconds") + observed("aftd_decode_seconds") - passes;
-    assert_true(blocks_run >= (PICTURES / IMAGES) * model_for(TASK_IMAGE_CLASSIFICATION)->model->config.depth);
+    assert_true(blocks_run >= (uint64_t)(PICTURES / IMAGES) * model_for(TASK_IMAGE_CLASSIFICATION)->model->config.depth);
     assert_true(passes_run + 1 >= blocks_run);
     job_cancel(stream, ERR_CANCELLED);
     (void)take_text(&stream_party, stream, out, sizeof out);

@@ -89,20 +89,31 @@ static void what_is_wrong_is_named(void **state)
     }
 }
 
-static void nesting_has_a_bound(void **state)
+/* {"stop":OOO...CCC...}: `count` of each. */
+static enum status parse_repeated(char open, char close, int count, struct error *err)
+{
+    char body[4 * JSON_VALUES_MAX];
+    struct generate_request r;
+    const int size = snprintf(body, sizeof body, "{\"stop\":%0*d%0*d}", count, 0, count, 0);
+    assert_in_range(size, 0, sizeof body - 1);
+    memset(body + 8, open, (size_t)count);
+    memset(body + 8 + count, close, (size_t)count);
+    return parse(body, &r, err);
+}
+
+static void nesting_and_values_have_bounds(void **state)
 {
     (void)state;
-    char body[2 * JSON_DEPTH_MAX + 64];
     struct generate_request r;
     struct error err = {0};
-    (void)snprintf(body, sizeof body, "{\"stop\":%0*d%0*d}", JSON_DEPTH_MAX, 0, JSON_DEPTH_MAX, 0);
-    memset(body + 8, '[', JSON_DEPTH_MAX);
-    memset(body + 8 + JSON_DEPTH_MAX, ']', JSON_DEPTH_MAX);
-    assert_int_equal(parse(body, &r, &err), ERR_ARGUMENT);
-    assert_non_null(strstr(err.message, "nested"));
-    assert_int_equal(
-        parse("{\"prompt\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[[\"}", &r, &err),
-        OK);
+    assert_int_equal(parse_repeated('[', ']', JSON_DEPTH_MAX, &err), ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "nested too deep"));
+    assert_int_equal(parse_repeated('[', ']', JSON_DEPTH_MAX - 1, &err), ERR_ARGUMENT);
+    assert_null(strstr(err.message, "nested too deep"));
+    assert_int_equal(parse_repeated(',', ',', JSON_VALUES_MAX / 2, &err), ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "too many values"));
+    const char *marks = "{\"prompt\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[[\"}";
+    assert_int_equal(parse(marks, &r, &err), OK); /* in a string they are text */
     generate_request_clear(&r);
 }
 
@@ -174,7 +185,7 @@ static void base64_gives_any_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_wrong_is_named),           cmocka_unit_test(nesting_has_a_bound),
+        cmocka_unit_test(what_is_wrong_is_named),           cmocka_unit_test(nesting_and_values_have_bounds),
         cmocka_unit_test(what_is_left_out_has_its_default), cmocka_unit_test(everything_is_stored),
         cmocka_unit_test(base64_gives_any_bytes),
     };

@@ -333,6 +333,28 @@ static void the_log_has_one_line_a_request_and_no_prompt(void **state)
     free(log);
 }
 
+static void a_client_that_left_has_its_line_too(void **state)
+{
+    (void)state;
+    daemon_start(&aftd, NULL);
+    char *text = stream_request(65536, "X-Request-Id: leaver\r\n");
+    const int fd = raw_connect(aftd.port);
+    assert_true(raw_send_text(fd, text));
+    assert_int_equal(raw_receive(fd, &in, "data: ", test_ms(COME_MS)), RAW_FOUND);
+    raw_reset(fd);
+    (void)client_await_metric(&aftd, "aftd_streams_running", 0, test_ms(1000));
+    daemon_signal(&aftd, SIGTERM);
+    assert_exits(test_ms(EXIT_MS));
+    char *log = daemon_log(&aftd);
+    const char *line = strstr(log, "id=leaver ");
+    assert_int_equal(count_lines_with(log, "id=leaver "), 1);
+    assert_non_null(line);
+    assert_non_null(memmem(line, strcspn(line, "\n"), "outcome=cancelled", 17));
+    assert_non_null(memmem(line, strcspn(line, "\n"), "model=enwik8-aft-local", 22));
+    free(log);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +367,7 @@ int main(void)
         cmocka_unit_test_teardown(a_hangup_cuts_no_stream, clear),
         cmocka_unit_test_teardown(clients_that_do_not_read_or_say_nothing_hold_nothing_up, clear),
         cmocka_unit_test_teardown(the_log_has_one_line_a_request_and_no_prompt, clear),
+        cmocka_unit_test_teardown(a_client_that_left_has_its_line_too, clear),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests(tests, NULL, NULL);
