@@ -86,6 +86,7 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
         entry_release(e);
         return st;
     }
+    model_drop_weights(e->model); /* the engine has packed its own */
     entry_publish(e, &options);
     *ret = e;
     return OK;

@@ -257,6 +257,18 @@ done:
     return st;
 }
 
+void model_drop_weights(struct model *m)
+{
+    free(m->blocks);
+    free(m->arena);
+    m->blocks = NULL;
+    m->arena = NULL;
+    m->arena_bytes = 0;
+    m->patch_embed = m->head = (struct linear){0};
+    m->norm = (struct norm){0};
+    m->tok_embed = m->pos_embed = NULL;
+}
+
 void model_free(struct model *m)
 {
     if (m == NULL)

@@ -383,11 +383,28 @@ static void dots_are_resolved_and_links_keep_their_name(void **state)
     model_copy_clear(&c);
 }
 
+static void dropped_weights_leave_the_description(void **state)
+{
+    (void)state;
+    struct model *m = load("weights/models/cifar10-aft-conv");
+    const size_t tensors = m->tensor_count;
+    model_drop_weights(m);
+    assert_null(m->arena);
+    assert_null(m->blocks);
+    assert_null(m->head.weight);
+    assert_int_equal(m->tensor_count, tensors);
+    assert_string_equal(m->name, "cifar10-aft-conv");
+    assert_string_equal(m->config.labels[8], "ship");
+    model_drop_weights(m); /* twice is once */
+    model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shipped_classifier_loads),
         cmocka_unit_test(the_shipped_language_model_loads),
+        cmocka_unit_test(dropped_weights_leave_the_description),
         cmocka_unit_test(tensors_keep_the_files_numbers),
         cmocka_unit_test_setup_teardown(every_bias_may_be_absent, setup, teardown),
         cmocka_unit_test_setup_teardown(a_picture_model_may_have_positions, setup, teardown),
