@@ -107,6 +107,11 @@ bool api_has_type(const struct exchange *x, const char *type)
            (given[size] == '\0' || strchr("; \t", given[size]) != NULL);
 }
 
+bool api_has_no_type(const struct exchange *x)
+{
+    return http_header(x, "Content-Type") == NULL || api_has_type(x, "application/x-www-form-urlencoded");
+}
+
 double api_milliseconds(uint64_t from_ns, uint64_t to_ns)
 {
     return round(clock_ms_between(from_ns, to_ns) * 1000.0) / 1000.0;

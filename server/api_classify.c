@@ -28,7 +28,7 @@ void api_classify_begin(struct exchange *x)
 {
     const char *type = http_header(x, "Content-Type");
     struct error err;
-    if (type == NULL || api_has_type(x, "image/jpeg") || api_has_type(x, "application/octet-stream"))
+    if (api_has_no_type(x) || api_has_type(x, "image/jpeg") || api_has_type(x, "application/octet-stream"))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected image/jpeg or application/octet-stream",

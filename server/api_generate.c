@@ -193,8 +193,7 @@ void api_generate_begin(struct exchange *x)
 {
     const char *type = http_header(x, "Content-Type");
     struct error err;
-    /* The second is what curl says of a body when it is told nothing. */
-    if (type == NULL || api_has_type(x, "application/json") || api_has_type(x, "application/x-www-form-urlencoded"))
+    if (api_has_no_type(x) || api_has_type(x, "application/json"))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected application/json", json_quote(type).text);
