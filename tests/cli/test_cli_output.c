@@ -119,6 +119,7 @@ static void where_sigpipe_is_ignored_the_reason_is_told(void **state)
 static void score_shows_its_progress_on_a_terminal_alone(void **state)
 {
     (void)state;
+    program_need_terminal();
     struct program_run p = {.argv = {aft, "score", shipped_model, "Makefile"}, .err_sink = PROGRAM_TERMINAL};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
@@ -170,6 +171,7 @@ static void a_terminal_gets_no_control_characters(void **state)
 {
     (void)state;
     char folder[PATH_MAX];
+    program_need_terminal();
     temp_path(folder, dir, "constant");
     assert_int_equal(mkdir(folder, 0700), 0);
     for (size_t i = 0; i < LENGTH(draws); i++) {

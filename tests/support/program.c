@@ -217,6 +217,17 @@ static void await(struct program_run *p, pid_t pid, int64_t deadline_ms)
     p->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+void program_need_terminal(void)
+{
+    int ours, theirs;
+    if (openpty(&ours, &theirs, NULL, NULL, NULL) != 0) {
+        print_message("skipped: no pseudo-terminal: %s\n", strerror(errno));
+        skip();
+    }
+    (void)close(ours);
+    (void)close(theirs);
+}
+
 void program_run(struct program_run *p)
 {
     struct ends ends[STREAMS];

@@ -35,6 +35,8 @@ struct program_run {
 };
 
 void program_run(struct program_run *p);
+/* Skip the running test, saying why, where PROGRAM_TERMINAL cannot be had (a chroot without /dev/pts). */
+void program_need_terminal(void);
 void program_run_clear(struct program_run *p); /* frees the result; zeroed is fine */
 
 /* The program `name` of the build that the running test belongs to (its folder is two above the test's), or the value
