@@ -213,6 +213,14 @@ bool job_is_done(struct job *j)
     return done;
 }
 
+void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    *generated = j->result.generated;
+    *first_ns = j->result.first_ns;
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
 void job_cancel(struct job *j, enum status st)

@@ -128,6 +128,8 @@ enum job_news job_read(struct job *j, uint8_t *out, size_t size_max, size_t *siz
 /* The result of a job for which job_await or job_read said that it is done. */
 const struct job_result *job_result(const struct job *j);
 bool job_is_done(struct job *j);
+/* How far a text has come, done or not: bytes generated, and when the first was (0: not yet). Any thread. */
+void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns);
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 

@@ -184,12 +184,14 @@ static void end(struct exchange *x)
         .first_byte_ms = -1.0,
         .total_ms = clock_ms_between(x->start_ns, clock_now_ns()),
     };
-    if (x->job != NULL && x->job->kind == JOB_GENERATE && job_is_done(x->job)) {
-        const struct job_result *r = job_result(x->job);
+    if (x->job != NULL && x->job->kind == JOB_GENERATE) {
+        uint32_t generated;
+        uint64_t first_ns;
+        job_progress(x->job, &generated, &first_ns);
         line.prompt_tokens = x->job->in.text.prompt_bytes;
-        line.tokens = r->generated;
-        if (r->first_ns != 0)
-            line.first_byte_ms = clock_ms_between(x->received_ns, r->first_ns);
+        line.tokens = generated;
+        if (first_ns != 0)
+            line.first_byte_ms = clock_ms_between(x->received_ns, first_ns);
     }
     log_request(&line);
 }
