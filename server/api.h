@@ -44,8 +44,8 @@ bool api_refuse_if_full(struct exchange *x);
 
 /* Is the body declared as `type`, whatever the parameters? */
 bool api_has_type(const struct exchange *x, const char *type);
-/* Is nothing said of the body's type? curl says application/x-www-form-urlencoded of a body when it is told nothing, and
- * no endpoint takes forms, so that counts as nothing. */
+/* Is nothing said of the body's type? curl says application/x-www-form-urlencoded of a body when it is told nothing,
+ * and no endpoint takes forms, so that counts as nothing. */
 bool api_has_no_type(const struct exchange *x);
 
 /* Numbers of a JSON text: enough digits for a float32, or for a time in microseconds. */

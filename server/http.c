@@ -61,8 +61,8 @@ static void expect_within(struct connection *c, uint64_t wait_ms)
 {
     const uint64_t now_ns = clock_now_ns();
     watcher_set_time(c->http->watcher, &c->watch, now_ns + wait_ms * CLOCK_NS_PER_MS);
-    if (atomic_load(
-            &c->has_left)) /* afterwards: had it been before, this time would have replaced watch_connection's */
+    /* Looked at afterwards: had it been before, this time would have replaced watch_connection's. */
+    if (atomic_load(&c->has_left))
         watcher_set_time(c->http->watcher, &c->watch, now_ns + LEFT_AGAIN_NS);
 }
 

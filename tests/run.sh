@@ -5,8 +5,8 @@ set -u
 dir=$1
 slow=1
 case $dir in
-*asan*) slow=6 ;;
-*tsan*) slow=15 ;;
+*asan*) slow=4 ;;
+*tsan*) slow=10 ;;
 esac
 export AFTD_TEST_SLOW="${AFTD_TEST_SLOW:-$slow}"
 case $dir in
