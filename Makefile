@@ -201,11 +201,14 @@ bench: all ## how fast the shipped models run here
 fmt: ## format all C files
 	clang-format-14 -i $(C_FILES)
 
+# As the compiler gets them, without the quotes that were for the shell.
+LINT_FLAGS = -std=c11 $(subst ',,$(ALL_CPPFLAGS))
+
 lint: deps-lint ## format, include directions, headers alone, clang-tidy
 	@tests/lint/format.sh $(C_FILES)
 	@tests/lint/includes.sh
-	@tests/lint/headers.sh "$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS)" $(filter %.h,$(C_FILES))
-	@tests/lint/tidy.sh "-std=c11 $(ALL_CPPFLAGS)" $(filter %.c,$(C_FILES))
+	@tests/lint/headers.sh '$(CC) $(LINT_FLAGS) $(WARNINGS)' $(filter %.h,$(C_FILES))
+	@tests/lint/tidy.sh '$(LINT_FLAGS)' $(filter %.c,$(C_FILES))
 
 asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=asan test-built
