@@ -225,7 +225,7 @@ fuzz-built: $(FUZZERS)
 cover: deps-test ## how much of the code the tests reach, by file (needs gcovr)
 	@command -v gcovr >/dev/null || { echo "gcovr is missing; as root, run: apt-get install -y gcovr"; exit 1; }
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=cover test-built
-	@gcovr --root . --exclude tests/ --exclude build/ --gcov-ignore-errors=no_working_dir_found build/cover
+	@gcovr --root . --exclude tests/ --exclude build/ build/cover
 
 install: all ## install under DESTDIR and PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/aftd
