@@ -101,8 +101,10 @@ static enum http_piece say_event(json_t *event, char **piece, size_t *bytes)
     json_decref(event);
     const int n = text != NULL ? asprintf(piece, "data: %s\n\n", text) : -1;
     free(text);
-    if (n < 0)
+    if (n < 0) {
+        *piece = NULL; /* asprintf leaves it undefined */
         return HTTP_BROKEN;
+    }
     *bytes = (size_t)n;
     return HTTP_PIECE;
 }

@@ -176,7 +176,7 @@ static enum status refuse_name(const char *name, struct error *err)
 {
     char names[ERROR_MESSAGE_MAX / 2] = "";
     size_t used = 0;
-    for (size_t i = 0; i < FIELD_COUNT; i++)
+    for (size_t i = 0; i < FIELD_COUNT && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", fields_table[i].name);
     return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no field \"%s\" here; expected: %s",
                            json_quote(name).text, names);

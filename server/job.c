@@ -299,6 +299,8 @@ enum job_next job_emit(struct job *j, uint8_t byte, uint64_t gap_ns, uint64_t no
         j->resumed_ns = now_ns;
     }
     (void)pthread_mutex_unlock(&j->lock);
+    if (!fits)
+        j->matcher.held_bytes = 0; /* what follows a gap is not handed out, even where it would fit */
     return !fits ? JOB_OVERRUN : stopped ? JOB_STOPPED : JOB_CONTINUE;
 }
 

@@ -5,7 +5,7 @@
 
 /* By default libgomp's threads spin for milliseconds at a barrier. Alone on the machine that is fast; beside any other
  * busy process, one that waits takes the processor from the one it waits for, and a step takes a hundred times as long.
- * A short spin costs little when alone and nothing when not.
+ * A short spin costs next to nothing when alone and a part of that otherwise.
  *
  * libgomp reads the number from the environment before main runs, so this sets GOMP_SPINCOUNT and executes the program
  * anew, in the same process and with the same arguments; it returns where that has been done, where the user has set

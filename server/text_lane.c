@@ -126,8 +126,10 @@ static void slot_start(struct text_lane *l, struct job *j, uint64_t now_ns)
     const uint8_t *from = kept > 0 ? in->prompt + in->prompt_bytes - kept : NULL;
 
     sampler_init(&s->sampler, &in->sampler);
-    for (uint32_t i = kept > SAMPLER_HISTORY ? kept - SAMPLER_HISTORY : 0; i < kept; i++)
-        sampler_accept(&s->sampler, from[i]);
+    /* The penalty looks at the prompt's last bytes, those that the model does not get included. */
+    for (size_t i = in->prompt_bytes > SAMPLER_HISTORY ? in->prompt_bytes - SAMPLER_HISTORY : 0; i < in->prompt_bytes;
+         i++)
+        sampler_accept(&s->sampler, in->prompt[i]);
     if (kept > 0)
         memcpy(s->window, from, kept);
     else

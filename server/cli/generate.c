@@ -118,13 +118,13 @@ static int generate(const struct model *m, const struct request *r, const uint8_
     float logits[BYTE_VALUES];
     struct sampler sampler;
     sampler_init(&sampler, &r->sampler);
+    for (size_t i = 0; i < size; i++)
+        sampler_accept(&sampler, prompt[i]);
     if (size > kept_max) {
         (void)fprintf(stderr, "aft generate: the prompt has %zu bytes; its last %zu are used\n", size, kept_max);
         prompt += size - kept_max;
         size = kept_max;
     }
-    for (size_t i = 0; i < size; i++)
-        sampler_accept(&sampler, prompt[i]);
     prefill(e, size > 0 ? prompt : &newline, size > 0 ? size : 1, logits);
     const int code = continue_text(e, r, context, &sampler, logits);
     engine_close(e);

@@ -246,6 +246,19 @@ static void a_reader_that_is_too_slow_overruns_the_ring(void **state)
     assert_int_equal(job_result(s->job)->finish, FINISH_CANCELLED);
 }
 
+/* "abcd" turns out to be text and does not fit; the "ab" behind it would, and is still no stop string. */
+static void an_overrun_leaves_no_hole_in_the_text(void **state)
+{
+    struct scene *s = *state;
+    submit(s, true, "abcdaz");
+    start_job(s);
+    assert_int_equal(emit(s, "0123456789ABCabcda"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "b"), JOB_OVERRUN);
+    job_finish(s->job, FINISH_CANCELLED, clock_now_ns());
+    assert_reads(s, JOB_NEWS_BYTES, "0123456789ABC");
+    assert_reads(s, JOB_NEWS_END, "");
+}
+
 static void the_ring_goes_round(void **state)
 {
     struct scene *s = *state;
@@ -429,6 +442,7 @@ int main(void)
         WITH_SCENE(withheld_bytes_are_text_when_no_stop_string_came),
         WITH_SCENE(a_stream_has_begun_even_if_its_first_byte_is_withheld),
         WITH_SCENE(a_reader_that_is_too_slow_overruns_the_ring),
+        WITH_SCENE(an_overrun_leaves_no_hole_in_the_text),
         WITH_SCENE(the_ring_goes_round),
         WITH_SCENE(the_first_reason_counts_and_a_deadline_needs_no_one_to_say_so),
         WITH_SCENE(cancelling_what_is_done_changes_nothing),
