@@ -24,6 +24,7 @@
     X(ERR_UNAVAILABLE, 503, "overloaded_error", "unavailable")           \
     X(ERR_IO, 500, "server_error", "io")                                 \
     X(ERR_FORMAT, 500, "server_error", "bad_file")                       \
+    X(ERR_UNSUPPORTED, 500, "server_error", "unsupported_model")         \
     X(ERR_CONFIG, 500, "server_error", "bad_setting")
 
 enum status {

@@ -107,14 +107,21 @@ static enum status load_folder(struct registry *r, const struct settings *s, str
             return error_set(err, ERR_CONFIG, "%s: the name of a model has at most %d bytes", path, MODEL_NAME_MAX);
         if (r->count == REGISTRY_MODELS_MAX)
             return error_set(err, ERR_CONFIG, "%s: more than %d models", s->models_dir, REGISTRY_MODELS_MAX);
-        const enum status st = entry_load(&r->entries[r->count], path, (uint32_t)r->count, s, err);
+        struct error why;
+        const enum status st = entry_load(&r->entries[r->count], path, (uint32_t)r->count, s, &why);
+        if (st == ERR_UNSUPPORTED) { /* a sound model for a newer build must not keep the others from being served */
+            log_warning("left out: %s", why.message);
+            continue;
+        }
+        if (st != OK && err != NULL)
+            *err = why;
         if (st != OK)
             return st;
         r->count++;
     }
     if (r->count == 0)
         return error_set(err, ERR_CONFIG,
-                         "models_dir = %s: no subfolder has a config.json, so there is no model to serve",
+                         "models_dir = %s: no subfolder has a config.json of a model that this build runs",
                          s->models_dir);
     return OK;
 }

@@ -221,7 +221,7 @@ static enum status bind_tensor(struct walk *w, const struct row *row, const char
                                format_expected(w, row->shape, rank).text);
     }
     if (presence == NOT_SERVED)
-        return error_set_param(err, ERR_FORMAT, name, "a model with %s is not run by this build", name);
+        return error_set_param(err, ERR_UNSUPPORTED, name, "a model with %s is not run by this build", name);
     const struct tensor *t = tensor_set_at(w->set, number);
     if (!shape_fits(w, t, row->shape, rank))
         return error_set_param(err, ERR_FORMAT, name, "%s has shape %s, expected %s", name,
@@ -320,7 +320,7 @@ enum status manifest_check_supported(const struct model_config *c, struct error 
     for (size_t i = 0; i < LENGTH(architectures) && at < sizeof served; i++)
         at += (size_t)snprintf(served + at, sizeof served - at, "%s%s with %s", i == 0 ? "" : ", ",
                                model_task_name(architectures[i].task), mixer_type_name(architectures[i].mixer));
-    return error_set_param(err, ERR_FORMAT, "mixer.type", "%s with %s is not run by this build, expected one of: %s",
+    return error_set_param(err, ERR_UNSUPPORTED, "mixer.type", "%s with %s is not run by this build, expected one of: %s",
                            model_task_name(c->task), mixer_type_name(c->mixer.type), served);
 }
 

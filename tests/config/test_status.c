@@ -43,6 +43,7 @@ static void every_status_has_its_row(void **state)
         {"ERR_ARGUMENT", "invalid_request_error", "invalid_value", ERR_ARGUMENT, 400},
         {"ERR_PICTURE", "invalid_request_error", "undecodable_picture", ERR_PICTURE, 422},
         {"ERR_FULL", "overloaded_error", "queue_full", ERR_FULL, 503},
+        {"ERR_UNSUPPORTED", "server_error", "unsupported_model", ERR_UNSUPPORTED, 500},
         {"ERR_CONFIG", "server_error", "bad_setting", ERR_CONFIG, 500},
     };
 

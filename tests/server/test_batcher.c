@@ -1,6 +1,7 @@
 /* test_batcher.c - the engine thread with the two models that ship: batching changes no byte, limits of sequences are
  * kept, cancelled and late jobs give their slots back, stopping ends everything. No HTTP: the test's thread waits for
  * jobs as a connection would. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -19,7 +22,9 @@
 #include "server/queue.h"
 #include "server/registry.h"
 #include "tests/support/job_party.h"
+#include "tests/support/model_copy.h"
 #include "tests/support/random.h"
+#include "tests/support/temp_dir.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 enum { STREAMS = 4, QUEUE = 12, PASS_ROWS = 24, IMAGES = 4, LATER_S = 1000, BYTES_MAX = 4096 };
@@ -413,6 +418,38 @@ static void a_folder_without_models_is_an_error_that_names_it(void **state)
     assert_non_null(strstr(err.message, "no/such/folder"));
 }
 
+static void a_model_for_another_build_is_left_out(void **state)
+{
+    (void)state;
+    char models[PATH_MAX], sima[PATH_MAX], conv[PATH_MAX], golden[PATH_MAX];
+    struct model_copy c;
+    struct settings s;
+    struct error err;
+    struct batcher *b = NULL;
+    temp_dir_create(models);
+    temp_path(sima, models, "sima");
+    temp_path(conv, models, "conv");
+    assert_int_equal(mkdir(sima, 0700), 0);
+    model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
+    assert_int_equal(json_object_set_new(c.config, "mixer", json_pack("{s:s, s:i}", "type", "sima", "heads", 4)), 0);
+    model_copy_write(&c, sima);
+    model_copy_clear(&c);
+
+    settings_init(&s);
+    s.threads = 1;
+    assert_in_range(snprintf(s.models_dir, sizeof s.models_dir, "%s", models), 1, sizeof s.models_dir - 1);
+    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "of a model that this build runs"));
+
+    assert_non_null(realpath("tests/data/golden/conv-heads8-k5", golden));
+    assert_int_equal(symlink(golden, conv), 0);
+    assert_int_equal(batcher_start(&b, &s, &err), OK);
+    assert_int_equal(registry_count(batcher_registry(b)), 1);
+    batcher_stop(b);
+    batcher_free(b);
+    temp_dir_remove(models);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +462,7 @@ int main(void)
         cmocka_unit_test(a_stream_waits_for_one_block_at_most),
         cmocka_unit_test(cancelling_all_ends_what_runs_and_what_waits), /* the last: no job is taken after it */
         cmocka_unit_test(a_folder_without_models_is_an_error_that_names_it),
+        cmocka_unit_test(a_model_for_another_build_is_left_out),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

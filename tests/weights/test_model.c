@@ -278,8 +278,8 @@ static void tasks_and_mixers_of_other_builds_are_refused_by_name(void **state)
         model_copy_read(&c, source);
         assert_int_equal(json_object_set_new(c.config, "mixer", json_loads(rows[i].mixer, 0, NULL)), 0);
         model_copy_write(&c, folder);
-        expect_refusal(folder, ERR_FORMAT, rows[i].piece);
-        expect_refusal(folder, ERR_FORMAT, folder);
+        expect_refusal(folder, ERR_UNSUPPORTED, rows[i].piece);
+        expect_refusal(folder, ERR_UNSUPPORTED, folder);
         model_copy_clear(&c);
     }
 }
