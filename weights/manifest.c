@@ -320,8 +320,9 @@ enum status manifest_check_supported(const struct model_config *c, struct error 
     for (size_t i = 0; i < LENGTH(architectures) && at < sizeof served; i++)
         at += (size_t)snprintf(served + at, sizeof served - at, "%s%s with %s", i == 0 ? "" : ", ",
                                model_task_name(architectures[i].task), mixer_type_name(architectures[i].mixer));
-    return error_set_param(err, ERR_UNSUPPORTED, "mixer.type", "%s with %s is not run by this build, expected one of: %s",
-                           model_task_name(c->task), mixer_type_name(c->mixer.type), served);
+    return error_set_param(err, ERR_UNSUPPORTED, "mixer.type",
+                           "%s with %s is not run by this build, expected one of: %s", model_task_name(c->task),
+                           mixer_type_name(c->mixer.type), served);
 }
 
 uint32_t manifest_blocks(const struct model_config *c)
