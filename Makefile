@@ -103,6 +103,7 @@ DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev lib
 DEPS_TEST := libcmocka-dev libcurl4-openssl-dev xz-utils
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus
+DEPS_PYTHON := python3-venv
 
 # $(call install,PACKAGES): what is missing of them, as root; otherwise say what to type.
 define install
@@ -115,9 +116,19 @@ if [ "$$(id -u)" != 0 ]; then echo "packages are missing; as root, run:"; echo "
 export DEBIAN_FRONTEND=noninteractive; apt-get update -q && $$command
 endef
 
+# ---- Python ----------------------------------------------------------------------------------------------------------
+
+# Training and its tests need PyTorch; .venv has what the system's Python lacks of that. `make clean` leaves it.
+PYTHON = $(if $(wildcard .venv/bin/pip),.venv/bin/python,python3)
+# For Linux PyPI's PyTorch brings gigabytes of CUDA along. Where PIP_EXTRA_INDEX_URL names PyTorch's own index of builds
+# without it, TORCH=torch==2.13.0+cpu takes one of those.
+TORCH ?= torch==2.13.0
+RUFF := ruff==0.17.6
+VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
+
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint run test test-built check bench fmt lint cover asan tsan fuzz \
+.PHONY: all help deps deps-test deps-lint deps-train run test test-built check bench fmt lint cover asan tsan fuzz \
     fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -174,7 +185,15 @@ deps-test: deps ## install what the tests need as well
 	$(call install,$(DEPS_TEST))
 
 deps-lint: deps-test ## install what lint, tsan and CI need as well
-	$(call install,$(DEPS_LINT))
+	$(call install,$(DEPS_LINT) $(DEPS_PYTHON))
+	$(VENV)
+	@.venv/bin/ruff --version 2>/dev/null | grep -qx '$(subst ==, ,$(RUFF))' || .venv/bin/pip install -q -I $(RUFF)
+
+deps-train: ## install what training and its tests need, PyTorch above all, in .venv
+	$(call install,$(DEPS_PYTHON))
+	$(VENV)
+	@.venv/bin/pip install $(TORCH)
+	@.venv/bin/pip install -e 'weights/train[test]'
 
 run: deps ## install what is missing, build, serve the shipped models on 127.0.0.1:8080
 	@$(MAKE) --no-print-directory $(JOBS) all
@@ -187,11 +206,11 @@ run: deps ## install what is missing, build, serve the shipped models on 127.0.0
 	@echo
 	@build/aftd --listen-address 127.0.0.1 --listen-port 8080 --models-dir weights/models
 
-test: deps-test ## install what is missing, build, run all tests
+test: deps-test ## install what is missing, build, run all tests; those of weights/train after `make deps-train`
 	@$(MAKE) --no-print-directory $(JOBS) test-built
 
 test-built: all $(TESTS)
-	@tests/run.sh $B/tests
+	@PYTHON=$(PYTHON) tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train)
 
 check: lint test ## lint and test
 
@@ -204,11 +223,12 @@ fmt: ## format all C files
 # As the compiler gets them, without the quotes that were for the shell.
 LINT_FLAGS = -std=c11 $(subst ',,$(ALL_CPPFLAGS))
 
-lint: deps-lint ## format, include directions, headers alone, clang-tidy
+lint: deps-lint ## format, include directions, headers alone, clang-tidy; ruff for Python
 	@tests/lint/format.sh $(C_FILES)
 	@tests/lint/includes.sh
 	@tests/lint/headers.sh '$(CC) $(LINT_FLAGS) $(WARNINGS)' $(filter %.h,$(C_FILES))
 	@tests/lint/tidy.sh '$(LINT_FLAGS)' $(filter %.c,$(C_FILES))
+	@.venv/bin/ruff check --quiet --no-cache --config weights/train/pyproject.toml weights tests
 
 asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=asan test-built
@@ -233,7 +253,7 @@ install: all ## install under DESTDIR and PREFIX (/usr/local)
 	install -m 644 config/aftd.json $(DESTDIR)$(PREFIX)/share/aftd/aftd.json
 	for model in weights/models/*/; do \
 	    to=$(DESTDIR)$(PREFIX)/share/aftd/models/$$(basename $$model); \
-	    install -d $$to && install -m 644 $$model/config.json $$model/model.safetensors $$to || exit 1; done
+	    install -d $$to && install -m 644 $$model/config.json $$model/model.safetensors $$model/MODEL_CARD.md $$to || exit 1; done
 
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/aftd $(DESTDIR)$(PREFIX)/bin/aft
@@ -243,5 +263,5 @@ dist: ## a source archive of the last commit in build/
 	@mkdir -p build
 	git archive --prefix=aftd-$(VERSION)/ -o build/aftd-$(VERSION).tar.gz HEAD
 
-clean: ## remove what was built
+clean: ## remove what was built (but not .venv)
 	rm -rf build

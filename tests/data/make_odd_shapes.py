@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, "../shared/oracle")
-import oracle  # noqa: E402
+import oracle  # it lies outside the project
 
 OUT = pathlib.Path("tests/data/odd-shapes")
 
@@ -34,7 +34,8 @@ MODELS = [
     picture("conv-dim20-heads5", [6, 20], [2, 5], 17, 5, [3, 5], dim=20, depth=2, mlp_ratio=3, activation="relu"),
     picture("conv-dim33-heads11", [9, 12], [3, 2], 1, 11, [5, 3], dim=33, depth=2, mlp_ratio=1,
             activation="gelu_tanh", norm_eps=1e-3),
-    picture("conv-dim17-heads17-window", [7, 7], [1, 1], 16, 17, [3, 3], dim=17, depth=1, mlp_ratio=2, window_only=True),
+    picture("conv-dim17-heads17-window", [7, 7], [1, 1], 16, 17, [3, 3], dim=17, depth=1, mlp_ratio=2,
+            window_only=True),
     picture("conv-dim24-positions", [8, 12], [4, 4], 3, 3, [1, 7], dim=24, depth=3, mlp_ratio=2,
             share_layers=True, positions=True, gain=True),
     text("local-dim20", 17, 5, dim=20, depth=2, mlp_ratio=3, activation="relu", positions=True),

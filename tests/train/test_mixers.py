@@ -1,0 +1,213 @@
+import copy
+
+import pytest
+import torch
+from tiny import KINDS, tiny_model
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aft_train import mixers
+from aft_train.mixers import AftConv
+
+
+def by_equation(mixer, x, w):
+    """AFT eq. 2 word by word in float64: x [T, d], w [T, T] or a matrix per channel [d, T, T]. -> [T, d]"""
+    x, mixer = x.double(), copy.deepcopy(mixer).double()
+    q, k, v = mixer.q(x), mixer.k(x), mixer.v(x)
+    k = k.repeat_interleave(v.shape[1] // k.shape[1], dim=1)
+    y = torch.zeros_like(v)
+    for t in range(len(x)):
+        for c in range(v.shape[1]):
+            e = torch.exp(k[:, c] + (w if w.dim() == 2 else w[c])[t])
+            y[t, c] = (e * v[:, c]).sum() / e.sum()
+    return mixer.out(torch.sigmoid(q) * y)
+
+
+def local_bias(mixer, tokens, window, causal, outside):
+    w = (mixer.pos_u @ mixer.pos_v.T)[:tokens, :tokens].double()
+    for t in range(tokens):
+        for s in range(tokens):
+            if abs(t - s) >= window:
+                w[t, s] = outside
+            if causal and s > t:
+                w[t, s] = -torch.inf
+    return w
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("global_sum", [True, False])
+@pytest.mark.parametrize("learning", [True, False])
+def test_aft_local_is_equation_2(causal, global_sum, learning):
+    task = "text-generation" if causal else "text-classification"
+    mixer = tiny_model(task, "aft-local", window=3, global_sum=global_sum).blocks[0].mixer
+    x = torch.randn(12, 8)
+    want = by_equation(mixer, x, local_bias(mixer, 12, 3, causal, 0.0 if global_sum else -torch.inf))
+    with torch.set_grad_enabled(learning):
+        got = mixer(x[None])[0]
+    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_aft_conv_of_a_sequence_is_equation_6(causal):
+    """A causal kernel ends at the query, the other is centred on it."""
+    mixer = tiny_model("text-generation" if causal else "text-classification", "aft-conv", kernel=(4,)).blocks[0].mixer
+    r = mixer.conv.weight.double()
+    r = (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True) * mixer.conv.gain.double()[:, None]  # eq. 8
+    r = r + mixer.conv.bias.double()[:, None]
+    w = torch.zeros(8, 12, 12, dtype=torch.float64)
+    for t in range(12):
+        for j in range(4):
+            s = t + j - (3 if causal else 2)
+            if 0 <= s < 12:
+                w[:, t, s] = r[:, j].repeat_interleave(4)
+        if causal:
+            w[:, t, t + 1 :] = -torch.inf
+    x = torch.randn(12, 8)
+    for learning in (True, False):
+        with torch.set_grad_enabled(learning):
+            got = mixer(x[None])[0]
+        torch.testing.assert_close(got.double(), by_equation(mixer, x, w), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["text-generation", "text-classification", "image-classification"])
+@pytest.mark.parametrize("global_sum", [True, False])
+def test_aft_conv_by_convolution_is_aft_conv_by_matrices(task, global_sum, monkeypatch):
+    kernel = (3, 5) if task.startswith("image") else (5,)
+    mixer = tiny_model(task, "aft-conv", kernel=kernel, global_sum=global_sum).blocks[0].mixer
+    x, grid = torch.randn(2, 12, 8), (3, 4) if task.startswith("image") else ()
+    dense = mixer(x, grid)
+    monkeypatch.setattr(AftConv, "DENSE_TOKENS", 0)
+    torch.testing.assert_close(mixer(x, grid), dense, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["factorised", "plain"])
+@pytest.mark.parametrize("global_sum", [True, False])
+def test_aft_local_by_chunks_is_aft_local_by_one_matrix(form, global_sum, monkeypatch):
+    mixer = tiny_model("text-generation", "aft-local", window=3, global_sum=global_sum,
+                       factorised=form == "factorised").blocks[0].mixer
+    x = torch.randn(2, 12, 8)
+    chunked = mixer(x)
+    one = lambda k, v: (torch.exp(mixer.bias(12)) @ (mixers.shifted_exp(k) * v)) / (
+        torch.exp(mixer.bias(12)) @ mixers.shifted_exp(k))
+    calls = []
+    monkeypatch.setattr(mixer, "chunked", lambda k, v: calls.append(1) or one(k, v))
+    torch.testing.assert_close(chunked, mixer(x), atol=1e-5, rtol=1e-5)
+    assert calls  # it had gone by chunks before
+
+
+@pytest.mark.parametrize("mixer", ["aft-full", "aft-local", "aft-simple", "aft-conv"])
+@pytest.mark.parametrize("task", ["text-generation", "text-classification"])
+def test_keys_of_any_size_are_summed_exactly(task, mixer):
+    """Keys 300 apart: exp(k) leaves float32, and what the largest key may not be seen from would become 0/0."""
+    module = tiny_model(task, mixer).blocks[0].mixer
+    with torch.no_grad():
+        module.k.weight *= 60
+        x = torch.randn(1, 12, 8)
+        assert (module.k(x).amax() - module.k(x).amin()) > 100
+        want = copy.deepcopy(module).double()(x.double())
+        got = module(x)
+    torch.testing.assert_close(got.double(), want, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("task,mixer", [kind for kind in KINDS if kind[0].endswith("generation")])
+def test_no_row_depends_on_what_comes_behind_it(task, mixer):
+    model = tiny_model(task, mixer).double()
+    x = torch.randint(0, 256, (1, 12))
+    changed = x.clone()
+    changed[0, 7] = (x[0, 7] + 1) % 256
+    # With a start embedding row t is about element t: element 7 is first seen by row 8.
+    first = 8 if task == "image-generation" else 7
+    for learning in (True, False):
+        with torch.set_grad_enabled(learning):
+            a, b = model(x), model(changed)
+        # Not equal: keys are shifted by the largest of all.
+        torch.testing.assert_close(a[0, :first], b[0, :first], atol=1e-12, rtol=1e-12)
+        assert not torch.allclose(a[0, first], b[0, first])
+
+
+class Precisions(TorchDispatchMode):
+    """Collects the floating point types of every tensor that is computed, single numbers aside."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for t in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(t, torch.Tensor) and t.is_floating_point() and t.dim():
+                self.seen.add(t.dtype)
+        return out
+
+
+@pytest.mark.parametrize("task,mixer", KINDS)
+def test_float64_models_stay_in_float64(task, mixer):
+    """The logits that an export keeps are computed so."""
+    model = tiny_model(task, mixer).double()
+    x = torch.randn(1, 3, 8, 8).double() if task.startswith("image-cl") else torch.randint(0, 256, (1, 12))
+    with torch.no_grad(), Precisions() as precisions:
+        model(x)
+    assert precisions.seen == {torch.float64}
+
+
+@pytest.mark.parametrize("task,mixer", KINDS)
+def test_every_parameter_learns(task, mixer):
+    model = tiny_model(task, mixer).train()
+    x = torch.randn(2, 3, 8, 8) if task.startswith("image-cl") else torch.randint(0, 256, (2, 12))
+    model(x).pow(2).sum().backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None and torch.isfinite(p.grad).all(), name
+        assert p.grad.abs().max() > 0 or name.endswith("k.bias"), name  # a bias of all keys shifts nothing
+
+
+@pytest.mark.parametrize("task,mixer", KINDS)
+def test_training_in_bf16_stays_close(task, mixer):
+    """Products are rounded to 8 bits, keys and their exponentials are not: whole logits stay within a few percent."""
+    model = tiny_model(task, mixer)
+    x = torch.randn(2, 3, 8, 8) if task.startswith("image-cl") else torch.randint(0, 256, (2, 12))
+    want = model(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = model(x)
+    assert (got.float() - want).abs().max() < 0.05 * want.abs().max()
+
+
+def test_shared_layers_are_one_block():
+    shared = tiny_model("text-classification", "fastformer", share_layers=True, share_value_query=True)
+    assert len(shared.blocks) == 1 and not hasattr(shared.blocks[0].mixer, "v")
+    twice = tiny_model("text-classification", "fastformer", share_value_query=True)
+    for block in twice.blocks:
+        block.load_state_dict(shared.blocks[0].state_dict())
+    for name in ("norm", "head"):
+        getattr(twice, name).load_state_dict(getattr(shared, name).state_dict())
+    with torch.no_grad():
+        twice.tok_embed.copy_(shared.tok_embed)
+        twice.pos_embed.copy_(shared.pos_embed)
+    x = torch.randint(0, 256, (1, 12))
+    assert torch.equal(shared(x), twice(x))
+
+
+# ---- position biases stay what the format allows ---------------------------------------------------------------------
+
+
+def biases(mixer):
+    """Every position bias that the format knows of, those that no sum meets too."""
+    if isinstance(mixer, AftConv):
+        return mixer.conv().detach()
+    tokens = len(mixer.pos_bias if hasattr(mixer, "pos_bias") else mixer.pos_u)
+    return mixer.learnt(slice(0, tokens), slice(0, tokens)).detach()
+
+
+@pytest.mark.parametrize("kind", ["aft-full", "aft-local", "aft-conv"])
+@pytest.mark.parametrize("factors", [True, False])
+def test_biases_are_brought_back_and_others_left_alone(kind, factors):
+    mixer = tiny_model(mixer=kind, factorised=factors, reparameterised=factors).blocks[0].mixer
+    before = {name: p.clone() for name, p in mixer.named_parameters()}
+    mixer_of = mixer.conv if kind == "aft-conv" else mixer
+    mixer_of.confine()
+    for name, p in mixer.named_parameters():
+        assert torch.equal(p, before[name]), name
+    with torch.no_grad():
+        for p in mixer_of.parameters():
+            p *= 1000.0
+    assert biases(mixer).abs().max() > mixers.BIAS_MAX
+    mixer_of.confine()
+    assert 0.5 * mixers.BIAS_TRAINED < biases(mixer).abs().max() <= mixers.BIAS_TRAINED * (1 + 1e-5)

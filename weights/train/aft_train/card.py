@@ -1,0 +1,86 @@
+"""MODEL_CARD.md: what a model is, what it was trained on, by which command and where, and how good it is."""
+import os
+import platform
+import re
+import shlex
+from pathlib import Path
+
+import torch
+
+from .model_config import HEADED_MIXERS, TASKS
+
+
+def processor():
+    """The processor's name and how many of it this process may use."""
+    try:
+        name = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M).group(1)
+    except (OSError, AttributeError):
+        name = platform.machine()
+    return f"{name}, {len(os.sched_getaffinity(0))} processors"
+
+
+def machine():
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
+    return f"{where}; PyTorch {torch.__version__}"
+
+
+def duration(seconds):
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+def mixer(m):
+    """A MixerConfig in words."""
+    words = [m.type]
+    if m.type in HEADED_MIXERS:
+        words.append(f"{m.heads} heads")
+    if m.type == "aft-local":
+        words.append(f"window {m.window}")
+    if m.type == "aft-conv":
+        words.append(f"kernel {' x '.join(map(str, m.kernel))}")
+    return ", ".join(words)
+
+
+def shape(model):
+    """A Model in words."""
+    c = model.config
+    size = (f"{c.size[0]} x {c.size[1]} pixels in patches of {c.patch[0]} x {c.patch[1]}, {len(c.labels)} classes"
+            if c.grid else f"context {c.context}")
+    return (f"{c.task} with {mixer(c.mixer)}; {c.depth} blocks of dim {c.dim}; {size}; "
+            f"{model.parameter_count():,} parameters")
+
+
+def schedule(recipe):
+    """How the learning rate goes, in words."""
+    fall = f"falling to 0 over the last {recipe.decay:.0%}" if recipe.decay else "then constant"
+    return f"learning rate {recipe.lr:g} (warm-up {recipe.warmup} steps, {fall})"
+
+
+def text(name, model, recipe, *, data, command, seconds, figures):
+    """The card. data: what was learnt, in words; command: the argument list; figures: [(measured on, figure)]."""
+    kind = {"image": "pictures", "bytes": "windows", "pixels": "pictures"}[TASKS[model.config.task]]
+    average = f", weights averaged at {recipe.ema:g}" if recipe.ema else ""
+    rows = "\n".join(f"| {on} | {figure} |" for on, figure in figures)
+    return f"""# {name}
+
+{shape(model)}.
+
+## Data
+
+{data}
+
+## Training
+
+    {shlex.join(command)}
+
+{recipe.steps} steps of {recipe.batch} {kind}, {recipe.optimizer}, {schedule(recipe)},
+weight decay {recipe.weight_decay:g}, seed {recipe.seed}{average}. It took {duration(seconds)} on: {machine()}.
+
+![training loss and held-out quality over the steps](curves.png)
+
+## Quality
+
+| measured on | figure |
+| --- | --- |
+{rows}
+"""

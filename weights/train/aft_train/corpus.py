@@ -1,0 +1,38 @@
+"""Text to learn from or to measure with: any file as bytes, and slices of one."""
+import gzip
+import lzma
+from pathlib import Path
+
+import numpy as np
+
+BYTES_MAX = 8 << 30  # of a text, kept in memory
+
+
+class CorpusError(ValueError):
+    """A text that cannot be used; the text of the error names the file or the slice and what was expected."""
+
+
+def read_bytes(path):
+    """The bytes of a file as a uint8 array; .xz and .gz are unpacked. Raises CorpusError."""
+    opener = {".xz": lzma.open, ".gz": gzip.open}.get(Path(path).suffix, open)
+    try:
+        with opener(path, "rb") as f:
+            data = f.read(BYTES_MAX + 1)
+    except (OSError, EOFError, lzma.LZMAError) as e:
+        raise CorpusError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
+    if len(data) > BYTES_MAX:
+        raise CorpusError(f"{path}: has more than {BYTES_MAX} bytes")
+    return np.frombuffer(data, np.uint8)
+
+
+def span(text, size, name, least):
+    """'FIRST:LAST', as Python slices are written, of a file of `size` bytes -> slice. Raises CorpusError."""
+    try:
+        first, last = (int(x) if x else None for x in text.split(":"))
+    except ValueError:
+        raise CorpusError(f"--{name} is {text!r}, expected FIRST:LAST in bytes") from None
+    part = slice(*slice(first, last).indices(size)[:2])
+    if part.stop - part.start < least:
+        raise CorpusError(f"--{name} {text} is {max(0, part.stop - part.start)} of the file's {size} bytes, "
+                          f"expected {least} or more")
+    return part

@@ -1,0 +1,338 @@
+"""Train a picture classifier: python -m aft_train.images PICTURES --run FOLDER.
+
+PICTURES is a folder of class folders or a tar of one. The preset `demo` is for small pictures and one processor, and
+`small` for more time. `deit-tiny` and `deit-small` are DeiT's recipe (Touvron et al. 2021, table 9), with which the AFT
+paper trained its AFT-conv. Two things are not DeiT's: repeated augmentation is left out, and the learning rate falls
+along a line, not a cosine.
+"""
+import argparse
+import ctypes
+import functools
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from . import augment, loop, pictures, quality
+from .deit import IMAGENET_MEAN, IMAGENET_STD
+from .export import load, model_input
+from .loop import Recipe, TrainError
+from .model import Model
+from .model_config import HEADED_MIXERS, MIXERS, MixerConfig, ModelConfig
+
+DEIT = dict(resize_to=256, size=224, patch=16, heads=32, kernel=11, dropout=0.0, drop_path=0.1, crop="resized", shift=0,
+            rand_augment=2, magnitude=9, erase=0.25, mixup=0.8, cutmix=1.0, smoothing=0.1)
+DEIT_RECIPE = Recipe(steps=375000, batch=1024, lr=1e-3, warmup=6250, decay=1.0, weight_decay=0.05, beta2=0.999,
+                     clip=0.0, ema=0.99996, evaluate_every=12500, save_every=1000)
+SMALL = dict(resize_to=32, size=32, patch=4, heads=32, kernel=5, dropout=0.0, drop_path=0.0, crop="shifted", shift=4,
+             rand_augment=0, magnitude=9, erase=0.0, mixup=0.0, cutmix=0.0, smoothing=0.1)
+
+PRESETS = {  # name -> (shape and augmentation, recipe)
+    "demo": (dict(SMALL, depth=6, dim=128),
+             Recipe(steps=4800, batch=128, lr=6e-3, warmup=200, decay=0.7, weight_decay=0.1, optimizer="muon",
+                    beta2=0.95, ema=0.998)),
+    "small": (dict(SMALL, depth=8, dim=192, patch=2, drop_path=0.1, rand_augment=2, magnitude=5, cutmix=1.0),
+              Recipe(steps=60000, batch=256, lr=3e-3, warmup=500, decay=0.7, weight_decay=0.1, optimizer="muon",
+                     beta2=0.95, ema=0.9995)),
+    "deit-tiny": (dict(DEIT, depth=12, dim=192), DEIT_RECIPE),
+    "deit-small": (dict(DEIT, depth=12, dim=384), DEIT_RECIPE),
+}
+LEAST_AREA = 0.08  # of a picture that crop="resized" shows
+CHANNELS_A_HEAD = 32  # of mixers other than aft-conv, unless --heads says otherwise
+VALID_SHARE = 0.1  # of the pictures, held out where none are named for it
+
+# Options that --init's model answers, and the largest value of those that nothing else checks; 0 is the least.
+MODEL_OPTIONS = ("mixer", "depth", "dim", "size", "patch", "heads", "kernel", "window", "resize_to", "mean", "std")
+MOST = {"workers": 1024, "shift": pictures.SIDE_MAX, "rand_augment": 100, "magnitude": 10, "erase": 1, "mixup": 1000,
+        "cutmix": 1000, "smoothing": 0.99, "dropout": 0.99, "drop_path": 0.99}
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+
+# ---- batches ---------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def epoch_order(seed, epoch, count):
+    """The order of `count` pictures in an epoch."""
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+class Steps:
+    """steps[n] -> (uint8 [B, H, W, 3], class numbers [B]) of step n: its pictures, cut, flipped and changed.
+
+    They are a function of the seed and n alone. Every epoch has its own order of the pictures; those that fill no
+    batch at its end are left out. A picture that cannot be read gives its PictureError in place of the batch: a worker
+    that raised it would bring its traceback along.
+    """
+
+    def __init__(self, source, config, shape, recipe):
+        self.source, self.config, self.shape, self.batch, self.seed = source, config, shape, recipe.batch, recipe.seed
+
+    def __getitem__(self, step):
+        count = len(self.source)
+        epoch, at = divmod(step, count // self.batch)
+        chosen = epoch_order(self.seed, epoch, count)[at * self.batch : (at + 1) * self.batch].tolist()
+        try:
+            pixels = [self.changed(i, np.random.default_rng([self.seed, step, slot])) for slot, i in enumerate(chosen)]
+        except pictures.PictureError as e:
+            return e
+        return np.stack(pixels), np.array([self.source.labels[i] for i in chosen])
+
+    def changed(self, i, rng):
+        """Picture i as it is learnt from this time: uint8 [H, W, 3]."""
+        s = self.shape
+        if s["crop"] == "resized":
+            image = augment.random_resized_crop(self.source.image(i), rng, self.config.size, LEAST_AREA)
+        else:
+            image = augment.shifted(self.source.fitted(i, self.config), rng, s["shift"])
+        if rng.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if s["rand_augment"]:
+            image = augment.rand_augment(image, rng, s["rand_augment"], s["magnitude"])
+        pixels = np.array(image)
+        augment.erase(pixels, rng, s["erase"])
+        return pixels
+
+
+def serve_only(parent, _):
+    """Begin a worker's life: what stops the trainer, Ctrl-C above all, is the trainer's to act on, and ends it too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before
+        os._exit(1)
+
+
+class Batches:
+    """batches(step) -> (x [B, 3, H, W] as the model takes it, target [B, classes] probabilities), on its device.
+
+    Pictures are made by `workers` processes ahead of time, a batch each, or without any when they are asked for.
+    """
+
+    def __init__(self, source, model, shape, recipe, workers):
+        self.steps, self.model = Steps(source, model.config, shape, recipe), model
+        self.shape, self.recipe, self.workers = shape, recipe, workers
+        self.next, self.made = None, None
+
+    def start(self, step):
+        """Make batches from a step on. Workers are forked, so that compressed pictures are in memory once."""
+        # Of its own generator the loader draws a seed that nobody uses: from PyTorch's it would take dropout's numbers.
+        loader = DataLoader(self.steps, batch_size=None, sampler=range(step, self.recipe.steps), collate_fn=lambda x: x,
+                            num_workers=self.workers, multiprocessing_context="fork" if self.workers else None,
+                            worker_init_fn=functools.partial(serve_only, os.getpid()), generator=torch.Generator())
+        return iter(loader)
+
+    def __call__(self, step):
+        if step != self.next:
+            self.made = self.start(step)
+        self.next = step + 1
+        made = next(self.made)
+        if isinstance(made, pictures.PictureError):
+            raise pictures.PictureError(str(made))  # anew: workers end with this frame, which `made` would keep alive
+        s, classes = self.shape, len(self.model.config.labels)
+        x = model_input(self.model, made[0])
+        target = F.one_hot(torch.from_numpy(made[1]).to(x.device), classes)
+        target = target * (1 - s["smoothing"]) + s["smoothing"] / classes
+        rng = np.random.default_rng([self.recipe.seed, step, self.recipe.batch])
+        return augment.mix(x, target, rng, s["mixup"], s["cutmix"])
+
+
+# ---- options ---------------------------------------------------------------------------------------------------------
+
+
+def parser():
+    p = argparse.ArgumentParser(prog="python -m aft_train.images", description="Train a picture classifier.")
+    p.add_argument("pictures", help="a folder of class folders, or a .tar, .tar.gz or .tar.xz of one")
+    p.add_argument("--run", required=True, metavar="FOLDER", help="the run's folder; one that was interrupted goes on")
+    p.add_argument("--preset", choices=PRESETS, default="demo")
+    p.add_argument("--part", help="the folder above the class folders to train on, if there are several ('train')")
+    p.add_argument("--valid", metavar="PICTURES", help="pictures to watch the run with (default: a tenth, left out)")
+    p.add_argument("--valid-part", help="of --valid, or of the same folder or tar ('test')")
+    p.add_argument("--workers", type=int, default=0, help="processes that make pictures ready ahead (0)")
+    p.add_argument("--init", metavar="MODEL_DIR",
+                   help="start from a model's weights; a head of other classes is made anew")
+    group = p.add_argument_group("model", "What is not given is the preset's.")
+    group.add_argument("--mixer", choices=MIXERS, help="(aft-conv)")
+    for key, text in (("depth", "blocks"), ("dim", "features"), ("size", "side of the pictures in pixels"),
+                      ("patch", "side of a patch in pixels"), ("heads", "of mixers that have some"),
+                      ("kernel", "side of aft-conv's kernel in patches"), ("window", "of aft-local in patches"),
+                      ("resize-to", "shorter side before the centre is cut out, when the model is used")):
+        group.add_argument("--" + key, type=int, metavar="N", help=text)
+    for key, text in (("mean", "of red, green and blue, to take away (ImageNet's)"),
+                      ("std", "to divide by then (ImageNet's)")):
+        group.add_argument("--" + key, type=float, nargs=3, metavar="X", help=text)
+    group = p.add_argument_group("pictures and regularisation", "What is not given is the preset's; 0 is none.")
+    group.add_argument("--crop", choices=("shifted", "resized"),
+                       help="the picture moved by --shift, or a random part of it brought to the size")
+    for key, kind, text in (
+            ("shift", int, "pixels that a picture moves at most"),
+            ("rand-augment", int, "RandAugment's operations a picture"), ("magnitude", float, "their strength of 10"),
+            ("erase", float, "share of the pictures of which a part is erased"), ("mixup", float, "alpha of mixup"),
+            ("cutmix", float, "alpha of cutmix"), ("smoothing", float, "probability that is spread over all classes"),
+            ("dropout", float, "share of features dropped"),
+            ("drop-path", float, "share of the last block's branches dropped, of those before less")):
+        group.add_argument("--" + key, type=kind, metavar="N" if kind is int else "X", help=text)
+    loop.add_arguments(p, PRESETS["demo"][1])
+    return p
+
+
+def given(args, keys):
+    return [key for key in keys if getattr(args, key) is not None]
+
+
+def option(key):
+    return "--" + key.replace("_", "-")
+
+
+def shape_of(args):
+    """The preset's shape and augmentation with what was given. Raises TrainError."""
+    preset = PRESETS[args.preset][0]
+    shape = {**preset, **{key: getattr(args, key) for key in given(args, preset)}}
+    if args.resize_to is None:
+        shape["resize_to"] = shape["size"] * preset["resize_to"] // preset["size"]
+    for key, value in {**shape, "workers": args.workers}.items():
+        if key in MOST and not 0 <= value <= MOST[key]:
+            raise TrainError(f"{option(key)} is {value}, expected 0 to {MOST[key]}")
+    if args.shift and shape["crop"] == "resized":
+        raise TrainError(f"--shift {args.shift} goes with --crop shifted, not resized")
+    if args.magnitude and not shape["rand_augment"]:
+        raise TrainError(f"--magnitude {args.magnitude:g} is RandAugment's, expected --rand-augment 1 or more with it")
+    return shape
+
+
+def starting_model(args, shape, labels):
+    """The Model to train: --init's with a head for these labels, or a fresh one. Raises TrainError, ValueError."""
+    if args.init:
+        clash = given(args, MODEL_OPTIONS)
+        if clash:
+            raise TrainError(f"{option(clash[0])} is for a fresh model, expected --init {args.init} without it")
+        model = load(args.init).train()
+        if model.config.task != "image-classification":
+            raise TrainError(f"--init {args.init} is for {model.config.task}, expected a classifier of pictures")
+        if model.config.labels != labels:
+            print(f"a fresh head: {args.init} has {len(model.config.labels)} other classes", file=sys.stderr)
+        model.relabel(labels)
+    else:
+        model = fresh_model(args, shape, labels)
+    model.regularise(shape["dropout"], shape["drop_path"])
+    return model
+
+
+def fresh_model(args, shape, labels):
+    """Heads, if not given, are the preset's for aft-conv, else of CHANNELS_A_HEAD; fewer if they do not divide dim."""
+    kind, dim = args.mixer or "aft-conv", shape["dim"]
+    for key, mixers in (("heads", HEADED_MIXERS), ("kernel", ("aft-conv",)), ("window", ("aft-local",))):
+        if getattr(args, key) is not None and kind not in mixers:
+            raise TrainError(f"{option(key)} {getattr(args, key)} is for {', '.join(mixers)}, not for {kind}")
+    mixer = MixerConfig(kind)
+    if kind in HEADED_MIXERS:
+        most = shape["heads"] if kind == "aft-conv" else max(1, dim // CHANNELS_A_HEAD)
+        mixer.heads = args.heads if args.heads is not None else next(h for h in range(most, 0, -1) if dim % h == 0)
+    if kind == "aft-conv":
+        mixer.kernel = (shape["kernel"],) * 2
+    if kind == "aft-local":  # two rows of patches, so that those above and below are within it
+        mixer.window = args.window if args.window is not None else 2 * max(1, shape["size"] // max(1, shape["patch"]))
+    config = ModelConfig("image-classification", dim=dim, depth=shape["depth"], mixer=mixer, labels=labels,
+                         size=(shape["size"],) * 2, patch=(shape["patch"],) * 2, resize_to=shape["resize_to"],
+                         mean=tuple(args.mean or IMAGENET_MEAN), std=tuple(args.std or IMAGENET_STD))
+    return Model(config, pos_embed=kind != "aft-conv")
+
+
+def options_of(args, shape, config, count):
+    """What a run depends on, for run.json: all that the command line says, and what --init's model is."""
+    c, m = config, config.mixer
+    side = lambda pair: pair[0] if len(set(pair)) == 1 else list(pair)
+    own = {"heads": m.heads, "kernel": side(m.kernel), "depth": c.depth, "dim": c.dim, "size": side(c.size),
+           "patch": side(c.patch), "resize_to": c.resize_to or min(c.size), "mean": c.mean, "std": c.std}
+    if m.type == "aft-local":
+        own["window"] = m.window
+    return {"task": c.task, "mixer": m.type, **shape, **own, "init": args.init and os.path.abspath(args.init),
+            "pictures": count}
+
+
+def held_out(source, share, seed):
+    """A Pictures -> two, the second with a share of the pictures drawn at random, at least one."""
+    order = np.random.default_rng(seed).permutation(len(source))
+    edge = min(round(len(source) * (1 - share)), len(source) - 1)
+
+    def part(chosen):
+        chosen = sorted(chosen.tolist())
+        return pictures.Pictures(source.classes, [source.names[i] for i in chosen], [source.labels[i] for i in chosen],
+                                 [source.sources[i] for i in chosen], source.size)
+
+    return part(order[:edge]), part(order[edge:])
+
+
+def read_both(args, recipe):
+    """(Pictures to learn, Pictures to watch the run with). Raises TrainError, PictureError."""
+    source = pictures.read_pictures(args.pictures, part=args.part)
+    if len(source.classes) < 2:
+        raise TrainError(f"{args.pictures} has the class {source.classes[0]} alone, expected two or more to tell apart")
+    if args.valid or args.valid_part:
+        held = pictures.read_pictures(args.valid or args.pictures, part=args.valid_part)
+        single = sorted(set(source.classes) ^ set(held.classes))
+        if single:
+            use = "learn" if single[0] in source.classes else "watch the run with"
+            raise TrainError(f"the class {single[0]} is among the pictures to {use} alone, expected the same classes "
+                             "to learn and to watch the run with")
+    else:
+        source, held = held_out(source, VALID_SHARE, recipe.seed)
+    if len(source) < recipe.batch:
+        raise TrainError(f"{args.pictures} has {len(source)} pictures to learn, expected a --batch of {recipe.batch} "
+                         "or more")
+    return source, held
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def train(args):
+    """Train, or go on, and export. -> False if it was told to stop before its end."""
+    shape, recipe = shape_of(args), loop.recipe_of(args, PRESETS[args.preset][1])
+    source, held = read_both(args, recipe)
+    torch.manual_seed(recipe.seed)
+    model = starting_model(args, shape, source.classes)
+
+    def loss(forward, pair):
+        x, target = pair
+        return F.cross_entropy(forward(x).float(), target)
+
+    run = loop.Run(args, model, recipe, options_of(args, shape, model.config, len(source)),
+                   batch=Batches(source, model, shape, recipe, args.workers), loss=loss,
+                   evaluate=lambda m: quality.accuracy(m, held), metric="accuracy")
+    print(f"{model.parameter_count():,} parameters; {len(source):,} pictures of {len(source.classes)} classes, "
+          f"{recipe.batch} a step; {run.device}, {'bf16' if run.dtype else 'float32'}", file=sys.stderr)
+    if not run.train():
+        return False
+
+    def figures(model):
+        yield f"held out: {len(held):,} pictures", f"{quality.accuracy(model, held):.2f} % right"
+
+    run.export([held.prepared(i, model.config) for i in range(min(2, len(held)))], figures,
+               f"{len(source):,} pictures of {Path(args.pictures).resolve().name} in {len(source.classes)} classes; "
+               f"{recipe.steps * recipe.batch:,} seen.")
+    return True
+
+
+def main(argv=None):
+    args = parser().parse_args(argv)
+    try:
+        return 0 if train(args) else 130
+    except (ValueError, OSError) as e:
+        print(f"aft_train.images: {e}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as e:  # no memory, or a worker that was killed
+        print(f"aft_train.images: {str(e).splitlines()[0] if str(e) else type(e).__name__}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:  # before the first step, or after the last
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,376 @@
+"""The training loop of all trainers: optimisers, schedule, weight average, checkpoints, the run's CSV and curves.
+
+A run lives in a folder:
+
+    run.json         every option of the run; a resumed run must have the same, save its length
+    checkpoint.pt    weights, optimiser state, weight average and step
+    log.csv          one row every few steps
+    curves.png       the same, drawn
+    model/           the finished model directory
+
+What happens at a step depends on the seed, the step and the state in checkpoint.pt alone: random numbers are seeded
+anew at every step and batches are functions of it. So a run that was killed and resumed goes on as if it had not been.
+"""
+import csv
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from . import card
+from .export import DTYPES, check_target, export
+
+OPTIMISERS = ("adamw", "muon")
+PRECISIONS = ("auto", "f32", "bf16")
+
+
+class TrainError(ValueError):
+    """What keeps a run from starting or going on; the text says what was wrong and what was expected."""
+
+
+@dataclass
+class Recipe:
+    """How to train, whatever is trained."""
+
+    steps: int
+    batch: int
+    lr: float
+    warmup: int = 100  # steps of linear warm-up
+    decay: float = 1.0  # the last part of the run over which the rate falls linearly to 0; 1 is all of it
+    weight_decay: float = 0.1  # of the blocks' matrices and the patch embedding; decoupled
+    optimizer: str = "adamw"  # muon: the blocks' matrices by Muon, all else by AdamW
+    beta2: float = 0.98
+    clip: float = 1.0  # largest norm of the gradient; 0 is none
+    ema: float = 0.0  # decay of the weights' average, which is then what is evaluated and exported; 0 is none
+    seed: int = 0
+    log_every: int = 20  # steps between rows of log.csv
+    evaluate_every: int = 500
+    save_every: int = 100
+    threads: int = 0  # 0: one for each processor
+    precision: str = "auto"  # auto: bf16 autocast where the machine has bf16 arithmetic
+    compile: bool = False
+
+    CHANGEABLE = ("steps", "log_every", "evaluate_every", "save_every")  # what a resumed run may change
+
+    def __post_init__(self):
+        for key in ("steps", "batch", "log_every", "evaluate_every", "save_every"):
+            if getattr(self, key) < 1:
+                raise TrainError(f"--{key.replace('_', '-')} is {getattr(self, key)}, expected 1 or more")
+        for key in ("warmup", "weight_decay", "clip", "seed", "threads"):
+            if getattr(self, key) < 0:
+                raise TrainError(f"--{key.replace('_', '-')} is {getattr(self, key)}, expected 0 or more")
+        if not self.lr > 0:
+            raise TrainError(f"--lr is {self.lr}, expected a positive number")
+        for key in ("decay", "ema", "beta2"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise TrainError(f"--{key} is {getattr(self, key)}, expected 0 to 1")
+
+
+def add_arguments(parser, defaults):
+    """Add an option for every field of Recipe to an argparse parser; `defaults` is a Recipe, None shown as 'preset'."""
+    group = parser.add_argument_group("training")
+    choices = {"optimizer": OPTIMISERS, "precision": PRECISIONS}
+    for f in dataclasses.fields(Recipe):
+        value, name = getattr(defaults, f.name), "--" + f.name.replace("_", "-")
+        if f.type is bool or f.type == "bool":
+            group.add_argument(name, action="store_true", default=value)
+        else:
+            group.add_argument(name, type=type(value), default=None, choices=choices.get(f.name), help=f"({value})")
+    group = parser.add_argument_group("result")
+    group.add_argument("--out", metavar="MODEL_DIR", help="where to write the model (the run's folder, as `model`)")
+    group.add_argument("--dtype", choices=DTYPES, default="f32", help="how to store it (f32)")
+
+
+def recipe_of(args, defaults):
+    """The Recipe of parsed arguments: `defaults` with what was given."""
+    given = {f.name: getattr(args, f.name) for f in dataclasses.fields(Recipe)}
+    return dataclasses.replace(defaults, **{k: v for k, v in given.items() if v is not None})
+
+
+def schedule(recipe, step):
+    """Factor of the learning rate at a step: up, flat, and down to 0 over the last part."""
+    left = (recipe.steps - step) / max(1, round(recipe.decay * recipe.steps))
+    return min(1.0, (step + 1) / max(1, recipe.warmup), left)
+
+
+def step_rng(seed, step):
+    """numpy's generator of everything random about one step's batch."""
+    return np.random.default_rng([seed, step])
+
+
+def device_of(recipe):
+    """(device, autocast dtype or None) of this machine under a recipe."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if recipe.precision == "f32":
+        return device, None
+    has = torch.cuda.is_bf16_supported() if device == "cuda" else torch.backends.mkldnn.is_available() and bf16_cpu()
+    return device, torch.bfloat16 if has or recipe.precision == "bf16" else None
+
+
+def bf16_cpu():
+    """Whether this processor multiplies bf16 itself; emulated it is slower than float32."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def optimisers(model, recipe):
+    """One or two optimisers over all parameters. Only matrices decay: not norms, biases, embeddings or positions."""
+    matrices, rest = [], []
+    for name, p in model.named_parameters():
+        matrix = p.dim() >= 2 and name.endswith(".weight") and not name.startswith("head.") and ".conv." not in name
+        (matrices if matrix else rest).append(p)
+    betas = (0.9, recipe.beta2)
+    if recipe.optimizer == "adamw":
+        groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+        return [torch.optim.AdamW(groups, lr=recipe.lr, betas=betas, fused=True)]
+    flat = [p for p in matrices if p.dim() == 2]  # Muon takes matrices only: a patch embedding is one of four axes
+    deep = [p for p in matrices if p.dim() != 2]
+    groups = [{"params": rest, "weight_decay": 0.0}]
+    if deep:
+        groups.append({"params": deep, "weight_decay": recipe.weight_decay})
+    return [torch.optim.Muon(flat, lr=recipe.lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(groups, lr=recipe.lr, betas=betas, fused=True)]
+
+
+def write_aside(path, write):
+    """Have write(file) write a file beside `path`, then put it in its place: a reader sees the old or the new one."""
+    aside = path.with_name(path.name + ".tmp")
+    with open(aside, "wb") as f:
+        write(f)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(aside, path)
+
+
+class Log:
+    """log.csv: a row is a dict; columns are fixed by the run's first rows and grow never."""
+
+    def __init__(self, path, columns, step):
+        """Open for a run that stands at `step`: rows after it, of a run that went on unsaved, are taken out.
+
+        So is a row that a crash of the machine cut short.
+        """
+        self.path, self.columns = path, columns
+        kept = [r for r in self.rows() if None not in r.values() and r["step"].isdigit() and int(r["step"]) <= step]
+        write_aside(path, lambda f: f.write(self.text([dict(zip(columns, columns))] + kept)))
+        self.file = open(path, "ab")
+
+    def rows(self):
+        if not self.path.exists():
+            return []
+        with open(self.path, newline="") as f:
+            return list(csv.DictReader(f))
+
+    def text(self, rows):
+        cells = (["" if r.get(c) is None else str(r[c]) for c in self.columns] for r in rows)
+        return "".join(",".join(row) + "\n" for row in cells).encode()
+
+    def add(self, row):
+        self.file.write(self.text([row]))
+        self.file.flush()
+
+
+def draw(run_dir, metric):
+    """curves.png of a run's log.csv: training loss and the held-out metric over the steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    with open(run_dir / "log.csv", newline="") as f:
+        rows = list(csv.DictReader(f))
+    figure, left = plt.subplots(figsize=(8, 4.5), dpi=100)
+    left.plot([int(r["step"]) for r in rows], [float(r["loss"]) for r in rows], color="tab:blue", lw=1, label="loss")
+    left.set_xlabel("step")
+    left.set_ylabel("training loss", color="tab:blue")
+    held = [(int(r["step"]), float(r[metric])) for r in rows if r.get(metric)]
+    if held:
+        right = left.twinx()
+        right.plot(*zip(*held), color="tab:red", marker="o", ms=3, lw=1)
+        right.set_ylabel("held-out " + metric, color="tab:red")
+        right.annotate(f"{held[-1][1]:.4g}", held[-1], textcoords="offset points", xytext=(-8, 8), ha="right")
+    left.grid(alpha=0.3)
+    figure.tight_layout()
+    write_aside(run_dir / "curves.png", lambda f: figure.savefig(f, format="png"))
+    plt.close(figure)
+
+
+class Run:
+    """One training run. A trainer gives it the model and three functions:
+
+    batch(step) -> what loss takes;  loss(model, batch) -> scalar tensor;  evaluate(model) -> the held-out figure, which
+    `metric` names. `options` is everything else that the run depends on, for run.json.
+    """
+
+    def __init__(self, args, model, recipe, options, *, batch, loss, evaluate, metric):
+        """args: what add_arguments added, and `run`. Raises ModelError if the model could not be written at its end."""
+        self.dir, self.recipe, self.metric, self.stored_as = Path(args.run), recipe, metric, args.dtype
+        self.dir.mkdir(parents=True, exist_ok=True)
+        self.target = check_target(args.out or self.dir / "model", overwrite=True)
+        self.batch, self.loss, self.evaluate = batch, loss, evaluate
+        self.options = {**options, **dataclasses.asdict(recipe)}
+        if recipe.threads:
+            torch.set_num_threads(recipe.threads)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self.device, self.dtype = device_of(recipe)
+        self.model = model.to(self.device)
+        self.average = [p.detach().clone() for p in self.model.parameters()] if recipe.ema else None
+        self.optimisers = optimisers(self.model, recipe)
+        self.step, self.seconds, self.loss_sum, self.loss_count = 0, 0.0, 0.0, 0
+        self.stopping = False
+
+    # ---- checkpoint.pt --------------------------------------------------------------------------------------------
+
+    def save(self):
+        state = {"step": self.step, "seconds": self.seconds, "loss_sum": self.loss_sum, "loss_count": self.loss_count,
+                 "model": self.model.state_dict(), "average": self.average,
+                 "optimisers": [o.state_dict() for o in self.optimisers]}
+        write_aside(self.dir / "checkpoint.pt", lambda f: torch.save(state, f))
+
+    def restore(self):
+        """Take up the run that lies in the folder, if one does. Raises TrainError if it is another one."""
+        told = self.dir / "run.json"
+        if told.exists():
+            try:
+                before = dict(json.loads(told.read_text()))
+            except (TypeError, ValueError) as e:
+                raise TrainError(f"{told} does not say what run it is of: {e}") from None
+            now = json.loads(json.dumps(self.options))
+            for key in sorted(before.keys() | now.keys()):
+                if key not in Recipe.CHANGEABLE and before.get(key) != now.get(key):
+                    raise TrainError(f"{self.dir} holds a run with {key} {before.get(key)!r}, not {now.get(key)!r}: "
+                                     "give the same options or another --run folder")
+        path = self.dir / "checkpoint.pt"
+        if path.exists():
+            try:
+                state = torch.load(path, map_location=self.device, weights_only=True)
+                self.model.load_state_dict(state["model"])
+                for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+                    optimiser.load_state_dict(saved)
+                self.average = state["average"]
+                self.step, self.seconds = state["step"], state["seconds"]
+                self.loss_sum, self.loss_count = state["loss_sum"], state["loss_count"]
+            except Exception as e:
+                why = (str(e) or repr(e)).splitlines()[0]  # some have no text
+                raise TrainError(f"{path} is no checkpoint of this run: {why}") from None
+        write_aside(told, lambda f: f.write((json.dumps(self.options, indent=1) + "\n").encode()))
+
+    # ---- the result -----------------------------------------------------------------------------------------------
+
+    def export(self, inputs, figures, data):
+        """Write the finished model: its averaged weights, cases of `inputs` and a MODEL_CARD.md.
+
+        figures(model) yields (measured on, figure) for the card, data says in words what was learnt.
+        """
+        self.model.eval()
+        self.swap_average()
+        self.model.confine()  # an average of such kernels may lie a little outside
+        with torch.no_grad():
+            measured = list(figures(self.model))
+        command = ["python", "-m", "aft_train." + Path(sys.argv[0]).stem, *sys.argv[1:]]
+        text = card.text(self.target.name, self.model, self.recipe, data=data, seconds=self.seconds, command=command,
+                         figures=measured)
+        files = {"MODEL_CARD.md": text, "curves.png": (self.dir / "curves.png").read_bytes()}
+        export(self.model, self.target, inputs, self.stored_as, files, overwrite=True)
+        self.swap_average()
+        for on, figure in measured:
+            print(f"{figure}  {on}", file=sys.stderr)
+        print(self.target)
+
+    # ---- the loop -------------------------------------------------------------------------------------------------
+
+    def swap_average(self):
+        """Exchange the weights and their average, if one is kept; again to undo."""
+        if self.average:
+            with torch.no_grad():
+                for p, a in zip(self.model.parameters(), self.average):
+                    kept = p.detach().clone()
+                    p.copy_(a)
+                    a.copy_(kept)
+
+    def measure(self):
+        """The held-out figure, of the averaged weights, in float32 and without dropout."""
+        self.model.eval()
+        self.swap_average()
+        with torch.no_grad():
+            figure = self.evaluate(self.model)
+        self.swap_average()
+        self.model.train()
+        return figure
+
+    def train_step(self, forward):
+        torch.manual_seed(self.recipe.seed * 1_000_003 + self.step)  # dropout's
+        rate = self.recipe.lr * schedule(self.recipe, self.step)
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+        with torch.autocast(self.device, self.dtype or torch.bfloat16, enabled=self.dtype is not None):
+            loss = self.loss(forward, self.batch(self.step))
+        value = loss.item()
+        if not np.isfinite(value):
+            raise TrainError(f"the loss is {value} at step {self.step}: train with a smaller --lr or a longer --warmup")
+        for optimiser in self.optimisers:
+            optimiser.zero_grad()
+        loss.backward()
+        if self.recipe.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+        for optimiser in self.optimisers:
+            optimiser.step()
+        self.model.confine()
+        self.step += 1
+        if self.average:  # a young average forgets its start faster
+            decay = min(self.recipe.ema, (1 + self.step) / (10 + self.step))
+            torch._foreach_lerp_(self.average, [p.detach() for p in self.model.parameters()], 1 - decay)
+        self.loss_sum, self.loss_count = self.loss_sum + value, self.loss_count + 1
+        return rate
+
+    def stop_soon(self, *_):
+        """Signal handler: save and leave after the step that is running."""
+        self.stopping = True
+
+    def train(self):
+        """Run to the last step, resuming what the folder holds. -> True if it got there, False if told to stop."""
+        self.restore()
+        recipe = self.recipe
+        log = Log(self.dir / "log.csv", ["step", "seconds", "lr", "loss", self.metric], self.step)
+        forward = torch.compile(self.model) if recipe.compile else self.model
+        handlers = {s: signal.signal(s, self.stop_soon) for s in (signal.SIGINT, signal.SIGTERM)}
+        self.model.train()
+        bar = tqdm(total=recipe.steps, initial=self.step, unit="step", smoothing=0.05, file=sys.stderr,
+                   mininterval=1.0 if sys.stderr.isatty() else 30.0)
+        before = time.monotonic()
+        try:
+            while self.step < recipe.steps and not self.stopping:
+                rate = self.train_step(forward)
+                now = time.monotonic()
+                self.seconds, before = self.seconds + now - before, now
+                last = self.step == recipe.steps
+                bar.update()
+                if self.step % recipe.log_every == 0 or last:
+                    row = {"step": self.step, "seconds": f"{self.seconds:.1f}", "lr": f"{rate:.4g}",
+                           "loss": f"{self.loss_sum / self.loss_count:.6f}"}
+                    bar.set_postfix(loss=f"{self.loss_sum / self.loss_count:.4f}")
+                    self.loss_sum, self.loss_count = 0.0, 0
+                    if self.step % recipe.evaluate_every < recipe.log_every or last:
+                        row[self.metric] = f"{self.measure():.6f}"
+                        tqdm.write(f"step {self.step}: held-out {self.metric} {row[self.metric]}", file=sys.stderr)
+                    log.add(row)
+                if self.step % recipe.save_every == 0 or last or self.stopping:
+                    self.save()
+            draw(self.dir, self.metric)
+        finally:
+            bar.close()
+            for s, handler in handlers.items():
+                signal.signal(s, handler)
+        return self.step >= recipe.steps

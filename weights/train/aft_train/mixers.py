@@ -1,0 +1,374 @@
+"""PyTorch twins of the token mixers: x [B, T, d] -> [B, T, d]. Parameters have the served tensors' names.
+
+`grid` is (rows, columns) of a picture's patches, () for sequences; only aft-conv looks at it.
+
+AFT ("An Attention Free Transformer", Zhai et al. 2021), eq. 2:
+
+    y[t] = sigmoid(q[t]) * sum_s exp(k[s] + w[t, s]) v[s] / sum_s exp(k[s] + w[t, s])
+
+In training the sums are matrix products of exp(w) with exp(k - max k) v and exp(k - max k): every term is positive and
+nothing is subtracted. Where keys and biases spread so far that float32 would lose the smaller terms, evaluation
+takes the sums one by one (`exact_mean`), as the served engine does.
+"""
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+BIAS_MAX = 60.0  # larger position biases are refused: exp(w) and its inverse stay ordinary float32 numbers
+BIAS_TRAINED = 59.0  # training keeps them in this, so that rounding to bf16 does not carry one past BIAS_MAX
+SPREAD_MAX = 40.0  # of keys plus biases, for which products of float32 exponentials keep 1e-6 or better
+POSITION_RANK = 64  # d' of the factorised position biases, as the AFT paper takes it for language models
+
+
+def wide(x):
+    """x in float32 at least, for exponentials and quotients; autocast makes matrix products of it bf16 all the same."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def position_mask(tokens, causal, device=None):
+    """[T, T] bool: which positions s a query t may see."""
+    every = torch.ones(tokens, tokens, dtype=torch.bool, device=device)
+    return every.tril() if causal else every
+
+
+def exact_mean(k, v, w):
+    """sum_s softmax_s(k[s] + w[t, s]) v[s], row by row: slow, and right for keys and biases of any size.
+
+    k, v: [B, T, d]; w: [T, S] or, a matrix per channel, [d, T, S]; minus infinity hides a position. -> [B, T, d].
+    """
+    rows = []
+    for t in range(k.shape[1]):
+        bias = w[t, :, None] if w.dim() == 2 else w[:, t].transpose(0, 1)
+        rows.append((torch.softmax(k + bias, dim=1) * v).sum(1))
+    return torch.stack(rows, dim=1)
+
+
+def shifted_exp(k):
+    """exp(k - max over the tokens), so that the largest is 1. k: [B, T, d].
+
+    No key counts as less than e^-60 of the largest: early rows of a causal sum would be 0 / 0. Sums with such a spread
+    are a matter of training only; evaluation takes exact_mean long before.
+    """
+    return torch.exp((k - k.detach().amax(1, keepdim=True)).clamp(min=-60.0))
+
+
+def spread(k, w):
+    """Largest distance, in the exponent, between two terms that one sum may meet."""
+    w = w[torch.isfinite(w)]
+    return (k.amax(1) - k.amin(1)).max() + w.max() - w.min()
+
+
+class Projections(nn.Module):
+    """q, k, v and out of every mixer; `key_width` is d except for aft-conv, whose keys are one per head."""
+
+    def __init__(self, dim, key_width=None, value=True, out=True):
+        super().__init__()
+        self.q = nn.Linear(dim, dim)
+        self.k = nn.Linear(dim, key_width or dim)
+        if value:
+            self.v = nn.Linear(dim, dim)
+        if out:
+            self.out = nn.Linear(dim, dim)
+
+
+class AftPosition(Projections):
+    """aft-full, aft-local and aft-simple: biases by pairs of positions."""
+
+    def __init__(self, config, causal, tokens):
+        m = config.mixer
+        super().__init__(config.dim)
+        self.kind, self.causal, self.gate, self.window = m.type, causal, m.query_gate, m.window
+        self.global_sum = m.global_sum
+        if m.type == "aft-simple":
+            pass
+        elif m.factorised:  # eq. 7; N(0, 1e-2) as the paper's section 4.1 says
+            rank = min(POSITION_RANK, tokens)
+            self.pos_u = nn.Parameter(torch.randn(tokens, rank) * 1e-2)
+            self.pos_v = nn.Parameter(torch.randn(tokens, rank) * 1e-2)
+        else:
+            self.pos_bias = nn.Parameter(torch.zeros(tokens, tokens))
+
+    def learnt(self, rows, columns):
+        """Learnt biases w[rows, columns] (slices of positions); they broadcast over leading axes of both."""
+        if self.kind == "aft-simple":
+            return None
+        if hasattr(self, "pos_bias"):
+            return self.pos_bias[rows, columns]
+        return self.pos_u[rows] @ self.pos_v[columns].T
+
+    @torch.no_grad()
+    def confine(self):
+        """Keep every bias within BIAS_TRAINED, after a step of training. Of factors it bounds the norms of the rows.
+
+        |u[t] . v[s]| <= |u[t]| |v[s]|: so bounded are the pairs that no sum meets too, which training says nothing of.
+        """
+        if hasattr(self, "pos_bias"):
+            self.pos_bias.clamp_(-BIAS_TRAINED, BIAS_TRAINED)
+        elif self.kind != "aft-simple":
+            for rows in (self.pos_u, self.pos_v):
+                rows *= (BIAS_TRAINED**0.5 / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
+
+    def bias(self, tokens):
+        """[T, T] biases as the sums see them: 0 or minus infinity outside the window, minus infinity for the future."""
+        device = self.q.weight.device
+        span = slice(0, tokens)
+        w = self.learnt(span, span)
+        if w is None:
+            w = self.q.weight.new_zeros(tokens, tokens)
+        if self.kind == "aft-local":
+            at = torch.arange(tokens, device=device)
+            near = (at[:, None] - at[None, :]).abs() < self.window
+            w = torch.where(near, w, torch.tensor(0.0 if self.global_sum else -math.inf, device=device))
+        return w.masked_fill(~position_mask(tokens, self.causal, device), -math.inf)
+
+    def chunk_weights(self, tokens, size):
+        """exp(w) of each chunk of `size` queries over the chunk before it and over itself, never as T x T.
+
+        tokens: a multiple of size, at most the positions of the model. -> two of [T/size, size, size], the first
+        for the chunk before (zeros for chunk 0).
+        """
+        device = self.q.weight.device
+        queries = torch.arange(tokens, device=device).view(-1, size)
+        weights = []
+        for keys in (queries - size, queries):
+            at = keys.clamp(min=0)
+            if hasattr(self, "pos_bias"):
+                w = self.pos_bias[queries[:, :, None], at[:, None, :]]
+            else:
+                w = self.pos_u[queries] @ self.pos_v[at].transpose(1, 2)
+            distance = queries[:, :, None] - keys[:, None, :]
+            outside = torch.tensor(1.0 if self.global_sum else 0.0, device=device)
+            w = torch.where(distance < self.window, torch.exp(w), outside)
+            weights.append(w.masked_fill((distance < 0) | (keys < 0)[:, None, :], 0.0))
+        return weights
+
+    def chunked(self, k, v):
+        """Causal aft-local in O(T window): products over a chunk and the one before it, a running sum for the rest."""
+        batch, tokens, dim = k.shape
+        size = self.window
+        e = shifted_exp(k)
+        both = torch.cat([e * v, e], dim=-1).view(batch, tokens // size, size, 2 * dim)
+        before, here = self.chunk_weights(tokens, size)
+        sums = here @ both
+        near = before[1:] @ both[:, :-1]
+        if self.global_sum:
+            near = near + F.pad(both[:, :-2].sum(2).cumsum(1), (0, 0, 1, 0))[:, :, None]
+        sums = torch.cat([sums[:, :1], sums[:, 1:] + near], dim=1).view(batch, tokens, 2 * dim)
+        return sums[..., :dim] / sums[..., dim:]
+
+    def mean(self, k, v):
+        tokens = k.shape[1]
+        k, v = wide(k), wide(v)
+        if not torch.is_grad_enabled():
+            w = self.bias(tokens)
+            if spread(k, w) > SPREAD_MAX:
+                return exact_mean(k, v, w)
+        if self.kind == "aft-local" and self.causal and tokens >= 4 * self.window and tokens % self.window == 0:
+            return self.chunked(k, v)
+        if self.kind == "aft-simple":
+            e = shifted_exp(k)
+            if self.causal:
+                return (e * v).cumsum(1) / e.cumsum(1)
+            return ((e * v).sum(1, keepdim=True) / e.sum(1, keepdim=True)).expand_as(v)
+        e = shifted_exp(k)
+        w = torch.exp(self.bias(tokens))
+        return (w @ (e * v)) / (w @ e)
+
+    def forward(self, x, grid=()):
+        y = self.mean(self.k(x), self.v(x))
+        return self.out(torch.sigmoid(self.q(x)) * y if self.gate else y)
+
+
+class ReparameterisedKernel(nn.Module):
+    """Position biases of aft-conv: gain (r - mean r) / std r + bias per head (AFT eq. 8), gain and bias 0 at first."""
+
+    def __init__(self, heads, kernel, reparameterised):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(heads, *kernel) * (1.0 if reparameterised else 1e-2))
+        if reparameterised:
+            self.gain = nn.Parameter(torch.zeros(heads))
+            self.bias = nn.Parameter(torch.zeros(heads))
+
+    def forward(self):
+        """[heads, *kernel]"""
+        if not hasattr(self, "gain"):
+            return self.weight
+        flat = self.weight.flatten(1)
+        flat = (flat - flat.mean(1, keepdim=True)) / flat.std(1, keepdim=True)
+        return (self.gain[:, None] * flat + self.bias[:, None]).view_as(self.weight)
+
+    @torch.no_grad()
+    def confine(self):
+        """Keep every bias within BIAS_TRAINED, after a step of training."""
+        if not hasattr(self, "gain"):
+            self.weight.clamp_(-BIAS_TRAINED, BIAS_TRAINED)
+            return
+        largest = self().flatten(1).abs().amax(1)
+        shrink = torch.where(largest > BIAS_TRAINED, BIAS_TRAINED / largest, 1.0)  # a kernel without spread has nan
+        self.gain *= shrink
+        self.bias *= shrink
+
+
+class AftConv(Projections):
+    """aft-conv, eq. 6: biases by relative position, a kernel and a key for each head."""
+
+    DENSE_TOKENS = 256  # up to here one T x T product a head is faster than a depthwise convolution, and exact
+
+    def __init__(self, config, causal, tokens):
+        m = config.mixer
+        super().__init__(config.dim, key_width=m.heads)
+        self.heads, self.causal, self.gate, self.global_sum = m.heads, causal, m.query_gate, m.global_sum
+        self.conv = ReparameterisedKernel(m.heads, m.kernel, m.reparameterised)
+
+    def tap_of(self, tokens, grid, device):
+        """[T, T]: which tap of the (flat) kernel joins query t and position s; -1 outside the window."""
+        kernel = self.conv.weight.shape[1:]
+        if grid:
+            at = torch.arange(tokens, device=device)
+            rows, columns = at // grid[1], at % grid[1]
+            a = rows[None, :] - rows[:, None] + kernel[0] // 2
+            b = columns[None, :] - columns[:, None] + kernel[1] // 2
+            inside = (a >= 0) & (a < kernel[0]) & (b >= 0) & (b < kernel[1])
+            return torch.where(inside, a * kernel[1] + b, -1)
+        at = torch.arange(tokens, device=device)
+        j = at[None, :] - at[:, None] + (kernel[0] - 1 if self.causal else kernel[0] // 2)
+        inside = (j >= 0) & (j < kernel[0])
+        return torch.where(inside, j, -1)
+
+    def bias(self, tokens, grid):
+        """[heads, T, T] biases: 0 or minus infinity outside the window, minus infinity for the future."""
+        w = self.conv()
+        tap = self.tap_of(tokens, grid, w.device)
+        outside = w.new_full((w.shape[0], 1), 0.0 if self.global_sum else -math.inf)
+        flat = torch.cat([w.flatten(1), outside], dim=1)
+        w = flat[:, tap.where(tap >= 0, flat.shape[1] - 1)]
+        return w.masked_fill(~position_mask(tokens, self.causal, w.device), -math.inf)
+
+    def convolved(self, e, values, grid):
+        """Sums of e * values weighted by exp(w), by depthwise convolution. e: [B, T, h], values: [B, T, h, c]."""
+        batch, tokens, heads, width = values.shape
+        w = self.conv()
+        w = torch.expm1(w) if self.global_sum else torch.exp(w)
+        x = (e[..., None] * values).permute(0, 2, 3, 1)  # [B, h, c, T]
+        if grid:
+            kh, kw = w.shape[1:]
+            x = x.reshape(batch, heads * width, *grid)
+            x = F.pad(x, (kw // 2, kw - 1 - kw // 2, kh // 2, kh - 1 - kh // 2))
+            near = F.conv2d(x, w.repeat_interleave(width, 0)[:, None], groups=heads * width)
+        else:
+            taps = w.shape[1]
+            x = x.reshape(batch, heads * width, tokens)
+            left = taps - 1 if self.causal else taps // 2
+            x = F.pad(x, (left, taps - 1 - left))
+            near = F.conv1d(x, w.repeat_interleave(width, 0)[:, None], groups=heads * width)
+        sums = near.reshape(batch, heads, width, tokens).permute(0, 3, 1, 2)
+        if not self.global_sum:
+            return sums
+        every = e[..., None] * values
+        return sums + (every.cumsum(1) if self.causal else every.sum(1, keepdim=True))
+
+    def mean(self, k, v, grid):
+        batch, tokens, dim = v.shape
+        k, v = wide(k), wide(v)
+        if not torch.is_grad_enabled():
+            w = self.bias(tokens, grid)
+            if spread(k, w) > SPREAD_MAX:
+                width = dim // self.heads
+                return exact_mean(k.repeat_interleave(width, 2), v, w.repeat_interleave(width, 0))
+        e = shifted_exp(k)
+        v = v.view(batch, tokens, self.heads, -1)
+        ones = torch.ones_like(v[..., :1])
+        if tokens <= self.DENSE_TOKENS or not torch.is_grad_enabled():
+            # One product a head over all pictures: [T, T] by [T, B (c + 1)], wide enough to be fast.
+            both = (e[..., None] * torch.cat([v, ones], dim=-1)).permute(2, 1, 0, 3)
+            sums = torch.exp(self.bias(tokens, grid)) @ both.flatten(2)
+            sums = sums.view(both.shape).permute(2, 1, 0, 3)
+        else:
+            sums = self.convolved(e, torch.cat([v, ones], dim=-1), grid)
+        return (sums[..., :-1] * (1 / sums[..., -1:])).reshape(batch, tokens, dim)
+
+    def forward(self, x, grid=()):
+        y = self.mean(self.k(x), self.v(x), grid)
+        return self.out(torch.sigmoid(self.q(x)) * y if self.gate else y)
+
+
+class Headed(Projections):
+    """What the mixers with heads of q, k and v share."""
+
+    def __init__(self, config, causal, tokens, **projections):
+        super().__init__(config.dim, **projections)
+        self.heads, self.causal = config.mixer.heads, causal
+
+    def split(self, x):
+        """[B, T, d] -> [B, h, T, d/h]"""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    @staticmethod
+    def join(x):
+        """[B, h, T, d/h] -> [B, T, d]"""
+        return x.transpose(1, 2).flatten(2)
+
+
+class Attention(Headed):
+    """softmax(q k^T / sqrt(d/h)) v, the baseline."""
+
+    def forward(self, x, grid=()):
+        q, k, v = (self.split(f(x)) for f in (self.q, self.k, self.v))
+        return self.out(self.join(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)))
+
+
+class SimA(Headed):
+    """SimA (Koohpayegani & Pirsiavash 2022): q and k divided by each channel's l1 norm over the tokens, no softmax."""
+
+    def forward(self, x, grid=()):
+        q, k = (wide(f(x)) for f in (self.q, self.k))
+        q, k = (self.split(a / a.abs().sum(1, keepdim=True).clamp(min=1e-12)) for a in (q, k))
+        v = self.split(wide(self.v(x)))
+        tokens, width = v.shape[2:]
+        y = (q @ k.transpose(2, 3)) @ v if tokens < width else q @ (k.transpose(2, 3) @ v)
+        return self.out(self.join(y))
+
+
+class SimpleAttention(Headed):
+    """Simpletron's attention: q k^T v / sqrt(T), without an output projection."""
+
+    def __init__(self, config, causal, tokens):
+        super().__init__(config, causal, tokens, out=False)
+
+    def forward(self, x, grid=()):
+        q, k, v = (self.split(wide(f(x))) for f in (self.q, self.k, self.v))
+        return self.join(q @ (k.transpose(2, 3) @ v)) / math.sqrt(x.shape[1])
+
+
+class Fastformer(Headed):
+    """Fastformer's additive attention (Wu et al. 2021, eq. 3 to 7); the query is added to the output."""
+
+    def __init__(self, config, causal, tokens):
+        super().__init__(config, causal, tokens, value=not config.mixer.share_value_query)
+        width = config.dim // self.heads
+        self.query_score = nn.Parameter(torch.randn(self.heads, width) * 0.02)
+        self.key_score = nn.Parameter(torch.randn(self.heads, width) * 0.02)
+
+    @staticmethod
+    def pooled(x, score):
+        """Mean over the tokens weighted by softmax(x . score / sqrt(d/h)). x: [B, h, T, c] -> [B, h, 1, c]"""
+        alpha = torch.softmax((x * score[:, None]).sum(-1) / math.sqrt(x.shape[-1]), dim=-1)
+        return (alpha[..., None] * x).sum(2, keepdim=True)
+
+    def forward(self, x, grid=()):
+        q, k = (self.split(wide(f(x))) for f in (self.q, self.k))
+        v = self.split(wide(self.v(x))) if hasattr(self, "v") else q
+        key = self.pooled(self.pooled(q, self.query_score) * k, self.key_score)
+        return self.out(self.join(key * v)) + self.join(q)
+
+
+def build(config):
+    """The mixer module of one block of a ModelConfig."""
+    kind = config.mixer.type
+    if kind in ("aft-full", "aft-local", "aft-simple"):
+        return AftPosition(config, config.causal, config.tokens)
+    module = {"aft-conv": AftConv, "attention": Attention, "sima": SimA,
+              "simple-attention": SimpleAttention, "fastformer": Fastformer}[kind]
+    return module(config, config.causal, config.tokens)

@@ -1,0 +1,139 @@
+"""The whole model: embedding, blocks, norm, head. Its state_dict has the served tensors' names and shapes."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from . import mixers
+from .model_config import TASKS, ModelConfig, replace
+
+ACTIVATION = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu}
+
+
+class Mlp(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.fc1 = nn.Linear(config.dim, config.mlp_ratio * config.dim)
+        self.fc2 = nn.Linear(config.mlp_ratio * config.dim, config.dim)
+        self.activation = ACTIVATION[config.activation]
+
+    def forward(self, x):
+        return self.fc2(self.activation(self.fc1(x)))
+
+
+class Block(nn.Module):
+    """x += mixer(norm1(x)); x += mlp(norm2(x)). In training a branch is dropped whole, by picture, at `drop_path`."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.dim, config.norm_eps)
+        self.mixer = mixers.build(config)
+        self.norm2 = nn.LayerNorm(config.dim, config.norm_eps)
+        self.mlp = Mlp(config)
+        self.dropout = self.drop_path = 0.0
+
+    def branch(self, y):
+        y = F.dropout(y, self.dropout, self.training)
+        if self.drop_path and self.training:
+            keep = torch.rand(y.shape[0], 1, 1, device=y.device) >= self.drop_path
+            y = y * keep / (1 - self.drop_path)
+        return y
+
+    def forward(self, x, grid=()):
+        x = x + self.branch(self.mixer(self.norm1(x), grid))
+        return x + self.branch(self.mlp(self.norm2(x)))
+
+
+class Model(nn.Module):
+    """Any model of the served format.
+
+    Pictures go in as [B, 3, H, W], normalised, and come out as logits [B, classes]. Bytes and sub-pixels go in as
+    integers [B, T]; generators give [B, T, 256], where row t is about element t + 1, or, with a start embedding,
+    about element t; classifiers give [B, classes].
+    """
+
+    def __init__(self, config: ModelConfig, *, start_embed=None, pos_embed=True, dropout=0.0, drop_path=0.0):
+        """start_embed: whether sequences begin with a learnt vector (None: pixels do); pos_embed: learnt positions."""
+        super().__init__()
+        self.config = config
+        d = config.dim
+        image = TASKS[config.task] == "image"
+        if image:
+            self.patch_embed = nn.Conv2d(3, d, config.patch, config.patch)
+        else:
+            self.tok_embed = nn.Parameter(torch.randn(256, d) * 0.02)
+        if image and config.pooling == "class-token":
+            self.cls_token = nn.Parameter(torch.randn(d) * 0.02)
+        if start_embed if start_embed is not None else config.task == "image-generation":
+            self.start_embed = nn.Parameter(torch.randn(d) * 0.02)
+        if pos_embed:
+            self.pos_embed = nn.Parameter(torch.randn(config.tokens, d) * 0.02)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(1 if config.share_layers else config.depth))
+        self.norm = nn.LayerNorm(d, config.norm_eps)
+        self.head = nn.Linear(d, config.outputs)
+        self.regularise(dropout, drop_path)
+        self.initialise()
+
+    def regularise(self, dropout, drop_path):
+        """Set what is dropped in training: elements everywhere, and whole branches, the more the deeper (DeiT)."""
+        self.embed_dropout = dropout
+        for i, block in enumerate(self.blocks):
+            block.dropout, block.drop_path = dropout, drop_path * i / max(1, len(self.blocks) - 1)
+
+    def relabel(self, labels):
+        """Make a classifier one of these labels: with a fresh head, unless they are those it has."""
+        if labels != self.config.labels:
+            self.config = replace(self.config, labels=labels)
+            self.head = nn.Linear(self.config.dim, len(labels))
+            nn.init.trunc_normal_(self.head.weight, std=0.02)
+            nn.init.zeros_(self.head.bias)
+
+    def initialise(self):
+        """Truncated normal 0.02 for linear weights, the branches' last ones divided by sqrt(2 L) (GPT-2's scheme)."""
+        linear = ("q", "k", "v", "out", "fc1", "fc2", "head")
+        for name, p in self.named_parameters():
+            if name.endswith(tuple(layer + ".weight" for layer in linear)):
+                nn.init.trunc_normal_(p, std=0.02)
+                if name.endswith(("out.weight", "fc2.weight")):
+                    with torch.no_grad():
+                        p /= (2 * self.config.depth) ** 0.5
+            elif name.endswith(tuple(layer + ".bias" for layer in linear)):
+                nn.init.zeros_(p)
+
+    def embed(self, x):
+        """Input -> tokens [B, T, d], positions added."""
+        if hasattr(self, "patch_embed"):
+            x = self.patch_embed(x).flatten(2).transpose(1, 2)
+            if hasattr(self, "cls_token"):
+                x = torch.cat([self.cls_token.expand(x.shape[0], 1, -1), x], dim=1)
+        else:
+            x = F.embedding(x.long(), self.tok_embed)
+            if hasattr(self, "start_embed"):
+                x = torch.cat([self.start_embed.expand(x.shape[0], 1, -1), x[:, :-1]], dim=1)
+        if hasattr(self, "pos_embed"):
+            x = x + self.pos_embed[: x.shape[1]]
+        return x
+
+    def features(self, x):
+        """Input -> [B, T, d] after the last norm."""
+        grid = ()
+        if x.dim() == 4 and not hasattr(self, "cls_token"):
+            grid = tuple(side // patch for side, patch in zip(x.shape[2:], self.config.patch))
+        x = F.dropout(self.embed(x), self.embed_dropout, self.training)
+        for i in range(self.config.depth):
+            x = self.blocks[0 if self.config.share_layers else i](x, grid)
+        return self.norm(x)
+
+    def forward(self, x):
+        x = self.features(x)
+        if not self.config.causal:
+            x = x[:, 0] if self.config.pooling == "class-token" else x.mean(1)
+        return self.head(x)
+
+    def confine(self):
+        """Bring the position biases back into what the served format allows; to be called after a step of training."""
+        for module in self.modules():
+            if isinstance(module, (mixers.AftPosition, mixers.ReparameterisedKernel)):
+                module.confine()
+
+    def parameter_count(self):
+        return sum(p.numel() for p in self.parameters())

@@ -1,0 +1,181 @@
+"""Labelled pictures, from a folder of class folders or a tar of one, and the part of a picture that a model sees."""
+import io
+import os
+import tarfile
+import warnings
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from PIL import Image, ImageOps
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
+SIDE_MAX = 16384  # pixels, as the daemon takes them
+PIXELS_MAX = 32 << 20  # of one picture, likewise; a phone's photograph has 12 million
+RESIZED_PIXELS_MAX = 4 * PIXELS_MAX  # of a picture whose shorter side was brought to resize_to: long strips grow
+TAR_BYTES_MAX = 4 << 30  # of compressed pictures, kept in memory
+DEPTH_MAX = 5  # folders in folders: more is a loop of symbolic links
+FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+
+# Image.open warns of large pictures; `decode` refuses smaller ones than that already.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+class PictureError(ValueError):
+    """A picture or a collection of pictures that cannot be used; the text names the file and what was expected."""
+
+
+def fit(image, size, resize_to=0, interpolation="bicubic"):
+    """Resize the shorter side to `resize_to` (0: the shorter one of `size`), crop the centre to `size` (H, W).
+
+    The longer side is truncated to a whole number, the crop's offset rounded half to even, and what lies outside the
+    picture is black, as MODEL_FORMAT.md says. RGB image -> RGB image.
+    """
+    height, width = size
+    short = resize_to or min(height, width)
+    w, h = image.size
+    if min(w, h) != short:
+        resized = (short, max(1, int(short * h / w))) if w <= h else (max(1, int(short * w / h)), short)
+        if resized[0] * resized[1] > RESIZED_PIXELS_MAX:
+            raise PictureError(f"{w} x {h} pixels: resized to a shorter side of {short} it has {resized[0]} x "
+                               f"{resized[1]}, expected at most {RESIZED_PIXELS_MAX} pixels")
+        image = image.resize(resized, FILTERS[interpolation])
+        w, h = resized
+    left, top = round((w - width) / 2), round((h - height) / 2)
+    return image.crop((left, top, left + width, top + height))
+
+
+def prepare(image, config):
+    """What a model sees of a picture: PIL image -> uint8 [H, W, 3] of config.size, not yet normalised.
+
+    config: a ModelConfig whose input is an image or pixels.
+    """
+    image = ImageOps.exif_transpose(image).convert("RGB")
+    return np.array(fit(image, config.size, config.resize_to, config.interpolation))
+
+
+def decode(source):
+    """A path or a binary file -> RGB image, turned upright by its EXIF orientation. Raises PictureError."""
+    try:
+        with Image.open(source) as image:
+            w, h = image.size
+            if max(w, h) > SIDE_MAX or w * h > PIXELS_MAX:
+                raise PictureError(f"{w} x {h} pixels, expected at most {SIDE_MAX} a side and {PIXELS_MAX} in all")
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except PictureError:
+        raise
+    except Exception as e:  # Pillow's decoders raise whatever they trip over
+        text = "no picture that can be read" if isinstance(e, Image.UnidentifiedImageError) else str(e)
+        raise PictureError(text or type(e).__name__) from None
+
+
+class Pictures:
+    """Labelled pictures in the order of their class, then file name. pictures[i] -> (RGB image, class number).
+
+    classes: names of the class folders, sorted; names: the file of each picture, for messages; labels: the class
+    number of each. Pictures are decoded when they are asked for, by any thread or process.
+    """
+
+    def __init__(self, classes, names, labels, sources, size=None):
+        """sources: a Path or the compressed bytes of each picture; size: (H, W) to bring all pictures to, or None."""
+        self.classes, self.names, self.labels, self.sources, self.size = classes, names, labels, sources, size
+
+    def __len__(self):
+        return len(self.names)
+
+    def __getitem__(self, i):
+        return self.image(i), self.labels[i]
+
+    def image(self, i):
+        """The RGB image, upright, cut to `size` if one was given. Raises PictureError naming the file."""
+        source = self.sources[i]
+        try:
+            image = decode(io.BytesIO(source) if isinstance(source, bytes) else source)
+            return fit(image, self.size) if self.size else image
+        except PictureError as e:
+            raise PictureError(f"{self.names[i]}: {e}") from None
+
+    def fitted(self, i, config):
+        """What a model sees of picture i, as an image. Raises PictureError naming the file."""
+        image = self.image(i)
+        try:
+            return fit(image, config.size, config.resize_to, config.interpolation)
+        except PictureError as e:
+            raise PictureError(f"{self.names[i]}: {e}") from None
+
+    def prepared(self, i, config):
+        """`prepare` of picture i: uint8 [H, W, 3]. Raises PictureError naming the file."""
+        return np.array(self.fitted(i, config))
+
+
+def is_picture(name):
+    return not name.startswith(".") and name.lower().endswith(SUFFIXES)
+
+
+def refuse_unreadable(error):
+    raise PictureError(f"{error.filename}: {error.strerror}")
+
+
+def in_folder(path, part=None):
+    """Pictures and folders below a folder: {parts of the name: Path}, {parts of a folder's name}, of every part."""
+    pictures, folders = {}, set()
+    for where, below, files in os.walk(path, onerror=refuse_unreadable, followlinks=True):
+        at = Path(where).relative_to(path).parts
+        below[:] = [] if len(at) >= DEPTH_MAX else [name for name in below if not name.startswith(".")]
+        folders.update(at + (name,) for name in below)
+        pictures.update({at + (name,): Path(where, name) for name in files if is_picture(name)})
+    return pictures, folders
+
+
+def in_tar(path, part=None):
+    """As in_folder, of a tar and with the pictures' compressed bytes; those of other parts are left out (None)."""
+    pictures, folders, total = {}, set(), 0
+    try:
+        with tarfile.open(path, "r|*") as tar:
+            for member in tar:
+                name = tuple(p for p in PurePosixPath(member.name).parts if p not in (".", "/"))
+                if member.isdir() and name:
+                    folders.add(name)
+                elif member.isfile() and is_picture(name[-1]):
+                    folders.update(name[:n] for n in range(1, len(name)))
+                    pictures[name] = None
+                    if part is None or name[-3:-2] == (part,):
+                        total += member.size
+                        if total > TAR_BYTES_MAX:
+                            raise PictureError(f"{path}: holds more than {TAR_BYTES_MAX} bytes of pictures: unpack it "
+                                               "and name the folder")
+                        pictures[name] = tar.extractfile(member).read()
+    except PictureError:
+        raise
+    except Exception as e:  # of tarfile and of three decompressors
+        raise PictureError(f"{path}: is no tar that can be read: {e}") from None
+    return pictures, folders
+
+
+def read_pictures(path, size=None, part=None):
+    """A folder of class folders, or a .tar, .tar.gz or .tar.xz of one -> Pictures. Further folders may stand above.
+
+    size: (H, W) to bring every picture to, as `fit` does; part: the folder whose class folders are meant where there
+    are several of them, "train" or "test". A tar is read into memory once, as compressed pictures. Raises PictureError.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise PictureError(f"{path}: no such folder or tar of pictures")
+    pictures, folders = (in_folder if path.is_dir() else in_tar)(path, part)
+    parents = sorted({name[:-2] for name in pictures if len(name) >= 2})
+    if not parents:
+        raise PictureError(f"{path}: holds no class folders, expected folders of pictures ({' '.join(SUFFIXES)})")
+    chosen = [at for at in parents if part is None or at[-1:] == (part,)]
+    if len(chosen) != 1:
+        parts = ", ".join("/".join(at) or "." for at in parents[:10])
+        wanted = "one folder of class folders; choose a part" if part is None else f"one of them to be the part {part}"
+        raise PictureError(f"{path}: holds class folders in {parts}, expected {wanted}")
+    root = chosen[0]
+    classes = sorted(name[-1] for name in folders if name[:-1] == root)
+    chosen = sorted(name for name in pictures if len(name) == len(root) + 2 and name[:-2] == root)
+    filled = {name[-2] for name in chosen}
+    for name in classes:
+        if name not in filled:
+            raise PictureError(f"{path}: the class folder {'/'.join(root + (name,))} holds no pictures")
+    number = {name: i for i, name in enumerate(classes)}
+    return Pictures(classes, [f"{path}/{'/'.join(name)}" for name in chosen], [number[name[-2]] for name in chosen],
+                    [pictures[name] for name in chosen], size)

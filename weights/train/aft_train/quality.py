@@ -1,0 +1,187 @@
+"""How good a model is on data: bits per byte of text, accuracy on pictures, bits per dimension of their sub-pixels."""
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tqdm import tqdm
+
+from .corpus import read_bytes
+from .export import ModelError, model_input
+from .pictures import read_pictures
+
+BATCH_BYTES = 8192  # bytes or sub-pixels that run at a time: 8 MiB of logits
+BATCH_PICTURES = 64
+
+
+@dataclass
+class Figure:
+    """A model's quality: the number, its unit, what it was measured on, and how many decimals mean something."""
+
+    value: float
+    unit: str
+    on: str
+    digits: int = 4
+
+    def __str__(self):
+        return f"{self.value:.{self.digits}f} {self.unit}"
+
+
+# ---- sequences -------------------------------------------------------------------------------------------------------
+
+
+def windows(size, first, context, warm, start):
+    """Cut elements first..size-1 of a sequence, the ones to score, into windows that a model sees from scratch.
+
+    Every scored element has at least `warm` elements before it in its window, save where the sequence has fewer.
+    start: whether the model has a start embedding, and so scores a window's first element; without one, a window
+    begins with one element more. Yields (begin, target, end): a window of elements begin..end-1 scores target..end-1.
+    """
+    lead = warm if start else max(1, warm)
+    most = context - warm if start else context + 1 - lead  # the last element of a window is not fed without start
+    for target in range(first, size, most):
+        yield max(0, target - lead), target, min(size, target + most)
+
+
+@torch.inference_mode()
+def bits_of(model, rows, lead):
+    """Bits that a generator needs for the elements of rows, uint8 [B, n], from the one numbered `lead` on."""
+    start = hasattr(model, "start_embed")
+    rows = torch.from_numpy(rows)
+    logits = model(model_input(model, rows if start else rows[:, :-1]))[:, lead if start else lead - 1 :]
+    want = rows[:, lead:].to(logits.device).long()
+    bits = F.cross_entropy(logits.flatten(0, 1).double(), want.flatten(), reduction="sum").item() / math.log(2)
+    if not math.isfinite(bits):
+        raise ModelError("the model gives no finite probability to an element of the data")
+    return bits
+
+
+def bits_per_byte(model, data, warm=0, before=0):
+    """Mean -log2 p of a text's bytes under a text generator, in windows of `context` bytes each from scratch.
+
+    data: uint8 [n]. Without a start embedding the first byte is not scored and each window begins with the last byte
+    of the one before. warm: bytes that each scored byte has before it in its window at least; before: of data, how
+    many bytes are such context only.
+    """
+    start, context = hasattr(model, "start_embed"), model.config.context
+    if warm >= context:
+        raise ModelError(f"a warm context of {warm} bytes, expected fewer than the model's context, {context}")
+    first = before + (not start)
+    if len(data) <= first:
+        raise ModelError(f"{len(data) - before} bytes to score, expected {1 if start else 2} or more")
+    shape = lambda w: (w[2] - w[0], w[1] - w[0])  # (length, lead): windows of one shape run together
+    bits, most = 0.0, max(1, BATCH_BYTES // context)
+    with tqdm(total=len(data) - first, unit="B", unit_scale=True, disable=None, leave=False) as bar:
+        for (length, lead), group in itertools.groupby(windows(len(data), first, context, warm, start), shape):
+            begins = [begin for begin, _, _ in group]
+            for i in range(0, len(begins), most):
+                rows = np.stack([data[begin : begin + length] for begin in begins[i : i + most]])
+                bits += bits_of(model, rows, lead)
+                bar.update(len(rows) * (length - lead))
+    return bits / (len(data) - first)
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def spread(count, limit):
+    """Which of `count` pictures, sorted by class, to look at when only `limit` (0: all) shall be."""
+    return range(count) if not limit or limit >= count else [i * count // limit for i in range(limit)]
+
+
+def batches(pictures, config, limit):
+    """Prepared pictures, uint8 [B, H, W, 3], and the class numbers of their folders."""
+    chosen = spread(len(pictures), limit)
+    for i in tqdm(range(0, len(chosen), BATCH_PICTURES), unit="batch", disable=None, leave=False):
+        part = chosen[i : i + BATCH_PICTURES]
+        yield np.stack([pictures.prepared(k, config) for k in part]), [pictures.labels[k] for k in part]
+
+
+def class_numbers(classes, labels):
+    """The model's class of each class folder: by name, or in order where no folder has a label's name. ModelError."""
+    unknown = [name for name in classes if name not in labels]
+    if len(unknown) == len(classes) == len(labels):
+        return list(range(len(labels)))
+    if unknown:
+        raise ModelError(f"the class folder {unknown[0]} is none of the model's {len(labels)} labels, expected "
+                         "folders named by labels, or as many as there are labels and in their order")
+    return [labels.index(name) for name in classes]
+
+
+@torch.inference_mode()
+def accuracy(model, pictures, limit=0):
+    """Percentage of pictures whose likeliest class is that of their folder, prepared as the served model does."""
+    numbers = class_numbers(pictures.classes, model.config.labels)
+    right = count = 0
+    for x, folders in batches(pictures, model.config, limit):
+        got = model(model_input(model, x)).argmax(1).tolist()
+        right += sum(g == numbers[f] for g, f in zip(got, folders))
+        count += len(x)
+    return 100 * right / count
+
+
+def bits_per_element(model, rows):
+    """Mean -log2 p of the elements of sequences, uint8 [N, T]; without a start embedding the first is not scored."""
+    lead = 0 if hasattr(model, "start_embed") else 1
+    most = max(1, BATCH_BYTES // rows.shape[1])
+    bits = sum(bits_of(model, rows[i : i + most], lead) for i in range(0, len(rows), most))
+    return bits / (len(rows) * (rows.shape[1] - lead))
+
+
+def bits_per_dim(model, pictures, limit=0):
+    """Mean -log2 p of the sub-pixels of pictures brought to the model's size, row by row, R G B interleaved."""
+    bits = count = 0
+    for x, _ in batches(pictures, model.config, limit):
+        bits += bits_per_element(model, x.reshape(len(x), -1)) * len(x)
+        count += len(x)
+    return bits / count
+
+
+# ---- whatever the task -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Text:
+    """A slice of a file: bytes [n], of which the first `before` are context for the others only."""
+
+    data: np.ndarray
+    before: int
+
+
+def read_data(config, path, start=0, length=0, warm=0, part=None):
+    """What a model's quality is measured on: Text of a file's bytes start..start+length-1, or Pictures. ValueError."""
+    if config.task not in FIGURES:
+        raise ModelError(f"the quality of {config.task} is not measured, expected a model for {', '.join(FIGURES)}")
+    if config.task != "text-generation":
+        return read_pictures(path, part=part)
+    data = read_bytes(path)
+    if start >= len(data):
+        raise ModelError(f"--start {start} is behind the {len(data)} bytes of {path}")
+    end = min(len(data), start + length) if length else len(data)
+    before = min(start, warm)
+    return Text(data[start - before : end], before)
+
+
+def measure_text(model, text, warm, limit):
+    n = len(text.data) - text.before
+    how = f"after {warm} bytes of context or more" if warm else "each from scratch"
+    return Figure(bits_per_byte(model, text.data, warm, text.before), "bits per byte",
+                  f"{n} bytes in windows of {model.config.context}, {how}")
+
+
+def measure_classes(model, pictures, warm, limit):
+    return Figure(accuracy(model, pictures, limit), "% right", f"{len(spread(len(pictures), limit))} pictures", 2)
+
+
+def measure_pixels(model, pictures, warm, limit):
+    return Figure(bits_per_dim(model, pictures, limit), "bits per dim", f"{len(spread(len(pictures), limit))} pictures")
+
+
+FIGURES = {"text-generation": measure_text, "image-classification": measure_classes, "image-generation": measure_pixels}
+
+
+def measure(model, data, warm=0, limit=0):
+    """A loaded model and read_data's result -> Figure. warm: see bits_per_byte; limit: pictures to look at, 0 all."""
+    return FIGURES[model.config.task](model, data, warm, limit)
