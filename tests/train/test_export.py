@@ -370,9 +370,22 @@ def test_names_that_are_no_models_names_are_refused(name, tmp_path):
         save(tiny_model(), tmp_path / name)
 
 
-def test_a_missing_parent_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="no folder .*nowhere to write it in"):
-        save(tiny_model(), tmp_path / "nowhere" / "m")
+def test_an_input_in_another_order_in_memory_is_the_same_input(tmp_path):
+    picture = np.random.default_rng(0).integers(0, 256, (3, 8, 8)).astype(np.uint8).transpose(1, 2, 0)
+    export(tiny_model("image-classification", "aft-conv"), tmp_path / "m", [picture])
+    (kept, _), = read_cases(tmp_path / "m")
+    assert np.array_equal(kept, picture)
+
+
+def test_folders_above_are_made(tmp_path):
+    save(tiny_model(), tmp_path / "new" / "models" / "m")
+    assert load(tmp_path / "new" / "models" / "m")
+
+
+def test_a_model_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="file is no folder to write it in"):
+        save(tiny_model(), tmp_path / "file" / "models" / "m")
 
 
 @pytest.mark.parametrize("there", [False, True])

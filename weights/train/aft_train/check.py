@@ -57,12 +57,16 @@ def tolerance(text):
     return value
 
 
-def main(argv=None):
+def parser():
     p = argparse.ArgumentParser(prog="python -m aft_train.check", description=__doc__.splitlines()[0])
     p.add_argument("dirs", nargs="+", metavar="DIR", help="model directories with a cases.safetensors")
     p.add_argument("--tolerance", type=tolerance, default=1e-4,
                    help="largest error that passes, relative to max(1, max|want|) (1e-4)")
-    args = p.parse_args(argv)
+    return p
+
+
+def main(argv=None):
+    args = parser().parse_args(argv)
     passed = 0
     for model_dir in args.dirs:
         try:

@@ -285,8 +285,9 @@ def check_target(model_dir, overwrite):
     if not NAME.fullmatch(target.name):
         raise ModelError(f"{model_dir}: the folder's name is {target.name!r}, expected 1 to 64 letters, digits, '.', "
                          "'_' and '-': it names the model")
-    if not target.parent.is_dir():
-        raise ModelError(f"{model_dir}: no folder {target.parent} to write it in")
+    above = next(path for path in target.parents if path.exists())
+    if not above.is_dir():
+        raise ModelError(f"{model_dir}: {above} is no folder to write it in")
     if target.exists():
         if not (target / "config.json").is_file():
             raise ModelError(f"{model_dir} exists and is no model directory, expected a new name")
@@ -307,7 +308,7 @@ def write_dir(target, files, overwrite):
     """Write {name: bytes} as the directory `target`: a reader sees it whole, the old one or the new one."""
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     old = aside.with_name(aside.name + ".old")
-    aside.mkdir()
+    aside.mkdir(parents=True)
     try:
         for name, data in files.items():
             (aside / name).write_bytes(data)
@@ -344,7 +345,7 @@ def export(model, model_dir, inputs, dtype="f32", files=None, overwrite=False):
     served = assemble(from_json(config), tensors).double()
     cases = {}
     for k, x in enumerate(inputs):
-        x = np.array(np.frombuffer(x, np.uint8) if isinstance(x, bytes) else x)
+        x = np.array(np.frombuffer(x, np.uint8) if isinstance(x, bytes) else x, order="C")
         try:
             check_input(served, x)
         except ModelError as e:
