@@ -342,7 +342,7 @@ def test_a_worker_that_was_killed_is_noticed(folder):
     (["--batch", "37"], "has 36 pictures to learn, expected a --batch of 37 or more"), (["--lr", "0"], "--lr is 0.0"),
     (["--part", "train"], "the part train"), (["--valid-part", "test"], "the part test"),
     (["--valid", "nowhere"], "nowhere: no such folder or tar"), (["--init", "nowhere"], "--depth is for a fresh model"),
-    (["--out", "no/such/folder"], "no/such/folder"),
+    (["--out", "/dev/null/model"], "/dev/null is no folder"),
 ])
 def test_options_that_contradict_are_refused(folder, tmp_path, capsys, wrong, wanted):
     assert wanted in refusal(capsys, folder, "--run", str(tmp_path / "run"), *TINY, *wrong)

@@ -96,16 +96,36 @@ def test_aft_local_by_chunks_is_aft_local_by_one_matrix(form, global_sum, monkey
 
 @pytest.mark.parametrize("mixer", ["aft-full", "aft-local", "aft-simple", "aft-conv"])
 @pytest.mark.parametrize("task", ["text-generation", "text-classification"])
-def test_keys_of_any_size_are_summed_exactly(task, mixer):
-    """Keys 300 apart: exp(k) leaves float32, and what the largest key may not be seen from would become 0/0."""
+@pytest.mark.parametrize("least, most", [(3, 30), (80, 500), (1000, 10000)], ids=["float32", "float64", "one by one"])
+def test_keys_of_any_size_are_summed_exactly(task, mixer, least, most, monkeypatch):
+    """From some size on exp(k) leaves float32, then float64; what the largest key is not seen from would be 0 / 0."""
     module = tiny_model(task, mixer).blocks[0].mixer
+    ways = []
+    for name in ("exact_mean", "shifted_exp"):
+        way = getattr(mixers, name)
+        monkeypatch.setattr(mixers, name, lambda k, *more, way=way: ways.append((way.__name__, k.dtype))
+                            or way(k, *more))
     with torch.no_grad():
-        module.k.weight *= 60
-        x = torch.randn(1, 12, 8)
-        assert (module.k(x).amax() - module.k(x).amin()) > 100
-        want = copy.deepcopy(module).double()(x.double())
+        x = torch.randn(2, 12, 8)
+        module.k.bias.zero_()
+        keys = module.k(x)
+        module.k.weight *= (least * most) ** 0.5 / (keys.amax() - keys.amin())
+        keys = module.k(x)
+        assert least < keys.amax() - keys.amin() < most
         got = module(x)
-    torch.testing.assert_close(got.double(), want, atol=1e-4, rtol=1e-4)
+        w = torch.zeros(12, 12) if mixer == "aft-simple" else None
+        if w is None:
+            w = module.bias(12, ()) if mixer == "aft-conv" else module.bias(12)
+        elif module.causal:
+            w = w.masked_fill(~mixers.position_mask(12, True), -torch.inf)
+        k = keys.double().repeat_interleave(8 // keys.shape[2], 2)
+        w = w.double() if w.dim() == 2 else w.double().repeat_interleave(8 // keys.shape[2], 0)
+        taken, ways[:] = list(ways), []
+        y = mixers.exact_mean(k, module.v(x).double(), w)
+        want = module.out(torch.sigmoid(module.q(x)) * y.float())
+    assert set(taken) == {{3: ("shifted_exp", torch.float32), 80: ("shifted_exp", torch.float64),
+                           1000: ("exact_mean", torch.float32)}[least]}
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("task,mixer", [kind for kind in KINDS if kind[0].endswith("generation")])

@@ -8,7 +8,7 @@ AFT ("An Attention Free Transformer", Zhai et al. 2021), eq. 2:
 
 In training the sums are matrix products of exp(w) with exp(k - max k) v and exp(k - max k): every term is positive and
 nothing is subtracted. Where keys and biases spread so far that float32 would lose the smaller terms, evaluation
-takes the sums one by one (`exact_mean`), as the served engine does.
+takes the products in float64, and beyond its range the sums one by one (`exact_mean`).
 """
 import math
 
@@ -19,6 +19,7 @@ from torch import nn
 BIAS_MAX = 60.0  # larger position biases are refused: exp(w) and its inverse stay ordinary float32 numbers
 BIAS_TRAINED = 59.0  # training keeps them in this, so that rounding to bf16 does not carry one past BIAS_MAX
 SPREAD_MAX = 40.0  # of keys plus biases, for which products of float32 exponentials keep 1e-6 or better
+SPREAD_MAX_DOUBLE = 600.0  # and of float64 ones: e^-745 is their least
 POSITION_RANK = 64  # d' of the factorised position biases, as the AFT paper takes it for language models
 
 
@@ -49,9 +50,10 @@ def shifted_exp(k):
     """exp(k - max over the tokens), so that the largest is 1. k: [B, T, d].
 
     No key counts as less than e^-60 of the largest: early rows of a causal sum would be 0 / 0. Sums with such a spread
-    are a matter of training only; evaluation takes exact_mean long before.
+    are a matter of training only; evaluation is in float64 long before.
     """
-    return torch.exp((k - k.detach().amax(1, keepdim=True)).clamp(min=-60.0))
+    floor = -SPREAD_MAX_DOUBLE if k.dtype == torch.float64 else -60.0
+    return torch.exp((k - k.detach().amax(1, keepdim=True)).clamp(min=floor))
 
 
 def spread(k, w):
@@ -150,7 +152,7 @@ class AftPosition(Projections):
         size = self.window
         e = shifted_exp(k)
         both = torch.cat([e * v, e], dim=-1).view(batch, tokens // size, size, 2 * dim)
-        before, here = self.chunk_weights(tokens, size)
+        before, here = (w.to(e.dtype) for w in self.chunk_weights(tokens, size))
         sums = here @ both
         near = before[1:] @ both[:, :-1]
         if self.global_sum:
@@ -159,12 +161,19 @@ class AftPosition(Projections):
         return sums[..., :dim] / sums[..., dim:]
 
     def mean(self, k, v):
-        tokens = k.shape[1]
         k, v = wide(k), wide(v)
         if not torch.is_grad_enabled():
-            w = self.bias(tokens)
-            if spread(k, w) > SPREAD_MAX:
+            w = self.bias(k.shape[1])
+            far = spread(k, w)
+            if far > SPREAD_MAX_DOUBLE:
                 return exact_mean(k, v, w)
+            if far > SPREAD_MAX:
+                return self.products(k.double(), v.double()).to(v.dtype)
+        return self.products(k, v)
+
+    def products(self, k, v):
+        """mean() by products of exponentials, in the precision of k and v."""
+        tokens = k.shape[1]
         if self.kind == "aft-local" and self.causal and tokens >= 4 * self.window and tokens % self.window == 0:
             return self.chunked(k, v)
         if self.kind == "aft-simple":
@@ -173,7 +182,7 @@ class AftPosition(Projections):
                 return (e * v).cumsum(1) / e.cumsum(1)
             return ((e * v).sum(1, keepdim=True) / e.sum(1, keepdim=True)).expand_as(v)
         e = shifted_exp(k)
-        w = torch.exp(self.bias(tokens))
+        w = torch.exp(self.bias(tokens)).to(e.dtype)
         return (w @ (e * v)) / (w @ e)
 
     def forward(self, x, grid=()):
@@ -270,20 +279,27 @@ class AftConv(Projections):
         return sums + (every.cumsum(1) if self.causal else every.sum(1, keepdim=True))
 
     def mean(self, k, v, grid):
-        batch, tokens, dim = v.shape
         k, v = wide(k), wide(v)
         if not torch.is_grad_enabled():
-            w = self.bias(tokens, grid)
-            if spread(k, w) > SPREAD_MAX:
-                width = dim // self.heads
+            w = self.bias(k.shape[1], grid)
+            far = spread(k, w)
+            if far > SPREAD_MAX_DOUBLE:
+                width = v.shape[2] // self.heads
                 return exact_mean(k.repeat_interleave(width, 2), v, w.repeat_interleave(width, 0))
+            if far > SPREAD_MAX:
+                return self.products(k.double(), v.double(), grid).to(v.dtype)
+        return self.products(k, v, grid)
+
+    def products(self, k, v, grid):
+        """mean() by products of exponentials, in the precision of k and v."""
+        batch, tokens, dim = v.shape
         e = shifted_exp(k)
         v = v.view(batch, tokens, self.heads, -1)
         ones = torch.ones_like(v[..., :1])
         if tokens <= self.DENSE_TOKENS or not torch.is_grad_enabled():
             # One product a head over all pictures: [T, T] by [T, B (c + 1)], wide enough to be fast.
             both = (e[..., None] * torch.cat([v, ones], dim=-1)).permute(2, 1, 0, 3)
-            sums = torch.exp(self.bias(tokens, grid)) @ both.flatten(2)
+            sums = torch.exp(self.bias(tokens, grid)).to(e.dtype) @ both.flatten(2)
             sums = sums.view(both.shape).permute(2, 1, 0, 3)
         else:
             sums = self.convolved(e, torch.cat([v, ones], dim=-1), grid)
