@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Write tests/data/cifar: ten CIFAR-10 test pictures and what the reference implementation says of them and of 500.
+"""Write down what the reference implementation says of the models that the C tests run; again whenever those change.
 
-    python3 tests/data/make_cifar_cases.py          from the project's root; needs numpy, Pillow and ../shared
+    python3 tests/data/make_shipped_cases.py        from the project's root; needs numpy, Pillow, xz and ../shared
 
-    <class>.jpg      the first test picture of each class
-    oracle-10.txt    one line each: the file, then the probability of each class in the order of the model's labels
-    oracle-500.txt   the same for the first 50 test pictures of each class, named as in the archive, which is not copied
+    tests/data/shipped.h                 texts and figures for the tests of the aft program
+    tests/data/cifar/<class>.jpg         the first test picture of each class
+    tests/data/cifar/oracle-10.txt       one line each: the file, then each class's probability in the labels' order
+    tests/data/cifar/oracle-500.txt      the same for the first 50 test pictures of each class, named as in the archive,
+                                         which is not copied
 """
 import io
+import json
+import lzma
 import pathlib
 import sys
 import tarfile
@@ -17,11 +21,12 @@ from PIL import Image
 
 SHARED = pathlib.Path("../shared")
 OUT = pathlib.Path("tests/data/cifar")
-MODEL = "weights/models/cifar10-aft-conv"
+IMAGE_MODEL, TEXT_MODEL = "weights/models/cifar10-aft-conv", "weights/models/enwik8-aft-local"
 PER_CLASS = 50
+UNSEEN = slice(4_000_000, 4_004_096)  # of enwik8: never trained on
 
 sys.path.insert(0, str(SHARED / "oracle"))
-import oracle  # noqa: E402
+import oracle  # noqa: E402 - it lies outside the project
 
 
 def line(name, model, jpeg):
@@ -29,8 +34,50 @@ def line(name, model, jpeg):
     return name + "".join(f" {p:.6f}" for p in oracle.softmax(np.asarray(logits), 0)) + "\n"
 
 
+def top_five(model, path):
+    """As `aft classify` prints them."""
+    p = oracle.softmax(np.asarray(model.image_logits(oracle.prepare(Image.open(path), model.cfg))), 0)
+    return "".join(f"{p[i]:.4f} {model.cfg['labels'][i]}\n" for i in np.argsort(-p)[:5])
+
+
+def greedy(model, prompt, count):
+    """The likeliest bytes after a prompt. Refuses text in which a rounding error might tip the balance."""
+    text = prompt or b"\n"
+    begin = len(text)
+    for _ in range(count):
+        z = model.lm_logits(np.frombuffer(text, np.uint8))[-1]
+        second, first = np.argsort(z)[-2:]
+        if z[first] - z[second] < 1e-3:
+            sys.exit(f"after {text!r} two bytes are likeliest by {z[first] - z[second]:.2g}: choose another prompt")
+        text += bytes([first])
+    return text[begin:].decode("ascii")
+
+
+def write_header():
+    image, text = oracle.Model(IMAGE_MODEL), oracle.Model(TEXT_MODEL)
+    with lzma.open(SHARED / "data/enwik8-first-4075000-bytes.xz") as f:
+        unseen = f.read()[UNSEEN]
+    fox = b"The quick brown fox jumps over the lazy dog. " * 14
+    values = {
+        "CAT_IS": top_five(image, "tests/data/images/small-32.jpg"),
+        "GRAY_IS": top_five(image, "tests/data/images/gray.jpg"),
+        "HISTORY_GOES_ON": greedy(text, b"The history of ", 39),
+        "NOTHING_GOES_ON": greedy(text, b"", 24),
+        "FOX_BITS": text.bits_per_byte(fox[:630]),
+        "ALL_VALUES_BITS": text.bits_per_byte(bytes(range(256)) * 2),
+        "UNSEEN_BITS": text.bits_per_byte(unseen),
+    }
+    (OUT.parent / "shipped.h").write_text(
+        "/* shipped.h - what the reference says of the models that ship; written by make_shipped_cases.py. */\n"
+        "#ifndef TESTS_DATA_SHIPPED_H\n#define TESTS_DATA_SHIPPED_H\n\n"
+        + "".join(f"#define SHIPPED_{k} {json.dumps(v) if isinstance(v, str) else format(v, '.6f')}\n"
+                  for k, v in values.items())
+        + "\n#endif\n")
+
+
 def main():
-    model = oracle.Model(MODEL)
+    write_header()
+    model = oracle.Model(IMAGE_MODEL)
     labels = model.cfg["labels"]
     wanted = {f"test/{label}/{i:04d}.jpg" for label in labels for i in range(PER_CLASS)}
     pictures = {}

@@ -249,10 +249,10 @@ static void info_tells_what_a_stream_costs(void **state)
     struct engine *e = open_engine(m, &o);
     const struct engine_info *info = engine_info(e);
     /* L d (8 s + 12): a ring of e and e*v, their sums beyond the window, the keys' reference */
-    assert_int_equal(info->stream_bytes, 4 * 192 * (8 * 32 + 12));
+    assert_int_equal(info->stream_bytes, 6 * 192 * (8 * 32 + 12));
     assert_int_equal(info->threads, 2);
     /* L (4 d^2 + 2 d 4d) + 256 d */
-    assert_int_equal(info->macs, 4 * (4 * 192 * 192 + 2 * 192 * 768) + 256 * 192);
+    assert_int_equal(info->macs, 6 * (4 * 192 * 192 + 2 * 192 * 768) + 256 * 192);
     assert_true(info->weight_bytes >= info->macs * sizeof(float));
     assert_true(info->workspace_bytes >= 3 * info->stream_bytes);
     engine_close(e);

@@ -30,7 +30,7 @@ enum { LIMIT_S = 180, CLASSES = 10, CASES_MAX = 500, AT_A_TIME = 50 };
 static const char *const labels[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                             "dog",      "frog",       "horse", "ship", "truck"};
 
-/* A line of make_cifar_cases.py. */
+/* A line of make_shipped_cases.py. */
 struct case_line {
     char file[64];
     double probabilities[CLASSES];

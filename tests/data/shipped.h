@@ -1,0 +1,13 @@
+/* shipped.h - what the reference says of the models that ship; written by make_shipped_cases.py. */
+#ifndef TESTS_DATA_SHIPPED_H
+#define TESTS_DATA_SHIPPED_H
+
+#define SHIPPED_CAT_IS "0.5171 bird\n0.1625 cat\n0.1151 frog\n0.0699 airplane\n0.0372 dog\n"
+#define SHIPPED_GRAY_IS "0.8009 cat\n0.0609 deer\n0.0291 dog\n0.0218 horse\n0.0169 airplane\n"
+#define SHIPPED_HISTORY_GOES_ON "the [[Alaska Park]] in [[1999]]. The [["
+#define SHIPPED_NOTHING_GOES_ON "* [[Art of the Art]]\n* ["
+#define SHIPPED_FOX_BITS 2.780377
+#define SHIPPED_ALL_VALUES_BITS 13.741846
+#define SHIPPED_UNSEEN_BITS 1.699105
+
+#endif
