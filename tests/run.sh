@@ -51,7 +51,7 @@ done
 said() { grep -E '^[0-9]+ .* in [0-9.]+s' "$log" | tail -n 1 | grep -oE "[0-9]+ ($1)" | awk '{n += $1} END {print n + 0}'; }
 if [ -z "$python_tests" ]; then
     :
-elif ! lacks=$("$PYTHON" -c 'import matplotlib, numpy, PIL, pytest, safetensors, torch, tqdm; torch.optim.Muon' 2>&1); then
+elif ! lacks=$("${PYTHON:=python3}" -c 'import matplotlib, numpy, PIL, pytest, safetensors, torch, tqdm; torch.optim.Muon' 2>&1); then
     echo "$python_tests was not run ($PYTHON: $(echo "$lacks" | tail -n 1)); for what it needs: make deps-train"
 else
     start=$(date +%s)

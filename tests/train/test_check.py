@@ -3,6 +3,8 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
+import safetensors.torch
+import torch
 from conftest import ROOT, SHARED
 from tiny import tiny_model
 
@@ -45,6 +47,14 @@ def change_cases(model_dir, change):
     tensors = safetensors.numpy.load_file(model_dir / "cases.safetensors")
     change(tensors)
     safetensors.numpy.save_file(tensors, model_dir / "cases.safetensors")
+
+
+def test_logits_may_be_of_half_precision(model_dir):
+    path = model_dir / "cases.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    tensors = {name: t if t.dtype == torch.uint8 else t.bfloat16() for name, t in tensors.items()}
+    safetensors.torch.save_file(tensors, path)
+    assert 1e-5 < check(model_dir)[0] < 1e-2
 
 
 def test_other_logits_fail(model_dir, capsys):

@@ -228,7 +228,8 @@ class Anything:
 @pytest.mark.parametrize("content,message", [
     (None, "No such file"), (b"", "is no checkpoint"), (b"garbage" * 10, "is no checkpoint"),
     (Anything(), "is no checkpoint of tensors alone"), ({"model": {}}, "expected tensors by name"),
-    ({"a": 1}, "expected tensors by name"), ([1], "expected tensors by name"),
+    ({"a": 1}, "expected tensors by name"), ({0: torch.ones(2)}, "expected tensors by name"),
+    ({"w": torch.ones(2).to_sparse()}, "w is sparse, expected a dense tensor"), ([1], "expected tensors by name"),
 ])
 def test_what_is_no_checkpoint_is_refused(content, message, tmp_path, capsys):
     if isinstance(content, bytes):

@@ -119,7 +119,7 @@ def test_without_changes_pictures_or_their_mirror_images_are_learnt_as_the_daemo
         assert target[found[0]].tolist() == pytest.approx([0.9, 0.1] if source.labels[i] == 0 else [0.1, 0.9])
 
 
-@pytest.mark.parametrize("count, held", [(40, 4), (20, 2), (3, 1), (1, 1)])
+@pytest.mark.parametrize("count, held", [(40, 4), (20, 2), (3, 1), (2, 1)])
 def test_a_tenth_is_held_out_and_not_learnt(count, held, tmp_path):
     source = read_pictures(write_folder(tmp_path / "p", {f"cat/{i:02}.png": picture(i) for i in range(count)}))
     learnt, kept = images.held_out(source, 0.1, 3)
@@ -169,9 +169,10 @@ def finished(folder, tmp_path_factory):
 def test_run_json_tells_what_a_run_depends_on(finished):
     told = json.loads((finished / "run.json").read_text())
     expected = {**SHAPE, "task": "image-classification", "mixer": "aft-conv", "dim": 16, "heads": 16, "patch": 4,
-                "mean": list(images.IMAGENET_MEAN), "std": list(images.IMAGENET_STD), "init": None, "pictures": 36}
+                "mean": list(images.IMAGENET_MEAN), "std": list(images.IMAGENET_STD), "init": None, "pictures": 36,
+                "labels": ["green", "red"]}
     assert {key: told[key] for key in expected} == expected
-    assert told.keys() - expected.keys() == set(Recipe.__dataclass_fields__)
+    assert told.keys() - expected.keys() == {*Recipe.__dataclass_fields__, "names_crc32"}
 
 
 def test_parts_and_further_pictures_are_held_out_if_named(folder, tmp_path):
@@ -339,7 +340,8 @@ def test_a_worker_that_was_killed_is_noticed(folder):
     (["--magnitude", "5"], "--magnitude 5 is RandAugment's, expected --rand-augment 1 or more"),
     (["--crop", "resized", "--shift", "2"], "--shift 2 goes with --crop shifted"),
     (["--workers", "-1"], "--workers is -1, expected 0 to 1024"),
-    (["--batch", "37"], "has 36 pictures to learn, expected a --batch of 37 or more"), (["--lr", "0"], "--lr is 0.0"),
+    (["--batch", "37"],
+     "36 pictures to learn, fewer than a batch: expected --batch 36 or less"), (["--lr", "0"], "--lr is 0.0"),
     (["--part", "train"], "the part train"), (["--valid-part", "test"], "the part test"),
     (["--valid", "nowhere"], "nowhere: no such folder or tar"), (["--init", "nowhere"], "--depth is for a fresh model"),
     (["--out", "/dev/null/model"], "/dev/null is no folder"),
@@ -360,7 +362,10 @@ def test_unknown_choices_are_wrong_usage(folder, tmp_path):
     ({"a/1.png": picture(0), "b/notes.txt": b""}, "the class folder b holds no pictures"),
     ({"a/1.png": picture(0), "a/2.png": picture(1)}, "has the class a alone, expected two or more"),
     ({"1.png": picture(0)}, "holds no class folders"), ({}, "holds no class folders"),
-    ({"a/1.png": picture(0), "b/1.png": picture(1)}, "has 1 pictures to learn, expected a --batch of 4 or more"),
+    ({f"{c}/{i}.png": picture(i) for c in "ab" for i in range(2)}, "has 3 pictures to learn, fewer than a batch"),
+    ({"a/1.png": picture(0), "b/1.png": picture(1)}, "has no picture left to learn"),
+    ({b"r\xff/1.png".decode(errors="surrogateescape"): picture(0), **{f"a/{i}.png": picture(i) for i in range(9)}},
+     "labels[1] is 'r\\udcff', expected at most 256 bytes of UTF-8"),
     ({f"{c}/{i}.png": b"\x89PNG" for c in "ab" for i in range(9)}, ".png: no picture that can be read"),
 ])
 def test_pictures_that_cannot_be_learnt_from_are_refused(files, wanted, tmp_path, capsys):
@@ -368,7 +373,8 @@ def test_pictures_that_cannot_be_learnt_from_are_refused(files, wanted, tmp_path
     path.mkdir(exist_ok=True)
     assert images.main([str(path), "--run", str(tmp_path / "run"), *TINY]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"aft_train.images: {path}") and wanted in line
+    at = "config.json: " if "labels" in wanted else path
+    assert line.startswith(f"aft_train.images: {at}") and wanted in line
 
 
 def test_folders_that_are_not_there_are_named(folder, tmp_path, capsys):
@@ -393,7 +399,8 @@ def test_models_that_are_no_classifiers_of_pictures_are_refused(folder, tmp_path
 
 
 @pytest.mark.parametrize("option, value, named", [
-    ("--shift", "3", "shift 4, not 3"), ("--heads", "8", "heads 16, not 8"), ("--mixer", "sima", "heads 16, not 1"),
+    ("--shift", "3", "shift 4, not 3"), ("--heads", "8", "heads 16, not 8"),
+    ("--mixer", "sima", "mixer 'aft-conv', not 'sima'"),
     ("--std", "1 1 1", "std [0.229"), ("--smoothing", "0", "smoothing 0.1, not 0.0"),
 ])
 def test_another_run_is_not_continued(finished, folder, capsys, option, value, named):

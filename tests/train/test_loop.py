@@ -1,5 +1,6 @@
 import argparse
 import copy
+import fcntl
 import math
 import pickle
 import shutil
@@ -12,7 +13,7 @@ from safetensors import safe_open
 from tiny import tiny_model
 
 from aft_train import export, load, loop, text
-from aft_train.export import ModelError
+from aft_train.export import ModelError, check_biases
 from aft_train.loop import Recipe, TrainError, optimisers, schedule
 
 RUN = ["--depth", "1", "--dim", "16", "--context", "16", "--window", "4", "--batch", "2", "--threads", "1",
@@ -43,7 +44,7 @@ def run(finished, tmp_path):
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def refusal(capsys, *arguments):
@@ -166,6 +167,7 @@ def test_biases_that_grow_too_large_are_kept_to_what_can_be_written(tmp_path, mi
         export(model, tmp_path / "refused", [b"abc"])
     run = small_run(tmp_path / "run", Recipe(steps=2, batch=1, lr=0.1, ema=0.0), model=model, dtype="bf16")
     assert run.train()
+    check_biases(run.model)  # of every step's weights, not of what export makes of their average alone
     run.export([b"abc"], lambda model: [], "nothing")
     assert load(tmp_path / "run" / "model")
 
@@ -207,14 +209,41 @@ def test_a_run_with_a_flat_rate_can_be_made_longer(file, tmp_path):
 
 @pytest.mark.parametrize("option, value, named", [
     ("--lr", "0.1", "lr 0.008, not 0.1"), ("--batch", "3", "batch 2, not 3"), ("--dim", "32", "dim 16, not 32"),
-    ("--seed", "1", "seed 0, not 1"), ("--mixer", "attention", "mixer 'aft-local', not 'attention'"),
+    ("--seed", "1", "seed 0, not 1"), ("--mixer", "attention", "--window 4 is for aft-local"),
     ("--train", "0:500", "train [0, 1800], not [0, 500]"), ("--dropout", "0.5", "dropout 0.0, not 0.5"),
 ])
 def test_another_run_is_not_continued(run, file, capsys, option, value, named):
     before = files(run)
     line = refusal(capsys, file, "--run", str(run), *RUN, option, value)
-    assert str(run) in line and named in line
+    assert named in line and (str(run) in line or "--window" in line)
     assert files(run) == before
+
+
+def test_another_text_of_the_same_length_is_not_continued(run, file, capsys):
+    with open(file, "r+b") as f:
+        f.write(b"A")
+    assert "holds a run with bytes_crc32" in refusal(capsys, file, "--run", str(run), *RUN, "--steps", "30")
+
+
+def test_fewer_steps_than_were_made_are_refused(run, file, capsys):
+    before = files(run)
+    assert f"{run} holds a run of 20 steps" in refusal(capsys, file, "--run", str(run), *RUN, "--steps", "10")
+    assert files(run) == before
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(run, file, capsys):
+    before = files(run)
+    with open(run / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        line = refusal(capsys, file, "--run", str(run), *RUN, "--steps", "30")
+        assert f"{run}: another process trains there" in line
+    assert files(run) == before
+    assert text.main([file, "--run", str(run), *RUN]) == 0
+
+
+def test_a_batch_beyond_memory_fails_in_one_line(file, tmp_path, capsys):
+    assert text.main([file, "--run", str(tmp_path / "run"), *RUN, "--batch", "100000000000000"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("aft_train.text: ")
 
 
 @pytest.mark.parametrize("damage", [
@@ -262,7 +291,7 @@ def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
 
     with pytest.raises(OSError):
         loop.write_aside(path, fail)
-    assert path.read_bytes() == b"old"
+    assert files(tmp_path) == {"file": b"old"}
 
 
 @pytest.mark.parametrize("key, value", [

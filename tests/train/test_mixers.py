@@ -231,3 +231,43 @@ def test_biases_are_brought_back_and_others_left_alone(kind, factors):
     assert biases(mixer).abs().max() > mixers.BIAS_MAX
     mixer_of.confine()
     assert 0.5 * mixers.BIAS_TRAINED < biases(mixer).abs().max() <= mixers.BIAS_TRAINED * (1 + 1e-5)
+
+
+# ---- what is dropped in training -------------------------------------------------------------------------------------
+
+
+def test_branches_are_dropped_the_deeper_the_more_and_the_others_made_up_for():
+    model = tiny_model("text-classification", "aft-simple", depth=3)
+    model.regularise(0.0, 0.4)
+    model.train()
+    ones = torch.ones(4000, 2, 8)
+    for block, rate in zip(model.blocks, (0.0, 0.2, 0.4)):
+        y = block.branch(ones)
+        assert torch.equal(y, y[:, :1, :1].expand_as(y))  # a picture's branch is dropped whole
+        kept = y[:, 0, 0]
+        assert kept[kept != 0].tolist() == pytest.approx([1 / (1 - rate)] * int((kept != 0).sum()))
+        assert abs((kept == 0).float().mean() - rate) < 0.03
+        assert torch.equal(block.eval().branch(ones), ones)
+
+
+def test_features_are_dropped_one_by_one():
+    model = tiny_model("text-classification", "aft-simple", depth=1)
+    model.regularise(0.25, 0.0)
+    y = model.train().blocks[0].branch(torch.ones(100, 10, 8))
+    assert abs((y == 0).float().mean() - 0.25) < 0.03 and y.max().item() == pytest.approx(1 / 0.75)
+
+
+def test_a_kernel_of_one_tap_is_a_plain_one():
+    mixer = tiny_model("text-generation", "aft-conv", kernel=(1,), reparameterised=False).blocks[0].mixer
+    assert torch.isfinite(mixer(torch.randn(1, 12, 8))).all()
+
+
+def test_a_classifier_keeps_its_head_for_its_own_labels_in_another_order():
+    model = tiny_model("image-classification", "aft-conv")
+    x, (cat, dog, ship) = torch.randn(1, 3, 8, 8), range(3)
+    before = model(x)[0]
+    model.relabel(["ship", "cat", "dog"])
+    assert model.config.labels == ["ship", "cat", "dog"]
+    torch.testing.assert_close(model(x)[0], before[[ship, cat, dog]])
+    model.relabel(["one", "two"])
+    assert model(x).shape == (1, 2)

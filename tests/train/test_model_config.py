@@ -120,7 +120,8 @@ def test_wrong_keys_are_refused(task, mixer, key, value, message):
     assert "\n" not in str(e.value)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100000, "null", b"\xff\xfe{"], ids=lambda t: repr(t)[:8])
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100000, "null", b"\xff\xfe{", '{"task": 1, "task": 2}',
+                                  '{"format": "aftd-model"}'.encode("utf-16")], ids=lambda t: repr(t)[:8])
 def test_what_is_no_configuration_is_refused(text):
     with pytest.raises(ConfigError):
         from_json(text)

@@ -183,7 +183,7 @@ def test_greys_are_learnt_to_the_one_choice_that_they_have(tmp_path):
     (["--window", "0"], "mixer.window is 0"), (["--dropout", "1"], "--dropout is 1.0"),
     (["--brightness", "-1"], "--brightness is -1"), (["--valid-limit", "0"], "--valid-limit is 0"),
     (["--part", "nowhere"], "nowhere"), (["--valid-part", "nowhere"], "nowhere"),
-    (["--mixer", "attention", "--heads", "3"], "mixer.heads is 3"),
+    (["--heads", "3"], "--heads 3 is for aft-conv"), (["--kernel", "3"], "--kernel 3 is for aft-conv"),
 ])
 def test_a_contradictory_configuration_is_refused(folder, tmp_path, capsys, wrong, wanted):
     assert wanted in refusal(capsys, folder, "--run", tmp_path / "run", *TINY, *wrong)

@@ -16,6 +16,9 @@ FULL = [*TINY, "--log-every", "2", "--evaluate-every", "20", "--save-every", "7"
         "--optimizer", "muon", "--lr", "0.05", "--ema", "0.9", "--dropout", "0.1"]
 PATTERN = np.random.default_rng(3).integers(97, 105, 29).astype(np.uint8).tobytes()  # of 8 letters, to be repeated
 
+FLIPPED = bytearray(gzip.compress(PATTERN * 9))
+FLIPPED[12] ^= 0xFF
+
 
 @pytest.fixture
 def file(tmp_path):
@@ -50,7 +53,8 @@ def test_a_pattern_is_learnt_far_below_the_entropy_of_its_letters(file, tmp_path
     """Its next letter follows from the few before it: 0 bits are left but for a window's first letters."""
     run = tmp_path / "run"
     assert text.main([file, *TINY, "--dim", "32", "--batch", "16", "--steps", "120", "--lr", "1e-2", "--ema", "0.9",
-                      "--optimizer", "muon", "--evaluate-every", "120", "--test", "0:500", "--run", str(run)]) == 0
+                      "--optimizer", "muon", "--evaluate-every", "120",
+                      "--train", "500:1305", "--test", "0:500", "--run", str(run)]) == 0
     share = np.unique(np.frombuffer(PATTERN, np.uint8), return_counts=True)[1] / len(PATTERN)
     unigram = -(share * np.log2(share)).sum()
     table = rows(run)
@@ -75,7 +79,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, capsys):
     run = ["--run", str(tmp_path / "run"), *TINY]
     assert "missing: No such file" in refusal(capsys, str(tmp_path / "missing"), *run)
     for name, damaged in (("cut.xz", lzma.compress(PATTERN)[:-9]), ("cut.gz", gzip.compress(PATTERN)[:-9]),
-                          ("no.gz", PATTERN)):
+                          ("no.gz", PATTERN), ("flipped.gz", FLIPPED)):
         (tmp_path / name).write_bytes(damaged)
         assert str(tmp_path / name) in refusal(capsys, str(tmp_path / name), *run)
     assert not (tmp_path / "run").exists()
@@ -93,15 +97,19 @@ def test_spans_that_hold_too_little_are_refused(file, tmp_path, capsys, name, va
 
 
 def test_too_little_text_is_refused(tmp_path, capsys):
-    for data, wanted in ((PATTERN, "--valid 26: is 3 of the file's 29 bytes"), (b"", "is 0 of the file's 0 bytes")):
+    for data, wanted in ((PATTERN, "--valid 27: is 2 of the file's 29 bytes"), (b"", "is 0 of the file's 0 bytes")):
         (tmp_path / "short").write_bytes(data)
         assert wanted in refusal(capsys, str(tmp_path / "short"), "--run", str(tmp_path / "run"), *TINY)
 
 
 @pytest.mark.parametrize("wrong, wanted", [
     (["--window", "0"], "mixer.window is 0"), (["--depth", "0"], "depth is 0"), (["--dim", "0"], "dim is 0"),
-    (["--context", "0"], "input.context is 0"), (["--mixer", "attention", "--heads", "3"], "mixer.heads is 3"),
-    (["--mixer", "aft-conv", "--kernel", "-2"], "mixer.kernel"), (["--lr", "0"], "--lr is 0.0"),
+    (["--context", "0"], "input.context is 0"), (["--heads", "2"], "--heads 2 is for"),
+    (["--kernel", "2"], "--kernel 2 is for aft-conv"), (["--threads", "9999"], "--threads is 9999, expected at most"),
+    (["--seed", "99999999999999999"], "--seed is 99999999999999999, expected at most"),
+    (["--train", "0:1400"], "--train 0:1400 overlaps --valid 1305:1450"),
+    (["--test", "1200:1300"], "overlaps --test 1200:1300"), (["--valid-limit", "16"], "--valid-limit is 16"),
+    (["--lr", "0"], "--lr is 0.0"),
     (["--batch", "0"], "--batch is 0"), (["--ema", "1.5"], "--ema is 1.5"), (["--warmup", "-1"], "--warmup is -1"),
     (["--lr", "nan"], "--lr is nan"), (["--out", "/dev/null/model"], "/dev/null is no folder"),
 ])

@@ -16,7 +16,7 @@ def read_cases(model_dir):
     """cases.safetensors -> [(uint8 input, float32 logits)]. Raises ModelError: every tensor must have its turn."""
     path = f"{model_dir}/{CASES}"
     try:
-        with safe_open(path, "np") as f:
+        with safe_open(path, "pt") as f:  # numpy has no bf16
             tensors = {name: f.get_tensor(name) for name in f.keys()}
     except (OSError, SafetensorError) as e:
         raise ModelError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
@@ -25,7 +25,7 @@ def read_cases(model_dir):
         for kind in ("input", "logits"):
             if f"{kind}.{k}" not in tensors:
                 raise ModelError(f"{path}: {kind}.{k} is missing")
-    return [(tensors[f"input.{k}"], tensors[f"logits.{k}"]) for k in range(count)]
+    return [(tensors[f"input.{k}"].numpy(), tensors[f"logits.{k}"].float().numpy()) for k in range(count)]
 
 
 def difference(got, want):

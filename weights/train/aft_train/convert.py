@@ -19,7 +19,7 @@ from .quality import measure, read_data
 def read_labels(path):
     """A file of one label a line. Raises ModelError."""
     try:
-        labels = Path(path).read_text(encoding="utf-8").splitlines()
+        labels = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except OSError as e:
         raise ModelError(f"{path}: {e.strerror}") from None
     except UnicodeDecodeError:
@@ -31,6 +31,10 @@ def read_labels(path):
 
 
 def convert_deit(args):
+    if args.to == "attention":
+        for key in ("conv_heads", "kernel"):
+            if getattr(args, key) is not None:
+                raise ModelError(f"--{key.replace('_', '-')} {getattr(args, key)} is for --to aft-conv, not attention")
     target = check_target(args.out, args.overwrite)
     config, tensors = deit.vit(
         deit.read_checkpoint(args.checkpoint), heads=args.heads, labels=args.labels and read_labels(args.labels),
@@ -39,7 +43,7 @@ def convert_deit(args):
     if args.to == "attention":
         model = assemble(config, tensors)
     else:
-        model = deit.to_aft_conv(config, tensors, heads=args.conv_heads, kernel=args.kernel, seed=args.seed)
+        model = deit.to_aft_conv(config, tensors, heads=args.conv_heads, kernel=args.kernel or 11, seed=args.seed)
     export(model, target, sample_inputs(model.config, args.seed), args.dtype, overwrite=args.overwrite)
     c = model.config
     print(f"{args.out}: {c.mixer.type}, {c.depth} blocks, dim {c.dim}, {c.mixer.heads} heads, "
@@ -64,6 +68,9 @@ def extra_files(model_dir):
 
 
 def convert_dtype(args):
+    for key in ("start", "length", "warm", "limit", "part"):
+        if getattr(args, key) and not args.data:
+            raise ModelError(f"--{key} {getattr(args, key)} is about --data, which is missing")
     check_target(args.out, args.overwrite)
     model = load(args.model)
     data = args.data and data_of(model.config, args)
@@ -103,11 +110,14 @@ def compare(args, models, data):
         print(f"{figures[1].value - figures[0].value:+.{figures[0].digits}f}   second less first")
 
 
-def at_least(least):
+SEED_MAX = (1 << 32) - 1
+
+
+def at_least(least, most=1 << 62):
     def integer(text):
         value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{value} is not within {least} to {most}")
         return value
     return integer
 
@@ -136,8 +146,9 @@ def parser():
     d.add_argument("--norm-eps", type=float, default=1e-6, metavar="X", help="of the checkpoint's norms (1e-6)")
     d.add_argument("--conv-heads", type=at_least(1), metavar="H",
                    help="heads of aft-conv (32, or a divisor of dim below)")
-    d.add_argument("--kernel", type=at_least(1), default=11, metavar="K", help="of aft-conv (11)")
-    d.add_argument("--seed", type=at_least(0), default=0, help="of what is new in aft-conv, and of the cases (0)")
+    d.add_argument("--kernel", type=at_least(1), metavar="K", help="of aft-conv (11)")
+    d.add_argument("--seed", type=at_least(0, SEED_MAX), default=0,
+                   help="of what is new in aft-conv, and of the cases (0)")
     d.set_defaults(run=convert_deit)
 
     data = argparse.ArgumentParser(add_help=False)

@@ -1,11 +1,13 @@
 """Text to learn from or to measure with: any file as bytes, and slices of one."""
 import gzip
 import lzma
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 BYTES_MAX = 8 << 30  # of a text, kept in memory
+CHUNK = 1 << 24  # that is read at a time: the size of what is packed is not known before
 
 
 class CorpusError(ValueError):
@@ -15,13 +17,15 @@ class CorpusError(ValueError):
 def read_bytes(path):
     """The bytes of a file as a uint8 array; .xz and .gz are unpacked. Raises CorpusError."""
     opener = {".xz": lzma.open, ".gz": gzip.open}.get(Path(path).suffix, open)
+    data = bytearray()
     try:
         with opener(path, "rb") as f:
-            data = f.read(BYTES_MAX + 1)
-    except (OSError, EOFError, lzma.LZMAError) as e:
+            while chunk := f.read(CHUNK):
+                data += chunk
+                if len(data) > BYTES_MAX:
+                    raise CorpusError(f"{path}: has more than {BYTES_MAX} bytes")
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as e:
         raise CorpusError(f"{path}: {getattr(e, 'strerror', None) or e}") from None
-    if len(data) > BYTES_MAX:
-        raise CorpusError(f"{path}: has more than {BYTES_MAX} bytes")
     return np.frombuffer(data, np.uint8)
 
 

@@ -51,7 +51,8 @@ def read_checkpoint(path):
             with torch.serialization.safe_globals([argparse.Namespace]):  # DeiT's training scripts save theirs
                 state = torch.load(path, map_location="cpu", weights_only=True)
         except OSError as e:
-            raise ModelError(f"{path}: {e.strerror or e}") from None
+            raise ModelError(f"{path}: {e.strerror or e}" if not path.exists() or path.is_dir() else
+                             f"{path}: is no checkpoint that can be read to its end: {e.strerror or e}") from None
         except pickle.UnpicklingError:
             raise ModelError(f"{path}: is no checkpoint of tensors alone, expected what torch.save writes of a "
                              "state_dict, or a .safetensors") from None
@@ -61,8 +62,12 @@ def read_checkpoint(path):
     for key in ("model", "state_dict"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
-    if not isinstance(state, dict) or not state or not all(isinstance(t, torch.Tensor) for t in state.values()):
+    if not isinstance(state, dict) or not state or not all(
+            isinstance(name, str) and isinstance(t, torch.Tensor) for name, t in state.items()):
         raise ModelError(f"{path}: expected tensors by name, alone or as `model` or `state_dict`")
+    for name, t in state.items():
+        if t.layout != torch.strided:
+            raise ModelError(f"{path}: {name} is sparse, expected a dense tensor")
     if all(name.startswith("module.") for name in state):  # of DistributedDataParallel
         state = {name.removeprefix("module."): t for name, t in state.items()}
     return state

@@ -288,6 +288,8 @@ def check_target(model_dir, overwrite):
     above = next(path for path in target.parents if path.exists())
     if not above.is_dir():
         raise ModelError(f"{model_dir}: {above} is no folder to write it in")
+    if not os.access(above, os.W_OK):
+        raise ModelError(f"{model_dir}: {above} cannot be written to")
     if target.exists():
         if not (target / "config.json").is_file():
             raise ModelError(f"{model_dir} exists and is no model directory, expected a new name")
@@ -305,7 +307,7 @@ def sync(path):
 
 
 def write_dir(target, files, overwrite):
-    """Write {name: bytes} as the directory `target`: a reader sees it whole, the old one or the new one."""
+    """Write {name: bytes} as the directory `target`: readers see the old one, for an instant none, the new one."""
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     old = aside.with_name(aside.name + ".old")
     aside.mkdir(parents=True)

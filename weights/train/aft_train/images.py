@@ -11,6 +11,7 @@ import functools
 import os
 import signal
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,9 @@ class Batches:
         self.next = step + 1
         made = next(self.made)
         if isinstance(made, pictures.PictureError):
-            raise pictures.PictureError(str(made))  # anew: workers end with this frame, which `made` would keep alive
+            # Anew: workers end with this frame, which `made` would keep alive.
+            raise pictures.PictureError(f"{made} (put a good picture in its place to go on: without it the run is "
+                                        "another)")
         s, classes = self.shape, len(self.model.config.labels)
         x = model_input(self.model, made[0])
         target = F.one_hot(torch.from_numpy(made[1]).to(x.device), classes)
@@ -215,7 +218,7 @@ def starting_model(args, shape, labels):
         model = load(args.init).train()
         if model.config.task != "image-classification":
             raise TrainError(f"--init {args.init} is for {model.config.task}, expected a classifier of pictures")
-        if model.config.labels != labels:
+        if sorted(model.config.labels) != sorted(labels):
             print(f"a fresh head: {args.init} has {len(model.config.labels)} other classes", file=sys.stderr)
         model.relabel(labels)
     else:
@@ -227,15 +230,13 @@ def starting_model(args, shape, labels):
 def fresh_model(args, shape, labels):
     """Heads, if not given, are the preset's for aft-conv, else of CHANNELS_A_HEAD; fewer if they do not divide dim."""
     kind, dim = args.mixer or "aft-conv", shape["dim"]
-    for key, mixers in (("heads", HEADED_MIXERS), ("kernel", ("aft-conv",)), ("window", ("aft-local",))):
-        if getattr(args, key) is not None and kind not in mixers:
-            raise TrainError(f"{option(key)} {getattr(args, key)} is for {', '.join(mixers)}, not for {kind}")
+    loop.check_mixer_options(args, kind)
     mixer = MixerConfig(kind)
     if kind in HEADED_MIXERS:
         most = shape["heads"] if kind == "aft-conv" else max(1, dim // CHANNELS_A_HEAD)
         mixer.heads = args.heads if args.heads is not None else next(h for h in range(most, 0, -1) if dim % h == 0)
     if kind == "aft-conv":
-        mixer.kernel = (shape["kernel"],) * 2
+        mixer.kernel, mixer.reparameterised = (shape["kernel"],) * 2, shape["kernel"] != 1
     if kind == "aft-local":  # two rows of patches, so that those above and below are within it
         mixer.window = args.window if args.window is not None else 2 * max(1, shape["size"] // max(1, shape["patch"]))
     config = ModelConfig("image-classification", dim=dim, depth=shape["depth"], mixer=mixer, labels=labels,
@@ -244,16 +245,17 @@ def fresh_model(args, shape, labels):
     return Model(config, pos_embed=kind != "aft-conv")
 
 
-def options_of(args, shape, config, count):
-    """What a run depends on, for run.json: all that the command line says, and what --init's model is."""
+def options_of(args, shape, config, source):
+    """What a run depends on, for run.json: all that the command line says, what --init's model is, and the pictures."""
     c, m = config, config.mixer
     side = lambda pair: pair[0] if len(set(pair)) == 1 else list(pair)
+    names = [name.removeprefix(str(Path(args.pictures))) for name in source.names]
     own = {"heads": m.heads, "kernel": side(m.kernel), "depth": c.depth, "dim": c.dim, "size": side(c.size),
            "patch": side(c.patch), "resize_to": c.resize_to or min(c.size), "mean": c.mean, "std": c.std}
     if m.type == "aft-local":
         own["window"] = m.window
     return {"task": c.task, "mixer": m.type, **shape, **own, "init": args.init and os.path.abspath(args.init),
-            "pictures": count}
+            "labels": c.labels, "pictures": len(source), "names_crc32": zlib.crc32(os.fsencode("\n".join(names)))}
 
 
 def held_out(source, share, seed):
@@ -264,9 +266,15 @@ def held_out(source, share, seed):
     def part(chosen):
         chosen = sorted(chosen.tolist())
         return pictures.Pictures(source.classes, [source.names[i] for i in chosen], [source.labels[i] for i in chosen],
-                                 [source.sources[i] for i in chosen], source.size)
+                                 [source.sources[i] for i in chosen])
 
-    return part(order[:edge]), part(order[edge:])
+    learnt = part(order[:edge])
+    bare = sorted(set(range(len(source.classes))) - set(learnt.labels))
+    if bare:
+        root = source.names[0].rsplit("/", 2)[0]
+        raise TrainError(f"{root}: the class {source.classes[bare[0]]} has no picture left to learn beside those held "
+                         "out, expected more of it, or --valid")
+    return learnt, part(order[edge:])
 
 
 def read_both(args, recipe):
@@ -284,8 +292,8 @@ def read_both(args, recipe):
     else:
         source, held = held_out(source, VALID_SHARE, recipe.seed)
     if len(source) < recipe.batch:
-        raise TrainError(f"{args.pictures} has {len(source)} pictures to learn, expected a --batch of {recipe.batch} "
-                         "or more")
+        raise TrainError(f"{args.pictures} has {len(source)} pictures to learn, fewer than a batch: expected --batch "
+                         f"{len(source)} or less, not {recipe.batch}")
     return source, held
 
 
@@ -303,7 +311,7 @@ def train(args):
         x, target = pair
         return F.cross_entropy(forward(x).float(), target)
 
-    run = loop.Run(args, model, recipe, options_of(args, shape, model.config, len(source)),
+    run = loop.Run(args, model, recipe, options_of(args, shape, model.config, source),
                    batch=Batches(source, model, shape, recipe, args.workers), loss=loss,
                    evaluate=lambda m: quality.accuracy(m, held), metric="accuracy")
     print(f"{model.parameter_count():,} parameters; {len(source):,} pictures of {len(source.classes)} classes, "
@@ -321,17 +329,7 @@ def train(args):
 
 
 def main(argv=None):
-    args = parser().parse_args(argv)
-    try:
-        return 0 if train(args) else 130
-    except (ValueError, OSError) as e:
-        print(f"aft_train.images: {e}", file=sys.stderr)
-        return 2
-    except (MemoryError, RuntimeError) as e:  # no memory, or a worker that was killed
-        print(f"aft_train.images: {str(e).splitlines()[0] if str(e) else type(e).__name__}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:  # before the first step, or after the last
-        return 130
+    return loop.main("aft_train.images", parser(), train, argv)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 A run lives in a folder:
 
     run.json         every option of the run; a resumed run must have the same, save its length
+    lock             held by the process that trains
     checkpoint.pt    weights, optimiser state, weight average and step
     log.csv          one row every few steps
     curves.png       the same, drawn
@@ -13,6 +14,7 @@ anew at every step and batches are functions of it. So a run that was killed and
 """
 import csv
 import dataclasses
+import fcntl
 import json
 import os
 import signal
@@ -27,9 +29,11 @@ from tqdm import tqdm
 
 from . import card
 from .export import DTYPES, check_target, export
+from .model_config import HEADED_MIXERS
 
 OPTIMISERS = ("adamw", "muon")
 PRECISIONS = ("auto", "f32", "bf16")
+MOST = {"threads": 1024, "seed": (1 << 32) - 1}  # PyTorch takes far more of neither
 
 
 class TrainError(ValueError):
@@ -67,6 +71,9 @@ class Recipe:
         for key in ("warmup", "weight_decay", "clip", "seed", "threads"):
             if getattr(self, key) < 0:
                 raise TrainError(f"--{key.replace('_', '-')} is {getattr(self, key)}, expected 0 or more")
+        for key, most in MOST.items():
+            if getattr(self, key) > most:
+                raise TrainError(f"--{key} is {getattr(self, key)}, expected at most {most}")
         if not self.lr > 0:
             raise TrainError(f"--lr is {self.lr}, expected a positive number")
         for key in ("decay", "ema", "beta2"):
@@ -87,6 +94,13 @@ def add_arguments(parser, defaults):
     group = parser.add_argument_group("result")
     group.add_argument("--out", metavar="MODEL_DIR", help="where to write the model (the run's folder, as `model`)")
     group.add_argument("--dtype", choices=DTYPES, default="f32", help="how to store it (f32)")
+
+
+def check_mixer_options(args, kind):
+    """Refuse --heads, --kernel or --window that the mixer has not. Raises TrainError."""
+    for key, mixers in (("heads", HEADED_MIXERS), ("kernel", ("aft-conv",)), ("window", ("aft-local",))):
+        if getattr(args, key) is not None and kind not in mixers:
+            raise TrainError(f"--{key} {getattr(args, key)} is for {', '.join(mixers)}, not for {kind}")
 
 
 def recipe_of(args, defaults):
@@ -146,11 +160,15 @@ def optimisers(model, recipe):
 def write_aside(path, write):
     """Have write(file) write a file beside `path`, then put it in its place: a reader sees the old or the new one."""
     aside = path.with_name(path.name + ".tmp")
-    with open(aside, "wb") as f:
-        write(f)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(aside, path)
+    try:
+        with open(aside, "wb") as f:
+            write(f)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)  # on a full disk it would stand in the way of smaller files
+        raise
 
 
 class Log:
@@ -162,7 +180,8 @@ class Log:
         So is a row that a crash of the machine cut short.
         """
         self.path, self.columns = path, columns
-        kept = [r for r in self.rows() if None not in r.values() and r["step"].isdigit() and int(r["step"]) <= step]
+        kept = [r for r in self.rows() if None not in r.values() and (r.get("step") or "").isdigit()
+                and int(r["step"]) <= step]
         write_aside(path, lambda f: f.write(self.text([dict(zip(columns, columns))] + kept)))
         self.file = open(path, "ab")
 
@@ -247,7 +266,7 @@ class Run:
             except (TypeError, ValueError) as e:
                 raise TrainError(f"{told} does not say what run it is of: {e}") from None
             now = json.loads(json.dumps(self.options))
-            for key in sorted(before.keys() | now.keys()):
+            for key in [*now, *(before.keys() - now.keys())]:
                 if key not in Recipe.CHANGEABLE and before.get(key) != now.get(key):
                     raise TrainError(f"{self.dir} holds a run with {key} {before.get(key)!r}, not {now.get(key)!r}: "
                                      "give the same options or another --run folder")
@@ -262,8 +281,10 @@ class Run:
                 self.step, self.seconds = state["step"], state["seconds"]
                 self.loss_sum, self.loss_count = state["loss_sum"], state["loss_count"]
             except Exception as e:
-                why = (str(e) or repr(e)).splitlines()[0]  # some have no text
+                why = " ".join((str(e) or repr(e)).split("\n")[:2])  # some have no text, some begin with a heading
                 raise TrainError(f"{path} is no checkpoint of this run: {why}") from None
+        if self.step > self.recipe.steps:
+            raise TrainError(f"{self.dir} holds a run of {self.step} steps, expected --steps {self.step} or more")
         write_aside(told, lambda f: f.write((json.dumps(self.options, indent=1) + "\n").encode()))
 
     # ---- the result -----------------------------------------------------------------------------------------------
@@ -336,12 +357,23 @@ class Run:
         return rate
 
     def stop_soon(self, *_):
-        """Signal handler: save and leave after the step that is running."""
+        """Signal handler: save and leave after the step that is running. A second signal does not wait for it."""
         self.stopping = True
+        tqdm.write("stopping after this step; once more to stop at once", file=sys.stderr)
+        for s in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(s, signal.default_int_handler)
 
     def train(self):
         """Run to the last step, resuming what the folder holds. -> True if it got there, False if told to stop."""
-        self.restore()
+        with open(self.dir / "lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TrainError(f"{self.dir}: another process trains there") from None
+            self.restore()
+            return self.go_on()
+
+    def go_on(self):
         recipe = self.recipe
         log = Log(self.dir / "log.csv", ["step", "seconds", "lr", "loss", self.metric], self.step)
         forward = torch.compile(self.model) if recipe.compile else self.model
@@ -374,3 +406,21 @@ class Run:
             for s, handler in handlers.items():
                 signal.signal(s, handler)
         return self.step >= recipe.steps
+
+
+def main(name, parser, train, argv=None):
+    """Run a trainer's command line. -> exit code: 0, 130 if it was stopped, 2 for what was asked, 1 for what failed."""
+    args = parser.parse_args(argv)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is half-written is taken away
+    try:
+        return 0 if train(args) else 130
+    except (ValueError, OSError) as e:
+        print(f"{name}: {e}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as e:  # no memory, or a worker that was killed
+        print(f"{name}: {str(e).splitlines()[0] if str(e) else type(e).__name__}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:  # before the first step, or after the last
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -80,9 +80,16 @@ class Model(nn.Module):
             block.dropout, block.drop_path = dropout, drop_path * i / max(1, len(self.blocks) - 1)
 
     def relabel(self, labels):
-        """Make a classifier one of these labels: with a fresh head, unless they are those it has."""
-        if labels != self.config.labels:
-            self.config = replace(self.config, labels=labels)
+        """Make a classifier one of these labels: with a fresh head, unless they are those it has, in any order."""
+        had = self.config.labels
+        self.config = replace(self.config, labels=labels)
+        if sorted(labels) == sorted(had) and len(set(had)) == len(had):
+            order = [had.index(label) for label in labels]
+            with torch.no_grad():
+                self.head.weight.copy_(self.head.weight[order])
+                if self.head.bias is not None:
+                    self.head.bias.copy_(self.head.bias[order])
+        else:
             self.head = nn.Linear(self.config.dim, len(labels))
             nn.init.trunc_normal_(self.head.weight, std=0.02)
             nn.init.zeros_(self.head.bias)

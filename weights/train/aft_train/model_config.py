@@ -126,8 +126,9 @@ def check(c):
     if c.causal:
         expect(not c.labels, "labels", c.labels, f"none: {c.task} has no classes")
     else:
-        expect(1 <= len(c.labels) <= CLASSES_MAX and all(is_label(x) for x in c.labels), "labels", c.labels,
-               f"a list of 1..{CLASSES_MAX} strings of at most {LABEL_MAX} bytes, the classes' names")
+        expect(1 <= len(c.labels) <= CLASSES_MAX, "labels", c.labels[:3], f"a list of 1..{CLASSES_MAX} classes' names")
+        for i, label in enumerate(c.labels):
+            expect(is_label(label), f"labels[{i}]", label, f"at most {LABEL_MAX} bytes of UTF-8 without NUL")
     if TASKS[c.task] == "image":
         check_image(c)
     else:
@@ -158,7 +159,10 @@ def check_image(c):
 
 
 def is_label(value):
-    return isinstance(value, str) and len(value.encode(errors="surrogatepass")) <= LABEL_MAX
+    try:
+        return isinstance(value, str) and "\0" not in value and len(value.encode()) <= LABEL_MAX
+    except UnicodeEncodeError:  # a file name of other bytes than UTF-8
+        return False
 
 
 def is_number(value):
@@ -196,10 +200,19 @@ def typed(values, prefix, required):
     return values
 
 
+def unique(pairs):
+    """json's object_pairs_hook that refuses a key given twice, as the daemon does."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f'the key "{next(key for key in keys if keys.count(key) > 1)}" is there twice')
+    return values
+
+
 def from_json(text):
     """The text of a config.json -> ModelConfig. Raises ConfigError."""
     try:
-        j = json.loads(text)
+        j = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"config.json: {e}") from None
     if not isinstance(j, dict) or j.get("format") != FORMAT or j.get("version") != VERSION:

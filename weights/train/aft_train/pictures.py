@@ -44,15 +44,6 @@ def fit(image, size, resize_to=0, interpolation="bicubic"):
     return image.crop((left, top, left + width, top + height))
 
 
-def prepare(image, config):
-    """What a model sees of a picture: PIL image -> uint8 [H, W, 3] of config.size, not yet normalised.
-
-    config: a ModelConfig whose input is an image or pixels.
-    """
-    image = ImageOps.exif_transpose(image).convert("RGB")
-    return np.array(fit(image, config.size, config.resize_to, config.interpolation))
-
-
 def decode(source):
     """A path or a binary file -> RGB image, turned upright by its EXIF orientation. Raises PictureError."""
     try:
@@ -69,28 +60,24 @@ def decode(source):
 
 
 class Pictures:
-    """Labelled pictures in the order of their class, then file name. pictures[i] -> (RGB image, class number).
+    """Labelled pictures in the order of their class, then file name.
 
     classes: names of the class folders, sorted; names: the file of each picture, for messages; labels: the class
     number of each. Pictures are decoded when they are asked for, by any thread or process.
     """
 
-    def __init__(self, classes, names, labels, sources, size=None):
-        """sources: a Path or the compressed bytes of each picture; size: (H, W) to bring all pictures to, or None."""
-        self.classes, self.names, self.labels, self.sources, self.size = classes, names, labels, sources, size
+    def __init__(self, classes, names, labels, sources):
+        """sources: a Path or the compressed bytes of each picture."""
+        self.classes, self.names, self.labels, self.sources = classes, names, labels, sources
 
     def __len__(self):
         return len(self.names)
 
-    def __getitem__(self, i):
-        return self.image(i), self.labels[i]
-
     def image(self, i):
-        """The RGB image, upright, cut to `size` if one was given. Raises PictureError naming the file."""
+        """The RGB image, upright. Raises PictureError naming the file."""
         source = self.sources[i]
         try:
-            image = decode(io.BytesIO(source) if isinstance(source, bytes) else source)
-            return fit(image, self.size) if self.size else image
+            return decode(io.BytesIO(source) if isinstance(source, bytes) else source)
         except PictureError as e:
             raise PictureError(f"{self.names[i]}: {e}") from None
 
@@ -103,7 +90,7 @@ class Pictures:
             raise PictureError(f"{self.names[i]}: {e}") from None
 
     def prepared(self, i, config):
-        """`prepare` of picture i: uint8 [H, W, 3]. Raises PictureError naming the file."""
+        """What a model sees of picture i, not yet normalised: uint8 [H, W, 3]. Raises PictureError naming the file."""
         return np.array(self.fitted(i, config))
 
 
@@ -151,11 +138,11 @@ def in_tar(path, part=None):
     return pictures, folders
 
 
-def read_pictures(path, size=None, part=None):
+def read_pictures(path, part=None):
     """A folder of class folders, or a .tar, .tar.gz or .tar.xz of one -> Pictures. Further folders may stand above.
 
-    size: (H, W) to bring every picture to, as `fit` does; part: the folder whose class folders are meant where there
-    are several of them, "train" or "test". A tar is read into memory once, as compressed pictures. Raises PictureError.
+    part: the folder whose class folders are meant where there are several of them, "train" or "test". A tar is read
+    into memory once, as compressed pictures. Raises PictureError.
     """
     path = Path(path)
     if not path.exists():
@@ -178,4 +165,4 @@ def read_pictures(path, size=None, part=None):
             raise PictureError(f"{path}: the class folder {'/'.join(root + (name,))} holds no pictures")
     number = {name: i for i, name in enumerate(classes)}
     return Pictures(classes, [f"{path}/{'/'.join(name)}" for name in chosen], [number[name[-2]] for name in chosen],
-                    [pictures[name] for name in chosen], size)
+                    [pictures[name] for name in chosen])

@@ -1,4 +1,4 @@
-"""Train a picture generator on any folder of pictures: python -m aft_train.pixels PICTURES --run FOLDER.
+"""Train a picture generator on any folder of class folders: python -m aft_train.pixels PICTURES --run FOLDER.
 
 The task of the AFT paper's section 5.1: a picture is the sequence of its H * W * 3 sub-pixels, row by row, R G B
 interleaved, each of 256 values that the model predicts from all before it. The measure is bits per dimension, the mean
@@ -9,6 +9,7 @@ import argparse
 import functools
 import os
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,10 @@ def train(args):
             raise TrainError(f"--{key} is {value}, expected {least} or more")
     if not 0 <= shape["dropout"] < 1:
         raise TrainError(f"--dropout is {shape['dropout']}, expected 0 to 1")
-    mixer = MixerConfig(args.mixer, heads=args.heads or 1, window=shape["window"], kernel=(args.kernel or 96,))
+    loop.check_mixer_options(args, args.mixer)
+    kernel = 96 if args.kernel is None else args.kernel
+    mixer = MixerConfig(args.mixer, heads=1 if args.heads is None else args.heads, window=shape["window"],
+                        kernel=(kernel,), reparameterised=kernel != 1)
     side = (shape["size"],) * 2
     config = ModelConfig("image-generation", dim=shape["dim"], depth=shape["depth"], mixer=mixer, size=side,
                          context=3 * shape["size"] ** 2)
@@ -149,7 +153,7 @@ def train(args):
         return F.cross_entropy(forward(x).flatten(0, 1).float(), x.flatten())
 
     options = {"task": config.task, "mixer": args.mixer, "heads": mixer.heads, "kernel": mixer.kernel, **shape,
-               "train": len(data), "valid": len(held)}
+               "train": len(data), "sub_pixels_crc32": zlib.crc32(data), "valid": len(held)}
     run = loop.Run(args, model, recipe, options, batch=batch, loss=loss, metric="bits_per_dim",
                    evaluate=lambda m: quality.bits_per_element(m, held))
     print(f"{model.parameter_count():,} parameters; {len(data):,} pictures to learn, {recipe.batch} of "
@@ -168,12 +172,7 @@ def train(args):
 
 
 def main(argv=None):
-    args = parser().parse_args(argv)
-    try:
-        return 0 if train(args) else 130
-    except (ValueError, OSError) as e:
-        print(f"aft_train.pixels: {e}", file=sys.stderr)
-        return 2
+    return loop.main("aft_train.pixels", parser(), train, argv)
 
 
 if __name__ == "__main__":
