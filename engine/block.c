@@ -45,7 +45,8 @@ void block_plan(struct block *b, struct workspace *w, const struct dims *d, cons
     packed_norm_plan(&b->norm1, w, d->channels);
     packed_norm_plan(&b->norm2, w, d->channels);
     gemm_plan(&b->qkv, w, (uint32_t)d->qkv, d->dim);
-    gemm_plan(&b->out, w, d->dim, d->dim);
+    if (bw->out.out != 0)
+        gemm_plan(&b->out, w, d->dim, d->dim);
     gemm_plan(&b->fc1, w, bw->fc1.out, d->dim);
     gemm_plan(&b->fc2, w, d->dim, bw->fc2.in);
 }
@@ -58,7 +59,8 @@ void block_pack(struct block *b, const struct dims *d, const struct block_weight
     gemm_pack(&b->qkv, 0, q->weight, q->bias, q->out, q->in);
     gemm_pack(&b->qkv, d->channels, k->weight, k->bias, k->out, k->in);
     gemm_pack(&b->qkv, d->channels + d->keys, v->weight, v->bias, v->out, v->in);
-    gemm_pack(&b->out, 0, bw->out.weight, bw->out.bias, bw->out.out, bw->out.in);
+    if (bw->out.out != 0)
+        gemm_pack(&b->out, 0, bw->out.weight, bw->out.bias, bw->out.out, bw->out.in);
     gemm_pack(&b->fc1, 0, bw->fc1.weight, bw->fc1.bias, bw->fc1.out, bw->fc1.in);
     gemm_pack(&b->fc2, 0, bw->fc2.weight, bw->fc2.bias, bw->fc2.out, bw->fc2.in);
 }
@@ -125,10 +127,21 @@ static enum epilogue epilogue_of(enum activation activation)
     return EPILOGUE_BIAS;
 }
 
+/* Team. */
+static void add_rows(float *x, const float *h, size_t n)
+{
+#pragma omp for schedule(static)
+    for (size_t i = 0; i < n; i++)
+        x[i] += h[i];
+}
+
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
     const size_t channels = e->dims.channels, hidden = e->dims.hidden;
-    gemm_run(e->kernels, &b->out, e->gemm_rows, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);
+    if (b->out.n != 0)
+        gemm_run(e->kernels, &b->out, e->gemm_rows, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);
+    else
+        add_rows(a->x, a->h, rows * channels);
     const float *normed = block_normed(e, &b->norm2, a, NULL, rows);
     gemm_run(e->kernels, &b->fc1, e->gemm_rows, a->mlp, hidden, normed, channels, rows,
              epilogue_of(e->config->activation));

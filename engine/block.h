@@ -33,11 +33,12 @@ struct packed_norm {
 
 struct block {
     struct packed_norm norm1, norm2;
-    struct gemm qkv, out, fc1, fc2;
-    bool exact; /* which kernels mix: see kernels.h, "two ways" */
-    /* aft-local: exp(w), or w where exact: [T, span]. */
-    float *band;
-    /* aft-conv: the same for taps over heads [kh * kw, keys] and, unless exact, over channels [kh * kw, channels]. */
+    struct gemm qkv, out, fc1, fc2; /* out.n is 0 for a mixer without that projection */
+    bool exact;                     /* which kernels mix: see kernels.h, "two ways" */
+    /* aft-full, aft-local: exp(w), or w where exact: [T, T] or, causal, by lag [T, span]. NULL: no biases. */
+    float *biases;
+    /* aft-conv: the same for taps over heads [kh * kw, keys] and, unless exact, over channels [kh * kw, channels];
+     * causal, over channels alone and by lag [K, channels]. */
     float *head_taps, *channel_taps;
 };
 
@@ -51,7 +52,7 @@ struct engine_core {
     struct block *blocks; /* [depth] */
     struct packed_norm norm;
     struct gemm head;
-    uint32_t *head_of; /* aft-conv: [channels] -> head; 0 in the padding */
+    uint32_t *head_of; /* [channels] -> whose key it has: aft-conv's head, 0 in the padding; else its own */
 };
 
 void dims_init(struct dims *d, const struct model_config *c);
@@ -69,7 +70,7 @@ void activations_plan(struct activations *a, struct workspace *w, const struct d
 
 /* Team. a->qkv = W_qkv norm1(x) + b for `rows` rows. */
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
-/* Team. a->h holds the mixed rows: x += W_out h + b, then the MLP. */
+/* Team. a->h holds the mixed rows: x += W_out h + b, or x += h without that projection; then the MLP. */
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Team. norm(x[from[r]]) for r < rows, from NULL meaning r itself: [rows, channels] for the caller's next product, in
  * h or, for a few rows, in each thread's own copy: a barrier costs more than norming them twice. */

@@ -10,24 +10,28 @@ static size_t patch_values(const struct model_config *c)
     return (size_t)3 * c->patch[0] * c->patch[1];
 }
 
-static size_t trained_tokens(const struct model_config *c)
+/* Rows of a picture before its first patch. */
+static size_t rows_before(const struct encoder *n)
 {
-    return (size_t)(c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1]);
+    return n->cls_token != NULL ? 1 : 0;
 }
 
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
-                  uint32_t images_max, uint32_t tokens_max)
+                  uint32_t images_max, uint32_t patches_max)
 {
     const struct model_config *c = e->config;
     const struct dims *d = &e->dims;
+    const uint32_t tokens_max = patches_max + (m->cls_token != NULL ? 1 : 0);
     const uint64_t rows = (uint64_t)images_max * tokens_max + GEMM_ROWS_MAX;
     const uint64_t images = (uint64_t)images_max + GEMM_ROWS_MAX;
     n->images_max = images_max;
-    n->tokens_max = tokens_max;
+    n->patches_max = patches_max;
     n->next_block = c->depth;
     gemm_plan(&n->patch_embed, w, d->dim, (uint32_t)patch_values(c));
+    if (m->cls_token != NULL)
+        workspace_note(w, &n->cls_token, d->channels, sizeof *n->cls_token);
     if (m->pos_embed != NULL)
-        workspace_note(w, &n->pos_embed, (uint64_t)trained_tokens(c) * d->channels, sizeof *n->pos_embed);
+        workspace_note(w, &n->pos_embed, (uint64_t)model_config_tokens(c) * d->channels, sizeof *n->pos_embed);
     workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
     activations_plan(&n->a, w, d, rows, e->threads);
     n->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
@@ -41,8 +45,10 @@ void encoder_pack(struct encoder *n, const struct engine_core *e, const struct m
     const struct model_config *c = e->config;
     const struct linear *p = &m->patch_embed;
     gemm_pack(&n->patch_embed, 0, p->weight, p->bias, p->out, p->in);
+    if (m->cls_token != NULL)
+        memcpy(n->cls_token, m->cls_token, c->dim * sizeof *m->cls_token);
     if (m->pos_embed != NULL)
-        for (size_t t = 0; t < trained_tokens(c); t++)
+        for (size_t t = 0; t < model_config_tokens(c); t++)
             memcpy(n->pos_embed + t * e->dims.channels, m->pos_embed + t * c->dim, c->dim * sizeof *m->pos_embed);
     for (size_t channel = 0; channel < 3; channel++)
         for (size_t value = 0; value < BYTE_VALUES; value++)
@@ -67,24 +73,37 @@ void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t
 {
     const uint32_t ph = e->config->patch[0], pw = e->config->patch[1];
     assert(images >= 1 && images <= n->images_max && height % ph == 0 && width % pw == 0);
-    n->pass = (struct picture_pass){.pictures = images, .height = height / ph, .width = width / pw};
+    const uint32_t down = height / ph, across = width / pw;
+    const uint32_t tokens = down * across + (uint32_t)rows_before(n);
+    const bool grid = rows_before(n) == 0;
+    n->patches_each = (size_t)down * across;
+    n->pass = (struct sequence_pass){
+        .sequences = images, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
     n->next_block = 0;
-    assert(n->pass.height > 0 && n->pass.width > 0 && (size_t)n->pass.height * n->pass.width <= n->tokens_max);
-    assert(n->pos_embed == NULL || (size_t)n->pass.height * n->pass.width == trained_tokens(e->config));
-    const size_t lines = images * n->pass.height, line_pixels = (size_t)3 * ph * width;
-    const size_t line_values = n->pass.width * patch_values(e->config);
+    assert(n->patches_each > 0 && n->patches_each <= n->patches_max);
+    assert(!model_config_fixed_size(e->config, n->pos_embed != NULL) || tokens == model_config_tokens(e->config));
+    const size_t lines = images * down, line_pixels = (size_t)3 * ph * width;
+    const size_t line_values = across * patch_values(e->config);
 #pragma omp parallel for num_threads(e->threads) schedule(static)
     for (size_t i = 0; i < lines; i++)
-        cut_patches(n->patches + i * line_values, pixels[i / n->pass.height] + i % n->pass.height * line_pixels,
-                    n->levels, n->pass.width, ph, pw);
+        cut_patches(n->patches + i * line_values, pixels[i / down] + i % down * line_pixels, n->levels, across, ph, pw);
 }
 
 /* Team. */
 static void embed(struct encoder *n, const struct engine_core *e, size_t rows)
 {
-    const size_t channels = e->dims.channels, tokens = (size_t)n->pass.height * n->pass.width;
-    const size_t values = patch_values(e->config);
-    gemm_run(e->kernels, &n->patch_embed, e->gemm_rows, n->a.x, channels, n->patches, values, rows, EPILOGUE_BIAS);
+    const size_t channels = e->dims.channels, tokens = n->pass.tokens, values = patch_values(e->config);
+    /* One product for all pictures, unless something stands between them. */
+    const size_t runs = rows_before(n) == 0 ? 1 : n->pass.sequences;
+    const size_t patches = n->pass.sequences * n->patches_each / runs;
+    for (size_t i = 0; i < runs; i++)
+        gemm_run(e->kernels, &n->patch_embed, e->gemm_rows, n->a.x + (i * tokens + rows_before(n)) * channels, channels,
+                 n->patches + i * patches * values, values, patches, EPILOGUE_BIAS);
+    if (n->cls_token != NULL) {
+#pragma omp for schedule(static)
+        for (size_t i = 0; i < n->pass.sequences; i++)
+            memcpy(n->a.x + i * tokens * channels, n->cls_token, channels * sizeof *n->cls_token);
+    }
     if (n->pos_embed == NULL)
         return;
 #pragma omp for schedule(static)
@@ -93,36 +112,40 @@ static void embed(struct encoder *n, const struct engine_core *e, size_t rows)
             n->a.x[r * channels + c] += n->pos_embed[r % tokens * channels + c];
 }
 
-/* Team. norm, mean over the tokens, head. */
+static void mean_rows(float *mean, const float *rows, size_t count, size_t channels)
+{
+    memset(mean, 0, channels * sizeof *mean);
+    for (size_t t = 0; t < count; t++)
+        for (size_t c = 0; c < channels; c++)
+            mean[c] += rows[t * channels + c];
+    for (size_t c = 0; c < channels; c++)
+        mean[c] /= (float)count;
+}
+
+/* Team. norm, pooling (the mean over the tokens, or the class token's row), head. */
 static void classify(struct encoder *n, const struct engine_core *e, size_t rows)
 {
-    const size_t channels = e->dims.channels, tokens = (size_t)n->pass.height * n->pass.width;
+    const size_t channels = e->dims.channels, tokens = n->pass.tokens;
+    const size_t pooled_rows = e->config->pooling == POOLING_CLASS_TOKEN ? 1 : tokens;
     block_norm(e, &e->norm, n->a.h, n->a.x, NULL, rows);
 #pragma omp for schedule(static)
-    for (size_t i = 0; i < n->pass.pictures; i++) {
-        float *sum = n->pooled + i * channels;
-        memset(sum, 0, channels * sizeof *sum);
-        for (size_t t = 0; t < tokens; t++)
-            for (size_t c = 0; c < channels; c++)
-                sum[c] += n->a.h[(i * tokens + t) * channels + c];
-        for (size_t c = 0; c < channels; c++)
-            sum[c] /= (float)tokens;
-    }
-    gemm_run(e->kernels, &e->head, e->gemm_rows, n->logits, e->head.n, n->pooled, channels, n->pass.pictures,
+    for (size_t i = 0; i < n->pass.sequences; i++)
+        mean_rows(n->pooled + i * channels, n->a.h + i * tokens * channels, pooled_rows, channels);
+    gemm_run(e->kernels, &e->head, e->gemm_rows, n->logits, e->head.n, n->pooled, channels, n->pass.sequences,
              EPILOGUE_BIAS);
 }
 
 bool encoder_step(struct encoder *n, const struct engine_core *e)
 {
     const uint32_t layer = n->next_block, depth = e->config->depth;
-    const size_t rows = n->pass.pictures * n->pass.height * n->pass.width;
+    const size_t rows = n->pass.sequences * n->pass.tokens;
     assert(layer < depth);
 #pragma omp parallel num_threads(e->threads)
     {
         if (layer == 0)
             embed(n, e, rows);
         block_before(e, &e->blocks[layer], &n->a, rows);
-        n->mixer->mix_pictures(e, layer, &n->a, &n->scratch, &n->pass);
+        n->mixer->mix_sequences(e, layer, &n->a, &n->scratch, &n->pass);
         block_after(e, &e->blocks[layer], &n->a, rows);
         if (layer + 1 == depth)
             classify(n, e, rows);
@@ -133,6 +156,6 @@ bool encoder_step(struct encoder *n, const struct engine_core *e)
 
 const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image)
 {
-    assert(n->next_block == e->config->depth && image < n->pass.pictures);
+    assert(n->next_block == e->config->depth && image < n->pass.sequences);
     return n->logits + image * e->head.n;
 }

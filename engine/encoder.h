@@ -1,4 +1,4 @@
-/* encoder.h - the parallel pass over a batch of pictures: patches -> embedding -> blocks, one at a time -> norm, mean
+/* encoder.h - the parallel pass over a batch of pictures: patches -> embedding -> blocks, one at a time -> norm,
  * pooling, head. Owned by the engine; the engine thread alone calls it. */
 #ifndef ENGINE_ENCODER_H
 #define ENGINE_ENCODER_H
@@ -11,22 +11,24 @@
 struct encoder {
     const struct mixer *mixer;
     struct gemm patch_embed;
+    float *cls_token; /* [channels] or NULL: comes first */
     float *pos_embed; /* [tokens of the trained size, channels] or NULL */
     float *levels;    /* [3, 256]: a channel's 8-bit value as the model wants it, (v / 255 - mean) / std */
     struct activations a;
     struct mixer_scratch scratch;
-    float *patches; /* [rows, 3 * ph * pw] in (channel, y, x) order */
-    float *pooled;  /* [images, channels] */
-    float *logits;  /* [images, padded classes] */
-    uint32_t images_max, tokens_max;
+    float *patches;                   /* [rows, 3 * ph * pw] in (channel, y, x) order */
+    float *pooled;                    /* [images, channels] */
+    float *logits;                    /* [images, padded classes] */
+    uint32_t images_max, patches_max; /* patches of one picture */
     /* the batch */
-    struct picture_pass pass;
+    size_t patches_each;
+    struct sequence_pass pass;
     uint32_t next_block; /* depth: done */
 };
 
 /* Note the memory, then fill in what comes from the weights. */
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
-                  uint32_t images_max, uint32_t tokens_max);
+                  uint32_t images_max, uint32_t patches_max);
 void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m);
 
 /* As engine_images_begin and engine_images_step (engine.h). */

@@ -12,7 +12,10 @@
 #include "engine/encoder.h"
 #include "engine/processors.h"
 
-static const struct mixer *const mixers[] = {&mixer_aft_conv, &mixer_aft_local};
+static const struct mixer *const mixers[] = {
+    &mixer_aft_full,  &mixer_aft_local, &mixer_aft_simple,       &mixer_aft_conv,
+    &mixer_attention, &mixer_sima,      &mixer_simple_attention,
+};
 
 struct engine {
     struct engine_core core;
@@ -23,15 +26,17 @@ struct engine {
     struct decoder decoder; /* generators */
 };
 
+/* NULL unless there is a mixer that has the form which the task needs. */
 static const struct mixer *find_mixer(const struct model_config *c)
 {
     for (size_t i = 0; i < sizeof mixers / sizeof mixers[0]; i++)
-        if (mixers[i]->type == c->mixer.type && mixers[i]->task == c->task)
+        if (mixers[i]->type == c->mixer.type &&
+            (model_config_causal(c) ? mixers[i]->mix_streams != NULL : mixers[i]->mix_sequences != NULL))
             return mixers[i];
     return NULL;
 }
 
-static uint32_t trained_tokens(const struct model_config *c)
+static uint32_t trained_patches(const struct model_config *c)
 {
     return c->size[0] / c->patch[0] * (c->size[1] / c->patch[1]);
 }
@@ -65,13 +70,14 @@ static void pack(struct engine *e, const struct model *m)
 {
     struct engine_core *core = &e->core;
     const struct model_config *c = core->config;
-    if (c->mixer.type == MIXER_AFT_CONV)
-        for (uint32_t i = 0; i < c->dim; i++)
-            core->head_of[i] = i / (c->dim / c->mixer.heads);
+    const struct mixer *mixer = find_mixer(c);
+    const bool heads = c->mixer.type == MIXER_AFT_CONV;
+    for (uint32_t i = 0; i < core->dims.channels; i++)
+        core->head_of[i] = !heads ? i : i < c->dim ? i / (c->dim / c->mixer.heads) : 0;
     for (uint32_t i = 0; i < c->depth; i++) {
         block_pack(&core->blocks[i], &core->dims, &m->blocks[i]);
-        (c->task == TASK_IMAGE_CLASSIFICATION ? e->encoder.mixer : e->decoder.mixer)
-            ->pack(&core->blocks[i], core, &m->blocks[i]);
+        if (mixer->pack != NULL)
+            mixer->pack(&core->blocks[i], core, &m->blocks[i]);
     }
     packed_norm_pack(&core->norm, &m->norm, c->dim);
     gemm_pack(&core->head, 0, m->head.weight, m->head.bias, m->head.out, m->head.in);
@@ -95,9 +101,14 @@ static void set_threads(uint32_t threads)
 static uint32_t choose_rows(const struct engine *e)
 {
     const struct block *b = &e->core.blocks[0];
-    const struct gemm *list[6] = {&b->qkv, &b->out, &b->fc1, &b->fc2, &e->core.head, &e->encoder.patch_embed};
+    const struct gemm *all[6] = {&b->qkv, &b->out, &b->fc1, &b->fc2, &e->core.head, &e->encoder.patch_embed};
+    const struct gemm *list[6];
+    size_t n = 0;
+    for (size_t i = 0; i < 6; i++)
+        if (all[i]->n != 0)
+            list[n++] = all[i];
     set_threads(1);
-    return gemm_choose_rows(list, e->encoder.mixer != NULL ? 6 : 5, e->gemm_scratch);
+    return gemm_choose_rows(list, n, e->gemm_scratch);
 }
 
 static uint64_t count_macs(const struct model_config *c)
@@ -107,7 +118,7 @@ static uint64_t count_macs(const struct model_config *c)
     if (c->task != TASK_IMAGE_CLASSIFICATION)
         return row + (uint64_t)c->dim * BYTE_VALUES;
     const uint64_t patch = (uint64_t)3 * c->patch[0] * c->patch[1] * c->dim;
-    return (row + patch) * trained_tokens(c) + (uint64_t)c->dim * c->classes;
+    return row * model_config_tokens(c) + patch * trained_patches(c) + (uint64_t)c->dim * c->classes;
 }
 
 /* Note all memory. Weights come first, so that info can tell them from the rest. */
@@ -120,7 +131,8 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     const uint32_t k_max = c->hidden > 3 * c->patch[0] * c->patch[1] ? c->hidden : 3 * c->patch[0] * c->patch[1];
     for (uint32_t i = 0; i < c->depth; i++) {
         block_plan(&core->blocks[i], w, &core->dims, &m->blocks[i]);
-        mixer->plan(&core->blocks[i], w, core, &m->blocks[i]);
+        if (mixer->plan != NULL)
+            mixer->plan(&core->blocks[i], w, core, &m->blocks[i]);
     }
     packed_norm_plan(&core->norm, w, core->dims.channels);
     gemm_plan(&core->head, w, m->head.out, m->head.in);
@@ -129,7 +141,7 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     workspace_note(w, &e->gemm_scratch, gemm_scratch_floats(k_max), sizeof *e->gemm_scratch);
     if (c->task == TASK_IMAGE_CLASSIFICATION) {
         e->encoder.mixer = mixer;
-        encoder_plan(&e->encoder, w, core, m, o->images_max, o->tokens_max != 0 ? o->tokens_max : trained_tokens(c));
+        encoder_plan(&e->encoder, w, core, m, o->images_max, o->tokens_max != 0 ? o->tokens_max : trained_patches(c));
     } else {
         e->decoder.mixer = mixer;
         decoder_plan(&e->decoder, w, core, m, o->streams_max, o->rows_max);

@@ -4,6 +4,7 @@
 #define ENGINE_MIXER_H
 
 #include "engine/block.h"
+#include "engine/team.h"
 
 /* A pass over streams: row r is the byte at `position` of a stream, whose state for the layer is `state`. Rows of one
  * part are consecutive and in order. */
@@ -18,13 +19,14 @@ struct stream_pass {
     size_t part_count;
 };
 
-/* A pass over pictures: picture i has the rows i * tokens .. */
-struct picture_pass {
-    size_t pictures;
-    uint32_t height, width; /* the token grid */
+/* A pass over whole sequences of one length: sequence i has the rows i * tokens .. */
+struct sequence_pass {
+    size_t sequences;
+    uint32_t tokens;
+    uint32_t height, width; /* of a picture without class token: its grid, height * width = tokens; else 1, tokens */
 };
 
-/* Intermediate results of a mixer over pictures; one set serves every layer. */
+/* Intermediate results of a mixer over sequences; one set serves every layer. */
 struct mixer_scratch {
     float *e, *den;  /* [rows, keys] */
     float *ev, *num; /* [rows, channels] */
@@ -34,24 +36,32 @@ struct mixer_scratch {
 
 struct mixer {
     enum mixer_type type;
-    enum model_task task;
 
-    /* Note the memory of the block's own constants, then compute them from the model's weights. */
+    /* Note the memory of the block's own constants, then compute them from the model's weights. NULL: it has none. */
     void (*plan)(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw);
     void (*pack)(struct block *b, const struct engine_core *e, const struct block_weights *bw);
 
-    /* Generators: floats of one stream's state for one layer; then mix the rows of a pass (team). */
+    /* The causal, recurrent form, or NULL: floats of one stream's state for one layer; then mix the rows of a pass
+     * (team). */
     size_t (*layer_floats)(const struct engine_core *e);
     void (*mix_streams)(const struct engine_core *e, uint32_t layer, const struct activations *a,
                         const struct stream_pass *pass);
 
-    /* Classifiers: note scratch memory for `rows` rows of pictures of at most `tokens` patches; then mix (team). */
+    /* The parallel form, every token seeing all: note scratch memory for `rows` rows of sequences of at most `tokens`;
+     * then mix (team). */
     void (*plan_scratch)(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
                          uint32_t tokens);
-    void (*mix_pictures)(const struct engine_core *e, uint32_t layer, const struct activations *a,
-                         const struct mixer_scratch *s, const struct picture_pass *pass);
+    void (*mix_sequences)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                          const struct mixer_scratch *s, const struct sequence_pass *pass);
 };
 
-extern const struct mixer mixer_aft_conv, mixer_aft_local;
+extern const struct mixer mixer_aft_full, mixer_aft_local, mixer_aft_simple, mixer_aft_conv;
+extern const struct mixer mixer_attention, mixer_sima, mixer_simple_attention;
+
+/* The calling thread's part of the scratch. */
+static inline float *mixer_thread_scratch(const struct mixer_scratch *s)
+{
+    return s->threads + team_thread() * s->thread_floats;
+}
 
 #endif

@@ -108,7 +108,7 @@ static enum status fold_conv(float *w, const struct fold_source *s, const struct
     return OK;
 }
 
-/* ---- aft-local -------------------------------------------------------------------------------------------------- */
+/* ---- aft-full, aft-local ---------------------------------------------------------------------------------------- */
 
 static double bias_at(const struct fold_source *s, uint32_t context, uint32_t t, uint32_t other)
 {
@@ -205,19 +205,43 @@ static enum status check_form(const struct fold_source *s, struct error *err)
     return OK;
 }
 
-static enum status fold_local(float *band, uint32_t span, const struct fold_source *s, const struct model_config *c,
-                              struct error *err)
+static enum status check_biases(const struct fold_source *s, uint32_t tokens, struct error *err)
 {
-    enum status st = check_form(s, err);
-    if (st == OK)
-        st = s->pos_bias != NULL ? check_matrix(s, c->context, err) : check_factors(s, c->context, err);
+    const enum status st = check_form(s, err);
     if (st != OK)
         return st;
-    for (uint32_t t = 0; t < c->context; t++) {
+    return s->pos_bias != NULL ? check_matrix(s, tokens, err) : check_factors(s, tokens, err);
+}
+
+static void fold_band(float *band, uint32_t span, const struct fold_source *s, uint32_t context)
+{
+    for (uint32_t t = 0; t < context; t++) {
         for (uint32_t lag = 0; lag < span; lag++)
-            band[(size_t)t * span + lag] = lag > t ? 0.0f : (float)bias_at(s, c->context, t, t - lag);
+            band[(size_t)t * span + lag] = lag > t ? 0.0f : (float)bias_at(s, context, t, t - lag);
     }
-    return OK;
+}
+
+static void fold_matrix(float *pos, const struct fold_source *s, uint32_t tokens, const struct mixer_config *m)
+{
+    const float beyond = m->global ? 0.0f : -INFINITY;
+    for (uint32_t t = 0; t < tokens; t++) {
+        for (uint32_t other = 0; other < tokens; other++) {
+            const uint32_t distance = t > other ? t - other : other - t;
+            const bool near = m->type == MIXER_AFT_FULL || distance < m->window;
+            pos[(size_t)t * tokens + other] = near ? (float)bias_at(s, tokens, t, other) : beyond;
+        }
+    }
+}
+
+static bool has_biases(const struct model_config *c)
+{
+    return c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_AFT_LOCAL;
+}
+
+/* Positions that a causal query has biases for. */
+static uint32_t span_of(const struct model_config *c)
+{
+    return c->mixer.type == MIXER_AFT_FULL ? c->context : min_u32(c->mixer.window, c->context);
 }
 
 /* ---- public ----------------------------------------------------------------------------------------------------- */
@@ -225,32 +249,34 @@ static enum status fold_local(float *band, uint32_t span, const struct fold_sour
 uint64_t fold_floats(const struct model_config *c)
 {
     const struct mixer_config *m = &c->mixer;
+    const uint64_t tokens = model_config_tokens(c);
 
-    switch (m->type) {
-    case MIXER_AFT_CONV:
+    if (m->type == MIXER_AFT_CONV)
         return (uint64_t)m->heads * m->kernel[0] * m->kernel[1];
-    case MIXER_AFT_LOCAL:
-        return (uint64_t)c->context * min_u32(m->window, c->context);
-    default:
+    if (!has_biases(c))
         return 0;
-    }
+    return model_config_causal(c) ? tokens * span_of(c) : tokens * tokens;
 }
 
 enum status fold_block(struct block_weights *b, float *out, const struct fold_source *s, const struct model_config *c,
                        struct error *err)
 {
+    const uint32_t tokens = model_config_tokens(c);
     enum status st = OK;
 
     if (c->mixer.type == MIXER_AFT_CONV) {
         st = fold_conv(out, s, c, err);
         if (st == OK)
             b->conv = out;
-    } else if (c->mixer.type == MIXER_AFT_LOCAL) {
-        const uint32_t span = min_u32(c->mixer.window, c->context);
-        st = fold_local(out, span, s, c, err);
-        if (st == OK) {
+    } else if (has_biases(c)) {
+        st = check_biases(s, tokens, err);
+        if (st == OK && model_config_causal(c)) {
+            b->span = span_of(c);
+            fold_band(out, b->span, s, tokens);
             b->band = out;
-            b->span = span;
+        } else if (st == OK) {
+            fold_matrix(out, s, tokens, &c->mixer);
+            b->pos = out;
         }
     }
     return st;

@@ -1,5 +1,5 @@
-/* manifest.c - the tables, and the one function that walks them. To serve another mixer: a table of its rows and a line
- * in `architectures`. Any thread; no state. Invariant of a finished manifest: every tensor of the set is bound to
+/* manifest.c - the tables, and the one function that walks them. To serve another mixer: a table of its rows, and a bit
+ * in `served`. Any thread; no state. Invariant of a finished manifest: every tensor of the set is bound to
  * exactly one field. */
 #include "weights/manifest.h"
 
@@ -15,19 +15,18 @@
 
 /* The sides that shapes are made of:  name  as messages call it  its value for config c (0: any, the same throughout
  * a block) */
-#define EXTENTS(X)                                                                           \
-    X(DIM, "dim", c->dim)                                                                    \
-    X(HIDDEN, "hidden", c->hidden)                                                           \
-    X(HEADS, "heads", c->mixer.heads)                                                        \
-    X(KERNEL_H, "kernel height", c->mixer.kernel[0])                                         \
-    X(KERNEL_W, "kernel width", c->mixer.kernel[1])                                          \
-    X(PATCHES, "patches", (uint64_t)(c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1])) \
-    X(CONTEXT, "context", c->context)                                                        \
-    X(PATCH_H, "patch height", c->patch[0])                                                  \
-    X(PATCH_W, "patch width", c->patch[1])                                                   \
-    X(COLOURS, "colours", 3)                                                                 \
-    X(CLASSES, "classes", c->classes)                                                        \
-    X(BYTES, "byte values", BYTE_VALUES)                                                     \
+#define EXTENTS(X)                                   \
+    X(DIM, "dim", c->dim)                            \
+    X(HIDDEN, "hidden", c->hidden)                   \
+    X(HEADS, "heads", c->mixer.heads)                \
+    X(KERNEL_H, "kernel height", c->mixer.kernel[0]) \
+    X(KERNEL_W, "kernel width", c->mixer.kernel[1])  \
+    X(TOKENS, "tokens", model_config_tokens(c))      \
+    X(PATCH_H, "patch height", c->patch[0])          \
+    X(PATCH_W, "patch width", c->patch[1])           \
+    X(COLOURS, "colours", 3)                         \
+    X(CLASSES, "classes", c->classes)                \
+    X(BYTES, "byte values", BYTE_VALUES)             \
     X(FACTORS, "d'", 0)
 
 enum extent {
@@ -42,7 +41,6 @@ static const char *const extent_names[] = {
 #undef X
 };
 
-/* The value of PATCHES divides by the patch: only classifiers of pictures have rows with it. */
 static uint64_t extent_value(const struct model_config *c, enum extent e)
 {
     switch (e) {
@@ -61,7 +59,12 @@ enum row_kind {
     ROW_NORM    /* NAME.weight and NAME.bias: a struct norm */
 };
 enum row_place { IN_MODEL, IN_BLOCK, IN_FOLD }; /* struct model, block_weights, fold_source */
-enum row_presence { REQUIRED, OPTIONAL, NOT_SERVED };
+enum row_presence {
+    REQUIRED,
+    OPTIONAL,
+    WITH_CLASS_TOKEN, /* required where the pooling is by class token, else unknown */
+    NOT_SERVED
+};
 
 #define SHAPE_MAX 4
 _Static_assert(SHAPE_MAX <= TENSOR_RANK_MAX, "tensors have the rank that rows ask for");
@@ -89,7 +92,8 @@ struct row {
 
 static const struct row picture_classifier_rows[] = {
     {"patch_embed", ROW_LINEAR, MODEL(patch_embed), SHAPE4(DIM, COLOURS, PATCH_H, PATCH_W)},
-    {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(PATCHES, DIM)},
+    {"cls_token", ROW_TENSOR, AT(IN_MODEL, WITH_CLASS_TOKEN, struct model, cls_token), SHAPE1(DIM)},
+    {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(TOKENS, DIM)},
     {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
 };
@@ -97,7 +101,7 @@ static const struct row picture_classifier_rows[] = {
 static const struct row text_generator_rows[] = {
     {"tok_embed", ROW_TENSOR, MODEL(tok_embed), SHAPE2(BYTES, DIM)},
     {"start_embed", ROW_TENSOR, .place = IN_MODEL, .presence = NOT_SERVED, SHAPE1(DIM)},
-    {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(CONTEXT, DIM)},
+    {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(TOKENS, DIM)},
     {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(BYTES, DIM)},
 };
@@ -110,37 +114,86 @@ static const struct row block_rows[] = {
     {"mlp.fc2", ROW_LINEAR, BLOCK(fc2), SHAPE2(DIM, HIDDEN)},
 };
 
+#define PROJECTIONS(keys)                                                                                      \
+    {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)}, {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(keys, DIM)}, \
+    {                                                                                                          \
+        "mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM)                                                      \
+    }
+#define OUT                                                   \
+    {                                                         \
+        "mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM) \
+    }
+
+/* aft-simple, attention, sima */
+static const struct row plain_rows[] = {PROJECTIONS(DIM), OUT};
+
+static const struct row simple_attention_rows[] = {PROJECTIONS(DIM)};
+
+#define CONV_LINE                                                              \
+    {"mixer.conv.gain", ROW_TENSOR, FOLD_OPTIONAL(conv_gain), SHAPE1(HEADS)},  \
+    {                                                                          \
+        "mixer.conv.bias", ROW_TENSOR, FOLD_OPTIONAL(conv_bias), SHAPE1(HEADS) \
+    }
+
 static const struct row picture_conv_rows[] = {
-    {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)},
-    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(HEADS, DIM)},
-    {"mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM)},
-    {"mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM)},
+    PROJECTIONS(HEADS),
+    OUT,
     {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE3(HEADS, KERNEL_H, KERNEL_W)},
-    {"mixer.conv.gain", ROW_TENSOR, FOLD_OPTIONAL(conv_gain), SHAPE1(HEADS)},
-    {"mixer.conv.bias", ROW_TENSOR, FOLD_OPTIONAL(conv_bias), SHAPE1(HEADS)},
+    CONV_LINE,
 };
 
-static const struct row text_local_rows[] = {
-    {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)},
-    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(DIM, DIM)},
-    {"mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM)},
-    {"mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM)},
-    {"mixer.pos_u", ROW_TENSOR, FOLD_OPTIONAL(pos_u), SHAPE2(CONTEXT, FACTORS)},
-    {"mixer.pos_v", ROW_TENSOR, FOLD_OPTIONAL(pos_v), SHAPE2(CONTEXT, FACTORS)},
-    {"mixer.pos_bias", ROW_TENSOR, FOLD_OPTIONAL(pos_bias), SHAPE2(CONTEXT, CONTEXT)},
+static const struct row sequence_conv_rows[] = {
+    PROJECTIONS(HEADS),
+    OUT,
+    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE2(HEADS, KERNEL_W)},
+    CONV_LINE,
 };
 
-/* What this build runs. */
-static const struct architecture {
-    enum model_task task;
-    enum mixer_type mixer;
-    const struct row *model_rows, *mixer_rows;
-    size_t model_count, mixer_count;
-} architectures[] = {
-    {TASK_IMAGE_CLASSIFICATION, MIXER_AFT_CONV, picture_classifier_rows, picture_conv_rows,
-     LENGTH(picture_classifier_rows), LENGTH(picture_conv_rows)},
-    {TASK_TEXT_GENERATION, MIXER_AFT_LOCAL, text_generator_rows, text_local_rows, LENGTH(text_generator_rows),
-     LENGTH(text_local_rows)},
+/* aft-full, aft-local */
+static const struct row position_rows[] = {
+    PROJECTIONS(DIM),
+    OUT,
+    {"mixer.pos_u", ROW_TENSOR, FOLD_OPTIONAL(pos_u), SHAPE2(TOKENS, FACTORS)},
+    {"mixer.pos_v", ROW_TENSOR, FOLD_OPTIONAL(pos_v), SHAPE2(TOKENS, FACTORS)},
+    {"mixer.pos_bias", ROW_TENSOR, FOLD_OPTIONAL(pos_bias), SHAPE2(TOKENS, TOKENS)},
+};
+
+struct table {
+    const struct row *rows;
+    size_t count;
+};
+#define TABLE(array)           \
+    {                          \
+        (array), LENGTH(array) \
+    }
+
+static const struct table task_tables[] = {
+    [TASK_IMAGE_CLASSIFICATION] = TABLE(picture_classifier_rows),
+    [TASK_TEXT_GENERATION] = TABLE(text_generator_rows),
+};
+
+static const struct table mixer_tables[] = {
+    [MIXER_AFT_FULL] = TABLE(position_rows),
+    [MIXER_AFT_LOCAL] = TABLE(position_rows),
+    [MIXER_AFT_SIMPLE] = TABLE(plain_rows),
+    [MIXER_AFT_CONV] = TABLE(picture_conv_rows),
+    [MIXER_ATTENTION] = TABLE(plain_rows),
+    [MIXER_SIMA] = TABLE(plain_rows),
+    [MIXER_SIMPLE_ATTENTION] = TABLE(simple_attention_rows),
+};
+
+/* The one mixer whose tensors depend on what is mixed. */
+static const struct table sequence_conv_table = TABLE(sequence_conv_rows);
+
+#define BIT(x) (1u << (x))
+
+/* What this build runs: the mixers of each task. */
+static const uint32_t served[] = {
+    [TASK_IMAGE_CLASSIFICATION] = BIT(MIXER_AFT_FULL) | BIT(MIXER_AFT_LOCAL) | BIT(MIXER_AFT_SIMPLE) |
+                                  BIT(MIXER_AFT_CONV) | BIT(MIXER_ATTENTION) | BIT(MIXER_SIMA) |
+                                  BIT(MIXER_SIMPLE_ATTENTION),
+    [TASK_TEXT_GENERATION] =
+        BIT(MIXER_AFT_FULL) | BIT(MIXER_AFT_LOCAL) | BIT(MIXER_AFT_SIMPLE) | BIT(MIXER_AFT_CONV) | BIT(MIXER_ATTENTION),
 };
 
 /* ---- one tensor ------------------------------------------------------------------------------------------------- */
@@ -212,10 +265,12 @@ static enum status bind_tensor(struct walk *w, const struct row *row, const char
 {
     char name[TENSOR_NAME_MAX];
 
+    if (presence == WITH_CLASS_TOKEN && w->config->pooling != POOLING_CLASS_TOKEN)
+        return OK; /* left over, if it is there */
     (void)snprintf(name, sizeof name, "%s%s%s", w->prefix, row->name, suffix);
     const size_t number = tensor_set_find(w->set, name);
     if (number == tensor_set_count(w->set)) {
-        if (presence != REQUIRED)
+        if (presence == OPTIONAL || presence == NOT_SERVED)
             return OK;
         return error_set_param(err, ERR_FORMAT, name, "%s is missing, expected shape %s", name,
                                format_expected(w, row->shape, rank).text);
@@ -299,30 +354,29 @@ static enum status check_left_over(const struct walk *w, struct error *err)
     return OK;
 }
 
-static const struct architecture *architecture_of(const struct model_config *c)
-{
-    for (size_t i = 0; i < LENGTH(architectures); i++) {
-        if (architectures[i].task == c->task && architectures[i].mixer == c->mixer.type)
-            return &architectures[i];
-    }
-    return NULL;
-}
-
 /* ---- public ----------------------------------------------------------------------------------------------------- */
 
 enum status manifest_check_supported(const struct model_config *c, struct error *err)
 {
-    char served[256] = "";
+    char text[320] = "";
     size_t at = 0;
 
-    if (architecture_of(c) != NULL)
+    if ((size_t)c->task < LENGTH(served) && (served[c->task] & BIT(c->mixer.type)) != 0)
         return OK;
-    for (size_t i = 0; i < LENGTH(architectures) && at < sizeof served; i++)
-        at += (size_t)snprintf(served + at, sizeof served - at, "%s%s with %s", i == 0 ? "" : ", ",
-                               model_task_name(architectures[i].task), mixer_type_name(architectures[i].mixer));
-    return error_set_param(err, ERR_UNSUPPORTED, "mixer.type",
-                           "%s with %s is not run by this build, expected one of: %s", model_task_name(c->task),
-                           mixer_type_name(c->mixer.type), served);
+    for (uint32_t task = 0; task < LENGTH(served); task++) {
+        const char *before = task == 0 ? "" : "; ";
+        for (uint32_t mixer = 0; mixer < LENGTH(mixer_tables) && at < sizeof text; mixer++) {
+            if ((served[task] & BIT(mixer)) == 0)
+                continue;
+            const bool first = before[0] != ',';
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s%s%s", before,
+                                   first ? model_task_name((enum model_task)task) : "", first ? " with " : "",
+                                   mixer_type_name((enum mixer_type)mixer));
+            before = ", ";
+        }
+    }
+    return error_set_param(err, ERR_UNSUPPORTED, "mixer.type", "%s with %s is not run by this build, expected %s",
+                           model_task_name(c->task), mixer_type_name(c->mixer.type), text);
 }
 
 uint32_t manifest_blocks(const struct model_config *c)
@@ -333,19 +387,21 @@ uint32_t manifest_blocks(const struct model_config *c)
 enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_source *folds,
                           const struct tensor_set *set, struct error *err)
 {
-    const struct architecture *a = architecture_of(&m->config);
+    const bool sequence_conv = m->config.mixer.type == MIXER_AFT_CONV && m->config.input != INPUT_IMAGE;
+    const struct table *task = &task_tables[m->config.task];
+    const struct table *mixer = sequence_conv ? &sequence_conv_table : &mixer_tables[m->config.mixer.type];
     const size_t room = tensor_set_count(set) + 1; /* calloc(0) may be NULL */
     struct walk w = {.config = &m->config, .set = set, .bases = {[IN_MODEL] = m}};
     enum status st;
 
-    assert(a != NULL);
+    assert((served[m->config.task] & BIT(m->config.mixer.type)) != 0);
     w.taken = calloc(room, sizeof *w.taken);
     w.manifest.bindings = calloc(room, sizeof *w.manifest.bindings);
     if (w.taken == NULL || w.manifest.bindings == NULL) {
         st = error_set(err, ERR_NOMEM, "no memory for %zu tensors", room);
         goto done;
     }
-    st = bind_rows(&w, a->model_rows, a->model_count, err);
+    st = bind_rows(&w, task->rows, task->count, err);
     for (uint32_t i = 0; st == OK && i < manifest_blocks(&m->config); i++) {
         (void)snprintf(w.prefix, sizeof w.prefix, "blocks.%u.", i);
         w.bases[IN_BLOCK] = &m->blocks[i];
@@ -353,7 +409,7 @@ enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_sou
         w.factors = 0;
         st = bind_rows(&w, block_rows, LENGTH(block_rows), err);
         if (st == OK)
-            st = bind_rows(&w, a->mixer_rows, a->mixer_count, err);
+            st = bind_rows(&w, mixer->rows, mixer->count, err);
         folds[i].factors = (uint32_t)w.factors;
         folds[i].block = i;
     }

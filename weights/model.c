@@ -266,7 +266,7 @@ void model_drop_weights(struct model *m)
     m->arena_bytes = 0;
     m->patch_embed = m->head = (struct linear){0};
     m->norm = (struct norm){0};
-    m->tok_embed = m->pos_embed = NULL;
+    m->tok_embed = m->cls_token = m->pos_embed = NULL;
 }
 
 void model_free(struct model *m)

@@ -1,6 +1,6 @@
 /* model.h - a model directory as checked float32 tensors, bound to the fields that the engine reads.
  * The maths that depends on weights alone is folded here: the re-parameterised convolution kernel (DAFT eq. 8) and
- * the factorised position biases (AFT eq. 7), of which AFT-local keeps the band. Immutable once loaded. */
+ * the factorised position biases (AFT eq. 7), of which causal AFT-local keeps the band. Immutable once loaded. */
 #ifndef WEIGHTS_MODEL_H
 #define WEIGHTS_MODEL_H
 
@@ -22,7 +22,7 @@ struct norm {
 
 struct block_weights {
     struct norm norm1, norm2;
-    struct linear q, k, v, out; /* k.out is h for aft-conv */
+    struct linear q, k, v, out; /* k.out is h for aft-conv; out.out is 0 for a mixer without that projection */
     struct linear fc1, fc2;
     /* aft-conv: w [heads, kh, kw] after re-parameterisation; else NULL. */
     const float *conv;
@@ -30,6 +30,9 @@ struct block_weights {
      * NULL. */
     const float *band;
     uint32_t span;
+    /* aft-full and aft-local, not causal: w [T, T]; beyond the window 0 or, without `global`, minus infinity; else
+     * NULL. */
+    const float *pos;
 };
 
 /* What `aft inspect` lists: one row per tensor of the file. */
@@ -46,6 +49,7 @@ struct model {
     char name[MODEL_NAME_MAX + 1]; /* the folder's last component */
     struct linear patch_embed;     /* images: weight [d, 3 * ph * pw] in (channel, y, x) order */
     const float *tok_embed;        /* bytes: [256, d] */
+    const float *cls_token;        /* [d] or NULL; comes first */
     const float *pos_embed;        /* [T, d] or NULL */
     struct block_weights *blocks;  /* [depth] */
     struct norm norm;
@@ -59,8 +63,7 @@ struct model {
 };
 
 /* Load DIR/config.json and DIR/model.safetensors. *ret is set only on OK; free with model_free.
- * Serves image-classification with aft-conv and text-generation with aft-local; other tasks and mixers of the
- * format are ERR_FORMAT saying that this build does not run them.
+ * Tasks and mixers that are not in manifest.c's table are ERR_UNSUPPORTED: this build does not run them.
  * Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming the file, the key or the tensor and what was expected.
  * `warn` (may be NULL) is told of unknown keys. */
 enum status model_load(struct model **ret, const char *dir, model_warning *warn, void *arg, struct error *err);

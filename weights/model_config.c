@@ -80,6 +80,23 @@ const char *mixer_type_name(enum mixer_type type)
     return mixer_words[type];
 }
 
+bool model_config_causal(const struct model_config *c)
+{
+    return c->task == TASK_TEXT_GENERATION || c->task == TASK_IMAGE_GENERATION;
+}
+
+uint32_t model_config_tokens(const struct model_config *c)
+{
+    if (c->input != INPUT_IMAGE)
+        return c->context;
+    return c->size[0] / c->patch[0] * (c->size[1] / c->patch[1]) + (c->pooling == POOLING_CLASS_TOKEN ? 1 : 0);
+}
+
+bool model_config_fixed_size(const struct model_config *c, bool pos_embed)
+{
+    return pos_embed || c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_AFT_LOCAL;
+}
+
 /* ---- the tables ------------------------------------------------------------------------------------------------- */
 
 #define CLASSIFIERS (BIT(TASK_IMAGE_CLASSIFICATION) | BIT(TASK_TEXT_CLASSIFICATION))

@@ -65,6 +65,15 @@ enum status model_config_read(struct model_config *ret, const char *path, model_
                               struct error *err);
 void model_config_clear(struct model_config *c); /* zeroed is fine */
 
+/* Does the task go forward only, each element seeing those before it? */
+bool model_config_causal(const struct model_config *c);
+/* Rows of the longest sequence that the mixers see: of a picture of the trained size its patches and the class token,
+ * else the context T. */
+uint32_t model_config_tokens(const struct model_config *c);
+
+/* Can pictures have the trained size alone? With learnt positions, or biases of pairs of positions. */
+bool model_config_fixed_size(const struct model_config *c, bool pos_embed);
+
 /* The contract's words: "image-classification", "aft-conv", ... */
 const char *model_task_name(enum model_task task);
 const char *mixer_type_name(enum mixer_type type);

@@ -103,6 +103,13 @@ uint32_t gemm_choose_rows(const struct gemm *const *list, size_t n, float *scrat
     return 1;
 }
 
+void gemm_product(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
+                  size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
+                (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, 0.0f, c, (blasint)ldc);
+}
+
 const char *gemm_library(void)
 {
     return openblas_get_config();

@@ -43,6 +43,11 @@ size_t gemm_scratch_floats(uint32_t k);
 void gemm_run(const struct kernels *kn, const struct gemm *g, uint32_t tile_rows, float *y, size_t ldy, const float *x,
               size_t ldx, size_t rows, enum epilogue kind);
 
+/* c [m, n] = alpha op(a) op(b), row-major, op transposing where asked: a is [m, k] or [k, m], b [k, n] or [n, k]; rows
+ * at lda, ldb, ldc. On the caller alone. Bits depend on the shape and the operands only. */
+void gemm_product(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
+                  size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+
 /* What the library says of itself. */
 const char *gemm_library(void);
 /* Make the library run each call on its caller alone. Once, before any product. */

@@ -51,14 +51,29 @@ struct kernels {
      * where w_ts = 0 beyond the window: S, the sums of what has left the window, plus the window's terms added afresh,
      * oldest first; positive weights only, so nothing cancels.
      * y, q, k, v: [groups * LANES]; state: [groups] of local_state_floats(span), finite; t = 0 starts it anew;
-     * factors [span]: exp(w(t, t - lag)) by lag; gate false leaves sigmoid(q) out. */
+     * factors: exp(w(t, t - lag)) by lag, [span] for all channels if `stride` is 0, else [span, stride] by channel;
+     * gate false leaves sigmoid(q) out. */
     void (*local_factored)(float *y, const float *q, const float *k, const float *v, float *state, const float *factors,
-                           uint32_t span, uint32_t t, size_t groups, bool gate);
+                           size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate);
 
-    /* The same exactly, for biases [span] of any size: w(t, t - lag). Without `global` there is no S: w is minus
-     * infinity beyond the window, and what the terms are relative to follows the window and may fall. */
+    /* The same exactly, for biases of any size, w(t, t - lag) laid out like the factors. Without `global` there is no
+     * S: w is minus infinity beyond the window, and what the terms are relative to follows the window and may fall. */
     void (*local_exact)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
-                        uint32_t span, uint32_t t, size_t groups, bool gate, bool global);
+                        size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate, bool global);
+
+    /* Softmax attention of one query: y = sum_s softmax_s(scale q . k_s) v_s over `count` positions; y, q [width]; k, v
+     * rows at `stride`; scores: scratch [lanes_padded(count)]. */
+    void (*attend)(float *y, const float *q, const float *k, const float *v, size_t count, size_t width, size_t stride,
+                   float scale, float *scores);
+
+    /* AFT (eq. 2) exactly, one position, every token s seen: y = sigmoid(q) * sum_s a_s v_s / sum_s a_s with
+     * a_s = exp(k_s + w_s - max), by channel. y, q [channels]; k, v [tokens] rows at `stride`; bias [tokens] = w, minus
+     * infinity where there is no term, finite for one s at least. */
+    void (*aft_exact)(float *y, const float *q, const float *k, const float *v, const float *bias, size_t tokens,
+                      size_t stride, size_t channels, bool gate);
+
+    /* x = exp(x - max x) / sum exp(x - max x), n numbers in a buffer of lanes_padded(n), which is overwritten whole. */
+    void (*softmax)(float *x, size_t n);
 
     /* AFT-conv (eq. 6), one picture, LANES channels of heads from `head`: e [tokens, heads] = exp(k) / 2^r, r by head
      * such that the picture's largest is about 2^KEY_RAISED. */

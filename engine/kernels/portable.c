@@ -137,8 +137,15 @@ static void local_add_sums(float *state, lanes e, lanes ev)
     lanes_store(sum_ev, lanes_load(sum_ev) + ev);
 }
 
-static void local_factored(float *y, const float *q, const float *k, const float *v, float *group_state,
-                           const float *factors, uint32_t span, uint32_t t, size_t groups, bool gate)
+/* What a lag counts for in the WIDTH channels from c: one number for all (stride 0), or each its own. */
+LANES_INLINE lanes lag_weight(const float *weights, size_t stride, uint32_t lag, size_t c)
+{
+    return stride == 0 ? lanes_set(weights[lag]) : lanes_load(weights + lag * stride + c);
+}
+
+LANES_INLINE void local_factored_by(float *y, const float *q, const float *k, const float *v, float *group_state,
+                                    const float *factors, size_t stride, uint32_t span, uint32_t t, size_t groups,
+                                    bool gate)
 {
     const struct ring_span ring = ring_at(t, span);
     for (size_t c = 0; c < groups * LANES; c += WIDTH) {
@@ -158,13 +165,22 @@ static void local_factored(float *y, const float *q, const float *k, const float
         uint32_t slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
             const float *term = ring_term(state, slot);
-            const float w = factors[lag];
+            const lanes w = lag_weight(factors, stride, lag, c);
             den += w * lanes_load(term);
             num += w * lanes_load(term + LANES);
             slot = slot + 1 == span ? 0 : slot + 1;
         }
         lanes_store(y + c, gated_mean(q + c, num, den, gate));
     }
+}
+
+static void local_factored(float *y, const float *q, const float *k, const float *v, float *state, const float *factors,
+                           size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate)
+{
+    if (stride == 0)
+        local_factored_by(y, q, k, v, state, factors, 0, span, t, groups, gate);
+    else
+        local_factored_by(y, q, k, v, state, factors, stride, span, t, groups, gate);
 }
 
 /* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, in no reference. */
@@ -189,8 +205,9 @@ LANES_INLINE lanes local_weigh_sums(lanes r, lanes *top)
     return lanes_pick(above, lanes_set(1.0f), below);
 }
 
-static void local_exact(float *y, const float *q, const float *k, const float *v, float *group_state, const float *bias,
-                        uint32_t span, uint32_t t, size_t groups, bool gate, bool global)
+LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const float *v, float *group_state,
+                                 const float *bias, size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate,
+                                 bool global)
 {
     const struct ring_span ring = ring_at(t, span);
     const bool beyond = global && t >= span; /* is there anything beyond the window? */
@@ -202,10 +219,10 @@ static void local_exact(float *y, const float *q, const float *k, const float *v
         lanes_store(here, lanes_load(k + c));
         lanes_store(here + LANES, lanes_load(v + c));
 
-        lanes top = lanes_load(here) + bias[0];
+        lanes top = lanes_load(here) + lag_weight(bias, stride, 0, c);
         uint32_t slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
-            top = lanes_max(top, lanes_load(ring_term(state, slot)) + bias[lag]);
+            top = lanes_max(top, lanes_load(ring_term(state, slot)) + lag_weight(bias, stride, lag, c));
             slot = slot + 1 == span ? 0 : slot + 1;
         }
         lanes den = {0}, num = {0};
@@ -218,13 +235,22 @@ static void local_exact(float *y, const float *q, const float *k, const float *v
         slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
             const float *term = ring_term(state, slot);
-            const lanes e = lanes_exp(lanes_load(term) + bias[lag] - top);
+            const lanes e = lanes_exp(lanes_load(term) + lag_weight(bias, stride, lag, c) - top);
             den += e;
             num += e * lanes_load(term + LANES);
             slot = slot + 1 == span ? 0 : slot + 1;
         }
         lanes_store(y + c, gated_mean(q + c, num, den, gate));
     }
+}
+
+static void local_exact(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
+                        size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate, bool global)
+{
+    if (stride == 0)
+        local_exact_by(y, q, k, v, state, bias, 0, span, t, groups, gate, global);
+    else
+        local_exact_by(y, q, k, v, state, bias, stride, span, t, groups, gate, global);
 }
 
 /* ---- AFT-conv --------------------------------------------------------------------------------------------------- */
@@ -416,6 +442,73 @@ static void conv_exact(float *y, const float *q, const float *k, const float *v,
     }
 }
 
+/* ---- every token with every token -------------------------------------------------------------------------------- */
+
+static void aft_exact(float *y, const float *q, const float *k, const float *v, const float *bias, size_t tokens,
+                      size_t stride, size_t channels, bool gate)
+{
+    for (size_t c = 0; c < channels; c += WIDTH) {
+        lanes top = lanes_load(k + c) + bias[0], den = {0}, num = {0};
+        for (size_t s = 1; s < tokens; s++)
+            top = lanes_max(top, lanes_load(k + s * stride + c) + bias[s]);
+        for (size_t s = 0; s < tokens; s++) {
+            const lanes e = lanes_exp(lanes_load(k + s * stride + c) + bias[s] - top);
+            den += e;
+            num += e * lanes_load(v + s * stride + c);
+        }
+        lanes_store(y + c, gated_mean(q + c, num, den, gate));
+    }
+}
+
+static void softmax(float *x, size_t n)
+{
+    const size_t padded = lanes_padded(n);
+    for (size_t i = n; i < padded; i++)
+        x[i] = -INFINITY;
+    lanes most = lanes_load(x), sums = {0};
+    for (size_t i = WIDTH; i < padded; i += WIDTH)
+        most = lanes_max(most, lanes_load(x + i));
+    float top = most[0];
+    for (int i = 1; i < WIDTH; i++)
+        top = fmaxf(top, most[i]);
+    for (size_t i = 0; i < padded; i += WIDTH) {
+        const lanes e = lanes_exp(lanes_load(x + i) - top);
+        sums += e;
+        lanes_store(x + i, e);
+    }
+    const float scale = 1.0f / lanes_sum(sums);
+    for (size_t i = 0; i < padded; i += WIDTH)
+        lanes_store(x + i, lanes_load(x + i) * scale);
+}
+
+/* Heads may be narrower than a register, or no whole number of them: the rest goes one by one. */
+static float dot(const float *a, const float *b, size_t n)
+{
+    const size_t whole = n / WIDTH * WIDTH;
+    lanes acc = {0};
+    for (size_t i = 0; i < whole; i += WIDTH)
+        acc += lanes_load(a + i) * lanes_load(b + i);
+    float sum = lanes_sum(acc);
+    for (size_t i = whole; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+static void attend(float *y, const float *q, const float *k, const float *v, size_t count, size_t width, size_t stride,
+                   float scale, float *scores)
+{
+    for (size_t s = 0; s < count; s++)
+        scores[s] = scale * dot(q, k + s * stride, width);
+    softmax(scores, count);
+    for (size_t c = 0; c < width; c++)
+        y[c] = 0.0f;
+    for (size_t s = 0; s < count; s++) {
+        const float weight = scores[s];
+        for (size_t c = 0; c < width; c++)
+            y[c] += weight * v[s * stride + c];
+    }
+}
+
 _Static_assert(KEY_TOP == 64, "0x1p-64f in local_exact is 2^-KEY_TOP");
 
 #define TABLE_NAME(isa) kernels_##isa
@@ -430,6 +523,9 @@ const struct kernels TABLE_OF(KERNELS_ISA) = {
     .epilogue = epilogue,
     .local_factored = local_factored,
     .local_exact = local_exact,
+    .attend = attend,
+    .aft_exact = aft_exact,
+    .softmax = softmax,
     .conv_keys = conv_keys,
     .conv_values = conv_values,
     .conv_sums = conv_sums,

@@ -35,8 +35,10 @@ static void print_architecture(const struct model_config *c)
     (void)printf("mixer              %s", mixer_type_name(x->type));
     if (x->type == MIXER_AFT_LOCAL)
         (void)printf(", window %u", x->window);
+    if (x->heads != 0)
+        (void)printf(", %u heads", x->heads);
     if (x->type == MIXER_AFT_CONV)
-        (void)printf(", %u heads, kernel %u x %u", x->heads, x->kernel[0], x->kernel[1]);
+        (void)printf(", kernel %u x %u", x->kernel[0], x->kernel[1]);
     (void)printf("%s%s\n", x->query_gate ? "" : ", no query gate", x->global ? "" : ", window only");
     (void)printf("size               %u blocks, dim %u, hidden %u\n", c->depth, c->dim, c->hidden);
     if (c->input == INPUT_IMAGE)

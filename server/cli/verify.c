@@ -52,12 +52,12 @@ static enum status check_picture(const struct model *m, const struct tensor *in,
         return error_set(err, ERR_FORMAT, "%s: %" PRIu64 " x %" PRIu64 " is no multiple of the %u x %u patch", in->name,
                          in->shape[0], in->shape[1], c->patch[0], c->patch[1]);
     const uint64_t tokens = in->shape[0] / c->patch[0] * (in->shape[1] / c->patch[1]);
-    const uint64_t trained = (uint64_t)(c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1]);
     if (tokens > MODEL_TOKENS_MAX)
         return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " patches, expected at most %u", in->name, tokens,
                          MODEL_TOKENS_MAX);
-    if (m->pos_embed != NULL && tokens != trained)
-        return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " patches, expected %" PRIu64 ": pos_embed has so many",
+    const uint64_t trained = (uint64_t)(c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1]);
+    if (model_config_fixed_size(c, m->pos_embed != NULL) && tokens != trained)
+        return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " patches, expected %" PRIu64 ": its positions are learnt",
                          in->name, tokens, trained);
     return OK;
 }

@@ -346,7 +346,7 @@ static void a_picture_that_pos_embed_does_not_fit_fails(void **state)
     safetensors_write(path, tensors, count);
     safetensors_close(file);
     const struct program_case cases[] = {
-        {"another size", {"verify", folder}, NULL, 1, "pos_embed has so many\n0 passed, 1 failed\n", ""}};
+        {"another size", {"verify", folder}, NULL, 1, "its positions are learnt\n0 passed, 1 failed\n", ""}};
     program_expect(aft, cases, LENGTH(cases));
 }
 

@@ -44,9 +44,15 @@ static void *zeroed(size_t n, size_t size)
 
 enum { STREAMS = 24, LENGTH = 90, BYTES = STREAMS * LENGTH, ROWS = 160 };
 
-static const char *const text_models[] = {LM, "tests/data/golden/lm-local-8", "tests/data/golden/lm-local-large-keys",
+static const char *const text_models[] = {LM,
+                                          "tests/data/golden/lm-local-8",
+                                          "tests/data/golden/lm-local-large-keys",
                                           "tests/data/golden/lm-local-no-global",
-                                          "tests/data/golden/lm-local-past-context"};
+                                          "tests/data/golden/lm-local-past-context",
+                                          "tests/data/golden/lm-full",
+                                          "tests/data/golden/lm-simple",
+                                          "tests/data/golden/lm-conv-heads4-k5",
+                                          "tests/data/golden/lm-attention"};
 
 /* Logits after every byte of each stream, fed alone and byte by byte. */
 static void feed_alone(struct engine *e, const uint8_t *bytes, float *want, size_t length)
@@ -163,9 +169,16 @@ static void a_slot_remembers_nothing_after_reset(void **state)
 
 enum { PICTURES = 11 };
 
-static const char *const picture_models[] = {CLASSIFIER, "tests/data/golden/conv-k3x7-oblong",
+static const char *const picture_models[] = {CLASSIFIER,
+                                             "tests/data/golden/conv-k3x7-oblong",
                                              "tests/data/golden/conv-local-only-large-keys",
-                                             "tests/data/golden/conv-cancelling"};
+                                             "tests/data/golden/conv-cancelling",
+                                             "tests/data/golden/image-aft-full-class-token",
+                                             "tests/data/golden/image-aft-local",
+                                             "tests/data/golden/image-aft-simple",
+                                             "tests/data/golden/image-attention",
+                                             "tests/data/golden/image-sima",
+                                             "tests/data/golden/image-sima-wide"};
 
 static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
 {

@@ -168,23 +168,26 @@ static const struct {
     {"window only, extreme biases", 8, WINDOW, false, 100.0f, 60.0f, 1.0f, 1e-4},
 };
 
-/* One step by the kernel of `way`; bias is w by lag. */
-static void step_local(const struct kernels *kn, enum way way, float *y, const float *q, const float *k, const float *v,
-                       float *state, const float *bias, uint32_t span, uint32_t t, size_t groups, bool gate)
-{
-    float factors[64];
-    assert_true(span <= sizeof factors / sizeof factors[0]);
-    for (uint32_t lag = 0; lag < span; lag++)
-        factors[lag] = (float)exp((double)bias[lag]);
-    if (way == FACTORED)
-        kn->local_factored(y, q, k, v, state, factors, span, t, groups, gate);
-    else
-        kn->local_exact(y, q, k, v, state, bias, span, t, groups, gate, way == EXACT);
-}
-
 enum { STEPS = 60, CHANNELS = 2 * LANES };
 
-static void run_local(const struct kernels *kn, size_t at, struct random *rng)
+/* One step by the kernel of `way`; bias is w by lag, [span] or [span, stride]. */
+static void step_local(const struct kernels *kn, enum way way, float *y, const float *q, const float *k, const float *v,
+                       float *state, const float *bias, size_t stride, uint32_t span, uint32_t t, size_t groups,
+                       bool gate)
+{
+    float factors[STEPS * CHANNELS];
+    const size_t n = span * (stride == 0 ? 1 : stride);
+    assert_true(n <= sizeof factors / sizeof factors[0]);
+    for (size_t i = 0; i < n; i++)
+        factors[i] = (float)exp((double)bias[i]);
+    if (way == FACTORED)
+        kn->local_factored(y, q, k, v, state, factors, stride, span, t, groups, gate);
+    else
+        kn->local_exact(y, q, k, v, state, bias, stride, span, t, groups, gate, way == EXACT);
+}
+
+/* With one bias a lag for all channels, or each channel its own. */
+static void run_local(const struct kernels *kn, size_t at, bool by_channel, struct random *rng)
 {
     const uint32_t span = local_cases[at].window < STEPS ? local_cases[at].window : STEPS;
     float *state = calloc(CHANNELS / LANES * local_state_floats(span), sizeof *state);
@@ -193,18 +196,21 @@ static void run_local(const struct kernels *kn, size_t at, struct random *rng)
     for (size_t i = 0; i < CHANNELS / LANES * local_state_floats(span); i++)
         state[i] = 1e30f; /* left behind by another stream */
     for (uint32_t t = 0; t < STEPS; t++) {
-        float row[4][CHANNELS], w[STEPS];
-        for (uint32_t lag = 0; lag < span; lag++)
-            w[lag] = random_float(rng, local_cases[at].bias_size);
+        float row[4][CHANNELS], w[STEPS * CHANNELS], own[STEPS];
+        const size_t stride = by_channel ? CHANNELS : 0;
+        for (size_t i = 0; i < span * (by_channel ? (size_t)CHANNELS : 1); i++)
+            w[i] = random_float(rng, local_cases[at].bias_size);
         for (size_t c = 0; c < CHANNELS; c++) {
             row[1][c] = random_float(rng, 3.0f);
             row[2][c] = k[c][t] = random_float(rng, local_cases[at].key_size);
             row[3][c] = v[c][t] = random_float(rng, local_cases[at].value_size);
         }
-        step_local(kn, local_cases[at].way, row[0], row[1], row[2], row[3], state, w, span, t, CHANNELS / LANES,
+        step_local(kn, local_cases[at].way, row[0], row[1], row[2], row[3], state, w, stride, span, t, CHANNELS / LANES,
                    local_cases[at].gate);
         for (size_t c = 0; c < CHANNELS; c++) {
-            const double mean = plain_local(k[c], v[c], w, t, span, local_cases[at].way != WINDOW);
+            for (uint32_t lag = 0; lag < span; lag++)
+                own[lag] = by_channel ? w[(size_t)lag * CHANNELS + c] : w[lag];
+            const double mean = plain_local(k[c], v[c], own, t, span, local_cases[at].way != WINDOW);
             const double want = local_cases[at].gate ? mean / (1.0 + exp(-(double)row[1][c])) : mean;
             if (!(fabs((double)row[0][c] - want) <= local_cases[at].tolerance * (double)local_cases[at].value_size))
                 fail_msg("%s, %s: position %u channel %zu is %g, expected %g", kn->isa, local_cases[at].name, t, c,
@@ -222,7 +228,7 @@ static void local_steps_agree_with_equation_2(void **state)
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t i = 0; i < sizeof local_cases / sizeof local_cases[0]; i++)
             for (int repeat = 0; repeat < 5; repeat++)
-                run_local(tables[a], i, &rng);
+                run_local(tables[a], i, repeat % 2 == 1, &rng);
 }
 
 /* Keys as large as float32 goes: the answer is a mean of values, so it must stay finite and within them. */
@@ -244,7 +250,7 @@ static void local_steps_stay_finite_for_any_key(void **state)
                         k[c] = keys[random_below(&rng, sizeof keys / sizeof keys[0])];
                         v[c] = random_float(&rng, 1.0f);
                     }
-                    step_local(tables[a], way, y, v, k, v, memory, w, SPAN, t, 1, false);
+                    step_local(tables[a], way, y, v, k, v, memory, w, 0, SPAN, t, 1, false);
                     for (size_t c = 0; c < LANES; c++)
                         if (!(fabsf(y[c]) <= 1.0001f))
                             fail_msg("%s way %d: %g from key %g at position %u", tables[a]->isa, (int)way, (double)y[c],
@@ -267,7 +273,7 @@ static void a_bias_lifts_a_key_over_one_two_hundred_powers_larger(void **state)
                 k[c] = t == 0 ? 127.5f : 0.0f;
                 v[c] = (float)t;
             }
-            tables[a]->local_exact(y, v, k, v, memory, w, SPAN, t, 1, false, true);
+            tables[a]->local_exact(y, v, k, v, memory, w, 0, SPAN, t, 1, false, true);
         }
         for (size_t c = 0; c < LANES; c++)
             assert_float_equal(y[c], (float)(1.0 / (1.0 + exp(7.5))), 1e-6f);
@@ -297,11 +303,110 @@ static void not_a_number_goes_through(void **state)
         for (int which = 0; which < 3; which++)
             for (enum way way = FACTORED; way <= WINDOW; way++) {
                 step_local(tables[a], way, y, which == 0 ? nan : one, which == 1 ? nan : one, which == 2 ? nan : one,
-                           memory, w, SPAN, 0, 1, true);
+                           memory, w, 0, SPAN, 0, 1, true);
                 for (size_t c = 0; c < LANES; c++)
                     assert_true(isnan(y[c]));
             }
     }
+}
+
+/* ---- every token with every token -------------------------------------------------------------------------------- */
+
+/* sum_s softmax_s(z[s]) v[s], in double. */
+static double plain_mean(const double *z, const float *v, size_t v_stride, size_t n)
+{
+    double top = -INFINITY, num = 0.0, den = 0.0;
+    for (size_t s = 0; s < n; s++)
+        top = fmax(top, z[s]);
+    for (size_t s = 0; s < n; s++) {
+        num += exp(z[s] - top) * (double)v[s * v_stride];
+        den += exp(z[s] - top);
+    }
+    return num / den;
+}
+
+enum { TOKENS_MOST = 40 };
+
+static void aft_takes_each_position_exactly(void **state)
+{
+    (void)state;
+    static const float sizes[][2] = {{2.0f, 1.0f}, {200.0f, 60.0f}, {3000.0f, 1.0f}};
+    struct random rng = {7};
+    const struct kernels *tables[3];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (size_t tokens = 1; tokens <= TOKENS_MOST; tokens += 13) {
+                float k[TOKENS_MOST * CHANNELS], v[TOKENS_MOST * CHANNELS], q[CHANNELS], y[CHANNELS], w[TOKENS_MOST];
+                for (size_t j = 0; j < tokens * CHANNELS; j++) {
+                    k[j] = random_float(&rng, sizes[i][0]);
+                    v[j] = random_float(&rng, 1.0f);
+                }
+                for (size_t c = 0; c < CHANNELS; c++)
+                    q[c] = random_float(&rng, 3.0f);
+                for (size_t s = 0; s < tokens; s++) /* every third is not seen */
+                    w[s] = s % 3 == 1 ? -INFINITY : random_float(&rng, sizes[i][1]);
+                tables[a]->aft_exact(y, q, k, v, w, tokens, CHANNELS, CHANNELS, true);
+                for (size_t c = 0; c < CHANNELS; c++) {
+                    double z[TOKENS_MOST];
+                    for (size_t s = 0; s < tokens; s++)
+                        z[s] = (double)k[s * CHANNELS + c] + (double)w[s];
+                    const double want = plain_mean(z, v + c, CHANNELS, tokens) / (1.0 + exp(-(double)q[c]));
+                    assert_float_equal((double)y[c], want, 3e-7f * (sizes[i][0] + sizes[i][1] + 2.0f));
+                }
+            }
+}
+
+static void a_query_attends_to_its_keys(void **state)
+{
+    (void)state;
+    struct random rng = {8};
+    const struct kernels *tables[3];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (size_t width = 1; width <= CHANNELS; width = width * 2 + 1)
+            for (size_t count = 1; count <= TOKENS_MOST; count += 3) {
+                float k[TOKENS_MOST * CHANNELS], v[TOKENS_MOST * CHANNELS], q[CHANNELS], y[CHANNELS];
+                float scores[TOKENS_MOST + LANES];
+                double z[TOKENS_MOST];
+                for (size_t j = 0; j < count * CHANNELS; j++) {
+                    k[j] = random_float(&rng, 2.0f);
+                    v[j] = random_float(&rng, 1.0f);
+                }
+                for (size_t c = 0; c < width; c++)
+                    q[c] = random_float(&rng, 2.0f);
+                tables[a]->attend(y, q, k, v, count, width, CHANNELS, 0.5f, scores);
+                for (size_t s = 0; s < count; s++) {
+                    z[s] = 0.0;
+                    for (size_t c = 0; c < width; c++)
+                        z[s] += 0.5 * (double)q[c] * (double)k[s * CHANNELS + c];
+                }
+                for (size_t c = 0; c < width; c++)
+                    assert_float_equal((double)y[c], plain_mean(z, v + c, CHANNELS, count), 1e-5f);
+            }
+}
+
+static void softmax_adds_up_to_one_for_numbers_of_any_size(void **state)
+{
+    (void)state;
+    struct random rng = {9};
+    const struct kernels *tables[3];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (size_t count = 1; count <= 3 * LANES + 1; count++)
+            for (int large = 0; large < 2; large++) {
+                float x[4 * LANES], was[4 * LANES];
+                double sum = 0.0, den = 0.0, top = -INFINITY;
+                for (size_t i = 0; i < count; i++) {
+                    was[i] = x[i] = random_float(&rng, large != 0 ? 1e30f : 5.0f);
+                    top = fmax(top, (double)x[i]);
+                }
+                tables[a]->softmax(x, count);
+                for (size_t i = 0; i < count; i++)
+                    den += exp((double)was[i] - top);
+                for (size_t i = 0; i < count; i++) {
+                    assert_float_equal((double)x[i], exp((double)was[i] - top) / den, 1e-6f);
+                    sum += (double)x[i];
+                }
+                assert_float_equal(sum, 1.0, 1e-5f);
+            }
 }
 
 /* ---- AFT-conv --------------------------------------------------------------------------------------------------- */
@@ -483,6 +588,9 @@ int main(void)
         cmocka_unit_test(local_steps_stay_finite_for_any_key),
         cmocka_unit_test(a_bias_lifts_a_key_over_one_two_hundred_powers_larger),
         cmocka_unit_test(not_a_number_goes_through),
+        cmocka_unit_test(aft_takes_each_position_exactly),
+        cmocka_unit_test(a_query_attends_to_its_keys),
+        cmocka_unit_test(softmax_adds_up_to_one_for_numbers_of_any_size),
         cmocka_unit_test(conv_agrees_with_equation_6),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);

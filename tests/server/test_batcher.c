@@ -37,6 +37,7 @@ static int start(void **state)
     struct error err;
     (void)state;
     settings_init(&settings);
+    (void)snprintf(settings.models_dir, sizeof settings.models_dir, "tests/data/models");
     settings.threads = 1;
     settings.streams_max = STREAMS;
     settings.pass_rows_max = PASS_ROWS;
@@ -421,18 +422,19 @@ static void a_folder_without_models_is_an_error_that_names_it(void **state)
 static void a_model_for_another_build_is_left_out(void **state)
 {
     (void)state;
-    char models[PATH_MAX], sima[PATH_MAX], conv[PATH_MAX], golden[PATH_MAX];
+    char models[PATH_MAX], other[PATH_MAX], conv[PATH_MAX], golden[PATH_MAX];
     struct model_copy c;
     struct settings s;
     struct error err;
     struct batcher *b = NULL;
     temp_dir_create(models);
-    temp_path(sima, models, "sima");
+    temp_path(other, models, "other");
     temp_path(conv, models, "conv");
-    assert_int_equal(mkdir(sima, 0700), 0);
+    assert_int_equal(mkdir(other, 0700), 0);
     model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
-    assert_int_equal(json_object_set_new(c.config, "mixer", json_pack("{s:s, s:i}", "type", "sima", "heads", 4)), 0);
-    model_copy_write(&c, sima);
+    assert_int_equal(json_object_set_new(c.config, "mixer", json_pack("{s:s, s:i}", "type", "fastformer", "heads", 4)),
+                     0);
+    model_copy_write(&c, other);
     model_copy_clear(&c);
 
     settings_init(&s);

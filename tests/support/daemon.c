@@ -115,7 +115,7 @@ static void fail_with_log(struct daemon *d, const char *what)
 void daemon_start(struct daemon *d, const char *const flags[])
 {
     static const char *const fixed[] = {"aftd", "--listen-address=127.0.0.1", "--listen-port=0",
-                                        "--models-dir=weights/models", "--threads=1"};
+                                        "--models-dir=tests/data/models", "--threads=1"};
     const char *argv[FLAGS_MAX + 1] = {NULL};
     char program[PATH_MAX], path[PATH_MAX];
     size_t count = sizeof fixed / sizeof fixed[0];

@@ -260,14 +260,11 @@ static void tasks_and_mixers_of_other_builds_are_refused_by_name(void **state)
     static const struct {
         const char *source, *mixer, *piece;
     } rows[] = {
-        {"conv-heads8-k5", "{\"type\":\"aft-simple\"}",
-         "image-classification with aft-simple is not run by this build"},
-        {"conv-heads8-k5", "{\"type\":\"sima\",\"heads\":4}",
-         "image-classification with sima is not run by this build"},
-        {"lm-local-8", "{\"type\":\"aft-full\"}",
-         "text-generation with aft-full is not run by this build, expected one "
-         "of: image-classification with aft-conv, text-generation with aft-local"},
-        {"lm-local-8", "{\"type\":\"aft-conv\",\"heads\":4,\"kernel\":5}", "text-generation with aft-conv is not run"},
+        {"conv-heads8-k5", "{\"type\":\"fastformer\",\"heads\":4}",
+         "image-classification with fastformer is not run by this build, expected image-classification with aft-full, "
+         "aft-local, aft-simple, aft-conv, attention, sima, simple-attention; text-generation with aft-full, "
+         "aft-local, "
+         "aft-simple, aft-conv, attention"},
     };
 
     (void)state;

@@ -1,0 +1,115 @@
+/* aft.c - see aft.h; the parallel form. Numerators and denominators are matrix products of exp(w) [T, T] with e v and
+ * e [T, channels], where e = exp(k) / 2^r: every token sees the largest key, so nothing else can matter that falls
+ * below float32's range. For biases beyond BIAS_FACTORED, or tokens that are not seen at all, each position is taken
+ * by itself. */
+#include "engine/mixers/aft.h"
+
+#include <math.h>
+
+#define TASK_COLUMNS \
+    ((size_t)4 * LANES) /* channels of one product: wide enough for sgemm, enough tasks for all threads */
+
+/* The biases as fold.h leaves them, *n of them: of pairs of positions, or a band; NULL for aft-simple. */
+static const float *biases_of(const struct engine_core *e, const struct block_weights *bw, size_t *n)
+{
+    const size_t tokens = model_config_tokens(e->config);
+    *n = tokens * (model_config_causal(e->config) ? bw->span : tokens);
+    return model_config_causal(e->config) ? bw->band : bw->pos;
+}
+
+void aft_plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
+{
+    size_t n;
+    const float *biases = biases_of(e, bw, &n);
+    if (biases == NULL)
+        return;
+    b->exact = block_needs_exact(biases, n, e->config->mixer.global);
+    workspace_note(w, &b->biases, n, sizeof *b->biases);
+}
+
+void aft_pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
+{
+    size_t n;
+    const float *biases = biases_of(e, bw, &n);
+    for (size_t i = 0; biases != NULL && i < n; i++)
+        b->biases[i] = b->exact ? biases[i] : (float)exp((double)biases[i]);
+}
+
+void aft_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
+                      uint32_t tokens)
+{
+    (void)tokens;
+    workspace_note(w, &s->e, rows * e->dims.channels, sizeof *s->e);
+    workspace_note(w, &s->den, rows * e->dims.channels, sizeof *s->den);
+    workspace_note(w, &s->ev, rows * e->dims.channels, sizeof *s->ev);
+    workspace_note(w, &s->num, rows * e->dims.channels, sizeof *s->num);
+}
+
+/* Without biases every token has the same sums: out[t] = sum_s x[s], for n columns. */
+static void sum_tokens(float *out, const float *x, size_t tokens, size_t stride, size_t n)
+{
+    for (size_t c = 0; c < n; c++)
+        out[c] = x[c];
+    for (size_t t = 1; t < tokens; t++)
+        for (size_t c = 0; c < n; c++)
+            out[c] += x[t * stride + c];
+    for (size_t t = 1; t < tokens; t++)
+        for (size_t c = 0; c < n; c++)
+            out[t * stride + c] = out[c];
+}
+
+static void weigh_tokens(float *out, const float *x, const struct block *b, size_t tokens, size_t stride, size_t n)
+{
+    if (b->biases == NULL)
+        sum_tokens(out, x, tokens, stride, n);
+    else
+        gemm_product(false, false, tokens, n, tokens, 1.0f, b->biases, tokens, x, stride, out, stride);
+}
+
+static void mix_factored(const struct engine_core *e, const struct block *b, const struct activations *a,
+                         const struct mixer_scratch *s, const struct sequence_pass *pass)
+{
+    const size_t channels = e->dims.channels, slices = (channels + TASK_COLUMNS - 1) / TASK_COLUMNS;
+    const struct kernels *kn = e->kernels;
+    const struct conv_shape shape = {
+        .height = 1, .width = pass->tokens, .heads = e->dims.keys, .channels = e->dims.channels, .stride = e->dims.qkv};
+#pragma omp for schedule(dynamic)
+    for (size_t task = 0; task < pass->sequences * slices; task++) {
+        const size_t first = task / slices * pass->tokens, begin = task % slices * TASK_COLUMNS;
+        const size_t end = begin + TASK_COLUMNS < channels ? begin + TASK_COLUMNS : channels, n = end - begin;
+        const float *q = a->qkv + first * e->dims.qkv, *k = q + channels, *v = k + e->dims.keys;
+        float *keys = s->e + first * channels, *den = s->den + first * channels;
+        float *ev = s->ev + first * channels, *num = s->num + first * channels;
+        for (size_t c = begin; c < end; c += LANES) {
+            kn->conv_keys(keys, k, &shape, c);
+            kn->conv_values(ev, keys, v, e->head_of, &shape, c);
+        }
+        weigh_tokens(den + begin, keys + begin, b, pass->tokens, channels, n);
+        weigh_tokens(num + begin, ev + begin, b, pass->tokens, channels, n);
+        for (size_t c = begin; c < end; c += LANES)
+            kn->conv_finish(a->h + first * channels, q, num, den, e->head_of, &shape, c, e->config->mixer.query_gate);
+    }
+}
+
+static void mix_exact(const struct engine_core *e, const struct block *b, const struct activations *a,
+                      const struct sequence_pass *pass)
+{
+#pragma omp for schedule(static)
+    for (size_t row = 0; row < pass->sequences * pass->tokens; row++) {
+        const size_t t = row % pass->tokens;
+        const float *q = a->qkv + row * e->dims.qkv;
+        const float *k = a->qkv + (row - t) * e->dims.qkv + e->dims.channels, *v = k + e->dims.keys;
+        e->kernels->aft_exact(a->h + row * e->dims.channels, q, k, v, b->biases + t * pass->tokens, pass->tokens,
+                              e->dims.qkv, e->dims.channels, e->config->mixer.query_gate);
+    }
+}
+
+void aft_mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                       const struct mixer_scratch *s, const struct sequence_pass *pass)
+{
+    const struct block *b = &e->blocks[layer];
+    if (b->exact)
+        mix_exact(e, b, a, pass);
+    else
+        mix_factored(e, b, a, s, pass);
+}

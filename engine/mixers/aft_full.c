@@ -1,0 +1,13 @@
+/* aft_full.c - AFT-full (Zhai et al. 2021, eq. 2): a bias for each pair of positions. A stream's state is all of its
+ * keys and values up to T: as with attention, a step costs the more the longer the text is. */
+#include "engine/mixers/aft.h"
+
+const struct mixer mixer_aft_full = {
+    .type = MIXER_AFT_FULL,
+    .plan = aft_plan,
+    .pack = aft_pack,
+    .layer_floats = aft_layer_floats,
+    .mix_streams = aft_mix_streams,
+    .plan_scratch = aft_plan_scratch,
+    .mix_sequences = aft_mix_sequences,
+};

@@ -1,0 +1,11 @@
+/* aft_simple.c - AFT-simple (Zhai et al. 2021, eq. 5): no biases. A sequence has one weighted mean for all its tokens,
+ * a stream two sums. */
+#include "engine/mixers/aft.h"
+
+const struct mixer mixer_aft_simple = {
+    .type = MIXER_AFT_SIMPLE,
+    .layer_floats = aft_layer_floats,
+    .mix_streams = aft_mix_streams,
+    .plan_scratch = aft_plan_scratch,
+    .mix_sequences = aft_mix_sequences,
+};

@@ -1,0 +1,81 @@
+/* attention.c - softmax attention (Vaswani et al. 2017), softmax(q k^T / sqrt(d/h)) v: the baseline. Over sequences a
+ * task is some rows of one head, so that scores take little memory at any length. A stream's state is all of its keys
+ * and values up to T; each row is taken by itself, so that prefill and steps agree bit for bit. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/mixer.h"
+
+#define TASK_ROWS 64
+
+/* Keys and values [2, T, channels], and room for each head's scores: heads are tasks of their own. */
+static size_t score_floats(const struct engine_core *e)
+{
+    return lanes_padded(e->config->context);
+}
+
+static size_t layer_floats(const struct engine_core *e)
+{
+    return 2 * (size_t)e->config->context * e->dims.channels + e->config->mixer.heads * score_floats(e);
+}
+
+static void mix_streams(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                        const struct stream_pass *pass)
+{
+    const struct dims *d = &e->dims;
+    const size_t heads = e->config->mixer.heads, width = d->dim / heads, context = e->config->context;
+    const float scale = 1.0f / sqrtf((float)width);
+#pragma omp for schedule(dynamic)
+    for (size_t task = 0; task < pass->part_count * heads; task++) {
+        const struct stream_part *part = &pass->parts[task / heads];
+        const size_t head = task % heads, at = head * width;
+        float *keys = part->state + layer * layer_floats(e), *values = keys + context * d->channels;
+        float *scores = values + context * d->channels + head * score_floats(e);
+        for (uint32_t i = 0; i < part->count; i++) {
+            const size_t row = part->first + i, t = part->position + i;
+            const float *q = a->qkv + row * d->qkv + at, *k = q + d->channels, *v = k + d->keys;
+            memcpy(keys + t * d->channels + at, k, width * sizeof *keys);
+            memcpy(values + t * d->channels + at, v, width * sizeof *values);
+            e->kernels->attend(a->h + row * d->channels + at, q, keys + at, values + at, t + 1, width, d->channels,
+                               scale, scores);
+        }
+    }
+}
+
+static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
+                         uint32_t tokens)
+{
+    (void)rows;
+    s->thread_floats = (size_t)(tokens < TASK_ROWS ? tokens : TASK_ROWS) * lanes_padded(tokens);
+    workspace_note(w, &s->threads, (uint64_t)s->thread_floats * e->threads, sizeof *s->threads);
+}
+
+static void mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                          const struct mixer_scratch *s, const struct sequence_pass *pass)
+{
+    const size_t heads = e->config->mixer.heads, width = e->dims.dim / heads, tokens = pass->tokens;
+    const size_t slices = (tokens + TASK_ROWS - 1) / TASK_ROWS, ld = lanes_padded(tokens), stride = e->dims.qkv;
+    const float scale = 1.0f / sqrtf((float)width);
+    (void)layer;
+#pragma omp for schedule(dynamic)
+    for (size_t task = 0; task < pass->sequences * heads * slices; task++) {
+        const size_t sequence = task / (heads * slices), head = task / slices % heads;
+        const size_t first = task % slices * TASK_ROWS, n = tokens - first < TASK_ROWS ? tokens - first : TASK_ROWS;
+        const float *q = a->qkv + sequence * tokens * stride + head * width, *k = q + e->dims.channels;
+        const float *v = k + e->dims.keys;
+        float *scores = mixer_thread_scratch(s);
+        gemm_product(false, true, n, tokens, width, scale, q + first * stride, stride, k, stride, scores, ld);
+        for (size_t t = 0; t < n; t++)
+            e->kernels->softmax(scores + t * ld, tokens);
+        gemm_product(false, false, n, width, tokens, 1.0f, scores, ld, v, stride,
+                     a->h + (sequence * tokens + first) * e->dims.channels + head * width, e->dims.channels);
+    }
+}
+
+const struct mixer mixer_attention = {
+    .type = MIXER_ATTENTION,
+    .layer_floats = layer_floats,
+    .mix_streams = mix_streams,
+    .plan_scratch = plan_scratch,
+    .mix_sequences = mix_sequences,
+};

@@ -1,0 +1,46 @@
+/* linear.c - see linear.h. */
+#include "engine/mixers/linear.h"
+
+size_t linear_scratch_floats(size_t tokens, size_t width)
+{
+    const size_t side = tokens < width ? tokens : width;
+    return side * side;
+}
+
+void linear_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint32_t tokens,
+                         size_t more)
+{
+    s->thread_floats = linear_scratch_floats(tokens, e->dims.dim / e->config->mixer.heads) + more;
+    workspace_note(w, &s->threads, (uint64_t)s->thread_floats * e->threads, sizeof *s->threads);
+}
+
+struct linear_head linear_head_at(const struct engine_core *e, const struct activations *a,
+                                  const struct mixer_scratch *s, const struct sequence_pass *pass, size_t task)
+{
+    const size_t heads = e->config->mixer.heads, width = e->dims.dim / heads;
+    const size_t first = task / heads * pass->tokens, column = task % heads * width;
+    float *q = a->qkv + first * e->dims.qkv + column;
+    return (struct linear_head){
+        .q = q,
+        .k = q + e->dims.channels,
+        .v = q + e->dims.channels + e->dims.keys,
+        .y = a->h + first * e->dims.channels + column,
+        .tokens = pass->tokens,
+        .width = width,
+        .stride = e->dims.qkv,
+        .y_stride = e->dims.channels,
+        .scratch = mixer_thread_scratch(s),
+    };
+}
+
+void linear_attention(const struct linear_head *x, float alpha)
+{
+    const size_t n = x->tokens, c = x->width;
+    if (c <= n) {
+        gemm_product(true, false, c, c, n, alpha, x->k, x->stride, x->v, x->stride, x->scratch, c);
+        gemm_product(false, false, n, c, c, 1.0f, x->q, x->stride, x->scratch, c, x->y, x->y_stride);
+    } else {
+        gemm_product(false, true, n, n, c, alpha, x->q, x->stride, x->k, x->stride, x->scratch, n);
+        gemm_product(false, false, n, c, n, 1.0f, x->scratch, n, x->v, x->stride, x->y, x->y_stride);
+    }
+}
