@@ -17,7 +17,7 @@ void dims_init(struct dims *d, const struct model_config *c)
     d->channels = (uint32_t)lanes_padded(c->dim);
     d->keys = (uint32_t)lanes_padded(c->mixer.type == MIXER_AFT_CONV ? c->mixer.heads : c->dim);
     d->hidden = (uint32_t)lanes_padded(c->hidden);
-    d->qkv = 2 * (size_t)d->channels + d->keys;
+    d->qkv = (c->mixer.share_value_query ? 1 : 2) * (size_t)d->channels + d->keys;
 }
 
 void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded)
@@ -30,6 +30,12 @@ void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim)
 {
     memcpy(p->weight, n->weight, dim * sizeof *p->weight);
     memcpy(p->bias, n->bias, dim * sizeof *p->bias);
+}
+
+void rows_pack(float *to, const float *from, size_t n, const struct dims *d)
+{
+    for (size_t r = 0; r < n; r++)
+        memcpy(to + r * d->channels, from + r * d->dim, d->dim * sizeof *to);
 }
 
 void gemm_plan(struct gemm *g, struct workspace *w, uint32_t n, uint32_t k)
@@ -58,7 +64,8 @@ void block_pack(struct block *b, const struct dims *d, const struct block_weight
     packed_norm_pack(&b->norm2, &bw->norm2, d->dim);
     gemm_pack(&b->qkv, 0, q->weight, q->bias, q->out, q->in);
     gemm_pack(&b->qkv, d->channels, k->weight, k->bias, k->out, k->in);
-    gemm_pack(&b->qkv, d->channels + d->keys, v->weight, v->bias, v->out, v->in);
+    if (v->out != 0)
+        gemm_pack(&b->qkv, d->channels + d->keys, v->weight, v->bias, v->out, v->in);
     if (bw->out.out != 0)
         gemm_pack(&b->out, 0, bw->out.weight, bw->out.bias, bw->out.out, bw->out.in);
     gemm_pack(&b->fc1, 0, bw->fc1.weight, bw->fc1.bias, bw->fc1.out, bw->fc1.in);

@@ -10,7 +10,8 @@
 #include "engine/workspace.h"
 #include "weights/model.h"
 
-/* Widths of activation rows, padded to LANES. A row of qkv is [q: dim | k: keys | v: dim], each padded. */
+/* Widths of activation rows, padded to LANES. A row of qkv is [q: dim | k: keys | v: dim], each padded, without v where
+ * the value is the query. */
 struct dims {
     uint32_t dim; /* as in the model; the others are padded */
     uint32_t channels, keys, hidden;
@@ -40,6 +41,8 @@ struct block {
     /* aft-conv: the same for taps over heads [kh * kw, keys] and, unless exact, over channels [kh * kw, channels];
      * causal, over channels alone and by lag [K, channels]. */
     float *head_taps, *channel_taps;
+    /* fastformer: divided by sqrt(d / h): [2, dim], the query's, then the key's. */
+    float *scores;
 };
 
 /* What stays the same through a pass. */
@@ -60,6 +63,8 @@ void dims_init(struct dims *d, const struct model_config *c);
 /* Note the memory of a norm, of a matrix [n, k], of a block; then fill it. */
 void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded);
 void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim);
+/* Copy n rows of d->dim numbers to rows of d->channels. */
+void rows_pack(float *to, const float *from, size_t n, const struct dims *d);
 void gemm_plan(struct gemm *g, struct workspace *w, uint32_t n, uint32_t k);
 void block_plan(struct block *b, struct workspace *w, const struct dims *d, const struct block_weights *bw);
 void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw);

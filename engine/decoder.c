@@ -11,6 +11,8 @@ void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_co
     const struct dims *d = &e->dims;
     n->rows_max = rows_max;
     workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
+    if (m->start_embed != NULL)
+        workspace_note(w, &n->start_embed, d->channels, sizeof *n->start_embed);
     if (m->pos_embed != NULL)
         workspace_note(w, &n->pos_embed, (uint64_t)c->context * d->channels, sizeof *n->pos_embed);
     activations_plan(&n->a, w, d, rows_max, e->threads);
@@ -25,12 +27,11 @@ void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_co
 
 void decoder_pack(struct decoder *n, const struct engine_core *e, const struct model *m)
 {
-    const uint32_t dim = e->dims.dim, channels = e->dims.channels;
-    for (size_t b = 0; b < BYTE_VALUES; b++)
-        memcpy(n->tok_embed + b * channels, m->tok_embed + b * dim, dim * sizeof *m->tok_embed);
+    rows_pack(n->tok_embed, m->tok_embed, BYTE_VALUES, &e->dims);
+    if (m->start_embed != NULL)
+        rows_pack(n->start_embed, m->start_embed, 1, &e->dims);
     if (m->pos_embed != NULL)
-        for (size_t t = 0; t < e->config->context; t++)
-            memcpy(n->pos_embed + t * channels, m->pos_embed + t * dim, dim * sizeof *m->pos_embed);
+        rows_pack(n->pos_embed, m->pos_embed, e->config->context, &e->dims);
 }
 
 /* List the rows of the pass and move the streams' positions on. Returns how many rows; *wanted is how many logits. */
@@ -69,7 +70,8 @@ static void embed(const struct decoder *n, const struct engine_core *e, size_t r
     const size_t channels = e->dims.channels;
 #pragma omp for schedule(static)
     for (size_t r = 0; r < rows; r++) {
-        const float *token = n->tok_embed + *n->bytes[r] * channels;
+        const bool start = n->start_embed != NULL && n->positions[r] == 0;
+        const float *token = start ? n->start_embed : n->tok_embed + *n->bytes[r] * channels;
         float *x = n->a.x + r * channels;
         if (n->pos_embed == NULL)
             memcpy(x, token, channels * sizeof *x);

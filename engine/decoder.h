@@ -10,8 +10,9 @@
 
 struct decoder {
     const struct mixer *mixer;
-    float *tok_embed; /* [256, channels] */
-    float *pos_embed; /* [T, channels] or NULL */
+    float *tok_embed;   /* [256, channels] */
+    float *start_embed; /* [channels] or NULL: what stands at position 0 */
+    float *pos_embed;   /* [T, channels] or NULL */
     struct activations a;
     struct stream_states states;
     struct stream_part *parts; /* [streams] of the pass */

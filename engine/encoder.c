@@ -17,43 +17,56 @@ static size_t rows_before(const struct encoder *n)
 }
 
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
-                  uint32_t images_max, uint32_t patches_max)
+                  uint32_t images_max, uint32_t elements_max)
 {
     const struct model_config *c = e->config;
     const struct dims *d = &e->dims;
-    const uint32_t tokens_max = patches_max + (m->cls_token != NULL ? 1 : 0);
+    const uint32_t tokens_max = elements_max + (m->cls_token != NULL ? 1 : 0);
     const uint64_t rows = (uint64_t)images_max * tokens_max + GEMM_ROWS_MAX;
     const uint64_t images = (uint64_t)images_max + GEMM_ROWS_MAX;
     n->images_max = images_max;
-    n->patches_max = patches_max;
+    n->elements_max = elements_max;
     n->next_block = c->depth;
-    gemm_plan(&n->patch_embed, w, d->dim, (uint32_t)patch_values(c));
+    if (c->input == INPUT_IMAGE) {
+        gemm_plan(&n->patch_embed, w, d->dim, (uint32_t)patch_values(c));
+        workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
+        workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
+    } else {
+        workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
+        workspace_note(w, &n->bytes, rows, sizeof *n->bytes);
+    }
     if (m->cls_token != NULL)
         workspace_note(w, &n->cls_token, d->channels, sizeof *n->cls_token);
     if (m->pos_embed != NULL)
         workspace_note(w, &n->pos_embed, (uint64_t)model_config_tokens(c) * d->channels, sizeof *n->pos_embed);
-    workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
     activations_plan(&n->a, w, d, rows, e->threads);
     n->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
-    workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
     workspace_note(w, &n->pooled, images * d->channels, sizeof *n->pooled);
     workspace_note(w, &n->logits, images * lanes_padded(c->classes), sizeof *n->logits);
+}
+
+static void pack_patches(struct encoder *n, const struct model *m)
+{
+    const struct model_config *c = &m->config;
+    const struct linear *p = &m->patch_embed;
+    gemm_pack(&n->patch_embed, 0, p->weight, p->bias, p->out, p->in);
+    for (size_t channel = 0; channel < 3; channel++)
+        for (size_t value = 0; value < BYTE_VALUES; value++)
+            n->levels[channel * BYTE_VALUES + value] =
+                (float)(((double)value / 255.0 - (double)c->mean[channel]) / (double)c->std[channel]);
 }
 
 void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m)
 {
     const struct model_config *c = e->config;
-    const struct linear *p = &m->patch_embed;
-    gemm_pack(&n->patch_embed, 0, p->weight, p->bias, p->out, p->in);
+    if (c->input == INPUT_IMAGE)
+        pack_patches(n, m);
+    else
+        rows_pack(n->tok_embed, m->tok_embed, BYTE_VALUES, &e->dims);
     if (m->cls_token != NULL)
-        memcpy(n->cls_token, m->cls_token, c->dim * sizeof *m->cls_token);
+        rows_pack(n->cls_token, m->cls_token, 1, &e->dims);
     if (m->pos_embed != NULL)
-        for (size_t t = 0; t < model_config_tokens(c); t++)
-            memcpy(n->pos_embed + t * e->dims.channels, m->pos_embed + t * c->dim, c->dim * sizeof *m->pos_embed);
-    for (size_t channel = 0; channel < 3; channel++)
-        for (size_t value = 0; value < BYTE_VALUES; value++)
-            n->levels[channel * BYTE_VALUES + value] =
-                (float)(((double)value / 255.0 - (double)c->mean[channel]) / (double)c->std[channel]);
+        rows_pack(n->pos_embed, m->pos_embed, model_config_tokens(c), &e->dims);
 }
 
 /* One row of patches of a picture: pixels [ph, width * pw, 3] -> out [width, 3 * ph * pw]. */
@@ -68,20 +81,29 @@ static void cut_patches(float *out, const uint8_t *pixels, const float *levels, 
                     *out++ = levels[channel * BYTE_VALUES + pixels[y * line + (i * pw + x) * 3 + channel]];
 }
 
+/* A batch of `count` grids of elements. */
+static void begin(struct encoder *n, const struct engine_core *e, size_t count, uint32_t down, uint32_t across)
+{
+    const uint32_t tokens = down * across + (uint32_t)rows_before(n);
+    const bool grid = rows_before(n) == 0;
+    assert(count >= 1 && count <= n->images_max);
+    n->elements_each = (size_t)down * across;
+    n->pass = (struct sequence_pass){
+        .sequences = count, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
+    n->next_block = 0;
+    assert(n->elements_each > 0 && n->elements_each <= n->elements_max);
+    assert(e->config->input != INPUT_IMAGE || !model_config_fixed_size(e->config, n->pos_embed != NULL) ||
+           tokens == model_config_tokens(e->config));
+    assert(e->config->input == INPUT_IMAGE || tokens <= e->config->context);
+}
+
 void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t images,
                    uint32_t height, uint32_t width)
 {
     const uint32_t ph = e->config->patch[0], pw = e->config->patch[1];
-    assert(images >= 1 && images <= n->images_max && height % ph == 0 && width % pw == 0);
+    assert(height % ph == 0 && width % pw == 0);
     const uint32_t down = height / ph, across = width / pw;
-    const uint32_t tokens = down * across + (uint32_t)rows_before(n);
-    const bool grid = rows_before(n) == 0;
-    n->patches_each = (size_t)down * across;
-    n->pass = (struct sequence_pass){
-        .sequences = images, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
-    n->next_block = 0;
-    assert(n->patches_each > 0 && n->patches_each <= n->patches_max);
-    assert(!model_config_fixed_size(e->config, n->pos_embed != NULL) || tokens == model_config_tokens(e->config));
+    begin(n, e, images, down, across);
     const size_t lines = images * down, line_pixels = (size_t)3 * ph * width;
     const size_t line_values = across * patch_values(e->config);
 #pragma omp parallel for num_threads(e->threads) schedule(static)
@@ -89,21 +111,48 @@ void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t
         cut_patches(n->patches + i * line_values, pixels[i / down] + i % down * line_pixels, n->levels, across, ph, pw);
 }
 
+void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const uint8_t *const texts[], size_t count,
+                         uint32_t length)
+{
+    begin(n, e, count, 1, length);
+    for (size_t i = 0; i < count; i++)
+        memcpy(n->bytes + i * length, texts[i], length);
+}
+
 /* Team. */
-static void embed(struct encoder *n, const struct engine_core *e, size_t rows)
+static void embed_patches(struct encoder *n, const struct engine_core *e)
 {
     const size_t channels = e->dims.channels, tokens = n->pass.tokens, values = patch_values(e->config);
     /* One product for all pictures, unless something stands between them. */
     const size_t runs = rows_before(n) == 0 ? 1 : n->pass.sequences;
-    const size_t patches = n->pass.sequences * n->patches_each / runs;
+    const size_t patches = n->pass.sequences * n->elements_each / runs;
     for (size_t i = 0; i < runs; i++)
         gemm_run(e->kernels, &n->patch_embed, e->gemm_rows, n->a.x + (i * tokens + rows_before(n)) * channels, channels,
                  n->patches + i * patches * values, values, patches, EPILOGUE_BIAS);
-    if (n->cls_token != NULL) {
+    if (n->cls_token == NULL)
+        return;
 #pragma omp for schedule(static)
-        for (size_t i = 0; i < n->pass.sequences; i++)
-            memcpy(n->a.x + i * tokens * channels, n->cls_token, channels * sizeof *n->cls_token);
-    }
+    for (size_t i = 0; i < n->pass.sequences; i++)
+        memcpy(n->a.x + i * tokens * channels, n->cls_token, channels * sizeof *n->cls_token);
+}
+
+/* Team. */
+static void embed_bytes(struct encoder *n, const struct engine_core *e, size_t rows)
+{
+    const size_t channels = e->dims.channels;
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r++)
+        memcpy(n->a.x + r * channels, n->tok_embed + n->bytes[r] * channels, channels * sizeof *n->tok_embed);
+}
+
+/* Team. */
+static void embed(struct encoder *n, const struct engine_core *e, size_t rows)
+{
+    const size_t channels = e->dims.channels, tokens = n->pass.tokens;
+    if (e->config->input == INPUT_IMAGE)
+        embed_patches(n, e);
+    else
+        embed_bytes(n, e, rows);
     if (n->pos_embed == NULL)
         return;
 #pragma omp for schedule(static)

@@ -1,5 +1,5 @@
-/* encoder.h - the parallel pass over a batch of pictures: patches -> embedding -> blocks, one at a time -> norm,
- * pooling, head. Owned by the engine; the engine thread alone calls it. */
+/* encoder.h - the parallel pass over a batch of pictures or texts: patches or bytes -> embedding -> blocks, one at a
+ * time -> norm, pooling, head. Owned by the engine; the engine thread alone calls it. */
 #ifndef ENGINE_ENCODER_H
 #define ENGINE_ENCODER_H
 
@@ -11,29 +11,33 @@
 struct encoder {
     const struct mixer *mixer;
     struct gemm patch_embed;
+    float *tok_embed; /* texts: [256, channels] */
     float *cls_token; /* [channels] or NULL: comes first */
     float *pos_embed; /* [tokens of the trained size, channels] or NULL */
     float *levels;    /* [3, 256]: a channel's 8-bit value as the model wants it, (v / 255 - mean) / std */
     struct activations a;
     struct mixer_scratch scratch;
-    float *patches;                   /* [rows, 3 * ph * pw] in (channel, y, x) order */
-    float *pooled;                    /* [images, channels] */
-    float *logits;                    /* [images, padded classes] */
-    uint32_t images_max, patches_max; /* patches of one picture */
+    float *patches;                    /* [rows, 3 * ph * pw] in (channel, y, x) order */
+    float *pooled;                     /* [images, channels] */
+    float *logits;                     /* [images, padded classes] */
+    uint8_t *bytes;                    /* texts: [rows] */
+    uint32_t images_max, elements_max; /* patches of one picture, bytes of one text */
     /* the batch */
-    size_t patches_each;
+    size_t elements_each;
     struct sequence_pass pass;
     uint32_t next_block; /* depth: done */
 };
 
 /* Note the memory, then fill in what comes from the weights. */
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
-                  uint32_t images_max, uint32_t patches_max);
+                  uint32_t images_max, uint32_t elements_max);
 void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m);
 
-/* As engine_images_begin and engine_images_step (engine.h). */
+/* As their namesakes in engine.h. */
 void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t images,
                    uint32_t height, uint32_t width);
+void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const uint8_t *const texts[], size_t count,
+                         uint32_t length);
 bool encoder_step(struct encoder *n, const struct engine_core *e);
 const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image);
 

@@ -14,7 +14,7 @@
 
 static const struct mixer *const mixers[] = {
     &mixer_aft_full,  &mixer_aft_local, &mixer_aft_simple,       &mixer_aft_conv,
-    &mixer_attention, &mixer_sima,      &mixer_simple_attention,
+    &mixer_attention, &mixer_sima,      &mixer_simple_attention, &mixer_fastformer,
 };
 
 struct engine {
@@ -36,9 +36,10 @@ static const struct mixer *find_mixer(const struct model_config *c)
     return NULL;
 }
 
-static uint32_t trained_patches(const struct model_config *c)
+/* Patches or bytes of a sequence of the trained size. */
+static uint32_t trained_elements(const struct model_config *c)
 {
-    return c->size[0] / c->patch[0] * (c->size[1] / c->patch[1]);
+    return model_config_tokens(c) - (c->input == INPUT_IMAGE && c->pooling == POOLING_CLASS_TOKEN ? 1 : 0);
 }
 
 static enum status check_range(const char *name, uint32_t value, uint32_t min, uint32_t max, struct error *err)
@@ -50,18 +51,18 @@ static enum status check_range(const char *name, uint32_t value, uint32_t min, u
 
 static enum status check_options(const struct model *m, const struct engine_options *o, struct error *err)
 {
-    const bool pictures = m->config.task == TASK_IMAGE_CLASSIFICATION;
+    const bool classifier = !model_config_causal(&m->config);
     if (kernels_select(o->isa) == NULL)
         return error_set_param(err, ERR_ARGUMENT, "isa", "instruction set \"%s\" is unknown or not on this machine",
                                o->isa);
     enum status st = check_range("threads", o->threads, 0, ENGINE_THREADS_MAX, err);
-    if (st == OK && pictures)
+    if (st == OK && classifier)
         st = check_range("images_max", o->images_max, 1, ENGINE_IMAGES_MAX, err);
-    if (st == OK && pictures)
+    if (st == OK && classifier)
         st = check_range("tokens_max", o->tokens_max, 0, MODEL_TOKENS_MAX, err);
-    if (st == OK && !pictures)
+    if (st == OK && !classifier)
         st = check_range("streams_max", o->streams_max, 1, ENGINE_STREAMS_MAX, err);
-    if (st == OK && !pictures)
+    if (st == OK && !classifier)
         st = check_range("rows_max", o->rows_max, 1, ENGINE_ROWS_MAX, err);
     return st;
 }
@@ -81,7 +82,7 @@ static void pack(struct engine *e, const struct model *m)
     }
     packed_norm_pack(&core->norm, &m->norm, c->dim);
     gemm_pack(&core->head, 0, m->head.weight, m->head.bias, m->head.out, m->head.in);
-    if (c->task == TASK_IMAGE_CLASSIFICATION)
+    if (!model_config_causal(c))
         encoder_pack(&e->encoder, core, m);
     else
         decoder_pack(&e->decoder, core, m);
@@ -115,10 +116,10 @@ static uint64_t count_macs(const struct model_config *c)
 {
     const uint64_t keys = c->mixer.type == MIXER_AFT_CONV ? c->mixer.heads : c->dim;
     const uint64_t row = (uint64_t)c->depth * c->dim * (3 * (uint64_t)c->dim + keys + 2 * (uint64_t)c->hidden);
-    if (c->task != TASK_IMAGE_CLASSIFICATION)
+    if (model_config_causal(c))
         return row + (uint64_t)c->dim * BYTE_VALUES;
-    const uint64_t patch = (uint64_t)3 * c->patch[0] * c->patch[1] * c->dim;
-    return row * model_config_tokens(c) + patch * trained_patches(c) + (uint64_t)c->dim * c->classes;
+    const uint64_t patch = c->input == INPUT_IMAGE ? (uint64_t)3 * c->patch[0] * c->patch[1] * c->dim : 0;
+    return row * model_config_tokens(c) + patch * trained_elements(c) + (uint64_t)c->dim * c->classes;
 }
 
 /* Note all memory. Weights come first, so that info can tell them from the rest. */
@@ -139,9 +140,9 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     e->info.weight_bytes = w->bytes;
     workspace_note(w, &core->head_of, core->dims.channels, sizeof *core->head_of);
     workspace_note(w, &e->gemm_scratch, gemm_scratch_floats(k_max), sizeof *e->gemm_scratch);
-    if (c->task == TASK_IMAGE_CLASSIFICATION) {
+    if (!model_config_causal(c)) {
         e->encoder.mixer = mixer;
-        encoder_plan(&e->encoder, w, core, m, o->images_max, o->tokens_max != 0 ? o->tokens_max : trained_patches(c));
+        encoder_plan(&e->encoder, w, core, m, o->images_max, o->tokens_max != 0 ? o->tokens_max : trained_elements(c));
     } else {
         e->decoder.mixer = mixer;
         decoder_plan(&e->decoder, w, core, m, o->streams_max, o->rows_max);
@@ -210,13 +211,19 @@ void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t
     encoder_begin(&e->encoder, &e->core, pixels, n, height, width);
 }
 
-bool engine_images_step(struct engine *e)
+void engine_texts_begin(struct engine *e, const uint8_t *const texts[], size_t n, uint32_t length)
+{
+    set_threads(e->core.threads);
+    encoder_begin_texts(&e->encoder, &e->core, texts, n, length);
+}
+
+bool engine_batch_step(struct engine *e)
 {
     set_threads(e->core.threads);
     return encoder_step(&e->encoder, &e->core);
 }
 
-const float *engine_images_logits(const struct engine *e, size_t i)
+const float *engine_batch_logits(const struct engine *e, size_t i)
 {
     return encoder_logits(&e->encoder, &e->core, i);
 }

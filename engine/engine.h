@@ -21,8 +21,8 @@ struct engine;
 struct engine_options {
     const char *isa;      /* kernels to use: "baseline", "avx2", "avx512"; NULL: the best that runs here */
     uint32_t threads;     /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
-    uint32_t images_max;  /* classifiers: pictures of one batch, 1.. ENGINE_IMAGES_MAX */
-    uint32_t tokens_max;  /* classifiers: patches of one picture; 0: those of the trained size */
+    uint32_t images_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_IMAGES_MAX */
+    uint32_t tokens_max;  /* classifiers: patches of a picture, bytes of a text; 0: those of the trained size */
     uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STREAMS_MAX */
     uint32_t rows_max;    /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
 };
@@ -45,16 +45,18 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
 void engine_close(struct engine *e); /* NULL is a no-op */
 const struct engine_info *engine_info(const struct engine *e);
 
-/* ---- pictures: a batch goes block by block, so that the caller can do other work between the blocks ------------ */
+/* ---- classifiers: a batch goes block by block, so that the caller can do other work between the blocks --------- */
 
 /* Start a batch of n <= images_max pictures, all height x width, multiples of the patch with at most tokens_max
- * patches (exactly the trained number, for a model with position embeddings): pixels[i] is [height, width, 3], 0..255,
+ * patches (exactly the trained number, for a model with learnt positions): pixels[i] is [height, width, 3], 0..255,
  * borrowed only during the call. An unfinished batch is dropped. */
 void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width);
+/* The same with n texts of `length` bytes each, 1..tokens_max, for a model that classifies text. */
+void engine_texts_begin(struct engine *e, const uint8_t *const texts[], size_t n, uint32_t length);
 /* Run one block. True when the batch is done and the logits are ready. */
-bool engine_images_step(struct engine *e);
-/* [classes] of picture i of the finished batch; valid until the next engine_images_begin. */
-const float *engine_images_logits(const struct engine *e, size_t i);
+bool engine_batch_step(struct engine *e);
+/* [classes] of the batch's i-th picture or text, once it is done; valid until the next batch begins. */
+const float *engine_batch_logits(const struct engine *e, size_t i);
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
 
@@ -62,7 +64,7 @@ const float *engine_images_logits(const struct engine *e, size_t i);
 struct engine_part {
     uint32_t stream;      /* a slot < streams_max; once in a pass at most */
     uint32_t count;       /* >= 1 */
-    const uint8_t *bytes; /* [count] */
+    const uint8_t *bytes; /* [count]; with a start embedding it stands in the place of the first, whatever that is */
     bool every;           /* logits after each byte rather than after the last alone */
     float *logits;        /* [256], or [count, 256] with `every`; NULL: none are wanted */
 };

@@ -56,7 +56,7 @@ struct mixer {
 };
 
 extern const struct mixer mixer_aft_full, mixer_aft_local, mixer_aft_simple, mixer_aft_conv;
-extern const struct mixer mixer_attention, mixer_sima, mixer_simple_attention;
+extern const struct mixer mixer_attention, mixer_sima, mixer_simple_attention, mixer_fastformer;
 
 /* The calling thread's part of the scratch. */
 static inline float *mixer_thread_scratch(const struct mixer_scratch *s)

@@ -140,7 +140,7 @@ static uint32_t finish_batch(struct picture_lane *l)
         if (j == NULL)
             continue;
         const uint32_t classes = j->in.picture.classes;
-        const float *logits = engine_images_logits(l->model->engine, i);
+        const float *logits = engine_batch_logits(l->model->engine, i);
         if (logits_are_finite(logits, classes)) {
             memcpy(j->logits, logits, classes * sizeof *logits);
             job_finish(j, FINISH_STOP, now_ns);
@@ -166,7 +166,7 @@ uint32_t picture_lane_step(struct picture_lane *l, bool busy)
         return stopped;
     }
     const uint64_t start_ns = clock_now_ns();
-    const bool finished = engine_images_step(l->model->engine);
+    const bool finished = engine_batch_step(l->model->engine);
     metrics_histogram_observe(METRIC_ENCODE_BLOCK, 0, clock_now_ns() - start_ns);
     return stopped + (finished ? finish_batch(l) : 0);
 }

@@ -61,6 +61,20 @@ static void entry_publish(struct entry *e, const struct engine_options *o)
              (unsigned long long)info->workspace_bytes, (unsigned long long)info->stream_bytes);
 }
 
+/* The engine runs more than there are requests for. */
+static enum status check_task(const struct model *m, const char *path, struct error *err)
+{
+    const struct model_config *c = &m->config;
+    if (m->start_embed != NULL && c->task == TASK_TEXT_GENERATION)
+        return error_set_param(err, ERR_UNSUPPORTED, "start_embed",
+                               "%s: text generation with a start_embed is not served by this build", path);
+    if (c->task == TASK_IMAGE_CLASSIFICATION || c->task == TASK_TEXT_GENERATION)
+        return OK;
+    return error_set_param(err, ERR_UNSUPPORTED, "task", "%s: %s is not served by this build, expected %s or %s", path,
+                           model_task_name(c->task), model_task_name(TASK_IMAGE_CLASSIFICATION),
+                           model_task_name(TASK_TEXT_GENERATION));
+}
+
 static enum status entry_load(struct entry **ret, const char *path, uint32_t lane, const struct settings *s,
                               struct error *err)
 {
@@ -80,6 +94,8 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
     e->lane = lane;
     e->created_s = (int64_t)time(NULL);
     enum status st = model_load(&e->model, path, warn_of_key, path_copy, err);
+    if (st == OK)
+        st = check_task(e->model, path, err);
     if (st == OK)
         st = engine_open(&e->engine, e->model, &options, err);
     if (st != OK) {

@@ -1,5 +1,5 @@
-/* manifest.c - the tables, and the one function that walks them. To serve another mixer: a table of its rows, and a bit
- * in `served`. Any thread; no state. Invariant of a finished manifest: every tensor of the set is bound to
+/* manifest.c - the tables, and the one function that walks them. To serve another mixer: a table of its rows, and its
+ * place in `mixer_tables`. Any thread; no state. Invariant of a finished manifest: every tensor of the set is bound to
  * exactly one field. */
 #include "weights/manifest.h"
 
@@ -15,18 +15,19 @@
 
 /* The sides that shapes are made of:  name  as messages call it  its value for config c (0: any, the same throughout
  * a block) */
-#define EXTENTS(X)                                   \
-    X(DIM, "dim", c->dim)                            \
-    X(HIDDEN, "hidden", c->hidden)                   \
-    X(HEADS, "heads", c->mixer.heads)                \
-    X(KERNEL_H, "kernel height", c->mixer.kernel[0]) \
-    X(KERNEL_W, "kernel width", c->mixer.kernel[1])  \
-    X(TOKENS, "tokens", model_config_tokens(c))      \
-    X(PATCH_H, "patch height", c->patch[0])          \
-    X(PATCH_W, "patch width", c->patch[1])           \
-    X(COLOURS, "colours", 3)                         \
-    X(CLASSES, "classes", c->classes)                \
-    X(BYTES, "byte values", BYTE_VALUES)             \
+#define EXTENTS(X)                                                                  \
+    X(DIM, "dim", c->dim)                                                           \
+    X(HIDDEN, "hidden", c->hidden)                                                  \
+    X(HEADS, "heads", c->mixer.heads)                                               \
+    X(HEAD_WIDTH, "dim / heads", c->mixer.heads == 0 ? 0 : c->dim / c->mixer.heads) \
+    X(KERNEL_H, "kernel height", c->mixer.kernel[0])                                \
+    X(KERNEL_W, "kernel width", c->mixer.kernel[1])                                 \
+    X(TOKENS, "tokens", model_config_tokens(c))                                     \
+    X(PATCH_H, "patch height", c->patch[0])                                         \
+    X(PATCH_W, "patch width", c->patch[1])                                          \
+    X(COLOURS, "colours", 3)                                                        \
+    X(CLASSES, "classes", c->classes)                                               \
+    X(BYTES, "byte values", BYTE_VALUES)                                            \
     X(FACTORS, "d'", 0)
 
 enum extent {
@@ -63,7 +64,7 @@ enum row_presence {
     REQUIRED,
     OPTIONAL,
     WITH_CLASS_TOKEN, /* required where the pooling is by class token, else unknown */
-    NOT_SERVED
+    WITH_OWN_VALUE    /* required unless the value is the query, else unknown */
 };
 
 #define SHAPE_MAX 4
@@ -98,12 +99,20 @@ static const struct row picture_classifier_rows[] = {
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
 };
 
-static const struct row text_generator_rows[] = {
+/* Of bytes, or of the sub-pixels of a picture. */
+static const struct row generator_rows[] = {
     {"tok_embed", ROW_TENSOR, MODEL(tok_embed), SHAPE2(BYTES, DIM)},
-    {"start_embed", ROW_TENSOR, .place = IN_MODEL, .presence = NOT_SERVED, SHAPE1(DIM)},
+    {"start_embed", ROW_TENSOR, MODEL_OPTIONAL(start_embed), SHAPE1(DIM)},
     {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(TOKENS, DIM)},
     {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(BYTES, DIM)},
+};
+
+static const struct row text_classifier_rows[] = {
+    {"tok_embed", ROW_TENSOR, MODEL(tok_embed), SHAPE2(BYTES, DIM)},
+    {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(TOKENS, DIM)},
+    {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
+    {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
 };
 
 /* What every block has beside its mixer. */
@@ -128,6 +137,15 @@ static const struct row block_rows[] = {
 static const struct row plain_rows[] = {PROJECTIONS(DIM), OUT};
 
 static const struct row simple_attention_rows[] = {PROJECTIONS(DIM)};
+
+static const struct row fastformer_rows[] = {
+    {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)},
+    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(DIM, DIM)},
+    {"mixer.v", ROW_LINEAR, AT(IN_BLOCK, WITH_OWN_VALUE, struct block_weights, v), SHAPE2(DIM, DIM)},
+    OUT,
+    {"mixer.query_score", ROW_TENSOR, BLOCK(query_score), SHAPE2(HEADS, HEAD_WIDTH)},
+    {"mixer.key_score", ROW_TENSOR, BLOCK(key_score), SHAPE2(HEADS, HEAD_WIDTH)},
+};
 
 #define CONV_LINE                                                              \
     {"mixer.conv.gain", ROW_TENSOR, FOLD_OPTIONAL(conv_gain), SHAPE1(HEADS)},  \
@@ -169,7 +187,9 @@ struct table {
 
 static const struct table task_tables[] = {
     [TASK_IMAGE_CLASSIFICATION] = TABLE(picture_classifier_rows),
-    [TASK_TEXT_GENERATION] = TABLE(text_generator_rows),
+    [TASK_TEXT_GENERATION] = TABLE(generator_rows),
+    [TASK_TEXT_CLASSIFICATION] = TABLE(text_classifier_rows),
+    [TASK_IMAGE_GENERATION] = TABLE(generator_rows),
 };
 
 static const struct table mixer_tables[] = {
@@ -180,21 +200,11 @@ static const struct table mixer_tables[] = {
     [MIXER_ATTENTION] = TABLE(plain_rows),
     [MIXER_SIMA] = TABLE(plain_rows),
     [MIXER_SIMPLE_ATTENTION] = TABLE(simple_attention_rows),
+    [MIXER_FASTFORMER] = TABLE(fastformer_rows),
 };
 
 /* The one mixer whose tensors depend on what is mixed. */
 static const struct table sequence_conv_table = TABLE(sequence_conv_rows);
-
-#define BIT(x) (1u << (x))
-
-/* What this build runs: the mixers of each task. */
-static const uint32_t served[] = {
-    [TASK_IMAGE_CLASSIFICATION] = BIT(MIXER_AFT_FULL) | BIT(MIXER_AFT_LOCAL) | BIT(MIXER_AFT_SIMPLE) |
-                                  BIT(MIXER_AFT_CONV) | BIT(MIXER_ATTENTION) | BIT(MIXER_SIMA) |
-                                  BIT(MIXER_SIMPLE_ATTENTION),
-    [TASK_TEXT_GENERATION] =
-        BIT(MIXER_AFT_FULL) | BIT(MIXER_AFT_LOCAL) | BIT(MIXER_AFT_SIMPLE) | BIT(MIXER_AFT_CONV) | BIT(MIXER_ATTENTION),
-};
 
 /* ---- one tensor ------------------------------------------------------------------------------------------------- */
 
@@ -265,18 +275,14 @@ static enum status bind_tensor(struct walk *w, const struct row *row, const char
 {
     char name[TENSOR_NAME_MAX];
 
-    if (presence == WITH_CLASS_TOKEN && w->config->pooling != POOLING_CLASS_TOKEN)
-        return OK; /* left over, if it is there */
     (void)snprintf(name, sizeof name, "%s%s%s", w->prefix, row->name, suffix);
     const size_t number = tensor_set_find(w->set, name);
     if (number == tensor_set_count(w->set)) {
-        if (presence == OPTIONAL || presence == NOT_SERVED)
+        if (presence == OPTIONAL)
             return OK;
         return error_set_param(err, ERR_FORMAT, name, "%s is missing, expected shape %s", name,
                                format_expected(w, row->shape, rank).text);
     }
-    if (presence == NOT_SERVED)
-        return error_set_param(err, ERR_UNSUPPORTED, name, "a model with %s is not run by this build", name);
     const struct tensor *t = tensor_set_at(w->set, number);
     if (!shape_fits(w, t, row->shape, rank))
         return error_set_param(err, ERR_FORMAT, name, "%s has shape %s, expected %s", name,
@@ -312,11 +318,20 @@ static enum status bind_norm(struct walk *w, const struct row *row, struct norm 
     return st;
 }
 
+/* Is there such a tensor for this config? Where it lies in the file all the same it is left over. */
+static bool row_applies(const struct row *row, const struct model_config *c)
+{
+    return (row->presence != WITH_CLASS_TOKEN || c->pooling == POOLING_CLASS_TOKEN) &&
+           (row->presence != WITH_OWN_VALUE || !c->mixer.share_value_query);
+}
+
 static enum status bind_rows(struct walk *w, const struct row *rows, size_t count, struct error *err)
 {
     for (size_t i = 0; i < count; i++) {
         enum status st = OK;
         void *field = (char *)w->bases[rows[i].place] + rows[i].offset;
+        if (!row_applies(&rows[i], w->config))
+            continue;
         switch (rows[i].kind) {
         case ROW_TENSOR:
             st = bind_tensor(w, &rows[i], "", rows[i].presence, rows[i].rank, field, err);
@@ -356,29 +371,6 @@ static enum status check_left_over(const struct walk *w, struct error *err)
 
 /* ---- public ----------------------------------------------------------------------------------------------------- */
 
-enum status manifest_check_supported(const struct model_config *c, struct error *err)
-{
-    char text[320] = "";
-    size_t at = 0;
-
-    if ((size_t)c->task < LENGTH(served) && (served[c->task] & BIT(c->mixer.type)) != 0)
-        return OK;
-    for (uint32_t task = 0; task < LENGTH(served); task++) {
-        const char *before = task == 0 ? "" : "; ";
-        for (uint32_t mixer = 0; mixer < LENGTH(mixer_tables) && at < sizeof text; mixer++) {
-            if ((served[task] & BIT(mixer)) == 0)
-                continue;
-            const bool first = before[0] != ',';
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s%s%s", before,
-                                   first ? model_task_name((enum model_task)task) : "", first ? " with " : "",
-                                   mixer_type_name((enum mixer_type)mixer));
-            before = ", ";
-        }
-    }
-    return error_set_param(err, ERR_UNSUPPORTED, "mixer.type", "%s with %s is not run by this build, expected %s",
-                           model_task_name(c->task), mixer_type_name(c->mixer.type), text);
-}
-
 uint32_t manifest_blocks(const struct model_config *c)
 {
     return c->share_layers ? 1 : c->depth;
@@ -394,7 +386,6 @@ enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_sou
     struct walk w = {.config = &m->config, .set = set, .bases = {[IN_MODEL] = m}};
     enum status st;
 
-    assert((served[m->config.task] & BIT(m->config.mixer.type)) != 0);
     w.taken = calloc(room, sizeof *w.taken);
     w.manifest.bindings = calloc(room, sizeof *w.manifest.bindings);
     if (w.taken == NULL || w.manifest.bindings == NULL) {

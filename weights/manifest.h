@@ -24,9 +24,6 @@ struct manifest {
     size_t count;
 };
 
-/* ERR_FORMAT when no table serves the config's task and mixer, naming those that are served. */
-enum status manifest_check_supported(const struct model_config *c, struct error *err);
-
 /* Blocks that have tensors of their own: depth, or 1 with share_layers. */
 uint32_t manifest_blocks(const struct model_config *c);
 

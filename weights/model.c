@@ -242,11 +242,6 @@ enum status model_load(struct model **ret, const char *dir, model_warning *warn,
         st = read_config(m, dir, warn, arg, err);
     if (st != OK)
         goto done;
-    st = manifest_check_supported(&m->config, err);
-    if (st != OK) {
-        name_folder(err, dir);
-        goto done;
-    }
     st = load_weights(m, dir, err);
     if (st != OK)
         goto done;
@@ -266,7 +261,7 @@ void model_drop_weights(struct model *m)
     m->arena_bytes = 0;
     m->patch_embed = m->head = (struct linear){0};
     m->norm = (struct norm){0};
-    m->tok_embed = m->cls_token = m->pos_embed = NULL;
+    m->tok_embed = m->cls_token = m->start_embed = m->pos_embed = NULL;
 }
 
 void model_free(struct model *m)

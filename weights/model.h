@@ -24,6 +24,8 @@ struct block_weights {
     struct norm norm1, norm2;
     struct linear q, k, v, out; /* k.out is h for aft-conv; out.out is 0 for a mixer without that projection */
     struct linear fc1, fc2;
+    /* fastformer: [h, d / h] each; else NULL. v.out is 0 where the value is the query. */
+    const float *query_score, *key_score;
     /* aft-conv: w [heads, kh, kw] after re-parameterisation; else NULL. */
     const float *conv;
     /* aft-local, causal: w [T, span], span = min(window, T): band[t][lag] = w(t, t - lag), 0 where lag > t; else
@@ -50,6 +52,7 @@ struct model {
     struct linear patch_embed;     /* images: weight [d, 3 * ph * pw] in (channel, y, x) order */
     const float *tok_embed;        /* bytes: [256, d] */
     const float *cls_token;        /* [d] or NULL; comes first */
+    const float *start_embed;      /* [d] or NULL: comes first, so that row t predicts element t, not t + 1 */
     const float *pos_embed;        /* [T, d] or NULL */
     struct block_weights *blocks;  /* [depth] */
     struct norm norm;
@@ -63,7 +66,6 @@ struct model {
 };
 
 /* Load DIR/config.json and DIR/model.safetensors. *ret is set only on OK; free with model_free.
- * Tasks and mixers that are not in manifest.c's table are ERR_UNSUPPORTED: this build does not run them.
  * Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming the file, the key or the tensor and what was expected.
  * `warn` (may be NULL) is told of unknown keys. */
 enum status model_load(struct model **ret, const char *dir, model_warning *warn, void *arg, struct error *err);

@@ -23,7 +23,7 @@ struct linear_head linear_head_at(const struct engine_core *e, const struct acti
     return (struct linear_head){
         .q = q,
         .k = q + e->dims.channels,
-        .v = q + e->dims.channels + e->dims.keys,
+        .v = e->config->mixer.share_value_query ? q : q + e->dims.channels + e->dims.keys,
         .y = a->h + first * e->dims.channels + column,
         .tokens = pass->tokens,
         .width = width,

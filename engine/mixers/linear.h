@@ -7,7 +7,7 @@
 
 /* One head of one sequence, in a block's activations. */
 struct linear_head {
-    float *q, *k, *v; /* [tokens, width] at stride */
+    float *q, *k, *v; /* [tokens, width] at stride; v is q where the value is the query */
     float *y;         /* [tokens, width] at y_stride */
     size_t tokens, width;
     size_t stride, y_stride;

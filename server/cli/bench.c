@@ -56,19 +56,24 @@ static void say(const struct bench *b, const char *format, ...)
     (void)fflush(stdout);
 }
 
-/* ---- pictures ---------------------------------------------------------------------------------------------------- */
+/* ---- classifiers ------------------------------------------------------------------------------------------------- */
 
-static void bench_pictures(struct bench *b, uint32_t batch, const uint8_t *const pixels[])
+/* Of pictures of the trained size, or texts as long as the context. */
+static void bench_batch(struct bench *b, uint32_t batch, const uint8_t *const inputs[])
 {
     const struct model_config *c = &b->model->config;
+    const bool pictures = c->input == INPUT_IMAGE;
     double whole[BENCH_RUNS_MAX], block[BENCH_RUNS_MAX];
     for (uint32_t i = 0; i < b->runs + 2; i++) { /* two runs to warm up */
         double longest = 0.0;
         const double start = cli_now();
-        engine_images_begin(b->engine, pixels, batch, c->size[0], c->size[1]);
+        if (pictures)
+            engine_images_begin(b->engine, inputs, batch, c->size[0], c->size[1]);
+        else
+            engine_texts_begin(b->engine, inputs, batch, c->context);
         double last = cli_now();
         for (bool done = false; !done;) {
-            done = engine_images_step(b->engine);
+            done = engine_batch_step(b->engine);
             const double now = cli_now();
             longest = now - last > longest ? now - last : longest;
             last = now;
@@ -80,27 +85,27 @@ static void bench_pictures(struct bench *b, uint32_t batch, const uint8_t *const
     }
     char key[64];
     const double seconds = median(whole, b->runs), step = median(block, b->runs);
-    (void)snprintf(key, sizeof key, "images_per_second_batch_%u", batch);
+    (void)snprintf(key, sizeof key, "%s_per_second_batch_%u", pictures ? "images" : "texts", batch);
     keep(b, key, batch / seconds);
     (void)snprintf(key, sizeof key, "longest_block_ms_batch_%u", batch);
     keep(b, key, 1e3 * step);
-    say(b, "batch %-3u            %10.1f images/s  (%.2f ms; longest block %.2f ms)\n", batch, batch / seconds,
-        1e3 * seconds, 1e3 * step);
+    say(b, "batch %-3u            %10.1f %s/s  (%.2f ms; longest block %.2f ms)\n", batch, batch / seconds,
+        pictures ? "images" : "texts", 1e3 * seconds, 1e3 * step);
 }
 
-static int run_pictures(struct bench *b)
+static int run_batches(struct bench *b)
 {
     const struct model_config *c = &b->model->config;
-    const size_t size = (size_t)3 * c->size[0] * c->size[1];
-    uint8_t *pixels = malloc(size);
-    if (pixels == NULL)
+    const size_t size = c->input == INPUT_IMAGE ? (size_t)3 * c->size[0] * c->size[1] : c->context;
+    uint8_t *input = malloc(size);
+    if (input == NULL)
         return cli_fail("out of memory");
     for (size_t i = 0; i < size; i++)
-        pixels[i] = (uint8_t)(i * 2654435761u >> 13);
-    const uint8_t *const batch[8] = {pixels, pixels, pixels, pixels, pixels, pixels, pixels, pixels};
-    bench_pictures(b, 1, batch);
-    bench_pictures(b, 8, batch);
-    free(pixels);
+        input[i] = (uint8_t)(i * 2654435761u >> 13);
+    const uint8_t *const batch[8] = {input, input, input, input, input, input, input, input};
+    bench_batch(b, 1, batch);
+    bench_batch(b, 8, batch);
+    free(input);
     return CLI_OK;
 }
 
@@ -249,7 +254,7 @@ static int run(struct bench *b, uint64_t threads)
     (void)json_object_set_new(b->result, "threads", json_integer(info->threads));
     say(b, "%s: %s kernels, %u thread%s, medians of %u runs\n", b->model->name, info->isa, info->threads,
         info->threads == 1 ? "" : "s", b->runs);
-    code = c->task == TASK_IMAGE_CLASSIFICATION ? run_pictures(b) : run_streams(b);
+    code = model_config_causal(c) ? run_streams(b) : run_batches(b);
     if (code == CLI_OK && b->lost)
         code = cli_fail("a figure could not be kept: out of memory, or it is no finite number");
     if (code == CLI_OK && b->json) {
@@ -295,11 +300,12 @@ int cli_bench(int argc, char **argv)
     struct model *m = cli_load_model(argv[1], NULL);
     if (m == NULL)
         return CLI_FAILED;
+    const bool generates = model_config_causal(&m->config);
     b.model = m;
     b.runs = (uint32_t)runs;
-    if (m->config.task != TASK_TEXT_GENERATION && positions != NULL)
-        code = cli_fail_usage("--positions is for models that generate text, and %s does not", m->name);
-    else if (m->config.task == TASK_TEXT_GENERATION)
+    if (!generates && positions != NULL)
+        code = cli_fail_usage("--positions is for models that generate text or pictures, and %s does not", m->name);
+    else if (generates)
         code = parse_positions(positions, b.positions, m->config.context);
     if (code == CLI_OK)
         code = run(&b, threads);

@@ -48,9 +48,9 @@ static bool classify_one(struct engine *e, const struct model_config *c, const c
         return false;
     }
     engine_images_begin(e, batch, 1, c->size[0], c->size[1]);
-    while (!engine_images_step(e))
+    while (!engine_batch_step(e))
         ;
-    return cli_check_logits(engine_images_logits(e, 0), c->classes);
+    return cli_check_logits(engine_batch_logits(e, 0), c->classes);
 }
 
 /* All pictures; one that fails does not keep the others from their turn. */
@@ -80,7 +80,7 @@ static int classify(const struct model *m, char **paths, int count, uint64_t top
         }
         if (count > 1)
             (void)printf("%s%s:\n", separator, paths[i]);
-        print_best(m, engine_images_logits(e, 0), best, shown);
+        print_best(m, engine_batch_logits(e, 0), best, shown);
         separator = "\n";
     }
 done:

@@ -223,10 +223,13 @@ static struct model *load(const char *dir, const enum model_task *task)
         (void)cli_fail_error(&err);
         return NULL;
     }
-    if (task == NULL || m->config.task == *task)
+    if (task == NULL || (m->config.task == *task && m->start_embed == NULL))
         return m;
-    (void)cli_fail("%s is a model for %s, expected one for %s", m->name, model_task_name(m->config.task),
-                   model_task_name(*task));
+    if (m->config.task != *task)
+        (void)cli_fail("%s is a model for %s, expected one for %s", m->name, model_task_name(m->config.task),
+                       model_task_name(*task));
+    else
+        (void)cli_fail("%s has a start_embed, which this build verifies but does not run", m->name);
     model_free(m);
     return NULL;
 }

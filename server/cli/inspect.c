@@ -42,10 +42,15 @@ static void print_architecture(const struct model_config *c)
     (void)printf("%s%s\n", x->query_gate ? "" : ", no query gate", x->global ? "" : ", window only");
     (void)printf("size               %u blocks, dim %u, hidden %u\n", c->depth, c->dim, c->hidden);
     if (c->input == INPUT_IMAGE)
-        (void)printf("input              pictures %u x %u (height x width), patches %u x %u\nclasses            %u\n",
-                     c->size[0], c->size[1], c->patch[0], c->patch[1], c->classes);
+        (void)printf("input              pictures %u x %u (height x width), patches %u x %u\n", c->size[0], c->size[1],
+                     c->patch[0], c->patch[1]);
+    else if (c->input == INPUT_PIXELS)
+        (void)printf("input              pictures %u x %u (height x width), one sub-pixel after the other\n",
+                     c->size[0], c->size[1]);
     else
         (void)printf("input              bytes, context %u\n", c->context);
+    if (c->classes != 0)
+        (void)printf("classes            %u\n", c->classes);
 }
 
 static void print_costs(const struct model *m, const struct engine_info *info)
@@ -55,7 +60,10 @@ static void print_costs(const struct model *m, const struct engine_info *info)
     (void)printf("weights file       %s bytes\n", grouped(m->file_bytes, n));
     (void)printf("weights in memory  %s bytes\n", grouped(info->weight_bytes, n));
     (void)printf("multiply-adds      %s a %s\n", grouped(info->macs, n),
-                 m->config.input == INPUT_IMAGE ? "picture" : "byte");
+                 m->config.input == INPUT_IMAGE    ? "picture"
+                 : m->config.input == INPUT_PIXELS ? "sub-pixel"
+                 : m->config.classes != 0          ? "text of the whole context"
+                                                   : "byte");
     if (info->stream_bytes > 0)
         (void)printf("state per stream   %s bytes, at any position\n", grouped(info->stream_bytes, n));
     (void)printf("runs on            %s kernels, %u thread%s, products of %u rows, %s\n", info->isa, info->threads,

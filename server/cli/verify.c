@@ -16,6 +16,7 @@ struct verification {
     size_t inputs;
     double error; /* the largest max|got - want| / max(1, max|want|) so far; NaN once one was not finite */
     float *got, *want;
+    uint8_t *shifted; /* [T + 1] an input behind a start embedding */
 };
 
 static const struct tensor *find_case(const struct safetensors *cases, const char *kind, size_t k)
@@ -74,22 +75,22 @@ static enum status check_case(const struct verification *v, size_t k, struct eng
                               struct error *err)
 {
     const struct model_config *c = &v->model->config;
-    const bool pictures = c->task == TASK_IMAGE_CLASSIFICATION;
+    const bool pictures = c->input == INPUT_IMAGE, generates = model_config_causal(c);
     const struct tensor *in = find_case(v->cases, "input", k), *out = find_case(v->cases, "logits", k);
     if (in == NULL || out == NULL)
         return error_set(err, ERR_FORMAT, "cases.safetensors has no %s.%zu", in == NULL ? "input" : "logits", k);
     const enum status st = pictures ? check_picture(v->model, in, err) : check_bytes(c, in, err);
     if (st != OK)
         return st;
-    *logits = pictures ? c->classes : in->elements * BYTE_VALUES;
+    *logits = generates ? in->elements * BYTE_VALUES : c->classes;
     if (out->elements != *logits)
         return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " elements, expected %" PRIu64, out->name, out->elements,
                          *logits);
-    const uint64_t tokens = pictures ? in->elements / 3 / c->patch[0] / c->patch[1] : 0;
+    const uint64_t tokens = pictures ? in->elements / 3 / c->patch[0] / c->patch[1] : in->elements;
     const uint64_t rows = in->elements < ENGINE_ROWS_MAX ? in->elements : ENGINE_ROWS_MAX;
     if (tokens > o->tokens_max)
         o->tokens_max = (uint32_t)tokens;
-    if (!pictures && rows > o->rows_max)
+    if (generates && rows > o->rows_max)
         o->rows_max = (uint32_t)rows;
     return OK;
 }
@@ -112,32 +113,41 @@ static enum status check_cases(struct verification *v, struct engine_options *o,
             return st;
         logits_max = logits > logits_max ? logits : logits_max;
     }
+    v->shifted = calloc((size_t)v->model->config.context + 1, 1);
     v->got = malloc((size_t)logits_max * sizeof *v->got);
     v->want = malloc((size_t)logits_max * sizeof *v->want);
-    if (v->got == NULL || v->want == NULL)
+    if (v->got == NULL || v->want == NULL || v->shifted == NULL)
         return error_set(err, ERR_NOMEM, "cannot allocate %" PRIu64 " logits", logits_max);
     return OK;
 }
 
-static void run_picture(struct verification *v, const struct tensor *in)
+static void run_classifier(struct verification *v, const struct tensor *in)
 {
     const uint8_t *batch[1] = {in->data};
-    engine_images_begin(v->engine, batch, 1, (uint32_t)in->shape[0], (uint32_t)in->shape[1]);
-    while (!engine_images_step(v->engine))
+    if (v->model->config.input == INPUT_IMAGE)
+        engine_images_begin(v->engine, batch, 1, (uint32_t)in->shape[0], (uint32_t)in->shape[1]);
+    else
+        engine_texts_begin(v->engine, batch, 1, (uint32_t)in->elements);
+    while (!engine_batch_step(v->engine))
         ;
-    memcpy(v->got, engine_images_logits(v->engine, 0), v->model->config.classes * sizeof *v->got);
+    memcpy(v->got, engine_batch_logits(v->engine, 0), v->model->config.classes * sizeof *v->got);
     compare(v, v->model->config.classes);
 }
 
-/* Feed all bytes in parts of `most`. */
+/* Feed all bytes in parts of `most`. A start embedding stands before them: the last one is not fed. */
 static void run_bytes(struct verification *v, const struct tensor *in, uint32_t most)
 {
+    const uint8_t *bytes = in->data;
+    if (v->model->start_embed != NULL) {
+        memcpy(v->shifted + 1, in->data, (size_t)in->elements - 1);
+        bytes = v->shifted;
+    }
     engine_stream_reset(v->engine, 0);
     for (uint64_t at = 0; at < in->elements; at += most) {
         const uint64_t left = in->elements - at;
         const struct engine_part part = {
             .count = (uint32_t)(left < most ? left : most),
-            .bytes = in->data + at,
+            .bytes = bytes + at,
             .every = true,
             .logits = v->got + at * BYTE_VALUES,
         };
@@ -166,8 +176,8 @@ static enum status run(struct verification *v, const char *dir, struct error *er
         st = tensor_to_f32(find_case(v->cases, "logits", k), v->want, err);
         if (st != OK)
             break;
-        if (v->model->config.task == TASK_IMAGE_CLASSIFICATION) {
-            run_picture(v, in);
+        if (!model_config_causal(&v->model->config)) {
+            run_classifier(v, in);
         } else {
             run_bytes(v, in, o.rows_max);
             run_bytes(v, in, 1);
@@ -183,6 +193,7 @@ static void verification_clear(struct verification *v)
     model_free(v->model);
     free(v->got);
     free(v->want);
+    free(v->shifted);
 }
 
 /* True if the directory passed. */
@@ -197,7 +208,7 @@ static bool verify(const char *dir, double tolerance)
         passed = v.error <= tolerance; /* false for NaN */
         (void)printf("%s  %-8.2g  %s (%zu input%s%s)\n", passed ? "ok    " : "FAILED", v.error, dir, v.inputs,
                      v.inputs == 1 ? "" : "s",
-                     v.model->config.task == TASK_TEXT_GENERATION ? ", at once and byte by byte" : "");
+                     model_config_causal(&v.model->config) ? ", at once and byte by byte" : "");
     }
     verification_clear(&v);
     return passed;

@@ -52,7 +52,8 @@ static const char *const text_models[] = {LM,
                                           "tests/data/golden/lm-full",
                                           "tests/data/golden/lm-simple",
                                           "tests/data/golden/lm-conv-heads4-k5",
-                                          "tests/data/golden/lm-attention"};
+                                          "tests/data/golden/lm-attention",
+                                          "tests/data/golden/pixels-local"};
 
 /* Logits after every byte of each stream, fed alone and byte by byte. */
 static void feed_alone(struct engine *e, const uint8_t *bytes, float *want, size_t length)
@@ -199,10 +200,10 @@ static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
             const uint8_t *batch[1] = {pixels + p * size};
             engine_images_begin(one, batch, 1, height, width);
             uint32_t steps = 1;
-            while (!engine_images_step(one))
+            while (!engine_batch_step(one))
                 steps++;
             assert_int_equal(steps, m->config.depth); /* it returns after each block */
-            memcpy(want + p * classes, engine_images_logits(one, 0), classes * sizeof *want);
+            memcpy(want + p * classes, engine_batch_logits(one, 0), classes * sizeof *want);
         }
         for (size_t n = 1; n <= PICTURES; n++) {
             const uint8_t *batch[PICTURES];
@@ -212,13 +213,54 @@ static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
                 batch[p] = pixels + who[p] * size;
             }
             engine_images_begin(many, batch, n, height, width);
-            while (!engine_images_step(many))
+            while (!engine_batch_step(many))
                 ;
             for (size_t p = 0; p < n; p++)
-                assert_memory_equal(engine_images_logits(many, p), want + who[p] * classes, classes * sizeof *want);
+                assert_memory_equal(engine_batch_logits(many, p), want + who[p] * classes, classes * sizeof *want);
         }
         free(want);
         free(pixels);
+        engine_close(many);
+        engine_close(one);
+        model_free(m);
+    }
+}
+
+/* ---- texts to classify ------------------------------------------------------------------------------------------ */
+
+enum { TEXTS = 9 };
+
+static const char *const classified_models[] = {"tests/data/golden/text-attention", "tests/data/golden/text-fastformer",
+                                                "tests/data/golden/text-simple-attention"};
+
+static void a_texts_bits_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    struct random rng = {4};
+    for (size_t i = 0; i < sizeof classified_models / sizeof classified_models[0]; i++) {
+        struct model *m = load(classified_models[i]);
+        const struct engine_options alone = {.threads = 1, .images_max = 1};
+        const struct engine_options together = {.threads = 3, .images_max = TEXTS};
+        struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
+        const uint32_t classes = m->config.classes;
+        for (uint32_t length = 1; length <= m->config.context; length += 5) {
+            uint8_t *bytes = zeroed(TEXTS, length);
+            const uint8_t *batch[TEXTS];
+            for (size_t b = 0; b < (size_t)TEXTS * length; b++)
+                bytes[b] = (uint8_t)random_below(&rng, 256);
+            for (size_t t = 0; t < TEXTS; t++)
+                batch[t] = bytes + t * length;
+            engine_texts_begin(many, batch, TEXTS, length);
+            while (!engine_batch_step(many))
+                ;
+            for (size_t t = 0; t < TEXTS; t++) {
+                engine_texts_begin(one, batch + t, 1, length);
+                while (!engine_batch_step(one))
+                    ;
+                assert_memory_equal(engine_batch_logits(many, t), engine_batch_logits(one, 0), classes * sizeof(float));
+            }
+            free(bytes);
+        }
         engine_close(many);
         engine_close(one);
         model_free(m);
@@ -285,6 +327,7 @@ int main(void)
         cmocka_unit_test(a_streams_bits_do_not_depend_on_company_or_chunks),
         cmocka_unit_test(a_slot_remembers_nothing_after_reset),
         cmocka_unit_test(a_pictures_bits_do_not_depend_on_the_batch),
+        cmocka_unit_test(a_texts_bits_do_not_depend_on_the_batch),
         cmocka_unit_test(options_out_of_range_are_named),
         cmocka_unit_test(info_tells_what_a_stream_costs),
         cmocka_unit_test(closing_nothing_is_fine),

@@ -351,7 +351,7 @@ static void aft_takes_each_position_exactly(void **state)
                     for (size_t s = 0; s < tokens; s++)
                         z[s] = (double)k[s * CHANNELS + c] + (double)w[s];
                     const double want = plain_mean(z, v + c, CHANNELS, tokens) / (1.0 + exp(-(double)q[c]));
-                    assert_float_equal((double)y[c], want, 3e-7f * (sizes[i][0] + sizes[i][1] + 2.0f));
+                    assert_float_equal(y[c], (float)want, 3e-7f * (sizes[i][0] + sizes[i][1] + 2.0f));
                 }
             }
 }
@@ -380,7 +380,7 @@ static void a_query_attends_to_its_keys(void **state)
                         z[s] += 0.5 * (double)q[c] * (double)k[s * CHANNELS + c];
                 }
                 for (size_t c = 0; c < width; c++)
-                    assert_float_equal((double)y[c], plain_mean(z, v + c, CHANNELS, count), 1e-5f);
+                    assert_float_equal(y[c], (float)plain_mean(z, v + c, CHANNELS, count), 1e-5f);
             }
 }
 
@@ -402,10 +402,10 @@ static void softmax_adds_up_to_one_for_numbers_of_any_size(void **state)
                 for (size_t i = 0; i < count; i++)
                     den += exp((double)was[i] - top);
                 for (size_t i = 0; i < count; i++) {
-                    assert_float_equal((double)x[i], exp((double)was[i] - top) / den, 1e-6f);
+                    assert_float_equal(x[i], (float)(exp((double)was[i] - top) / den), 1e-6f);
                     sum += (double)x[i];
                 }
-                assert_float_equal(sum, 1.0, 1e-5f);
+                assert_float_equal((float)sum, 1.0f, 1e-5f);
             }
 }
 

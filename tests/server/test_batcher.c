@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,7 +21,6 @@
 #include "server/queue.h"
 #include "server/registry.h"
 #include "tests/support/job_party.h"
-#include "tests/support/model_copy.h"
 #include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 
@@ -419,32 +417,31 @@ static void a_folder_without_models_is_an_error_that_names_it(void **state)
     assert_non_null(strstr(err.message, "no/such/folder"));
 }
 
-static void a_model_for_another_build_is_left_out(void **state)
+static void link_model(const char *models, const char *name, const char *golden)
+{
+    char link[PATH_MAX], target[PATH_MAX];
+    temp_path(link, models, name);
+    assert_non_null(realpath(golden, target));
+    assert_int_equal(symlink(target, link), 0);
+}
+
+static void models_for_which_there_are_no_requests_are_left_out(void **state)
 {
     (void)state;
-    char models[PATH_MAX], other[PATH_MAX], conv[PATH_MAX], golden[PATH_MAX];
-    struct model_copy c;
+    char models[PATH_MAX];
     struct settings s;
     struct error err;
     struct batcher *b = NULL;
     temp_dir_create(models);
-    temp_path(other, models, "other");
-    temp_path(conv, models, "conv");
-    assert_int_equal(mkdir(other, 0700), 0);
-    model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
-    assert_int_equal(json_object_set_new(c.config, "mixer", json_pack("{s:s, s:i}", "type", "fastformer", "heads", 4)),
-                     0);
-    model_copy_write(&c, other);
-    model_copy_clear(&c);
-
+    link_model(models, "pixels", "tests/data/golden/pixels-local");
+    link_model(models, "texts", "tests/data/golden/text-attention");
     settings_init(&s);
     s.threads = 1;
     assert_in_range(snprintf(s.models_dir, sizeof s.models_dir, "%s", models), 1, sizeof s.models_dir - 1);
     assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "of a model that this build runs"));
 
-    assert_non_null(realpath("tests/data/golden/conv-heads8-k5", golden));
-    assert_int_equal(symlink(golden, conv), 0);
+    link_model(models, "conv", "tests/data/golden/conv-heads8-k5");
     assert_int_equal(batcher_start(&b, &s, &err), OK);
     assert_int_equal(registry_count(batcher_registry(b)), 1);
     batcher_stop(b);
@@ -464,7 +461,7 @@ int main(void)
         cmocka_unit_test(a_stream_waits_for_one_block_at_most),
         cmocka_unit_test(cancelling_all_ends_what_runs_and_what_waits), /* the last: no job is taken after it */
         cmocka_unit_test(a_folder_without_models_is_an_error_that_names_it),
-        cmocka_unit_test(a_model_for_another_build_is_left_out),
+        cmocka_unit_test(models_for_which_there_are_no_requests_are_left_out),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

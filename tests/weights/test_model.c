@@ -255,32 +255,6 @@ static void the_model_survives_its_files(void **state)
 
 /* ---- models that do not ----------------------------------------------------------------------------------------- */
 
-static void tasks_and_mixers_of_other_builds_are_refused_by_name(void **state)
-{
-    static const struct {
-        const char *source, *mixer, *piece;
-    } rows[] = {
-        {"conv-heads8-k5", "{\"type\":\"fastformer\",\"heads\":4}",
-         "image-classification with fastformer is not run by this build, expected image-classification with aft-full, "
-         "aft-local, aft-simple, aft-conv, attention, sima, simple-attention; text-generation with aft-full, "
-         "aft-local, "
-         "aft-simple, aft-conv, attention"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < LENGTH(rows); i++) {
-        struct model_copy c;
-        char source[PATH_MAX];
-        temp_path(source, "tests/data/golden", rows[i].source);
-        model_copy_read(&c, source);
-        assert_int_equal(json_object_set_new(c.config, "mixer", json_loads(rows[i].mixer, 0, NULL)), 0);
-        model_copy_write(&c, folder);
-        expect_refusal(folder, ERR_UNSUPPORTED, rows[i].piece);
-        expect_refusal(folder, ERR_UNSUPPORTED, folder);
-        model_copy_clear(&c);
-    }
-}
-
 static void what_is_missing_is_named(void **state)
 {
     char path[PATH_MAX];
@@ -408,7 +382,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(shared_layers_are_those_of_the_first_block, setup, teardown),
         cmocka_unit_test_setup_teardown(other_files_in_the_folder_do_not_matter, setup, teardown),
         cmocka_unit_test_setup_teardown(the_model_survives_its_files, setup, teardown),
-        cmocka_unit_test_setup_teardown(tasks_and_mixers_of_other_builds_are_refused_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_missing_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(a_broken_config_is_refused_by_its_key, setup, teardown),
         cmocka_unit_test_setup_teardown(the_folder_names_the_model, setup, teardown),

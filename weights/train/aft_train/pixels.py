@@ -165,7 +165,7 @@ def train(args):
         test = sub_pixels(held_pictures, held_numbers[: args.test_limit], config)
         yield f"held out: {len(test):,} pictures", f"{quality.bits_per_element(model, test):.4f} bits per dim"
 
-    run.export([held[0], held[-1][: config.context // 2]], figures,
+    run.export([held[0][: config.context // 2], held[-1][: config.context // 8]], figures,
                f"{len(data):,} pictures of {os.path.basename(args.pictures)} at {side[0]} x {side[1]}; "
                f"{recipe.steps * recipe.batch:,} seen.")
     return True

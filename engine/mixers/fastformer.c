@@ -1,0 +1,86 @@
+/* fastformer.c - Fastformer's additive attention (Wu et al. 2021, eq. 2 to 6): by head, a global query is the mean of
+ * the queries weighted by softmax(w_q . q / sqrt(d / h)), a global key that of p = (global query * k) by w_k; a
+ * token's output is global key * v, projected, plus its query. */
+#include <math.h>
+
+#include "engine/mixers/linear.h"
+
+static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
+{
+    (void)bw;
+    workspace_note(w, &b->scores, 2 * (uint64_t)e->dims.dim, sizeof *b->scores);
+}
+
+static void pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
+{
+    const size_t dim = e->dims.dim;
+    const double scale = 1.0 / sqrt((double)dim / e->config->mixer.heads);
+    for (size_t c = 0; c < dim; c++) {
+        b->scores[c] = (float)((double)bw->query_score[c] * scale);
+        b->scores[dim + c] = (float)((double)bw->key_score[c] * scale);
+    }
+}
+
+/* A thread's: weights of the tokens, then two vectors of a head's width. */
+static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
+                         uint32_t tokens)
+{
+    (void)rows;
+    s->thread_floats = lanes_padded(tokens) + 2 * (size_t)(e->dims.dim / e->config->mixer.heads);
+    workspace_note(w, &s->threads, (uint64_t)s->thread_floats * e->threads, sizeof *s->threads);
+}
+
+/* mean [width] = sum_t softmax_t(score . x_t) x_t for x [tokens, width] at `stride`. */
+static void weighted_mean(float *mean, const float *x, const float *score, const struct linear_head *h,
+                          const struct kernels *kn)
+{
+    float *weights = h->scratch;
+    for (size_t t = 0; t < h->tokens; t++) {
+        float sum = 0.0f;
+        for (size_t c = 0; c < h->width; c++)
+            sum += score[c] * x[t * h->stride + c];
+        weights[t] = sum;
+    }
+    kn->softmax(weights, h->tokens);
+    for (size_t c = 0; c < h->width; c++)
+        mean[c] = 0.0f;
+    for (size_t t = 0; t < h->tokens; t++)
+        for (size_t c = 0; c < h->width; c++)
+            mean[c] += weights[t] * x[t * h->stride + c];
+}
+
+static void mix_head(const struct linear_head *h, const float *query_score, const float *key_score, float *residual,
+                     const struct kernels *kn)
+{
+    float *query = h->scratch + lanes_padded(h->tokens), *key = query + h->width;
+    weighted_mean(query, h->q, query_score, h, kn);
+    for (size_t t = 0; t < h->tokens; t++) /* p, in the place of the keys */
+        for (size_t c = 0; c < h->width; c++)
+            h->k[t * h->stride + c] *= query[c];
+    weighted_mean(key, h->k, key_score, h, kn);
+    for (size_t t = 0; t < h->tokens; t++)
+        for (size_t c = 0; c < h->width; c++) {
+            h->y[t * h->y_stride + c] = key[c] * h->v[t * h->stride + c];
+            residual[t * h->y_stride + c] += h->q[t * h->stride + c];
+        }
+}
+
+static void mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                          const struct mixer_scratch *s, const struct sequence_pass *pass)
+{
+    const float *scores = e->blocks[layer].scores;
+#pragma omp for schedule(dynamic)
+    for (size_t task = 0; task < pass->sequences * e->config->mixer.heads; task++) {
+        const struct linear_head h = linear_head_at(e, a, s, pass, task);
+        const size_t column = task % e->config->mixer.heads * h.width;
+        mix_head(&h, scores + column, scores + e->dims.dim + column, a->x + (h.y - a->h), e->kernels);
+    }
+}
+
+const struct mixer mixer_fastformer = {
+    .type = MIXER_FASTFORMER,
+    .plan = plan,
+    .pack = pack,
+    .plan_scratch = plan_scratch,
+    .mix_sequences = mix_sequences,
+};
