@@ -128,7 +128,7 @@ VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint deps-train run test test-built check bench fmt lint cover asan tsan fuzz \
+.PHONY: all help deps deps-test deps-lint deps-train run test test-built check bench bench-mixers fmt lint cover asan tsan fuzz \
     fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -216,6 +216,9 @@ check: lint test ## lint and test
 
 bench: all ## how fast the shipped models run here
 	@for model in cifar10-aft-conv enwik8-aft-local; do build/aft bench $$model && echo; done
+
+bench-mixers: all ## what each token mixer costs, at 256, 1024 and 4096 bytes
+	@tests/bench/mixers.py
 
 fmt: ## format all C files
 	clang-format-14 -i $(C_FILES)

@@ -112,10 +112,12 @@ static uint32_t choose_rows(const struct engine *e)
     return gemm_choose_rows(list, n, e->gemm_scratch);
 }
 
-static uint64_t count_macs(const struct model_config *c)
+static uint64_t count_macs(const struct model *m)
 {
-    const uint64_t keys = c->mixer.type == MIXER_AFT_CONV ? c->mixer.heads : c->dim;
-    const uint64_t row = (uint64_t)c->depth * c->dim * (3 * (uint64_t)c->dim + keys + 2 * (uint64_t)c->hidden);
+    const struct model_config *c = &m->config;
+    const struct block_weights *b = &m->blocks[0];
+    const uint64_t outputs = (uint64_t)b->q.out + b->k.out + b->v.out + b->out.out + 2 * (uint64_t)c->hidden;
+    const uint64_t row = c->depth * c->dim * outputs;
     if (model_config_causal(c))
         return row + (uint64_t)c->dim * BYTE_VALUES;
     const uint64_t patch = c->input == INPUT_IMAGE ? (uint64_t)3 * c->patch[0] * c->patch[1] * c->dim : 0;
@@ -183,7 +185,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->info.isa = e->core.kernels->isa;
     e->info.blas = gemm_library();
     e->info.gemm_rows = e->core.gemm_rows;
-    e->info.macs = count_macs(&m->config);
+    e->info.macs = count_macs(m);
     *ret = e;
     e = NULL;
 done:

@@ -58,18 +58,21 @@ static void sum_tokens(float *out, const float *x, size_t tokens, size_t stride,
             out[t * stride + c] = out[c];
 }
 
-static void weigh_tokens(float *out, const float *x, const struct block *b, size_t tokens, size_t stride, size_t n)
+/* context: the biases' rows are as long, however many tokens there are. */
+static void weigh_tokens(float *out, const float *x, const struct block *b, size_t context, size_t tokens,
+                         size_t stride, size_t n)
 {
     if (b->biases == NULL)
         sum_tokens(out, x, tokens, stride, n);
     else
-        gemm_product(false, false, tokens, n, tokens, 1.0f, b->biases, tokens, x, stride, out, stride);
+        gemm_product(false, false, tokens, n, tokens, 1.0f, b->biases, context, x, stride, out, stride);
 }
 
 static void mix_factored(const struct engine_core *e, const struct block *b, const struct activations *a,
                          const struct mixer_scratch *s, const struct sequence_pass *pass)
 {
     const size_t channels = e->dims.channels, slices = (channels + TASK_COLUMNS - 1) / TASK_COLUMNS;
+    const size_t context = model_config_tokens(e->config);
     const struct kernels *kn = e->kernels;
     const struct conv_shape shape = {
         .height = 1, .width = pass->tokens, .heads = e->dims.keys, .channels = e->dims.channels, .stride = e->dims.qkv};
@@ -84,8 +87,8 @@ static void mix_factored(const struct engine_core *e, const struct block *b, con
             kn->conv_keys(keys, k, &shape, c);
             kn->conv_values(ev, keys, v, e->head_of, &shape, c);
         }
-        weigh_tokens(den + begin, keys + begin, b, pass->tokens, channels, n);
-        weigh_tokens(num + begin, ev + begin, b, pass->tokens, channels, n);
+        weigh_tokens(den + begin, keys + begin, b, context, pass->tokens, channels, n);
+        weigh_tokens(num + begin, ev + begin, b, context, pass->tokens, channels, n);
         for (size_t c = begin; c < end; c += LANES)
             kn->conv_finish(a->h + first * channels, q, num, den, e->head_of, &shape, c, e->config->mixer.query_gate);
     }
@@ -94,12 +97,13 @@ static void mix_factored(const struct engine_core *e, const struct block *b, con
 static void mix_exact(const struct engine_core *e, const struct block *b, const struct activations *a,
                       const struct sequence_pass *pass)
 {
+    const size_t context = model_config_tokens(e->config);
 #pragma omp for schedule(static)
     for (size_t row = 0; row < pass->sequences * pass->tokens; row++) {
         const size_t t = row % pass->tokens;
         const float *q = a->qkv + row * e->dims.qkv;
         const float *k = a->qkv + (row - t) * e->dims.qkv + e->dims.channels, *v = k + e->dims.keys;
-        e->kernels->aft_exact(a->h + row * e->dims.channels, q, k, v, b->biases + t * pass->tokens, pass->tokens,
+        e->kernels->aft_exact(a->h + row * e->dims.channels, q, k, v, b->biases + t * context, pass->tokens,
                               e->dims.qkv, e->dims.channels, e->config->mixer.query_gate);
     }
 }

@@ -30,6 +30,10 @@ def text(name, context, window, **more):
     return dict(name=name, context=context, mixer=dict(type="aft-local", window=window), **more)
 
 
+def classes(name, context, labels, mixer, **more):
+    return dict(name=name, context=context, labels=labels, mixer=mixer, **more)
+
+
 MODELS = [
     picture("conv-dim20-heads5", [6, 20], [2, 5], 17, 5, [3, 5], dim=20, depth=2, mlp_ratio=3, activation="relu"),
     picture("conv-dim33-heads11", [9, 12], [3, 2], 1, 11, [5, 3], dim=33, depth=2, mlp_ratio=1,
@@ -46,6 +50,18 @@ MODELS = [
     picture("conv-dim16-even-kernel", [8, 12], [2, 2], 5, 4, [4, 2], dim=16, depth=2, mlp_ratio=2),
     picture("conv-dim24-extreme", [12, 10], [2, 2], 4, 6, [3, 5], dim=24, depth=2, mlp_ratio=2, extreme=True),
     text("local-dim24-extreme", 40, 6, dim=24, depth=2, mlp_ratio=2, extreme=True),
+    dict(name="full-dim24-extreme", context=30, mixer=dict(type="aft-full"), dim=24, depth=2, mlp_ratio=2,
+         extreme=True),
+    dict(name="causal-conv-dim24-extreme", context=30, mixer=dict(type="aft-conv", heads=4, kernel=[7]), dim=24,
+         depth=2, mlp_ratio=2, extreme=True),
+    classes("text-full-dim20", 23, 5, dict(type="aft-full"), dim=20, depth=2, mlp_ratio=2, positions=True),
+    classes("text-local-dim33-extreme", 19, 3, dict(type="aft-local", window=4), dim=33, depth=1, mlp_ratio=2,
+            extreme=True),
+    classes("text-conv-dim24", 21, 4, dict(type="aft-conv", heads=6, kernel=[4]), dim=24, depth=2, mlp_ratio=2,
+            gain=True),
+    classes("text-simple-dim20", 17, 2, dict(type="aft-simple"), dim=20, depth=2, mlp_ratio=2),
+    classes("text-attention-dim20", 17, 2, dict(type="attention", heads=4), dim=20, depth=2, mlp_ratio=2),
+    classes("text-sima-dim33", 17, 2, dict(type="sima", heads=3), dim=33, depth=2, mlp_ratio=2),
 ]
 DTYPES = ["F32", "F16", "BF16"]
 
@@ -88,7 +104,11 @@ def config(m):
         c["input"] = {"kind": "image", "size": m["size"], "patch": m["patch"]}
         c["input"].update(mean=[0.5, 0.4, 0.3], std=[0.2, 0.25, 0.3])
     else:
-        c["task"] = "text-generation"
+        c["task"] = "text-classification" if "labels" in m else "text-generation"
+        if "labels" in m:
+            c["labels"] = [f"class {i}" for i in range(m["labels"])]
+        if m["mixer"]["type"] == "aft-conv":
+            c["mixer"]["kernel"] = m["mixer"]["kernel"][0]
         c["input"] = {"kind": "bytes", "context": m["context"]}
     return c
 
@@ -123,14 +143,15 @@ def weights(m, random):
         n = f"blocks.{i}"
         norm(n + ".norm1")
         norm(n + ".norm2")
-        heads = m["mixer"].get("heads", d)
+        kind = m["mixer"]["type"]
+        heads = m["mixer"]["heads"] if kind == "aft-conv" else d
         for part, rows, bias in (("q", d, i == 0), ("k", heads, i == 1), ("v", d, i == 0), ("out", d, i == 1)):
             linear(f"{n}.mixer.{part}", rows, d, bias)
         if m.get("extreme"):
             p[n + ".mixer.k.weight"] *= 20
         linear(n + ".mlp.fc1", m["mlp_ratio"] * d, d, i == 1)
         linear(n + ".mlp.fc2", d, m["mlp_ratio"] * d, i == 0)
-        if "size" in m:
+        if kind == "aft-conv":
             p[n + ".mixer.conv.weight"] = biases(heads, *m["mixer"]["kernel"])
             if m.get("gain"):
                 p[n + ".mixer.conv.gain"] = normal(heads, scale=2.0)
@@ -138,7 +159,7 @@ def weights(m, random):
         elif "factors" in m:
             p[n + ".mixer.pos_u"] = normal(positions, m["factors"])
             p[n + ".mixer.pos_v"] = normal(positions, m["factors"])
-        else:
+        elif kind in ("aft-full", "aft-local"):
             p[n + ".mixer.pos_bias"] = biases(positions, positions)
     norm("norm")
     linear("head", m.get("labels", 256), d, "size" in m)
@@ -160,7 +181,8 @@ for number, m in enumerate(MODELS):
         inputs = [random.integers(0, 256, n).astype(np.uint8) for n in (1, m["context"] // 2, m["context"])]
     for k, x in enumerate(inputs):
         cases[f"input.{k}"] = x
-        logits = model.image_logits(x) if "size" in m else model.lm_logits(x)
+        judge = model.image_logits if "size" in m else model.text_logits if "labels" in m else model.lm_logits
+        logits = judge(x)
         cases[f"logits.{k}"] = np.asarray(logits).astype(np.float32)
     oracle.write_safetensors(str(folder / "cases.safetensors"), cases)
     print(m["name"])

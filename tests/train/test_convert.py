@@ -79,7 +79,7 @@ def small_vit(**how):
 # ---- deit ------------------------------------------------------------------------------------------------------------
 
 
-def test_deit_tiny_is_served_as_the_same_function(tmp_path, capsys):
+def test_deit_tiny_is_served_as_the_same_function(tmp_path, capsys, aft):
     state = random_vit()
     torch.save({"model": state}, tmp_path / "deit_tiny.pth")
     assert main(["deit", str(tmp_path / "deit_tiny.pth"), str(tmp_path / "m")]) == 0
@@ -94,6 +94,8 @@ def test_deit_tiny_is_served_as_the_same_function(tmp_path, capsys):
         assert want.std() > 0.1
         np.testing.assert_allclose(logits, want, atol=1e-5)
         np.testing.assert_allclose(logits_of(model, x), want, atol=1e-4)
+    run = subprocess.run([aft, "verify", str(tmp_path / "m")], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("how", [

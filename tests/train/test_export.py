@@ -65,7 +65,7 @@ def test_what_is_exported_loads_and_agrees(task, mixer, dtype, tmp_path):
         assert {f.get_slice(name).get_dtype() for name in f.keys()} == {dtype.upper()}
 
 
-@pytest.mark.parametrize("how", [
+FORMS = [
     dict(model=dict(pos_embed=False)), dict(model=dict(start_embed=True)), dict(factorised=False),
     dict(mixer="aft-full"), dict(mixer="aft-conv", reparameterised=False),
     dict(mixer="aft-conv", query_gate=False, global_sum=False),
@@ -75,7 +75,14 @@ def test_what_is_exported_loads_and_agrees(task, mixer, dtype, tmp_path):
     dict(task="image-classification", mixer="aft-conv", model=dict(pos_embed=False), size=(4, 12), patch=(2, 3)),
     dict(task="image-generation", model=dict(start_embed=False)),
     dict(activation="gelu_tanh", mlp_ratio=1, norm_eps=1e-3),
-], ids=lambda how: ",".join(f"{k}={v}" for k, v in how.items()).replace(" ", ""))
+]
+
+
+def name_of(how):
+    return ",".join(f"{k}={v}" for k, v in how.items()).replace(" ", "")
+
+
+@pytest.mark.parametrize("how", FORMS, ids=name_of)
 def test_every_form_of_a_checkpoint_is_kept(how, tmp_path):
     model = tiny_model(**how)
     again = load(save(model, tmp_path / "m"))
@@ -145,7 +152,7 @@ def test_bytes_are_scored_as_the_oracle_does(oracle, tmp_path):
     dict(task="image-classification", mixer="aft-conv", model=dict(pos_embed=False)),
     dict(task="image-classification", mixer="aft-conv", query_gate=False, global_sum=False, reparameterised=False),
     dict(window=3), dict(window=40, factorised=False), dict(window=2, global_sum=False),
-], ids=lambda how: ",".join(f"{k}={v}" for k, v in how.items()).replace(" ", ""))
+], ids=name_of)
 def test_the_served_engine_agrees(aft, how, dtype, tmp_path):
     model = tiny_model(**how)
     inputs = sample_inputs(model.config)
@@ -155,6 +162,16 @@ def test_the_served_engine_agrees(aft, how, dtype, tmp_path):
     run = subprocess.run([aft, "verify", str(tmp_path / "m")], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "1 passed, 0 failed" in run.stdout
+
+
+@pytest.mark.parametrize("how", [dict(task=task, mixer=mixer) for task, mixer in KINDS] + FORMS, ids=name_of)
+def test_the_served_engine_agrees_on_every_kind(aft, how, tmp_path):
+    """Of odd sizes too: heads of 5 channels, rows that fill no register."""
+    for more in ({}, {"dim": 20, "heads": 4, "depth": 1}, {"dim": 33, "heads": 1, "share_layers": True}):
+        model = tiny_model(**{**how, **more})
+        export(model, tmp_path / "m", sample_inputs(model.config), overwrite=True)
+        run = subprocess.run([aft, "verify", "--tolerance", "3e-5", tmp_path / "m"], capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_shards_and_their_index_load(tmp_path):
