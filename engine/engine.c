@@ -117,7 +117,7 @@ static uint64_t count_macs(const struct model *m)
     const struct model_config *c = &m->config;
     const struct block_weights *b = &m->blocks[0];
     const uint64_t outputs = (uint64_t)b->q.out + b->k.out + b->v.out + b->out.out + 2 * (uint64_t)c->hidden;
-    const uint64_t row = c->depth * c->dim * outputs;
+    const uint64_t row = (uint64_t)c->depth * c->dim * outputs;
     if (model_config_causal(c))
         return row + (uint64_t)c->dim * BYTE_VALUES;
     const uint64_t patch = c->input == INPUT_IMAGE ? (uint64_t)3 * c->patch[0] * c->patch[1] * c->dim : 0;

@@ -1,4 +1,4 @@
-/* api_classify.c - POST /classify: a JPEG in, the most probable labels out.
+/* api_classify.c - POST /classify: a JPEG, or JSON with a text, in; the most probable labels out.
  * The picture is decoded and brought to the model's size on the HTTP thread; the engine sees pixels. */
 #include "server/api.h"
 
@@ -12,6 +12,7 @@
 #include "server/logits.h"
 #include "server/picture.h"
 #include "server/registry.h"
+#include "server/request_json.h"
 #include "weights/json.h"
 
 enum { TOP_K_DEFAULT = 5 };
@@ -19,7 +20,7 @@ enum { TOP_K_DEFAULT = 5 };
 /* The exchange's state. */
 struct classification {
     uint32_t top_k;
-    uint32_t width, height; /* of the picture, after orientation */
+    uint32_t width, height; /* of the picture, after orientation; 0 of a text */
 };
 
 /* ---- before the body ------------------------------------------------------------------------------------------- */
@@ -28,10 +29,12 @@ void api_classify_begin(struct exchange *x)
 {
     const char *type = http_header(x, "Content-Type");
     struct error err;
-    if (api_has_no_type(x) || api_has_type(x, "image/jpeg") || api_has_type(x, "application/octet-stream"))
+    if (api_has_no_type(x) || api_has_type(x, "image/jpeg") || api_has_type(x, "application/octet-stream") ||
+        api_has_type(x, "application/json"))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
-                          "the body is declared as \"%s\"; expected image/jpeg or application/octet-stream",
+                          "the body is declared as \"%s\"; expected image/jpeg or application/octet-stream, or "
+                          "application/json with a text",
                           json_quote(type).text);
     api_refuse(x, &err);
 }
@@ -104,12 +107,13 @@ static void answer(struct exchange *x)
         return;
     }
     const struct model *m = j->model->model;
-    json_t *predictions = describe_predictions(&m->config, j->logits, state->top_k);
-    api_reply_json(x, 200,
-                   predictions == NULL
-                       ? NULL
-                       : json_pack("{s:s, s:o, s:{s:i, s:i}}", "model", m->name, "predictions", predictions, "image",
-                                   "width", (int)state->width, "height", (int)state->height));
+    json_t *predictions = describe_predictions(&m->config, j->logits, state->top_k), *whole = NULL;
+    if (predictions != NULL && m->config.input == INPUT_IMAGE)
+        whole = json_pack("{s:s, s:o, s:{s:i, s:i}}", "model", m->name, "predictions", predictions, "image", "width",
+                          (int)state->width, "height", (int)state->height);
+    else if (predictions != NULL)
+        whole = json_pack("{s:s, s:o}", "model", m->name, "predictions", predictions);
+    api_reply_json(x, 200, whole);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -140,24 +144,96 @@ static enum status read_picture(struct exchange *x, const struct model_config *c
     return OK;
 }
 
-static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+/* The text of {"text"}: its bytes, copied. */
+static enum status read_text(const json_t *object, const struct model_config *c, struct classify_input *in,
+                             struct error *err)
 {
-    const struct service *s = api_service(x);
+    const json_t *text = json_object_get(object, "text");
+    const size_t size = json_string_length(text); /* 0 of what is no string */
+    if (text == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "text", "\"text\" is missing; expected a string");
+    if (!json_is_string(text))
+        return error_set_param(err, ERR_ARGUMENT, "text", "\"text\" is %s; expected a string",
+                               json_describe(text).text);
+    if (size < 1 || size > c->context)
+        return error_set_param(err, ERR_ARGUMENT, "text",
+                               "\"text\" has %zu bytes; expected 1 to %u, as many as the model takes", size,
+                               c->context);
+    in->pixels = malloc(size);
+    if (in->pixels == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the text at the moment");
+    memcpy(in->pixels, json_string_value(text), size);
+    in->height = 1;
+    in->width = (uint32_t)size;
+    return OK;
+}
+
+/* What the object says beside the text, where the query says nothing of it. */
+static enum status read_fields(json_t *object, struct query *q, struct error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value)
+    {
+        const json_int_t top_k = json_integer_value(value);
+        if (strcmp(name, "text") == 0)
+            continue;
+        if (strcmp(name, "model") == 0 && json_is_string(value) && json_string_length(value) > 0)
+            q->model = json_string_value(value);
+        else if (strcmp(name, "top_k") == 0 && json_is_integer(value) && top_k >= 1 && top_k <= CLASSIFY_TOP_K_MAX)
+            q->top_k = (uint32_t)top_k;
+        else if (strcmp(name, "model") == 0)
+            return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" is %s; expected the name of a model",
+                                   json_describe(value).text);
+        else if (strcmp(name, "top_k") == 0)
+            return error_set_param(err, ERR_ARGUMENT, "top_k", "\"top_k\" is %s; expected a whole number from 1 to %d",
+                                   json_describe(value).text, CLASSIFY_TOP_K_MAX);
+        else
+            return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
+                                   "there is no field \"%s\" here; expected: text, model, top_k",
+                                   json_quote(name).text);
+    }
+    return OK;
+}
+
+/* Find the model, then read what it is to classify: the text of `object`, or the picture in the body (NULL). */
+static enum status read_input(struct exchange *x, const json_t *object, const struct query *q, struct entry **ret,
+                              struct classify_input *in, struct error *err)
+{
     struct classification *state = x->state;
-    struct query q = {.top_k = TOP_K_DEFAULT, .err = err};
     struct entry *e;
-    http_query(x, query_parameter, &q);
-    if (q.status != OK)
-        return q.status;
-    enum status st = registry_pick(s->registry, q.model, TASK_IMAGE_CLASSIFICATION, &e, err);
+    const enum status st =
+        registry_pick(api_service(x)->registry, q->model,
+                      object != NULL ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &e, err);
     if (st != OK)
         return st;
     const struct model_config *c = &e->model->config;
     x->model = e->metrics_label;
     x->model_name = e->model->name;
-    state->top_k = q.top_k < c->classes ? q.top_k : c->classes;
-    struct classify_input in = {.height = c->size[0], .width = c->size[1], .classes = c->classes};
-    st = read_picture(x, c, state, &in.pixels, err);
+    state->top_k = q->top_k < c->classes ? q->top_k : c->classes;
+    *in = (struct classify_input){.height = c->size[0], .width = c->size[1], .classes = c->classes};
+    *ret = e;
+    return object != NULL ? read_text(object, c, in, err) : read_picture(x, c, state, &in->pixels, err);
+}
+
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+{
+    struct query q = {.top_k = TOP_K_DEFAULT, .err = err};
+    struct classify_input in;
+    struct entry *e;
+    json_t *object = NULL;
+    enum status st = OK;
+    http_query(x, query_parameter, &q);
+    if (q.status != OK)
+        return q.status;
+    if (api_has_type(x, "application/json")) {
+        st = request_json_parse(&object, x->body.bytes, x->body.size, err);
+        if (st == OK)
+            st = read_fields(object, &q, err);
+    }
+    if (st == OK)
+        st = read_input(x, object, &q, &e, &in, err);
+    json_decref(object);
     if (st != OK)
         return st;
     st = job_create_classify(ret, e, &in);

@@ -22,12 +22,11 @@ static json_t *describe_model(const struct entry *e)
                   (json_int_t)info->weight_bytes, "state_bytes_per_stream", (json_int_t)info->stream_bytes);
     if (m == NULL)
         return NULL;
-    int failed;
+    int failed = c->classes != 0 ? json_object_set_new(m, "classes", json_integer(c->classes)) : 0;
     if (c->input == INPUT_IMAGE)
-        failed = json_object_set_new(m, "classes", json_integer(c->classes)) |
-                 json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
+        failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
     else
-        failed = json_object_set_new(m, "context", json_integer(c->context));
+        failed |= json_object_set_new(m, "context", json_integer(c->context));
     if (failed != 0) {
         json_decref(m);
         return NULL;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "server/request_json.h"
 #include "weights/json.h"
 
 enum kind { KIND_TEXT, KIND_INTEGER, KIND_NUMBER, KIND_SWITCH, KIND_OVERFLOW, KIND_STOPS };
@@ -204,47 +205,6 @@ static enum status read_fields(json_t *object, const struct settings *s, struct 
     return OK;
 }
 
-/* The parser recurses, and a value takes it a hundred times the memory of its text: bound both before it begins. */
-static const char *find_excess(const uint8_t *text, size_t size)
-{
-    unsigned depth = 0, values = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < size; i++) {
-        if (quoted && text[i] == '\\')
-            i++;
-        else if (text[i] == '"')
-            quoted = !quoted;
-        else if (!quoted && text[i] != '\0' && strchr("[{,:", text[i]) != NULL && ++values > JSON_VALUES_MAX)
-            return "has too many values";
-        else if (!quoted && (text[i] == '[' || text[i] == '{') && ++depth > JSON_DEPTH_MAX)
-            return "is nested too deep";
-        else if (!quoted && (text[i] == ']' || text[i] == '}') && depth > 0)
-            depth--;
-    }
-    return NULL;
-}
-
-static enum status parse_object(json_t **ret, const uint8_t *body, size_t size, struct error *err)
-{
-    json_error_t fault;
-    const char *excess = find_excess(body, size);
-    if (excess != NULL)
-        return error_set(err, ERR_ARGUMENT, "the body's JSON %s; at most %d levels and %d marks , : [ { are read",
-                         excess, JSON_DEPTH_MAX, JSON_VALUES_MAX);
-    json_t *object = json_loadb((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
-    if (object == NULL)
-        return error_set(err, ERR_ARGUMENT, "the body is not valid JSON: line %d, column %d: %s", fault.line,
-                         fault.column, json_quote(fault.text).text);
-    if (!json_is_object(object)) {
-        const enum status st =
-            error_set(err, ERR_ARGUMENT, "the body is %s; expected a JSON object", json_describe(object).text);
-        json_decref(object);
-        return st;
-    }
-    *ret = object;
-    return OK;
-}
-
 /* ---- the prompt ------------------------------------------------------------------------------------------------ */
 
 static bool decode_base64(const json_t *text, uint8_t *out, size_t *size)
@@ -329,9 +289,7 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
     struct sampler_options defaults;
     struct generate_request r = {0};
     json_t *object = NULL;
-    if (size == 0)
-        return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JSON object");
-    enum status st = parse_object(&object, body, size, err);
+    enum status st = request_json_parse(&object, body, size, err);
     if (st != OK)
         return st;
     sampler_options_default(&defaults);

@@ -34,9 +34,9 @@ enum job_finish { JOB_FINISHES(X) };
 #undef X
 const char *job_finish_word(enum job_finish finish);
 
-/* A picture as its model wants it. */
+/* A picture as its model wants it, or a text. */
 struct classify_input {
-    uint8_t *pixels; /* [height, width, 3]; the job's */
+    uint8_t *pixels; /* [height, width, 3]; of a text its bytes, height 1, [width]; the job's */
     uint32_t height, width;
     uint32_t classes;
 };

@@ -1,4 +1,5 @@
-/* picture_lane.c - batches of pictures. See picture_lane.h.
+/* picture_lane.c - batches of pictures; texts to classify go one by one, for each has a length of its own. See
+ * picture_lane.h.
  * A picture whose client left, or whose deadline passed, loses its job at once; its pixels go on with the batch, for
  * taking them out would cost more than they do, unless none of the batch is wanted any more. */
 #include "server/picture_lane.h"
@@ -34,7 +35,7 @@ enum status picture_lane_create(struct picture_lane **ret, struct entry *model, 
         goto no_memory;
     l->model = model;
     l->queue = q;
-    l->images_max = s->batch_images_max;
+    l->images_max = model->model->config.input == INPUT_IMAGE ? s->batch_images_max : 1;
     l->wait_ns = s->batch_wait_us * CLOCK_NS_PER_US;
     l->jobs = (struct job **)calloc(l->images_max, sizeof(struct job *));
     l->pixels = (const uint8_t **)calloc(l->images_max, sizeof *l->pixels);
@@ -110,7 +111,10 @@ static uint32_t begin_batch(struct picture_lane *l)
     l->wanted = l->count;
     if (l->count == 0)
         return ended;
-    engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
+    if (l->model->model->config.input == INPUT_IMAGE)
+        engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
+    else
+        engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
     metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, l->count);
     return ended;
 }
@@ -150,7 +154,8 @@ static uint32_t finish_batch(struct picture_lane *l)
         l->jobs[i] = NULL;
         ended++;
     }
-    metrics_counter_add(METRIC_IMAGES, l->model->metrics_label, ended);
+    if (l->model->model->config.input == INPUT_IMAGE)
+        metrics_counter_add(METRIC_IMAGES, l->model->metrics_label, ended);
     l->count = 0;
     l->wanted = 0;
     return ended;

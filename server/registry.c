@@ -68,11 +68,11 @@ static enum status check_task(const struct model *m, const char *path, struct er
     if (m->start_embed != NULL && c->task == TASK_TEXT_GENERATION)
         return error_set_param(err, ERR_UNSUPPORTED, "start_embed",
                                "%s: text generation with a start_embed is not served by this build", path);
-    if (c->task == TASK_IMAGE_CLASSIFICATION || c->task == TASK_TEXT_GENERATION)
+    if (c->task != TASK_IMAGE_GENERATION)
         return OK;
-    return error_set_param(err, ERR_UNSUPPORTED, "task", "%s: %s is not served by this build, expected %s or %s", path,
-                           model_task_name(c->task), model_task_name(TASK_IMAGE_CLASSIFICATION),
-                           model_task_name(TASK_TEXT_GENERATION));
+    return error_set_param(err, ERR_UNSUPPORTED, "task", "%s: %s is not served by this build, expected %s, %s or %s",
+                           path, model_task_name(c->task), model_task_name(TASK_IMAGE_CLASSIFICATION),
+                           model_task_name(TASK_TEXT_CLASSIFICATION), model_task_name(TASK_TEXT_GENERATION));
 }
 
 static enum status entry_load(struct entry **ret, const char *path, uint32_t lane, const struct settings *s,

@@ -434,7 +434,6 @@ static void models_for_which_there_are_no_requests_are_left_out(void **state)
     struct batcher *b = NULL;
     temp_dir_create(models);
     link_model(models, "pixels", "tests/data/golden/pixels-local");
-    link_model(models, "texts", "tests/data/golden/text-attention");
     settings_init(&s);
     s.threads = 1;
     assert_in_range(snprintf(s.models_dir, sizeof s.models_dir, "%s", models), 1, sizeof s.models_dir - 1);

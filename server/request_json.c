@@ -1,0 +1,51 @@
+/* request_json.c - see request_json.h. Any thread; no state. */
+#include "server/request_json.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "config/limits.h"
+#include "weights/json.h"
+
+/* The parser recurses, and a value takes it a hundred times the memory of its text: bound both before it begins. */
+static const char *find_excess(const uint8_t *text, size_t size)
+{
+    unsigned depth = 0, values = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < size; i++) {
+        if (quoted && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            quoted = !quoted;
+        else if (!quoted && text[i] != '\0' && strchr("[{,:", text[i]) != NULL && ++values > JSON_VALUES_MAX)
+            return "has too many values";
+        else if (!quoted && (text[i] == '[' || text[i] == '{') && ++depth > JSON_DEPTH_MAX)
+            return "is nested too deep";
+        else if (!quoted && (text[i] == ']' || text[i] == '}') && depth > 0)
+            depth--;
+    }
+    return NULL;
+}
+
+enum status request_json_parse(json_t **ret, const uint8_t *body, size_t size, struct error *err)
+{
+    json_error_t fault;
+    if (size == 0)
+        return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JSON object");
+    const char *excess = find_excess(body, size);
+    if (excess != NULL)
+        return error_set(err, ERR_ARGUMENT, "the body's JSON %s; at most %d levels and %d marks , : [ { are read",
+                         excess, JSON_DEPTH_MAX, JSON_VALUES_MAX);
+    json_t *object = json_loadb((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
+    if (object == NULL)
+        return error_set(err, ERR_ARGUMENT, "the body is not valid JSON: line %d, column %d: %s", fault.line,
+                         fault.column, json_quote(fault.text).text);
+    if (!json_is_object(object)) {
+        const enum status st =
+            error_set(err, ERR_ARGUMENT, "the body is %s; expected a JSON object", json_describe(object).text);
+        json_decref(object);
+        return st;
+    }
+    *ret = object;
+    return OK;
+}
