@@ -1,6 +1,5 @@
 /* manifest.h - which tensors a model of a given config must have: tables of names and shapes, one for each task and
- * one for each mixer, bound to the fields that hold them once loaded. Whether this build runs a pair of task and
- * mixer is decided by these tables alone. Any thread; no state. */
+ * one for each mixer, bound to the fields that hold them once loaded. Any thread; no state. */
 #ifndef WEIGHTS_MANIFEST_H
 #define WEIGHTS_MANIFEST_H
 

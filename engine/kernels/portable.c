@@ -500,12 +500,18 @@ static void attend(float *y, const float *q, const float *k, const float *v, siz
     for (size_t s = 0; s < count; s++)
         scores[s] = scale * dot(q, k + s * stride, width);
     softmax(scores, count);
-    for (size_t c = 0; c < width; c++)
-        y[c] = 0.0f;
-    for (size_t s = 0; s < count; s++) {
-        const float weight = scores[s];
-        for (size_t c = 0; c < width; c++)
-            y[c] += weight * v[s * stride + c];
+    const size_t whole = width / WIDTH * WIDTH;
+    for (size_t c = 0; c < whole; c += WIDTH) {
+        lanes sum = {0};
+        for (size_t s = 0; s < count; s++)
+            sum += scores[s] * lanes_load(v + s * stride + c);
+        lanes_store(y + c, sum);
+    }
+    for (size_t c = whole; c < width; c++) {
+        float sum = 0.0f;
+        for (size_t s = 0; s < count; s++)
+            sum += scores[s] * v[s * stride + c];
+        y[c] = sum;
     }
 }
 
