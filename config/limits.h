@@ -82,6 +82,8 @@
 #define GENERATE_PROMPT_MAX 1048576 /* bytes of a prompt */
 #define GENERATE_STOPS_MAX 8        /* stop strings */
 #define GENERATE_STOP_BYTES_MAX 64  /* bytes of one stop string */
+#define SAMPLER_TEMPERATURE_MAX 100 /* flatter than any choice; float32 stays exact enough */
+#define SAMPLER_PENALTY_MAX 100     /* repetition_penalty */
 #define CLASSIFY_TOP_K_MAX 1000
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 

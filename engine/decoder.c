@@ -10,6 +10,7 @@ void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_co
     const struct model_config *c = e->config;
     const struct dims *d = &e->dims;
     n->rows_max = rows_max;
+    n->context = model_config_limited(c, m->pos_embed != NULL) ? c->context : ENGINE_CONTEXT_UNLIMITED;
     workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
     if (m->start_embed != NULL)
         workspace_note(w, &n->start_embed, d->channels, sizeof *n->start_embed);
@@ -35,8 +36,7 @@ void decoder_pack(struct decoder *n, const struct engine_core *e, const struct m
 }
 
 /* List the rows of the pass and move the streams' positions on. Returns how many rows; *wanted is how many logits. */
-static size_t lay_out(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count,
-                      size_t *wanted)
+static size_t lay_out(struct decoder *n, const struct engine_part *parts, size_t count, size_t *wanted)
 {
     size_t rows = 0;
     *wanted = 0;
@@ -44,7 +44,7 @@ static size_t lay_out(struct decoder *n, const struct engine_core *e, const stru
     for (size_t i = 0; i < count; i++) {
         const struct engine_part *p = &parts[i];
         const uint32_t position = n->states.position[p->stream];
-        assert(p->count >= 1 && rows + p->count <= n->rows_max && position + p->count <= e->config->context);
+        assert(p->count >= 1 && rows + p->count <= n->rows_max && p->count <= n->context - position);
         n->parts[i] = (struct stream_part){
             .state = stream_states_at(&n->states, p->stream),
             .first = (uint32_t)rows,
@@ -95,7 +95,7 @@ static void predict(const struct decoder *n, const struct engine_core *e, size_t
 void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count)
 {
     size_t wanted;
-    const size_t rows = lay_out(n, e, parts, count, &wanted);
+    const size_t rows = lay_out(n, parts, count, &wanted);
     const struct stream_pass pass = {n->parts, count};
 #pragma omp parallel num_threads(e->threads)
     {

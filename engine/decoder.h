@@ -22,6 +22,7 @@ struct decoder {
     float **outputs;           /* [rows] where they go: [256] each */
     float *logits;             /* [rows, 256] */
     uint32_t rows_max;
+    uint32_t context; /* elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
 };
 
 void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,

@@ -149,6 +149,8 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
         e->decoder.mixer = mixer;
         decoder_plan(&e->decoder, w, core, m, o->streams_max, o->rows_max);
         e->info.stream_bytes = e->decoder.states.stream_floats * sizeof *e->decoder.states.memory;
+        e->info.context = e->decoder.context;
+        e->info.starts = m->start_embed != NULL;
     }
     e->info.workspace_bytes = w->bytes - e->info.weight_bytes;
 }

@@ -27,6 +27,8 @@ struct engine_options {
     uint32_t rows_max;    /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
 };
 
+#define ENGINE_CONTEXT_UNLIMITED UINT32_MAX
+
 struct engine_info {
     uint32_t threads;
     const char *isa;       /* "avx512": the kernels chosen */
@@ -35,6 +37,8 @@ struct engine_info {
     uint64_t weight_bytes; /* packed weights, resident */
     uint64_t workspace_bytes;
     uint64_t stream_bytes; /* state of one stream; 0 for classifiers */
+    uint32_t context;      /* generators: elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
+    bool starts;           /* generators: a start embedding stands in the place of the first element fed */
     uint64_t macs;         /* multiply-adds of the linear layers for one byte, or one picture of the trained size */
 };
 
@@ -71,7 +75,7 @@ struct engine_part {
 
 /* Forget all that a slot has been fed; its position becomes 0. */
 void engine_stream_reset(struct engine *e, uint32_t stream);
-/* Bytes fed since the reset. position + count <= T must hold for every part. */
+/* Bytes fed since the reset. position + count <= info.context must hold for every part. */
 uint32_t engine_stream_position(const struct engine *e, uint32_t stream);
 /* Feed all parts in one pass; the sum of counts <= rows_max, n <= streams_max. A recurrent step is a pass of parts of
  * one byte, prefill one of longer parts: the same arithmetic, so both agree bit for bit. */

@@ -207,7 +207,8 @@ void api_generate_begin(struct exchange *x)
 static bool wants_stream(const struct exchange *x, const struct generate_request *r)
 {
     const char *accept = http_header(x, "Accept");
-    return r->says_stream ? r->stream : accept != NULL && strcasestr(accept, EVENT_STREAM) != NULL;
+    return r->stream != FIELD_UNSAID ? r->stream == FIELD_TRUE
+                                     : accept != NULL && strcasestr(accept, EVENT_STREAM) != NULL;
 }
 
 /* The job takes what it needs from `r`. */

@@ -1,6 +1,5 @@
 /* generate_request.c - see generate_request.h.
- * The table FIELDS says for each field what kind it is and in which range; a value that passes is stored by its kind.
- * What the kinds do not cover (the two ways to give a prompt) is done afterwards. */
+ * What the table of fields does not cover (the two ways to give a prompt) is done afterwards. */
 #include "server/generate_request.h"
 
 #include <float.h>
@@ -12,122 +11,23 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "server/fields.h"
 #include "server/request_json.h"
 #include "weights/json.h"
-
-enum kind { KIND_TEXT, KIND_INTEGER, KIND_NUMBER, KIND_SWITCH, KIND_OVERFLOW, KIND_STOPS };
 
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
 struct fields {
     const json_t *model, *prompt, *prompt_base64;
     int64_t max_tokens, top_k, seed, timeout_ms; /* seed -1: not given */
     double temperature, top_p, min_p, repetition_penalty;
-    bool stream, says_stream, shift;
+    enum field_switch stream;
+    bool shift;
     struct stop_set stops;
 };
 
-struct field {
-    const char *name;
-    size_t offset;   /* in struct fields */
-    double min, max; /* of a text: its bytes */
-    enum kind kind;
-    bool exclusive; /* min itself is not allowed */
-};
-
-/* The only list of fields:  name  in struct fields  kind  min  max  min excluded
- * The upper ends of max_tokens and timeout_ms are settings (field_max). */
-#define FIELDS(X)                                                                                         \
-    X("model", model, KIND_TEXT, 1, MODEL_NAME_MAX, false)                                                \
-    X("prompt", prompt, KIND_TEXT, 0, GENERATE_PROMPT_MAX, false)                                         \
-    X("prompt_base64", prompt_base64, KIND_TEXT, 0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX), false) \
-    X("max_tokens", max_tokens, KIND_INTEGER, 1, GENERATE_TOKENS_MAX, false)                              \
-    X("temperature", temperature, KIND_NUMBER, 0, 100, false)                                             \
-    X("top_k", top_k, KIND_INTEGER, 0, BYTE_VALUES, false)                                                \
-    X("top_p", top_p, KIND_NUMBER, 0, 1, true)                                                            \
-    X("min_p", min_p, KIND_NUMBER, 0, 1, false)                                                           \
-    X("repetition_penalty", repetition_penalty, KIND_NUMBER, 0, 100, true)                                \
-    X("seed", seed, KIND_INTEGER, 0, SEED_MAX, false)                                                     \
-    X("stop", stops, KIND_STOPS, 1, GENERATE_STOP_BYTES_MAX, false)                                       \
-    X("stream", stream, KIND_SWITCH, 0, 1, false)                                                         \
-    X("timeout_ms", timeout_ms, KIND_INTEGER, 1, UINT32_MAX, false)                                       \
-    X("context_overflow", shift, KIND_OVERFLOW, 0, 1, false)
-
-static const struct field fields_table[] = {
-#define X(name, member, kind, min, max, exclusive) \
-    {name, offsetof(struct fields, member), (double)(min), (double)(max), kind, exclusive},
-    FIELDS(X)
-#undef X
-};
-enum { FIELD_COUNT = sizeof fields_table / sizeof fields_table[0] };
-
-/* ---- kinds ----------------------------------------------------------------------------------------------------- */
-
-static double field_max(const struct field *f, const struct settings *s)
+static bool read_stops(const json_t *value, void *arg)
 {
-    if (f->offset == offsetof(struct fields, max_tokens))
-        return s->max_tokens_max;
-    if (f->offset == offsetof(struct fields, timeout_ms))
-        return s->timeout_ms_max;
-    return f->max;
-}
-
-/* What is accepted, for a person. */
-static void describe_field(const struct field *f, const struct settings *s, char *out, size_t size)
-{
-    const double max = field_max(f, s);
-    switch (f->kind) {
-    case KIND_TEXT:
-        (void)snprintf(out, size, "a string of %.0f to %.0f bytes", f->min, max);
-        break;
-    case KIND_INTEGER:
-        (void)snprintf(out, size, "a whole number from %.0f to %.0f", f->min, max);
-        break;
-    case KIND_NUMBER:
-        (void)snprintf(out, size, f->exclusive ? "a number above %g and at most %g" : "a number from %g to %g", f->min,
-                       max);
-        break;
-    case KIND_SWITCH:
-        (void)snprintf(out, size, "true or false");
-        break;
-    case KIND_OVERFLOW:
-        (void)snprintf(out, size, "\"stop\" or \"shift\"");
-        break;
-    case KIND_STOPS:
-        (void)snprintf(out, size, "a string, or a list of at most %d strings, each of %.0f to %.0f bytes",
-                       GENERATE_STOPS_MAX, f->min, max);
-        break;
-    }
-}
-
-static bool read_text(const struct field *f, const json_t *value, void *to)
-{
-    const size_t size = json_string_length(value); /* 0 of what is no string */
-    if (!json_is_string(value) || (double)size < f->min || (double)size > f->max)
-        return false;
-    *(const json_t **)to = value;
-    return true;
-}
-
-static bool read_integer(const struct field *f, const json_t *value, double max, void *to)
-{
-    const json_int_t number = json_integer_value(value);
-    if (!json_is_integer(value) || (double)number < f->min || (double)number > max)
-        return false;
-    *(int64_t *)to = number;
-    return true;
-}
-
-static bool read_number(const struct field *f, const json_t *value, double max, void *to)
-{
-    const double number = json_number_value(value);
-    if (!json_is_number(value) || !(number >= f->min && number <= max) || (f->exclusive && number == f->min))
-        return false;
-    *(double *)to = number;
-    return true;
-}
-
-static bool read_stops(const json_t *value, struct stop_set *to)
-{
+    struct stop_set *to = arg;
     if (json_is_string(value))
         return stop_set_add(to, json_string_value(value), json_string_length(value));
     if (!json_is_array(value))
@@ -142,68 +42,45 @@ static bool read_stops(const json_t *value, struct stop_set *to)
     return true;
 }
 
-static bool read_overflow(const json_t *value, bool *shift)
+static void expect_stops(char *out, size_t size)
 {
+    (void)snprintf(out, size, "a string, or a list of at most %d strings, each of 1 to %d bytes", GENERATE_STOPS_MAX,
+                   GENERATE_STOP_BYTES_MAX);
+}
+
+static bool read_overflow(const json_t *value, void *arg)
+{
+    bool *shift = arg;
     const char *word = json_is_string(value) ? json_string_value(value) : "";
     *shift = strcmp(word, "shift") == 0;
     return *shift || strcmp(word, "stop") == 0;
 }
 
-static bool read_field(const struct field *f, const struct settings *s, const json_t *value, struct fields *to)
+static void expect_overflow(char *out, size_t size)
 {
-    void *at = (char *)to + f->offset;
-    switch (f->kind) {
-    case KIND_TEXT:
-        return read_text(f, value, at);
-    case KIND_INTEGER:
-        return read_integer(f, value, field_max(f, s), at);
-    case KIND_NUMBER:
-        return read_number(f, value, field_max(f, s), at);
-    case KIND_SWITCH:
-        to->stream = json_is_true(value);
-        to->says_stream = true;
-        return json_is_boolean(value);
-    case KIND_OVERFLOW:
-        return read_overflow(value, at);
-    case KIND_STOPS:
-        return read_stops(value, at);
-    }
-    return false;
+    (void)snprintf(out, size, "\"stop\" or \"shift\"");
 }
 
-/* ---- the object ------------------------------------------------------------------------------------------------ */
-
-static enum status refuse_name(const char *name, struct error *err)
-{
-    char names[ERROR_MESSAGE_MAX / 2] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < FIELD_COUNT && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", fields_table[i].name);
-    return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no field \"%s\" here; expected: %s",
-                           json_quote(name).text, names);
-}
-
-static enum status read_fields(json_t *object, const struct settings *s, struct fields *to, struct error *err)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach(object, name, value)
-    {
-        const struct field *f = NULL;
-        for (size_t i = 0; i < FIELD_COUNT && f == NULL; i++)
-            if (strcmp(fields_table[i].name, name) == 0)
-                f = &fields_table[i];
-        if (f == NULL)
-            return refuse_name(name, err);
-        if (!read_field(f, s, value, to)) {
-            char expected[ERROR_MESSAGE_MAX / 2];
-            describe_field(f, s, expected, sizeof expected);
-            return error_set_param(err, ERR_ARGUMENT, name, "\"%s\" is %s; expected %s", name,
-                                   json_describe(value).text, expected);
-        }
-    }
-    return OK;
-}
+#define AT(member) offsetof(struct fields, member)
+static const struct field table[] = {
+    {"model", FIELD_TEXT, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
+    {"prompt", FIELD_TEXT, AT(prompt), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},
+    {"prompt_base64", FIELD_TEXT, AT(prompt_base64), FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX))},
+    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
+    {"temperature", FIELD_NUMBER, AT(temperature), FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX)},
+    {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(0, BYTE_VALUES)},
+    {"top_p", FIELD_NUMBER, AT(top_p), FIELD_RANGE(0, 1), .exclusive = true},
+    {"min_p", FIELD_NUMBER, AT(min_p), FIELD_RANGE(0, 1)},
+    {"repetition_penalty", FIELD_NUMBER, AT(repetition_penalty), FIELD_RANGE(0, SAMPLER_PENALTY_MAX),
+     .exclusive = true},
+    {"seed", FIELD_INTEGER, AT(seed), FIELD_RANGE(0, SEED_MAX)},
+    {"stop", FIELD_OTHER, AT(stops), .read = read_stops, .expected = expect_stops},
+    {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+    {"context_overflow", FIELD_OTHER, AT(shift), .read = read_overflow, .expected = expect_overflow},
+};
+#undef AT
+enum { FIELD_COUNT = sizeof table / sizeof table[0] };
 
 /* ---- the prompt ------------------------------------------------------------------------------------------------ */
 
@@ -266,7 +143,6 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     if (f->model != NULL && strlen(model) != json_string_length(f->model))
         return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" has a NUL; expected the name of a model");
     (void)snprintf(r->model, sizeof r->model, "%s", model);
-    r->says_stream = f->says_stream;
     r->stream = f->stream;
     r->timeout_ms = (uint32_t)f->timeout_ms;
     r->in.max_tokens = (uint32_t)f->max_tokens;
@@ -303,7 +179,7 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
         .min_p = (double)defaults.min_p,
         .repetition_penalty = (double)defaults.repetition_penalty,
     };
-    st = read_fields(object, s, &f, err);
+    st = fields_read(table, FIELD_COUNT, object, s, &f, err);
     if (st == OK)
         st = build(&r, &f, err);
     json_decref(object);

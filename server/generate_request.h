@@ -8,12 +8,13 @@
 
 #include "config/settings.h"
 #include "config/status.h"
+#include "server/fields.h"
 #include "server/job.h"
 
 struct generate_request {
     char model[MODEL_NAME_MAX + 1]; /* empty: none was named */
     struct generate_input in;       /* in.prompt is owned until it is given to a job; in.stream is left false */
-    bool says_stream, stream;       /* was there a field "stream", and what did it say */
+    enum field_switch stream;
     uint32_t timeout_ms;
 };
 

@@ -97,6 +97,11 @@ bool model_config_fixed_size(const struct model_config *c, bool pos_embed)
     return pos_embed || c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_AFT_LOCAL;
 }
 
+bool model_config_limited(const struct model_config *c, bool pos_embed)
+{
+    return pos_embed || (c->mixer.type != MIXER_AFT_SIMPLE && c->mixer.type != MIXER_AFT_CONV);
+}
+
 /* ---- the tables ------------------------------------------------------------------------------------------------- */
 
 #define CLASSIFIERS (BIT(TASK_IMAGE_CLASSIFICATION) | BIT(TASK_TEXT_CLASSIFICATION))
@@ -269,7 +274,7 @@ static enum status read_draft(struct draft *d, json_t *root, const struct key_re
     if (st != OK)
         return st;
     c->hidden = d->mlp_ratio * c->dim;
-    if (c->input == INPUT_IMAGE && c->resize_to == 0)
+    if (c->input != INPUT_BYTES && c->resize_to == 0)
         c->resize_to = c->size[0] < c->size[1] ? c->size[0] : c->size[1];
     return OK;
 }

@@ -73,6 +73,8 @@ uint32_t model_config_tokens(const struct model_config *c);
 
 /* Can pictures have the trained size alone? With learnt positions, or biases of pairs of positions. */
 bool model_config_fixed_size(const struct model_config *c, bool pos_embed);
+/* Do sequences end at the context T? Not where no position is learnt and biases are by distance, or none. */
+bool model_config_limited(const struct model_config *c, bool pos_embed);
 
 /* The contract's words: "image-classification", "aft-conv", ... */
 const char *model_task_name(enum model_task task);

@@ -1,0 +1,48 @@
+/* fields.h - a request's fields in a JSON object, checked against a table: each name that is not in it,
+ * and each value that is not of its kind or range, is refused by name. HTTP threads; no state. */
+#ifndef SERVER_FIELDS_H
+#define SERVER_FIELDS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+
+/*   kind           what it is stored as                            min, max */
+enum field_kind {
+    FIELD_TEXT,    /* const json_t *, borrowed from the JSON         its bytes */
+    FIELD_INTEGER, /* int64_t                                        its values */
+    FIELD_NUMBER,  /* double                                         its values */
+    FIELD_SWITCH,  /* enum field_switch */
+    FIELD_OTHER,   /* whatever `read` makes of it */
+};
+#define FIELD_RANGE(from, to) .min = (from), .max = (to)
+enum field_switch { FIELD_UNSAID, FIELD_FALSE, FIELD_TRUE };
+
+struct field {
+    const char *name;
+    enum field_kind kind;
+    size_t offset; /* of what it is stored as, in the request's struct */
+    double min, max;
+    bool exclusive;                              /* min itself is not allowed */
+    double (*max_set)(const struct settings *s); /* the upper end, where it is a setting; NULL: max */
+    bool (*read)(const json_t *value, void *to); /* FIELD_OTHER: false if it is not what is expected */
+    void (*expected)(char *out, size_t size);    /* FIELD_OTHER: what is, for a person */
+};
+
+/* Store each field of `object` at its offset in `to`; what is not there is left as it is. Errors: ERR_ARGUMENT. */
+enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
+                        struct error *err);
+
+/* NULL if there is none of that name; then fields_refuse, which returns ERR_ARGUMENT. */
+const struct field *fields_find(const struct field *table, size_t count, const char *name);
+enum status fields_refuse(const struct field *table, size_t count, const char *name, struct error *err);
+
+/* Upper ends that are settings. */
+double field_max_tokens(const struct settings *s);
+double field_max_timeout(const struct settings *s);
+
+#endif

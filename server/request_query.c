@@ -1,0 +1,49 @@
+/* request_query.c - see request_query.h. */
+#include "server/request_query.h"
+
+struct query {
+    const struct field *table;
+    size_t count;
+    json_t *object;
+    enum status status;
+    struct error *err;
+};
+
+static bool add_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
+{
+    struct query *q = arg;
+    const struct field *f = fields_find(q->table, q->count, name);
+    json_t *json = NULL;
+    if (f == NULL) {
+        q->status = fields_refuse(q->table, q->count, name, q->err);
+        return false;
+    }
+    if (json_object_get(q->object, name) != NULL) {
+        q->status = error_set_param(q->err, ERR_ARGUMENT, name, "\"%s\" is given twice", name);
+        return false;
+    }
+    if (value != NULL && f->kind != FIELD_TEXT)
+        json = json_loadb(value, value_bytes, JSON_DECODE_ANY, NULL);
+    if (json == NULL) /* a text, or none of its kind, which will be said when it is read */
+        json = json_stringn(value != NULL ? value : "", value != NULL ? value_bytes : 0);
+    if (json == NULL)
+        q->status = error_set_param(q->err, ERR_ARGUMENT, name, "\"%s\" is not UTF-8", name);
+    else if (json_object_set_new(q->object, name, json) != 0)
+        q->status = error_set(q->err, ERR_NOMEM, "there is no memory for the request at the moment");
+    return q->status == OK;
+}
+
+enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
+                                struct error *err)
+{
+    struct query q = {.table = table, .count = count, .object = json_object(), .err = err};
+    if (q.object == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    http_query(x, add_parameter, &q);
+    if (q.status != OK) {
+        json_decref(q.object);
+        return q.status;
+    }
+    *ret = q.object;
+    return OK;
+}

@@ -1,0 +1,14 @@
+/* request_query.h - the query of a request -> the same fields that a JSON body has. HTTP threads; no state. */
+#ifndef SERVER_REQUEST_QUERY_H
+#define SERVER_REQUEST_QUERY_H
+
+#include "server/fields.h"
+#include "server/http.h"
+
+/* An object for fields_read: a text where the table wants one, else what the value is as JSON. Free *ret with
+ * json_decref. Errors: ERR_ARGUMENT (a name that is not in the table or given twice, a text that is not UTF-8),
+ * ERR_NOMEM. */
+enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
+                                struct error *err);
+
+#endif
