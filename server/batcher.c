@@ -1,7 +1,7 @@
 /* batcher.c - the engine thread's loop. See batcher.h.
  *
- * A round gives each text model one pass and one of the picture models, in turn, one block, so that no stream waits for
- * more than a step of each text model and one block of an encoder, however many pictures there are. With nothing to do
+ * A round gives each generating model one pass and one of the picture models, in turn, one block, so that no stream waits for
+ * more than a step of each such model and one block of an encoder, however many pictures there are. With nothing to do
  * the thread sleeps on the queue. A round allocates nothing.
  *
  * `running`, `progress_ns` and `ns_per_job` are written by this thread and read by any; each is meaningful alone. */
@@ -17,7 +17,7 @@
 #include "server/picture_lane.h"
 #include "server/queue.h"
 #include "server/registry.h"
-#include "server/text_lane.h"
+#include "server/stream_lane.h"
 
 struct batcher {
     const struct settings *settings;
@@ -25,9 +25,9 @@ struct batcher {
     struct registry *registry;
     struct queue *queue;
     /* the engine thread's */
-    struct text_lane *texts[REGISTRY_MODELS_MAX];
+    struct stream_lane *streams[REGISTRY_MODELS_MAX];
     struct picture_lane *pictures[REGISTRY_MODELS_MAX];
-    uint32_t text_count, picture_count;
+    uint32_t stream_count, picture_count;
     uint32_t picture_turn; /* whose block is next */
     uint64_t ended_ns;     /* when a job last ended while others waited or ran; 0: not since the engine was idle */
     /* any thread's */
@@ -48,8 +48,8 @@ struct batcher {
 static uint32_t count_running(const struct batcher *b)
 {
     uint32_t running = 0;
-    for (uint32_t i = 0; i < b->text_count; i++)
-        running += text_lane_running(b->texts[i]);
+    for (uint32_t i = 0; i < b->stream_count; i++)
+        running += stream_lane_running(b->streams[i]);
     for (uint32_t i = 0; i < b->picture_count; i++)
         running += picture_lane_running(b->pictures[i]);
     return running;
@@ -57,8 +57,8 @@ static uint32_t count_running(const struct batcher *b)
 
 static void cancel_all(struct batcher *b)
 {
-    for (uint32_t i = 0; i < b->text_count; i++)
-        text_lane_cancel(b->texts[i], ERR_UNAVAILABLE);
+    for (uint32_t i = 0; i < b->stream_count; i++)
+        stream_lane_cancel(b->streams[i], ERR_UNAVAILABLE);
     for (uint32_t i = 0; i < b->picture_count; i++)
         picture_lane_cancel(b->pictures[i], ERR_UNAVAILABLE);
     const uint64_t now_ns = clock_now_ns();
@@ -90,8 +90,8 @@ static uint32_t run_pictures(struct batcher *b)
 static uint32_t run_round(struct batcher *b)
 {
     uint32_t ended = 0;
-    for (uint32_t i = 0; i < b->text_count; i++)
-        ended += text_lane_step(b->texts[i]);
+    for (uint32_t i = 0; i < b->stream_count; i++)
+        ended += stream_lane_step(b->streams[i]);
     return ended + run_pictures(b);
 }
 
@@ -135,9 +135,9 @@ static enum status create_lanes(struct batcher *b, struct error *err)
     enum status st = OK;
     for (size_t i = 0; i < registry_count(b->registry) && st == OK; i++) {
         struct entry *e = registry_at(b->registry, i);
-        if (e->model->config.task == TASK_TEXT_GENERATION) {
-            st = text_lane_create(&b->texts[b->text_count], e, b->queue, b->settings, err);
-            b->text_count += st == OK;
+        if (model_config_causal(&e->model->config)) {
+            st = stream_lane_create(&b->streams[b->stream_count], e, b->queue, b->settings, err);
+            b->stream_count += st == OK;
         } else {
             st = picture_lane_create(&b->pictures[b->picture_count], e, b->queue, b->settings, err);
             b->picture_count += st == OK;
@@ -212,8 +212,8 @@ void batcher_free(struct batcher *b)
 {
     if (b == NULL)
         return;
-    for (uint32_t i = 0; i < b->text_count; i++)
-        text_lane_free(b->texts[i]);
+    for (uint32_t i = 0; i < b->stream_count; i++)
+        stream_lane_free(b->streams[i]);
     for (uint32_t i = 0; i < b->picture_count; i++)
         picture_lane_free(b->pictures[i]);
     queue_free(b->queue);

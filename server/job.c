@@ -34,7 +34,7 @@ const char *job_finish_word(enum job_finish finish)
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
 /* All but the reference to the model, which the caller takes when nothing can fail any more. */
-static enum status job_create(struct job **ret, enum job_kind kind, size_t ring_bytes, size_t logits)
+static enum status job_create(struct job **ret, enum job_kind kind, size_t ring_bytes, size_t logits, size_t pixels)
 {
     struct job *j = calloc(1, sizeof *j);
     if (j == NULL)
@@ -43,8 +43,10 @@ static enum status job_create(struct job **ret, enum job_kind kind, size_t ring_
     j->ring = ring_bytes > 0 ? malloc(ring_bytes) : NULL;
     j->ring_size = ring_bytes;
     j->logits = logits > 0 ? calloc(logits, sizeof *j->logits) : NULL;
-    if ((ring_bytes > 0 && j->ring == NULL) || (logits > 0 && j->logits == NULL) ||
+    j->pixels = pixels > 0 ? malloc(pixels) : NULL;
+    if ((ring_bytes > 0 && j->ring == NULL) || (logits > 0 && j->logits == NULL) || (pixels > 0 && j->pixels == NULL) ||
         pthread_mutex_init(&j->lock, NULL) != 0) {
+        free(j->pixels);
         free(j->logits);
         free(j->ring);
         free(j);
@@ -59,7 +61,7 @@ static enum status job_create(struct job **ret, enum job_kind kind, size_t ring_
 enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in)
 {
     struct job *j = NULL;
-    const enum status st = job_create(&j, JOB_CLASSIFY, 0, in->classes);
+    const enum status st = job_create(&j, JOB_CLASSIFY, 0, in->classes, 0);
     if (st != OK)
         return st;
     entry_reference(model);
@@ -74,7 +76,7 @@ enum status job_create_generate(struct job **ret, struct entry *model, const str
 {
     assert(ring_bytes > 0 && (in->stream || ring_bytes >= in->max_tokens));
     struct job *j = NULL;
-    const enum status st = job_create(&j, JOB_GENERATE, ring_bytes, 0);
+    const enum status st = job_create(&j, JOB_GENERATE, ring_bytes, 0, 0);
     if (st != OK)
         return st;
     entry_reference(model);
@@ -83,6 +85,57 @@ enum status job_create_generate(struct job **ret, struct entry *model, const str
     stop_matcher_init(&j->matcher, &j->in.text.stops);
     *ret = j;
     return OK;
+}
+
+enum status job_create_complete(struct job **ret, struct entry *model, const struct complete_input *in)
+{
+    assert(in->samples >= 1 && in->samples <= COMPLETE_SAMPLES_MAX && in->known_count < in->total);
+    struct job *j = NULL;
+    const enum status st = job_create(&j, JOB_COMPLETE, 0, 0, (size_t)in->samples * in->total);
+    if (st != OK)
+        return st;
+    entry_reference(model);
+    j->model = model;
+    j->in.completion = *in;
+    for (uint32_t i = 0; i < in->samples; i++) {
+        if (in->known_count > 0)
+            memcpy(j->pixels + (size_t)i * in->total, in->known, in->known_count);
+        j->drawn[i] = in->known_count;
+    }
+    *ret = j;
+    return OK;
+}
+
+enum status job_create_score(struct job **ret, struct entry *model, const struct score_input *in)
+{
+    assert(in->count > in->first);
+    struct job *j = NULL;
+    const enum status st = job_create(&j, JOB_SCORE, 0, in->count - in->first, 0);
+    if (st != OK)
+        return st;
+    entry_reference(model);
+    j->model = model;
+    j->in.score = *in;
+    *ret = j;
+    return OK;
+}
+
+static void free_input(struct job *j)
+{
+    switch (j->kind) {
+    case JOB_CLASSIFY:
+        free(j->in.picture.pixels);
+        break;
+    case JOB_GENERATE:
+        free(j->in.text.prompt);
+        break;
+    case JOB_COMPLETE:
+        free(j->in.completion.known);
+        break;
+    case JOB_SCORE:
+        free(j->in.score.elements);
+        break;
+    }
 }
 
 void job_reference(struct job *j)
@@ -94,12 +147,10 @@ void job_release(struct job *j)
 {
     if (j == NULL || atomic_fetch_sub_explicit(&j->references, 1, memory_order_acq_rel) != 1)
         return;
-    if (j->kind == JOB_CLASSIFY)
-        free(j->in.picture.pixels);
-    else
-        free(j->in.text.prompt);
+    free_input(j);
     entry_release(j->model);
     (void)pthread_mutex_destroy(&j->lock);
+    free(j->pixels);
     free(j->logits);
     free(j->ring);
     free(j);
@@ -152,7 +203,7 @@ static void resume_locked(struct job *j)
 
 static bool streams(const struct job *j)
 {
-    return j->kind == JOB_GENERATE && j->in.text.stream;
+    return (j->kind == JOB_GENERATE && j->in.text.stream) || (j->kind == JOB_COMPLETE && j->in.completion.stream);
 }
 
 bool job_await(struct job *j)
@@ -179,6 +230,17 @@ static size_t ring_take_locked(struct job *j, uint8_t *out, size_t size_max)
     return size;
 }
 
+/* News other than data. */
+static enum job_news other_news_locked(struct job *j)
+{
+    if (j->state == JOB_DONE)
+        return JOB_NEWS_END;
+    if (j->ping)
+        return JOB_NEWS_PING;
+    suspend_locked(j);
+    return JOB_NEWS_LATER;
+}
+
 enum job_news job_read(struct job *j, uint8_t *out, size_t size_max, size_t *size)
 {
     enum job_news news;
@@ -187,13 +249,27 @@ enum job_news job_read(struct job *j, uint8_t *out, size_t size_max, size_t *siz
     if (n > 0) {
         *size = n;
         news = JOB_NEWS_BYTES;
-    } else if (j->state == JOB_DONE) {
-        news = JOB_NEWS_END;
-    } else if (j->ping) {
-        news = JOB_NEWS_PING;
     } else {
-        news = JOB_NEWS_LATER;
-        suspend_locked(j);
+        news = other_news_locked(j);
+    }
+    j->ping = false;
+    (void)pthread_mutex_unlock(&j->lock);
+    return news;
+}
+
+enum job_news job_read_rows(struct job *j, const uint32_t *read, uint32_t *sample, uint32_t *rows)
+{
+    const struct complete_input *in = &j->in.completion;
+    uint32_t i = 0;
+    (void)pthread_mutex_lock(&j->lock);
+    while (i < in->samples && j->drawn[i] / in->row_count == read[i])
+        i++;
+    enum job_news news = JOB_NEWS_BYTES;
+    if (i < in->samples) {
+        *sample = i;
+        *rows = j->drawn[i] / in->row_count;
+    } else {
+        news = other_news_locked(j);
     }
     j->ping = false;
     (void)pthread_mutex_unlock(&j->lock);
@@ -304,6 +380,23 @@ enum job_next job_emit(struct job *j, uint8_t byte, uint64_t gap_ns, uint64_t no
     return !fits ? JOB_OVERRUN : stopped ? JOB_STOPPED : JOB_CONTINUE;
 }
 
+void job_draw(struct job *j, uint32_t sample, uint8_t value, uint64_t now_ns)
+{
+    const struct complete_input *in = &j->in.completion;
+    (void)pthread_mutex_lock(&j->lock);
+    const bool first = j->state == JOB_RUNNING;
+    assert(j->drawn[sample] < in->total);
+    if (first) {
+        j->state = JOB_STREAMING;
+        j->result.first_ns = now_ns;
+    }
+    j->result.generated++;
+    j->pixels[(size_t)sample * in->total + j->drawn[sample]++] = value;
+    if (streams(j) && (first || j->drawn[sample] % in->row_count == 0))
+        resume_locked(j);
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
 /* DONE. Takes the result's end and gives up the engine side's reference. */
 static void job_end(struct job *j, enum status st, enum job_finish finish, const char *message, uint64_t now_ns)
 {
@@ -346,7 +439,7 @@ void job_abort(struct job *j, enum status st, const char *message, uint64_t now_
 {
     assert(st != OK);
     const bool begun = j->result.generated > 0;
-    if (begun && st == ERR_TIMEOUT)
+    if (begun && st == ERR_TIMEOUT && (j->kind == JOB_GENERATE || streams(j)))
         job_end(j, OK, FINISH_TIMEOUT, "", now_ns);
     else if (begun && streams(j) && (st == ERR_CANCELLED || st == ERR_UNAVAILABLE))
         job_end(j, OK, FINISH_CANCELLED, "", now_ns);

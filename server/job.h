@@ -20,7 +20,7 @@
 
 struct entry;
 
-enum job_kind { JOB_CLASSIFY, JOB_GENERATE };
+enum job_kind { JOB_CLASSIFY, JOB_GENERATE, JOB_COMPLETE, JOB_SCORE };
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
 
 /* How a generated text ended, in the contract's words. */
@@ -51,6 +51,23 @@ struct generate_input {
     struct stop_set stops;
 };
 
+/* A picture's first sub-pixels, to be gone on with. */
+struct complete_input {
+    uint8_t *known;              /* [known_count], the job's; may be NULL when that is 0 */
+    uint32_t known_count, total; /* total: sub-pixels of a picture, a multiple of row_count */
+    uint32_t row_count;          /* sub-pixels of a row */
+    uint32_t samples;            /* 1 .. COMPLETE_SAMPLES_MAX pictures, sample i drawn by the sampler's sample i */
+    bool stream;                 /* hand out rows while they come, rather than whole pictures at the end */
+    struct sampler_options sampler;
+};
+
+/* Bytes or sub-pixels to tell the probabilities of. */
+struct score_input {
+    uint8_t *elements; /* [count], the job's */
+    size_t count;
+    size_t first; /* the first one that has a probability: 1 for a model without start embedding, else 0 */
+};
+
 /* Who is told that there is news. Both are called under the job's lock, from any thread. */
 struct job_waiter {
     void (*suspend)(void *arg);
@@ -64,7 +81,7 @@ struct job_result {
     enum job_finish finish; /* if OK and text */
     char message[ERROR_MESSAGE_MAX];
     uint64_t queued_ns, started_ns, first_ns, done_ns;
-    uint32_t generated; /* bytes drawn, those of a stop string included */
+    uint32_t generated; /* bytes drawn, those of a stop string included; sub-pixels of all samples */
     uint32_t prompt_dropped;
 };
 
@@ -77,8 +94,14 @@ struct job {
     union {
         struct classify_input picture;
         struct generate_input text;
+        struct complete_input completion;
+        struct score_input score;
     } in;
-    float *logits; /* classify: [classes], the engine thread's until the job is done, then constant */
+    /* The engine thread's until the job is done, then constant. classify: logits [classes]; score: log2 of the
+     * probability of each element from the first on [count - first]. */
+    float *logits;
+    /* complete: [samples, total], the known ones first; constant below `drawn`. */
+    uint8_t *pixels;
 
     struct queue_item item;      /* the queue's */
     struct stop_matcher matcher; /* the engine thread's */
@@ -95,6 +118,7 @@ struct job {
     struct job_waiter waiter;
     uint8_t *ring; /* [ring_size]: bytes for the reader */
     size_t ring_size, ring_start, ring_bytes;
+    uint32_t drawn[COMPLETE_SAMPLES_MAX]; /* complete: sub-pixels of each sample, the known ones included */
     struct job_result result;
 };
 
@@ -106,6 +130,8 @@ struct job {
 enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in);
 enum status job_create_generate(struct job **ret, struct entry *model, const struct generate_input *in,
                                 size_t ring_bytes);
+enum status job_create_complete(struct job **ret, struct entry *model, const struct complete_input *in);
+enum status job_create_score(struct job **ret, struct entry *model, const struct score_input *in);
 void job_reference(struct job *j);
 void job_release(struct job *j); /* NULL is a no-op */
 
@@ -125,7 +151,11 @@ enum job_news { JOB_NEWS_BYTES, JOB_NEWS_PING, JOB_NEWS_END, JOB_NEWS_LATER };
  * nothing yet, and the waiter was suspended and will be resumed. */
 enum job_news job_read(struct job *j, uint8_t *out, size_t size_max, size_t *size);
 
-/* The result of a job for which job_await or job_read said that it is done. */
+/* The same for a completion, by rows: a sample of which more rows are there than `read` [samples] says, and how many are
+ * in all. Those read from job.pixels stay as they are. */
+enum job_news job_read_rows(struct job *j, const uint32_t *read, uint32_t *sample, uint32_t *rows);
+
+/* The result of a job for which job_await, job_read or job_read_rows said that it is done. */
 const struct job_result *job_result(const struct job *j);
 bool job_is_done(struct job *j);
 /* How far a text has come, done or not: bytes generated, and when the first was (0: not yet). Any thread. */
@@ -154,11 +184,14 @@ enum job_next { JOB_CONTINUE, JOB_STOPPED, JOB_OVERRUN };
  * between it gets with the next byte, or at the end. */
 enum job_next job_emit(struct job *j, uint8_t byte, uint64_t gap_ns, uint64_t now_ns);
 
+/* The next sub-pixel of a sample was drawn. A waiter is resumed for the first of all, and for each row's last. */
+void job_draw(struct job *j, uint32_t sample, uint8_t value, uint64_t now_ns);
+
 /* The end. Both give up the engine side's reference.
  * job_finish: with an answer. `finish` is for texts; bytes withheld for a stop string become text unless it came. */
 void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns);
 /* job_abort: without a full one, because of `st` (not OK) and, for a person, `message`. What was generated by then
- * still is an answer if the deadline passed (FINISH_TIMEOUT), or if the client has begun to read it and the cause is
+ * still is an answer if the deadline passed (FINISH_TIMEOUT; but not half a picture), or if the client has begun to read it and the cause is
  * no fault of ours (FINISH_CANCELLED). */
 void job_abort(struct job *j, enum status st, const char *message, uint64_t now_ns);
 

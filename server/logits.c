@@ -12,6 +12,16 @@ bool logits_are_finite(const float *logits, size_t n)
     return true;
 }
 
+double logits_log2(const float *logits, size_t n, uint32_t index)
+{
+    double top = (double)logits[0], sum = 0.0;
+    for (size_t i = 1; i < n; i++)
+        top = fmax(top, (double)logits[i]);
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - top);
+    return ((double)logits[index] - top - log(sum)) / log(2.0);
+}
+
 void logits_top(struct prediction *out, size_t k, const float *logits, size_t n)
 {
     assert(n > 0 && k <= n);

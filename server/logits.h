@@ -10,6 +10,9 @@
 /* Weights that pass every check can still overflow on some input; a client gets an error then, not nonsense. */
 bool logits_are_finite(const float *logits, size_t n);
 
+/* log2 of the probability that softmax(logits) gives to `index`. logits [n], finite. In double. */
+double logits_log2(const float *logits, size_t n, uint32_t index);
+
 struct prediction {
     uint32_t index;
     double probability;

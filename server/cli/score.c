@@ -7,19 +7,9 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
+#include "server/logits.h"
 
 #define ROWS 256 /* bytes of a pass: a compromise between memory and full tiles */
-
-/* -log2 of the probability that logits [256] give to a byte. */
-static double bits_of(const float *logits, uint8_t byte)
-{
-    double top = (double)logits[0], sum = 0.0;
-    for (size_t i = 1; i < BYTE_VALUES; i++)
-        top = fmax(top, (double)logits[i]);
-    for (size_t i = 0; i < BYTE_VALUES; i++)
-        sum += exp((double)logits[i] - top);
-    return (log(sum) + top - (double)logits[byte]) / log(2.0);
-}
 
 /* A bar on standard error, if that is a terminal. */
 struct progress {
@@ -64,7 +54,7 @@ static int score(double *mean, struct engine *e, uint32_t context, const uint8_t
         const struct engine_part part = {.count = (uint32_t)n, .bytes = bytes + at, .every = true, .logits = logits};
         engine_feed(e, &part, 1);
         for (size_t i = 0; i < n; i++)
-            bits += bits_of(logits + i * BYTE_VALUES, bytes[at + i + 1]);
+            bits -= logits_log2(logits + i * BYTE_VALUES, BYTE_VALUES, bytes[at + i + 1]);
         at += n;
         if (!isfinite(bits)) { /* the weights overflow on this input */
             progress_end(&progress);

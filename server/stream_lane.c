@@ -1,0 +1,367 @@
+/* stream_lane.c - continuous batching. See stream_lane.h.
+ *
+ * A prompt, an element just drawn and a context that starts again are the same thing: elements of a slot that are not
+ * yet fed (stream_slot.h). When all are, the logits of the last one choose the next. A job may have several samples,
+ * each in a slot of its own; they enter as slots become free, and what ends the job ends them all.
+ *
+ * Waking an HTTP thread for every byte of every stream would cost more than a step does; so the more streams run, the
+ * more bytes a client gets at a time (STREAM_WAKE_NS).
+ *
+ * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
+ * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. */
+#include "server/stream_lane.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "server/clock.h"
+#include "server/job.h"
+#include "server/logits.h"
+#include "server/metrics.h"
+#include "server/queue.h"
+#include "server/registry.h"
+#include "server/stream_slot.h"
+
+struct stream_lane {
+    struct entry *model;
+    struct queue *queue;
+    struct stream_model shape;
+    uint32_t streams_max, prompt_rows_max;
+    uint32_t running;
+    uint32_t *order; /* [streams_max]: the first `running` are the taken slots, by admission */
+    uint32_t *spare; /* [streams_max]: the last streams_max - running are the free slots */
+    struct stream_slot *slots;
+    struct engine_part *parts; /* [streams_max] */
+    uint8_t *windows;
+    float *logits; /* [streams_max + prompt_rows_max, BYTE_VALUES] of the pass */
+    /* The job whose samples are being given slots, by number; NULL: none waits. */
+    struct job *entering;
+    uint32_t next_sample;
+};
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+enum status stream_lane_create(struct stream_lane **ret, struct entry *model, struct queue *q, const struct settings *s,
+                               struct error *err)
+{
+    const struct engine_info *info = engine_info(model->engine);
+    const uint32_t rows_left = ENGINE_ROWS_MAX - s->streams_max; /* of a pass, beside a row for each stream */
+    struct stream_lane *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        goto no_memory;
+    l->model = model;
+    l->queue = q;
+    l->shape = (struct stream_model){
+        .engine = model->engine,
+        .context = info->context,
+        .window_size = model->model->config.context,
+        .starts = info->starts,
+    };
+    l->streams_max = s->streams_max;
+    l->prompt_rows_max = s->pass_rows_max < rows_left ? s->pass_rows_max : rows_left;
+    l->order = calloc(l->streams_max, sizeof *l->order);
+    l->spare = calloc(l->streams_max, sizeof *l->spare);
+    l->slots = calloc(l->streams_max, sizeof *l->slots);
+    l->parts = calloc(l->streams_max, sizeof *l->parts);
+    l->windows = calloc(l->streams_max, l->shape.window_size);
+    l->logits = calloc((size_t)(l->streams_max + l->prompt_rows_max) * BYTE_VALUES, sizeof *l->logits);
+    if (l->order == NULL || l->spare == NULL || l->slots == NULL || l->parts == NULL || l->windows == NULL ||
+        l->logits == NULL)
+        goto no_memory;
+    for (uint32_t i = 0; i < l->streams_max; i++) {
+        l->spare[i] = i;
+        l->slots[i].index = i;
+        l->slots[i].window = l->windows + (size_t)i * l->shape.window_size;
+    }
+    *ret = l;
+    return OK;
+no_memory:
+    stream_lane_free(l);
+    return error_set(err, ERR_NOMEM, "%s: no memory for %u streams", model->model->name, s->streams_max);
+}
+
+void stream_lane_free(struct stream_lane *l)
+{
+    if (l == NULL)
+        return;
+    assert(l->running == 0 && l->entering == NULL);
+    free(l->logits);
+    free(l->windows);
+    free(l->parts);
+    free(l->slots);
+    free(l->spare);
+    free(l->order);
+    free(l);
+}
+
+uint32_t stream_lane_running(const struct stream_lane *l)
+{
+    return l->running + (l->entering != NULL ? 1 : 0);
+}
+
+void stream_lane_cancel(struct stream_lane *l, enum status st)
+{
+    for (uint32_t i = 0; i < l->running; i++)
+        job_cancel(l->slots[l->order[i]].job, st);
+    if (l->entering != NULL)
+        job_cancel(l->entering, st);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------------------------- */
+
+static uint32_t samples_of(const struct job *j)
+{
+    return j->kind == JOB_COMPLETE ? j->in.completion.samples : 1;
+}
+
+static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
+{
+    const size_t prompt = j->kind == JOB_GENERATE ? stream_slot_kept(&l->shape, &j->in.text)
+                          : j->kind == JOB_SCORE  ? j->in.score.count
+                                                  : (size_t)j->in.completion.known_count * j->in.completion.samples;
+    job_start(j, j->kind == JOB_GENERATE ? (uint32_t)(j->in.text.prompt_bytes - prompt) : 0, now_ns);
+    metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_STREAMS, now_ns - j->result.queued_ns);
+    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, prompt);
+    l->entering = j;
+    l->next_sample = 0;
+}
+
+/* A free slot for the next sample of the job that is entering. */
+static void enter_sample(struct stream_lane *l)
+{
+    const uint32_t index = l->spare[l->running];
+    struct stream_slot *s = &l->slots[index];
+    struct job *j = l->entering;
+    stream_slot_begin(&l->shape, s, j, l->next_sample++);
+    if (l->next_sample == samples_of(j))
+        l->entering = NULL;
+    l->order[l->running++] = index;
+    metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, 1);
+}
+
+/* Forget the stream at `place` of the order. */
+static void slot_stop(struct stream_lane *l, uint32_t place)
+{
+    const uint32_t index = l->order[place];
+    l->slots[index].job = NULL;
+    l->running--;
+    memmove(l->order + place, l->order + place + 1, (l->running - place) * sizeof *l->order);
+    l->spare[l->running] = index;
+    metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, -1);
+}
+
+/* Forget all streams of a job that is to be given its end. */
+static void forget_job(struct stream_lane *l, const struct job *j)
+{
+    for (uint32_t place = 0; place < l->running;)
+        if (l->slots[l->order[place]].job == j)
+            slot_stop(l, place);
+        else
+            place++;
+    if (l->entering == j)
+        l->entering = NULL;
+}
+
+static bool has_samples(const struct stream_lane *l, const struct job *j)
+{
+    bool has = l->entering == j;
+    for (uint32_t place = 0; place < l->running && !has; place++)
+        has = l->slots[l->order[place]].job == j;
+    return has;
+}
+
+static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
+{
+    uint32_t ended = 0;
+    for (uint32_t place = 0; place <= l->running;) {
+        struct job *j = place < l->running ? l->slots[l->order[place]].job : l->entering;
+        const enum status st = j != NULL ? job_stop_reason(j, now_ns) : OK;
+        if (st == OK) {
+            place++;
+            continue;
+        }
+        forget_job(l, j); /* one that moved up is looked at here, or in the next step */
+        job_abort(j, st, NULL, now_ns);
+        ended++;
+    }
+    return ended;
+}
+
+static uint32_t admit_jobs(struct stream_lane *l, uint64_t now_ns)
+{
+    uint32_t ended = 0;
+    while (l->running < l->streams_max) {
+        struct queue_item *item = l->entering == NULL ? queue_pop(l->queue, l->model->lane) : NULL;
+        if (item != NULL) {
+            struct job *j = job_of_item(item);
+            const enum status st = job_stop_reason(j, now_ns);
+            if (st != OK) {
+                job_abort(j, st, NULL, now_ns);
+                ended++;
+                continue;
+            }
+            enter_job(l, j, now_ns);
+        }
+        if (l->entering == NULL)
+            break;
+        enter_sample(l);
+    }
+    return ended;
+}
+
+/* ---- a pass ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t count_prompts(const struct stream_lane *l)
+{
+    uint32_t prompts = 0;
+    for (uint32_t place = 0; place < l->running; place++) {
+        const struct stream_slot *s = &l->slots[l->order[place]];
+        prompts += s->length - s->fed > 1;
+    }
+    return prompts;
+}
+
+/* Fill parts; returns how many. *prompts: does one of them feed more than the element just drawn? */
+static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
+{
+    uint32_t count = 0, rows = l->prompt_rows_max, sharers = count_prompts(l);
+    float *logits = l->logits;
+    *prompts = false;
+    for (uint32_t place = 0; place < l->running; place++) {
+        const uint32_t index = l->order[place];
+        struct stream_slot *s = &l->slots[index];
+        const uint32_t waiting = s->length - s->fed;
+        const bool every = s->job->kind == JOB_SCORE;
+        uint32_t take = 1;
+        if (waiting > 1) { /* what one leaves of its share is for those after it */
+            const uint32_t share = (rows + sharers - 1) / sharers;
+            take = waiting < share ? waiting : share;
+            rows -= take;
+            sharers--;
+        }
+        if (take == 0)
+            continue;
+        const bool wanted = every || (take == waiting && s->at == s->given_count);
+        *prompts = *prompts || s->generated == 0 || take > 1;
+        l->parts[count++] = (struct engine_part){
+            .stream = index,
+            .count = take,
+            .bytes = s->window + s->fed,
+            .every = every,
+            .logits = wanted ? logits : NULL,
+        };
+        logits += wanted ? (size_t)(every ? take : 1) * BYTE_VALUES : 0;
+    }
+    return count;
+}
+
+enum after { GOES_ON, SAMPLE_OVER, JOB_OVER };
+
+static enum after next_byte(struct stream_lane *l, struct stream_slot *s, uint8_t byte, uint64_t now_ns)
+{
+    struct job *j = s->job;
+    if (s->generated == 1)
+        metrics_histogram_observe(METRIC_FIRST_BYTE, 0, now_ns - j->result.queued_ns);
+    else
+        metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, now_ns - s->drawn_ns);
+    s->drawn_ns = now_ns;
+    const enum job_next next = job_emit(j, byte, l->running * STREAM_WAKE_NS, now_ns);
+    if (next == JOB_OVERRUN)
+        job_finish(j, FINISH_CANCELLED, now_ns);
+    else if (next == JOB_STOPPED)
+        job_finish(j, FINISH_STOP, now_ns);
+    else if (s->generated == j->in.text.max_tokens || !stream_slot_push(&l->shape, s, byte, j->in.text.shift))
+        job_finish(j, FINISH_LENGTH, now_ns);
+    else
+        return GOES_ON;
+    return JOB_OVER;
+}
+
+static enum after next_sub_pixel(struct stream_lane *l, struct stream_slot *s, uint8_t value, uint64_t now_ns)
+{
+    const struct complete_input *in = &s->job->in.completion;
+    job_draw(s->job, s->sample, value, now_ns);
+    if (in->known_count + s->generated == in->total)
+        return SAMPLE_OVER;
+    const bool room = stream_slot_push(&l->shape, s, value, false); /* the registry has seen to it that it fits */
+    assert(room);
+    (void)room;
+    return GOES_ON;
+}
+
+/* All of a slot's elements are fed: draw the next one. */
+static enum after draw(struct stream_lane *l, struct stream_slot *s, const float *logits, uint64_t now_ns)
+{
+    const uint8_t element = sampler_draw(&s->sampler, logits);
+    sampler_accept(&s->sampler, element);
+    s->generated++;
+    return s->job->kind == JOB_GENERATE ? next_byte(l, s, element, now_ns) : next_sub_pixel(l, s, element, now_ns);
+}
+
+/* What a part's rows gave. */
+static enum after use_part(struct stream_lane *l, const struct engine_part *p, uint64_t now_ns, uint32_t *drawn)
+{
+    struct stream_slot *s = &l->slots[p->stream];
+    s->fed += p->count;
+    if (p->logits != NULL && !logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES)) {
+        job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
+        return JOB_OVER;
+    }
+    if (p->every)
+        return stream_slot_score(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
+    if (p->logits != NULL) {
+        (*drawn)++;
+        return draw(l, s, p->logits, now_ns);
+    }
+    if (s->fed == s->length)
+        stream_slot_go_on(&l->shape, s);
+    return GOES_ON;
+}
+
+static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns)
+{
+    uint32_t ended = 0, drawn = 0;
+    for (uint32_t i = 0, place = 0; i < parts; i++) {
+        const struct engine_part *p = &l->parts[i];
+        struct job *j = l->slots[p->stream].job;
+        if (j == NULL) /* its job has ended with another sample of it */
+            continue;
+        while (l->order[place] != p->stream) /* the order is that of the parts, some left out */
+            place++;
+        const enum after after = use_part(l, p, now_ns, &drawn);
+        if (after == GOES_ON)
+            continue;
+        if (after == SAMPLE_OVER)
+            slot_stop(l, place);
+        if (after == SAMPLE_OVER && has_samples(l, j))
+            continue;
+        if (after == SAMPLE_OVER)
+            job_finish(j, FINISH_STOP, now_ns);
+        forget_job(l, j);
+        place = 0;
+        ended++;
+    }
+    metrics_counter_add(METRIC_GENERATED_BYTES, l->model->metrics_label, drawn);
+    return ended;
+}
+
+uint32_t stream_lane_step(struct stream_lane *l)
+{
+    const uint64_t start_ns = clock_now_ns();
+    uint32_t ended = stop_jobs(l, start_ns);
+    ended += admit_jobs(l, start_ns);
+    if (l->running == 0)
+        return ended;
+
+    bool prompts;
+    const uint32_t parts = plan_pass(l, &prompts);
+    assert(parts > 0);
+    engine_feed(l->model->engine, l->parts, parts);
+    const uint64_t end_ns = clock_now_ns();
+    metrics_histogram_observe(prompts ? METRIC_PREFILL : METRIC_DECODE, 0, end_ns - start_ns);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_STREAMS, parts);
+    return ended + use_parts(l, parts, end_ns);
+}

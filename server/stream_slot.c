@@ -1,0 +1,139 @@
+/* stream_slot.c - see stream_slot.h. */
+#include "server/stream_slot.h"
+
+#include <string.h>
+
+#include "server/job.h"
+#include "server/logits.h"
+
+static bool is_limited(const struct stream_model *m)
+{
+    return m->context != ENGINE_CONTEXT_UNLIMITED;
+}
+
+/* Put what the request gives next into the window, all of which was fed; `anew` in front of everything, or behind what
+ * the state holds. */
+static void fill_window(const struct stream_model *m, struct stream_slot *s, bool anew)
+{
+    s->fed = s->length = 0;
+    if (anew)
+        engine_stream_reset(m->engine, s->index);
+    if (anew && m->starts)
+        s->window[s->length++] = 0;
+    const size_t left = s->given_count - s->at, room = m->window_size - s->length;
+    const size_t n = left < room ? left : room;
+    if (n > 0)
+        memcpy(s->window + s->length, s->given + s->at, n);
+    s->length += (uint32_t)n;
+    s->at += n;
+}
+
+/* How many bytes at the end of a prompt are fed. One more than the context is fed only for a stream that shifts. */
+size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in)
+{
+    if (!is_limited(m))
+        return in->prompt_bytes;
+    const uint32_t most = m->context - (m->starts ? 1 : 0);
+    const uint32_t whole = in->shift || m->starts ? most : most > 1 ? most - 1 : 1;
+    const uint32_t half = m->context > 1 ? m->context / 2 : most;
+    return in->prompt_bytes <= whole ? in->prompt_bytes : in->shift ? half : whole;
+}
+
+static void begin_text(const struct stream_model *m, struct stream_slot *s, const struct generate_input *in)
+{
+    static const uint8_t newline[1] = {'\n'};
+    sampler_init(&s->sampler, &in->sampler);
+    /* The penalty looks at the prompt's last bytes, those that the model does not get included. */
+    for (size_t i = in->prompt_bytes > SAMPLER_HISTORY ? in->prompt_bytes - SAMPLER_HISTORY : 0; i < in->prompt_bytes;
+         i++)
+        sampler_accept(&s->sampler, in->prompt[i]);
+    s->given = in->prompt;
+    s->given_count = in->prompt_bytes;
+    s->at = in->prompt_bytes - stream_slot_kept(m, in);
+    if (in->prompt_bytes == 0 && !m->starts) { /* something must be fed; this is not echoed and not counted */
+        s->given = newline;
+        s->given_count = 1;
+    }
+}
+
+static void begin_picture(struct stream_slot *s, const struct complete_input *in)
+{
+    struct sampler_options options = in->sampler;
+    options.sample = s->sample;
+    sampler_init(&s->sampler, &options);
+    s->given = in->known;
+    s->given_count = in->known_count;
+    s->at = 0;
+}
+
+/* The last element is not fed: nothing comes after it. */
+static void begin_score(struct stream_slot *s, const struct score_input *in)
+{
+    s->given = in->elements;
+    s->given_count = in->count - 1;
+    s->at = 0;
+    s->scored = 0;
+}
+
+void stream_slot_begin(const struct stream_model *m, struct stream_slot *s, struct job *j, uint32_t sample)
+{
+    s->job = j;
+    s->sample = sample;
+    s->generated = 0;
+    if (j->kind == JOB_GENERATE)
+        begin_text(m, s, &j->in.text);
+    else if (j->kind == JOB_COMPLETE)
+        begin_picture(s, &j->in.completion);
+    else
+        begin_score(s, &j->in.score);
+    fill_window(m, s, true);
+}
+
+void stream_slot_go_on(const struct stream_model *m, struct stream_slot *s)
+{
+    fill_window(m, s, false);
+}
+
+/* The context is full: go on from the last half of it, of which the byte just drawn will be the last. */
+static void start_again(const struct stream_model *m, struct stream_slot *s)
+{
+    const uint32_t first = m->starts ? 1 : 0;
+    const uint32_t keep = m->context > 1 ? m->context / 2 - 1 : 0;
+    memmove(s->window + first, s->window + m->context - keep, keep);
+    s->length = first + keep;
+    s->fed = 0;
+    engine_stream_reset(m->engine, s->index);
+}
+
+bool stream_slot_push(const struct stream_model *m, struct stream_slot *s, uint8_t element, bool shift)
+{
+    if (s->length == m->window_size) {
+        if (!is_limited(m))
+            s->length = s->fed = 0;
+        else if (shift)
+            start_again(m, s);
+        else
+            return false;
+    }
+    if (s->length < m->window_size) /* a context of one has room for the start alone */
+        s->window[s->length++] = element;
+    return true;
+}
+
+/* Windows of a text longer than the context are scored from scratch, each beginning with the last byte of the one
+ * before, which for a model with a start embedding is the start instead. */
+bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, const float *logits, uint32_t count)
+{
+    const struct score_input *in = &s->job->in.score;
+    for (uint32_t i = 0; i < count; i++, s->scored++)
+        s->job->logits[s->scored] =
+            (float)logits_log2(logits + (size_t)i * BYTE_VALUES, BYTE_VALUES, in->elements[in->first + s->scored]);
+    if (s->scored == in->count - in->first)
+        return true;
+    if (s->fed < s->length)
+        return false;
+    if (is_limited(m) && m->starts)
+        s->at = s->scored;
+    fill_window(m, s, is_limited(m));
+    return false;
+}
