@@ -116,3 +116,20 @@ double api_milliseconds(uint64_t from_ns, uint64_t to_ns)
 {
     return round(clock_ms_between(from_ns, to_ns) * 1000.0) / 1000.0;
 }
+
+json_t *api_timings(const struct exchange *x)
+{
+    const struct job_result *r = job_result(x->job);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "queue_ms", api_milliseconds(r->queued_ns, r->started_ns),
+                     "prefill_ms", api_milliseconds(r->started_ns, r->first_ns), "decode_ms",
+                     api_milliseconds(r->first_ns, r->done_ns), "total_ms",
+                     api_milliseconds(x->received_ns, r->done_ns), "first_byte_ms",
+                     api_milliseconds(x->received_ns, r->first_ns));
+}
+
+void api_note_times(struct exchange *x)
+{
+    const struct job_result *r = job_result(x->job);
+    x->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
+    x->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
+}

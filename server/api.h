@@ -54,11 +54,15 @@ bool api_has_no_type(const struct exchange *x);
 /* Times in milliseconds, whole microseconds. */
 double api_milliseconds(uint64_t from_ns, uint64_t to_ns);
 
+/* What the awaited job, which is done or streams, took: for the answer of one that generates; and for Server-Timing. */
+json_t *api_timings(const struct exchange *x);
+void api_note_times(struct exchange *x);
+
 /* ---- the endpoints: routes.c has their methods and paths ------------------------------------------------------- */
 
 /* Before the body: is it of a kind that is read? */
-http_handler api_classify_begin, api_generate_begin;
-http_handler api_classify, api_generate;
+http_handler api_classify_begin, api_complete_begin, api_generate_begin, api_score_begin;
+http_handler api_classify, api_complete, api_generate, api_score;
 http_handler api_models, api_metrics, api_healthz, api_readyz;
 
 #endif

@@ -100,8 +100,7 @@ static void answer(struct exchange *x)
     const struct job *j = x->job;
     const struct job_result *r = job_result(j);
     const struct classification *state = x->state;
-    x->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
-    x->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
+    api_note_times(x);
     if (r->status != OK) {
         api_refuse_job(x, j);
         return;

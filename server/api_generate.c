@@ -7,13 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/events.h"
 #include "server/generate_request.h"
 #include "server/job.h"
 #include "server/registry.h"
 #include "server/text.h"
 #include "weights/json.h"
-
-#define EVENT_STREAM "text/event-stream"
 
 /* What a stream has read from its job and not yet said; the exchange's state. */
 struct stream {
@@ -31,23 +30,6 @@ static json_t *describe_usage(const struct job *j)
     const json_int_t prompt = (json_int_t)j->in.text.prompt_bytes, generated = r->generated;
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
                      prompt + generated, "prompt_tokens_dropped", (json_int_t)r->prompt_dropped);
-}
-
-static json_t *describe_timings(const struct exchange *x)
-{
-    const struct job_result *r = job_result(x->job);
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "queue_ms", api_milliseconds(r->queued_ns, r->started_ns),
-                     "prefill_ms", api_milliseconds(r->started_ns, r->first_ns), "decode_ms",
-                     api_milliseconds(r->first_ns, r->done_ns), "total_ms",
-                     api_milliseconds(x->received_ns, r->done_ns), "first_byte_ms",
-                     api_milliseconds(x->received_ns, r->first_ns));
-}
-
-static void note_times(struct exchange *x)
-{
-    const struct job_result *r = job_result(x->job);
-    x->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
-    x->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
 }
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
@@ -77,7 +59,7 @@ static void answer_whole(struct exchange *x)
 {
     struct job *j = x->job;
     const struct job_result *r = job_result(j);
-    note_times(x);
+    api_note_times(x);
     if (r->status != OK) {
         api_refuse_job(x, j);
         return;
@@ -89,33 +71,10 @@ static void answer_whole(struct exchange *x)
                    json_pack("{s:s, s:o, s:i, s:I, s:s, s:I, s:o, s:o}", "model", j->model->model->name, "text", text,
                              "index", 0, "tokens", (json_int_t)tokens, "finish_reason", job_finish_word(r->finish),
                              "seed", (json_int_t)j->in.text.sampler.seed, "usage", describe_usage(j), "timings",
-                             describe_timings(x)));
+                             api_timings(x)));
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
-
-/* "data: JSON\n\n"; takes `event`, which may be NULL for want of memory. */
-static enum http_piece say_event(json_t *event, char **piece, size_t *bytes)
-{
-    char *text = event != NULL ? json_dumps(event, API_JSON_FLAGS) : NULL;
-    json_decref(event);
-    const int n = text != NULL ? asprintf(piece, "data: %s\n\n", text) : -1;
-    free(text);
-    if (n < 0) {
-        *piece = NULL; /* asprintf leaves it undefined */
-        return HTTP_BROKEN;
-    }
-    *bytes = (size_t)n;
-    return HTTP_PIECE;
-}
-
-static enum http_piece say_ping(char **piece, size_t *bytes)
-{
-    static const char ping[] = ": ping\n\n";
-    *bytes = sizeof ping - 1;
-    *piece = strdup(ping);
-    return *piece != NULL ? HTTP_PIECE : HTTP_BROKEN;
-}
 
 static enum http_piece say_finish(struct exchange *x, char **piece, size_t *bytes)
 {
@@ -123,15 +82,11 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     const struct job_result *r = job_result(j);
     struct stream *s = x->state;
     s->said_finish = true;
-    note_times(x);
-    if (r->status != OK) {
-        struct error err;
-        (void)error_set(&err, r->status, "%s", r->message);
-        x->error = r->status;
-        return say_event(api_error(&err), piece, bytes);
-    }
-    return say_event(json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
-                               describe_usage(j), "timings", describe_timings(x), "seed",
+    api_note_times(x);
+    if (r->status != OK)
+        return event_say_error(x, piece, bytes);
+    return event_say(json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
+                               describe_usage(j), "timings", api_timings(x), "seed",
                                (json_int_t)j->in.text.sampler.seed, "model", j->model->model->name),
                      piece, bytes);
 }
@@ -145,7 +100,7 @@ static enum http_piece say_text(struct stream *s, bool last, char **piece, size_
     memmove(s->raw, s->raw + used, s->held);
     if (used == 0)
         return HTTP_LATER;
-    return say_event(
+    return event_say(
         json_pack("{s:o, s:i, s:I}", "text", json_stringn(s->text, text_bytes), "index", 0, "tokens", (json_int_t)used),
         piece, bytes);
 }
@@ -160,7 +115,7 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
         case JOB_NEWS_LATER:
             return HTTP_LATER;
         case JOB_NEWS_PING:
-            return say_ping(piece, bytes);
+            return event_say_ping(piece, bytes);
         case JOB_NEWS_END:
             said = say_text(s, true, piece, bytes);
             if (said != HTTP_LATER)
@@ -178,15 +133,7 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
 
 static void answer_stream(struct exchange *x)
 {
-    const struct job_result *r = job_result(x->job);
-    if (job_is_done(x->job) && r->status != OK && r->generated == 0) {
-        note_times(x);
-        api_refuse_job(x, x->job);
-        return;
-    }
-    http_add_header(x, "Cache-Control", "no-cache");
-    http_add_header(x, "X-Accel-Buffering", "no");
-    http_reply_stream(x, EVENT_STREAM, read_piece);
+    events_reply(x, read_piece);
 }
 
 /* ---- before the body ------------------------------------------------------------------------------------------- */
@@ -204,13 +151,6 @@ void api_generate_begin(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-static bool wants_stream(const struct exchange *x, const struct generate_request *r)
-{
-    const char *accept = http_header(x, "Accept");
-    return r->stream != FIELD_UNSAID ? r->stream == FIELD_TRUE
-                                     : accept != NULL && strcasestr(accept, EVENT_STREAM) != NULL;
-}
-
 /* The job takes what it needs from `r`. */
 static enum status prepare(struct exchange *x, struct generate_request *r, struct job **ret, struct error *err)
 {
@@ -221,7 +161,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
         return st;
     x->model = e->metrics_label;
     x->model_name = e->model->name;
-    r->in.stream = wants_stream(x, r);
+    r->in.stream = events_wanted(x, r->stream);
     if (r->in.stream) {
         x->state = calloc(1, sizeof(struct stream));
         x->state_free = free;

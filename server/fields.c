@@ -1,8 +1,11 @@
 /* fields.c - see fields.h. */
 #include "server/fields.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "weights/json.h"
 
@@ -38,6 +41,9 @@ static void describe_field(const struct field *f, const struct settings *s, char
     switch (f->kind) {
     case FIELD_TEXT:
         (void)snprintf(out, size, "a string of %.0f to %.0f bytes", f->min, max);
+        break;
+    case FIELD_NAME:
+        (void)snprintf(out, size, "a string of %.0f to %.0f bytes without a NUL", f->min, max);
         break;
     case FIELD_INTEGER:
         (void)snprintf(out, size, "a whole number from %.0f to %.0f", f->min, max);
@@ -94,6 +100,8 @@ static bool read_field(const struct field *f, const struct settings *s, const js
     switch (f->kind) {
     case FIELD_TEXT:
         return read_text(f, value, max_of(f, s), at);
+    case FIELD_NAME:
+        return read_text(f, value, max_of(f, s), at) && strlen(json_string_value(value)) == json_string_length(value);
     case FIELD_INTEGER:
         return read_integer(f, value, max_of(f, s), at);
     case FIELD_NUMBER:
@@ -136,4 +144,18 @@ enum status fields_read(const struct field *table, size_t count, json_t *object,
         }
     }
     return OK;
+}
+
+/* ---- values of several requests ----------------------------------------------------------------------------------- */
+
+uint64_t request_draw_seed(void)
+{
+    uint64_t seed = 0;
+    (void)!getrandom(&seed, sizeof seed, 0); /* cannot fail once the kernel has started; then 0 is a seed too */
+    return seed & SEED_MAX;
+}
+
+float request_positive(double value)
+{
+    return fmaxf((float)value, FLT_MIN);
 }

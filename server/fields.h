@@ -14,6 +14,7 @@
 /*   kind           what it is stored as                            min, max */
 enum field_kind {
     FIELD_TEXT,    /* const json_t *, borrowed from the JSON         its bytes */
+    FIELD_NAME,    /* likewise, without NUL                          its bytes */
     FIELD_INTEGER, /* int64_t                                        its values */
     FIELD_NUMBER,  /* double                                         its values */
     FIELD_SWITCH,  /* enum field_switch */
@@ -44,5 +45,10 @@ enum status fields_refuse(const struct field *table, size_t count, const char *n
 /* Upper ends that are settings. */
 double field_max_tokens(const struct settings *s);
 double field_max_timeout(const struct settings *s);
+
+/* A seed for a request that gives none: 0 .. SEED_MAX. */
+uint64_t request_draw_seed(void);
+/* A positive number that stays positive as a float32. */
+float request_positive(double value);
 
 #endif

@@ -1,19 +1,15 @@
-/* generate_request.c - see generate_request.h.
- * What the table of fields does not cover (the two ways to give a prompt) is done afterwards. */
+/* generate_request.c - see generate_request.h. */
 #include "server/generate_request.h"
 
-#include <float.h>
 #include <jansson.h>
-#include <math.h>
 #include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "server/fields.h"
+#include "server/request_bytes.h"
 #include "server/request_json.h"
-#include "weights/json.h"
 
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
 struct fields {
@@ -63,7 +59,7 @@ static void expect_overflow(char *out, size_t size)
 
 #define AT(member) offsetof(struct fields, member)
 static const struct field table[] = {
-    {"model", FIELD_TEXT, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
     {"prompt", FIELD_TEXT, AT(prompt), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},
     {"prompt_base64", FIELD_TEXT, AT(prompt_base64), FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX))},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
@@ -82,66 +78,11 @@ static const struct field table[] = {
 #undef AT
 enum { FIELD_COUNT = sizeof table / sizeof table[0] };
 
-/* ---- the prompt ------------------------------------------------------------------------------------------------ */
-
-static bool decode_base64(const json_t *text, uint8_t *out, size_t *size)
-{
-    struct base64_decode_ctx base64;
-    const char *in = json_string_value(text);
-    const size_t in_size = json_string_length(text);
-    if (in_size % 4 != 0 || memchr(in, '\0', in_size) != NULL || strpbrk(in, " \t\r\n\v\f") != NULL)
-        return false; /* the library skips spaces; RFC 4648 has none */
-    base64_decode_init(&base64);
-    return base64_decode_update(&base64, size, out, in_size, in) == 1 && base64_decode_final(&base64) == 1;
-}
-
-static enum status read_prompt(const struct fields *f, struct generate_input *in, struct error *err)
-{
-    const json_t *text = f->prompt != NULL ? f->prompt : f->prompt_base64;
-    if (f->prompt != NULL && f->prompt_base64 != NULL)
-        return error_set_param(err, ERR_ARGUMENT, "prompt_base64",
-                               "\"prompt\" and \"prompt_base64\" are both given; expected one of them");
-    if (text == NULL || json_string_length(text) == 0)
-        return OK;
-    const size_t size = json_string_length(text);
-    uint8_t *prompt = malloc(size);
-    if (prompt == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the prompt at the moment");
-    if (text == f->prompt) {
-        memcpy(prompt, json_string_value(text), size);
-        in->prompt_bytes = size;
-    } else if (!decode_base64(text, prompt, &in->prompt_bytes) || in->prompt_bytes > GENERATE_PROMPT_MAX) {
-        free(prompt);
-        return error_set_param(
-            err, ERR_ARGUMENT, "prompt_base64",
-            "\"prompt_base64\" is not base64 of at most %d bytes; expected RFC 4648's, padded, without "
-            "line breaks",
-            GENERATE_PROMPT_MAX);
-    }
-    in->prompt = prompt;
-    return OK;
-}
-
 /* ---- the request ----------------------------------------------------------------------------------------------- */
-
-static uint64_t draw_seed(void)
-{
-    uint64_t seed = 0;
-    (void)!getrandom(&seed, sizeof seed, 0); /* cannot fail once the kernel has started; then 0 is a seed too */
-    return seed & SEED_MAX;
-}
-
-/* A positive number stays positive as a float32. */
-static float positive(double value)
-{
-    return fmaxf((float)value, FLT_MIN);
-}
 
 static enum status build(struct generate_request *r, const struct fields *f, struct error *err)
 {
     const char *model = f->model != NULL ? json_string_value(f->model) : "";
-    if (f->model != NULL && strlen(model) != json_string_length(f->model))
-        return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" has a NUL; expected the name of a model");
     (void)snprintf(r->model, sizeof r->model, "%s", model);
     r->stream = f->stream;
     r->timeout_ms = (uint32_t)f->timeout_ms;
@@ -149,14 +90,15 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     r->in.shift = f->shift;
     r->in.stops = f->stops;
     r->in.sampler = (struct sampler_options){
-        .seed = f->seed >= 0 ? (uint64_t)f->seed : draw_seed(),
+        .seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed(),
         .temperature = (float)f->temperature,
         .top_k = (uint32_t)f->top_k,
-        .top_p = positive(f->top_p),
+        .top_p = request_positive(f->top_p),
         .min_p = (float)f->min_p,
-        .repetition_penalty = positive(f->repetition_penalty),
+        .repetition_penalty = request_positive(f->repetition_penalty),
     };
-    return read_prompt(f, &r->in, err);
+    return request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,
+                              GENERATE_PROMPT_MAX, err);
 }
 
 enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,

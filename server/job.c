@@ -289,6 +289,20 @@ bool job_is_done(struct job *j)
     return done;
 }
 
+size_t job_given(const struct job *j)
+{
+    switch (j->kind) {
+    case JOB_GENERATE:
+        return j->in.text.prompt_bytes;
+    case JOB_COMPLETE:
+        return j->in.completion.known_count;
+    case JOB_SCORE:
+        return j->in.score.count;
+    default:
+        return 0;
+    }
+}
+
 void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns)
 {
     (void)pthread_mutex_lock(&j->lock);

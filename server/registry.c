@@ -46,7 +46,7 @@ static void entry_publish(struct entry *e, const struct engine_options *o)
 {
     const struct engine_info *info = engine_info(e->engine);
     const struct model_config *c = &e->model->config;
-    const bool streams = c->task == TASK_TEXT_GENERATION;
+    const bool streams = model_config_causal(c);
     const uint64_t slots = streams ? o->streams_max : 0;
     e->metrics_label = metrics_model_add(e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type));
     metrics_gauge_set(METRIC_MODEL_RESIDENT_BYTES, e->metrics_label,
@@ -61,18 +61,19 @@ static void entry_publish(struct entry *e, const struct engine_options *o)
              (unsigned long long)info->workspace_bytes, (unsigned long long)info->stream_bytes);
 }
 
-/* The engine runs more than there are requests for. */
-static enum status check_task(const struct model *m, const char *path, struct error *err)
+/* Can a picture be drawn to its end? Every sub-pixel is fed but the last, which without a start embedding takes the
+ * place of the start. */
+static enum status check_pictures(const struct entry *e, const char *path, struct error *err)
 {
-    const struct model_config *c = &m->config;
-    if (m->start_embed != NULL && c->task == TASK_TEXT_GENERATION)
-        return error_set_param(err, ERR_UNSUPPORTED, "start_embed",
-                               "%s: text generation with a start_embed is not served by this build", path);
-    if (c->task != TASK_IMAGE_GENERATION)
+    const struct model_config *c = &e->model->config;
+    const struct engine_info *info = engine_info(e->engine);
+    const uint64_t total = (uint64_t)3 * c->size[0] * c->size[1], fed = total - (info->starts ? 0 : 1);
+    if (c->task != TASK_IMAGE_GENERATION || (total <= COMPLETE_TOTAL_MAX && fed <= info->context))
         return OK;
-    return error_set_param(err, ERR_UNSUPPORTED, "task", "%s: %s is not served by this build, expected %s, %s or %s",
-                           path, model_task_name(c->task), model_task_name(TASK_IMAGE_CLASSIFICATION),
-                           model_task_name(TASK_TEXT_CLASSIFICATION), model_task_name(TASK_TEXT_GENERATION));
+    return error_set_param(err, ERR_UNSUPPORTED, "input.size",
+                           "%s: input.size is [%u, %u], %llu sub-pixels; this build serves what fits the context, here "
+                           "%u, and at most %u",
+                           path, c->size[0], c->size[1], (unsigned long long)total, info->context, COMPLETE_TOTAL_MAX);
 }
 
 static enum status entry_load(struct entry **ret, const char *path, uint32_t lane, const struct settings *s,
@@ -95,9 +96,9 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
     e->created_s = (int64_t)time(NULL);
     enum status st = model_load(&e->model, path, warn_of_key, path_copy, err);
     if (st == OK)
-        st = check_task(e->model, path, err);
-    if (st == OK)
         st = engine_open(&e->engine, e->model, &options, err);
+    if (st == OK)
+        st = check_pictures(e, path, err);
     if (st != OK) {
         entry_release(e);
         return st;
@@ -217,7 +218,7 @@ static enum status pick_named(const struct registry *r, const char *name, enum m
         if (strcmp(m->name, name) != 0)
             continue;
         if (m->config.task != task)
-            return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is for %s; this endpoint is for %s",
+            return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is for %s; this request is for %s",
                                    name, model_task_name(m->config.task), model_task_name(task));
         *ret = r->entries[i];
         return OK;

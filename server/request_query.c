@@ -22,7 +22,7 @@ static bool add_parameter(void *arg, const char *name, const char *value, size_t
         q->status = error_set_param(q->err, ERR_ARGUMENT, name, "\"%s\" is given twice", name);
         return false;
     }
-    if (value != NULL && f->kind != FIELD_TEXT)
+    if (value != NULL && f->kind != FIELD_TEXT && f->kind != FIELD_NAME)
         json = json_loadb(value, value_bytes, JSON_DECODE_ANY, NULL);
     if (json == NULL) /* a text, or none of its kind, which will be said when it is read */
         json = json_stringn(value != NULL ? value : "", value != NULL ? value_bytes : 0);

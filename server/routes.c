@@ -15,7 +15,9 @@
  * Each path once; HEAD goes where GET goes. */
 #define ROUTES(X)                                            \
     X("POST", "/classify", api_classify_begin, api_classify) \
+    X("POST", "/complete", api_complete_begin, api_complete) \
     X("POST", "/generate", api_generate_begin, api_generate) \
+    X("POST", "/score", api_score_begin, api_score)          \
     X("GET", "/v1/models", NULL, api_models)                 \
     X("GET", "/healthz", NULL, api_healthz)                  \
     X("GET", "/readyz", NULL, api_readyz)                    \
@@ -138,7 +140,7 @@ static const char *outcome_of_job(struct job *j)
         return job_finish_word(FINISH_CANCELLED);
     if (r->status != OK)
         return "error";
-    return j->kind == JOB_GENERATE ? job_finish_word(r->finish) : "ok";
+    return j->kind == JOB_GENERATE || j->kind == JOB_COMPLETE ? job_finish_word(r->finish) : "ok";
 }
 
 static void count(const struct exchange *x, unsigned status, const char *outcome)
@@ -184,11 +186,11 @@ static void end(struct exchange *x)
         .first_byte_ms = -1.0,
         .total_ms = clock_ms_between(x->start_ns, clock_now_ns()),
     };
-    if (x->job != NULL && x->job->kind == JOB_GENERATE) {
+    if (x->job != NULL && x->job->kind != JOB_CLASSIFY) {
         uint32_t generated;
         uint64_t first_ns;
         job_progress(x->job, &generated, &first_ns);
-        line.prompt_tokens = x->job->in.text.prompt_bytes;
+        line.prompt_tokens = job_given(x->job);
         line.tokens = generated;
         if (first_ns != 0)
             line.first_byte_ms = clock_ms_between(x->received_ns, first_ns);

@@ -84,11 +84,12 @@ static void prefill(struct engine *e, const uint8_t *prompt, size_t size, float 
     }
 }
 
-/* Draw and print from the logits of the last byte fed, until max_tokens or the end of the context. The last byte drawn
- * is not fed, so prompt and text together are at most T + 1 bytes long. */
-static int continue_text(struct engine *e, const struct request *r, uint32_t context, struct sampler *sampler,
-                         float *logits)
+/* Draw and print from the logits of the last byte fed, until max_tokens or the end of the context, where there is one.
+ * The last byte drawn is not fed, so prompt and text together are at most T + 1 bytes long, and behind a start embedding
+ * at most T. */
+static int continue_text(struct engine *e, const struct request *r, struct sampler *sampler, float *logits)
 {
+    const uint32_t context = engine_info(e)->context;
     struct output out = {.terminal = isatty(STDOUT_FILENO) == 1};
     int code = CLI_OK;
     for (uint64_t n = 1; cli_check_logits(logits, BYTE_VALUES); n++) {
@@ -108,13 +109,13 @@ done:
 
 static int generate(const struct model *m, const struct request *r, const uint8_t *prompt, size_t size)
 {
-    static const uint8_t newline = '\n'; /* what an empty prompt stands for */
-    const uint32_t context = m->config.context;
-    const size_t kept_max = context > 1 ? context - 1 : 1;
+    static const uint8_t newline = '\n'; /* what an empty prompt stands for, where there is no start embedding */
     struct engine_options o = {.streams_max = 1, .rows_max = PREFILL_ROWS};
     struct engine *e = cli_open_engine(m, &o);
     if (e == NULL)
         return CLI_FAILED;
+    const struct engine_info *info = engine_info(e);
+    const size_t kept_max = info->context > 1 ? info->context - 1 : info->starts ? 0 : 1;
     float logits[BYTE_VALUES];
     struct sampler sampler;
     sampler_init(&sampler, &r->sampler);
@@ -125,8 +126,11 @@ static int generate(const struct model *m, const struct request *r, const uint8_
         prompt += size - kept_max;
         size = kept_max;
     }
-    prefill(e, size > 0 ? prompt : &newline, size > 0 ? size : 1, logits);
-    const int code = continue_text(e, r, context, &sampler, logits);
+    if (info->starts || size == 0)
+        prefill(e, &newline, 1, logits);
+    if (size > 0)
+        prefill(e, prompt, size, logits);
+    const int code = continue_text(e, r, &sampler, logits);
     engine_close(e);
     return code;
 }

@@ -1,5 +1,6 @@
 /* score.c - aft score MODEL FILE: mean -log2 p of a file's bytes in windows of T, each from scratch and beginning with
- * the last byte of the one before; the first byte of the file is not scored. Single threaded. */
+ * the last byte of the one before, or in one piece where the model has no end; without a start embedding the first byte
+ * of the file is not scored. Single threaded. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,26 +40,32 @@ static void progress_end(const struct progress *p)
         (void)fprintf(stderr, "\r\033[K");
 }
 
-/* bytes [size], size >= 2, in windows; logits [ROWS, 256] is scratch. *mean is set on CLI_OK. */
-static int score(double *mean, struct engine *e, uint32_t context, const uint8_t *bytes, size_t size, float *logits)
+/* bytes [size] in windows, but for the first one where nothing comes before it; logits [ROWS, 256] is scratch. *mean is
+ * set on CLI_OK. A row tells the probability of a byte and is fed the one before it, in the place of which the first of
+ * a window has the start embedding of a model that has one. */
+static int score(double *mean, struct engine *e, const uint8_t *bytes, size_t size, float *logits)
 {
-    const size_t total = size - 1;
+    const struct engine_info *info = engine_info(e);
+    const size_t first = info->starts ? 0 : 1, total = size - first;
     struct progress progress = {.on = isatty(STDERR_FILENO) == 1, .total = total};
     double bits = 0.0;
     for (size_t at = 0, left = 0; at < total;) { /* left: what the window still takes */
+        uint8_t fed[ROWS];
         if (left == 0) {
             engine_stream_reset(e, 0);
-            left = total - at < context ? total - at : context;
+            left = total - at < info->context ? total - at : info->context;
         }
         const size_t n = left < ROWS ? left : ROWS;
-        const struct engine_part part = {.count = (uint32_t)n, .bytes = bytes + at, .every = true, .logits = logits};
+        for (size_t i = 0; i < n; i++)
+            fed[i] = first + at + i > 0 ? bytes[first + at + i - 1] : 0;
+        const struct engine_part part = {.count = (uint32_t)n, .bytes = fed, .every = true, .logits = logits};
         engine_feed(e, &part, 1);
         for (size_t i = 0; i < n; i++)
-            bits -= logits_log2(logits + i * BYTE_VALUES, BYTE_VALUES, bytes[at + i + 1]);
+            bits -= logits_log2(logits + i * BYTE_VALUES, BYTE_VALUES, bytes[first + at + i]);
         at += n;
         if (!isfinite(bits)) { /* the weights overflow on this input */
             progress_end(&progress);
-            return cli_fail("the model gives no finite probability to a byte before %zu", at + 1);
+            return cli_fail("the model gives no finite probability to a byte before %zu", at + first);
         }
         left -= n;
         progress_show(&progress, at, bits);
@@ -81,9 +88,9 @@ static int run(const struct model *m, const char *path)
     int code = CLI_OK;
     if (cli_read(&bytes, &size, path, SCORE_FILE_MAX, &err) != OK)
         return cli_fail_error(&err);
-    if (size < 2) {
-        code = cli_fail("%s has %zu byte%s, expected at least 2: the first is not scored", name, size,
-                        size == 1 ? "" : "s");
+    if (size < (m->start_embed != NULL ? 1 : 2)) {
+        code = cli_fail("%s has %zu byte%s, expected at least %s", name, size, size == 1 ? "" : "s",
+                        m->start_embed != NULL ? "1" : "2: the first is not scored");
         goto done;
     }
     e = cli_open_engine(m, &o);
@@ -92,7 +99,7 @@ static int run(const struct model *m, const char *path)
         code = e == NULL ? CLI_FAILED : cli_fail("out of memory");
         goto done;
     }
-    code = score(&mean, e, m->config.context, bytes, size, logits);
+    code = score(&mean, e, bytes, size, logits);
     if (code == CLI_OK)
         (void)printf("%.4f bits per byte\n", mean);
 done:

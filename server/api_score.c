@@ -1,0 +1,175 @@
+/* api_score.c - POST /score: how probable a text or a picture is under a generating model, element by element. HTTP
+ * threads. */
+#include "server/api.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "server/job.h"
+#include "server/registry.h"
+#include "server/request_bytes.h"
+#include "server/request_json.h"
+#include "server/request_picture.h"
+#include "server/request_query.h"
+
+/* Texts are borrowed from the JSON. */
+struct fields {
+    const json_t *model, *text, *text_base64;
+    int64_t timeout_ms;
+};
+
+#define AT(member) offsetof(struct fields, member)
+static const struct field table[] = {
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+    {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, SCORE_BYTES_MAX)},
+    {"text_base64", FIELD_TEXT, AT(text_base64), FIELD_RANGE(0, 2 * SCORE_BYTES_MAX)},
+};
+#undef AT
+/* A picture's query has the first two. */
+enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIELD_COUNT = 2 };
+
+/* The exchange's state. */
+struct scoring {
+    uint32_t timeout_ms;
+    uint32_t width, height; /* of the picture, after orientation; 0 of a text */
+};
+
+/* ---- the answer ------------------------------------------------------------------------------------------------ */
+
+static void answer(struct exchange *x)
+{
+    const struct job *j = x->job;
+    const struct score_input *in = &j->in.score;
+    const struct scoring *state = x->state;
+    const bool picture = state->width != 0;
+    const size_t count = in->count - in->first;
+    double bits = 0.0;
+    int failed = 0;
+    api_note_times(x);
+    if (job_result(j)->status != OK) {
+        api_refuse_job(x, j);
+        return;
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        bits -= (double)j->logits[i];
+        failed |= json_array_append_new(list, json_real((double)j->logits[i]));
+    }
+    json_t *whole =
+        json_pack("{s:s, s:f, s:I, s:o}", "model", j->model->model->name, picture ? "bits_per_dim" : "bits_per_byte",
+                  bits / (double)count, picture ? "dims" : "bytes", (json_int_t)in->count, "log2_probs", list);
+    if (picture)
+        failed |= json_object_set_new(
+            whole, "image", json_pack("{s:i, s:i}", "width", (int)state->width, "height", (int)state->height));
+    if (failed != 0) {
+        json_decref(whole);
+        whole = NULL;
+    }
+    api_reply_json(x, 200, whole);
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+void api_score_begin(struct exchange *x)
+{
+    if (!api_has_type(x, "application/json"))
+        request_picture_check_type(x, ", or application/json with a text");
+}
+
+/* Undeclared, a body that begins as an object does is one: no picture begins so. */
+static bool is_json(const struct exchange *x)
+{
+    size_t at = 0;
+    if (!api_has_no_type(x))
+        return api_has_type(x, "application/json");
+    while (at < x->body.size && isspace(x->body.bytes[at]))
+        at++;
+    return at < x->body.size && x->body.bytes[at] == '{';
+}
+
+static enum status read_text(const struct fields *f, struct score_input *in, struct error *err)
+{
+    const char *name = f->text_base64 != NULL ? "text_base64" : "text";
+    if (f->text == NULL && f->text_base64 == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "text", "\"text\" is missing; expected a string");
+    enum status st =
+        request_bytes_read(&in->elements, &in->count, "text", f->text, f->text_base64, SCORE_BYTES_MAX, err);
+    if (st == OK && in->count <= in->first)
+        st =
+            error_set_param(err, ERR_ARGUMENT, name, "\"%s\" has %zu byte%s; expected at least %zu%s", name, in->count,
+                            in->count == 1 ? "" : "s", in->first + 1, in->first > 0 ? ": the first is not scored" : "");
+    return st;
+}
+
+static enum status read_picture(struct exchange *x, const struct model_config *c, struct score_input *in,
+                                struct error *err)
+{
+    struct scoring *state = x->state;
+    struct picture picture = {0};
+    enum status st = request_picture_decode(&picture, x, err);
+    if (st == OK)
+        st = request_picture_prepare(&in->elements, &picture, c, err);
+    state->width = picture.width;
+    state->height = picture.height;
+    picture_clear(&picture);
+    in->count = (size_t)3 * c->size[0] * c->size[1];
+    return st;
+}
+
+/* Of `object`, the body's JSON or the query of a picture. */
+static enum status read_request(struct exchange *x, json_t *object, bool picture, struct entry **ret,
+                                struct score_input *in, struct error *err)
+{
+    const struct service *s = api_service(x);
+    struct scoring *state = x->state;
+    struct fields f = {.timeout_ms = s->settings->timeout_ms};
+    struct entry *e;
+    enum status st = fields_read(table, picture ? QUERY_FIELD_COUNT : FIELD_COUNT, object, s->settings, &f, err);
+    if (st == OK)
+        st = registry_pick(s->registry, json_string_value(f.model),
+                           picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
+    if (st != OK)
+        return st;
+    x->model = e->metrics_label;
+    x->model_name = e->model->name;
+    state->timeout_ms = (uint32_t)f.timeout_ms;
+    in->first = engine_info(e->engine)->starts ? 0 : 1;
+    *ret = e;
+    return picture ? read_picture(x, &e->model->config, in, err) : read_text(&f, in, err);
+}
+
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+{
+    struct score_input in = {0};
+    struct entry *e;
+    json_t *object = NULL;
+    const bool picture = !is_json(x);
+    enum status st = picture ? request_query_parse(&object, table, QUERY_FIELD_COUNT, x, err)
+                             : request_json_parse(&object, x->body.bytes, x->body.size, err);
+    if (st == OK)
+        st = read_request(x, object, picture, &e, &in, err);
+    json_decref(object);
+    if (st == OK && job_create_score(ret, e, &in) == OK)
+        return OK;
+    free(in.elements);
+    return st != OK ? st : error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+}
+
+void api_score(struct exchange *x)
+{
+    struct error err;
+    struct job *j = NULL;
+    if (api_refuse_if_full(x))
+        return;
+    struct scoring *state = calloc(1, sizeof *state);
+    x->state = state;
+    x->state_free = free;
+    const enum status st = state == NULL
+                               ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
+                               : prepare(x, &j, &err);
+    if (st == OK)
+        api_submit(x, j, state->timeout_ms, answer);
+    else
+        api_refuse(x, &err);
+}

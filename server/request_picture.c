@@ -1,0 +1,44 @@
+/* request_picture.c - see request_picture.h. */
+#include "server/request_picture.h"
+
+#include <stdlib.h>
+
+#include "server/api.h"
+#include "server/picture.h"
+#include "weights/json.h"
+
+void request_picture_check_type(struct exchange *x, const char *or_else)
+{
+    struct error err;
+    if (api_has_no_type(x) || api_has_type(x, "image/jpeg") || api_has_type(x, "application/octet-stream"))
+        return;
+    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
+                          "the body is declared as \"%s\"; expected image/jpeg or application/octet-stream%s",
+                          json_quote(http_header(x, "Content-Type")).text, or_else);
+    api_refuse(x, &err);
+}
+
+enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err)
+{
+    if (x->body.size == 0)
+        return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JPEG picture");
+    const enum status st = picture_decode(ret, x->body.bytes, x->body.size, err);
+    if (st == OK)
+        http_drop_body(x);
+    return st;
+}
+
+enum status request_picture_prepare(uint8_t **ret, const struct picture *p, const struct model_config *c,
+                                    struct error *err)
+{
+    uint8_t *pixels = malloc((size_t)c->size[0] * c->size[1] * 3);
+    if (pixels == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment");
+    const enum status st = image_prepare(pixels, c->size[1], c->size[0], p, c->resize_to, c->interpolation, err);
+    if (st != OK) {
+        free(pixels);
+        return st;
+    }
+    *ret = pixels;
+    return OK;
+}
