@@ -16,7 +16,7 @@ struct verification {
     size_t inputs;
     double error; /* the largest max|got - want| / max(1, max|want|) so far; NaN once one was not finite */
     float *got, *want;
-    uint8_t *shifted; /* [T + 1] an input behind a start embedding */
+    uint8_t *shifted; /* [MODEL_CONTEXT_MAX + 1] an input behind a start embedding */
 };
 
 static const struct tensor *find_case(const struct safetensors *cases, const char *kind, size_t k)
@@ -63,10 +63,12 @@ static enum status check_picture(const struct model *m, const struct tensor *in,
     return OK;
 }
 
-static enum status check_bytes(const struct model_config *c, const struct tensor *in, struct error *err)
+static enum status check_bytes(const struct model *m, const struct tensor *in, struct error *err)
 {
-    if (in->dtype != DTYPE_U8 || in->rank != 1 || in->elements == 0 || in->elements > c->context)
-        return error_set(err, ERR_FORMAT, "%s: expected U8 [1 to %u]", in->name, c->context);
+    const bool limited = !model_config_causal(&m->config) || model_config_limited(&m->config, m->pos_embed != NULL);
+    const uint32_t most = limited ? m->config.context : MODEL_CONTEXT_MAX;
+    if (in->dtype != DTYPE_U8 || in->rank != 1 || in->elements == 0 || in->elements > most)
+        return error_set(err, ERR_FORMAT, "%s: expected U8 [1 to %u]", in->name, most);
     return OK;
 }
 
@@ -79,7 +81,7 @@ static enum status check_case(const struct verification *v, size_t k, struct eng
     const struct tensor *in = find_case(v->cases, "input", k), *out = find_case(v->cases, "logits", k);
     if (in == NULL || out == NULL)
         return error_set(err, ERR_FORMAT, "cases.safetensors has no %s.%zu", in == NULL ? "input" : "logits", k);
-    const enum status st = pictures ? check_picture(v->model, in, err) : check_bytes(c, in, err);
+    const enum status st = pictures ? check_picture(v->model, in, err) : check_bytes(v->model, in, err);
     if (st != OK)
         return st;
     *logits = generates ? in->elements * BYTE_VALUES : c->classes;
@@ -113,7 +115,7 @@ static enum status check_cases(struct verification *v, struct engine_options *o,
             return st;
         logits_max = logits > logits_max ? logits : logits_max;
     }
-    v->shifted = calloc((size_t)v->model->config.context + 1, 1);
+    v->shifted = calloc((size_t)MODEL_CONTEXT_MAX + 1, 1);
     v->got = malloc((size_t)logits_max * sizeof *v->got);
     v->want = malloc((size_t)logits_max * sizeof *v->want);
     if (v->got == NULL || v->want == NULL || v->shifted == NULL)

@@ -62,6 +62,10 @@ MODELS = [
     classes("text-simple-dim20", 17, 2, dict(type="aft-simple"), dim=20, depth=2, mlp_ratio=2),
     classes("text-attention-dim20", 17, 2, dict(type="attention", heads=4), dim=20, depth=2, mlp_ratio=2),
     classes("text-sima-dim33", 17, 2, dict(type="sima", heads=3), dim=33, depth=2, mlp_ratio=2),
+    dict(name="causal-conv-endless", context=3, endless=40, mixer=dict(type="aft-conv", heads=4, kernel=[5]), dim=20,
+         depth=2, mlp_ratio=2),
+    dict(name="causal-simple-endless", context=3, endless=40, mixer=dict(type="aft-simple"), dim=20, depth=2,
+         mlp_ratio=2),
 ]
 DTYPES = ["F32", "F16", "BF16"]
 
@@ -178,7 +182,7 @@ for number, m in enumerate(MODELS):
         sizes = [m["size"]] + ([] if m.get("positions") else [[ph, pw], [5 * ph, 3 * pw]])
         inputs = [random.integers(0, 256, (*size, 3)).astype(np.uint8) for size in sizes]
     else:
-        inputs = [random.integers(0, 256, n).astype(np.uint8) for n in (1, m["context"] // 2, m["context"])]
+        inputs = [random.integers(0, 256, n).astype(np.uint8) for n in (1, m["context"] // 2, m.get("endless", m["context"]))]
     for k, x in enumerate(inputs):
         cases[f"input.{k}"] = x
         judge = model.image_logits if "size" in m else model.text_logits if "labels" in m else model.lm_logits

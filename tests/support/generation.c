@@ -53,7 +53,7 @@ static void read_end(struct generation *g, const char *finish, json_t *usage, js
 {
     json_int_t total;
     (void)snprintf(g->finish, sizeof g->finish, "%s", finish);
-    assert_string_equal(model, TEXT_MODEL);
+    (void)snprintf(g->model, sizeof g->model, "%s", model);
     check_timings(timings);
     assert_int_equal(json_unpack_ex(usage, NULL, JSON_STRICT, "{s:I, s:I, s:I, s:I}", "prompt_tokens",
                                     &g->prompt_tokens, "completion_tokens", &g->completion_tokens, "total_tokens",
@@ -152,11 +152,16 @@ void generation_read(const struct reply *r, struct generation *ret)
 void generate(const struct daemon *d, json_t *fields, struct generation *ret)
 {
     struct reply r;
+    char named[MODEL_NAME_MAX + 1] = TEXT_MODEL;
+    const char *name = json_string_value(json_object_get(fields, "model"));
+    if (name != NULL)
+        (void)snprintf(named, sizeof named, "%s", name);
     char *body = generate_body(fields);
     const struct request request = generate_request(body);
     client_call(d, &request, &r);
     free(body);
     generation_read(&r, ret);
+    assert_string_equal(ret->model, named);
     reply_clear(&r);
 }
 

@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
+#include "config/limits.h"
 #include "tests/support/client.h"
 
 struct generation {
@@ -13,12 +14,14 @@ struct generation {
     size_t bytes;
     unsigned events; /* with text; 0 for a whole answer */
     char finish[16];
+    char model[MODEL_NAME_MAX + 1];
     json_int_t seed;
     json_int_t tokens; /* that the text stands for */
     json_int_t prompt_tokens, completion_tokens, dropped;
 };
 
-/* Generate by `fields`, which is taken. The answer must be 200 and have exactly the contract's keys; every event of a
+/* Generate by `fields`, which is taken. The answer must be 200 and have exactly the contract's keys, and come from the model
+ * named, or else the shipped one; every event of a
  * stream must be JSON of valid UTF-8 of its own. generation_clear it. */
 void generate(const struct daemon *d, json_t *fields, struct generation *ret);
 /* The same from an answer that is there. */
