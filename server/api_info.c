@@ -53,7 +53,7 @@ static void measure_queue(const struct service *s)
     uint64_t depth[METRICS_KIND_COUNT] = {0};
     for (size_t i = 0; i < registry_count(s->registry); i++) {
         const struct entry *e = registry_at(s->registry, i);
-        const bool text = e->model->config.task == TASK_TEXT_GENERATION;
+        const bool text = model_config_causal(&e->model->config);
         depth[text ? METRICS_KIND_STREAMS : METRICS_KIND_PICTURES] += queue_lane_count(s->queue, e->lane);
     }
     for (unsigned kind = 0; kind < METRICS_KIND_COUNT; kind++)

@@ -59,9 +59,11 @@ enum { METRICS_MODEL_NONE, METRICS_MODEL_OTHER, METRICS_MODEL_FIRST };
     HISTOGRAM(METRIC_ENCODE_BLOCK, "aftd_encode_block_seconds", SECONDS, NONE, FINE,                                 \
               "Time of one block over a batch of pictures.")                                                         \
     COUNTER(METRIC_RECEIVED_BYTES, "aftd_received_bytes_total", COUNT, NONE, "Bytes of request bodies received.")    \
-    COUNTER(METRIC_PROMPT_BYTES, "aftd_prompt_bytes_total", COUNT, MODEL, "Prompt bytes fed.")                       \
-    COUNTER(METRIC_GENERATED_BYTES, "aftd_generated_bytes_total", COUNT, MODEL, "Bytes generated.")                  \
+    COUNTER(METRIC_PROMPT_BYTES, "aftd_prompt_bytes_total", COUNT, MODEL,                                            \
+            "Bytes and sub-pixels given: prompts, pictures' first rows, scores.")                                    \
+    COUNTER(METRIC_GENERATED_BYTES, "aftd_generated_bytes_total", COUNT, MODEL, "Bytes and sub-pixels generated.")   \
     COUNTER(METRIC_IMAGES, "aftd_images_total", COUNT, MODEL, "Pictures classified.")                                \
+    COUNTER(METRIC_COMPLETED_IMAGES, "aftd_completed_images_total", COUNT, MODEL, "Pictures completed.")             \
     GAUGE(METRIC_QUEUE_DEPTH, "aftd_queue_depth", COUNT, KIND, "Jobs waiting for the engine.")                       \
     GAUGE(METRIC_STREAMS_RUNNING, "aftd_streams_running", COUNT, MODEL, "Streams that hold a slot.")                 \
     GAUGE(METRIC_STREAM_SLOTS, "aftd_stream_slots", COUNT, MODEL, "Streams that can run at a time.")                 \

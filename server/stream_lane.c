@@ -336,6 +336,8 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
             continue;
         if (after == SAMPLE_OVER)
             slot_stop(l, place);
+        if (after == SAMPLE_OVER && j->kind == JOB_COMPLETE)
+            metrics_counter_add(METRIC_COMPLETED_IMAGES, l->model->metrics_label, 1);
         if (after == SAMPLE_OVER && has_samples(l, j))
             continue;
         if (after == SAMPLE_OVER)
