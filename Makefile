@@ -72,9 +72,10 @@ ifeq ($(VARIANT),tsan)
   AVX2_FLAGS :=
   AVX512_FLAGS :=
 endif
+ISA_FLAGS := # of one file; see "define compile"
 KERNEL_FLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wno-psabi
 ifneq ($(filter x86_64-%,$(shell $(CC) -dumpmachine)),)
-  KERNEL_OBJECTS := $B/engine/kernels/portable-avx2.o $B/engine/kernels/portable-avx512.o
+  KERNEL_OBJECTS := $(foreach isa,avx2 avx512,$(patsubst %.c,$B/%-$(isa).o,$(wildcard engine/kernels/portable_*.c)))
 endif
 
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$B/%.o) $(KERNEL_OBJECTS) $(COMMON_SOURCES:%.c=$B/%.o)
@@ -156,25 +157,25 @@ $B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
-$B/engine/kernels/portable.o: engine/kernels/portable.c Makefile
-	@mkdir -p $(@D)
-	$(call say,CC  )
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) -DKERNELS_ISA=baseline -MMD -MP -c -o $@ $<
+# portable_*.c is compiled as it is and again as -avx2 and -avx512.
+define compile
+@mkdir -p $(@D)
+$(call say,CC  )
+$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(ISA_FLAGS) -MMD -MP -c -o $@ $<
+endef
 
-$B/engine/kernels/portable-avx2.o: engine/kernels/portable.c Makefile
-	@mkdir -p $(@D)
-	$(call say,CC  )
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2 -MMD -MP -c -o $@ $<
+$B/engine/kernels/portable_%.o: ISA_FLAGS = $(KERNEL_FLAGS) -DKERNELS_ISA=baseline
+$B/engine/kernels/portable_%-avx2.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
+$B/engine/kernels/portable_%-avx512.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512
 
-$B/engine/kernels/portable-avx512.o: engine/kernels/portable.c Makefile
-	@mkdir -p $(@D)
-	$(call say,CC  )
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512 -MMD -MP -c -o $@ $<
+$B/%-avx2.o: %.c Makefile
+	$(compile)
+
+$B/%-avx512.o: %.c Makefile
+	$(compile)
 
 $B/%.o: %.c Makefile
-	@mkdir -p $(@D)
-	$(call say,CC  )
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(compile)
 
 -include $(shell find $B -name '*.d' 2>/dev/null)
 

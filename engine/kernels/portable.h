@@ -1,0 +1,42 @@
+/* portable.h - what the files of the element-wise kernels share: portable_*.c, plain C on registers of WIDTH lanes,
+ * each compiled once for each instruction set. KERNELS_ISA names the set and ends the names of its functions, which
+ * portable_table.c joins in one table; what each function computes stands in kernels.h. */
+#ifndef ENGINE_KERNELS_PORTABLE_H
+#define ENGINE_KERNELS_PORTABLE_H
+
+#include "engine/kernels/kernels.h"
+#include "engine/kernels/lanes.h"
+
+/* norm -> norm_avx2 */
+#define KERNEL_JOIN(name, isa) name##_##isa
+#define KERNEL_OF(name, isa) KERNEL_JOIN(name, isa)
+#define KERNEL(name) KERNEL_OF(name, KERNELS_ISA)
+#define KERNEL_QUOTE(isa) #isa
+#define KERNEL_TEXT(isa) KERNEL_QUOTE(isa)
+
+/* Every function of struct kernels, with the type that it has there. */
+#define KERNEL_LIST(X) \
+    X(norm)            \
+    X(epilogue)        \
+    X(local_factored)  \
+    X(local_exact)     \
+    X(attend)          \
+    X(aft_exact)       \
+    X(softmax)         \
+    X(conv_keys)       \
+    X(conv_values)     \
+    X(conv_sums)       \
+    X(conv_finish)     \
+    X(conv_exact)
+
+#define KERNEL_DECLARE(name) extern __typeof__(*((struct kernels *)0)->name) KERNEL(name);
+KERNEL_LIST(KERNEL_DECLARE)
+
+/* y = sigmoid(q) * num / den, the end of every AFT mixer. den > 0: the largest key's term never underflows. */
+LANES_INLINE lanes gated_mean(const float *q, lanes num, lanes den, bool gate)
+{
+    const lanes mean = num / den;
+    return gate ? lanes_sigmoid(lanes_load(q)) * mean : mean;
+}
+
+#endif

@@ -1,0 +1,190 @@
+/* portable_conv.c - AFT-conv over one picture: keys, values, sums over windows and what is outside them, and the exact
+ * form. Engine threads only. */
+#include "engine/kernels/portable.h"
+
+LANES_INLINE lanes gather(const float *row, const uint32_t *index)
+{
+    float a[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        a[i] = row[index[i]];
+    return lanes_load(a);
+}
+
+void KERNEL(conv_keys)(float *e, const float *k, const struct conv_shape *s, size_t head)
+{
+    const size_t tokens = (size_t)s->height * s->width;
+    for (size_t h = head; h < head + LANES; h += WIDTH) {
+        lanes n, top;
+        (void)lanes_exp_parts(lanes_load(k + h), &top);
+        for (size_t p = 1; p < tokens; p++) {
+            (void)lanes_exp_parts(lanes_load(k + p * s->stride + h), &n);
+            top = lanes_max(top, n);
+        }
+        const lanes r = top - (float)KEY_RAISED;
+        for (size_t p = 0; p < tokens; p++) {
+            const lanes m = lanes_exp_parts(lanes_load(k + p * s->stride + h), &n);
+            lanes_store(e + p * s->heads + h, m * lanes_power_of_2(n - r));
+        }
+    }
+}
+
+void KERNEL(conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s,
+                         size_t channel)
+{
+    const size_t tokens = (size_t)s->height * s->width;
+    for (size_t p = 0; p < tokens; p++)
+        for (size_t c = channel; c < channel + LANES; c += WIDTH)
+            lanes_store(ev + p * s->channels + c,
+                        gather(e + p * s->heads, head_of + c) * lanes_load(v + p * s->stride + c));
+}
+
+/* Exclusive sums: left[y][x] of the row's positions before x, right[y][x] of those from x on, above[y] of the rows
+ * before y, below[y] of the rows from y on; right has width + 1 entries a row, below height + 1. */
+struct conv_prefix {
+    float *left, *right, *above, *below;
+};
+
+static void conv_sum_rows(const struct conv_prefix *f, const float *x, const struct conv_shape *s, size_t columns)
+{
+    const size_t height = s->height, width = s->width;
+    lanes total = {0};
+    for (size_t y = 0; y < height; y++) {
+        const float *row = x + y * width * columns;
+        lanes sum = {0};
+        for (size_t i = 0; i < width; i++) {
+            lanes_store(f->left + (y * width + i) * WIDTH, sum);
+            sum += lanes_load(row + i * columns);
+        }
+        lanes_store(f->above + y * WIDTH, total);
+        total += sum;
+        sum = lanes_set(0.0f);
+        lanes_store(f->right + (y * (width + 1) + width) * WIDTH, sum);
+        for (size_t i = width; i-- > 0;) {
+            sum += lanes_load(row + i * columns);
+            lanes_store(f->right + (y * (width + 1) + i) * WIDTH, sum);
+        }
+    }
+    total = lanes_set(0.0f);
+    lanes_store(f->below + height * WIDTH, total);
+    for (size_t y = height; y-- > 0;) {
+        total += lanes_load(f->right + y * (width + 1) * WIDTH);
+        lanes_store(f->below + y * WIDTH, total);
+    }
+}
+
+/* conv_sums for the WIDTH columns that x, taps and out begin with. */
+static void conv_sum_register(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
+                              float *scratch)
+{
+    const size_t height = s->height, width = s->width, ry = s->kh / 2, rx = s->kw / 2, tokens = height * width;
+    const struct conv_prefix f = {scratch, scratch + tokens * WIDTH, scratch + (2 * tokens + height) * WIDTH,
+                                  scratch + (2 * tokens + 2 * height) * WIDTH};
+    conv_sum_rows(&f, x, s, columns);
+    for (size_t y = 0; y < height; y++) {
+        const size_t y0 = y > ry ? y - ry : 0, y1 = y + s->kh - ry < height ? y + s->kh - ry : height;
+        for (size_t i = 0; i < width; i++) {
+            const size_t x0 = i > rx ? i - rx : 0, x1 = i + s->kw - rx < width ? i + s->kw - rx : width;
+            lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
+            lanes inside = {0};
+            for (size_t a = y0; a < y1; a++) {
+                outside += lanes_load(f.left + (a * width + x0) * WIDTH) +
+                           lanes_load(f.right + (a * (width + 1) + x1) * WIDTH);
+                const float *row = x + a * width * columns;
+                const float *tap = taps + ((a + ry - y) * s->kw + (x0 + rx - i)) * columns;
+                for (size_t b = x0; b < x1; b++, tap += columns)
+                    inside += lanes_load(tap) * lanes_load(row + b * columns);
+            }
+            lanes_store(out + (y * width + i) * columns, outside + inside);
+        }
+    }
+}
+
+void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
+                       size_t column, float *scratch)
+{
+    for (size_t c = column; c < column + LANES; c += WIDTH)
+        conv_sum_register(out + c, x + c, taps + c, s, columns, scratch);
+}
+
+void KERNEL(conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
+                         const struct conv_shape *s, size_t channel, bool gate)
+{
+    const size_t tokens = (size_t)s->height * s->width;
+    for (size_t p = 0; p < tokens; p++)
+        for (size_t c = channel; c < channel + LANES; c += WIDTH)
+            lanes_store(y + p * s->channels + c,
+                        gated_mean(q + p * s->stride + c, lanes_load(num + p * s->channels + c),
+                                   gather(den + p * s->heads, head_of + c), gate));
+}
+
+/* The positions that p is a mean of, and the window among them, whose corner has the tap first_tap. */
+struct conv_reach {
+    size_t y0, y1, x0, x1; /* positions */
+    size_t wy0, wy1, wx0, wx1;
+    size_t first_tap;
+};
+
+static struct conv_reach conv_reach_of(const struct conv_shape *s, size_t p, bool global)
+{
+    const size_t py = p / s->width, px = p % s->width, ry = s->kh / 2, rx = s->kw / 2;
+    struct conv_reach r = {
+        .wy0 = py > ry ? py - ry : 0,
+        .wy1 = py + s->kh - ry < s->height ? py + s->kh - ry : s->height,
+        .wx0 = px > rx ? px - rx : 0,
+        .wx1 = px + s->kw - rx < s->width ? px + s->kw - rx : s->width,
+    };
+    r.first_tap = (r.wy0 + ry - py) * s->kw + (r.wx0 + rx - px);
+    r.y0 = global ? 0 : r.wy0;
+    r.y1 = global ? s->height : r.wy1;
+    r.x0 = global ? 0 : r.wx0;
+    r.x1 = global ? s->width : r.wx1;
+    return r;
+}
+
+/* k + w of position (a, b) for the WIDTH heads from h. */
+LANES_INLINE lanes conv_exponent(const float *k, const float *bias, const struct conv_shape *s,
+                                 const struct conv_reach *r, size_t a, size_t b, size_t h)
+{
+    const lanes key = lanes_load(k + (a * s->width + b) * s->stride + h);
+    if (a < r->wy0 || a >= r->wy1 || b < r->wx0 || b >= r->wx1)
+        return key;
+    const size_t tap = r->first_tap + (a - r->wy0) * s->kw + (b - r->wx0);
+    return key + lanes_load(bias + tap * s->heads + h);
+}
+
+/* a_j for every head into weights [positions, heads], their sums into its last row. */
+static void conv_weigh(float *weights, const float *k, const float *bias, const struct conv_shape *s,
+                       const struct conv_reach *r)
+{
+    for (size_t h = 0; h < s->heads; h += WIDTH) {
+        lanes top = conv_exponent(k, bias, s, r, r->y0, r->x0, h), den = {0};
+        for (size_t a = r->y0; a < r->y1; a++)
+            for (size_t b = r->x0; b < r->x1; b++)
+                top = lanes_max(top, conv_exponent(k, bias, s, r, a, b, h));
+        float *to = weights + h;
+        for (size_t a = r->y0; a < r->y1; a++)
+            for (size_t b = r->x0; b < r->x1; b++, to += s->heads) {
+                const lanes e = lanes_exp(conv_exponent(k, bias, s, r, a, b, h) - top);
+                den += e;
+                lanes_store(to, e);
+            }
+        lanes_store(to, den);
+    }
+}
+
+void KERNEL(conv_exact)(float *y, const float *q, const float *k, const float *v, const float *bias,
+                        const uint32_t *head_of, const struct conv_shape *s, size_t p, bool gate, bool global,
+                        float *weights)
+{
+    const struct conv_reach r = conv_reach_of(s, p, global);
+    conv_weigh(weights, k, bias, s, &r);
+    for (size_t c = 0; c < s->channels; c += WIDTH) {
+        const float *weight = weights;
+        lanes num = {0};
+        for (size_t a = r.y0; a < r.y1; a++)
+            for (size_t b = r.x0; b < r.x1; b++, weight += s->heads)
+                num += gather(weight, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c);
+        const lanes den = gather(weight, head_of + c);
+        lanes_store(y + p * s->channels + c, gated_mean(q + p * s->stride + c, num, den, gate));
+    }
+}

@@ -1,0 +1,189 @@
+/* portable_local.c - AFT-local, one step of one stream, and with it the causal form of every AFT mixer: a ring of the
+ * window's terms and the sums of what has left it. Engine threads only. */
+#include "engine/kernels/portable.h"
+
+/* A group's state is rows of LANES floats: S of e, S of e*v, r, then the ring. These work on WIDTH columns of it. */
+enum { ROW_SUM_E, ROW_SUM_EV, ROW_REFERENCE, ROW_RING };
+
+/* Where the window's terms of position t lie in the ring. */
+struct ring_span {
+    uint32_t here, oldest, terms;
+};
+
+LANES_INLINE struct ring_span ring_at(uint32_t t, uint32_t span)
+{
+    const uint32_t here = t % span;
+    return t < span ? (struct ring_span){here, 0, t + 1} : (struct ring_span){here, (here + 1) % span, span};
+}
+
+LANES_INLINE float *state_row(float *state, size_t row)
+{
+    return state + row * LANES;
+}
+
+LANES_INLINE float *ring_term(float *state, uint32_t slot)
+{
+    return state_row(state, ROW_RING + 2 * (size_t)slot);
+}
+
+/* Multiply S and `rows` terms of the ring by 2^-rise lane by lane, in two halves because 2^-rise itself may be below
+ * float32's range while the products are not. Exact but for what falls below that range. Out of line: it runs a few
+ * times in a stream's life. */
+static __attribute__((noinline)) void local_rescale(float *state, const lanes *rise, uint32_t rows)
+{
+    const lanes half = lanes_round(*rise * 0.5f);
+    const lanes scale = lanes_power_of_2(-half), rest = lanes_power_of_2(half - *rise);
+    for (size_t row = 0; row < ROW_RING + 2 * (size_t)rows; row++)
+        if (row != ROW_REFERENCE)
+            lanes_store(state_row(state, row), lanes_load(state_row(state, row)) * scale * rest);
+}
+
+/* Raise the state's reference where exp(k) = p 2^n would not fit, and return exp(k) / 2^r. `rows` of the ring are in
+ * that reference. */
+LANES_INLINE lanes local_refer(float *state, lanes p, lanes n, bool first, uint32_t rows)
+{
+    lanes r = first ? n - (float)KEY_RAISED : lanes_load(state_row(state, ROW_REFERENCE));
+    const ilanes over = n - r > (float)KEY_TOP;
+    int any = 0;
+    for (int i = 0; i < WIDTH; i++)
+        any |= over[i];
+    if (any != 0) {
+        const lanes raised = lanes_pick(over, n - (float)KEY_RAISED, r);
+        const lanes rise = raised - r;
+        local_rescale(state, &rise, rows);
+        r = raised;
+    }
+    lanes_store(state_row(state, ROW_REFERENCE), r);
+    return p * lanes_power_of_2(n - r);
+}
+
+static void local_clear_sums(float *state)
+{
+    lanes_store(state_row(state, ROW_SUM_E), (lanes){0});
+    lanes_store(state_row(state, ROW_SUM_EV), (lanes){0});
+}
+
+static void local_add_sums(float *state, lanes e, lanes ev)
+{
+    float *sum_e = state_row(state, ROW_SUM_E), *sum_ev = state_row(state, ROW_SUM_EV);
+    lanes_store(sum_e, lanes_load(sum_e) + e);
+    lanes_store(sum_ev, lanes_load(sum_ev) + ev);
+}
+
+/* What a lag counts for in the WIDTH channels from c: one number for all (stride 0), or each its own. */
+LANES_INLINE lanes lag_weight(const float *weights, size_t stride, uint32_t lag, size_t c)
+{
+    return stride == 0 ? lanes_set(weights[lag]) : lanes_load(weights + lag * stride + c);
+}
+
+LANES_INLINE void local_factored_by(float *y, const float *q, const float *k, const float *v, float *group_state,
+                                    const float *factors, size_t stride, uint32_t span, uint32_t t, size_t groups,
+                                    bool gate)
+{
+    const struct ring_span ring = ring_at(t, span);
+    for (size_t c = 0; c < groups * LANES; c += WIDTH) {
+        float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
+        float *here = ring_term(state, ring.here);
+        lanes n;
+        const lanes p = lanes_exp_parts(lanes_load(k + c), &n);
+        if (t == 0) /* the ring is read only where it was written since */
+            local_clear_sums(state);
+        const lanes e = local_refer(state, p, n, t == 0, span);
+        if (t >= span) /* what was in this slot leaves the window */
+            local_add_sums(state, lanes_load(here), lanes_load(here + LANES));
+        lanes_store(here, e);
+        lanes_store(here + LANES, e * lanes_load(v + c));
+
+        lanes den = lanes_load(state_row(state, ROW_SUM_E)), num = lanes_load(state_row(state, ROW_SUM_EV));
+        uint32_t slot = ring.oldest;
+        for (uint32_t lag = ring.terms; lag-- > 0;) {
+            const float *term = ring_term(state, slot);
+            const lanes w = lag_weight(factors, stride, lag, c);
+            den += w * lanes_load(term);
+            num += w * lanes_load(term + LANES);
+            slot = slot + 1 == span ? 0 : slot + 1;
+        }
+        lanes_store(y + c, gated_mean(q + c, num, den, gate));
+    }
+}
+
+void KERNEL(local_factored)(float *y, const float *q, const float *k, const float *v, float *state,
+                            const float *factors, size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate)
+{
+    if (stride == 0)
+        local_factored_by(y, q, k, v, state, factors, 0, span, t, groups, gate);
+    else
+        local_factored_by(y, q, k, v, state, factors, stride, span, t, groups, gate);
+}
+
+/* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, in no reference. */
+LANES_INLINE void local_leave(float *state, const float *here, bool first)
+{
+    lanes n;
+    const lanes p = lanes_exp_parts(lanes_load(here), &n);
+    if (first)
+        local_clear_sums(state);
+    const lanes e = local_refer(state, p, n, first, 0);
+    local_add_sums(state, e, e * lanes_load(here + LANES));
+}
+
+/* What S is relative to may be above all of the window's terms: *top becomes the larger of both; returns what S counts
+ * for, exp(r ln 2 - *top), 1 where it is the larger. ln 2 comes in two parts as in lanes_exp_parts. */
+LANES_INLINE lanes local_weigh_sums(lanes r, lanes *top)
+{
+    const lanes high = r * 0.693359375f, low = r * -2.12194440e-4f, level = high + low;
+    const ilanes above = level > *top;
+    *top = lanes_pick(above, level, *top);
+    const lanes below = lanes_exp(lanes_min((high - *top) + low, lanes_set(0.0f)));
+    return lanes_pick(above, lanes_set(1.0f), below);
+}
+
+LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const float *v, float *group_state,
+                                 const float *bias, size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate,
+                                 bool global)
+{
+    const struct ring_span ring = ring_at(t, span);
+    const bool beyond = global && t >= span; /* is there anything beyond the window? */
+    for (size_t c = 0; c < groups * LANES; c += WIDTH) {
+        float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
+        float *here = ring_term(state, ring.here);
+        if (beyond)
+            local_leave(state, here, t == span);
+        lanes_store(here, lanes_load(k + c));
+        lanes_store(here + LANES, lanes_load(v + c));
+
+        lanes top = lanes_load(here) + lag_weight(bias, stride, 0, c);
+        uint32_t slot = ring.oldest;
+        for (uint32_t lag = ring.terms; lag-- > 0;) {
+            top = lanes_max(top, lanes_load(ring_term(state, slot)) + lag_weight(bias, stride, lag, c));
+            slot = slot + 1 == span ? 0 : slot + 1;
+        }
+        lanes den = {0}, num = {0};
+        if (beyond) { /* the terms in S do not pass 2^(r + KEY_TOP) */
+            const lanes r = lanes_load(state_row(state, ROW_REFERENCE)) + (float)KEY_TOP;
+            const lanes scale = local_weigh_sums(r, &top) * 0x1p-64f;
+            den = lanes_load(state_row(state, ROW_SUM_E)) * scale;
+            num = lanes_load(state_row(state, ROW_SUM_EV)) * scale;
+        }
+        slot = ring.oldest;
+        for (uint32_t lag = ring.terms; lag-- > 0;) {
+            const float *term = ring_term(state, slot);
+            const lanes e = lanes_exp(lanes_load(term) + lag_weight(bias, stride, lag, c) - top);
+            den += e;
+            num += e * lanes_load(term + LANES);
+            slot = slot + 1 == span ? 0 : slot + 1;
+        }
+        lanes_store(y + c, gated_mean(q + c, num, den, gate));
+    }
+}
+
+void KERNEL(local_exact)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
+                         size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate, bool global)
+{
+    if (stride == 0)
+        local_exact_by(y, q, k, v, state, bias, 0, span, t, groups, gate, global);
+    else
+        local_exact_by(y, q, k, v, state, bias, stride, span, t, groups, gate, global);
+}
+
+_Static_assert(KEY_TOP == 64, "0x1p-64f in local_exact is 2^-KEY_TOP");
