@@ -23,6 +23,8 @@
 #define KEY_TOP 64
 #define KEY_RAISED 56
 
+#define ATTEND_ROWS_MAX 64
+
 enum epilogue { EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU, EPILOGUE_ADD };
 
 /* One picture's mixing by AFT-conv; widths padded to LANES. */
@@ -61,10 +63,13 @@ struct kernels {
     void (*local_exact)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
                         size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate, bool global);
 
-    /* Softmax attention of one query: y = sum_s softmax_s(scale q . k_s) v_s over `count` positions; y, q [width]; k, v
-     * rows at `stride`; scores: scratch [lanes_padded(count)]. */
-    void (*attend)(float *y, const float *q, const float *k, const float *v, size_t count, size_t width, size_t stride,
-                   float scale, float *scores);
+    /* Softmax attention of 1 .. ATTEND_ROWS_MAX consecutive queries of one head, of which query r sees the keys and
+     * values of count + r positions: y_r = sum_s softmax_s(scale q_r . k_s) v_s, count > 0.
+     * y, q [rows, width] at their strides. keys: by blocks of LANES positions, attend_key; only the blocks with a
+     * position that is seen are read. values [positions, width], read up to LANES floats beyond the last one seen.
+     * In one pass, relative to the largest score so far. A row's bits do not depend on which rows are beside it. */
+    void (*attend)(float *y, size_t y_stride, const float *q, size_t q_stride, size_t rows, const float *keys,
+                   const float *values, size_t count, size_t width, float scale);
 
     /* AFT (eq. 2) exactly, one position, every token s seen: y = sigmoid(q) * sum_s a_s v_s / sum_s a_s with
      * a_s = exp(k_s + w_s - max), by channel. y, q [channels]; k, v [tokens] rows at `stride`; bias [tokens] = w, minus
@@ -103,6 +108,13 @@ struct kernels {
 static inline size_t local_state_floats(uint32_t span)
 {
     return LANES * (3 + 2 * (size_t)span);
+}
+
+/* Where channel c of position s's key stands in a head's keys, [blocks, width, LANES]: scores of LANES positions are
+ * then added up lane by lane. */
+static inline size_t attend_key(size_t s, size_t c, size_t width)
+{
+    return (s / LANES * width + c) * LANES + s % LANES;
 }
 
 /* Prefix and suffix of each row's position, and sums of whole rows above and below. */

@@ -37,6 +37,19 @@ LANES_INLINE void lanes_store(float *p, lanes v)
     memcpy(p, &v, sizeof v);
 }
 
+/* The first n floats of a register, n <= WIDTH; the others are 0. */
+LANES_INLINE lanes lanes_load_some(const float *p, size_t n)
+{
+    lanes v = {0};
+    memcpy(&v, p, n < WIDTH ? n * sizeof *p : sizeof v);
+    return v;
+}
+
+LANES_INLINE void lanes_store_some(float *p, lanes v, size_t n)
+{
+    memcpy(p, &v, n < WIDTH ? n * sizeof *p : sizeof v);
+}
+
 LANES_INLINE lanes lanes_set(float x)
 {
     return x - (lanes){0};

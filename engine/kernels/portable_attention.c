@@ -41,36 +41,161 @@ void KERNEL(aft_exact)(float *y, const float *q, const float *k, const float *v,
     }
 }
 
-/* Heads may be narrower than a register, or no whole number of them: the rest goes one by one. */
-static float dot(const float *a, const float *b, size_t n)
+/* ---- softmax attention of streams ------------------------------------------------------------------------------- */
+
+/* Rows that share each load of a key and a value, and positions whose scores are held at once: their keys and values
+ * stay in the nearest caches while the rows of a call pass over them. Whatever the rows, each number of a row is added
+ * up by the same operations in the same order: positions and channels one after the other, into one lane. */
+enum { ATTEND_TILE = 4, ATTEND_CHUNK = 256 };
+
+/* What a row's sums so far are relative to, and its denominator. */
+struct attend_row {
+    float top, den;
+};
+
+/* scores[r][j * WIDTH ..] = scale q_r . k for `registers` registers of positions, `apart` floats from each other. */
+LANES_INLINE void score_tile(float (*scores)[ATTEND_CHUNK], const float *q, size_t q_stride, size_t rows,
+                             const float *keys, size_t apart, size_t registers, size_t width, float scale)
 {
-    const size_t whole = n / WIDTH * WIDTH;
-    lanes acc = {0};
-    for (size_t i = 0; i < whole; i += WIDTH)
-        acc += lanes_load(a + i) * lanes_load(b + i);
-    float sum = lanes_sum(acc);
-    for (size_t i = whole; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
+    lanes sum[ATTEND_TILE][2] = {0};
+    for (size_t c = 0; c < width; c++)
+        for (size_t j = 0; j < registers; j++) {
+            const lanes key = lanes_load(keys + j * apart + c * LANES);
+            for (size_t r = 0; r < rows; r++)
+                sum[r][j] += q[r * q_stride + c] * key;
+        }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < registers; j++)
+            lanes_store(scores[r] + j * WIDTH, scale * sum[r][j]);
 }
 
-void KERNEL(attend)(float *y, const float *q, const float *k, const float *v, size_t count, size_t width, size_t stride,
-                    float scale, float *scores)
+/* The scores of the blocks of keys that hold n positions. */
+LANES_INLINE void score_chunk(float (*scores)[ATTEND_CHUNK], const float *q, size_t q_stride, size_t rows,
+                              const float *keys, size_t n, size_t width, float scale)
 {
-    for (size_t s = 0; s < count; s++)
-        scores[s] = scale * dot(q, k + s * stride, width);
-    KERNEL(softmax)(scores, count);
-    const size_t whole = width / WIDTH * WIDTH;
-    for (size_t c = 0; c < whole; c += WIDTH) {
-        lanes sum = {0};
-        for (size_t s = 0; s < count; s++)
-            sum += scores[s] * lanes_load(v + s * stride + c);
-        lanes_store(y + c, sum);
+    const size_t padded = lanes_padded(n), apart = WIDTH < LANES ? WIDTH : width * LANES;
+    for (size_t s = 0; s < padded; s += (size_t)2 * WIDTH) {
+        float(*to)[ATTEND_CHUNK] = (float(*)[ATTEND_CHUNK])(scores[0] + s);
+        const float *from = keys + s / LANES * width * LANES + s % LANES;
+        if (s + WIDTH < padded)
+            score_tile(to, q, q_stride, rows, from, apart, 2, width, scale);
+        else
+            score_tile(to, q, q_stride, rows, from, apart, 1, width, scale);
     }
-    for (size_t c = whole; c < width; c++) {
-        float sum = 0.0f;
-        for (size_t s = 0; s < count; s++)
-            sum += scores[s] * v[s * stride + c];
-        y[c] = sum;
+}
+
+/* scores [n], n > 0, become exp(score - top) for the row's new top, and y what it is relative to that. One copy for
+ * every caller: inlined, it could be contracted to other bits. */
+static __attribute__((noinline)) void weigh_scores(struct attend_row *row, float *scores, size_t n, float *y,
+                                                   size_t width)
+{
+    const size_t padded = lanes_padded(n);
+    for (size_t i = n; i < padded; i++)
+        scores[i] = -INFINITY;
+    lanes most = lanes_load(scores), sums = {0};
+    for (size_t i = WIDTH; i < padded; i += WIDTH)
+        most = lanes_max(most, lanes_load(scores + i));
+    float top = row->top;
+    for (int i = 0; i < WIDTH; i++)
+        top = fmaxf(top, most[i]);
+    for (size_t i = 0; i < padded; i += WIDTH) {
+        const lanes e = lanes_exp(lanes_load(scores + i) - top);
+        sums += e;
+        lanes_store(scores + i, e);
     }
+    if (top > row->top) {
+        const float scale = lanes_exp(lanes_set(row->top - top))[0];
+        for (size_t c = 0; c < width; c++)
+            y[c] *= scale;
+        row->den *= scale;
+        row->top = top;
+    }
+    row->den += lanes_sum(sums);
+}
+
+/* y_r += sum_{begin <= s < end} weights[r][s] v_s in the columns of `registers` registers, `floats` of the last one. */
+LANES_INLINE void add_tile(float *y, size_t y_stride, size_t rows, float (*weights)[ATTEND_CHUNK], const float *values,
+                           size_t begin, size_t end, size_t width, size_t registers, size_t floats)
+{
+    lanes sum[ATTEND_TILE][2];
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < registers; j++)
+            sum[r][j] = lanes_load_some(y + r * y_stride + j * WIDTH, j + 1 < registers ? WIDTH : floats);
+    for (size_t s = begin; s < end; s++)
+        for (size_t j = 0; j < registers; j++) {
+            const lanes value = lanes_load(values + s * width + j * WIDTH);
+            for (size_t r = 0; r < rows; r++)
+                sum[r][j] += weights[r][s] * value;
+        }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < registers; j++)
+            lanes_store_some(y + r * y_stride + j * WIDTH, sum[r][j], j + 1 < registers ? WIDTH : floats);
+}
+
+LANES_INLINE void add_values(float *y, size_t y_stride, size_t rows, float (*weights)[ATTEND_CHUNK],
+                             const float *values, size_t begin, size_t end, size_t width)
+{
+    for (size_t c = 0; c < width; c += (size_t)2 * WIDTH) {
+        const size_t left = width - c;
+        if (left > WIDTH)
+            add_tile(y + c, y_stride, rows, weights, values + c, begin, end, width, 2,
+                     left < (size_t)2 * WIDTH ? left - WIDTH : WIDTH);
+        else
+            add_tile(y + c, y_stride, rows, weights, values + c, begin, end, width, 1, left);
+    }
+}
+
+/* One chunk for one row, which sees n > 0 positions of it. */
+static void attend_one(struct attend_row *row, float *y, const float *q, const float *keys, const float *values,
+                       size_t n, size_t width, float scale)
+{
+    float scores[1][ATTEND_CHUNK];
+    score_chunk(scores, q, 0, 1, keys, n, width, scale);
+    weigh_scores(row, scores[0], n, y, width);
+    add_values(y, 0, 1, scores, values, 0, n, width);
+}
+
+/* The same for ATTEND_TILE rows, of which the first sees n > 0 positions and each further one one more, up to the
+ * chunk's end. */
+static void attend_tile(struct attend_row *row, float *y, size_t y_stride, const float *q, size_t q_stride,
+                        const float *keys, const float *values, size_t n, size_t width, float scale)
+{
+    float scores[ATTEND_TILE][ATTEND_CHUNK];
+    size_t seen[ATTEND_TILE];
+    for (size_t r = 0; r < ATTEND_TILE; r++)
+        seen[r] = n + r < ATTEND_CHUNK ? n + r : ATTEND_CHUNK;
+    score_chunk(scores, q, q_stride, ATTEND_TILE, keys, seen[ATTEND_TILE - 1], width, scale);
+    for (size_t r = 0; r < ATTEND_TILE; r++)
+        weigh_scores(&row[r], scores[r], seen[r], y + r * y_stride, width);
+    add_values(y, y_stride, ATTEND_TILE, scores, values, 0, seen[0], width);
+    for (size_t r = 1; r < ATTEND_TILE; r++)
+        add_values(y + r * y_stride, 0, 1, scores + r, values, seen[0], seen[r], width);
+}
+
+void KERNEL(attend)(float *y, size_t y_stride, const float *q, size_t q_stride, size_t rows, const float *keys,
+                    const float *values, size_t count, size_t width, float scale)
+{
+    struct attend_row row[ATTEND_ROWS_MAX];
+    for (size_t r = 0; r < rows; r++) {
+        row[r] = (struct attend_row){.top = -INFINITY};
+        memset(y + r * y_stride, 0, width * sizeof *y);
+    }
+    for (size_t begin = 0; begin < count + rows - 1; begin += ATTEND_CHUNK) {
+        /* The rows before `r` see nothing of this chunk. */
+        size_t r = begin < count ? 0 : begin - count + 1;
+        const float *k = keys + begin * width, *v = values + begin * width;
+        while (r < rows) {
+            const size_t n = count + r - begin, one = n < ATTEND_CHUNK ? n : ATTEND_CHUNK;
+            if (rows - r >= ATTEND_TILE) {
+                attend_tile(row + r, y + r * y_stride, y_stride, q + r * q_stride, q_stride, k, v, one, width, scale);
+                r += ATTEND_TILE;
+            } else {
+                attend_one(row + r, y + r * y_stride, q + r * q_stride, k, v, one, width, scale);
+                r++;
+            }
+        }
+    }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < width; c++)
+            y[r * y_stride + c] /= row[r].den;
 }

@@ -1,6 +1,6 @@
 /* attention.c - softmax attention (Vaswani et al. 2017), softmax(q k^T / sqrt(d/h)) v: the baseline. Over sequences a
  * task is some rows of one head, so that scores take little memory at any length. A stream's state is all of its keys
- * and values up to T; each row is taken by itself, so that prefill and steps agree bit for bit. */
+ * and values up to T; prefill and steps agree bit for bit. */
 #include <math.h>
 #include <string.h>
 
@@ -8,37 +8,53 @@
 
 #define TASK_ROWS 64
 
-/* Keys and values [2, T, channels], and room for each head's scores: heads are tasks of their own. */
-static size_t score_floats(const struct engine_core *e)
+/* A head of a stream: values [T, width], padded to LANES, then keys in blocks (attend_key). In this order, so that what
+ * is read beyond the last value is the same head's. */
+static size_t value_floats(const struct engine_core *e)
 {
-    return lanes_padded(e->config->context);
+    return lanes_padded((size_t)e->config->context * (e->dims.dim / e->config->mixer.heads));
+}
+
+static size_t head_floats(const struct engine_core *e)
+{
+    return value_floats(e) + lanes_padded(e->config->context) * (e->dims.dim / e->config->mixer.heads);
 }
 
 static size_t layer_floats(const struct engine_core *e)
 {
-    return 2 * (size_t)e->config->context * e->dims.channels + e->config->mixer.heads * score_floats(e);
+    return e->config->mixer.heads * head_floats(e);
+}
+
+/* The rows of one part for one head: their keys and values join the cache, then each looks at what is up to itself. */
+static void mix_part(const struct engine_core *e, const struct activations *a, const struct stream_part *part,
+                     size_t head, float *values)
+{
+    const struct dims *d = &e->dims;
+    const size_t width = d->dim / e->config->mixer.heads, at = head * width, first = part->first;
+    const float *q = a->qkv + first * d->qkv + at, *k = q + d->channels, *v = k + d->keys;
+    float *keys = values + value_floats(e), *y = a->h + first * d->channels + at;
+    for (size_t i = 0; i < part->count; i++) {
+        const size_t t = part->position + i;
+        memcpy(values + t * width, v + i * d->qkv, width * sizeof *values);
+        for (size_t c = 0; c < width; c++)
+            keys[attend_key(t, c, width)] = k[i * d->qkv + c];
+    }
+    for (size_t i = 0; i < part->count; i += ATTEND_ROWS_MAX) {
+        const size_t rows = part->count - i < ATTEND_ROWS_MAX ? part->count - i : ATTEND_ROWS_MAX;
+        e->kernels->attend(y + i * d->channels, d->channels, q + i * d->qkv, d->qkv, rows, keys, values,
+                           part->position + i + 1, width, 1.0f / sqrtf((float)width));
+    }
 }
 
 static void mix_streams(const struct engine_core *e, uint32_t layer, const struct activations *a,
                         const struct stream_pass *pass)
 {
-    const struct dims *d = &e->dims;
-    const size_t heads = e->config->mixer.heads, width = d->dim / heads, context = e->config->context;
-    const float scale = 1.0f / sqrtf((float)width);
+    const size_t heads = e->config->mixer.heads;
 #pragma omp for schedule(dynamic)
     for (size_t task = 0; task < pass->part_count * heads; task++) {
         const struct stream_part *part = &pass->parts[task / heads];
-        const size_t head = task % heads, at = head * width;
-        float *keys = part->state + layer * layer_floats(e), *values = keys + context * d->channels;
-        float *scores = values + context * d->channels + head * score_floats(e);
-        for (uint32_t i = 0; i < part->count; i++) {
-            const size_t row = part->first + i, t = part->position + i;
-            const float *q = a->qkv + row * d->qkv + at, *k = q + d->channels, *v = k + d->keys;
-            memcpy(keys + t * d->channels + at, k, width * sizeof *keys);
-            memcpy(values + t * d->channels + at, v, width * sizeof *values);
-            e->kernels->attend(a->h + row * d->channels + at, q, keys + at, values + at, t + 1, width, d->channels,
-                               scale, scores);
-        }
+        const size_t head = task % heads;
+        mix_part(e, a, part, head, part->state + layer * layer_floats(e) + head * head_floats(e));
     }
 }
 

@@ -356,32 +356,96 @@ static void aft_takes_each_position_exactly(void **state)
             }
 }
 
-static void a_query_attends_to_its_keys(void **state)
+/* A head's cache with what the kernel must not look at: positions beyond the last are NaN, as is what a row of y has
+ * beyond the head. */
+enum { ATTEND_POSITIONS = 600, ATTEND_STRIDE = CHANNELS + 3 };
+
+struct attend_run {
+    float k[ATTEND_POSITIONS][CHANNELS], keys[(ATTEND_POSITIONS + LANES) * CHANNELS];
+    float values[(ATTEND_POSITIONS + 1) * CHANNELS];
+    float q[ATTEND_ROWS_MAX][ATTEND_STRIDE], y[ATTEND_ROWS_MAX][ATTEND_STRIDE], alone[ATTEND_STRIDE];
+};
+
+static void attend_run_init(struct attend_run *x, size_t positions, size_t width, struct random *rng)
+{
+    for (size_t i = 0; i < sizeof x->keys / sizeof x->keys[0]; i++)
+        x->keys[i] = NAN;
+    for (size_t i = 0; i < sizeof x->values / sizeof x->values[0]; i++)
+        x->values[i] = NAN;
+    for (size_t s = 0; s < positions; s++)
+        for (size_t c = 0; c < width; c++) {
+            x->keys[attend_key(s, c, width)] = x->k[s][c] = random_float(rng, 2.0f);
+            x->values[s * width + c] = random_float(rng, 1.0f);
+        }
+    for (size_t r = 0; r < ATTEND_ROWS_MAX; r++)
+        for (size_t c = 0; c < ATTEND_STRIDE; c++) {
+            x->q[r][c] = random_float(rng, 2.0f);
+            x->y[r][c] = x->alone[c] = NAN;
+        }
+}
+
+/* Rows together are as the formula says, and to the bit what each is alone. */
+static void run_attend(const struct kernels *kn, size_t rows, size_t count, size_t width, struct random *rng)
+{
+    struct attend_run *x = malloc(sizeof *x);
+    double z[ATTEND_POSITIONS];
+    assert_non_null(x);
+    assert_true(count + rows - 1 <= ATTEND_POSITIONS);
+    attend_run_init(x, count + rows - 1, width, rng);
+    kn->attend(x->y[0], ATTEND_STRIDE, x->q[0], ATTEND_STRIDE, rows, x->keys, x->values, count, width, 0.5f);
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t s = 0; s < count + r; s++) {
+            z[s] = 0.0;
+            for (size_t c = 0; c < width; c++)
+                z[s] += 0.5 * (double)x->q[r][c] * (double)x->k[s][c];
+        }
+        for (size_t c = 0; c < width; c++)
+            if (!(fabs((double)x->y[r][c] - plain_mean(z, x->values + c, width, count + r)) <= 1e-5))
+                fail_msg("%s: width %zu, count %zu, row %zu of %zu, channel %zu is %g", kn->isa, width, count, r, rows,
+                         c, (double)x->y[r][c]);
+        kn->attend(x->alone, 0, x->q[r], 0, 1, x->keys, x->values, count + r, width, 0.5f);
+        assert_memory_equal(x->y[r], x->alone, width * sizeof(float));
+        assert_true(isnan(x->y[r][width]));
+    }
+    free(x);
+}
+
+static void queries_attend_to_their_keys(void **state)
 {
     (void)state;
+    static const size_t counts[] = {1, 2, 15, 16, 17, 40, 253, 256, 257, 300, 512, 515};
+    static const size_t rows[] = {1, 3, 4, 11, ATTEND_ROWS_MAX};
     struct random rng = {8};
     const struct kernels *tables[3];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
-        for (size_t width = 1; width <= CHANNELS; width = width * 2 + 1)
-            for (size_t count = 1; count <= TOKENS_MOST; count += 3) {
-                float k[TOKENS_MOST * CHANNELS], v[TOKENS_MOST * CHANNELS], q[CHANNELS], y[CHANNELS];
-                float scores[TOKENS_MOST + LANES];
-                double z[TOKENS_MOST];
-                for (size_t j = 0; j < count * CHANNELS; j++) {
-                    k[j] = random_float(&rng, 2.0f);
-                    v[j] = random_float(&rng, 1.0f);
-                }
-                for (size_t c = 0; c < width; c++)
-                    q[c] = random_float(&rng, 2.0f);
-                tables[a]->attend(y, q, k, v, count, width, CHANNELS, 0.5f, scores);
-                for (size_t s = 0; s < count; s++) {
-                    z[s] = 0.0;
-                    for (size_t c = 0; c < width; c++)
-                        z[s] += 0.5 * (double)q[c] * (double)k[s * CHANNELS + c];
-                }
-                for (size_t c = 0; c < width; c++)
-                    assert_float_equal(y[c], (float)plain_mean(z, v + c, CHANNELS, count), 1e-5f);
+        for (size_t width = 1; width <= CHANNELS; width = width < 3 ? width + 1 : width + 5)
+            for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+                run_attend(tables[a], rows[(i + width) % (sizeof rows / sizeof rows[0])], counts[i], width, &rng);
+}
+
+/* A score that no float32 holds is an overflow upstream, to be seen in the logits; large ones are not. */
+static void attending_survives_large_scores_and_shows_overflows(void **state)
+{
+    (void)state;
+    enum { COUNT = 300 };
+    static float keys[(COUNT + LANES) * 2], values[(COUNT + LANES) * 2];
+    const struct kernels *tables[3];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (int which = 0; which < 3; which++) {
+            const float q[2] = {1.0f, 1.0f};
+            float y[2];
+            for (size_t s = 0; s < COUNT; s++) {
+                keys[attend_key(s, 0, 2)] = s == 290 ? 1e30f : 1e10f * (float)s;
+                keys[attend_key(s, 1, 2)] = which == 1 && s == 7 ? NAN : which == 2 && s == 280 ? INFINITY : 0.0f;
+                values[2 * s] = (float)s;
+                values[2 * s + 1] = 1.0f;
             }
+            tables[a]->attend(y, 2, q, 2, 1, keys, values, COUNT, 2, 1.0f);
+            if (which == 0)
+                assert_true(y[0] == 290.0f && y[1] == 1.0f);
+            else
+                assert_true(isnan(y[0]) && isnan(y[1]));
+        }
 }
 
 static void softmax_adds_up_to_one_for_numbers_of_any_size(void **state)
@@ -589,7 +653,8 @@ int main(void)
         cmocka_unit_test(a_bias_lifts_a_key_over_one_two_hundred_powers_larger),
         cmocka_unit_test(not_a_number_goes_through),
         cmocka_unit_test(aft_takes_each_position_exactly),
-        cmocka_unit_test(a_query_attends_to_its_keys),
+        cmocka_unit_test(queries_attend_to_their_keys),
+        cmocka_unit_test(attending_survives_large_scores_and_shows_overflows),
         cmocka_unit_test(softmax_adds_up_to_one_for_numbers_of_any_size),
         cmocka_unit_test(conv_agrees_with_equation_6),
     };
