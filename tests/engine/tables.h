@@ -1,0 +1,22 @@
+/* tables.h - the element-wise kernels of every instruction set that this machine runs. */
+#ifndef TESTS_ENGINE_TABLES_H
+#define TESTS_ENGINE_TABLES_H
+
+#include <stddef.h>
+
+#include "engine/kernels/kernels.h"
+
+static const char *const isas[] = {"baseline", "avx2", "avx512"};
+
+/* The tables that this machine runs, best last; returns how many. */
+static inline size_t runnable(const struct kernels *found[3])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        found[n] = kernels_select(isas[i]);
+        n += found[n] != NULL ? 1 : 0;
+    }
+    return n;
+}
+
+#endif

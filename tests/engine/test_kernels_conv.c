@@ -1,0 +1,192 @@
+/* test_kernels_conv.c - the kernels of AFT-conv, in every instruction set that this machine runs, against their plain
+ * twin: equation 6 in double precision, position by position, with a maximum taken out of every sum. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/kernels/kernels.h"
+#include "tests/engine/tables.h"
+#include "tests/support/random.h"
+
+enum way { FACTORED, EXACT, WINDOW }; /* the factors, conv_exact with and without what is outside the window */
+
+static const struct {
+    const char *name;
+    uint32_t height, width, kh, kw, heads, dim;
+    enum way way;
+    bool gate;
+    float key_size, bias_size;
+    double tolerance;
+} conv_cases[] = {
+    {"ordinary", 8, 8, 5, 5, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6},
+    {"one head", 4, 6, 3, 3, 1, 20, FACTORED, true, 2.0f, 1.0f, 1e-6},
+    {"as many heads as channels", 5, 7, 3, 7, 36, 36, FACTORED, false, 2.0f, 1.0f, 1e-6},
+    {"kernel wider than the grid", 4, 3, 15, 15, 4, 16, FACTORED, true, 2.0f, 1.0f, 1e-6},
+    {"a single token", 1, 1, 5, 5, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6},
+    {"1 x 1 kernel", 3, 5, 1, 1, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6},
+    {"even kernel", 6, 7, 4, 2, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6},
+    {"even kernel, window only", 6, 7, 2, 4, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6},
+    {"large keys", 8, 8, 5, 5, 4, 32, FACTORED, false, 80.0f, 1.0f, 2e-5},
+    {"a large key whose bias is very negative", 8, 8, 5, 5, 4, 32, FACTORED, false, 30.0f, BIAS_FACTORED, 2e-5},
+    {"exactly", 8, 8, 5, 5, 4, 32, EXACT, true, 2.0f, 1.0f, 1e-6},
+    {"exactly, kernel wider than the grid", 4, 3, 15, 15, 4, 16, EXACT, true, 2.0f, 1.0f, 1e-6},
+    {"large keys, extreme biases", 6, 7, 5, 3, 4, 32, EXACT, false, 200.0f, 60.0f, 1e-4},
+    {"window only", 6, 6, 3, 3, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6},
+    {"window only, large keys, extreme biases", 6, 6, 3, 3, 4, 32, WINDOW, false, 200.0f, 60.0f, 1e-4},
+};
+
+/* One channel of eq. 6 at position p. */
+static double plain_conv(const float *k, size_t k_stride, const float *v, size_t v_stride, const float *w, size_t at,
+                         size_t p)
+{
+    const uint32_t height = conv_cases[at].height, width = conv_cases[at].width;
+    const int kh = (int)conv_cases[at].kh, kw = (int)conv_cases[at].kw;
+    double top = -INFINITY, num = 0.0, den = 0.0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t s = 0; s < (size_t)height * width; s++) {
+            const int dy = (int)(s / width) - (int)(p / width) + kh / 2,
+                      dx = (int)(s % width) - (int)(p % width) + kw / 2;
+            const bool inside = dy >= 0 && dy < kh && dx >= 0 && dx < kw;
+            if (!inside && conv_cases[at].way == WINDOW)
+                continue;
+            const double z = (double)k[s * k_stride] + (inside ? (double)w[dy * kw + dx] : 0.0);
+            if (pass == 0) {
+                top = fmax(top, z);
+            } else {
+                num += exp(z - top) * (double)v[s * v_stride];
+                den += exp(z - top);
+            }
+        }
+    return num / den;
+}
+
+/* One picture with everything that the kernels want beside it. */
+struct conv_run {
+    struct conv_shape shape;
+    float *qkv, *w, *head_taps, *channel_taps, *e, *den, *ev, *num, *y, *scratch;
+    uint32_t *head_of;
+};
+
+static float *floats(size_t n)
+{
+    float *p = calloc(n, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
+{
+    const uint32_t heads = conv_cases[at].heads, dim = conv_cases[at].dim, taps = conv_cases[at].kh * conv_cases[at].kw;
+    struct conv_shape *s = &r->shape;
+    *s = (struct conv_shape){.height = conv_cases[at].height,
+                             .width = conv_cases[at].width,
+                             .kh = conv_cases[at].kh,
+                             .kw = conv_cases[at].kw,
+                             .heads = (uint32_t)lanes_padded(heads),
+                             .channels = (uint32_t)lanes_padded(dim)};
+    s->stride = 2 * (size_t)s->channels + s->heads;
+    const size_t tokens = (size_t)s->height * s->width;
+    r->qkv = floats(tokens * s->stride);
+    r->w = floats((size_t)heads * taps);
+    r->head_taps = floats((size_t)taps * s->heads);
+    r->channel_taps = floats((size_t)taps * s->channels);
+    r->e = floats(tokens * s->heads);
+    r->den = floats(tokens * s->heads);
+    r->ev = floats(tokens * s->channels);
+    r->num = floats(tokens * s->channels);
+    r->y = floats(tokens * s->channels);
+    const size_t window = (tokens + 1) * s->heads, prefix = conv_scratch_floats(tokens, s->height);
+    r->scratch = floats(window > prefix ? window : prefix);
+    r->head_of = calloc(s->channels, sizeof *r->head_of);
+    assert_non_null(r->head_of);
+    for (size_t t = 0; t < tokens; t++) {
+        float *row = r->qkv + t * s->stride;
+        for (size_t c = 0; c < dim; c++) {
+            row[c] = random_float(rng, 3.0f);
+            row[s->channels + s->heads + c] = random_float(rng, 1.0f);
+        }
+        for (size_t h = 0; h < heads; h++)
+            row[s->channels + h] = random_float(rng, conv_cases[at].key_size);
+    }
+    for (uint32_t c = 0; c < dim; c++)
+        r->head_of[c] = c * heads / dim;
+    for (size_t h = 0; h < heads; h++)
+        for (size_t j = 0; j < taps; j++) {
+            const float w = r->w[h * taps + j] = random_float(rng, conv_cases[at].bias_size);
+            r->head_taps[j * s->heads + h] = conv_cases[at].way == FACTORED ? (float)exp((double)w) : w;
+        }
+    for (size_t c = 0; c < s->channels; c++)
+        for (size_t j = 0; j < taps; j++)
+            r->channel_taps[j * s->channels + c] = r->head_taps[j * s->heads + r->head_of[c]];
+}
+
+static void conv_run_clear(struct conv_run *r)
+{
+    float *all[] = {r->qkv, r->w, r->head_taps, r->channel_taps, r->e, r->den, r->ev, r->num, r->y, r->scratch};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+    free(r->head_of);
+}
+
+static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, enum way way, bool gate)
+{
+    const struct conv_shape *s = &r->shape;
+    const float *q = r->qkv, *k = q + s->channels, *v = k + s->heads;
+    if (way != FACTORED) {
+        for (size_t p = 0; p < (size_t)s->height * s->width; p++)
+            kn->conv_exact(r->y, q, k, v, r->head_taps, r->head_of, s, p, gate, way == EXACT, r->scratch);
+        return;
+    }
+    for (size_t h = 0; h < s->heads; h += LANES) {
+        kn->conv_keys(r->e, k, s, h);
+        kn->conv_sums(r->den, r->e, r->head_taps, s, s->heads, h, r->scratch);
+    }
+    for (size_t c = 0; c < s->channels; c += LANES) {
+        kn->conv_values(r->ev, r->e, v, r->head_of, s, c);
+        kn->conv_sums(r->num, r->ev, r->channel_taps, s, s->channels, c, r->scratch);
+        kn->conv_finish(r->y, q, r->num, r->den, r->head_of, s, c, gate);
+    }
+}
+
+static void conv_agrees_with_equation_6(void **state)
+{
+    (void)state;
+    struct random rng = {5};
+    const struct kernels *tables[3];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (size_t i = 0; i < sizeof conv_cases / sizeof conv_cases[0]; i++)
+            for (int repeat = 0; repeat < 5; repeat++) {
+                struct conv_run r;
+                conv_run_init(&r, i, &rng);
+                conv_run_mix(&r, tables[a], conv_cases[i].way, conv_cases[i].gate);
+                const struct conv_shape *s = &r.shape;
+                const float *k = r.qkv + s->channels, *v = k + s->heads;
+                for (size_t p = 0; p < (size_t)s->height * s->width; p++)
+                    for (size_t c = 0; c < conv_cases[i].dim; c++) {
+                        const size_t head = c * conv_cases[i].heads / conv_cases[i].dim;
+                        const double mean =
+                            plain_conv(k + head, s->stride, v + c, s->stride, r.w + head * s->kh * s->kw, i, p);
+                        const double q = (double)r.qkv[p * s->stride + c];
+                        const double want = conv_cases[i].gate ? mean / (1.0 + exp(-q)) : mean;
+                        const double got = (double)r.y[p * s->channels + c];
+                        if (!(fabs(got - want) <= conv_cases[i].tolerance))
+                            fail_msg("%s, %s: position %zu channel %zu is %g, expected %g", tables[a]->isa,
+                                     conv_cases[i].name, p, c, got, want);
+                    }
+                conv_run_clear(&r);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv_agrees_with_equation_6),
+    };
+    return cmocka_run_group_tests_name("kernels of AFT-conv", tests, NULL, NULL);
+}
