@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/token_map.h"
+
 static size_t patch_values(const struct model_config *c)
 {
     return (size_t)3 * c->patch[0] * c->patch[1];
@@ -31,6 +33,8 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
         gemm_plan(&n->patch_embed, w, d->dim, (uint32_t)patch_values(c));
         workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
         workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
+        workspace_note(w, (void *)&n->wishes, images_max, sizeof *n->wishes);
+        workspace_note(w, &n->maps, rows, sizeof *n->maps);
     } else {
         workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
         workspace_note(w, &n->bytes, rows, sizeof *n->bytes);
@@ -91,6 +95,7 @@ static void begin(struct encoder *n, const struct engine_core *e, size_t count, 
     n->pass = (struct sequence_pass){
         .sequences = count, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
     n->next_block = 0;
+    n->any_wish = false;
     assert(n->elements_each > 0 && n->elements_each <= n->elements_max);
     assert(e->config->input != INPUT_IMAGE || !model_config_fixed_size(e->config, n->pos_embed != NULL) ||
            tokens == model_config_tokens(e->config));
@@ -104,6 +109,7 @@ void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t
     assert(height % ph == 0 && width % pw == 0);
     const uint32_t down = height / ph, across = width / pw;
     begin(n, e, images, down, across);
+    memset(n->wishes, 0, images * sizeof *n->wishes);
     const size_t lines = images * down, line_pixels = (size_t)3 * ph * width;
     const size_t line_values = across * patch_values(e->config);
 #pragma omp parallel for num_threads(e->threads) schedule(static)
@@ -184,6 +190,17 @@ static void classify(struct encoder *n, const struct engine_core *e, size_t rows
              EPILOGUE_BIAS);
 }
 
+/* Team. The maps that are wanted of this layer, before its mixer runs, for some write over the keys. */
+static void draw_maps(struct encoder *n, const struct engine_core *e, uint32_t layer)
+{
+    const size_t tokens = n->pass.tokens, before = rows_before(n);
+#pragma omp for schedule(dynamic)
+    for (size_t i = 0; i < n->pass.sequences; i++)
+        if (n->wishes[i].wanted && n->wishes[i].layer == layer)
+            token_map(n->maps + i * n->elements_each, e, n->a.qkv + i * tokens * e->dims.qkv, tokens, before,
+                      n->wishes[i].head);
+}
+
 bool encoder_step(struct encoder *n, const struct engine_core *e)
 {
     const uint32_t layer = n->next_block, depth = e->config->depth;
@@ -194,6 +211,8 @@ bool encoder_step(struct encoder *n, const struct engine_core *e)
         if (layer == 0)
             embed(n, e, rows);
         block_before(e, &e->blocks[layer], &n->a, rows);
+        if (n->any_wish)
+            draw_maps(n, e, layer);
         n->mixer->mix_sequences(e, layer, &n->a, &n->scratch, &n->pass);
         block_after(e, &e->blocks[layer], &n->a, rows);
         if (layer + 1 == depth)
@@ -207,4 +226,18 @@ const float *encoder_logits(const struct encoder *n, const struct engine_core *e
 {
     assert(n->next_block == e->config->depth && image < n->pass.sequences);
     return n->logits + image * e->head.n;
+}
+
+void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head)
+{
+    assert(e->config->input == INPUT_IMAGE && n->next_block == 0);
+    assert(image < n->pass.sequences && layer < e->config->depth);
+    n->wishes[image] = (struct map_wish){.wanted = true, .layer = layer, .head = head};
+    n->any_wish = true;
+}
+
+const float *encoder_map(const struct encoder *n, const struct engine_core *e, size_t image)
+{
+    assert(n->next_block == e->config->depth && image < n->pass.sequences && n->wishes[image].wanted);
+    return n->maps + image * n->elements_each;
 }

@@ -17,13 +17,19 @@ struct encoder {
     float *levels;    /* [3, 256]: a channel's 8-bit value as the model wants it, (v / 255 - mean) / std */
     struct activations a;
     struct mixer_scratch scratch;
-    float *patches;                    /* [rows, 3 * ph * pw] in (channel, y, x) order */
-    float *pooled;                     /* [images, channels] */
-    float *logits;                     /* [images, padded classes] */
-    uint8_t *bytes;                    /* texts: [rows] */
+    float *patches; /* [rows, 3 * ph * pw] in (channel, y, x) order */
+    float *pooled;  /* [images, channels] */
+    float *logits;  /* [images, padded classes] */
+    uint8_t *bytes; /* texts: [rows] */
+    struct map_wish {
+        bool wanted;
+        uint32_t layer, head;
+    } * wishes;                        /* pictures: [images_max] */
+    float *maps;                       /* pictures: [rows], a picture's at its first patch's row without class tokens */
     uint32_t images_max, elements_max; /* patches of one picture, bytes of one text */
     /* the batch */
     size_t elements_each;
+    bool any_wish;
     struct sequence_pass pass;
     uint32_t next_block; /* depth: done */
 };
@@ -40,5 +46,7 @@ void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const u
                          uint32_t length);
 bool encoder_step(struct encoder *n, const struct engine_core *e);
 const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image);
+void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head);
+const float *encoder_map(const struct encoder *n, const struct engine_core *e, size_t image);
 
 #endif

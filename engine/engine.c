@@ -10,6 +10,7 @@
 
 #include "engine/decoder.h"
 #include "engine/encoder.h"
+#include "engine/position_biases.h"
 #include "engine/processors.h"
 
 static const struct mixer *const mixers[] = {
@@ -230,6 +231,33 @@ bool engine_batch_step(struct engine *e)
 const float *engine_batch_logits(const struct engine *e, size_t i)
 {
     return encoder_logits(&e->encoder, &e->core, i);
+}
+
+void engine_batch_want_map(struct engine *e, size_t i, uint32_t layer, uint32_t head)
+{
+    assert(head < engine_heads(e) || head == ENGINE_ALL_HEADS);
+    encoder_want_map(&e->encoder, &e->core, i, layer, head);
+}
+
+const float *engine_batch_map(const struct engine *e, size_t i)
+{
+    return encoder_map(&e->encoder, &e->core, i);
+}
+
+uint32_t engine_heads(const struct engine *e)
+{
+    const struct model_config *c = e->core.config;
+    return c->mixer.heads != 0 ? c->mixer.heads : c->dim;
+}
+
+struct engine_biases engine_biases_shape(const struct engine *e)
+{
+    return position_biases_shape(&e->core);
+}
+
+void engine_biases_read(const struct engine *e, uint32_t layer, uint32_t head, float *out)
+{
+    position_biases_read(&e->core, layer, head, out);
 }
 
 void engine_stream_reset(struct engine *e, uint32_t stream)

@@ -1,7 +1,8 @@
 /* engine.h - the only public boundary of the engine: open a model, run batches of pictures and streams, close.
  *
- * One thread owns an engine and calls everything here but engine_info; it alone enters OpenMP and BLAS. All memory is
- * taken by engine_open: afterwards nothing here allocates or fails for want of memory.
+ * One thread owns an engine and calls everything here but what reads constants (engine_info, engine_heads,
+ * engine_biases_*), which any thread may; it alone enters OpenMP and BLAS. All memory is taken by engine_open:
+ * afterwards nothing here allocates or fails for want of memory.
  *
  * Results do not depend on company: for one build, instruction set and BLAS, the bits of a stream's or a picture's
  * logits are the same whatever else is in the pass, in whichever parts its bytes are fed, with any thread count. */
@@ -61,6 +62,35 @@ void engine_texts_begin(struct engine *e, const uint8_t *const texts[], size_t n
 bool engine_batch_step(struct engine *e);
 /* [classes] of the batch's i-th picture or text, once it is done; valid until the next batch begins. */
 const float *engine_batch_logits(const struct engine *e, size_t i);
+
+/* Whose keys a map shows: one head's, or all heads' taken together. */
+#define ENGINE_ALL_HEADS UINT32_MAX
+
+/* Ask for a map of the batch's i-th picture: what its patches are to block `layer`, to `head` < engine_heads or to all
+ * of them. Between the begin and the first step.
+ * AFT (as in the figures of Zhai et al. 2021 and DAFT): the weight exp(k - max k) that every other token gives a
+ * patch, the position bias aside; of all heads the mean. Other mixers, whose keys are vectors: the l2 norm of a patch's
+ * key, SimA's (Koohpayegani & Pirsiavash 2022) after its channels' l1 normalisation over the tokens, less the picture's
+ * smallest and divided by what the largest is then. The class token is in SimA's sums and is no part of the map. */
+void engine_batch_want_map(struct engine *e, size_t i, uint32_t layer, uint32_t head);
+/* [patches], row by row, 0..1, once the batch is done; valid until the next begins. */
+const float *engine_batch_map(const struct engine *e, size_t i);
+
+/* ---- what a model has learnt: constant, for any thread ---------------------------------------------------------- */
+
+/* Whose keys can be told apart: aft-conv's and the other mixers' heads; of AFT without heads every channel is one. */
+uint32_t engine_heads(const struct engine *e);
+
+/* Learnt position biases are tiles of [height, width], for each layer one of each of `heads`; no heads: there are none.
+ * aft-conv: the kernel; 1 x K for texts. aft-full, aft-local: one for all channels, what the middle token gives each
+ * patch (the class token left out) or byte; causal, what the last token gives it and those before, up to the window's
+ * end, in the order of positions. */
+struct engine_biases {
+    uint32_t layers, heads, height, width;
+};
+struct engine_biases engine_biases_shape(const struct engine *e);
+/* One tile, [height, width]: exp(w) - 1, by how much a token counts more than without its bias. >= -1. */
+void engine_biases_read(const struct engine *e, uint32_t layer, uint32_t head, float *out);
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
 

@@ -271,6 +271,18 @@ static uint32_t longer_side(uint32_t longer, uint32_t shorter, uint32_t to)
     return (uint32_t)((uint64_t)to * longer / shorter);
 }
 
+struct sides {
+    uint32_t width, height;
+};
+
+/* The whole picture's after the shorter became resize_to. */
+static struct sides resized_sides(const struct picture *p, uint32_t resize_to)
+{
+    if (p->width <= p->height)
+        return (struct sides){resize_to, longer_side(p->height, p->width, resize_to)};
+    return (struct sides){longer_side(p->width, p->height, resize_to), resize_to};
+}
+
 /* What of the crop, out [height, pitch], lies outside the picture. */
 static void blacken_outside(uint8_t *out, size_t pitch, uint32_t height, const struct axis *x, const struct axis *y)
 {
@@ -293,15 +305,11 @@ enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const s
     assert(resize_to > 0 && resize_to <= MODEL_PICTURE_SIDE_MAX);
     assert((size_t)how < sizeof(filters) / sizeof(filters[0]));
 
-    const bool upright = w <= h, keep = (upright ? w : h) == resize_to;
+    const struct sides to = resized_sides(in, resize_to);
+    const bool keep = to.width == w && to.height == h;
     struct axis x, y;
-    if (keep) {
-        axis_place(&x, w, w, width);
-        axis_place(&y, h, h, height);
-    } else {
-        axis_place(&x, w, upright ? resize_to : longer_side(w, h, resize_to), width);
-        axis_place(&y, h, upright ? longer_side(h, w, resize_to) : resize_to, height);
-    }
+    axis_place(&x, w, to.width, width);
+    axis_place(&y, h, to.height, height);
 
     const size_t pitch = (size_t)width * CHANNELS;
     uint8_t *visible = out + y.place * pitch + (size_t)x.place * CHANNELS;
@@ -315,6 +323,31 @@ enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const s
     }
     if (st == OK)
         blacken_outside(out, pitch, height, &x, &y);
+    axis_clear(&x);
+    axis_clear(&y);
+    return st;
+}
+
+struct image_box image_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height)
+{
+    const struct sides to = resized_sides(of, resize_to);
+    const double x = (double)of->width / (double)to.width, y = (double)of->height / (double)to.height;
+    return (struct image_box){
+        .left = x * (double)crop_offset(to.width, width),
+        .top = y * (double)crop_offset(to.height, height),
+        .width = x * (double)width,
+        .height = y * (double)height,
+    };
+}
+
+enum status image_resize(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in,
+                         enum interpolation how, struct error *err)
+{
+    struct axis x, y;
+    assert(in->pixels != NULL && in->width > 0 && in->height > 0 && width > 0 && height > 0);
+    axis_place(&x, in->width, width, width);
+    axis_place(&y, in->height, height, height);
+    const enum status st = resize(out, (size_t)width * CHANNELS, in, &x, &y, how, err);
     axis_clear(&x);
     axis_clear(&y);
     return st;

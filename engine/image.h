@@ -23,4 +23,16 @@ void picture_clear(struct picture *p); /* frees; zeroed is fine */
 enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in, uint32_t resize_to,
                           enum interpolation how, struct error *err);
 
+/* A part of a picture, in pixels of it; it may reach outside. */
+struct image_box {
+    double left, top, width, height;
+};
+
+/* What of a picture of these sides image_prepare shows: the crop, before the resizing. */
+struct image_box image_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height);
+
+/* Resize the whole picture to width x height, each side by itself, into out [height, width, 3]. Errors: ERR_NOMEM. */
+enum status image_resize(uint8_t *out, uint32_t width, uint32_t height, const struct picture *in,
+                         enum interpolation how, struct error *err);
+
 #endif

@@ -102,6 +102,12 @@ bool model_config_limited(const struct model_config *c, bool pos_embed)
     return pos_embed || (c->mixer.type != MIXER_AFT_SIMPLE && c->mixer.type != MIXER_AFT_CONV);
 }
 
+bool model_config_scalar_keys(const struct model_config *c)
+{
+    return c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_AFT_LOCAL || c->mixer.type == MIXER_AFT_SIMPLE ||
+           c->mixer.type == MIXER_AFT_CONV;
+}
+
 /* ---- the tables ------------------------------------------------------------------------------------------------- */
 
 #define CLASSIFIERS (BIT(TASK_IMAGE_CLASSIFICATION) | BIT(TASK_TEXT_CLASSIFICATION))

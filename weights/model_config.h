@@ -76,6 +76,9 @@ bool model_config_fixed_size(const struct model_config *c, bool pos_embed);
 /* Do sequences end at the context T? Not where no position is learnt and biases are by distance, or none. */
 bool model_config_limited(const struct model_config *c, bool pos_embed);
 
+/* Is a token's key one number for each head, or channel, that weighs it (AFT), rather than a vector? */
+bool model_config_scalar_keys(const struct model_config *c);
+
 /* The contract's words: "image-classification", "aft-conv", ... */
 const char *model_task_name(enum model_task task);
 const char *mixer_type_name(enum mixer_type type);
