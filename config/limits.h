@@ -60,6 +60,11 @@
 #define PICTURE_SCAN_PIXELS_MAX (UINT64_C(12) * PICTURE_PIXELS_MAX)
 #define PICTURE_DECODER_BYTES_MAX (400u << 20) /* what libjpeg may allocate: coefficients of the largest picture */
 
+/* ---- pictures that are drawn ---------------------------------------------------------------------------- */
+#define EXPLAIN_SIDE_MIN 16      /* pixels of the longer side */
+#define EXPLAIN_SIDE_MAX 2048    /* the same: 12 MiB, while a request waits for its map */
+#define EXPLAIN_SIDE_DEFAULT 512 /* a picture of 32 x 32 can be looked at, and a photograph still has its details */
+
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */
 #define HTTP_URL_MAX 2048
 #define HTTP_BODY_MAX (64u << 20)       /* the largest that the setting may allow */

@@ -7,12 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/image.h"
 #include "server/job.h"
 #include "server/logits.h"
-#include "server/picture.h"
 #include "server/registry.h"
 #include "server/request_json.h"
+#include "server/request_picture.h"
 #include "weights/json.h"
 
 enum { TOP_K_DEFAULT = 5 };
@@ -27,16 +26,8 @@ struct classification {
 
 void api_classify_begin(struct exchange *x)
 {
-    const char *type = http_header(x, "Content-Type");
-    struct error err;
-    if (api_has_no_type(x) || api_has_type(x, "image/jpeg") || api_has_type(x, "application/octet-stream") ||
-        api_has_type(x, "application/json"))
-        return;
-    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
-                          "the body is declared as \"%s\"; expected image/jpeg or application/octet-stream, or "
-                          "application/json with a text",
-                          json_quote(type).text);
-    api_refuse(x, &err);
+    if (!api_has_type(x, "application/json"))
+        request_picture_check_type(x, ", or application/json with a text");
 }
 
 /* ---- the query ------------------------------------------------------------------------------------------------- */
@@ -122,25 +113,14 @@ static enum status read_picture(struct exchange *x, const struct model_config *c
                                 uint8_t **pixels, struct error *err)
 {
     struct picture picture = {0};
-    if (x->body.size == 0)
-        return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JPEG picture");
-    enum status st = picture_decode(&picture, x->body.bytes, x->body.size, err);
+    enum status st = request_picture_decode(&picture, x, err);
     if (st != OK)
         return st;
-    http_drop_body(x);
-    uint8_t *prepared = malloc((size_t)c->size[0] * c->size[1] * 3);
-    st = prepared == NULL
-             ? error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment")
-             : image_prepare(prepared, c->size[1], c->size[0], &picture, c->resize_to, c->interpolation, err);
+    st = request_picture_prepare(pixels, &picture, c, err);
     state->width = picture.width;
     state->height = picture.height;
     picture_clear(&picture);
-    if (st != OK) {
-        free(prepared);
-        return st;
-    }
-    *pixels = prepared;
-    return OK;
+    return st;
 }
 
 /* The text of {"text"}: its bytes, copied. */

@@ -61,9 +61,15 @@ static enum status job_create(struct job **ret, enum job_kind kind, size_t ring_
 enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in)
 {
     struct job *j = NULL;
+    float *map = NULL;
+    if (in->map.values > 0 && (map = calloc(in->map.values, sizeof *map)) == NULL)
+        return ERR_NOMEM;
     const enum status st = job_create(&j, JOB_CLASSIFY, 0, in->classes, 0);
-    if (st != OK)
+    if (st != OK) {
+        free(map);
         return st;
+    }
+    j->map = map;
     entry_reference(model);
     j->model = model;
     j->in.picture = *in;
@@ -151,6 +157,7 @@ void job_release(struct job *j)
     entry_release(j->model);
     (void)pthread_mutex_destroy(&j->lock);
     free(j->pixels);
+    free(j->map);
     free(j->logits);
     free(j->ring);
     free(j);

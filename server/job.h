@@ -39,6 +39,10 @@ struct classify_input {
     uint8_t *pixels; /* [height, width, 3]; of a text its bytes, height 1, [width]; the job's */
     uint32_t height, width;
     uint32_t classes;
+    struct {
+        uint32_t values; /* patches of the picture; 0: no map is wanted */
+        uint32_t layer, head;
+    } map; /* as for engine_batch_want_map */
 };
 
 struct generate_input {
@@ -97,9 +101,9 @@ struct job {
         struct complete_input completion;
         struct score_input score;
     } in;
-    /* The engine thread's until the job is done, then constant. classify: logits [classes]; score: log2 of the
-     * probability of each element from the first on [count - first]. */
-    float *logits;
+    /* The engine thread's until the job is done, then constant. classify: logits [classes] and, where one is wanted, a
+     * map [map.values]; score: log2 of the probability of each element from the first on [count - first]. */
+    float *logits, *map;
     /* complete: [samples, total], the known ones first; constant below `drawn`. */
     uint8_t *pixels;
 

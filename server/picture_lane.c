@@ -115,6 +115,10 @@ static uint32_t begin_batch(struct picture_lane *l)
         engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
     else
         engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->jobs[i]->map != NULL)
+            engine_batch_want_map(l->model->engine, i, l->jobs[i]->in.picture.map.layer,
+                                  l->jobs[i]->in.picture.map.head);
     metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, l->count);
     return ended;
 }
@@ -147,6 +151,8 @@ static uint32_t finish_batch(struct picture_lane *l)
         const float *logits = engine_batch_logits(l->model->engine, i);
         if (logits_are_finite(logits, classes)) {
             memcpy(j->logits, logits, classes * sizeof *logits);
+            if (j->map != NULL)
+                memcpy(j->map, engine_batch_map(l->model->engine, i), j->in.picture.map.values * sizeof *j->map);
             job_finish(j, FINISH_STOP, now_ns);
         } else {
             job_abort(j, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);

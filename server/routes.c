@@ -16,6 +16,7 @@
 #define ROUTES(X)                                            \
     X("POST", "/classify", api_classify_begin, api_classify) \
     X("POST", "/complete", api_complete_begin, api_complete) \
+    X("POST", "/explain", api_explain_begin, api_explain)    \
     X("POST", "/generate", api_generate_begin, api_generate) \
     X("POST", "/score", api_score_begin, api_score)          \
     X("GET", "/v1/models", NULL, api_models)                 \

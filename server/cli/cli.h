@@ -15,15 +15,17 @@
 enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /*   verb      arguments                                     help */
-#define CLI_VERBS(X)                                                                                      \
-    X(classify, "MODEL PICTURE...", "name what is in each picture (- is standard input)")                 \
-    X(generate, "MODEL [--prompt P]", "continue a prompt, byte by byte (- reads it from standard input)") \
-    X(score, "MODEL FILE", "bits per byte of a file under the model (- is standard input)")               \
-    X(inspect, "MODEL", "architecture, sizes and tensors of a model")                                     \
-    X(verify, "DIR...", "run each model directory's cases.safetensors and compare")                       \
+#define CLI_VERBS(X)                                                                                           \
+    X(classify, "MODEL PICTURE...", "name what is in each picture (- is standard input)")                      \
+    X(explain, "MODEL [PICTURE] -o PNG", "what the model sees in a picture, or its position biases, as a PNG") \
+    X(generate, "MODEL [--prompt P]", "continue a prompt, byte by byte (- reads it from standard input)")      \
+    X(score, "MODEL FILE", "bits per byte of a file under the model (- is standard input)")                    \
+    X(inspect, "MODEL", "architecture, sizes and tensors of a model")                                          \
+    X(verify, "DIR...", "run each model directory's cases.safetensors and compare")                            \
     X(bench, "MODEL", "how fast the model runs here")
 
-/* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag. */
+/* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one
+ * dash and its value apart. */
 enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_UNSIGNED, CLI_NUMBER };
 struct cli_option {
     const char *name; /* without dashes; NULL ends the list */

@@ -94,6 +94,11 @@ int cli_fail_usage(const char *format, ...)
     return CLI_USAGE;
 }
 
+static const char *dashes(const struct cli_option *o)
+{
+    return o->name[1] == '\0' ? "-" : "--";
+}
+
 static void print_help(const struct cli_option *options)
 {
     static const char *const values[] = {
@@ -103,7 +108,8 @@ static void print_help(const struct cli_option *options)
             (void)printf("usage: aft %s %s%s\n%s\n", current, cli_verbs[i].arguments,
                          options->name != NULL ? " [OPTIONS]" : "", cli_verbs[i].help);
     for (const struct cli_option *o = options; o->name != NULL; o++)
-        (void)printf("  --%s%-*s %s\n", o->name, 22 - (int)strlen(o->name), values[o->kind], o->help);
+        (void)printf("  %s%s%-*s %s\n", dashes(o), o->name, 24 - (int)strlen(dashes(o)) - (int)strlen(o->name),
+                     values[o->kind], o->help);
 }
 
 bool cli_read_digits(uint64_t *ret, const char **at)
@@ -160,20 +166,21 @@ static int set_option(const struct cli_option *o, const char *value)
     return CLI_USAGE;
 }
 
-/* argv[*at] begins with "--": find its option and set it, moving *at over a value of its own. */
+/* argv[*at] begins with "-": find its option and set it, moving *at over a value of its own. */
 static int take_option(const struct cli_option *options, int argc, char **argv, int *at)
 {
-    const char *name = argv[*at] + 2, *equals = strchr(name, '=');
+    const bool is_short = argv[*at][1] != '-';
+    const char *name = argv[*at] + (is_short ? 1 : 2), *equals = is_short ? NULL : strchr(name, '=');
     const size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
     for (const struct cli_option *o = options; o->name != NULL; o++) {
-        if (strlen(o->name) != length || strncmp(o->name, name, length) != 0)
+        if (strlen(o->name) != length || strncmp(o->name, name, length) != 0 || is_short != (o->name[1] == '\0'))
             continue;
         if (o->kind == CLI_FLAG && equals != NULL)
             return cli_fail_usage("--%s takes no value", o->name);
         if (o->kind == CLI_FLAG || equals != NULL)
             return set_option(o, equals != NULL ? equals + 1 : "");
         if (*at + 1 >= argc)
-            return cli_fail_usage("--%s needs a value", o->name);
+            return cli_fail_usage("%s%s needs a value", dashes(o), o->name);
         return set_option(o, argv[++*at]);
     }
     return cli_fail_usage("unknown option \"%s\"", argv[*at]);
@@ -191,8 +198,7 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
             *count = -1;
             return CLI_OK;
         } else if (!only_others && argv[i][0] == '-' && argv[i][1] != '\0') {
-            const int code = argv[i][1] == '-' ? take_option(options, argc, argv, &i)
-                                               : cli_fail_usage("unknown option \"%s\"", argv[i]);
+            const int code = take_option(options, argc, argv, &i);
             if (code != CLI_OK)
                 return code;
         } else {

@@ -106,30 +106,6 @@ static void fill_quarters(uint8_t *pixels)
     }
 }
 
-static void put(uint8_t *at, unsigned bytes, bool big, unsigned value)
-{
-    for (unsigned i = 0; i < bytes; i++)
-        at[big ? bytes - 1 - i : i] = (uint8_t)(value >> 8 * i);
-}
-
-enum { EXIF_SIZE = 32, EXIF_SHORT = 3, EXIF_LONG = 4 };
-
-/* An EXIF block that holds the orientation alone, with the bytes in either order. */
-static void write_exif(uint8_t out[EXIF_SIZE], bool big, unsigned type, unsigned orientation)
-{
-    static const uint8_t exif[] = {'E', 'x', 'i', 'f', 0, 0};
-    memset(out, 0, EXIF_SIZE);
-    memcpy(out, exif, sizeof(exif));
-    memset(out + 6, big ? 'M' : 'I', 2);
-    put(out + 8, 2, big, 42);
-    put(out + 10, 4, big, 8);      /* the first directory follows the header, */
-    put(out + 14, 2, big, 1);      /* has one entry, */
-    put(out + 16, 2, big, 0x0112); /* the orientation, */
-    put(out + 18, 2, big, type);
-    put(out + 20, 4, big, 1); /* one value */
-    put(out + 24, type == EXIF_LONG ? 4 : 2, big, orientation);
-}
-
 static struct picture decode_with_exif(const char *name, const uint8_t *exif, size_t exif_size)
 {
     uint8_t pixels[WIDTH * HEIGHT * 3];
@@ -176,7 +152,7 @@ static void orientation_is_applied(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases) * 2; i++) {
         uint8_t exif[EXIF_SIZE];
         const char *name = cases[i / 2].name;
-        write_exif(exif, i % 2 == 1, cases[i / 2].type, cases[i / 2].orientation);
+        exif_write(exif, i % 2 == 1, cases[i / 2].type, cases[i / 2].orientation);
         struct picture p = decode_with_exif(name, exif, sizeof(exif));
         assert_layout(name, &p, cases[i / 2].turned, cases[i / 2].layout);
         picture_clear(&p);
@@ -187,7 +163,7 @@ static void broken_exif_is_ignored(void **state)
 {
     (void)state;
     uint8_t exif[EXIF_SIZE];
-    write_exif(exif, true, EXIF_SHORT, 6);
+    exif_write(exif, true, EXIF_SHORT, 6);
     for (size_t size = 0; size < 26; size++) { /* cut before the value's end */
         struct picture p = decode_with_exif("cut EXIF", exif, size);
         assert_layout("cut EXIF", &p, false, "ABCD");

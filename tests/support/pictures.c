@@ -5,9 +5,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 #include <jpeglib.h>
+#include <png.h>
 
 enum { SCANS_MAX = 128 }; /* DC and 63 coefficients, each in two steps */
 
@@ -77,4 +79,62 @@ uint8_t *jpeg_write(const struct jpeg_recipe *recipe, size_t *size)
     jpeg_destroy_compress(&j);
     *size = length;
     return bytes;
+}
+
+static void put(uint8_t *at, unsigned bytes, bool big, unsigned value)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        at[big ? bytes - 1 - i : i] = (uint8_t)(value >> 8 * i);
+}
+
+void exif_write(uint8_t out[EXIF_SIZE], bool big, unsigned type, unsigned orientation)
+{
+    static const uint8_t exif[] = {'E', 'x', 'i', 'f', 0, 0};
+    memset(out, 0, EXIF_SIZE);
+    memcpy(out, exif, sizeof(exif));
+    memset(out + 6, big ? 'M' : 'I', 2);
+    put(out + 8, 2, big, 42);
+    put(out + 10, 4, big, 8);      /* the first directory follows the header, */
+    put(out + 14, 2, big, 1);      /* has one entry, */
+    put(out + 16, 2, big, 0x0112); /* the orientation, */
+    put(out + 18, 2, big, type);
+    put(out + 20, 4, big, 1); /* one value */
+    put(out + 24, type == EXIF_LONG ? 4 : 2, big, orientation);
+}
+
+uint8_t *jpeg_write_turned(const uint8_t *upright, uint32_t width, uint32_t height, unsigned orientation, size_t *size)
+{
+    const bool lies = orientation >= 5; /* rows and columns are exchanged */
+    struct jpeg_recipe r = {.width = lies ? height : width, .height = lies ? width : height, .components = 3};
+    uint8_t exif[EXIF_SIZE];
+    r.pixels = malloc((size_t)width * height * 3);
+    assert_non_null(r.pixels);
+    for (uint32_t y = 0; y < height; y++)
+        for (uint32_t x = 0; x < width; x++) {
+            /* EXIF 2.3, 4.6.4: where the stored picture's first row and first column are seen. */
+            const bool flips_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+            const bool flips_y = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+            const uint32_t across = flips_x ? width - 1 - x : x, down = flips_y ? height - 1 - y : y;
+            const size_t row = lies ? across : down, column = lies ? down : across;
+            memcpy(r.pixels + (row * r.width + column) * 3, upright + ((size_t)y * width + x) * 3, 3);
+        }
+    exif_write(exif, orientation % 2 == 0, EXIF_SHORT, orientation);
+    r.exif = exif;
+    r.exif_size = sizeof exif;
+    uint8_t *bytes = jpeg_write(&r, size);
+    free(r.pixels);
+    return bytes;
+}
+
+uint8_t *png_read(const void *bytes, size_t size, uint32_t *width, uint32_t *height)
+{
+    png_image image = {.version = PNG_IMAGE_VERSION};
+    assert_int_not_equal(png_image_begin_read_from_memory(&image, bytes, size), 0);
+    image.format = PNG_FORMAT_RGB;
+    uint8_t *pixels = malloc((size_t)image.width * image.height * 3);
+    assert_non_null(pixels);
+    assert_int_not_equal(png_image_finish_read(&image, NULL, pixels, 0, NULL), 0);
+    *width = image.width;
+    *height = image.height;
+    return pixels;
 }

@@ -1,8 +1,9 @@
 /* pictures.h - JPEGs for tests: read from tests/data/images or written on the spot, as sound or as odd as a test wants
- * them. Fails the running test where that does not work. Any thread; no state. */
+ * them; PNGs read by libpng. Fails the running test where that does not work. Any thread; no state. */
 #ifndef TESTS_SUPPORT_PICTURES_H
 #define TESTS_SUPPORT_PICTURES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,5 +24,16 @@ struct jpeg_recipe {
 
 /* A JPEG of the best quality without chroma subsampling; the caller frees. */
 uint8_t *jpeg_write(const struct jpeg_recipe *recipe, size_t *size);
+
+enum { EXIF_SIZE = 32, EXIF_SHORT = 3, EXIF_LONG = 4 };
+/* An EXIF block that holds the orientation alone, of that type, with the bytes in either order. */
+void exif_write(uint8_t out[EXIF_SIZE], bool big, unsigned type, unsigned orientation);
+
+/* A JPEG of `upright` [height, width, 3] stored so that EXIF orientation 1..8 makes it upright again; the caller
+ * frees. */
+uint8_t *jpeg_write_turned(const uint8_t *upright, uint32_t width, uint32_t height, unsigned orientation, size_t *size);
+
+/* A PNG's pixels [height, width, 3]; the caller frees. */
+uint8_t *png_read(const void *bytes, size_t size, uint32_t *width, uint32_t *height);
 
 #endif

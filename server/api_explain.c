@@ -1,0 +1,216 @@
+/* api_explain.c - POST /explain: a JPEG in, a PNG out that shows what the model sees in it, or what it has learnt.
+ * A map rides through the engine with the batch that its picture is in; drawing is the HTTP thread's. */
+#include "server/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/drawing.h"
+#include "server/explanation.h"
+#include "server/job.h"
+#include "server/logits.h"
+#include "server/png.h"
+#include "server/registry.h"
+#include "server/request_picture.h"
+#include "weights/json.h"
+
+/* The exchange's state. */
+struct explaining {
+    struct explanation what;
+    struct picture backdrop; /* the client's, upright */
+    struct image_box box;    /* of it, what the model sees */
+};
+
+static void explaining_free(void *state)
+{
+    struct explaining *s = state;
+    picture_clear(&s->backdrop);
+    free(s);
+}
+
+void api_explain_begin(struct exchange *x)
+{
+    request_picture_check_type(x, "");
+}
+
+/* ---- the query ------------------------------------------------------------------------------------------------- */
+
+struct query {
+    const char *model; /* NULL: none was named */
+    struct explain_request explain;
+    enum status status;
+    struct error *err;
+};
+
+static bool query_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
+{
+    struct query *q = arg;
+    const struct {
+        const char *name, **value;
+    } known[] = {
+        {"model", &q->model},       {"view", &q->explain.view}, {"layer", &q->explain.layer},
+        {"head", &q->explain.head}, {"side", &q->explain.side},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(name, known[i].name) != 0)
+            continue;
+        if (value == NULL || value_bytes == 0 || strlen(value) != value_bytes)
+            q->status =
+                error_set_param(q->err, ERR_ARGUMENT, known[i].name, "\"%s\" is empty or no text; expected a %s",
+                                known[i].name, i < 2 ? "name" : "whole number");
+        *known[i].value = value;
+        return q->status == OK;
+    }
+    q->status = error_set_param(q->err, ERR_ARGUMENT, json_quote(name).text,
+                                "there is no parameter \"%s\"; expected model, view, layer, head or side",
+                                json_quote(name).text);
+    return false;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------------ */
+
+static void add_number(struct exchange *x, const char *name, uint32_t value)
+{
+    char text[16] = "all";
+    if (value != UINT32_MAX)
+        (void)snprintf(text, sizeof text, "%u", value);
+    http_add_header(x, name, text);
+}
+
+_Static_assert(ENGINE_ALL_HEADS == UINT32_MAX && DRAW_ALL_LAYERS == UINT32_MAX, "what add_number calls all");
+
+static void answer_png(struct exchange *x, const struct picture *p)
+{
+    const struct explanation *what = &((const struct explaining *)x->state)->what;
+    struct error err;
+    char *bytes = NULL;
+    size_t size = 0;
+    if (png_encode(&bytes, &size, p, &err) != OK) {
+        api_refuse(x, &err);
+        return;
+    }
+    http_add_header(x, "X-Explain-View", explain_view_word(what->view));
+    add_number(x, "X-Explain-Layer", what->layer);
+    add_number(x, "X-Explain-Head", what->head);
+    http_reply(x, 200, "image/png", bytes, size);
+}
+
+static void answer_map(struct exchange *x)
+{
+    const struct job *j = x->job;
+    const struct job_result *r = job_result(j);
+    struct explaining *state = x->state;
+    x->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
+    x->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
+    if (r->status != OK) {
+        api_refuse_job(x, j);
+        return;
+    }
+    const struct model_config *c = &j->model->model->config;
+    const struct classify_input *in = &j->in.picture;
+    struct prediction best;
+    char prediction[HTTP_HEADER_VALUE_MAX];
+    logits_top(&best, 1, j->logits, c->classes);
+    (void)snprintf(prediction, sizeof prediction, "%u %.4f", best.index, best.probability);
+    http_add_header(x, "X-Explain-Prediction", prediction);
+    draw_map(&state->backdrop, &state->box, j->map, in->height / c->patch[0], in->width / c->patch[1]);
+    answer_png(x, &state->backdrop);
+}
+
+/* Biases are constant: no job, no engine thread. */
+static void answer_biases(struct exchange *x, const struct entry *e)
+{
+    const struct explanation *what = &((const struct explaining *)x->state)->what;
+    struct picture p = {0};
+    struct error err;
+    if (draw_biases(&p, e->engine, what->layer, what->head, what->side, &err) == OK)
+        answer_png(x, &p);
+    else
+        api_refuse(x, &err);
+    picture_clear(&p);
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+/* Biases there are of models for any task; the endpoint is one for pictures all the same. */
+static enum status pick_model(const struct exchange *x, const struct query *q, struct entry **ret, struct error *err)
+{
+    const struct registry *r = api_service(x)->registry;
+    for (size_t i = 0; q->model != NULL && explain_wants_biases(&q->explain) && i < registry_count(r); i++)
+        if (strcmp(registry_at(r, i)->model->name, q->model) == 0) {
+            *ret = registry_at(r, i);
+            return OK;
+        }
+    return registry_pick(r, q->model, TASK_IMAGE_CLASSIFICATION, ret, err);
+}
+
+static enum status resolve(struct exchange *x, struct entry **ret, struct error *err)
+{
+    struct query q = {.err = err};
+    http_query(x, query_parameter, &q);
+    if (q.status != OK)
+        return q.status;
+    const enum status st = pick_model(x, &q, ret, err);
+    if (st != OK)
+        return st;
+    x->model = (*ret)->metrics_label;
+    x->model_name = (*ret)->model->name;
+    x->state = calloc(1, sizeof(struct explaining));
+    x->state_free = explaining_free;
+    if (x->state == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    return explain_resolve(&((struct explaining *)x->state)->what, &q.explain, (*ret)->model, (*ret)->engine, err);
+}
+
+/* The body's picture as a job for its map, and as what the map will be drawn on. */
+static enum status prepare(struct exchange *x, struct entry *e, struct job **ret, struct error *err)
+{
+    struct explaining *state = x->state;
+    const struct model_config *c = &e->model->config;
+    struct classify_input in = {
+        .height = c->size[0],
+        .width = c->size[1],
+        .classes = c->classes,
+        .map = {.values = c->size[0] / c->patch[0] * (c->size[1] / c->patch[1]),
+                .layer = state->what.layer,
+                .head = state->what.head},
+    };
+    struct picture picture = {0};
+    enum status st = request_picture_decode(&picture, x, err);
+    if (st == OK)
+        st = request_picture_prepare(&in.pixels, &picture, c, err);
+    if (st == OK) {
+        state->box = image_crop_box(&picture, c->resize_to, in.width, in.height);
+        st = explain_backdrop(&state->backdrop, &state->box, &picture, state->what.side, err);
+    }
+    picture_clear(&picture);
+    if (st == OK) {
+        st = job_create_classify(ret, e, &in);
+        if (st == OK)
+            return OK;
+        (void)error_set(err, st, "there is no memory for the request at the moment");
+    }
+    free(in.pixels);
+    return st;
+}
+
+void api_explain(struct exchange *x)
+{
+    struct error err;
+    struct entry *e = NULL;
+    struct job *j = NULL;
+    enum status st = resolve(x, &e, &err);
+    if (st == OK && ((const struct explaining *)x->state)->what.view == EXPLAIN_BIASES) {
+        answer_biases(x, e);
+        return;
+    }
+    if (st == OK && api_refuse_if_full(x))
+        return;
+    if (st == OK)
+        st = prepare(x, e, &j, &err);
+    if (st != OK)
+        api_refuse(x, &err);
+    else
+        api_submit(x, j, api_service(x)->settings->timeout_ms, answer_map);
+}

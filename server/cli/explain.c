@@ -1,0 +1,139 @@
+/* explain.c - aft explain MODEL [PICTURE] -o PNG: what the model sees in a picture, or its position biases, drawn as
+ * POST /explain does it. Single threaded. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cli/cli.h"
+#include "server/drawing.h"
+#include "server/explanation.h"
+#include "server/picture.h"
+#include "server/png.h"
+
+/* What there is to do, and the option's own words, which are checked once the model is known. */
+struct explain_run {
+    struct explain_request request;
+    const char *out;
+    const char *picture; /* NULL: none was named */
+    const struct model *model;
+    struct engine *engine;
+};
+
+static enum status read_picture(struct picture *ret, const char *path, struct error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    struct error why;
+    enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
+    if (st != OK)
+        return st;
+    st = picture_decode(ret, bytes, size, &why);
+    if (st != OK)
+        (void)error_set(err, st, "%s: %s", path, why.message);
+    free(bytes);
+    return st;
+}
+
+/* Run the picture through the model and lay the map over it: *ret. False, and why is printed. */
+static bool draw_explained(struct picture *ret, const struct explain_run *run, const struct explanation *what,
+                           const struct picture *picture)
+{
+    const struct model_config *c = &run->model->config;
+    struct error err;
+    uint8_t *pixels = malloc((size_t)3 * c->size[0] * c->size[1]);
+    const uint8_t *batch[1] = {pixels};
+    struct image_box box = image_crop_box(picture, c->resize_to, c->size[1], c->size[0]);
+    enum status st = pixels == NULL
+                         ? error_set(&err, ERR_NOMEM, "out of memory")
+                         : image_prepare(pixels, c->size[1], c->size[0], picture, c->resize_to, c->interpolation, &err);
+    if (st == OK)
+        st = explain_backdrop(ret, &box, picture, what->side, &err);
+    if (st != OK) {
+        free(pixels);
+        (void)cli_fail_error(&err);
+        return false;
+    }
+    engine_images_begin(run->engine, batch, 1, c->size[0], c->size[1]);
+    engine_batch_want_map(run->engine, 0, what->layer, what->head);
+    while (!engine_batch_step(run->engine))
+        ;
+    free(pixels);
+    draw_map(ret, &box, engine_batch_map(run->engine, 0), c->size[0] / c->patch[0], c->size[1] / c->patch[1]);
+    return cli_check_logits(engine_batch_logits(run->engine, 0), c->classes);
+}
+
+static int write_png(const struct picture *p, const char *path)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    struct error err;
+    if (png_encode(&bytes, &size, p, &err) != OK)
+        return cli_fail_error(&err);
+    const bool standard = strcmp(path, "-") == 0;
+    int code = CLI_OK;
+    errno = 0;
+    FILE *f = standard ? stdout : fopen(path, "wb");
+    const bool written = f != NULL && fwrite(bytes, 1, size, f) == size;
+    const bool closed = f != NULL && (standard || fclose(f) == 0);
+    if (!standard && !(written && closed)) /* of standard output main says it */
+        code = cli_fail("%s: %s", path, strerror(errno));
+    free(bytes);
+    return code;
+}
+
+static int explain(const struct explain_run *run)
+{
+    struct explanation what;
+    struct error err;
+    struct picture picture = {0}, drawn = {0};
+    int code = CLI_FAILED;
+    if (explain_resolve(&what, &run->request, run->model, run->engine, &err) != OK)
+        return cli_fail_usage("%s", err.message);
+    if (what.view == EXPLAIN_BIASES) {
+        if (draw_biases(&drawn, run->engine, what.layer, what.head, what.side, &err) != OK)
+            return cli_fail_usage("%s", err.message);
+    } else if (run->picture == NULL) {
+        return cli_fail_usage("%s are of a picture, and none is named", explain_view_word(what.view));
+    } else if (read_picture(&picture, run->picture, &err) != OK) {
+        return cli_fail_error(&err);
+    } else if (!draw_explained(&drawn, run, &what, &picture)) {
+        goto done;
+    }
+    code = write_png(&drawn, run->out);
+done:
+    picture_clear(&picture);
+    picture_clear(&drawn);
+    return code;
+}
+
+int cli_explain(int argc, char **argv)
+{
+    struct explain_run run = {.out = NULL};
+    const struct cli_option options[] = {
+        {"o", CLI_TEXT, (void *)&run.out, 0, 0, "the PNG to write (- is standard output)"},
+        {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "keys or tokens, as the model has them, or biases"},
+        {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "which block, from 0 (the last; all biases)"},
+        {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "which head, from 0 (all of them)"},
+        {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "pixels of the PNG's longer side (512)"},
+        {0},
+    };
+    int count;
+    int code = cli_parse(options, argc, argv, 1, 2, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    if (run.out == NULL)
+        return cli_fail_usage("-o is missing: where to write the PNG");
+    run.picture = count > 1 ? argv[2] : NULL;
+    const enum model_task pictures = TASK_IMAGE_CLASSIFICATION;
+    struct model *m = cli_load_model(argv[1], explain_wants_biases(&run.request) ? NULL : &pictures);
+    if (m == NULL)
+        return CLI_FAILED;
+    struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
+    run.model = m;
+    run.engine = cli_open_engine(m, &o);
+    code = run.engine != NULL ? explain(&run) : CLI_FAILED;
+    engine_close(run.engine);
+    model_free(m);
+    return code;
+}
