@@ -16,7 +16,6 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/pictures.h"
-#include "tests/support/png_read.h"
 #include "tests/support/raw_socket.h"
 
 #define MODEL "weights/models/cifar10-pixels-16"
@@ -64,7 +63,7 @@ static void read_picture(const struct reply *r, struct picture *ret)
     assert_true(reply_header(r, "Content-Type", type, sizeof type));
     assert_string_equal(type, "image/png");
     assert_true(reply_header(r, "X-Seed", seed, sizeof seed));
-    png_read(ret, r->body, r->size);
+    ret->pixels = png_read(r->body, r->size, &ret->width, &ret->height);
 }
 
 static void complete(const char *path, bool empty, struct picture *ret)
