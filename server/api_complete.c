@@ -25,7 +25,7 @@ struct fields {
     enum field_switch stream;
 };
 
-#define AT(member) offsetof(struct fields, member)
+#define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
     {"rows", FIELD_INTEGER, AT(rows), FIELD_RANGE(0, MODEL_PICTURE_SIDE_MAX)},
@@ -53,19 +53,22 @@ struct completion {
 
 /* The samples row by row of a grid as square as it can be, a pixel of paper between two. */
 struct grid {
-    uint32_t columns, lines, scale;
+    uint32_t columns, scale;
     uint32_t width, height; /* of the whole, in pixels */
 };
 
 static struct grid lay_out(uint32_t n, const uint32_t size[2], uint32_t scale)
 {
-    struct grid g = {.columns = 1, .scale = scale};
-    while (g.columns * g.columns < n)
-        g.columns++;
-    g.lines = (n + g.columns - 1) / g.columns;
-    g.width = (g.columns * (size[1] + 1) - 1) * scale;
-    g.height = (g.lines * (size[0] + 1) - 1) * scale;
-    return g;
+    uint32_t columns = 1;
+    while (columns * columns < n)
+        columns++;
+    const uint32_t lines = (n + columns - 1) / columns;
+    return (struct grid){
+        .columns = columns,
+        .scale = scale,
+        .width = (columns * (size[1] + 1) - 1) * scale,
+        .height = (lines * (size[0] + 1) - 1) * scale,
+    };
 }
 
 /* Each pixel of a sample [H, W, 3] becomes a square of `scale` pixels. */
@@ -88,7 +91,7 @@ static enum status draw(char **png, size_t *bytes, const struct job *j, uint32_t
     const struct grid g = lay_out(in->samples, size, scale);
     struct picture picture = {.pixels = malloc((size_t)3 * g.width * g.height), .width = g.width, .height = g.height};
     if (picture.pixels == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for a picture of %u x %u pixels", g.width, g.height);
+        return error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment");
     memset(picture.pixels, UINT8_MAX, (size_t)3 * g.width * g.height);
     for (uint32_t i = 0; i < in->samples; i++)
         paint(&picture, &g, i, j->pixels + (size_t)i * in->total, size);
@@ -293,10 +296,9 @@ void api_complete(struct exchange *x)
     struct completion *state = calloc(1, sizeof *state);
     x->state = state;
     x->state_free = free;
-    const enum status st = state == NULL
-                               ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
-                               : prepare(x, &j, &err);
-    if (st != OK)
+    if (state == NULL)
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+    if (state == NULL || prepare(x, &j, &err) != OK)
         api_refuse(x, &err);
     else
         api_submit(x, j, state->timeout_ms, state->streams ? answer_events : answer_picture);

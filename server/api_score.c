@@ -18,7 +18,7 @@ struct fields {
     int64_t timeout_ms;
 };
 
-#define AT(member) offsetof(struct fields, member)
+#define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
     {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
@@ -165,11 +165,10 @@ void api_score(struct exchange *x)
     struct scoring *state = calloc(1, sizeof *state);
     x->state = state;
     x->state_free = free;
-    const enum status st = state == NULL
-                               ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
-                               : prepare(x, &j, &err);
-    if (st == OK)
-        api_submit(x, j, state->timeout_ms, answer);
-    else
+    if (state == NULL)
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+    if (state == NULL || prepare(x, &j, &err) != OK)
         api_refuse(x, &err);
+    else
+        api_submit(x, j, state->timeout_ms, answer);
 }

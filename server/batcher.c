@@ -1,8 +1,8 @@
 /* batcher.c - the engine thread's loop. See batcher.h.
  *
- * A round gives each generating model one pass and one of the picture models, in turn, one block, so that no stream waits for
- * more than a step of each such model and one block of an encoder, however many pictures there are. With nothing to do
- * the thread sleeps on the queue. A round allocates nothing.
+ * A round gives each generating model one pass and one of the classifiers, in turn, one block, so that no stream waits
+ * for more than a step of each such model and one block of an encoder, however many pictures there are. With nothing
+ * to do the thread sleeps on the queue. A round allocates nothing.
  *
  * `running`, `progress_ns` and `ns_per_job` are written by this thread and read by any; each is meaningful alone. */
 #include "server/batcher.h"

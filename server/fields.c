@@ -146,7 +146,7 @@ enum status fields_read(const struct field *table, size_t count, json_t *object,
     return OK;
 }
 
-/* ---- values of several requests ----------------------------------------------------------------------------------- */
+/* ---- values of several requests --------------------------------------------------------------------------------- */
 
 uint64_t request_draw_seed(void)
 {

@@ -26,9 +26,9 @@ enum field_switch { FIELD_UNSAID, FIELD_FALSE, FIELD_TRUE };
 struct field {
     const char *name;
     enum field_kind kind;
-    size_t offset; /* of what it is stored as, in the request's struct */
+    bool exclusive; /* min itself is not allowed */
+    size_t offset;  /* of what it is stored as, in the request's struct */
     double min, max;
-    bool exclusive;                              /* min itself is not allowed */
     double (*max_set)(const struct settings *s); /* the upper end, where it is a setting; NULL: max */
     bool (*read)(const json_t *value, void *to); /* FIELD_OTHER: false if it is not what is expected */
     void (*expected)(char *out, size_t size);    /* FIELD_OTHER: what is, for a person */

@@ -57,7 +57,7 @@ static void expect_overflow(char *out, size_t size)
     (void)snprintf(out, size, "\"stop\" or \"shift\"");
 }
 
-#define AT(member) offsetof(struct fields, member)
+#define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
     {"prompt", FIELD_TEXT, AT(prompt), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},

@@ -85,8 +85,8 @@ static void prefill(struct engine *e, const uint8_t *prompt, size_t size, float 
 }
 
 /* Draw and print from the logits of the last byte fed, until max_tokens or the end of the context, where there is one.
- * The last byte drawn is not fed, so prompt and text together are at most T + 1 bytes long, and behind a start embedding
- * at most T. */
+ * The last byte drawn is not fed, so prompt and text together are at most T + 1 bytes long, or T behind a start
+ * embedding. */
 static int continue_text(struct engine *e, const struct request *r, struct sampler *sampler, float *logits)
 {
     const uint32_t context = engine_info(e)->context;

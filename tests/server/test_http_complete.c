@@ -1,5 +1,5 @@
-/* test_http_complete.c - POST /complete with the shipped pixel model: the rows given are kept, the rest is a function of
- * the seed, whole or as events, whatever runs beside it; wrong requests; clients and deadlines that end it. */
+/* test_http_complete.c - POST /complete with the shipped pixel model: the rows given are kept, the rest is a function
+ * of the seed, whole or as events, whatever runs beside it; wrong requests; clients and deadlines that end it. */
 #include <nettle/base64.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static void complete(const char *path, bool empty, struct picture *ret)
 static void cut_sample(const struct picture *grid, uint32_t columns, uint32_t i, uint8_t out[TOTAL])
 {
     for (uint32_t y = 0; y < SIDE; y++) {
-        const size_t line = (size_t)(i / columns * (SIDE + 1) + y) * grid->width + i % columns * (SIDE + 1);
+        const size_t line = (size_t)(i / columns * (SIDE + 1) + y) * grid->width + (size_t)(i % columns) * (SIDE + 1);
         memcpy(out + (size_t)y * ROW, grid->pixels + 3 * line, ROW);
     }
 }

@@ -165,7 +165,8 @@ static size_t generate_alone(const char *name, const char *prompt, size_t max, b
     size_t size = strlen(prompt), made = 0;
     alone_open(&a, name);
     const size_t limit = a.context == UINT32_MAX ? SIZE_MAX : a.context - (a.starts || !shift ? 1 : 0);
-    memcpy(all, prompt, size);
+    for (size_t i = 0; i < size; i++)
+        all[i] = (uint8_t)prompt[i];
     *dropped = size <= limit ? 0 : size - (shift ? a.context / 2 : limit);
     if (a.starts)
         feed(&a, 5);
