@@ -104,8 +104,8 @@ static void answer_picture(struct exchange *x)
 {
     const struct job *j = x->job;
     const struct completion *state = x->state;
-    char seed[24], *png;
-    size_t bytes;
+    char seed[24], *png = NULL;
+    size_t bytes = 0;
     struct error err;
     api_note_times(x);
     if (job_result(j)->status != OK) {
