@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "server/queue.h"
 #include "server/registry.h"
 #include "tests/support/job_party.h"
+#include "tests/support/model_copy.h"
 #include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 
@@ -425,15 +427,22 @@ static void link_model(const char *models, const char *name, const char *golden)
     assert_int_equal(symlink(target, link), 0);
 }
 
-static void models_for_which_there_are_no_requests_are_left_out(void **state)
+static void models_whose_pictures_do_not_fit_are_left_out(void **state)
 {
     (void)state;
     char models[PATH_MAX];
     struct settings s;
     struct error err;
     struct batcher *b = NULL;
+    char path[PATH_MAX];
+    struct model_copy c;
     temp_dir_create(models);
-    link_model(models, "pixels", "tests/data/golden/pixels-local");
+    temp_path(path, models, "pixels");
+    assert_int_equal(mkdir(path, 0700), 0);
+    model_copy_read(&c, "tests/data/golden/pixels-local");
+    assert_int_equal(json_object_set_new(json_object_get(c.config, "input"), "size", json_pack("[i, i]", 5, 4)), 0);
+    model_copy_write(&c, path);
+    model_copy_clear(&c);
     settings_init(&s);
     s.threads = 1;
     assert_in_range(snprintf(s.models_dir, sizeof s.models_dir, "%s", models), 1, sizeof s.models_dir - 1);
@@ -460,7 +469,7 @@ int main(void)
         cmocka_unit_test(a_stream_waits_for_one_block_at_most),
         cmocka_unit_test(cancelling_all_ends_what_runs_and_what_waits), /* the last: no job is taken after it */
         cmocka_unit_test(a_folder_without_models_is_an_error_that_names_it),
-        cmocka_unit_test(models_for_which_there_are_no_requests_are_left_out),
+        cmocka_unit_test(models_whose_pictures_do_not_fit_are_left_out),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
