@@ -41,6 +41,11 @@ struct block {
     /* aft-conv: the same for taps over heads [kh * kw, keys] and, unless exact, over channels [kh * kw, channels];
      * causal, over channels alone and by lag [K, channels]. */
     float *head_taps, *channel_taps;
+    /* aft-conv: where those taps are not exp(0), for each LANES columns (kernels.h): [groups, kh + 1], or NULL where
+     * nearly all are others. Causal: the farthest lag of a tap that is not, plus 1; what is beyond it is as what is
+     * beyond the kernel. */
+    struct conv_span *head_spans, *channel_spans;
+    uint32_t lags;
     /* fastformer: divided by sqrt(d / h): [2, dim], the query's, then the key's. */
     float *scores;
 };

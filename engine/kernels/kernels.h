@@ -35,6 +35,11 @@ struct conv_shape {
     size_t stride;            /* floats from one token's q, k or v to the next one's */
 };
 
+/* Taps of one row of a window, or its rows, outside which all taps of LANES columns are exp(0): first <= end. */
+struct conv_span {
+    uint32_t first, end;
+};
+
 struct kernels {
     const char *isa;
 
@@ -89,9 +94,11 @@ struct kernels {
     /* out[p] = (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES columns from `column`
      * of x, out [tokens, columns]; taps [kh * kw, columns] = exp(w). What lies outside is added up from the rows above,
      * the rows below and the ends of the window's own rows (prefix and suffix sums in scratch
-     * [conv_scratch_floats]): nothing is subtracted. */
-    void (*conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
-                      size_t column, float *scratch);
+     * [conv_scratch_floats]): nothing is subtracted.
+     * A tap of exp(0) = 1 is no different from what lies outside: where spans [kh + 1] are given, each row of the
+     * window is its span alone, and the window's rows are those of the last span. */
+    void (*conv_sums)(float *out, const float *x, const float *taps, const struct conv_span *spans,
+                      const struct conv_shape *s, size_t columns, size_t column, float *scratch);
     /* y = sigmoid(q) * num / den[head_of] for LANES channels; y, num [tokens, channels], den [tokens, heads]. */
     void (*conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
                         const struct conv_shape *s, size_t channel, bool gate);
@@ -117,10 +124,10 @@ static inline size_t attend_key(size_t s, size_t c, size_t width)
     return (s / LANES * width + c) * LANES + s % LANES;
 }
 
-/* Prefix and suffix of each row's position, and sums of whole rows above and below. */
+/* Prefix and suffix of each row's positions, and sums of whole rows above and below. */
 static inline size_t conv_scratch_floats(size_t tokens, size_t height)
 {
-    return LANES * (2 * tokens + 3 * height + 1);
+    return LANES * (2 * tokens + 4 * height + 2);
 }
 
 static inline size_t lanes_padded(size_t n)

@@ -38,11 +38,17 @@ void KERNEL(conv_values)(float *ev, const float *e, const float *v, const uint32
                         gather(e + p * s->heads, head_of + c) * lanes_load(v + p * s->stride + c));
 }
 
-/* Exclusive sums: left[y][x] of the row's positions before x, right[y][x] of those from x on, above[y] of the rows
- * before y, below[y] of the rows from y on; right has width + 1 entries a row, below height + 1. */
+/* Sums: left[y][x] of the row's positions before x, right[y][x] of those from x on, width + 1 entries a row; above[y]
+ * of the rows before y, below[y] of the rows from y on, height + 1 entries. */
 struct conv_prefix {
     float *left, *right, *above, *below;
 };
+
+static struct conv_prefix conv_prefix_in(float *scratch, const struct conv_shape *s)
+{
+    const size_t rows = (size_t)s->height * (s->width + 1) * WIDTH, column = (size_t)(s->height + 1) * WIDTH;
+    return (struct conv_prefix){scratch, scratch + rows, scratch + 2 * rows, scratch + 2 * rows + column};
+}
 
 static void conv_sum_rows(const struct conv_prefix *f, const float *x, const struct conv_shape *s, size_t columns)
 {
@@ -50,20 +56,23 @@ static void conv_sum_rows(const struct conv_prefix *f, const float *x, const str
     lanes total = {0};
     for (size_t y = 0; y < height; y++) {
         const float *row = x + y * width * columns;
+        float *left = f->left + y * (width + 1) * WIDTH, *right = f->right + y * (width + 1) * WIDTH;
         lanes sum = {0};
         for (size_t i = 0; i < width; i++) {
-            lanes_store(f->left + (y * width + i) * WIDTH, sum);
+            lanes_store(left + i * WIDTH, sum);
             sum += lanes_load(row + i * columns);
         }
+        lanes_store(left + width * WIDTH, sum);
         lanes_store(f->above + y * WIDTH, total);
         total += sum;
         sum = lanes_set(0.0f);
-        lanes_store(f->right + (y * (width + 1) + width) * WIDTH, sum);
+        lanes_store(right + width * WIDTH, sum);
         for (size_t i = width; i-- > 0;) {
             sum += lanes_load(row + i * columns);
-            lanes_store(f->right + (y * (width + 1) + i) * WIDTH, sum);
+            lanes_store(right + i * WIDTH, sum);
         }
     }
+    lanes_store(f->above + height * WIDTH, total);
     total = lanes_set(0.0f);
     lanes_store(f->below + height * WIDTH, total);
     for (size_t y = height; y-- > 0;) {
@@ -72,22 +81,31 @@ static void conv_sum_rows(const struct conv_prefix *f, const float *x, const str
     }
 }
 
-/* conv_sums for the WIDTH columns that x, taps and out begin with. */
-static void conv_sum_register(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
-                              float *scratch)
+/* Where position + offset - radius lies on a side of n positions. */
+LANES_INLINE size_t conv_clip(size_t position, size_t offset, size_t radius, size_t n)
 {
-    const size_t height = s->height, width = s->width, ry = s->kh / 2, rx = s->kw / 2, tokens = height * width;
-    const struct conv_prefix f = {scratch, scratch + tokens * WIDTH, scratch + (2 * tokens + height) * WIDTH,
-                                  scratch + (2 * tokens + 2 * height) * WIDTH};
+    const size_t at = position + offset;
+    return at < radius ? 0 : at - radius < n ? at - radius : n;
+}
+
+/* conv_sums for the WIDTH columns that x, taps and out begin with. spans NULL: every tap of every row counts. */
+LANES_INLINE void conv_sum_register(float *out, const float *x, const float *taps, const struct conv_span *spans,
+                                    const struct conv_shape *s, size_t columns, float *scratch)
+{
+    const size_t height = s->height, width = s->width, ry = s->kh / 2, rx = s->kw / 2;
+    const struct conv_prefix f = conv_prefix_in(scratch, s);
+    const struct conv_span all_rows = {0, s->kh}, all_taps = {0, s->kw};
+    const struct conv_span rows = spans != NULL ? spans[s->kh] : all_rows;
     conv_sum_rows(&f, x, s, columns);
     for (size_t y = 0; y < height; y++) {
-        const size_t y0 = y > ry ? y - ry : 0, y1 = y + s->kh - ry < height ? y + s->kh - ry : height;
+        const size_t y0 = conv_clip(y, rows.first, ry, height), y1 = conv_clip(y, rows.end, ry, height);
         for (size_t i = 0; i < width; i++) {
-            const size_t x0 = i > rx ? i - rx : 0, x1 = i + s->kw - rx < width ? i + s->kw - rx : width;
             lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
             lanes inside = {0};
             for (size_t a = y0; a < y1; a++) {
-                outside += lanes_load(f.left + (a * width + x0) * WIDTH) +
+                const struct conv_span span = spans != NULL ? spans[a + ry - y] : all_taps;
+                const size_t x0 = conv_clip(i, span.first, rx, width), x1 = conv_clip(i, span.end, rx, width);
+                outside += lanes_load(f.left + (a * (width + 1) + x0) * WIDTH) +
                            lanes_load(f.right + (a * (width + 1) + x1) * WIDTH);
                 const float *row = x + a * width * columns;
                 const float *tap = taps + ((a + ry - y) * s->kw + (x0 + rx - i)) * columns;
@@ -99,11 +117,14 @@ static void conv_sum_register(float *out, const float *x, const float *taps, con
     }
 }
 
-void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const struct conv_shape *s, size_t columns,
-                       size_t column, float *scratch)
+void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const struct conv_span *spans,
+                       const struct conv_shape *s, size_t columns, size_t column, float *scratch)
 {
     for (size_t c = column; c < column + LANES; c += WIDTH)
-        conv_sum_register(out + c, x + c, taps + c, s, columns, scratch);
+        if (spans == NULL)
+            conv_sum_register(out + c, x + c, taps + c, NULL, s, columns, scratch);
+        else
+            conv_sum_register(out + c, x + c, taps + c, spans, s, columns, scratch);
 }
 
 void KERNEL(conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,

@@ -11,6 +11,108 @@ static size_t taps_of(const struct engine_core *e)
     return (size_t)e->config->mixer.kernel[0] * e->config->mixer.kernel[1];
 }
 
+/* Does exp(w) round to another number than exp(0)? Of the kernels that were trained towards one tap a head, few do. */
+static bool counts(float w)
+{
+    return fabsf(w) > 0x1p-25f;
+}
+
+/* ---- spans of the taps that count -------------------------------------------------------------------------------- */
+
+/* The taps of a block over columns of which each head has `per_head`. */
+struct tap_columns {
+    const float *taps; /* [heads, kh, kw] */
+    size_t heads, kh, kw, per_head;
+};
+
+static struct tap_columns tap_columns_of(const struct engine_core *e, const struct block_weights *bw, bool channels)
+{
+    const struct mixer_config *m = &e->config->mixer;
+    return (struct tap_columns){bw->conv, m->heads, m->kernel[0], m->kernel[1], channels ? e->dims.dim / m->heads : 1};
+}
+
+static size_t span_groups(const struct tap_columns *t)
+{
+    return lanes_padded(t->heads * t->per_head) / LANES;
+}
+
+/* Row `row` of the window for LANES columns. */
+static struct conv_span row_span(const struct tap_columns *t, size_t group, size_t row)
+{
+    const size_t columns = t->heads * t->per_head, begin = group * LANES;
+    const size_t last = (begin + LANES < columns ? begin + LANES : columns) - 1;
+    struct conv_span span = {0};
+    for (size_t h = begin / t->per_head; h <= last / t->per_head; h++)
+        for (uint32_t j = 0; j < t->kw; j++)
+            if (counts(t->taps[(h * t->kh + row) * t->kw + j])) {
+                span.first = span.end == 0 || j < span.first ? j : span.first;
+                span.end = j + 1 > span.end ? j + 1 : span.end;
+            }
+    return span;
+}
+
+static struct conv_span rows_span(const struct tap_columns *t, size_t group)
+{
+    struct conv_span rows = {0};
+    for (uint32_t a = 0; a < t->kh; a++)
+        if (row_span(t, group, a).end != 0) {
+            rows.first = rows.end == 0 ? a : rows.first;
+            rows.end = a + 1;
+        }
+    return rows;
+}
+
+/* Is it much less work to go by spans? A row costs a few taps beside its own, somewhat more of them where its ends have
+ * to be looked up. */
+static bool spans_pay(const struct tap_columns *t)
+{
+    const size_t groups = span_groups(t), all = groups * t->kh * (t->kw + 3);
+    size_t work = 0;
+    for (size_t g = 0; g < groups; g++) {
+        const struct conv_span rows = rows_span(t, g);
+        for (size_t a = rows.first; a < rows.end; a++) {
+            const struct conv_span span = row_span(t, g, a);
+            work += span.end - span.first + 6;
+        }
+    }
+    return work < all - all / 4;
+}
+
+static void plan_spans(struct conv_span **spans, struct workspace *w, const struct tap_columns *t)
+{
+    if (spans_pay(t))
+        workspace_note(w, spans, span_groups(t) * (t->kh + 1), sizeof **spans);
+}
+
+static void pack_spans(struct conv_span *spans, const struct tap_columns *t)
+{
+    for (size_t g = 0; spans != NULL && g < span_groups(t); g++) {
+        struct conv_span *to = spans + g * (t->kh + 1);
+        for (size_t a = 0; a < t->kh; a++)
+            to[a] = row_span(t, g, a);
+        to[t->kh] = rows_span(t, g);
+    }
+}
+
+static const struct conv_span *spans_at(const struct conv_span *spans, const struct conv_shape *s, size_t column)
+{
+    return spans == NULL ? NULL : spans + column / LANES * (s->kh + 1);
+}
+
+/* Causal: see struct block. Without the global sum nothing is beyond the kernel. */
+static uint32_t count_lags(const struct engine_core *e, const struct block_weights *bw)
+{
+    const uint32_t taps = (uint32_t)taps_of(e), heads = e->config->mixer.heads;
+    uint32_t lags = e->config->mixer.global ? 1 : taps;
+    for (size_t h = 0; h < heads; h++)
+        for (uint32_t lag = lags; lag < taps; lag++)
+            if (counts(bw->conv[h * taps + taps - 1 - lag]))
+                lags = lag + 1;
+    return lags;
+}
+
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
+
 static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
     const uint64_t taps = taps_of(e);
@@ -18,6 +120,12 @@ static void plan(struct block *b, struct workspace *w, const struct engine_core 
     b->exact = block_needs_exact(bw->conv, (size_t)taps * e->config->mixer.heads, e->config->mixer.global);
     workspace_note(w, &b->head_taps, causal ? 0 : taps * e->dims.keys, sizeof *b->head_taps);
     workspace_note(w, &b->channel_taps, b->exact && !causal ? 0 : taps * e->dims.channels, sizeof *b->channel_taps);
+    b->lags = causal ? count_lags(e, bw) : 0;
+    if (!causal && !b->exact) {
+        const struct tap_columns heads = tap_columns_of(e, bw, false), channels = tap_columns_of(e, bw, true);
+        plan_spans(&b->head_spans, w, &heads);
+        plan_spans(&b->channel_spans, w, &channels);
+    }
 }
 
 /* Tap j of a causal kernel is lag taps - 1 - j. */
@@ -38,6 +146,9 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
         pack_lags(b, e, bw);
         return;
     }
+    const struct tap_columns heads = tap_columns_of(e, bw, false), channels = tap_columns_of(e, bw, true);
+    pack_spans(b->head_spans, &heads);
+    pack_spans(b->channel_spans, &channels);
     for (size_t j = 0; j < taps; j++) {
         for (size_t h = 0; h < e->config->mixer.heads; h++) {
             const float w = bw->conv[h * taps + j];
@@ -48,6 +159,8 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
                 b->channel_taps[j * e->dims.channels + c] = b->head_taps[j * e->dims.keys + e->head_of[c]];
     }
 }
+
+/* ---- mixing ------------------------------------------------------------------------------------------------------ */
 
 static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
                          uint32_t tokens)
@@ -91,8 +204,8 @@ static void mix_factored(const struct engine_core *e, const struct block *b, con
         const float *k = a->qkv + first * e->dims.qkv + e->dims.channels;
         float *keys = s->e + first * e->dims.keys;
         kn->conv_keys(keys, k, shape, head);
-        kn->conv_sums(s->den + first * e->dims.keys, keys, b->head_taps, shape, e->dims.keys, head,
-                      mixer_thread_scratch(s));
+        kn->conv_sums(s->den + first * e->dims.keys, keys, b->head_taps, spans_at(b->head_spans, shape, head), shape,
+                      e->dims.keys, head, mixer_thread_scratch(s));
     }
 #pragma omp for schedule(dynamic)
     for (size_t task = 0; task < pass->sequences * channel_groups; task++) {
@@ -101,7 +214,8 @@ static void mix_factored(const struct engine_core *e, const struct block *b, con
         const float *keys = s->e + first * e->dims.keys, *den = s->den + first * e->dims.keys;
         float *ev = s->ev + first * e->dims.channels, *num = s->num + first * e->dims.channels;
         kn->conv_values(ev, keys, v, e->head_of, shape, channel);
-        kn->conv_sums(num, ev, b->channel_taps, shape, e->dims.channels, channel, mixer_thread_scratch(s));
+        kn->conv_sums(num, ev, b->channel_taps, spans_at(b->channel_spans, shape, channel), shape, e->dims.channels,
+                      channel, mixer_thread_scratch(s));
         kn->conv_finish(a->h + first * e->dims.channels, q, num, den, e->head_of, shape, channel,
                         e->config->mixer.query_gate);
     }

@@ -1,15 +1,15 @@
 /* aft_streams.c - see aft.h; the causal form, which is recurrent. The state of a stream is of fixed size: the sums of
  * what has left the window and a ring of the window's own terms. The window is all of T for aft-full, the position
- * itself for aft-simple, the kernel for aft-conv. Prefill runs the same step over the rows of a part, channels in
- * parallel: it costs O(window * dim) a byte beside the O(dim^2) of the projections, and makes both forms agree bit for
- * bit. */
+ * itself for aft-simple, for aft-conv the kernel up to its last tap that counts. Prefill runs the same step over the
+ * rows of a part, channels in parallel: it costs O(window * dim) a byte beside the O(dim^2) of the projections, and
+ * makes both forms agree bit for bit. */
 #include "engine/mixers/aft.h"
 
 #define TASK_GROUPS 2 /* lanes of channels for one thread at a time */
 
 static const float no_bias[1] = {1.0f}; /* exp(0) */
 
-static uint32_t span_of(const struct engine_core *e)
+static uint32_t span_of(const struct engine_core *e, const struct block *b)
 {
     const struct model_config *c = e->config;
     switch (c->mixer.type) {
@@ -18,15 +18,19 @@ static uint32_t span_of(const struct engine_core *e)
     case MIXER_AFT_LOCAL:
         return c->mixer.window < c->context ? c->mixer.window : c->context;
     case MIXER_AFT_CONV:
-        return c->mixer.kernel[1];
+        return b->lags;
     default:
         return 1;
     }
 }
 
+/* Each layer has room for the longest of their spans. */
 size_t aft_layer_floats(const struct engine_core *e)
 {
-    return e->dims.channels / LANES * local_state_floats(span_of(e));
+    uint32_t longest = 1;
+    for (uint32_t i = 0; i < e->config->depth; i++)
+        longest = span_of(e, &e->blocks[i]) > longest ? span_of(e, &e->blocks[i]) : longest;
+    return e->dims.channels / LANES * local_state_floats(longest);
 }
 
 /* The biases of a query at position t, and their stride by channel. */
@@ -36,7 +40,7 @@ static const float *biases_at(const struct engine_core *e, const struct block *b
     *stride = conv ? e->dims.channels : 0;
     if (conv)
         return b->channel_taps;
-    return b->biases == NULL ? no_bias : b->biases + (size_t)t * span_of(e);
+    return b->biases == NULL ? no_bias : b->biases + (size_t)t * span_of(e, b);
 }
 
 /* The keys of n channels from `at`: those of the row, or of the channels' heads. */
@@ -54,9 +58,9 @@ void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct a
 {
     const struct mixer_config *m = &e->config->mixer;
     const struct dims *d = &e->dims;
-    const uint32_t span = span_of(e);
-    const size_t groups = d->channels / LANES, slices = (groups + TASK_GROUPS - 1) / TASK_GROUPS;
     const struct block *b = &e->blocks[layer];
+    const uint32_t span = span_of(e, b);
+    const size_t groups = d->channels / LANES, slices = (groups + TASK_GROUPS - 1) / TASK_GROUPS;
     const struct kernels *kn = e->kernels;
     const size_t layer_size = aft_layer_floats(e);
 #pragma omp for schedule(dynamic)

@@ -5,8 +5,8 @@
 
 The models of tests/data/golden are all 32 channels wide with every default of the format. These have widths that are no
 multiple of a register, one of each activation, shared layers, absent biases, oblong patches and grids, position
-embeddings for pictures, every dtype, contexts about as long as the window, an even kernel, and biases up to the
-largest allowed beside large keys.
+embeddings for pictures, every dtype, contexts about as long as the window, an even kernel, kernels that are 0 nearly
+everywhere, and biases up to the largest allowed beside large keys.
 """
 import json
 import pathlib
@@ -66,6 +66,9 @@ MODELS = [
          depth=2, mlp_ratio=2),
     dict(name="causal-simple-endless", context=3, endless=40, mixer=dict(type="aft-simple"), dim=20, depth=2,
          mlp_ratio=2),
+    picture("conv-dim24-sparse", [14, 16], [2, 2], 4, 6, [7, 9], dim=24, depth=3, mlp_ratio=1, active=[1, 2, 0]),
+    dict(name="causal-conv-dim8-sparse", context=12, mixer=dict(type="aft-conv", heads=4, kernel=[7]), dim=8, depth=3,
+         mlp_ratio=1, lags=[3, 5, 0]),
 ]
 DTYPES = ["F32", "F16", "BF16"]
 
@@ -157,6 +160,11 @@ def weights(m, random):
         linear(n + ".mlp.fc2", d, m["mlp_ratio"] * d, i == 0)
         if kind == "aft-conv":
             p[n + ".mixer.conv.weight"] = biases(heads, *m["mixer"]["kernel"])
+            taps = p[n + ".mixer.conv.weight"].reshape(heads, -1)
+            for h in range(heads if "active" in m else 0):  # so many taps of a head that are not 0, anywhere
+                taps[h, random.permutation(taps.shape[1])[m["active"][i]:]] = 0
+            if "lags" in m:  # so many taps up to the query's own position
+                taps[:, :taps.shape[1] - m["lags"][i]] = 0
             if m.get("gain"):
                 p[n + ".mixer.conv.gain"] = normal(heads, scale=2.0)
                 p[n + ".mixer.conv.bias"] = normal(heads)

@@ -16,6 +16,8 @@
 
 enum way { FACTORED, EXACT, WINDOW }; /* the factors, conv_exact with and without what is outside the window */
 
+enum { ALL_TAPS = 0, NO_TAPS = -1 };
+
 static const struct {
     const char *name;
     uint32_t height, width, kh, kw, heads, dim;
@@ -23,22 +25,31 @@ static const struct {
     bool gate;
     float key_size, bias_size;
     double tolerance;
+    int active; /* so many taps of a head that are not 0, anywhere; then spans are given too. ALL_TAPS, NO_TAPS */
 } conv_cases[] = {
-    {"ordinary", 8, 8, 5, 5, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6},
-    {"one head", 4, 6, 3, 3, 1, 20, FACTORED, true, 2.0f, 1.0f, 1e-6},
-    {"as many heads as channels", 5, 7, 3, 7, 36, 36, FACTORED, false, 2.0f, 1.0f, 1e-6},
-    {"kernel wider than the grid", 4, 3, 15, 15, 4, 16, FACTORED, true, 2.0f, 1.0f, 1e-6},
-    {"a single token", 1, 1, 5, 5, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6},
-    {"1 x 1 kernel", 3, 5, 1, 1, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6},
-    {"even kernel", 6, 7, 4, 2, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6},
-    {"even kernel, window only", 6, 7, 2, 4, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6},
-    {"large keys", 8, 8, 5, 5, 4, 32, FACTORED, false, 80.0f, 1.0f, 2e-5},
-    {"a large key whose bias is very negative", 8, 8, 5, 5, 4, 32, FACTORED, false, 30.0f, BIAS_FACTORED, 2e-5},
-    {"exactly", 8, 8, 5, 5, 4, 32, EXACT, true, 2.0f, 1.0f, 1e-6},
-    {"exactly, kernel wider than the grid", 4, 3, 15, 15, 4, 16, EXACT, true, 2.0f, 1.0f, 1e-6},
-    {"large keys, extreme biases", 6, 7, 5, 3, 4, 32, EXACT, false, 200.0f, 60.0f, 1e-4},
-    {"window only", 6, 6, 3, 3, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6},
-    {"window only, large keys, extreme biases", 6, 6, 3, 3, 4, 32, WINDOW, false, 200.0f, 60.0f, 1e-4},
+    {"ordinary", 8, 8, 5, 5, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"one head", 4, 6, 3, 3, 1, 20, FACTORED, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"as many heads as channels", 5, 7, 3, 7, 36, 36, FACTORED, false, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"kernel wider than the grid", 4, 3, 15, 15, 4, 16, FACTORED, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"a single token", 1, 1, 5, 5, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"1 x 1 kernel", 3, 5, 1, 1, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"even kernel", 6, 7, 4, 2, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"even kernel, window only", 6, 7, 2, 4, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"large keys", 8, 8, 5, 5, 4, 32, FACTORED, false, 80.0f, 1.0f, 2e-5, ALL_TAPS},
+    {"a large key whose bias is very negative", 8, 8, 5, 5, 4, 32, FACTORED, false, 30.0f, BIAS_FACTORED, 2e-5,
+     ALL_TAPS},
+    {"exactly", 8, 8, 5, 5, 4, 32, EXACT, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"exactly, kernel wider than the grid", 4, 3, 15, 15, 4, 16, EXACT, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"large keys, extreme biases", 6, 7, 5, 3, 4, 32, EXACT, false, 200.0f, 60.0f, 1e-4, ALL_TAPS},
+    {"window only", 6, 6, 3, 3, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"window only, large keys, extreme biases", 6, 6, 3, 3, 4, 32, WINDOW, false, 200.0f, 60.0f, 1e-4, ALL_TAPS},
+    {"one tap a head", 14, 14, 11, 11, 8, 32, FACTORED, true, 2.0f, 4.0f, 1e-6, 1},
+    {"one tap a head, many heads", 7, 5, 5, 9, 36, 36, FACTORED, false, 2.0f, 4.0f, 1e-6, 1},
+    {"three taps a head, even kernel", 6, 9, 4, 6, 4, 36, FACTORED, false, 2.0f, 4.0f, 1e-6, 3},
+    {"one tap a head, kernel wider than the grid", 4, 3, 15, 15, 4, 16, FACTORED, true, 2.0f, 4.0f, 1e-6, 1},
+    {"one tap a head, a single token", 1, 1, 5, 5, 2, 16, FACTORED, false, 2.0f, 4.0f, 1e-6, 1},
+    {"one tap a head, large keys", 8, 8, 7, 7, 4, 32, FACTORED, false, 30.0f, BIAS_FACTORED, 2e-5, 1},
+    {"no tap counts", 8, 6, 5, 3, 4, 32, FACTORED, false, 2.0f, 4.0f, 1e-6, NO_TAPS},
 };
 
 /* One channel of eq. 6 at position p. */
@@ -71,6 +82,7 @@ struct conv_run {
     struct conv_shape shape;
     float *qkv, *w, *head_taps, *channel_taps, *e, *den, *ev, *num, *y, *scratch;
     uint32_t *head_of;
+    struct conv_span *head_spans, *channel_spans;
 };
 
 static float *floats(size_t n)
@@ -78,6 +90,39 @@ static float *floats(size_t n)
     float *p = calloc(n, sizeof *p);
     assert_non_null(p);
     return p;
+}
+
+/* Leave a head's taps as they are, or `active` of them. */
+static void thin_out(float *w, uint32_t taps, int active, struct random *rng)
+{
+    if (active == ALL_TAPS)
+        return;
+    for (uint32_t left = taps; left > (active == NO_TAPS ? 0 : (uint32_t)active);) {
+        float *tap = w + random_below(rng, taps);
+        left -= *tap != 0.0f ? 1 : 0;
+        *tap = 0.0f;
+    }
+}
+
+/* Spans [groups, kh + 1] of what differs from exp(0) in n columns of taps [kh * kw, columns]. */
+static struct conv_span *find_spans(const float *taps, const struct conv_shape *s, size_t columns, size_t n)
+{
+    struct conv_span *spans = calloc(columns / LANES * (s->kh + 1), sizeof *spans);
+    assert_non_null(spans);
+    for (size_t c = 0; c < n; c++)
+        for (uint32_t a = 0; a < s->kh; a++)
+            for (uint32_t b = 0; b < s->kw; b++) {
+                struct conv_span *group = spans + c / LANES * (s->kh + 1), *row = &group[a], *rows = &group[s->kh];
+                if (taps[(a * s->kw + b) * columns + c] == 1.0f)
+                    continue;
+                *row = row->end == 0
+                           ? (struct conv_span){b, b + 1}
+                           : (struct conv_span){b < row->first ? b : row->first, b + 1 > row->end ? b + 1 : row->end};
+                *rows = rows->end == 0 ? (struct conv_span){a, a + 1}
+                                       : (struct conv_span){a < rows->first ? a : rows->first,
+                                                            a + 1 > rows->end ? a + 1 : rows->end};
+            }
+    return spans;
 }
 
 static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
@@ -116,14 +161,19 @@ static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
     }
     for (uint32_t c = 0; c < dim; c++)
         r->head_of[c] = c * heads / dim;
-    for (size_t h = 0; h < heads; h++)
-        for (size_t j = 0; j < taps; j++) {
-            const float w = r->w[h * taps + j] = random_float(rng, conv_cases[at].bias_size);
-            r->head_taps[j * s->heads + h] = conv_cases[at].way == FACTORED ? (float)exp((double)w) : w;
-        }
+    for (size_t h = 0; h < heads; h++) {
+        float *w = r->w + h * taps;
+        for (size_t j = 0; j < taps; j++)
+            w[j] = random_float(rng, conv_cases[at].bias_size);
+        thin_out(w, taps, conv_cases[at].active, rng);
+        for (size_t j = 0; j < taps; j++)
+            r->head_taps[j * s->heads + h] = conv_cases[at].way == FACTORED ? (float)exp((double)w[j]) : w[j];
+    }
     for (size_t c = 0; c < s->channels; c++)
         for (size_t j = 0; j < taps; j++)
             r->channel_taps[j * s->channels + c] = r->head_taps[j * s->heads + r->head_of[c]];
+    r->head_spans = find_spans(r->head_taps, s, s->heads, heads);
+    r->channel_spans = find_spans(r->channel_taps, s, s->channels, dim);
 }
 
 static void conv_run_clear(struct conv_run *r)
@@ -132,10 +182,14 @@ static void conv_run_clear(struct conv_run *r)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
     free(r->head_of);
+    free(r->head_spans);
+    free(r->channel_spans);
 }
 
-static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, enum way way, bool gate)
+static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, size_t at, bool sparse)
 {
+    const enum way way = conv_cases[at].way;
+    const bool gate = conv_cases[at].gate;
     const struct conv_shape *s = &r->shape;
     const float *q = r->qkv, *k = q + s->channels, *v = k + s->heads;
     if (way != FACTORED) {
@@ -145,13 +199,33 @@ static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, enu
     }
     for (size_t h = 0; h < s->heads; h += LANES) {
         kn->conv_keys(r->e, k, s, h);
-        kn->conv_sums(r->den, r->e, r->head_taps, s, s->heads, h, r->scratch);
+        kn->conv_sums(r->den, r->e, r->head_taps, sparse ? r->head_spans + h / LANES * (s->kh + 1) : NULL, s, s->heads,
+                      h, r->scratch);
     }
     for (size_t c = 0; c < s->channels; c += LANES) {
         kn->conv_values(r->ev, r->e, v, r->head_of, s, c);
-        kn->conv_sums(r->num, r->ev, r->channel_taps, s, s->channels, c, r->scratch);
+        kn->conv_sums(r->num, r->ev, r->channel_taps, sparse ? r->channel_spans + c / LANES * (s->kh + 1) : NULL, s,
+                      s->channels, c, r->scratch);
         kn->conv_finish(r->y, q, r->num, r->den, r->head_of, s, c, gate);
     }
+}
+
+/* What was mixed is what equation 6 says. */
+static void expect_equation_6(const struct conv_run *r, size_t at, const char *what)
+{
+    const struct conv_shape *s = &r->shape;
+    const float *k = r->qkv + s->channels, *v = k + s->heads;
+    for (size_t p = 0; p < (size_t)s->height * s->width; p++)
+        for (size_t c = 0; c < conv_cases[at].dim; c++) {
+            const size_t head = c * conv_cases[at].heads / conv_cases[at].dim;
+            const double mean = plain_conv(k + head, s->stride, v + c, s->stride, r->w + head * s->kh * s->kw, at, p);
+            const double q = (double)r->qkv[p * s->stride + c];
+            const double want = conv_cases[at].gate ? mean / (1.0 + exp(-q)) : mean;
+            const double got = (double)r->y[p * s->channels + c];
+            if (!(fabs(got - want) <= conv_cases[at].tolerance))
+                fail_msg("%s, %s: position %zu channel %zu is %g, expected %g", what, conv_cases[at].name, p, c, got,
+                         want);
+        }
 }
 
 static void conv_agrees_with_equation_6(void **state)
@@ -164,21 +238,35 @@ static void conv_agrees_with_equation_6(void **state)
             for (int repeat = 0; repeat < 5; repeat++) {
                 struct conv_run r;
                 conv_run_init(&r, i, &rng);
-                conv_run_mix(&r, tables[a], conv_cases[i].way, conv_cases[i].gate);
-                const struct conv_shape *s = &r.shape;
-                const float *k = r.qkv + s->channels, *v = k + s->heads;
-                for (size_t p = 0; p < (size_t)s->height * s->width; p++)
-                    for (size_t c = 0; c < conv_cases[i].dim; c++) {
-                        const size_t head = c * conv_cases[i].heads / conv_cases[i].dim;
-                        const double mean =
-                            plain_conv(k + head, s->stride, v + c, s->stride, r.w + head * s->kh * s->kw, i, p);
-                        const double q = (double)r.qkv[p * s->stride + c];
-                        const double want = conv_cases[i].gate ? mean / (1.0 + exp(-q)) : mean;
-                        const double got = (double)r.y[p * s->channels + c];
-                        if (!(fabs(got - want) <= conv_cases[i].tolerance))
-                            fail_msg("%s, %s: position %zu channel %zu is %g, expected %g", tables[a]->isa,
-                                     conv_cases[i].name, p, c, got, want);
-                    }
+                conv_run_mix(&r, tables[a], i, false);
+                expect_equation_6(&r, i, tables[a]->isa);
+                conv_run_clear(&r);
+            }
+}
+
+/* Nothing but the order in which positive terms are added differs: 8 units in the last place of the sums. */
+static void taps_of_0_may_be_left_out(void **state)
+{
+    (void)state;
+    struct random rng = {6};
+    const struct kernels *tables[3];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (size_t i = 0; i < sizeof conv_cases / sizeof conv_cases[0]; i++)
+            for (int repeat = 0; repeat < 5 && conv_cases[i].active != ALL_TAPS; repeat++) {
+                struct conv_run r;
+                conv_run_init(&r, i, &rng);
+                const size_t sums = (size_t)r.shape.height * r.shape.width * r.shape.heads;
+                float *den = floats(sums);
+                conv_run_mix(&r, tables[a], i, false);
+                memcpy(den, r.den, sums * sizeof *den);
+                memset(r.y, 0xFF, sums / r.shape.heads * r.shape.channels * sizeof *r.y);
+                conv_run_mix(&r, tables[a], i, true);
+                expect_equation_6(&r, i, tables[a]->isa);
+                for (size_t p = 0; p < sums; p++)
+                    if (p % r.shape.heads < conv_cases[i].heads && !(fabsf(r.den[p] - den[p]) <= 0x1p-20f * den[p]))
+                        fail_msg("%s, %s: sum %zu is %.9g by spans, %.9g by all taps", tables[a]->isa,
+                                 conv_cases[i].name, p, (double)r.den[p], (double)den[p]);
+                free(den);
                 conv_run_clear(&r);
             }
 }
@@ -187,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_agrees_with_equation_6),
+        cmocka_unit_test(taps_of_0_may_be_left_out),
     };
     return cmocka_run_group_tests_name("kernels of AFT-conv", tests, NULL, NULL);
 }
