@@ -10,6 +10,7 @@
 
 #include "engine/decoder.h"
 #include "engine/encoder.h"
+#include "engine/mixers/linear.h"
 #include "engine/position_biases.h"
 #include "engine/processors.h"
 
@@ -125,6 +126,24 @@ static uint64_t count_macs(const struct model *m)
     return row * model_config_tokens(c) + patch * trained_elements(c) + (uint64_t)c->dim * c->classes;
 }
 
+/* Of a planned engine. */
+static uint64_t count_mixer_macs(const struct engine_core *e)
+{
+    const struct model_config *c = e->config;
+    const struct mixer *mixer = find_mixer(c);
+    const uint32_t tokens = model_config_tokens(c);
+    const bool grid = c->input == INPUT_IMAGE && tokens == trained_elements(c);
+    const struct sequence_pass trained = {.sequences = 1,
+                                          .tokens = tokens,
+                                          .height = grid ? c->size[0] / c->patch[0] : 1,
+                                          .width = grid ? c->size[1] / c->patch[1] : tokens};
+    uint64_t macs = 0;
+    for (uint32_t i = 0; i < c->depth; i++)
+        macs += mixer->macs != NULL ? mixer->macs(e, &e->blocks[i], model_config_causal(c) ? NULL : &trained)
+                                    : linear_macs(e, &trained);
+    return macs;
+}
+
 /* Note all memory. Weights come first, so that info can tell them from the rest. */
 static void plan(struct engine *e, const struct model *m, const struct engine_options *o)
 {
@@ -189,6 +208,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->info.blas = gemm_library();
     e->info.gemm_rows = e->core.gemm_rows;
     e->info.macs = count_macs(m);
+    e->info.mixer_macs = count_mixer_macs(&e->core);
     *ret = e;
     e = NULL;
 done:

@@ -40,7 +40,9 @@ struct engine_info {
     uint64_t stream_bytes; /* state of one stream; 0 for classifiers */
     uint32_t context;      /* generators: elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
     bool starts;           /* generators: a start embedding stands in the place of the first element fed */
-    uint64_t macs;         /* multiply-adds of the linear layers for one byte, or one picture of the trained size */
+    /* Multiply-adds of the linear layers, and those of mixing beside them: for one byte or sub-pixel of a stream,
+     * behind all others of the context, or for a whole picture or text of the trained size. */
+    uint64_t macs, mixer_macs;
 };
 
 /* Pack the weights and size the workspace. `m` is borrowed only during the call, but for its config, which must

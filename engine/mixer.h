@@ -53,6 +53,10 @@ struct mixer {
                          uint32_t tokens);
     void (*mix_sequences)(const struct engine_core *e, uint32_t layer, const struct activations *a,
                           const struct mixer_scratch *s, const struct sequence_pass *pass);
+
+    /* Multiply-adds of mixing in a block, once planned, but for what is done once a channel: of a pass, or, causal and
+     * without one, of a step behind all others of the context. NULL: those of q k^T v (linear_macs). */
+    uint64_t (*macs)(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass);
 };
 
 extern const struct mixer mixer_aft_full, mixer_aft_local, mixer_aft_simple, mixer_aft_conv;

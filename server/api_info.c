@@ -2,6 +2,7 @@
  * HTTP threads; nothing here waits for the engine. */
 #include "server/api.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,17 @@
 #include "server/metrics.h"
 #include "server/queue.h"
 #include "server/registry.h"
+
+/* Multiply-adds of linear layers and of mixing, for what is paid at once: a token of a stream, a picture, a text. */
+static int set_macs(json_t *m, const struct model_config *c, const struct engine_info *info)
+{
+    const char *unit = model_config_causal(c) ? "token" : c->input == INPUT_IMAGE ? "picture" : "text";
+    char key[32], mixer_key[32];
+    (void)snprintf(key, sizeof key, "macs_per_%s", unit);
+    (void)snprintf(mixer_key, sizeof mixer_key, "mixer_macs_per_%s", unit);
+    return json_object_set_new(m, key, json_integer((json_int_t)info->macs)) |
+           json_object_set_new(m, mixer_key, json_integer((json_int_t)info->mixer_macs));
+}
 
 static json_t *describe_model(const struct entry *e)
 {
@@ -23,6 +35,7 @@ static json_t *describe_model(const struct entry *e)
     if (m == NULL)
         return NULL;
     int failed = c->classes != 0 ? json_object_set_new(m, "classes", json_integer(c->classes)) : 0;
+    failed |= set_macs(m, c, info);
     if (c->input == INPUT_IMAGE)
         failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
     else

@@ -35,6 +35,15 @@ void aft_pack(struct block *b, const struct engine_core *e, const struct block_w
         b->biases[i] = b->exact ? biases[i] : (float)exp((double)biases[i]);
 }
 
+/* e v, then numerator and denominator, which are plain sums without biases. */
+uint64_t aft_macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
+{
+    if (pass == NULL)
+        return aft_step_macs(e, b);
+    const uint64_t weights = e->config->mixer.type == MIXER_AFT_SIMPLE ? 0 : pass->tokens;
+    return (uint64_t)pass->sequences * pass->tokens * e->dims.dim * (1 + 2 * weights);
+}
+
 void aft_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
                       uint32_t tokens)
 {

@@ -8,6 +8,9 @@
 void aft_plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw);
 void aft_pack(struct block *b, const struct engine_core *e, const struct block_weights *bw);
 
+/* Both forms. */
+uint64_t aft_macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass);
+
 /* Parallel (aft.c). */
 void aft_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
                       uint32_t tokens);
@@ -16,6 +19,7 @@ void aft_mix_sequences(const struct engine_core *e, uint32_t layer, const struct
 
 /* Causal, recurrent (aft_streams.c), for aft-conv too. */
 size_t aft_layer_floats(const struct engine_core *e);
+uint64_t aft_step_macs(const struct engine_core *e, const struct block *b);
 void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct activations *a,
                      const struct stream_pass *pass);
 

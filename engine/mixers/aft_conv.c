@@ -238,6 +238,17 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
     (b->exact ? mix_exact : mix_factored)(e, b, a, s, pass, &shape);
 }
 
+/* e v, then the windows: of channels for the numerator, of heads for the denominator. */
+static uint64_t macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
+{
+    if (pass == NULL)
+        return aft_step_macs(e, b);
+    const uint32_t *kernel = e->config->mixer.kernel, dim = e->dims.dim;
+    const uint64_t down = kernel[0] < pass->height ? kernel[0] : pass->height;
+    const uint64_t across = kernel[1] < pass->width ? kernel[1] : pass->width;
+    return (uint64_t)pass->sequences * pass->tokens * (dim + down * across * (dim + e->config->mixer.heads));
+}
+
 const struct mixer mixer_aft_conv = {
     .type = MIXER_AFT_CONV,
     .plan = plan,
@@ -246,4 +257,5 @@ const struct mixer mixer_aft_conv = {
     .mix_streams = aft_mix_streams,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
+    .macs = macs,
 };

@@ -10,4 +10,5 @@ const struct mixer mixer_aft_local = {
     .mix_streams = aft_mix_streams,
     .plan_scratch = aft_plan_scratch,
     .mix_sequences = aft_mix_sequences,
+    .macs = aft_macs,
 };

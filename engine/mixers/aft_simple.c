@@ -8,4 +8,5 @@ const struct mixer mixer_aft_simple = {
     .mix_streams = aft_mix_streams,
     .plan_scratch = aft_plan_scratch,
     .mix_sequences = aft_mix_sequences,
+    .macs = aft_macs,
 };

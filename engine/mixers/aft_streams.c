@@ -33,6 +33,12 @@ size_t aft_layer_floats(const struct engine_core *e)
     return e->dims.channels / LANES * local_state_floats(longest);
 }
 
+/* e v, then the ring's terms of numerator and denominator. */
+uint64_t aft_step_macs(const struct engine_core *e, const struct block *b)
+{
+    return (uint64_t)e->dims.dim * (1 + 2 * (uint64_t)span_of(e, b));
+}
+
 /* The biases of a query at position t, and their stride by channel. */
 static const float *biases_at(const struct engine_core *e, const struct block *b, uint32_t t, size_t *stride)
 {

@@ -88,10 +88,20 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
     }
 }
 
+/* Scores, and the mean that they weigh. */
+static uint64_t macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
+{
+    (void)b;
+    if (pass == NULL)
+        return 2 * (uint64_t)e->config->context * e->dims.dim;
+    return 2 * (uint64_t)pass->sequences * pass->tokens * pass->tokens * e->dims.dim;
+}
+
 const struct mixer mixer_attention = {
     .type = MIXER_ATTENTION,
     .layer_floats = layer_floats,
     .mix_streams = mix_streams,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
+    .macs = macs,
 };

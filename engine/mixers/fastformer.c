@@ -77,10 +77,18 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
     }
 }
 
+/* Twice the scores and their mean, p, and the output. */
+static uint64_t macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
+{
+    (void)b;
+    return 6 * (uint64_t)pass->sequences * pass->tokens * e->dims.dim;
+}
+
 const struct mixer mixer_fastformer = {
     .type = MIXER_FASTFORMER,
     .plan = plan,
     .pack = pack,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
+    .macs = macs,
 };

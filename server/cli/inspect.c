@@ -56,14 +56,16 @@ static void print_architecture(const struct model_config *c)
 static void print_costs(const struct model *m, const struct engine_info *info)
 {
     char n[32];
+    const char *unit = m->config.input == INPUT_IMAGE    ? "picture"
+                       : m->config.input == INPUT_PIXELS ? "sub-pixel"
+                       : m->config.classes != 0          ? "text of the whole context"
+                                                         : "byte";
     (void)printf("parameters         %s\n", grouped(m->parameters, n));
     (void)printf("weights file       %s bytes\n", grouped(m->file_bytes, n));
     (void)printf("weights in memory  %s bytes\n", grouped(info->weight_bytes, n));
-    (void)printf("multiply-adds      %s a %s\n", grouped(info->macs, n),
-                 m->config.input == INPUT_IMAGE    ? "picture"
-                 : m->config.input == INPUT_PIXELS ? "sub-pixel"
-                 : m->config.classes != 0          ? "text of the whole context"
-                                                   : "byte");
+    (void)printf("multiply-adds      %s a %s in linear layers\n", grouped(info->macs, n), unit);
+    (void)printf("                   %s a %s in mixing%s\n", grouped(info->mixer_macs, n), unit,
+                 model_config_causal(&m->config) ? ", behind a full context" : "");
     if (info->stream_bytes > 0)
         (void)printf("state per stream   %s bytes, at any position\n", grouped(info->stream_bytes, n));
     (void)printf("runs on            %s kernels, %u thread%s, products of %u rows, %s\n", info->isa, info->threads,

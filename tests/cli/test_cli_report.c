@@ -47,14 +47,20 @@ static const struct {
      {"model              enwik8-aft-local\n", "task               text-generation\n",
       "mixer              aft-local, window 32\n", "size               6 blocks, dim 192, hidden 768\n",
       "input              bytes, context 512\n", "parameters         3,259,648\n",
-      "weights file       6,529,512 bytes\n", "multiply-adds      2,703,360 a byte\n",
+      "weights file       6,529,512 bytes\n", "multiply-adds      2,703,360 a byte in linear layers\n",
+      "                   74,880 a byte in mixing, behind a full context\n", /* 6 * 192 * (1 + 2 * 32) */
       "state per stream   308,736 bytes, at any position\n"}}, /* 6 layers * 192 channels * (3 + 2 * 32) floats */
     {"a shipped classifier",
      "weights/models/cifar10-aft-conv",
      {"task               image-classification\n", "mixer              aft-conv, 16 heads, kernel 5 x 5\n",
       "size               6 blocks, dim 128, hidden 512\n",
       "input              pictures 32 x 32 (height x width), patches 4 x 4\n", "classes            10\n",
-      "parameters         1,113,354\n", " a picture\n"}},
+      "parameters         1,113,354\n", "multiply-adds      70,386,944 a picture in linear layers\n",
+      "                   1,431,552 a picture in mixing\n"}}, /* 6 blocks * 64 tokens * (128 + 25 taps * (128 + 16)) */
+    {"softmax attention over a text",
+     "tests/data/golden/text-attention",
+     {" a text of the whole context in linear layers\n",
+      " 294,912 a text of the whole context in mixing\n"}}, /* 2 blocks * 2 * 48 * 48 tokens * 32 */
     {"without what is usual",
      "tests/data/golden/lm-local-no-global",
      {"mixer              aft-local, window 8, window only\n"}},

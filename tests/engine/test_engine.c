@@ -310,10 +310,44 @@ static void info_tells_what_a_stream_costs(void **state)
     assert_int_equal(info->threads, 2);
     /* L (4 d^2 + 2 d 4d) + 256 d */
     assert_int_equal(info->macs, 6 * (4 * 192 * 192 + 2 * 192 * 768) + 256 * 192);
+    assert_int_equal(info->mixer_macs, 6 * 192 * (1 + 2 * 32)); /* L d (1 + 2 s): e v, then both sums */
     assert_true(info->weight_bytes >= info->macs * sizeof(float));
     assert_true(info->workspace_bytes >= 3 * info->stream_bytes);
     engine_close(e);
     model_free(m);
+}
+
+/* By hand, from each mixer's equation, for one block; T, d, h and the window are those of the models. */
+static const struct {
+    const char *model;
+    int macs;
+} mixings[] = {
+    {"lm-full", 32 * (1 + 2 * 48)}, /* a step: T = 48 terms of numerator and denominator */
+    {"lm-simple", 32 * (1 + 2)},
+    {"lm-conv-heads4-k5", 32 * (1 + 2 * 5)},
+    {"lm-attention", 2 * 48 * 32}, /* a step: scores and values of T positions */
+    {"image-aft-simple", 64 * 32}, /* sequences from here on: T = 64 patches; e v alone */
+    {"image-aft-full-class-token", 65 * 32 * (1 + 2 * 65)},
+    {"image-sima", 2 * 64 * 32 * 8}, /* h products of width 8: k^T v, then q (k^T v) */
+    {"text-fastformer", 6 * 48 * 32},
+    {"conv-k15-wider-than-grid", 64 * (32 + 8 * 8 * (32 + 16))}, /* no more taps than positions */
+};
+
+static void info_tells_what_mixing_costs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof mixings / sizeof mixings[0]; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "tests/data/golden/%s", mixings[i].model);
+        struct model *m = load(path);
+        const struct engine_options o = {.threads = 1, .images_max = 1, .streams_max = 1, .rows_max = 1};
+        struct engine *e = open_engine(m, &o);
+        const int got = (int)(engine_info(e)->mixer_macs / m->config.depth);
+        if (got != mixings[i].macs)
+            fail_msg("%s: %d a block, expected %d", mixings[i].model, got, mixings[i].macs);
+        engine_close(e);
+        model_free(m);
+    }
 }
 
 static void closing_nothing_is_fine(void **state)
@@ -332,6 +366,7 @@ int main(void)
         cmocka_unit_test(a_texts_bits_do_not_depend_on_the_batch),
         cmocka_unit_test(options_out_of_range_are_named),
         cmocka_unit_test(info_tells_what_a_stream_costs),
+        cmocka_unit_test(info_tells_what_mixing_costs),
         cmocka_unit_test(closing_nothing_is_fine),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

@@ -53,6 +53,31 @@ static void health_and_readiness_are_200(void **state)
     }
 }
 
+/* What each of the two shipped models costs, by whatever is paid at once. */
+static void the_list_tells_what_a_model_costs(void **state)
+{
+    struct reply r;
+    json_int_t state_bytes = -1, macs = 0, mixing = 0, token = 0, token_mixing = 0;
+    json_t *picture = NULL, *text = NULL;
+    const char *mixer = NULL;
+    (void)state;
+    client_get(&aftd, "/v1/models", &r);
+    json_t *list = reply_json(&r);
+    assert_int_equal(json_unpack(list, "{s:[o, o]}", "data", &picture, &text), 0);
+    assert_int_equal(json_unpack(picture, "{s:s, s:I, s:I, s:I}", "mixer", &mixer, "state_bytes_per_stream",
+                                 &state_bytes, "macs_per_picture", &macs, "mixer_macs_per_picture", &mixing),
+                     0);
+    assert_string_equal(mixer, "aft-conv");
+    assert_true(state_bytes == 0 && macs == 70386944 && mixing == 1431552);
+    assert_int_equal(json_unpack(text, "{s:s, s:I, s:I, s:I}", "mixer", &mixer, "state_bytes_per_stream", &state_bytes,
+                                 "macs_per_token", &token, "mixer_macs_per_token", &token_mixing),
+                     0);
+    assert_string_equal(mixer, "aft-local");
+    assert_true(state_bytes == 308736 && token == 2703360 && token_mixing == 74880);
+    json_decref(list);
+    reply_clear(&r);
+}
+
 static void models_are_listed_as_openai_lists_them(void **state)
 {
     static const char *const names[] = {"cifar10-aft-conv", "enwik8-aft-local"};
@@ -379,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(health_and_readiness_are_200),
         cmocka_unit_test(models_are_listed_as_openai_lists_them),
+        cmocka_unit_test(the_list_tells_what_a_model_costs),
         cmocka_unit_test(wrong_paths_and_methods_are_refused),
         cmocka_unit_test(head_is_get_without_the_body),
         cmocka_unit_test(a_clients_request_id_comes_back),
