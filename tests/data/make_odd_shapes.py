@@ -190,7 +190,8 @@ for number, m in enumerate(MODELS):
         sizes = [m["size"]] + ([] if m.get("positions") else [[ph, pw], [5 * ph, 3 * pw]])
         inputs = [random.integers(0, 256, (*size, 3)).astype(np.uint8) for size in sizes]
     else:
-        inputs = [random.integers(0, 256, n).astype(np.uint8) for n in (1, m["context"] // 2, m.get("endless", m["context"]))]
+        lengths = (1, m["context"] // 2, m.get("endless", m["context"]))
+        inputs = [random.integers(0, 256, n).astype(np.uint8) for n in lengths]
     for k, x in enumerate(inputs):
         cases[f"input.{k}"] = x
         judge = model.image_logits if "size" in m else model.text_logits if "labels" in m else model.lm_logits
