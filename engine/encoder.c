@@ -19,15 +19,17 @@ static size_t rows_before(const struct encoder *n)
 }
 
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
-                  uint32_t images_max, uint32_t elements_max)
+                  uint32_t images_max, uint32_t trained_elements, uint32_t elements_max)
 {
     const struct model_config *c = e->config;
     const struct dims *d = &e->dims;
-    const uint32_t tokens_max = elements_max + (m->cls_token != NULL ? 1 : 0);
-    const uint64_t rows = (uint64_t)images_max * tokens_max + GEMM_ROWS_MAX;
+    const uint32_t before = m->cls_token != NULL ? 1 : 0, tokens_max = elements_max + before;
+    const uint64_t usual = (uint64_t)images_max * (trained_elements + before);
+    const uint64_t rows_max = usual > tokens_max ? usual : tokens_max, rows = rows_max + GEMM_ROWS_MAX;
     const uint64_t images = (uint64_t)images_max + GEMM_ROWS_MAX;
     n->images_max = images_max;
     n->elements_max = elements_max;
+    n->rows_max = rows_max;
     n->next_block = c->depth;
     if (c->input == INPUT_IMAGE) {
         gemm_plan(&n->patch_embed, w, d->dim, (uint32_t)patch_values(c));
@@ -73,6 +75,13 @@ void encoder_pack(struct encoder *n, const struct engine_core *e, const struct m
         rows_pack(n->pos_embed, m->pos_embed, model_config_tokens(c), &e->dims);
 }
 
+uint32_t encoder_batch_max(const struct encoder *n, uint32_t elements)
+{
+    assert(elements > 0 && elements <= n->elements_max);
+    const uint64_t fit = n->rows_max / (elements + rows_before(n));
+    return fit < n->images_max ? (uint32_t)fit : n->images_max;
+}
+
 /* One row of patches of a picture: pixels [ph, width * pw, 3] -> out [width, 3 * ph * pw]. */
 static void cut_patches(float *out, const uint8_t *pixels, const float *levels, uint32_t width, uint32_t ph,
                         uint32_t pw)
@@ -90,13 +99,12 @@ static void begin(struct encoder *n, const struct engine_core *e, size_t count, 
 {
     const uint32_t tokens = down * across + (uint32_t)rows_before(n);
     const bool grid = rows_before(n) == 0;
-    assert(count >= 1 && count <= n->images_max);
     n->elements_each = (size_t)down * across;
     n->pass = (struct sequence_pass){
         .sequences = count, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
     n->next_block = 0;
     n->any_wish = false;
-    assert(n->elements_each > 0 && n->elements_each <= n->elements_max);
+    assert(count >= 1 && count <= encoder_batch_max(n, down * across));
     assert(e->config->input != INPUT_IMAGE || !model_config_fixed_size(e->config, n->pos_embed != NULL) ||
            tokens == model_config_tokens(e->config));
     assert(e->config->input == INPUT_IMAGE || tokens <= e->config->context);

@@ -27,6 +27,7 @@ struct encoder {
     } * wishes;                        /* pictures: [images_max] */
     float *maps;                       /* pictures: [rows], a picture's at its first patch's row without class tokens */
     uint32_t images_max, elements_max; /* patches of one picture, bytes of one text */
+    uint64_t rows_max;                 /* of all of a batch's, class tokens included */
     /* the batch */
     size_t elements_each;
     bool any_wish;
@@ -34,12 +35,14 @@ struct encoder {
     uint32_t next_block; /* depth: done */
 };
 
-/* Note the memory, then fill in what comes from the weights. */
+/* Note the memory, for images_max inputs of trained_elements each or one of elements_max, whichever is more; then fill
+ * in what comes from the weights. */
 void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
-                  uint32_t images_max, uint32_t elements_max);
+                  uint32_t images_max, uint32_t trained_elements, uint32_t elements_max);
 void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m);
 
 /* As their namesakes in engine.h. */
+uint32_t encoder_batch_max(const struct encoder *n, uint32_t elements);
 void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t images,
                    uint32_t height, uint32_t width);
 void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const uint8_t *const texts[], size_t count,

@@ -144,6 +144,17 @@ static uint64_t count_mixer_macs(const struct engine_core *e)
     return macs;
 }
 
+static void set_elements_max(struct engine_info *info, const struct model *m, const struct engine_options *o)
+{
+    const struct model_config *c = &m->config;
+    const uint32_t trained = trained_elements(c);
+    if (model_config_causal(c))
+        return;
+    info->fixed_size = c->input == INPUT_IMAGE && model_config_fixed_size(c, m->pos_embed != NULL);
+    info->elements_max =
+        c->input == INPUT_IMAGE && !info->fixed_size && o->tokens_max > trained ? o->tokens_max : trained;
+}
+
 /* Note all memory. Weights come first, so that info can tell them from the rest. */
 static void plan(struct engine *e, const struct model *m, const struct engine_options *o)
 {
@@ -164,7 +175,7 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     workspace_note(w, &e->gemm_scratch, gemm_scratch_floats(k_max), sizeof *e->gemm_scratch);
     if (!model_config_causal(c)) {
         e->encoder.mixer = mixer;
-        encoder_plan(&e->encoder, w, core, m, o->images_max, o->tokens_max != 0 ? o->tokens_max : trained_elements(c));
+        encoder_plan(&e->encoder, w, core, m, o->images_max, trained_elements(c), e->info.elements_max);
     } else {
         e->decoder.mixer = mixer;
         decoder_plan(&e->decoder, w, core, m, o->streams_max, o->rows_max);
@@ -197,6 +208,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->core.kernels = kernels_select(o->isa);
     e->core.threads = o->threads != 0 ? o->threads : processors_count();
     dims_init(&e->core.dims, &m->config);
+    set_elements_max(&e->info, m, o);
     plan(e, m, o);
     st = workspace_take(&e->workspace, err);
     if (st != OK)
@@ -228,6 +240,11 @@ void engine_close(struct engine *e)
 const struct engine_info *engine_info(const struct engine *e)
 {
     return &e->info;
+}
+
+uint32_t engine_batch_max(const struct engine *e, uint32_t elements)
+{
+    return encoder_batch_max(&e->encoder, elements);
 }
 
 void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width)

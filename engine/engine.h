@@ -1,8 +1,8 @@
 /* engine.h - the only public boundary of the engine: open a model, run batches of pictures and streams, close.
  *
- * One thread owns an engine and calls everything here but what reads constants (engine_info, engine_heads,
- * engine_biases_*), which any thread may; it alone enters OpenMP and BLAS. All memory is taken by engine_open:
- * afterwards nothing here allocates or fails for want of memory.
+ * One thread owns an engine and calls everything here but what reads constants (engine_info, engine_batch_max,
+ * engine_heads, engine_biases_*), which any thread may; it alone enters OpenMP and BLAS. All memory is taken by
+ * engine_open: afterwards nothing here allocates or fails for want of memory.
  *
  * Results do not depend on company: for one build, instruction set and BLAS, the bits of a stream's or a picture's
  * logits are the same whatever else is in the pass, in whichever parts its bytes are fed, with any thread count. */
@@ -23,7 +23,7 @@ struct engine_options {
     const char *isa;      /* kernels to use: "baseline", "avx2", "avx512"; NULL: the best that runs here */
     uint32_t threads;     /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
     uint32_t images_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_IMAGES_MAX */
-    uint32_t tokens_max;  /* classifiers: patches of a picture, bytes of a text; 0: those of the trained size */
+    uint32_t tokens_max;  /* picture classifiers: patches of the largest; no less than those of the trained size */
     uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STREAMS_MAX */
     uint32_t rows_max;    /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
 };
@@ -38,6 +38,8 @@ struct engine_info {
     uint64_t weight_bytes; /* packed weights, resident */
     uint64_t workspace_bytes;
     uint64_t stream_bytes; /* state of one stream; 0 for classifiers */
+    uint32_t elements_max; /* classifiers: patches of one picture, bytes of one text */
+    bool fixed_size;       /* pictures have the trained size alone: their positions are learnt */
     uint32_t context;      /* generators: elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
     bool starts;           /* generators: a start embedding stands in the place of the first element fed */
     /* Multiply-adds of the linear layers, and those of mixing beside them: for one byte or sub-pixel of a stream,
@@ -54,11 +56,14 @@ const struct engine_info *engine_info(const struct engine *e);
 
 /* ---- classifiers: a batch goes block by block, so that the caller can do other work between the blocks --------- */
 
-/* Start a batch of n <= images_max pictures, all height x width, multiples of the patch with at most tokens_max
- * patches (exactly the trained number, for a model with learnt positions): pixels[i] is [height, width, 3], 0..255,
- * borrowed only during the call. An unfinished batch is dropped. */
+/* How many pictures of so many patches, or texts of so many bytes, 1..elements_max, one batch takes: images_max of the
+ * trained size, at least one of any other. Constant, for any thread. */
+uint32_t engine_batch_max(const struct engine *e, uint32_t elements);
+/* Start a batch of n <= engine_batch_max pictures, all height x width, multiples of the patch with at most elements_max
+ * patches (the trained size, where that is fixed): pixels[i] is [height, width, 3], 0..255, borrowed only during the
+ * call. An unfinished batch is dropped. */
 void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width);
-/* The same with n texts of `length` bytes each, 1..tokens_max, for a model that classifies text. */
+/* The same with n texts of `length` bytes each, 1..elements_max, for a model that classifies text. */
 void engine_texts_begin(struct engine *e, const uint8_t *const texts[], size_t n, uint32_t length);
 /* Run one block. True when the batch is done and the logits are ready. */
 bool engine_batch_step(struct engine *e);

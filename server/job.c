@@ -70,6 +70,7 @@ enum status job_create_classify(struct job **ret, struct entry *model, const str
         return st;
     }
     j->map = map;
+    j->item.kind = (uint64_t)in->height << 32 | in->width; /* a batch's inputs are of one size */
     entry_reference(model);
     j->model = model;
     j->in.picture = *in;

@@ -1,5 +1,7 @@
-/* picture_lane.c - batches of pictures; texts to classify go one by one, for each has a length of its own. See
- * picture_lane.h.
+/* picture_lane.c - batches of pictures, or of texts to classify. See picture_lane.h.
+ * A batch's inputs are all of one size, that of the one that has waited longest: those of its size overtake the others,
+ * which keep their places in the queue, and there they are cancelled and counted as any. Every batch takes the oldest,
+ * so that none waits for more batches than there were jobs before it.
  * A picture whose client left, or whose deadline passed, loses its job at once; its pixels go on with the batch, for
  * taking them out would cost more than they do, unless none of the batch is wanted any more. */
 #include "server/picture_lane.h"
@@ -35,7 +37,7 @@ enum status picture_lane_create(struct picture_lane **ret, struct entry *model, 
         goto no_memory;
     l->model = model;
     l->queue = q;
-    l->images_max = model->model->config.input == INPUT_IMAGE ? s->batch_images_max : 1;
+    l->images_max = s->batch_images_max;
     l->wait_ns = s->batch_wait_us * CLOCK_NS_PER_US;
     l->jobs = (struct job **)calloc(l->images_max, sizeof(struct job *));
     l->pixels = (const uint8_t **)calloc(l->images_max, sizeof *l->pixels);
@@ -86,13 +88,29 @@ bool picture_lane_has_work(const struct picture_lane *l, bool busy)
     return l->count > 0 || batch_is_due(l, busy);
 }
 
+/* How many of this size a batch takes. */
+static uint32_t batch_max(const struct picture_lane *l, const struct classify_input *in)
+{
+    const struct model_config *c = &l->model->model->config;
+    const bool is_picture = c->input == INPUT_IMAGE;
+    return engine_batch_max(l->model->engine,
+                            is_picture ? in->height / c->patch[0] * (in->width / c->patch[1]) : in->width);
+}
+
+/* The oldest of all, then the oldest of its size. */
+static struct queue_item *pop_next(const struct picture_lane *l)
+{
+    return l->count == 0 ? queue_pop(l->queue, l->model->lane)
+                         : queue_pop_kind(l->queue, l->model->lane, l->jobs[0]->item.kind);
+}
+
 static uint32_t begin_batch(struct picture_lane *l)
 {
     const uint64_t now_ns = clock_now_ns();
     uint32_t ended = 0;
     const struct classify_input *in = NULL;
-    while (l->count < l->images_max) {
-        struct queue_item *item = queue_pop(l->queue, l->model->lane);
+    while (in == NULL || l->count < batch_max(l, in)) {
+        struct queue_item *item = pop_next(l);
         if (item == NULL)
             break;
         struct job *j = job_of_item(item);

@@ -1,5 +1,6 @@
-/* picture_lane.h - the pictures of one classifier: forms batches of waiting jobs and encodes them block by block, so
- * that other models get their turn in between. Engine thread only. All memory is taken by picture_lane_create. */
+/* picture_lane.h - the pictures, or texts, of one classifier: forms batches of waiting jobs and encodes them block by
+ * block, so that other models get their turn in between. Engine thread only. All memory is taken by
+ * picture_lane_create. */
 #ifndef SERVER_PICTURE_LANE_H
 #define SERVER_PICTURE_LANE_H
 

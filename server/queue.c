@@ -109,6 +109,19 @@ struct queue_item *queue_pop(struct queue *q, uint32_t lane)
     return item;
 }
 
+struct queue_item *queue_pop_kind(struct queue *q, uint32_t lane, uint64_t kind)
+{
+    assert(lane < q->lanes);
+    (void)pthread_mutex_lock(&q->lock);
+    struct queue_item *item = q->lane[lane].first;
+    while (item != NULL && item->kind != kind)
+        item = item->next;
+    if (item != NULL)
+        unlink_locked(q, item);
+    (void)pthread_mutex_unlock(&q->lock);
+    return item;
+}
+
 bool queue_remove(struct queue *q, struct queue_item *item)
 {
     (void)pthread_mutex_lock(&q->lock);

@@ -12,8 +12,9 @@
 
 struct queue;
 
-/* Embedded in what waits; zeroed before its first use. Its fields belong to the queue. */
+/* Embedded in what waits; zeroed before its first use. Its fields belong to the queue, but for `kind`. */
 struct queue_item {
+    uint64_t kind; /* set before the push: what may be taken together is of one kind */
     struct queue_item *next, *previous;
     uint64_t pushed_ns;
     uint32_t lane;
@@ -28,6 +29,8 @@ void queue_free(struct queue *q); /* NULL is a no-op; must be empty */
 enum status queue_push(struct queue *q, uint32_t lane, struct queue_item *item);
 /* The item that has waited longest in a lane; NULL if none waits. Engine thread. */
 struct queue_item *queue_pop(struct queue *q, uint32_t lane);
+/* Of those of one kind the item that has waited longest in a lane; NULL if there is none. Looks at all that wait. */
+struct queue_item *queue_pop_kind(struct queue *q, uint32_t lane, uint64_t kind);
 /* Take an item out of turn. True if it was waiting: then the caller, and nobody else, has it. Any thread. */
 bool queue_remove(struct queue *q, struct queue_item *item);
 

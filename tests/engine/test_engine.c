@@ -228,6 +228,57 @@ static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
     }
 }
 
+/* One engine, whose memory is for pictures of the trained size or one large one: each size gives the bits that it gives
+ * in an engine for it alone, in batches as large as fit. */
+static void an_engine_takes_pictures_of_any_size(void **state)
+{
+    (void)state;
+    enum { LARGEST = 300, BATCH = 4 };
+    static const uint32_t grids[][2] = {{8, 8}, {1, 1}, {3, 7}, {12, 25}, {16, 8}, {1, 40}, {8, 8}, {20, 15}, {2, 2}};
+    static const char *const dirs[] = {CLASSIFIER, "tests/data/golden/conv-heads32-k11",
+                                       "tests/data/golden/conv-local-only"};
+    struct random rng = {8};
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+        struct model *m = load(dirs[i]);
+        const struct engine_options any = {.threads = 2, .images_max = BATCH, .tokens_max = LARGEST};
+        struct engine *e = open_engine(m, &any);
+        const uint32_t classes = m->config.classes, patch = m->config.patch[0];
+        assert_int_equal(engine_info(e)->elements_max, LARGEST);
+        assert_false(engine_info(e)->fixed_size);
+        assert_int_equal(engine_batch_max(e, 64), BATCH);
+        assert_int_equal(engine_batch_max(e, 1), BATCH);
+        assert_int_equal(engine_batch_max(e, 150), 2);
+        assert_int_equal(engine_batch_max(e, LARGEST), 1);
+        for (size_t g = 0; g < sizeof grids / sizeof grids[0]; g++) {
+            const uint32_t tokens = grids[g][0] * grids[g][1], height = grids[g][0] * patch,
+                           width = grids[g][1] * patch;
+            const uint32_t n = engine_batch_max(e, tokens);
+            const size_t size = (size_t)height * width * 3;
+            const struct engine_options alone = {.threads = 1, .images_max = 1, .tokens_max = tokens};
+            struct engine *one = open_engine(m, &alone);
+            uint8_t *pixels = zeroed(BATCH, size);
+            const uint8_t *batch[BATCH];
+            for (size_t b = 0; b < BATCH * size; b++)
+                pixels[b] = (uint8_t)random_below(&rng, 256);
+            for (size_t p = 0; p < BATCH; p++)
+                batch[p] = pixels + p * size;
+            engine_images_begin(e, batch, n, height, width);
+            while (!engine_batch_step(e))
+                ;
+            for (size_t p = 0; p < n; p++) {
+                engine_images_begin(one, batch + p, 1, height, width);
+                while (!engine_batch_step(one))
+                    ;
+                assert_memory_equal(engine_batch_logits(e, p), engine_batch_logits(one, 0), classes * sizeof(float));
+            }
+            free(pixels);
+            engine_close(one);
+        }
+        engine_close(e);
+        model_free(m);
+    }
+}
+
 /* ---- texts to classify ------------------------------------------------------------------------------------------ */
 
 enum { TEXTS = 9 };
@@ -363,6 +414,7 @@ int main(void)
         cmocka_unit_test(a_streams_bits_do_not_depend_on_company_or_chunks),
         cmocka_unit_test(a_slot_remembers_nothing_after_reset),
         cmocka_unit_test(a_pictures_bits_do_not_depend_on_the_batch),
+        cmocka_unit_test(an_engine_takes_pictures_of_any_size),
         cmocka_unit_test(a_texts_bits_do_not_depend_on_the_batch),
         cmocka_unit_test(options_out_of_range_are_named),
         cmocka_unit_test(info_tells_what_a_stream_costs),

@@ -36,6 +36,29 @@ static void each_lane_is_first_in_first_out(void **state)
     queue_free(q);
 }
 
+static void those_of_a_kind_overtake_the_others(void **state)
+{
+    (void)state;
+    static const uint64_t kinds[ITEMS_MAX] = {7, 9, 7, UINT64_C(7) << 32};
+    struct queue *q = make();
+    struct queue_item items[ITEMS_MAX] = {0};
+    for (uint32_t i = 0; i < ITEMS_MAX; i++) {
+        items[i].kind = kinds[i];
+        assert_int_equal(queue_push(q, 0, &items[i]), OK);
+    }
+    assert_null(queue_pop_kind(q, 0, 8));
+    assert_null(queue_pop_kind(q, 1, 7));
+    assert_ptr_equal(queue_pop_kind(q, 0, 9), &items[1]);
+    assert_null(queue_pop_kind(q, 0, 9));
+    assert_int_equal(queue_lane_count(q, 0), 3);
+    assert_ptr_equal(queue_pop_kind(q, 0, kinds[3]), &items[3]);
+    assert_ptr_equal(queue_pop(q, 0), &items[0]); /* the others kept their order */
+    assert_false(queue_remove(q, &items[1]));
+    assert_ptr_equal(queue_pop_kind(q, 0, 7), &items[2]);
+    assert_int_equal(queue_count(q), 0);
+    queue_free(q);
+}
+
 static void the_bound_is_of_all_lanes_together(void **state)
 {
     (void)state;
@@ -180,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_lane_is_first_in_first_out),
+        cmocka_unit_test(those_of_a_kind_overtake_the_others),
         cmocka_unit_test(the_bound_is_of_all_lanes_together),
         cmocka_unit_test(an_item_is_removed_from_anywhere_once),
         cmocka_unit_test(it_tells_how_long_items_wait),
