@@ -13,7 +13,7 @@ DESTDIR ?=
 PKGS := libmicrohttpd jansson libjpeg libpng libexif nettle
 LIBRARY_SOURCES := $(wildcard config/*.c weights/*.c engine/*.c engine/kernels/*.c engine/mixers/*.c)
 # What aft shares with the daemon beyond the library; the rest of server/ is the daemon's own.
-COMMON_SOURCES := server/drawing.c server/explanation.c server/logits.c server/picture.c server/png.c server/spin.c server/text.c
+COMMON_SOURCES := server/drawing.c server/explanation.c server/logits.c server/picture.c server/picture_fit.c server/png.c server/spin.c server/text.c
 DAEMON_SOURCES := $(filter-out server/main.c $(COMMON_SOURCES),$(wildcard server/*.c))
 CLI_SOURCES := $(filter-out server/cli/main.c,$(wildcard server/cli/*.c))
 TEST_SUPPORT := $(wildcard tests/support/*.c)
@@ -85,8 +85,8 @@ SUPPORT_OBJECTS := $(TEST_SUPPORT:%.c=$B/%.o)
 # Fuzz targets link the parsers of what comes from outside, and nothing that computes with it.
 FUZZERS := $(patsubst tests/fuzz/%.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard config/*.c weights/*.c) engine/image.c engine/sampler.c \
-    $(filter-out server/drawing.c server/explanation.c,$(COMMON_SOURCES)) server/fields.c server/generate_request.c \
-    server/request_bytes.c server/request_json.c tests/fuzz/fuzz.c)
+    $(filter-out server/drawing.c server/explanation.c server/picture_fit.c,$(COMMON_SOURCES)) server/fields.c \
+    server/generate_request.c server/request_bytes.c server/request_json.c tests/fuzz/fuzz.c)
 FUZZ_SECONDS ?= 20
 
 # Commands are shown in short; V=1 shows them whole.

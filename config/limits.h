@@ -55,6 +55,7 @@
 /* ---- pictures from clients ------------------------------------------------------------------------------ */
 #define PICTURE_SIDE_MAX 16384         /* pixels a side */
 #define PICTURE_PIXELS_MAX (32u << 20) /* 33 Mpixel: 96 MiB decoded; a phone's photograph has 12 */
+#define PICTURE_TOKENS_DEFAULT 4096    /* patches of a picture shown at a size of its own; 64 x 64 of them */
 #define PICTURE_SCANS_MAX 100          /* progressive JPEGs in the wild have about 10; each scan costs a pass */
 /* Pixels times scans, what a progressive JPEG costs: 12 scans of the largest picture, 100 of one with 4 Mpixel. */
 #define PICTURE_SCAN_PIXELS_MAX (UINT64_C(12) * PICTURE_PIXELS_MAX)

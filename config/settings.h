@@ -38,8 +38,10 @@ enum log_format { LOG_FORMATS(X) };
     TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                     \
     NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "streams that one text model runs at a time")              \
     NUMBER(pass_rows_max, 64, 1, ENGINE_ROWS_MAX, "prompt bytes fed in one pass beside the running streams")  \
-    NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "pictures of one batch")                                \
+    NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "pictures of one size, or texts, in one batch")         \
     NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for company in its batch")          \
+    NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                   \
+           "most patches of a picture whose request gives a size")                                            \
     NUMBER(queue_jobs_max, 256, 1, 65536, "jobs that may wait before clients are answered 503")               \
     NUMBER(http_threads, 4, 1, 64, "threads that serve connections")                                          \
     NUMBER(connections_max, 4096, 16, 65536, "connections open at a time")                                    \

@@ -13,7 +13,7 @@
  * with the columns, see vertical_first. A compiler that contracts a * b + c to one rounding, which ours on x86-64 does
  * not, may change a weight's last bit.
  *
- * Any thread; no state. Invariant: sides are 1 to PICTURE_SIDE_MAX, those of the model 1 to MODEL_PICTURE_SIDE_MAX. */
+ * Any thread; no state. Invariant: sides are 1 to PICTURE_SIDE_MAX, the model's too. */
 #include "engine/image.h"
 
 #include <assert.h>
@@ -28,8 +28,9 @@
 #define FRACTION_BITS 22 /* of a weight; 8 bits of pixel and 2 of sign and overshoot fill an int32_t */
 #define ONE_HALF (1 << (FRACTION_BITS - 1))
 
-_Static_assert((uint64_t)PICTURE_SIDE_MAX *MODEL_PICTURE_SIDE_MAX <= INT32_MAX, "a resized side fits an int32_t");
-_Static_assert((uint64_t)MODEL_PICTURE_SIDE_MAX *PICTURE_SIDE_MAX *CHANNELS <= UINT32_MAX, "size_t holds every buffer");
+_Static_assert((uint64_t)PICTURE_SIDE_MAX *PICTURE_SIDE_MAX <= INT32_MAX, "a resized side fits an int32_t");
+_Static_assert((uint64_t)PICTURE_SIDE_MAX *PICTURE_SIDE_MAX *CHANNELS <= UINT32_MAX, "size_t holds every buffer");
+_Static_assert(MODEL_PICTURE_SIDE_MAX <= PICTURE_SIDE_MAX, "models' sizes are among those that are prepared");
 
 struct span {
     uint32_t begin, count;
@@ -301,8 +302,8 @@ enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const s
 {
     const uint32_t w = in->width, h = in->height;
     assert(in->pixels != NULL && w > 0 && w <= PICTURE_SIDE_MAX && h > 0 && h <= PICTURE_SIDE_MAX);
-    assert(width > 0 && width <= MODEL_PICTURE_SIDE_MAX && height > 0 && height <= MODEL_PICTURE_SIDE_MAX);
-    assert(resize_to > 0 && resize_to <= MODEL_PICTURE_SIDE_MAX);
+    assert(width > 0 && width <= PICTURE_SIDE_MAX && height > 0 && height <= PICTURE_SIDE_MAX);
+    assert(resize_to > 0 && resize_to <= PICTURE_SIDE_MAX);
     assert((size_t)how < sizeof(filters) / sizeof(filters[0]));
 
     const struct sides to = resized_sides(in, resize_to);

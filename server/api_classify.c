@@ -9,6 +9,7 @@
 
 #include "server/job.h"
 #include "server/logits.h"
+#include "server/picture_fit.h"
 #include "server/registry.h"
 #include "server/request_json.h"
 #include "server/request_picture.h"
@@ -34,6 +35,7 @@ void api_classify_begin(struct exchange *x)
 
 struct query {
     const char *model; /* NULL: none was named */
+    const char *size;  /* NULL: the trained one */
     uint32_t top_k;
     enum status status;
     struct error *err;
@@ -60,9 +62,14 @@ static bool query_parameter(void *arg, const char *name, const char *value, size
         q->model = value;
     else if (strcmp(name, "model") == 0)
         q->status = error_set_param(q->err, ERR_ARGUMENT, "model", "\"model\" is empty; expected the name of a model");
+    else if (strcmp(name, "size") == 0 && is_text)
+        q->size = value;
+    else if (strcmp(name, "size") == 0)
+        q->status = error_set_param(q->err, ERR_ARGUMENT, "size", "\"size\" is no text; expected native or HxW");
     else if (strcmp(name, "top_k") != 0)
-        q->status = error_set_param(q->err, ERR_ARGUMENT, json_quote(name).text,
-                                    "there is no parameter \"%s\"; expected model or top_k", json_quote(name).text);
+        q->status =
+            error_set_param(q->err, ERR_ARGUMENT, json_quote(name).text,
+                            "there is no parameter \"%s\"; expected model, top_k or size", json_quote(name).text);
     else if (!is_text || !parse_top_k(value, &q->top_k))
         q->status =
             error_set_param(q->err, ERR_ARGUMENT, "top_k", "\"top_k\" is \"%s\"; expected a whole number from 1 to %d",
@@ -108,15 +115,23 @@ static void answer(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* Decode the body and bring it to the model's size. */
-static enum status read_picture(struct exchange *x, const struct model_config *c, struct classification *state,
-                                uint8_t **pixels, struct error *err)
+/* Decode the body and bring it to the size that the model is to see. */
+static enum status read_picture(struct exchange *x, const struct entry *e, const char *size, struct classify_input *in,
+                                struct error *err)
 {
+    struct classification *state = x->state;
     struct picture picture = {0};
+    struct picture_fit fit;
     enum status st = request_picture_decode(&picture, x, err);
     if (st != OK)
         return st;
-    st = request_picture_prepare(pixels, &picture, c, err);
+    st = picture_fit_choose(&fit, size, &picture, e->model, e->engine, err);
+    if (st == OK)
+        st = picture_fit_apply(&in->pixels, &fit, &picture, &e->model->config, err);
+    if (st == OK) {
+        in->height = fit.height;
+        in->width = fit.width;
+    }
     state->width = picture.width;
     state->height = picture.height;
     picture_clear(&picture);
@@ -190,9 +205,9 @@ static enum status read_input(struct exchange *x, const json_t *object, const st
     x->model = e->metrics_label;
     x->model_name = e->model->name;
     state->top_k = q->top_k < c->classes ? q->top_k : c->classes;
-    *in = (struct classify_input){.height = c->size[0], .width = c->size[1], .classes = c->classes};
+    *in = (struct classify_input){.classes = c->classes};
     *ret = e;
-    return object != NULL ? read_text(object, c, in, err) : read_picture(x, c, state, &in->pixels, err);
+    return object != NULL ? read_text(object, c, in, err) : read_picture(x, e, q->size, in, err);
 }
 
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
@@ -210,6 +225,9 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
         if (st == OK)
             st = read_fields(object, &q, err);
     }
+    if (st == OK && object != NULL && q.size != NULL)
+        st = error_set_param(err, ERR_ARGUMENT, "size", "\"size\" is \"%s\"; expected none beside a text",
+                             json_quote(q.size).text);
     if (st == OK)
         st = read_input(x, object, &q, &e, &in, err);
     json_decref(object);

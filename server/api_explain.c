@@ -10,6 +10,7 @@
 #include "server/explanation.h"
 #include "server/job.h"
 #include "server/logits.h"
+#include "server/picture_fit.h"
 #include "server/png.h"
 #include "server/registry.h"
 #include "server/request_picture.h"
@@ -20,6 +21,7 @@ struct explaining {
     struct explanation what;
     struct picture backdrop; /* the client's, upright */
     struct image_box box;    /* of it, what the model sees */
+    const char *size;        /* as in struct query */
 };
 
 static void explaining_free(void *state)
@@ -38,6 +40,7 @@ void api_explain_begin(struct exchange *x)
 
 struct query {
     const char *model; /* NULL: none was named */
+    const char *size;  /* NULL: the trained one */
     struct explain_request explain;
     enum status status;
     struct error *err;
@@ -49,8 +52,8 @@ static bool query_parameter(void *arg, const char *name, const char *value, size
     const struct {
         const char *name, **value;
     } known[] = {
-        {"model", &q->model},       {"view", &q->explain.view}, {"layer", &q->explain.layer},
-        {"head", &q->explain.head}, {"side", &q->explain.side},
+        {"model", &q->model},         {"size", &q->size},         {"view", &q->explain.view},
+        {"layer", &q->explain.layer}, {"head", &q->explain.head}, {"side", &q->explain.side},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(name, known[i].name) != 0)
@@ -58,12 +61,12 @@ static bool query_parameter(void *arg, const char *name, const char *value, size
         if (value == NULL || value_bytes == 0 || strlen(value) != value_bytes)
             q->status =
                 error_set_param(q->err, ERR_ARGUMENT, known[i].name, "\"%s\" is empty or no text; expected a %s",
-                                known[i].name, i < 2 ? "name" : "whole number");
+                                known[i].name, i < 3 ? "word" : "whole number");
         *known[i].value = value;
         return q->status == OK;
     }
     q->status = error_set_param(q->err, ERR_ARGUMENT, json_quote(name).text,
-                                "there is no parameter \"%s\"; expected model, view, layer, head or side",
+                                "there is no parameter \"%s\"; expected model, size, view, layer, head or side",
                                 json_quote(name).text);
     return false;
 }
@@ -160,6 +163,7 @@ static enum status resolve(struct exchange *x, struct entry **ret, struct error 
     x->state_free = explaining_free;
     if (x->state == NULL)
         return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    ((struct explaining *)x->state)->size = q.size;
     return explain_resolve(&((struct explaining *)x->state)->what, &q.explain, (*ret)->model, (*ret)->engine, err);
 }
 
@@ -169,19 +173,21 @@ static enum status prepare(struct exchange *x, struct entry *e, struct job **ret
     struct explaining *state = x->state;
     const struct model_config *c = &e->model->config;
     struct classify_input in = {
-        .height = c->size[0],
-        .width = c->size[1],
         .classes = c->classes,
-        .map = {.values = c->size[0] / c->patch[0] * (c->size[1] / c->patch[1]),
-                .layer = state->what.layer,
-                .head = state->what.head},
+        .map = {.layer = state->what.layer, .head = state->what.head},
     };
     struct picture picture = {0};
+    struct picture_fit fit;
     enum status st = request_picture_decode(&picture, x, err);
     if (st == OK)
-        st = request_picture_prepare(&in.pixels, &picture, c, err);
+        st = picture_fit_choose(&fit, state->size, &picture, e->model, e->engine, err);
+    if (st == OK)
+        st = picture_fit_apply(&in.pixels, &fit, &picture, c, err);
     if (st == OK) {
-        state->box = image_crop_box(&picture, c->resize_to, in.width, in.height);
+        in.height = fit.height;
+        in.width = fit.width;
+        in.map.values = fit.height / c->patch[0] * (fit.width / c->patch[1]);
+        state->box = image_crop_box(&picture, fit.resize_to, fit.width, fit.height);
         st = explain_backdrop(&state->backdrop, &state->box, &picture, state->what.side, err);
     }
     picture_clear(&picture);

@@ -83,6 +83,7 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
     const struct engine_options options = {
         .threads = s->threads,
         .images_max = s->batch_images_max,
+        .tokens_max = s->picture_tokens_max,
         .streams_max = s->streams_max,
         .rows_max = s->streams_max + (s->pass_rows_max < rows_left ? s->pass_rows_max : rows_left),
     };

@@ -1,8 +1,6 @@
 /* request_picture.c - see request_picture.h. */
 #include "server/request_picture.h"
 
-#include <stdlib.h>
-
 #include "server/api.h"
 #include "server/picture.h"
 #include "weights/json.h"
@@ -26,19 +24,4 @@ enum status request_picture_decode(struct picture *ret, struct exchange *x, stru
     if (st == OK)
         http_drop_body(x);
     return st;
-}
-
-enum status request_picture_prepare(uint8_t **ret, const struct picture *p, const struct model_config *c,
-                                    struct error *err)
-{
-    uint8_t *pixels = malloc((size_t)c->size[0] * c->size[1] * 3);
-    if (pixels == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment");
-    const enum status st = image_prepare(pixels, c->size[1], c->size[0], p, c->resize_to, c->interpolation, err);
-    if (st != OK) {
-        free(pixels);
-        return st;
-    }
-    *ret = pixels;
-    return OK;
 }

@@ -5,7 +5,7 @@
 
 #include "server/cli/cli.h"
 #include "server/logits.h"
-#include "server/picture.h"
+#include "server/picture_fit.h"
 
 static void print_best(const struct model *m, const float *logits, struct prediction *best, size_t top_k)
 {
@@ -14,67 +14,45 @@ static void print_best(const struct model *m, const float *logits, struct predic
         (void)printf("%.4f %s\n", best[i].probability, m->config.labels[best[i].index]);
 }
 
-/* The picture as the model wants it, pixels [H, W, 3]. */
-static enum status read_picture(uint8_t *pixels, const struct model_config *c, const char *path, struct error *err)
+/* False, and why is printed, if the picture cannot be read or the model's answer is none. size: as for
+ * picture_fit_choose. */
+static bool classify_one(struct engine *e, const struct model *m, const char *path, const char *size)
 {
     struct picture picture = {0};
-    uint8_t *bytes = NULL;
-    size_t size = 0;
-    struct error why;
-    enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
-    if (st != OK)
-        goto done;
-    st = picture_decode(&picture, bytes, size, &why);
-    if (st != OK) {
-        (void)error_set(err, st, "%s: %s", path, why.message);
-        goto done;
+    struct picture_fit fit;
+    struct error err, why;
+    uint8_t *pixels = NULL;
+    enum status st = cli_read_picture(&picture, path, &err);
+    if (st == OK) {
+        st = picture_fit_choose(&fit, size, &picture, m, e, &why);
+        if (st == OK)
+            st = picture_fit_apply(&pixels, &fit, &picture, &m->config, &why);
+        if (st != OK)
+            (void)error_set(&err, st, "%s: %s", path, why.message);
     }
-    st = image_prepare(pixels, c->size[1], c->size[0], &picture, c->resize_to, c->interpolation, &why);
-    if (st != OK)
-        (void)error_set(err, st, "%s: %s", path, why.message);
-done:
     picture_clear(&picture);
-    free(bytes);
-    return st;
-}
-
-/* False, and why is printed, if the picture cannot be read or the model's answer is none. */
-static bool classify_one(struct engine *e, const struct model_config *c, const char *path, uint8_t *pixels)
-{
-    const uint8_t *batch[1] = {pixels};
-    struct error err;
-    if (read_picture(pixels, c, path, &err) != OK) {
+    if (st != OK) {
         (void)cli_fail_error(&err);
         return false;
     }
-    engine_images_begin(e, batch, 1, c->size[0], c->size[1]);
+    engine_images_begin(e, &(const uint8_t *){pixels}, 1, fit.height, fit.width);
+    free(pixels);
     while (!engine_batch_step(e))
         ;
-    return cli_check_logits(engine_batch_logits(e, 0), c->classes);
+    return cli_check_logits(engine_batch_logits(e, 0), m->config.classes);
 }
 
 /* All pictures; one that fails does not keep the others from their turn. */
-static int classify(const struct model *m, char **paths, int count, uint64_t top_k)
+static int classify(struct engine *e, const struct model *m, char **paths, int count, const char *size, uint64_t top_k)
 {
-    const struct model_config *c = &m->config;
-    struct engine_options o = {.images_max = 1};
-    struct engine *e = NULL;
-    uint8_t *pixels = malloc((size_t)3 * c->size[0] * c->size[1]);
-    const size_t shown = top_k < c->classes ? (size_t)top_k : c->classes;
+    const size_t shown = top_k < m->config.classes ? (size_t)top_k : m->config.classes;
     struct prediction *best = malloc(shown * sizeof *best);
     const char *separator = "";
     int code = CLI_OK;
-    if (pixels == NULL || best == NULL) {
-        code = cli_fail("out of memory");
-        goto done;
-    }
-    e = cli_open_engine(m, &o);
-    if (e == NULL) {
-        code = CLI_FAILED;
-        goto done;
-    }
+    if (best == NULL)
+        return cli_fail("out of memory");
     for (int i = 0; i < count; i++) {
-        if (!classify_one(e, c, paths[i], pixels)) {
+        if (!classify_one(e, m, paths[i], size)) {
             code = CLI_FAILED;
             continue;
         }
@@ -83,18 +61,18 @@ static int classify(const struct model *m, char **paths, int count, uint64_t top
         print_best(m, engine_batch_logits(e, 0), best, shown);
         separator = "\n";
     }
-done:
     free(best);
-    free(pixels);
-    engine_close(e);
     return code;
 }
 
 int cli_classify(int argc, char **argv)
 {
-    uint64_t top_k = 5;
+    uint64_t top_k = 5, tokens_max = PICTURE_TOKENS_DEFAULT;
+    const char *size = NULL;
     const struct cli_option options[] = {
         {"top-k", CLI_UNSIGNED, &top_k, 1, CLASSIFY_TOP_K_MAX, "how many labels to print (5)"},
+        {"size", CLI_TEXT, (void *)&size, 0, 0, "native or HxW: what the model sees (its own size)"},
+        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "most patches that --size may make (4096)"},
         {0},
     };
     int count;
@@ -104,7 +82,10 @@ int cli_classify(int argc, char **argv)
     struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_IMAGE_CLASSIFICATION});
     if (m == NULL)
         return CLI_FAILED;
-    code = classify(m, argv + 2, count - 1, top_k);
+    struct engine_options o = {.images_max = 1, .tokens_max = size != NULL ? (uint32_t)tokens_max : 0};
+    struct engine *e = cli_open_engine(m, &o);
+    code = e != NULL ? classify(e, m, argv + 2, count - 1, size, top_k) : CLI_FAILED;
+    engine_close(e);
     model_free(m);
     return code;
 }

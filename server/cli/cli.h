@@ -80,6 +80,9 @@ struct engine *cli_open_engine(const struct model *m, struct engine_options *o);
  * ERR_TOO_LARGE. */
 enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err);
 
+/* A picture's file, decoded; messages name the path. picture_clear *ret, which is set only on OK. */
+enum status cli_read_picture(struct picture *ret, const char *path, struct error *err);
+
 /* Seconds on the monotonic clock. */
 double cli_now(void);
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
+#include "server/picture.h"
 
 const struct cli_verb cli_verbs[] = {
 #define X(verb, arguments, help) {#verb, arguments, help, cli_##verb},
@@ -321,5 +322,20 @@ done:
     free(bytes);
     if (!standard)
         (void)close(fd);
+    return st;
+}
+
+enum status cli_read_picture(struct picture *ret, const char *path, struct error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    struct error why;
+    enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
+    if (st != OK)
+        return st;
+    st = picture_decode(ret, bytes, size, &why);
+    if (st != OK)
+        (void)error_set(err, st, "%s: %s", path, why.message);
+    free(bytes);
     return st;
 }

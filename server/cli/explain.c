@@ -8,32 +8,17 @@
 #include "server/cli/cli.h"
 #include "server/drawing.h"
 #include "server/explanation.h"
-#include "server/picture.h"
+#include "server/picture_fit.h"
 #include "server/png.h"
 
 /* What there is to do, and the option's own words, which are checked once the model is known. */
 struct explain_run {
     struct explain_request request;
-    const char *out;
+    const char *out, *size;
     const char *picture; /* NULL: none was named */
     const struct model *model;
     struct engine *engine;
 };
-
-static enum status read_picture(struct picture *ret, const char *path, struct error *err)
-{
-    uint8_t *bytes = NULL;
-    size_t size = 0;
-    struct error why;
-    enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
-    if (st != OK)
-        return st;
-    st = picture_decode(ret, bytes, size, &why);
-    if (st != OK)
-        (void)error_set(err, st, "%s: %s", path, why.message);
-    free(bytes);
-    return st;
-}
 
 /* Run the picture through the model and lay the map over it: *ret. False, and why is printed. */
 static bool draw_explained(struct picture *ret, const struct explain_run *run, const struct explanation *what,
@@ -41,25 +26,27 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
 {
     const struct model_config *c = &run->model->config;
     struct error err;
-    uint8_t *pixels = malloc((size_t)3 * c->size[0] * c->size[1]);
-    const uint8_t *batch[1] = {pixels};
-    struct image_box box = image_crop_box(picture, c->resize_to, c->size[1], c->size[0]);
-    enum status st = pixels == NULL
-                         ? error_set(&err, ERR_NOMEM, "out of memory")
-                         : image_prepare(pixels, c->size[1], c->size[0], picture, c->resize_to, c->interpolation, &err);
+    struct picture_fit fit;
+    uint8_t *pixels = NULL;
+    enum status st = picture_fit_choose(&fit, run->size, picture, run->model, run->engine, &err);
     if (st == OK)
+        st = picture_fit_apply(&pixels, &fit, picture, c, &err);
+    struct image_box box;
+    if (st == OK) {
+        box = image_crop_box(picture, fit.resize_to, fit.width, fit.height);
         st = explain_backdrop(ret, &box, picture, what->side, &err);
+    }
     if (st != OK) {
         free(pixels);
         (void)cli_fail_error(&err);
         return false;
     }
-    engine_images_begin(run->engine, batch, 1, c->size[0], c->size[1]);
+    engine_images_begin(run->engine, &(const uint8_t *){pixels}, 1, fit.height, fit.width);
     engine_batch_want_map(run->engine, 0, what->layer, what->head);
     while (!engine_batch_step(run->engine))
         ;
     free(pixels);
-    draw_map(ret, &box, engine_batch_map(run->engine, 0), c->size[0] / c->patch[0], c->size[1] / c->patch[1]);
+    draw_map(ret, &box, engine_batch_map(run->engine, 0), fit.height / c->patch[0], fit.width / c->patch[1]);
     return cli_check_logits(engine_batch_logits(run->engine, 0), c->classes);
 }
 
@@ -95,7 +82,7 @@ static int explain(const struct explain_run *run)
             return cli_fail_usage("%s", err.message);
     } else if (run->picture == NULL) {
         return cli_fail_usage("%s are of a picture, and none is named", explain_view_word(what.view));
-    } else if (read_picture(&picture, run->picture, &err) != OK) {
+    } else if (cli_read_picture(&picture, run->picture, &err) != OK) {
         return cli_fail_error(&err);
     } else if (!draw_explained(&drawn, run, &what, &picture)) {
         goto done;
@@ -110,12 +97,15 @@ done:
 int cli_explain(int argc, char **argv)
 {
     struct explain_run run = {.out = NULL};
+    uint64_t tokens_max = PICTURE_TOKENS_DEFAULT;
     const struct cli_option options[] = {
         {"o", CLI_TEXT, (void *)&run.out, 0, 0, "the PNG to write (- is standard output)"},
         {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "keys or tokens, as the model has them, or biases"},
         {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "which block, from 0 (the last; all biases)"},
         {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "which head, from 0 (all of them)"},
         {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "pixels of the PNG's longer side (512)"},
+        {"size", CLI_TEXT, (void *)&run.size, 0, 0, "native or HxW: what the model sees (its own size)"},
+        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "most patches that --size may make (4096)"},
         {0},
     };
     int count;
@@ -130,6 +120,8 @@ int cli_explain(int argc, char **argv)
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
+    if (run.size != NULL)
+        o.tokens_max = (uint32_t)tokens_max;
     run.model = m;
     run.engine = cli_open_engine(m, &o);
     code = run.engine != NULL ? explain(&run) : CLI_FAILED;

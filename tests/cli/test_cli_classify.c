@@ -151,6 +151,34 @@ static void files_that_are_no_pictures_are_named(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
+static void a_size_may_be_asked_for(void **state)
+{
+    (void)state;
+    static const char seen[] = "aft classify: " PICTURES_DIR "gray.jpg: \"size\" is ";
+    static const struct program_case cases[] = {
+        {"the trained size", {"classify", model, gray, "--size", "32x32"}, NULL, 0, SHIPPED_GRAY_IS, ""},
+        {"a picture of the trained size", {"classify", model, cat, "--size=native"}, NULL, 0, SHIPPED_CAT_IS, ""},
+        {"another", {"classify", model, gray, "--size", "64x96", "--top-k=1"}, NULL, 0, " ", ""},
+        {"too large", {"classify", model, gray, "--size", "native"}, NULL, 1, "", "expected at most 4096 patches"},
+        {"with room for it",
+         {"classify", model, gray, "--size", "native", "--tokens-max", "7500", "--top-k=1"},
+         NULL,
+         0,
+         " ",
+         ""},
+        {"no size", {"classify", model, gray, "--size", "big"}, NULL, 1, "", seen},
+        {"a fixed size", {"classify", "cifar10-sima", gray, "--size", "64x64"}, NULL, 1, "", "are learnt for 32x32"},
+        {"no bound", {"classify", model, gray, "--tokens-max", "0"}, NULL, 2, "", "from 1 to 65536"},
+        {"others have their turn",
+         {"classify", model, gray, cat, "--size", "native", "--top-k=1"},
+         NULL,
+         1,
+         "small-32.jpg:\n0.5171 bird",
+         seen},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
 static void a_model_that_overflows_is_an_error(void **state)
 {
     (void)state;
@@ -180,6 +208,7 @@ int main(void)
         cmocka_unit_test(a_picture_comes_from_standard_input),
         cmocka_unit_test(a_picture_that_fails_does_not_keep_others_from_their_turn),
         cmocka_unit_test(files_that_are_no_pictures_are_named),
+        cmocka_unit_test(a_size_may_be_asked_for),
         cmocka_unit_test(a_model_that_overflows_is_an_error),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -75,6 +75,7 @@ static void views_are_written_where_they_shall_be(void **state)
         {{sima, cat, "--view", "tokens", "--head", "3"}, 512, 512},
         {{conv, PICTURES_DIR "landscape.jpg"}, 512, 342},
         {{conv, "--view", "biases"}, 451, 171},
+        {{conv, PICTURES_DIR "landscape.jpg", "--size=64x128", "--side=640"}, 640, 427},
         {{conv, cat, "--view", "biases"}, 451, 171},
         {{text, "--view=biases"}, 486, 213},
     };
@@ -111,6 +112,7 @@ static void mistakes_are_named(void **state)
         {"layer", {"explain", conv, cat, "-o", "x", "--layer", "6"}, NULL, 2, "", "whole number from 0 to 5"},
         {"head", {"explain", conv, cat, "-o", "x", "--head", "16"}, NULL, 2, "", "whole number from 0 to 15"},
         {"side", {"explain", conv, cat, "-o", "x", "--side", "9999"}, NULL, 2, "", "from 16 to 2048"},
+        {"size", {"explain", conv, cat, "-o", "x", "--size", "4"}, NULL, 1, "", "expected native, or HxW"},
         {"a text model", {"explain", text, cat, "-o", "x"}, NULL, 1, "", "is a model for text-generation"},
         {"no such picture", {"explain", conv, "/no/such.jpg", "-o", "x"}, NULL, 1, "", "/no/such.jpg: No such file"},
         {"no picture at all", {"explain", conv, "Makefile", "-o", "x"}, NULL, 1, "", "Makefile: "},
