@@ -62,16 +62,23 @@ static uint8_t *draw(uint32_t height, uint32_t width, size_t bytes)
     return pixels;
 }
 
-static void push(struct stage *s, uint32_t height, uint32_t width, uint64_t deadline_ns)
+/* map_values: 0, or the picture's patches, of which block 1 then shows head 2. */
+static void push_for_map(struct stage *s, uint32_t height, uint32_t width, uint32_t map_values, uint64_t deadline_ns)
 {
     const bool text = s->entry->model->config.input != INPUT_IMAGE;
     const struct classify_input in = {.pixels = draw(height, width, text ? width : (size_t)height * width * 3),
                                       .height = height,
                                       .width = width,
-                                      .classes = s->entry->model->config.classes};
+                                      .classes = s->entry->model->config.classes,
+                                      .map = {.values = map_values, .layer = 1, .head = 2}};
     assert_int_equal(job_create_classify(&s->jobs[s->count], s->entry, &in), OK);
     assert_int_equal(job_submit(s->jobs[s->count], s->queue, 0, deadline_ns), OK);
     s->count++;
+}
+
+static void push(struct stage *s, uint32_t height, uint32_t width, uint64_t deadline_ns)
+{
+    push_for_map(s, height, width, 0, deadline_ns);
 }
 
 static uint64_t later_ns(void)
@@ -192,6 +199,32 @@ static void jobs_that_wait_for_another_size_end_as_any_others(void **state)
     stage_close(&s);
 }
 
+/* A client may leave between the blocks: what is left of its job must not be written to, and the others get theirs. */
+static void a_job_that_waits_for_a_map_may_end_before_it_is_drawn(void **state)
+{
+    (void)state;
+    struct stage s;
+    float alone[64];
+    stage_open(&s, "tests/data/golden/conv-heads8-k5");
+    push_for_map(&s, 32, 32, 64, later_ns());
+    expect_batch(&s, "a");
+    memcpy(alone, s.jobs[0]->map, sizeof alone);
+    push_for_map(&s, 32, 32, 64, later_ns());
+    push_for_map(&s, 32, 32, 64, later_ns());
+    push(&s, 32, 32, later_ns());
+    (void)picture_lane_step(s.lane, false); /* the batch begins */
+    assert_int_equal(picture_lane_step(s.lane, false), 0);
+    job_cancel(s.jobs[1], ERR_CANCELLED);
+    job_release(s.jobs[1]); /* its connection's; the lane has the last reference */
+    s.jobs[1] = s.jobs[3];
+    s.count = 3;
+    assert_int_equal(picture_lane_step(s.lane, false), 3);
+    assert_int_equal(job_result(s.jobs[2])->status, OK);
+    assert_memory_equal(s.jobs[2]->map, alone, sizeof alone);
+    assert_null(s.jobs[1]->map);
+    stage_close(&s);
+}
+
 static void texts_of_one_length_share_a_batch(void **state)
 {
     (void)state;
@@ -215,6 +248,7 @@ int main(void)
         cmocka_unit_test(a_batch_has_the_size_of_the_oldest),
         cmocka_unit_test(large_pictures_share_no_batch_that_they_do_not_fit),
         cmocka_unit_test(jobs_that_wait_for_another_size_end_as_any_others),
+        cmocka_unit_test(a_job_that_waits_for_a_map_may_end_before_it_is_drawn),
         cmocka_unit_test(texts_of_one_length_share_a_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
