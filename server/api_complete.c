@@ -216,20 +216,6 @@ static enum status check(const struct exchange *x, const struct entry *e, struct
     return OK;
 }
 
-/* The first rows of the picture in the body, as the model wants it. */
-static enum status read_rows(struct exchange *x, const struct model_config *c, struct complete_input *in,
-                             struct error *err)
-{
-    struct picture picture = {0};
-    if (x->body.size == 0)
-        return OK;
-    enum status st = request_picture_decode(&picture, x, err);
-    if (st == OK)
-        st = request_picture_prepare(&in->known, &picture, c, err);
-    picture_clear(&picture);
-    return st;
-}
-
 static enum status build(struct exchange *x, struct entry *e, const struct fields *f, struct job **ret,
                          struct error *err)
 {
@@ -248,7 +234,8 @@ static enum status build(struct exchange *x, struct entry *e, const struct field
     in.sampler.top_k = (uint32_t)f->top_k;
     in.sampler.top_p = request_positive(f->top_p);
     in.sampler.min_p = (float)f->min_p;
-    enum status st = read_rows(x, c, &in, err);
+    uint32_t width, height;
+    enum status st = x->body.size > 0 ? request_picture_trained(&in.known, &width, &height, x, c, err) : OK;
     if (st != OK)
         return st;
     st = job_create_complete(ret, e, &in);

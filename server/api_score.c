@@ -102,21 +102,6 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
     return st;
 }
 
-static enum status read_picture(struct exchange *x, const struct model_config *c, struct score_input *in,
-                                struct error *err)
-{
-    struct scoring *state = x->state;
-    struct picture picture = {0};
-    enum status st = request_picture_decode(&picture, x, err);
-    if (st == OK)
-        st = request_picture_prepare(&in->elements, &picture, c, err);
-    state->width = picture.width;
-    state->height = picture.height;
-    picture_clear(&picture);
-    in->count = (size_t)3 * c->size[0] * c->size[1];
-    return st;
-}
-
 /* Of `object`, the body's JSON or the query of a picture. */
 static enum status read_request(struct exchange *x, json_t *object, bool picture, struct entry **ret,
                                 struct score_input *in, struct error *err)
@@ -136,7 +121,11 @@ static enum status read_request(struct exchange *x, json_t *object, bool picture
     state->timeout_ms = (uint32_t)f.timeout_ms;
     in->first = engine_info(e->engine)->starts ? 0 : 1;
     *ret = e;
-    return picture ? read_picture(x, &e->model->config, in, err) : read_text(&f, in, err);
+    if (!picture)
+        return read_text(&f, in, err);
+    const struct model_config *c = &e->model->config;
+    in->count = (size_t)3 * c->size[0] * c->size[1];
+    return request_picture_trained(&in->elements, &state->width, &state->height, x, c, err);
 }
 
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)

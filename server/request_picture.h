@@ -1,5 +1,4 @@
-/* request_picture.h - a picture that is the body of a request, decoded. For /classify and /explain;
- * HTTP threads. */
+/* request_picture.h - a picture that is the body of a request, decoded. HTTP threads. */
 #ifndef SERVER_REQUEST_PICTURE_H
 #define SERVER_REQUEST_PICTURE_H
 
@@ -13,5 +12,10 @@ void request_picture_check_type(struct exchange *x, const char *or_else);
 /* Decode the body, which is dropped then. picture_clear *ret, which is set only on OK. Errors: ERR_ARGUMENT (an empty
  * body), those of picture_decode. */
 enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err);
+
+/* The same, brought to the model's trained size: *ret is malloc'd, [size[0], size[1], 3]; *width, *height: the upright
+ * picture's own. All set only on OK. */
+enum status request_picture_trained(uint8_t **ret, uint32_t *width, uint32_t *height, struct exchange *x,
+                                    const struct model_config *c, struct error *err);
 
 #endif
