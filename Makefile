@@ -71,14 +71,17 @@ ifeq ($(VARIANT),tsan)
   # ThreadSanitizer sees accesses of at most 16 bytes: the tables keep their names and use narrow registers.
   AVX2_FLAGS :=
   AVX512_FLAGS :=
+  PLAIN_FLAGS := -DKERNELS_PLAIN
 endif
 ISA_FLAGS := # of one file; see "define compile"
 KERNEL_FLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wno-psabi
+# By intrinsics, for x86-64 alone: avx2_*.c and avx512_*.c.
+INTRINSIC_SOURCES := $(wildcard engine/kernels/avx*.c)
 ifneq ($(filter x86_64-%,$(shell $(CC) -dumpmachine)),)
-  KERNEL_OBJECTS := $(foreach isa,avx2 avx512,$(patsubst %.c,$B/%-$(isa).o,$(wildcard engine/kernels/portable_*.c)))
+  KERNEL_OBJECTS := $(if $(PLAIN_FLAGS),,$(INTRINSIC_SOURCES:%.c=$B/%.o)) $(foreach isa,avx2 avx512,$(patsubst %.c,$B/%-$(isa).o,$(wildcard engine/kernels/portable_*.c)))
 endif
 
-LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$B/%.o) $(KERNEL_OBJECTS) $(COMMON_SOURCES:%.c=$B/%.o)
+LIBRARY_OBJECTS := $(patsubst %.c,$B/%.o,$(filter-out $(INTRINSIC_SOURCES),$(LIBRARY_SOURCES))) $(KERNEL_OBJECTS) $(COMMON_SOURCES:%.c=$B/%.o)
 DAEMON_OBJECTS := $(DAEMON_SOURCES:%.c=$B/%.o)
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$B/%.o)
 SUPPORT_OBJECTS := $(TEST_SUPPORT:%.c=$B/%.o)
@@ -168,6 +171,10 @@ endef
 $B/engine/kernels/portable_%.o: ISA_FLAGS = $(KERNEL_FLAGS) -DKERNELS_ISA=baseline
 $B/engine/kernels/portable_%-avx2.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
 $B/engine/kernels/portable_%-avx512.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512
+$B/engine/kernels/avx2_%.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
+$B/engine/kernels/avx512_vnni.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512vnni -DKERNELS_ISA=avx512
+$B/engine/kernels/avx512_bf16.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512bf16 -DKERNELS_ISA=avx512
+$B/engine/kernels/dispatch.o: ISA_FLAGS = $(PLAIN_FLAGS)
 
 $B/%-avx2.o: %.c Makefile
 	$(compile)

@@ -8,7 +8,7 @@
 
 static size_t padded_rows(uint64_t rows)
 {
-    return (size_t)((rows + GEMM_ROWS_MAX - 1) / GEMM_ROWS_MAX * GEMM_ROWS_MAX);
+    return (size_t)((rows + GEMM_ROWS_PAD - 1) / GEMM_ROWS_PAD * GEMM_ROWS_PAD);
 }
 
 void dims_init(struct dims *d, const struct model_config *c)
@@ -38,23 +38,16 @@ void rows_pack(float *to, const float *from, size_t n, const struct dims *d)
         memcpy(to + r * d->channels, from + r * d->dim, d->dim * sizeof *to);
 }
 
-void gemm_plan(struct gemm *g, struct workspace *w, uint32_t n, uint32_t k)
-{
-    g->n = (uint32_t)lanes_padded(n);
-    g->k = k;
-    workspace_note(w, &g->packed, gemm_packed_floats(g->n, k), sizeof *g->packed);
-    workspace_note(w, &g->bias, g->n, sizeof *g->bias);
-}
-
-void block_plan(struct block *b, struct workspace *w, const struct dims *d, const struct block_weights *bw)
+void block_plan(struct block *b, struct workspace *w, const struct dims *d, enum precision precision,
+                const struct block_weights *bw)
 {
     packed_norm_plan(&b->norm1, w, d->channels);
     packed_norm_plan(&b->norm2, w, d->channels);
-    gemm_plan(&b->qkv, w, (uint32_t)d->qkv, d->dim);
+    gemm_plan(&b->qkv, w, precision, (uint32_t)d->qkv, d->dim);
     if (bw->out.out != 0)
-        gemm_plan(&b->out, w, d->dim, d->dim);
-    gemm_plan(&b->fc1, w, bw->fc1.out, d->dim);
-    gemm_plan(&b->fc2, w, d->dim, bw->fc2.in);
+        gemm_plan(&b->out, w, precision, d->dim, d->dim);
+    gemm_plan(&b->fc1, w, precision, bw->fc1.out, d->dim);
+    gemm_plan(&b->fc2, w, precision, d->dim, bw->fc2.in);
 }
 
 void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw)
@@ -83,6 +76,7 @@ bool block_needs_exact(const float *bias, size_t n, bool global)
 void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows, uint32_t threads)
 {
     const size_t n = padded_rows(rows);
+    a->rows = n;
     workspace_note(w, &a->x, (uint64_t)n * d->channels, sizeof *a->x);
     workspace_note(w, &a->h, (uint64_t)n * d->channels, sizeof *a->h);
     workspace_note(w, &a->qkv, (uint64_t)n * d->qkv, sizeof *a->qkv);
@@ -118,7 +112,7 @@ const float *block_normed(const struct engine_core *e, const struct packed_norm 
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
     const float *normed = block_normed(e, &b->norm1, a, NULL, rows);
-    gemm_run(e->kernels, &b->qkv, e->gemm_rows, a->qkv, e->dims.qkv, normed, e->dims.channels, rows, EPILOGUE_BIAS);
+    gemm_run(&e->gemm, &b->qkv, a->qkv, e->dims.qkv, normed, e->dims.channels, rows, EPILOGUE_BIAS);
 }
 
 static enum epilogue epilogue_of(enum activation activation)
@@ -146,11 +140,10 @@ void block_after(const struct engine_core *e, const struct block *b, const struc
 {
     const size_t channels = e->dims.channels, hidden = e->dims.hidden;
     if (b->out.n != 0)
-        gemm_run(e->kernels, &b->out, e->gemm_rows, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);
+        gemm_run(&e->gemm, &b->out, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);
     else
         add_rows(a->x, a->h, rows * channels);
     const float *normed = block_normed(e, &b->norm2, a, NULL, rows);
-    gemm_run(e->kernels, &b->fc1, e->gemm_rows, a->mlp, hidden, normed, channels, rows,
-             epilogue_of(e->config->activation));
-    gemm_run(e->kernels, &b->fc2, e->gemm_rows, a->x, channels, a->mlp, hidden, rows, EPILOGUE_ADD);
+    gemm_run(&e->gemm, &b->fc1, a->mlp, hidden, normed, channels, rows, epilogue_of(e->config->activation));
+    gemm_run(&e->gemm, &b->fc2, a->x, channels, a->mlp, hidden, rows, EPILOGUE_ADD);
 }

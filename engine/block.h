@@ -18,8 +18,9 @@ struct dims {
     size_t qkv;
 };
 
-/* What a pass of any kind needs; the rows are rounded up to GEMM_ROWS_MAX. */
+/* What a pass of any kind needs; the rows are rounded up to GEMM_ROWS_PAD. */
 struct activations {
+    size_t rows;
     float *x;   /* [rows, channels] the residual stream */
     float *h;   /* [rows, channels] normed rows; then the mixer's output */
     float *qkv; /* [rows, qkv] */
@@ -55,7 +56,7 @@ struct engine_core {
     const struct kernels *kernels;
     const struct model_config *config;
     struct dims dims;
-    uint32_t gemm_rows;
+    struct gemm_context gemm;
     uint32_t threads;
     struct block *blocks; /* [depth] */
     struct packed_norm norm;
@@ -65,13 +66,13 @@ struct engine_core {
 
 void dims_init(struct dims *d, const struct model_config *c);
 
-/* Note the memory of a norm, of a matrix [n, k], of a block; then fill it. */
+/* Note the memory of a norm, of a block; then fill it. */
 void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded);
 void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim);
 /* Copy n rows of d->dim numbers to rows of d->channels. */
 void rows_pack(float *to, const float *from, size_t n, const struct dims *d);
-void gemm_plan(struct gemm *g, struct workspace *w, uint32_t n, uint32_t k);
-void block_plan(struct block *b, struct workspace *w, const struct dims *d, const struct block_weights *bw);
+void block_plan(struct block *b, struct workspace *w, const struct dims *d, enum precision precision,
+                const struct block_weights *bw);
 void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw);
 /* Are n biases too large, or `global` missing, for the factored kernels? */
 bool block_needs_exact(const float *bias, size_t n, bool global);

@@ -85,8 +85,7 @@ static void embed(const struct decoder *n, const struct engine_core *e, size_t r
 static void predict(const struct decoder *n, const struct engine_core *e, size_t wanted)
 {
     const float *normed = block_normed(e, &e->norm, &n->a, n->wanted, wanted);
-    gemm_run(e->kernels, &e->head, e->gemm_rows, n->logits, BYTE_VALUES, normed, e->dims.channels, wanted,
-             EPILOGUE_BIAS);
+    gemm_run(&e->gemm, &e->head, n->logits, BYTE_VALUES, normed, e->dims.channels, wanted, EPILOGUE_BIAS);
 #pragma omp for schedule(static)
     for (size_t i = 0; i < wanted; i++)
         memcpy(n->outputs[i], n->logits + i * BYTE_VALUES, BYTE_VALUES * sizeof *n->logits);

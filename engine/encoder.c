@@ -25,14 +25,14 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
     const struct dims *d = &e->dims;
     const uint32_t before = m->cls_token != NULL ? 1 : 0, tokens_max = elements_max + before;
     const uint64_t usual = (uint64_t)images_max * (trained_elements + before);
-    const uint64_t rows_max = usual > tokens_max ? usual : tokens_max, rows = rows_max + GEMM_ROWS_MAX;
-    const uint64_t images = (uint64_t)images_max + GEMM_ROWS_MAX;
+    const uint64_t rows_max = usual > tokens_max ? usual : tokens_max, rows = rows_max + GEMM_ROWS_PAD;
+    const uint64_t images = (uint64_t)images_max + GEMM_ROWS_PAD;
     n->images_max = images_max;
     n->elements_max = elements_max;
     n->rows_max = rows_max;
     n->next_block = c->depth;
     if (c->input == INPUT_IMAGE) {
-        gemm_plan(&n->patch_embed, w, d->dim, (uint32_t)patch_values(c));
+        gemm_plan(&n->patch_embed, w, PRECISION_F32, d->dim, (uint32_t)patch_values(c));
         workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
         workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
         workspace_note(w, (void *)&n->wishes, images_max, sizeof *n->wishes);
@@ -141,7 +141,7 @@ static void embed_patches(struct encoder *n, const struct engine_core *e)
     const size_t runs = rows_before(n) == 0 ? 1 : n->pass.sequences;
     const size_t patches = n->pass.sequences * n->elements_each / runs;
     for (size_t i = 0; i < runs; i++)
-        gemm_run(e->kernels, &n->patch_embed, e->gemm_rows, n->a.x + (i * tokens + rows_before(n)) * channels, channels,
+        gemm_run(&e->gemm, &n->patch_embed, n->a.x + (i * tokens + rows_before(n)) * channels, channels,
                  n->patches + i * patches * values, values, patches, EPILOGUE_BIAS);
     if (n->cls_token == NULL)
         return;
@@ -194,8 +194,7 @@ static void classify(struct encoder *n, const struct engine_core *e, size_t rows
 #pragma omp for schedule(static)
     for (size_t i = 0; i < n->pass.sequences; i++)
         mean_rows(n->pooled + i * channels, n->a.h + i * tokens * channels, pooled_rows, channels);
-    gemm_run(e->kernels, &e->head, e->gemm_rows, n->logits, e->head.n, n->pooled, channels, n->pass.sequences,
-             EPILOGUE_BIAS);
+    gemm_run(&e->gemm, &e->head, n->logits, e->head.n, n->pooled, channels, n->pass.sequences, EPILOGUE_BIAS);
 }
 
 /* Team. The maps that are wanted of this layer, before its mixer runs, for some write over the keys. */

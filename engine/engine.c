@@ -100,15 +100,23 @@ static void set_threads(uint32_t threads)
 #endif
 }
 
-/* All shapes that sgemm will see stand in the first block, the head and the patch embedding. */
-static uint32_t choose_rows(const struct engine *e)
+const char *engine_precision_word(enum engine_precision precision)
+{
+#define X(constant, word) word,
+    static const char *const words[] = {ENGINE_PRECISIONS(X)};
+#undef X
+    return words[precision];
+}
+
+/* All shapes of fp32 that sgemm will see stand in the first block, the head and the patch embedding. */
+static uint32_t choose_blas_rows(const struct engine *e)
 {
     const struct block *b = &e->core.blocks[0];
     const struct gemm *all[6] = {&b->qkv, &b->out, &b->fc1, &b->fc2, &e->core.head, &e->encoder.patch_embed};
     const struct gemm *list[6];
     size_t n = 0;
     for (size_t i = 0; i < 6; i++)
-        if (all[i]->n != 0)
+        if (all[i]->n != 0 && all[i]->precision == PRECISION_F32)
             list[n++] = all[i];
     set_threads(1);
     return gemm_choose_rows(list, n, e->gemm_scratch);
@@ -155,6 +163,19 @@ static void set_elements_max(struct engine_info *info, const struct model *m, co
         c->input == INPUT_IMAGE && !info->fixed_size && o->tokens_max > trained ? o->tokens_max : trained;
 }
 
+static const enum precision precisions[] = {
+    [ENGINE_F32] = PRECISION_F32, [ENGINE_BF16] = PRECISION_BF16, [ENGINE_INT8] = PRECISION_INT8};
+
+/* Room for the blocks' rows in their precision. */
+static void plan_rows(struct engine *e, enum precision precision, const struct activations *a)
+{
+    struct gemm_rows *rows = &e->core.gemm.rows;
+    const uint32_t widest = e->core.config->hidden > e->core.dims.dim ? e->core.config->hidden : e->core.dims.dim;
+    rows->bytes = gemm_row_bytes(precision, widest);
+    workspace_note(&e->workspace, &rows->shared, a->rows * rows->bytes, 1);
+    workspace_note(&e->workspace, &rows->own, (uint64_t)e->core.threads * GEMM_ROWS_MAX * rows->bytes, 1);
+}
+
 /* Note all memory. Weights come first, so that info can tell them from the rest. */
 static void plan(struct engine *e, const struct model *m, const struct engine_options *o)
 {
@@ -163,13 +184,14 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     const struct model_config *c = core->config;
     const struct mixer *mixer = find_mixer(c);
     const uint32_t k_max = c->hidden > 3 * c->patch[0] * c->patch[1] ? c->hidden : 3 * c->patch[0] * c->patch[1];
+    const enum precision precision = precisions[o->precision];
     for (uint32_t i = 0; i < c->depth; i++) {
-        block_plan(&core->blocks[i], w, &core->dims, &m->blocks[i]);
+        block_plan(&core->blocks[i], w, &core->dims, precision, &m->blocks[i]);
         if (mixer->plan != NULL)
             mixer->plan(&core->blocks[i], w, core, &m->blocks[i]);
     }
     packed_norm_plan(&core->norm, w, core->dims.channels);
-    gemm_plan(&core->head, w, m->head.out, m->head.in);
+    gemm_plan(&core->head, w, PRECISION_F32, m->head.out, m->head.in);
     e->info.weight_bytes = w->bytes;
     workspace_note(w, &core->head_of, core->dims.channels, sizeof *core->head_of);
     workspace_note(w, &e->gemm_scratch, gemm_scratch_floats(k_max), sizeof *e->gemm_scratch);
@@ -183,6 +205,7 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
         e->info.context = e->decoder.context;
         e->info.starts = m->start_embed != NULL;
     }
+    plan_rows(e, precision, model_config_causal(c) ? &e->decoder.a : &e->encoder.a);
     e->info.workspace_bytes = w->bytes - e->info.weight_bytes;
 }
 
@@ -214,11 +237,14 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     if (st != OK)
         goto done;
     pack(e, m);
-    e->core.gemm_rows = choose_rows(e);
+    e->core.gemm.kernels = e->core.kernels;
+    e->core.gemm.threads = e->core.threads;
+    e->info.own_products = e->core.kernels->product[PRECISION_F32] != NULL;
+    e->core.gemm.blas_rows = e->info.own_products ? 0 : choose_blas_rows(e);
     e->info.threads = e->core.threads;
     e->info.isa = e->core.kernels->isa;
     e->info.blas = gemm_library();
-    e->info.gemm_rows = e->core.gemm_rows;
+    e->info.precision = engine_precision_word(o->precision);
     e->info.macs = count_macs(m);
     e->info.mixer_macs = count_mixer_macs(&e->core);
     *ret = e;

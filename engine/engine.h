@@ -19,9 +19,21 @@
 
 struct engine;
 
+/* What the blocks' products are computed in: weights and the rows that meet them as fp32, bf16 or int8 (by output channel
+ * and by row); sums are fp32, or whole numbers. */
+#define ENGINE_PRECISIONS(X) \
+    X(ENGINE_F32, "f32")     \
+    X(ENGINE_BF16, "bf16")   \
+    X(ENGINE_INT8, "int8")
+#define X(constant, word) constant,
+enum engine_precision { ENGINE_PRECISIONS(X) ENGINE_PRECISION_COUNT };
+#undef X
+const char *engine_precision_word(enum engine_precision precision);
+
 struct engine_options {
-    const char *isa;      /* kernels to use: "baseline", "avx2", "avx512"; NULL: the best that runs here */
-    uint32_t threads;     /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
+    const char *isa;  /* kernels to use: "baseline", "avx2", .. (kernels_select); NULL: the best that runs here */
+    uint32_t threads; /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
+    enum engine_precision precision;
     uint32_t images_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_IMAGES_MAX */
     uint32_t tokens_max;  /* picture classifiers: patches of the largest; no less than those of the trained size */
     uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STREAMS_MAX */
@@ -32,9 +44,10 @@ struct engine_options {
 
 struct engine_info {
     uint32_t threads;
-    const char *isa;       /* "avx512": the kernels chosen */
+    const char *isa;       /* "avx512bf16": the kernels chosen */
     const char *blas;      /* openblas_get_config() */
-    uint32_t gemm_rows;    /* the fixed M of every matrix product */
+    const char *precision; /* "f32", "bf16", "int8": of the blocks' products */
+    bool own_products;     /* fp32 products are ours, not the BLAS's */
     uint64_t weight_bytes; /* packed weights, resident */
     uint64_t workspace_bytes;
     uint64_t stream_bytes; /* state of one stream; 0 for classifiers */

@@ -81,6 +81,7 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
 {
     const uint32_t rows_left = ENGINE_ROWS_MAX - s->streams_max;
     const struct engine_options options = {
+        .isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa,
         .threads = s->threads,
         .images_max = s->batch_images_max,
         .tokens_max = s->picture_tokens_max,

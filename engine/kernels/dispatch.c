@@ -5,21 +5,36 @@
 
 extern const struct kernels kernels_baseline;
 #ifdef __x86_64__
-extern const struct kernels kernels_avx2, kernels_avx512;
+extern const struct kernels kernels_avx2, kernels_avx2_int8, kernels_avx512, kernels_avx512_vnni, kernels_avx512_bf16;
 #endif
 
-/* Best first; NULL ends the list. What is asked for is what the Makefile compiles each table with, no more. */
-static void runnable(const struct kernels *found[4])
+enum { TABLES_MAX = 6 }; /* with the NULL that ends the list */
+
+/* Best first. What is asked for is what the Makefile compiles each table with, no more. */
+static void runnable(const struct kernels *found[TABLES_MAX])
 {
     size_t n = 0;
 #ifdef __x86_64__
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#ifdef KERNELS_PLAIN /* ThreadSanitizer's build has no registers that wide */
+    if (avx512)
         found[n++] = &kernels_avx512;
     if (avx2)
         found[n++] = &kernels_avx2;
+#else
+    const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    if (vnni && __builtin_cpu_supports("avx512bf16"))
+        found[n++] = &kernels_avx512_bf16;
+    if (vnni)
+        found[n++] = &kernels_avx512_vnni;
+    if (avx512)
+        found[n++] = &kernels_avx512;
+    if (avx2)
+        found[n++] = &kernels_avx2_int8;
+#endif
 #endif
     found[n++] = &kernels_baseline;
     found[n] = NULL;
@@ -27,7 +42,7 @@ static void runnable(const struct kernels *found[4])
 
 const struct kernels *kernels_select(const char *isa)
 {
-    const struct kernels *found[4];
+    const struct kernels *found[TABLES_MAX];
     runnable(found);
     if (isa == NULL)
         return found[0];

@@ -1,13 +1,101 @@
-/* gemm.c - packed matrix products over OpenBLAS; see gemm.h. */
+/* gemm.c - packing, and who computes which tile; see gemm.h. A chunk of `width` columns is
+ *
+ *   fp32   [k][width]
+ *   bf16   [k / 2][width][2], k rounded up: a register takes two steps of k
+ *   int8   [k / 4][width][4], k rounded up; then, by column, the scale [width] (float) and 128 times the sum over k
+ *          [width] (int32), which is what the rows' offset adds
+ *
+ * and a row of int8 is 64 bytes that begin with its scale, then k bytes of value / scale + 128. */
 #include "engine/kernels/gemm.h"
 
 #include <assert.h>
-#include <cblas.h>
+#include <math.h>
 #include <string.h>
+
+#include "engine/team.h"
+
+#define BLOCK_BYTES (256 << 10) /* of a task's rows: they stay in the second cache while the chunks go by */
+#define CHUNKS_AT_ONCE 4        /* of a task of few rows, as kernels.h's product takes them */
 
 static uint32_t chunk_width(const struct gemm *g, uint32_t column)
 {
     return g->n - column < GEMM_CHUNK ? g->n - column : GEMM_CHUNK;
+}
+
+/* Bytes of one column: the same for each, so that a chunk begins at column * that. */
+static size_t column_bytes(enum precision precision, uint32_t k)
+{
+    switch (precision) {
+    case PRECISION_BF16:
+        return (size_t)(k + 1) / 2 * 4;
+    case PRECISION_INT8:
+        return (size_t)(k + 3) / 4 * 4 + sizeof(float) + sizeof(int32_t);
+    default:
+        return (size_t)k * sizeof(float);
+    }
+}
+
+size_t gemm_packed_bytes(enum precision precision, uint32_t n, uint32_t k)
+{
+    return n * column_bytes(precision, k);
+}
+
+size_t gemm_row_bytes(enum precision precision, uint32_t k)
+{
+    const size_t values =
+        precision == PRECISION_BF16 ? ((size_t)k + 1) / 2 * 4 : PRODUCT_ROW_HEAD + ((size_t)k + 3) / 4 * 4;
+    return precision == PRECISION_F32 ? 0 : (values + 63) / 64 * 64;
+}
+
+void gemm_plan(struct gemm *g, struct workspace *w, enum precision precision, uint32_t n, uint32_t k)
+{
+    g->n = (uint32_t)lanes_padded(n);
+    g->k = k;
+    g->precision = precision;
+    workspace_note(w, &g->packed, gemm_packed_bytes(precision, g->n, k), 1);
+    workspace_note(w, &g->bias, g->n, sizeof *g->bias);
+}
+
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
+
+/* To the nearest, ties to even; the sums that weights take part in are finite, so no NaN comes here. */
+static uint16_t to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static void pack_f32(uint8_t *chunk, uint32_t width, uint32_t at, const float *row, uint32_t k)
+{
+    for (uint32_t i = 0; i < k; i++)
+        memcpy(chunk + ((size_t)i * width + at) * sizeof *row, row + i, sizeof *row);
+}
+
+static void pack_bf16(uint8_t *chunk, uint32_t width, uint32_t at, const float *row, uint32_t k)
+{
+    for (uint32_t i = 0; i < k; i++) {
+        const uint16_t value = to_bf16(row[i]);
+        memcpy(chunk + (((size_t)(i / 2) * width + at) * 2 + i % 2) * sizeof value, &value, sizeof value);
+    }
+}
+
+static void pack_int8(uint8_t *chunk, uint32_t width, uint32_t at, const float *row, uint32_t k)
+{
+    float largest = 0.0f;
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < k; i++)
+        largest = fmaxf(largest, fabsf(row[i]));
+    const float scale = largest > 0.0f ? largest / 127.0f : 1.0f;
+    for (uint32_t i = 0; i < k; i++) {
+        const int8_t value = (int8_t)lrintf(row[i] / scale);
+        chunk[((size_t)(i / 4) * width + at) * 4 + i % 4] = (uint8_t)value;
+        sum += value;
+    }
+    uint8_t *tail = chunk + (size_t)(k + 3) / 4 * 4 * width;
+    sum *= 128;
+    memcpy(tail + at * sizeof scale, &scale, sizeof scale);
+    memcpy(tail + (width + at) * sizeof scale, &sum, sizeof sum);
 }
 
 void gemm_pack(struct gemm *g, uint32_t column, const float *weight, const float *bias, uint32_t out, uint32_t in)
@@ -15,107 +103,113 @@ void gemm_pack(struct gemm *g, uint32_t column, const float *weight, const float
     assert(in == g->k && column + out <= g->n);
     for (uint32_t o = 0; o < out; o++) {
         const uint32_t at = column + o, first = at / GEMM_CHUNK * GEMM_CHUNK, width = chunk_width(g, first);
-        float *chunk = g->packed + (size_t)first * g->k;
-        for (uint32_t i = 0; i < in; i++)
-            chunk[(size_t)i * width + (at - first)] = weight[(size_t)o * in + i];
+        uint8_t *chunk = g->packed + first * column_bytes(g->precision, g->k);
+        const float *row = weight + (size_t)o * in;
+        if (g->precision == PRECISION_BF16)
+            pack_bf16(chunk, width, at - first, row, in);
+        else if (g->precision == PRECISION_INT8)
+            pack_int8(chunk, width, at - first, row, in);
+        else
+            pack_f32(chunk, width, at - first, row, in);
         g->bias[at] = bias == NULL ? 0.0f : bias[o];
     }
 }
 
-/* acc [rows, GEMM_CHUNK] = x [rows, k] times one chunk. */
-static void tile_product(float *acc, const struct gemm *g, uint32_t column, const float *x, size_t ldx, uint32_t rows)
-{
-    const uint32_t width = chunk_width(g, column);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)rows, (blasint)width, (blasint)g->k, 1.0f, x,
-                (blasint)ldx, g->packed + (size_t)column * g->k, (blasint)width, 0.0f, acc, GEMM_CHUNK);
-}
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
-void gemm_run(const struct kernels *kn, const struct gemm *g, uint32_t tile_rows, float *y, size_t ldy, const float *x,
-              size_t ldx, size_t rows, enum epilogue kind)
+/* A product's rows as its precision wants them. */
+struct operand {
+    const uint8_t *rows;
+    size_t stride; /* bytes */
+};
+
+/* Team, or each thread by itself for a few rows: a barrier costs more than converting them twice. */
+static struct operand convert_rows(const struct gemm_context *c, const struct gemm *g, const float *x, size_t ldx,
+                                   size_t rows)
 {
-    /* Chunks outermost: a thread's consecutive tasks share one chunk of the weights in its cache. */
-    const long tiles = (long)((rows + tile_rows - 1) / tile_rows), chunks = (g->n + GEMM_CHUNK - 1) / GEMM_CHUNK;
+    if (g->precision == PRECISION_F32)
+        return (struct operand){(const uint8_t *)x, ldx * sizeof *x};
+    const size_t bytes = gemm_row_bytes(g->precision, g->k);
+    if (rows <= GEMM_ROWS_MAX) {
+        uint8_t *own = c->rows.own + team_thread() * GEMM_ROWS_MAX * c->rows.bytes;
+        for (size_t r = 0; r < rows; r++)
+            c->kernels->to_row[g->precision](own + r * bytes, x + r * ldx, g->k);
+        return (struct operand){own, bytes};
+    }
 #pragma omp for schedule(static)
-    for (long task = 0; task < tiles * chunks; task++) {
+    for (size_t r = 0; r < rows; r++)
+        c->kernels->to_row[g->precision](c->rows.shared + r * bytes, x + r * ldx, g->k);
+    return (struct operand){c->rows.shared, bytes};
+}
+
+/* Few rows: each task takes chunks side by side, for one alone would wait for its own sums. */
+static void run_few(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, struct operand x,
+                    size_t rows, enum epilogue kind)
+{
+    const uint32_t chunks = (g->n + GEMM_CHUNK - 1) / GEMM_CHUNK;
+    uint32_t each = rows <= 3 ? CHUNKS_AT_ONCE : rows <= 6 ? CHUNKS_AT_ONCE / 2 : 1;
+    while (each > 1 && chunks < each * c->threads)
+        each /= 2;
+#pragma omp for schedule(static)
+    for (uint32_t first = 0; first < chunks; first += each) {
+        float acc[GEMM_ROWS_MAX * CHUNKS_AT_ONCE * GEMM_CHUNK] __attribute__((aligned(64)));
+        const uint32_t column = first * GEMM_CHUNK, ld = each * GEMM_CHUNK;
+        const uint32_t width = g->n - column < ld ? g->n - column : ld;
+        /* The last chunk of all may be narrower: it is no chunk beside the others then. */
+        const uint32_t whole = width > GEMM_CHUNK ? width / GEMM_CHUNK * GEMM_CHUNK : width;
+        const size_t bytes = column_bytes(g->precision, g->k);
+        product_kernel *product = c->kernels->product[g->precision];
+        product(acc, ld, x.rows, x.stride, rows, g->packed + column * bytes, g->k, whole);
+        if (whole < width)
+            product(acc + whole, ld, x.rows, x.stride, rows, g->packed + (column + whole) * bytes, g->k, width - whole);
+        c->kernels->epilogue(y + column, ldy, acc, ld, g->bias + column, rows, width, kind);
+    }
+}
+
+/* Blocks of rows outermost: the weights are read once for each block, from further away than its rows. */
+static void run_many(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, struct operand x,
+                     size_t rows, enum epilogue kind)
+{
+    const size_t fit = BLOCK_BYTES / x.stride / GEMM_ROWS_MAX * GEMM_ROWS_MAX;
+    const size_t block = fit > GEMM_ROWS_MAX ? fit : GEMM_ROWS_MAX;
+    const size_t blocks = (rows + block - 1) / block, chunks = (g->n + GEMM_CHUNK - 1) / GEMM_CHUNK;
+#pragma omp for schedule(static)
+    for (size_t task = 0; task < blocks * chunks; task++) {
         float acc[GEMM_ROWS_MAX * GEMM_CHUNK] __attribute__((aligned(64)));
-        const uint32_t column = (uint32_t)(task / tiles) * GEMM_CHUNK;
-        const size_t row = (size_t)(task % tiles) * tile_rows;
-        tile_product(acc, g, column, x + row * ldx, ldx, tile_rows);
-        kn->epilogue(y + row * ldy + column, ldy, acc, GEMM_CHUNK, g->bias + column,
-                     rows - row < tile_rows ? rows - row : tile_rows, chunk_width(g, column), kind);
-    }
-}
-
-size_t gemm_scratch_floats(uint32_t k)
-{
-    return (size_t)k * (GEMM_ROWS_MAX + 1); /* and a spare row */
-}
-
-/* Numbers in -1..1 without a pattern (a linear congruential generator's upper bits). */
-static void fill(float *x, size_t n)
-{
-    uint32_t state = 1;
-    for (size_t i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        x[i] = (float)(int32_t)state * 0x1p-31f;
-    }
-}
-
-/* Move every row of x [rows, k] down by one place, the last to the top. */
-static void rotate(float *x, uint32_t rows, uint32_t k, float *last)
-{
-    memcpy(last, x + (size_t)(rows - 1) * k, k * sizeof *x);
-    memmove(x + k, x, (size_t)(rows - 1) * k * sizeof *x);
-    memcpy(x, last, k * sizeof *x);
-}
-
-static int rows_keep_bits(const struct gemm *g, uint32_t rows, float *x)
-{
-    float first[GEMM_ROWS_MAX * GEMM_CHUNK], moved[GEMM_ROWS_MAX * GEMM_CHUNK];
-    float *last = x + (size_t)rows * g->k; /* the spare row */
-    for (uint32_t column = 0; column < g->n; column += GEMM_CHUNK) {
-        const uint32_t width = chunk_width(g, column);
-        if (column > 0 && width == GEMM_CHUNK)
-            continue; /* same shape as the first chunk */
-        fill(x, (size_t)rows * g->k);
-        tile_product(first, g, column, x, g->k, rows);
-        for (uint32_t by = 1; by < rows; by++) {
-            rotate(x, rows, g->k, last);
-            tile_product(moved, g, column, x, g->k, rows);
-            for (uint32_t r = 0; r < rows; r++)
-                if (memcmp(first + (size_t)r * GEMM_CHUNK, moved + (size_t)((r + by) % rows) * GEMM_CHUNK,
-                           width * sizeof *first) != 0)
-                    return 0;
+        const uint32_t column = (uint32_t)(task % chunks) * GEMM_CHUNK, width = chunk_width(g, column);
+        const size_t first = task / chunks * block, last = rows - first < block ? rows : first + block;
+        const uint8_t *chunk = g->packed + column * column_bytes(g->precision, g->k);
+        for (size_t row = first; row < last; row += GEMM_ROWS_MAX) {
+            const size_t n = last - row < GEMM_ROWS_MAX ? last - row : GEMM_ROWS_MAX;
+            c->kernels->product[g->precision](acc, GEMM_CHUNK, x.rows + row * x.stride, x.stride, n, chunk, g->k,
+                                              width);
+            c->kernels->epilogue(y + row * ldy + column, ldy, acc, GEMM_CHUNK, g->bias + column, n, width, kind);
         }
     }
-    return 1;
 }
 
-uint32_t gemm_choose_rows(const struct gemm *const *list, size_t n, float *scratch)
+static void run_blas(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x,
+                     size_t ldx, size_t rows, enum epilogue kind)
 {
-    for (uint32_t rows = GEMM_ROWS_MAX; rows > 1; rows /= 2) {
-        size_t fine = 0;
-        while (fine < n && rows_keep_bits(list[fine], rows, scratch))
-            fine++;
-        if (fine == n)
-            return rows;
+    const size_t m = c->blas_rows, tiles = (rows + m - 1) / m, chunks = (g->n + GEMM_CHUNK - 1) / GEMM_CHUNK;
+#pragma omp for schedule(static)
+    for (size_t task = 0; task < tiles * chunks; task++) {
+        float acc[GEMM_BLAS_ROWS * GEMM_CHUNK] __attribute__((aligned(64)));
+        const uint32_t column = (uint32_t)(task / tiles) * GEMM_CHUNK;
+        const size_t row = task % tiles * m;
+        gemm_blas_tile(acc, g, column, x + row * ldx, ldx, (uint32_t)m);
+        c->kernels->epilogue(y + row * ldy + column, ldy, acc, GEMM_CHUNK, g->bias + column,
+                             rows - row < m ? rows - row : m, chunk_width(g, column), kind);
     }
-    return 1;
 }
 
-void gemm_product(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
-                  size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x, size_t ldx,
+              size_t rows, enum epilogue kind)
 {
-    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-                (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, 0.0f, c, (blasint)ldc);
-}
-
-const char *gemm_library(void)
-{
-    return openblas_get_config();
-}
-
-void gemm_setup(void)
-{
-    openblas_set_num_threads(1);
+    if (c->kernels->product[g->precision] == NULL)
+        run_blas(c, g, y, ldy, x, ldx, rows, kind);
+    else if (rows <= GEMM_ROWS_MAX)
+        run_few(c, g, y, ldy, convert_rows(c, g, x, ldx, rows), rows, kind);
+    else
+        run_many(c, g, y, ldy, convert_rows(c, g, x, ldx, rows), rows, kind);
 }

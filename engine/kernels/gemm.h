@@ -1,10 +1,15 @@
-/* gemm.h - y = act(x W^T + b) for packed weights: the only place that knows which matrix product runs underneath
- * (OpenBLAS's sgemm, one thread a call).
+/* gemm.h - y = act(x W^T + b) for weights that were packed once: the products of the whole engine.
  *
- * A product is cut into tiles of `rows` rows by GEMM_CHUNK columns and every tile is one sgemm of that fixed M, padded
- * with whatever the buffers hold, so that a row's bits do not depend on how many rows there are. sgemm gives equal rows
- * equal bits only for some M (on a Zen 5 core M = 4 and 8 do, at M = 16 ten rows of sixteen differ by their position):
- * gemm_choose_rows tries them on this machine's library with the very shapes in use. */
+ * A row's bits depend on the row, the weights, the instruction set and the precision alone: each sum runs over k in one
+ * order, whatever the number of rows or threads. Two back ends keep that promise:
+ *
+ *   ours      (kernels.h has `product`): a tile of rows by chunks of columns stays in registers while k goes by.
+ *   OpenBLAS  (gemm_blas.c), fp32 alone, where the instruction set has no tuned product: each tile is one sgemm of a
+ *             fixed M, padded with whatever the buffers hold. sgemm gives equal rows equal bits only for some M, which
+ *             gemm_choose_rows finds out on this machine's library with the very shapes in use.
+ *
+ * Precisions (PRODUCTS in kernels.h): fp32; bf16 weights and rows with fp32 sums; int8 weights by output channel and
+ * rows by row, both symmetric, with sums of integers. */
 #ifndef ENGINE_KERNELS_GEMM_H
 #define ENGINE_KERNELS_GEMM_H
 
@@ -12,36 +17,62 @@
 #include <stdint.h>
 
 #include "engine/kernels/kernels.h"
+#include "engine/workspace.h"
 
-#define GEMM_ROWS_MAX 8 /* buffers hold a multiple of this many rows */
-#define GEMM_CHUNK 32   /* columns of a task: fine enough to share one tile among threads */
+#define GEMM_ROWS_MAX 12 /* rows of a tile */
+#define GEMM_CHUNK 32    /* columns of a chunk */
+#define GEMM_BLAS_ROWS 8 /* the largest M that OpenBLAS is tried with */
+#define GEMM_ROWS_PAD 24 /* buffers hold a multiple of this many rows: whole tiles of either kind */
 
-/* One weight matrix [n, k], columns padded to LANES, as chunks of GEMM_CHUNK columns (the last may be narrower), each
- * [k, width] row-major; bias [n], zero where there is none. Pointers into the engine's memory. */
+/* One weight matrix [n, k], columns padded to LANES, as chunks of GEMM_CHUNK columns (the last may be half as wide),
+ * each as its precision has it (gemm.c); bias [n], zero where there is none. Pointers into the engine's memory. */
 struct gemm {
-    float *packed, *bias;
+    uint8_t *packed;
+    float *bias;
     uint32_t n, k;
+    enum precision precision;
 };
 
-static inline size_t gemm_packed_floats(uint32_t n, uint32_t k)
-{
-    return (size_t)n * k;
-}
+/* Rows converted to a precision other than fp32: many in `shared`, few by each thread for itself. */
+struct gemm_rows {
+    uint8_t *shared; /* [rows, bytes] */
+    uint8_t *own;    /* [threads, GEMM_ROWS_MAX, bytes] */
+    size_t bytes;    /* of the longest row */
+};
+
+/* Note the memory of a matrix [n, k]. */
+void gemm_plan(struct gemm *g, struct workspace *w, enum precision precision, uint32_t n, uint32_t k);
+size_t gemm_packed_bytes(enum precision precision, uint32_t n, uint32_t k);
+/* Bytes of one row of k numbers, a multiple of 64. */
+size_t gemm_row_bytes(enum precision precision, uint32_t k);
 
 /* Put a matrix weight [out, in] and bias [out] (or NULL) into columns [column, column + out) of *g, whose memory is set
  * and zeroed; out may be less than a padded segment's width. in == g->k. */
 void gemm_pack(struct gemm *g, uint32_t column, const float *weight, const float *bias, uint32_t out, uint32_t in);
 
-/* The largest M <= GEMM_ROWS_MAX at which a row's bits do not depend on its place or its neighbours, for each of the
- * matrices. 1 always qualifies. Deterministic data. scratch: gemm_scratch_floats(the largest k). */
+/* What the products of an engine share. */
+struct gemm_context {
+    const struct kernels *kernels;
+    uint32_t blas_rows; /* gemm_choose_rows */
+    uint32_t threads;
+    struct gemm_rows rows;
+};
+
+/* y[r] (op)= x[r] W^T + b for r < rows: x [rows, ldx], y [rows, ldy], both readable and x finite up to a multiple of
+ * GEMM_ROWS_PAD rows; y's columns up to g->n are written for r < rows only. All threads of the team call it with equal
+ * arguments (an orphaned work-sharing loop, a barrier at its end); outside a team it runs on the caller. */
+void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x, size_t ldx,
+              size_t rows, enum epilogue kind);
+
+/* ---- OpenBLAS, gemm_blas.c -------------------------------------------------------------------------------------- */
+
+/* The largest M <= GEMM_BLAS_ROWS at which a row's bits do not depend on its place or its neighbours, for each of the
+ * fp32 matrices. 1 always qualifies. Deterministic data. scratch: gemm_scratch_floats(the largest k). */
 uint32_t gemm_choose_rows(const struct gemm *const *list, size_t n, float *scratch);
 size_t gemm_scratch_floats(uint32_t k);
 
-/* y[r] (op)= x[r] W^T + b for r < rows: x [rows, ldx], y [rows, ldy], both readable and x finite up to a multiple of
- * GEMM_ROWS_MAX rows; y's columns up to g->n are written for r < rows only. All threads of the team call it with equal
- * arguments (an orphaned work-sharing loop, a barrier at its end); outside a team it runs on the caller. */
-void gemm_run(const struct kernels *kn, const struct gemm *g, uint32_t tile_rows, float *y, size_t ldy, const float *x,
-              size_t ldx, size_t rows, enum epilogue kind);
+/* acc [rows, GEMM_CHUNK] = x [rows, k] times the chunk of fp32 weights that begins at a column. */
+void gemm_blas_tile(float *acc, const struct gemm *g, uint32_t column, const float *x, size_t ldx, uint32_t rows);
 
 /* c [m, n] = alpha op(a) op(b), row-major, op transposing where asked: a is [m, k] or [k, m], b [k, n] or [n, k]; rows
  * at lda, ldb, ldc. On the caller alone. Bits depend on the shape and the operands only. */

@@ -25,6 +25,11 @@
 
 #define ATTEND_ROWS_MAX 64
 
+/* What weights and the rows that meet them are held as. */
+enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_INT8, PRECISION_COUNT };
+
+#define PRODUCT_ROW_HEAD 64 /* bytes of an int8 row before its values: its scale, and what keeps them aligned */
+
 enum epilogue { EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU, EPILOGUE_ADD };
 
 /* One picture's mixing by AFT-conv; widths padded to LANES. */
@@ -40,8 +45,20 @@ struct conv_span {
     uint32_t first, end;
 };
 
+typedef void product_kernel(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w,
+                            size_t k, size_t width);
+typedef void to_row_kernel(uint8_t *row, const float *x, size_t k);
+
 struct kernels {
     const char *isa;
+
+    /* acc [rows, ld] = rows times packed weights, by precision: rows <= GEMM_ROWS_MAX at `stride` bytes (fp32: k floats;
+     * else what to_row makes); w: chunks of GEMM_CHUNK columns side by side, `width` columns in all, a multiple of
+     * LANES; more than one chunk for up to 6 rows, more than two for up to 3. NULL for fp32: OpenBLAS does it. */
+    product_kernel *product[PRECISION_COUNT];
+    /* One row of k floats as bf16, rounded to the nearest; or as int8 with its scale, both zero beyond k.
+     * PRECISION_F32: NULL. */
+    to_row_kernel *to_row[PRECISION_COUNT];
 
     /* Layer norm (Ba et al. 2016, eq. 4) of one row: y = weight (x - mean) / sqrt(var + eps) + bias.
      * x, y [padded dim], y may be x; weight, bias [padded dim], zero beyond dim, so y's padding becomes 0.
@@ -135,7 +152,7 @@ static inline size_t lanes_padded(size_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* The best table that this processor runs; `isa` ("baseline", "avx2", "avx512") asks for that one and gets NULL
+/* The best table that this processor runs; `isa` ("baseline", "avx2", "avx512", "avx512vnni", "avx512bf16") asks for that one and gets NULL
  * where the processor lacks it or the name is unknown. NULL asks for the best. */
 const struct kernels *kernels_select(const char *isa);
 

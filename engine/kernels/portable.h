@@ -29,8 +29,22 @@
     X(conv_finish)     \
     X(conv_exact)
 
+/* Those of arrays by precision. */
+extern product_kernel KERNEL(product_f32), KERNEL(product_bf16), KERNEL(product_int8);
+extern to_row_kernel KERNEL(to_row_bf16), KERNEL(to_row_int8);
+/* For what is done better than by plain C: avx2_*.c and avx512_*.c, whose names they end with. */
+extern product_kernel product_int8_avx2_int8, product_int8_avx512_vnni, product_bf16_avx512_bf16;
+
 #define KERNEL_DECLARE(name) extern __typeof__(*((struct kernels *)0)->name) KERNEL(name);
 KERNEL_LIST(KERNEL_DECLARE)
+
+#define KERNEL_ENTRY(name) .name = KERNEL(name),
+/* A table of an instruction set's functions with its products in f32, bf16 and int8. */
+#define KERNEL_TABLE(name, f32, bf16, int8)                                                                      \
+    {                                                                                                            \
+        .isa = (name), .product = {f32, bf16, int8}, .to_row = {NULL, KERNEL(to_row_bf16), KERNEL(to_row_int8)}, \
+        KERNEL_LIST(KERNEL_ENTRY)                                                                                \
+    }
 
 /* y = sigmoid(q) * num / den, the end of every AFT mixer. den > 0: the largest key's term never underflows. */
 LANES_INLINE lanes gated_mean(const float *q, lanes num, lanes den, bool gate)

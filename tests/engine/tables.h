@@ -6,13 +6,15 @@
 
 #include "engine/kernels/kernels.h"
 
-static const char *const isas[] = {"baseline", "avx2", "avx512"};
+static const char *const isas[] = {"baseline", "avx2", "avx512", "avx512vnni", "avx512bf16"};
+
+enum { TABLES = sizeof isas / sizeof isas[0] };
 
 /* The tables that this machine runs, best last; returns how many. */
-static inline size_t runnable(const struct kernels *found[3])
+static inline size_t runnable(const struct kernels *found[TABLES])
 {
     size_t n = 0;
-    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+    for (size_t i = 0; i < TABLES; i++) {
         found[n] = kernels_select(isas[i]);
         n += found[n] != NULL ? 1 : 0;
     }

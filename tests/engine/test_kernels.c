@@ -32,7 +32,7 @@ static void norm_is_layer_norm(void **state)
     (void)state;
     static const size_t dims[] = {1, 3, 16, 17, 20, 36, 100, 192};
     struct random rng = {1};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t d = 0; d < sizeof dims / sizeof dims[0]; d++) {
             const size_t dim = dims[d], padded = lanes_padded(dim);
@@ -83,7 +83,7 @@ static void epilogues_are_their_formulas(void **state)
                                           EPILOGUE_ADD};
     enum { ROWS = 3, COLS = 32, LD = 32, STRIDE = 48 };
     struct random rng = {2};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
             for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
@@ -212,7 +212,7 @@ static void local_steps_agree_with_equation_2(void **state)
 {
     (void)state;
     struct random rng = {3};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t i = 0; i < sizeof local_cases / sizeof local_cases[0]; i++)
             for (int repeat = 0; repeat < 5; repeat++)
@@ -226,7 +226,7 @@ static void local_steps_stay_finite_for_any_key(void **state)
     static const float keys[] = {0.0f, 1e10f, -1e10f, 3.4e38f, -3.4e38f, 1e-40f, 88.7f, -104.0f};
     enum { SPAN = 4 };
     struct random rng = {4};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (enum way way = FACTORED; way <= WINDOW; way++)
             for (int repeat = 0; repeat < 200; repeat++) {
@@ -253,7 +253,7 @@ static void a_bias_lifts_a_key_over_one_two_hundred_powers_larger(void **state)
     (void)state;
     enum { SPAN = 2 };
     static const float w[SPAN] = {60.0f, -60.0f}; /* by lag */
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++) {
         float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES];
         for (uint32_t t = 0; t < 2; t++) {
@@ -275,7 +275,7 @@ static void not_a_number_goes_through(void **state)
     enum { SPAN = 2 };
     static const enum epilogue kinds[] = {EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_TANH, EPILOGUE_RELU,
                                           EPILOGUE_ADD};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++) {
         float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], nan[LANES], one[LANES], w[SPAN] = {1.0f, 1.0f};
         for (size_t c = 0; c < LANES; c++) {

@@ -34,7 +34,7 @@ static void aft_takes_each_position_exactly(void **state)
     (void)state;
     static const float sizes[][2] = {{2.0f, 1.0f}, {200.0f, 60.0f}, {3000.0f, 1.0f}};
     struct random rng = {7};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             for (size_t tokens = 1; tokens <= TOKENS_MOST; tokens += 13) {
@@ -118,7 +118,7 @@ static void queries_attend_to_their_keys(void **state)
     static const size_t counts[] = {1, 2, 15, 16, 17, 40, 253, 256, 257, 300, 512, 515};
     static const size_t rows[] = {1, 3, 4, 11, ATTEND_ROWS_MAX};
     struct random rng = {8};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t width = 1; width <= CHANNELS; width = width < 3 ? width + 1 : width + 5)
             for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
@@ -131,7 +131,7 @@ static void attending_survives_large_scores_and_shows_overflows(void **state)
     (void)state;
     enum { COUNT = 300 };
     static float keys[(COUNT + LANES) * 2], values[(COUNT + LANES) * 2];
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (int which = 0; which < 3; which++) {
             const float q[2] = {1.0f, 1.0f};
@@ -154,7 +154,7 @@ static void softmax_adds_up_to_one_for_numbers_of_any_size(void **state)
 {
     (void)state;
     struct random rng = {9};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t count = 1; count <= 3 * LANES + 1; count++)
             for (int large = 0; large < 2; large++) {

@@ -232,7 +232,7 @@ static void conv_agrees_with_equation_6(void **state)
 {
     (void)state;
     struct random rng = {5};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t i = 0; i < sizeof conv_cases / sizeof conv_cases[0]; i++)
             for (int repeat = 0; repeat < 5; repeat++) {
@@ -249,7 +249,7 @@ static void taps_of_0_may_be_left_out(void **state)
 {
     (void)state;
     struct random rng = {6};
-    const struct kernels *tables[3];
+    const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (size_t i = 0; i < sizeof conv_cases / sizeof conv_cases[0]; i++)
             for (int repeat = 0; repeat < 5 && conv_cases[i].active != ALL_TAPS; repeat++) {

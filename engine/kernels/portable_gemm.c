@@ -1,0 +1,153 @@
+/* portable_gemm.c - products of packed weights and rows, fp32, bf16 and int8, by plain vector C, and the rows' way into
+ * the two latter. What they compute stands in kernels.h, how chunks and rows are laid out in gemm.c. */
+#include "engine/kernels/portable.h"
+#include "engine/kernels/tiles.h"
+
+/* ---- fp32 --------------------------------------------------------------------------------------------------------- */
+
+LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
+                          size_t rows, size_t vecs)
+{
+    lanes sum[TILE_SUMS];
+    const uint8_t *w[TILE_VECS_MAX];
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * vecs; i++)
+        sum[i] = lanes_set(0.0f);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < vecs; v++)
+        w[v] = panel_at(p, v);
+    for (size_t i = 0; i < k; i++) {
+        lanes weight[TILE_VECS_MAX];
+#pragma GCC unroll 8
+        for (size_t v = 0; v < vecs; v++)
+            memcpy(&weight[v], w[v] + i * p->step, sizeof weight[v]);
+#pragma GCC unroll 12
+        for (size_t r = 0; r < rows; r++) {
+            float one;
+            memcpy(&one, x + r * stride + i * sizeof one, sizeof one);
+            const lanes value = lanes_set(one);
+#pragma GCC unroll 8
+            for (size_t v = 0; v < vecs; v++)
+                sum[r * vecs + v] += value * weight[v];
+        }
+    }
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * vecs; i++)
+        lanes_store(acc + i / vecs * ld + i % vecs * WIDTH, sum[i]);
+}
+
+TILE_PRODUCT(KERNEL(product_f32), sum_f32, k * 4)
+
+/* ---- bf16: the upper halves of float32 ------------------------------------------------------------------------------ */
+
+LANES_INLINE lanes lower_bf16(ilanes pair)
+{
+    return (lanes)(pair << 16);
+}
+
+LANES_INLINE lanes upper_bf16(ilanes pair)
+{
+    return (lanes)(pair & (int32_t)0xffff0000);
+}
+
+LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
+                           size_t rows, size_t vecs)
+{
+    lanes sum[TILE_SUMS];
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * vecs; i++)
+        sum[i] = lanes_set(0.0f);
+    for (size_t i = 0; i < (k + 1) / 2; i++) {
+        ilanes weight[TILE_VECS_MAX];
+#pragma GCC unroll 8
+        for (size_t v = 0; v < vecs; v++)
+            memcpy(&weight[v], panel_at(p, v) + i * p->step, sizeof weight[v]);
+#pragma GCC unroll 12
+        for (size_t r = 0; r < rows; r++) {
+            const ilanes pair = load_same(x + r * stride + 4 * i);
+#pragma GCC unroll 8
+            for (size_t v = 0; v < vecs; v++) {
+                sum[r * vecs + v] += lower_bf16(pair) * lower_bf16(weight[v]);
+                sum[r * vecs + v] += upper_bf16(pair) * upper_bf16(weight[v]);
+            }
+        }
+    }
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * vecs; i++)
+        lanes_store(acc + i / vecs * ld + i % vecs * WIDTH, sum[i]);
+}
+
+TILE_PRODUCT(KERNEL(product_bf16), sum_bf16, (k + 1) / 2 * 4)
+
+/* To the nearest, ties to even; a NaN stays one. */
+LANES_INLINE ilanes to_bf16(lanes x)
+{
+    const ilanes bits = (ilanes)x, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return ((x == x) & rounded) | ((x != x) & 0x7fc0);
+}
+
+typedef uint16_t half_lanes __attribute__((vector_size(2 * WIDTH)));
+typedef uint8_t byte_lanes __attribute__((vector_size(WIDTH)));
+
+void KERNEL(to_row_bf16)(uint8_t *row, const float *x, size_t k)
+{
+    for (size_t i = 0; i < k; i += WIDTH) {
+        const half_lanes value = __builtin_convertvector(to_bf16(lanes_load_some(x + i, k - i)), half_lanes);
+        memcpy(row + 2 * i, &value, sizeof value);
+    }
+}
+
+/* ---- int8 ----------------------------------------------------------------------------------------------------------- */
+
+LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
+                           size_t rows, size_t vecs)
+{
+    const size_t quads = (k + 3) / 4;
+    ilanes sum[TILE_SUMS];
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * vecs; i++)
+        sum[i] = (ilanes){0};
+    for (size_t i = 0; i < quads; i++) {
+        ilanes weight[TILE_VECS_MAX];
+#pragma GCC unroll 8
+        for (size_t v = 0; v < vecs; v++)
+            memcpy(&weight[v], panel_at(p, v) + i * p->step, sizeof weight[v]);
+#pragma GCC unroll 12
+        for (size_t r = 0; r < rows; r++) {
+            const ilanes quad = load_same(x + r * stride + PRODUCT_ROW_HEAD + 4 * i);
+#pragma GCC unroll 8
+            for (size_t v = 0; v < vecs; v++)
+#pragma GCC unroll 4
+                for (int byte = 0; byte < 4; byte++)
+                    sum[r * vecs + v] += (weight[v] << (24 - 8 * byte) >> 24) * (quad >> 8 * byte & 0xff);
+        }
+    }
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * vecs; i++)
+        finish_int8(acc + i / vecs * ld + i % vecs * WIDTH, sum[i], panel_at(p, i % vecs) + quads * p->step, p->step,
+                    x + i / vecs * stride);
+}
+
+TILE_PRODUCT(KERNEL(product_int8), sum_int8, ((k + 3) / 4 * 4 + 8))
+
+void KERNEL(to_row_int8)(uint8_t *row, const float *x, size_t k)
+{
+    lanes largest = {0}, zero = {0};
+    float parts[WIDTH], top = 0.0f;
+    for (size_t i = 0; i < k; i += WIDTH) {
+        const lanes value = lanes_load_some(x + i, k - i);
+        largest = lanes_max(largest, lanes_pick(value < 0.0f, -value, value));
+        zero += value * 0.0f; /* or NaN: what overflowed upstream must be seen at the end */
+    }
+    memcpy(parts, &largest, sizeof parts);
+    for (size_t j = 0; j < WIDTH; j++)
+        top = parts[j] > top ? parts[j] : top;
+    const float inverse = top > 0.0f ? 127.0f / top : 1.0f;
+    const float scale = (top > 0.0f ? top / 127.0f : 1.0f) + lanes_sum(zero);
+    memcpy(row, &scale, sizeof scale);
+    for (size_t i = 0; i < k; i += WIDTH) {
+        const lanes whole = lanes_round(lanes_load_some(x + i, k - i) * inverse); /* of a NaN anything */
+        const byte_lanes value = __builtin_convertvector(__builtin_convertvector(whole, ilanes) + 128, byte_lanes);
+        memcpy(row + PRODUCT_ROW_HEAD + i, &value, sizeof value);
+    }
+}

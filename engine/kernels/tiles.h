@@ -1,0 +1,122 @@
+/* tiles.h - how a product is cut into tiles whose sums stay in registers. For the files that define a `sum`:
+ *
+ *     static inline void sum(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
+ *                            size_t rows, size_t vecs)
+ *
+ * which writes acc [rows, vecs * WIDTH], the sums over k of `rows` rows (kernels.h's product) by `vecs` registers of
+ * columns, both constants once inlined. Each sum runs over k in order and in one lane: no cut changes its bits. */
+#ifndef ENGINE_KERNELS_TILES_H
+#define ENGINE_KERNELS_TILES_H
+
+#include "engine/kernels/gemm.h"
+#include "engine/kernels/lanes.h"
+
+/* Of 32 or 16 registers, those for sums: the others hold weights and a row's value. */
+#define TILE_SUMS (WIDTH == 16 ? 24 : 12)
+#define TILE_VECS_MAX 8
+
+/* Where a tile's weights are, as gemm.c packs them: all precisions have 4 bytes of a column from one step of k (one, a
+ * pair, a quad of numbers) to the next. */
+struct panel {
+    const uint8_t *first;
+    size_t step;      /* bytes of a step of a chunk: 4 * its columns */
+    size_t apart;     /* bytes between chunks */
+    size_t per_chunk; /* registers of a chunk */
+};
+
+/* Register v's weights of step 0. */
+LANES_INLINE const uint8_t *panel_at(const struct panel *p, size_t v)
+{
+    return p->first + v / p->per_chunk * p->apart + v % p->per_chunk * sizeof(lanes);
+}
+
+/* A step of a row, the same in every lane. */
+LANES_INLINE ilanes load_same(const uint8_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return four - (ilanes){0};
+}
+
+/* sum (x + 128) w - 128 sum w, times both scales: gemm.c keeps the latter sum behind the weights. */
+LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_t step, const uint8_t *row)
+{
+    lanes scale;
+    ilanes offset;
+    float row_scale;
+    memcpy(&scale, tail, sizeof scale);
+    memcpy(&offset, tail + step, sizeof offset);
+    memcpy(&row_scale, row, sizeof row_scale);
+    lanes_store(acc, __builtin_convertvector(sum - offset, lanes) * (scale * row_scale));
+}
+
+/* The widest tile for so many rows and registers of columns, a power of two; then the most rows for it. */
+static inline size_t tile_vecs(size_t rows, size_t vecs)
+{
+    size_t n = TILE_VECS_MAX;
+    while (n > 1 && (n > vecs || (n > 2 && n * rows > TILE_SUMS)))
+        n /= 2;
+    return n;
+}
+
+static inline size_t tile_rows(size_t rows, size_t vecs)
+{
+    const size_t most = TILE_SUMS / vecs, n = rows < most ? rows : most;
+    return n >= 12 ? 12 : n >= 8 ? 8 : n >= 6 ? 6 : n >= 4 ? 4 : n;
+}
+
+#define TILE_CASE(sum, n, v)                                                    \
+    case (v)*16 + (n):                                                          \
+        sum(acc + r * ld + c * WIDTH, ld, x + r * stride, stride, &p, k, n, v); \
+        break;
+
+/* A function `name` as kernels.h's product; column_bytes: of a column in a chunk. */
+#define TILE_PRODUCT(name, sum, column_bytes)                                                                     \
+    void name(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w, size_t k,    \
+              size_t width)                                                                                       \
+    {                                                                                                             \
+        const size_t chunk = width < GEMM_CHUNK ? width : GEMM_CHUNK, per_chunk = chunk / WIDTH;                  \
+        const size_t all = width / WIDTH;                                                                         \
+        for (size_t c = 0, vecs; c < all; c += vecs) {                                                            \
+            vecs = tile_vecs(rows, all - c);                                                                      \
+            for (size_t r = 0, n; r < rows; r += n) {                                                             \
+                n = tile_rows(rows - r, vecs);                                                                    \
+                const struct panel p = {w + c / per_chunk * (column_bytes)*chunk + c % per_chunk * sizeof(lanes), \
+                                        4 * chunk, (column_bytes)*chunk, per_chunk};                              \
+                switch (vecs * 16 + n) {                                                                          \
+                    TILE_CASE(sum, 1, 8)                                                                          \
+                    TILE_CASE(sum, 1, 4)                                                                          \
+                    TILE_CASE(sum, 2, 4)                                                                          \
+                    TILE_CASE(sum, 3, 4)                                                                          \
+                    TILE_CASE(sum, 1, 2)                                                                          \
+                    TILE_CASE(sum, 2, 2)                                                                          \
+                    TILE_CASE(sum, 3, 2)                                                                          \
+                    TILE_CASE(sum, 4, 2)                                                                          \
+                    TILE_CASE(sum, 6, 2)                                                                          \
+                    TILE_CASE(sum, 1, 1)                                                                          \
+                    TILE_CASE(sum, 2, 1)                                                                          \
+                    TILE_CASE(sum, 3, 1)                                                                          \
+                    TILE_CASE(sum, 4, 1)                                                                          \
+                    TILE_CASE(sum, 6, 1)                                                                          \
+                    TILE_CASE(sum, 8, 1)                                                                          \
+                    TILE_CASE(sum, 12, 1)                                                                         \
+                    TILE_LARGE_CASES(sum)                                                                         \
+                }                                                                                                 \
+            }                                                                                                     \
+        }                                                                                                         \
+    }
+
+/* What only 32 registers have room for. */
+#if WIDTH == 16
+#define TILE_LARGE_CASES(sum) \
+    TILE_CASE(sum, 2, 8)      \
+    TILE_CASE(sum, 3, 8)      \
+    TILE_CASE(sum, 4, 4)      \
+    TILE_CASE(sum, 6, 4)      \
+    TILE_CASE(sum, 8, 2)      \
+    TILE_CASE(sum, 12, 2)
+#else
+#define TILE_LARGE_CASES(sum)
+#endif
+
+#endif
