@@ -13,7 +13,7 @@ DESTDIR ?=
 PKGS := libmicrohttpd jansson libjpeg libpng libexif nettle
 LIBRARY_SOURCES := $(wildcard config/*.c weights/*.c engine/*.c engine/kernels/*.c engine/mixers/*.c)
 # What aft shares with the daemon beyond the library; the rest of server/ is the daemon's own.
-COMMON_SOURCES := server/drawing.c server/explanation.c server/logits.c server/picture.c server/picture_fit.c server/png.c server/spin.c server/text.c
+COMMON_SOURCES := server/drawing.c server/explanation.c server/logits.c server/picture.c server/picture_fit.c server/png.c server/precision.c server/spin.c server/text.c
 DAEMON_SOURCES := $(filter-out server/main.c $(COMMON_SOURCES),$(wildcard server/*.c))
 CLI_SOURCES := $(filter-out server/cli/main.c,$(wildcard server/cli/*.c))
 TEST_SUPPORT := $(wildcard tests/support/*.c)
@@ -239,7 +239,7 @@ lint: deps-lint ## format, include directions, headers alone, clang-tidy; ruff f
 	@tests/lint/format.sh $(C_FILES)
 	@tests/lint/includes.sh
 	@tests/lint/headers.sh '$(CC) $(LINT_FLAGS) $(WARNINGS)' $(filter %.h,$(C_FILES))
-	@tests/lint/tidy.sh '$(LINT_FLAGS)' $(filter %.c,$(C_FILES))
+	@tests/lint/tidy.sh '$(LINT_FLAGS)' $(filter-out $(INTRINSIC_SOURCES),$(filter %.c,$(C_FILES)))
 	@.venv/bin/ruff check --quiet --no-cache --config weights/train/pyproject.toml weights tests
 
 asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -97,6 +97,10 @@
 #define CLASSIFY_TOP_K_MAX 1000
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 
+/* ---- precisions ------------------------------------------------------------------------------------------ */
+#define PRECISION_TOP1_LOSS_MAX 0.2   /* points of top-1 that bf16 or int8 may lose and still be chosen by itself */
+#define PRECISION_BITS_LOSS_MAX 0.005 /* the same of bits per byte or dim */
+
 /* ---- the command line ------------------------------------------------------------------------------------ */
 #define SCORE_FILE_MAX (1u << 30)    /* bytes; enwik9 fits and takes hours */
 #define VERIFY_PIXELS_MAX (1u << 26) /* values of one input picture; keeps sizes far from overflow */

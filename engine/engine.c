@@ -108,6 +108,15 @@ const char *engine_precision_word(enum engine_precision precision)
     return words[precision];
 }
 
+static const enum precision precisions[] = {
+    [ENGINE_F32] = PRECISION_F32, [ENGINE_BF16] = PRECISION_BF16, [ENGINE_INT8] = PRECISION_INT8};
+
+bool engine_precision_pays(enum engine_precision precision, const char *isa)
+{
+    const struct kernels *kernels = kernels_select(isa);
+    return kernels != NULL && kernels->pays[precisions[precision]];
+}
+
 /* All shapes of fp32 that sgemm will see stand in the first block, the head and the patch embedding. */
 static uint32_t choose_blas_rows(const struct engine *e)
 {
@@ -162,9 +171,6 @@ static void set_elements_max(struct engine_info *info, const struct model *m, co
     info->elements_max =
         c->input == INPUT_IMAGE && !info->fixed_size && o->tokens_max > trained ? o->tokens_max : trained;
 }
-
-static const enum precision precisions[] = {
-    [ENGINE_F32] = PRECISION_F32, [ENGINE_BF16] = PRECISION_BF16, [ENGINE_INT8] = PRECISION_INT8};
 
 /* Room for the blocks' rows in their precision. */
 static void plan_rows(struct engine *e, enum precision precision, const struct activations *a)

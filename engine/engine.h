@@ -19,8 +19,8 @@
 
 struct engine;
 
-/* What the blocks' products are computed in: weights and the rows that meet them as fp32, bf16 or int8 (by output channel
- * and by row); sums are fp32, or whole numbers. */
+/* What the blocks' products are computed in: weights and the rows that meet them as fp32, bf16 or int8 (by output
+ * channel and by row); sums are fp32, or whole numbers. */
 #define ENGINE_PRECISIONS(X) \
     X(ENGINE_F32, "f32")     \
     X(ENGINE_BF16, "bf16")   \
@@ -29,6 +29,8 @@ struct engine;
 enum engine_precision { ENGINE_PRECISIONS(X) ENGINE_PRECISION_COUNT };
 #undef X
 const char *engine_precision_word(enum engine_precision precision);
+/* Is it faster than those before it on an instruction set (as in engine_options), and not only smaller? */
+bool engine_precision_pays(enum engine_precision precision, const char *isa);
 
 struct engine_options {
     const char *isa;  /* kernels to use: "baseline", "avx2", .. (kernels_select); NULL: the best that runs here */

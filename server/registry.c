@@ -12,6 +12,7 @@
 
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/precision.h"
 
 enum { PATH_BYTES = SETTING_TEXT_MAX + 1 + 256 }; /* 256: NAME_MAX and the text's end */
 
@@ -55,8 +56,8 @@ static void entry_publish(struct entry *e, const struct engine_options *o)
         metrics_gauge_set(METRIC_STREAM_SLOTS, e->metrics_label, slots);
         metrics_gauge_set(METRIC_STREAM_STATE_BYTES, e->metrics_label, info->stream_bytes);
     }
-    log_info("model %s: %s, %s, %llu parameters, %llu bytes of packed weights, %llu of workspace, %llu a stream",
-             e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type),
+    log_info("model %s: %s, %s, %s, %llu parameters, %llu bytes of packed weights, %llu of workspace, %llu a stream",
+             e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type), info->precision,
              (unsigned long long)e->model->parameters, (unsigned long long)info->weight_bytes,
              (unsigned long long)info->workspace_bytes, (unsigned long long)info->stream_bytes);
 }
@@ -80,7 +81,7 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
                               struct error *err)
 {
     const uint32_t rows_left = ENGINE_ROWS_MAX - s->streams_max;
-    const struct engine_options options = {
+    struct engine_options options = {
         .isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa,
         .threads = s->threads,
         .images_max = s->batch_images_max,
@@ -97,6 +98,8 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
     e->lane = lane;
     e->created_s = (int64_t)time(NULL);
     enum status st = model_load(&e->model, path, warn_of_key, path_copy, err);
+    if (st == OK)
+        st = precision_choose(&options.precision, s->precision, e->model->name, path, options.isa, err);
     if (st == OK)
         st = engine_open(&e->engine, e->model, &options, err);
     if (st == OK)

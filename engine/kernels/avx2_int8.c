@@ -44,4 +44,4 @@ TILE_PRODUCT(product_int8_avx2_int8, sum_int8, ((k + 3) / 4 * 4 + 8))
 
 extern const struct kernels kernels_avx2_int8;
 const struct kernels kernels_avx2_int8 =
-    KERNEL_TABLE("avx2", KERNEL(product_f32), KERNEL(product_bf16), product_int8_avx2_int8);
+    KERNEL_TABLE("avx2", KERNEL(product_f32), KERNEL(product_bf16), false, product_int8_avx2_int8, true);

@@ -44,4 +44,4 @@ TILE_PRODUCT(product_bf16_avx512_bf16, sum_bf16, (k + 1) / 2 * 4)
 
 extern const struct kernels kernels_avx512_bf16;
 const struct kernels kernels_avx512_bf16 =
-    KERNEL_TABLE("avx512bf16", KERNEL(product_f32), product_bf16_avx512_bf16, product_int8_avx512_vnni);
+    KERNEL_TABLE("avx512bf16", KERNEL(product_f32), product_bf16_avx512_bf16, true, product_int8_avx512_vnni, true);

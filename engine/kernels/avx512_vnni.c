@@ -47,4 +47,4 @@ TILE_PRODUCT(product_int8_avx512_vnni, sum_int8, ((k + 3) / 4 * 4 + 8))
 
 extern const struct kernels kernels_avx512_vnni;
 const struct kernels kernels_avx512_vnni =
-    KERNEL_TABLE("avx512vnni", KERNEL(product_f32), KERNEL(product_bf16), product_int8_avx512_vnni);
+    KERNEL_TABLE("avx512vnni", KERNEL(product_f32), KERNEL(product_bf16), false, product_int8_avx512_vnni, true);

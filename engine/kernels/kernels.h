@@ -51,10 +51,11 @@ typedef void to_row_kernel(uint8_t *row, const float *x, size_t k);
 
 struct kernels {
     const char *isa;
+    bool pays[PRECISION_COUNT]; /* has the processor instructions that make it faster than those before it? */
 
-    /* acc [rows, ld] = rows times packed weights, by precision: rows <= GEMM_ROWS_MAX at `stride` bytes (fp32: k floats;
-     * else what to_row makes); w: chunks of GEMM_CHUNK columns side by side, `width` columns in all, a multiple of
-     * LANES; more than one chunk for up to 6 rows, more than two for up to 3. NULL for fp32: OpenBLAS does it. */
+    /* acc [rows, ld] = rows times packed weights, by precision: rows <= GEMM_ROWS_MAX at `stride` bytes (fp32: k
+     * floats; else what to_row makes); w: chunks of GEMM_CHUNK columns side by side, `width` columns in all, a multiple
+     * of LANES; more than one chunk for up to 6 rows, more than two for up to 3. NULL for fp32: OpenBLAS does it. */
     product_kernel *product[PRECISION_COUNT];
     /* One row of k floats as bf16, rounded to the nearest; or as int8 with its scale, both zero beyond k.
      * PRECISION_F32: NULL. */
@@ -152,8 +153,8 @@ static inline size_t lanes_padded(size_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* The best table that this processor runs; `isa` ("baseline", "avx2", "avx512", "avx512vnni", "avx512bf16") asks for that one and gets NULL
- * where the processor lacks it or the name is unknown. NULL asks for the best. */
+/* The best table that this processor runs; `isa` ("baseline", "avx2", "avx512", "avx512vnni", "avx512bf16") asks for
+ * that one and gets NULL where the processor lacks it or the name is unknown. NULL asks for the best. */
 const struct kernels *kernels_select(const char *isa);
 
 #endif

@@ -39,11 +39,11 @@ extern product_kernel product_int8_avx2_int8, product_int8_avx512_vnni, product_
 KERNEL_LIST(KERNEL_DECLARE)
 
 #define KERNEL_ENTRY(name) .name = KERNEL(name),
-/* A table of an instruction set's functions with its products in f32, bf16 and int8. */
-#define KERNEL_TABLE(name, f32, bf16, int8)                                                                      \
-    {                                                                                                            \
-        .isa = (name), .product = {f32, bf16, int8}, .to_row = {NULL, KERNEL(to_row_bf16), KERNEL(to_row_int8)}, \
-        KERNEL_LIST(KERNEL_ENTRY)                                                                                \
+/* A table of an instruction set's functions, with its products in f32, bf16 and int8 and whether the latter pay. */
+#define KERNEL_TABLE(name, f32, bf16, bf16_pays, int8, int8_pays)                             \
+    {                                                                                         \
+        .isa = (name), .pays = {true, bf16_pays, int8_pays}, .product = {f32, bf16, int8},    \
+        .to_row = {NULL, KERNEL(to_row_bf16), KERNEL(to_row_int8)}, KERNEL_LIST(KERNEL_ENTRY) \
     }
 
 /* y = sigmoid(q) * num / den, the end of every AFT mixer. den > 0: the largest key's term never underflows. */

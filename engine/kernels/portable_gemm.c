@@ -3,7 +3,7 @@
 #include "engine/kernels/portable.h"
 #include "engine/kernels/tiles.h"
 
-/* ---- fp32 --------------------------------------------------------------------------------------------------------- */
+/* ---- fp32 -------------------------------------------------------------------------------------------------------- */
 
 LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
                           size_t rows, size_t vecs)
@@ -38,7 +38,7 @@ LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride
 
 TILE_PRODUCT(KERNEL(product_f32), sum_f32, k * 4)
 
-/* ---- bf16: the upper halves of float32 ------------------------------------------------------------------------------ */
+/* ---- bf16: the upper halves of float32 --------------------------------------------------------------------------- */
 
 LANES_INLINE lanes lower_bf16(ilanes pair)
 {
@@ -97,7 +97,7 @@ void KERNEL(to_row_bf16)(uint8_t *row, const float *x, size_t k)
     }
 }
 
-/* ---- int8 ----------------------------------------------------------------------------------------------------------- */
+/* ---- int8 -------------------------------------------------------------------------------------------------------- */
 
 LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
                            size_t rows, size_t vecs)

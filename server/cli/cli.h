@@ -73,7 +73,8 @@ bool cli_check_logits(const float *logits, size_t n);
  * config are told on standard error. Prints why and returns NULL if it cannot be loaded, or is not for *task (NULL: any
  * task will do). */
 struct model *cli_load_model(const char *name, const enum model_task *task);
-/* As engine_open with AFTD_ISA's instruction set; prints why and returns NULL. */
+/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set and, where `o` says f32, AFTD_PRECISION's
+ * precision; prints why and returns NULL. */
 struct engine *cli_open_engine(const struct model *m, struct engine_options *o);
 
 /* All of a file, or of standard input for "-", at most `max` bytes. Free *ret. Errors: ERR_IO, ERR_NOMEM,

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
+#include "server/precision.h"
 #include "server/picture.h"
 
 const struct cli_verb cli_verbs[] = {
@@ -222,6 +223,8 @@ static void warn(void *arg, const char *message)
     (void)fprintf(stderr, "aft %s: warning: %s\n", current, message);
 }
 
+static char loaded_dir[PATH_MAX]; /* of the latest model */
+
 static struct model *load(const char *dir, const enum model_task *task)
 {
     struct model *m = NULL;
@@ -230,13 +233,11 @@ static struct model *load(const char *dir, const enum model_task *task)
         (void)cli_fail_error(&err);
         return NULL;
     }
-    if (task == NULL || (m->config.task == *task && m->start_embed == NULL))
+    (void)snprintf(loaded_dir, sizeof loaded_dir, "%s", dir);
+    if (task == NULL || m->config.task == *task)
         return m;
-    if (m->config.task != *task)
-        (void)cli_fail("%s is a model for %s, expected one for %s", m->name, model_task_name(m->config.task),
-                       model_task_name(*task));
-    else
-        (void)cli_fail("%s has a start_embed, which this build verifies but does not run", m->name);
+    (void)cli_fail("%s is a model for %s, expected one for %s", m->name, model_task_name(m->config.task),
+                   model_task_name(*task));
     model_free(m);
     return NULL;
 }
@@ -272,8 +273,13 @@ struct engine *cli_open_engine(const struct model *m, struct engine_options *o)
 {
     struct engine *e = NULL;
     struct error err;
+    enum status st = OK;
     o->isa = getenv("AFTD_ISA");
-    if (engine_open(&e, m, o, &err) != OK)
+    if (o->precision == ENGINE_F32)
+        st = precision_choose(&o->precision, getenv("AFTD_PRECISION"), m->name, loaded_dir, o->isa, &err);
+    if (st == OK)
+        st = engine_open(&e, m, o, &err);
+    if (st != OK)
         (void)cli_fail_error(&err);
     return e;
 }

@@ -1,5 +1,5 @@
-/* test_gemm.c - packed products of every instruction set and precision against a plain triple loop, and the promise that
- * a row's bits depend on the row alone. */
+/* test_gemm.c - packed products of every instruction set and precision against a plain triple loop, and the promise
+ * that a row's bits depend on the row alone. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -114,7 +114,7 @@ static void expect_triple_loop(struct product *p, const struct kernels *kn, enum
             for (size_t i = 0; i < sizeof p->y / sizeof p->y[0]; i++)
                 p->y[i] = 1e9f;
             gemm_run(&p->c, &p->g, p->y, N_MAX, p->x, k, rows, EPILOGUE_BIAS);
-            /* An int8 that lies between two whole numbers may be rounded either way: a step of a term here and there. */
+            /* An int8 that lies between two whole numbers may be rounded either way: a step of a term, rarely. */
             const float most = precision == PRECISION_INT8 ? 0.02f : 3e-5f;
             for (size_t r = 0; r < ROWS_MAX; r++)
                 for (size_t o = 0; o < N_MAX; o++)

@@ -19,7 +19,7 @@ from torch import nn
 
 from .mixers import BIAS_MAX, AftPosition, ReparameterisedKernel
 from .model import Model
-from .model_config import TASKS, ConfigError, from_json, to_json
+from .model_config import CONTEXT_MAX, TASKS, ConfigError, from_json, to_json
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 TENSORS, INDEX, CASES = "model.safetensors", "model.safetensors.index.json", "cases.safetensors"
@@ -226,8 +226,10 @@ def check_input(model, x):
     if x.dtype != np.uint8:
         raise ModelError(f"is {x.dtype}, expected uint8")
     if TASKS[c.task] != "image":
-        if x.ndim != 1 or not 1 <= len(x) <= c.context:
-            raise ModelError(f"has shape {list(x.shape)}, expected [T] of 1 to {c.context} bytes")
+        endless = c.mixer.type in ("aft-simple", "aft-conv") and not hasattr(model, "pos_embed")
+        most = CONTEXT_MAX if c.causal and endless else c.context
+        if x.ndim != 1 or not 1 <= len(x) <= most:
+            raise ModelError(f"has shape {list(x.shape)}, expected [T] of 1 to {most} bytes")
         return
     if x.ndim != 3 or x.shape[2] != 3 or x.size == 0 or x.shape[0] % c.patch[0] or x.shape[1] % c.patch[1]:
         raise ModelError(f"has shape {list(x.shape)}, expected [H, W, 3] of whole patches, {list(c.patch)}")
