@@ -102,6 +102,7 @@
 #define PRECISION_BITS_LOSS_MAX 0.005 /* the same of bits per byte or dim */
 
 /* ---- the command line ------------------------------------------------------------------------------------ */
+#define CHECK_FILES_MAX 1000000      /* pictures of aft check-precision: hours */
 #define SCORE_FILE_MAX (1u << 30)    /* bytes; enwik9 fits and takes hours */
 #define VERIFY_PIXELS_MAX (1u << 26) /* values of one input picture; keeps sizes far from overflow */
 #define BENCH_RUNS_MAX 1001          /* of which a figure is the median; kept on the stack */

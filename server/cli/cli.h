@@ -14,15 +14,18 @@
 
 enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/*   verb      arguments                                     help */
-#define CLI_VERBS(X)                                                                                           \
-    X(classify, "MODEL PICTURE...", "name what is in each picture (- is standard input)")                      \
-    X(explain, "MODEL [PICTURE] -o PNG", "what the model sees in a picture, or its position biases, as a PNG") \
-    X(generate, "MODEL [--prompt P]", "continue a prompt, byte by byte (- reads it from standard input)")      \
-    X(score, "MODEL FILE", "bits per byte of a file under the model (- is standard input)")                    \
-    X(inspect, "MODEL", "architecture, sizes and tensors of a model")                                          \
-    X(verify, "DIR...", "run each model directory's cases.safetensors and compare")                            \
-    X(bench, "MODEL", "how fast the model runs here")
+/*   function  name  arguments  help */
+#define CLI_VERBS(X)                                                                                                  \
+    X(classify, "classify", "MODEL PICTURE...", "name what is in each picture (- is standard input)")                 \
+    X(explain, "explain", "MODEL [PICTURE] -o PNG",                                                                   \
+      "what the model sees in a picture, or its position biases, as a PNG")                                           \
+    X(generate, "generate", "MODEL [--prompt P]", "continue a prompt, byte by byte (- reads it from standard input)") \
+    X(score, "score", "MODEL FILE", "bits per byte of a file under the model (- is standard input)")                  \
+    X(inspect, "inspect", "MODEL", "architecture, sizes and tensors of a model")                                      \
+    X(verify, "verify", "DIR...", "run each model directory's cases.safetensors and compare")                         \
+    X(check_precision, "check-precision", "MODEL DATA",                                                               \
+      "what bf16 and int8 cost in quality, recorded for precision=auto")                                              \
+    X(bench, "bench", "MODEL", "how fast the model runs here")
 
 /* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one
  * dash and its value apart. */
@@ -40,7 +43,7 @@ struct cli_verb {
     int (*run)(int argc, char **argv); /* argv[0] is the verb */
 };
 
-#define X(verb, arguments, help) int cli_##verb(int argc, char **argv);
+#define X(verb, name, arguments, help) int cli_##verb(int argc, char **argv);
 CLI_VERBS(X)
 #undef X
 extern const struct cli_verb cli_verbs[];
@@ -83,6 +86,27 @@ enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, 
 
 /* A picture's file, decoded; messages name the path. picture_clear *ret, which is set only on OK. */
 enum status cli_read_picture(struct picture *ret, const char *path, struct error *err);
+
+/* The folder of the latest model that was loaded. */
+const char *cli_model_dir(void);
+
+/* How far a long run is, as a bar on standard error where that is a terminal. */
+struct cli_progress {
+    bool on;
+    double shown; /* when */
+    size_t total;
+};
+struct cli_progress cli_progress_begin(size_t total);
+void cli_progress_show(struct cli_progress *p, size_t done, const char *says); /* done <= total; not too often */
+void cli_progress_end(const struct cli_progress *p);
+
+#define CLI_SCORE_ROWS 256 /* bytes of a pass: a compromise between memory and full tiles */
+
+/* The sum of -log2 p of elements [size] under a generating model, engine opened for one stream and CLI_SCORE_ROWS, in
+ * windows of the context, each from scratch; without a start embedding the first element of all is left out: at least
+ * 2, else 1. A row tells the probability of an element and is fed the one before it, in the place of which the first of
+ * a window has the start embedding. Prints why and returns CLI_FAILED if a probability is not finite. */
+int cli_score_bits(double *ret, struct engine *e, const uint8_t *elements, size_t size);
 
 /* Seconds on the monotonic clock. */
 double cli_now(void);

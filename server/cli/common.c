@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
-#include "server/precision.h"
 #include "server/picture.h"
+#include "server/precision.h"
 
 const struct cli_verb cli_verbs[] = {
-#define X(verb, arguments, help) {#verb, arguments, help, cli_##verb},
+#define X(verb, name, arguments, help) {name, arguments, help, cli_##verb},
     CLI_VERBS(X)
 #undef X
 };
@@ -267,6 +267,11 @@ struct model *cli_load_model(const char *name, const enum model_task *task)
         "$AFTD_MODELS_DIR or %s",
         name, parents[3]);
     return NULL;
+}
+
+const char *cli_model_dir(void)
+{
+    return loaded_dir;
 }
 
 struct engine *cli_open_engine(const struct model *m, struct engine_options *o)

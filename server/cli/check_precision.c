@@ -1,0 +1,294 @@
+/* check_precision.c - aft check-precision MODEL DATA: how good the model is in each precision on data that it was not
+ * trained on, recorded beside it for `precision` auto. Single threaded.
+ *
+ * DATA is a file for a model of texts (bits per byte, as aft score), a folder with one folder of JPEGs for each label
+ * for a classifier of pictures (top-1), and a folder of JPEGs, at any depth, for a model that draws them (bits per
+ * dim). */
+#include <errno.h>
+#include <ftw.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cli/cli.h"
+#include "server/logits.h"
+#include "server/picture_fit.h"
+#include "server/precision.h"
+
+enum { BATCH = 8 };
+
+/* Files found, in the order of their names. */
+struct files {
+    char **paths;
+    uint32_t *labels; /* of classifiers */
+    size_t count, room;
+    bool failed; /* no memory */
+};
+
+struct check {
+    const struct model *model;
+    struct engine *engines[ENGINE_PRECISION_COUNT];
+    struct precision_record record;
+};
+
+/* ---- files ------------------------------------------------------------------------------------------------------ */
+
+static struct files *walked; /* nftw has no argument */
+static const struct model_config *walked_for;
+static size_t walked_root;
+
+/* The class whose folder, the first below the root, a path lies in; classes: none. */
+static uint32_t label_of(const char *path)
+{
+    const char *folder = path + walked_root;
+    const char *slash = strchr(folder, '/');
+    for (uint32_t i = 0; i < walked_for->classes && slash != NULL; i++) {
+        const char *label = walked_for->labels[i];
+        if (strlen(label) == (size_t)(slash - folder) && strncmp(label, folder, strlen(label)) == 0)
+            return i;
+    }
+    return walked_for->classes;
+}
+
+static bool grow(struct files *f)
+{
+    const size_t room = f->room == 0 ? 1024 : 2 * f->room;
+    char **paths = (char **)realloc((void *)f->paths, room * sizeof *paths);
+    if (paths != NULL)
+        f->paths = paths;
+    uint32_t *labels = realloc(f->labels, room * sizeof *labels);
+    if (labels != NULL)
+        f->labels = labels;
+    if (paths == NULL || labels == NULL)
+        return false;
+    f->room = room;
+    return true;
+}
+
+static int visit(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    struct files *f = walked;
+    const size_t size = strlen(path);
+    (void)st;
+    (void)where;
+    if (type != FTW_F || size < 4 || (strcasecmp(path + size - 4, ".jpg") != 0 && strcasecmp(path + size - 5, ".jpeg")))
+        return 0;
+    const uint32_t label = label_of(path);
+    if (walked_for->task == TASK_IMAGE_CLASSIFICATION && label == walked_for->classes)
+        return 0;
+    if (f->count == CHECK_FILES_MAX)
+        return 1;
+    if ((f->count == f->room && !grow(f)) || (f->paths[f->count] = strdup(path)) == NULL) {
+        f->failed = true;
+        return 1;
+    }
+    f->labels[f->count++] = label;
+    return 0;
+}
+
+static int find_files(struct files *f, const struct model_config *c, const char *root)
+{
+    walked = f;
+    walked_for = c;
+    walked_root = strlen(root) + (root[strlen(root) - 1] == '/' ? 0 : 1);
+    errno = 0;
+    const int ended = nftw(root, visit, 16, FTW_PHYS);
+    if (f->failed)
+        return cli_fail("out of memory");
+    if (ended != 0 && f->count < CHECK_FILES_MAX)
+        return cli_fail("%s: %s", root, strerror(errno));
+    if (f->count == 0)
+        return cli_fail(c->task == TASK_IMAGE_CLASSIFICATION
+                            ? "%s: no JPEGs in folders named after the model's labels, such as %s"
+                            : "%s: no JPEGs (%s)",
+                        root, c->task == TASK_IMAGE_CLASSIFICATION ? c->labels[0] : "*.jpg");
+    return CLI_OK;
+}
+
+static void files_clear(struct files *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        free(f->paths[i]);
+    free((void *)f->paths);
+    free(f->labels);
+}
+
+/* ---- what is measured ------------------------------------------------------------------------------------------- */
+
+/* The picture at the trained size, [H, W, 3]; NULL, and why is printed. */
+static uint8_t *read_pixels(const struct model_config *c, const char *path)
+{
+    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
+    struct picture picture = {0};
+    struct error err;
+    uint8_t *pixels = NULL;
+    if (cli_read_picture(&picture, path, &err) != OK || picture_fit_apply(&pixels, &trained, &picture, c, &err) != OK)
+        (void)cli_fail_error(&err);
+    picture_clear(&picture);
+    return pixels;
+}
+
+/* Add to each precision's value how many of n pictures it names rightly. */
+static bool classify(struct check *k, uint8_t *const pixels[], const uint32_t labels[], size_t n)
+{
+    const struct model_config *c = &k->model->config;
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
+        struct engine *e = k->engines[p];
+        engine_images_begin(e, (const uint8_t *const *)pixels, n, c->size[0], c->size[1]);
+        while (!engine_batch_step(e))
+            ;
+        for (size_t i = 0; i < n; i++) {
+            struct prediction best;
+            if (!cli_check_logits(engine_batch_logits(e, i), c->classes))
+                return false;
+            logits_top(&best, 1, engine_batch_logits(e, i), c->classes);
+            k->record.value[p] += best.index == labels[i] ? 1.0 : 0.0;
+        }
+    }
+    return true;
+}
+
+static int check_classifier(struct check *k, const struct files *f)
+{
+    const struct model_config *c = &k->model->config;
+    struct cli_progress progress = cli_progress_begin(f->count);
+    for (size_t i = 0; i < f->count; i += BATCH) {
+        uint8_t *pixels[BATCH] = {NULL};
+        const size_t n = f->count - i < BATCH ? f->count - i : BATCH;
+        size_t read = 0;
+        while (read < n && (pixels[read] = read_pixels(c, f->paths[i + read])) != NULL)
+            read++;
+        const bool fine = read == n && classify(k, pixels, f->labels + i, n);
+        for (size_t j = 0; j < read; j++)
+            free(pixels[j]);
+        if (!fine) {
+            cli_progress_end(&progress);
+            return CLI_FAILED;
+        }
+        cli_progress_show(&progress, i + n, "");
+    }
+    cli_progress_end(&progress);
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
+        k->record.value[p] *= 100.0 / (double)f->count;
+    k->record.samples = f->count;
+    return CLI_OK;
+}
+
+/* Bits of elements [size], added to each precision's value. */
+static int add_bits(struct check *k, const uint8_t *elements, size_t size)
+{
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
+        double bits;
+        const int code = cli_score_bits(&bits, k->engines[p], elements, size);
+        if (code != CLI_OK)
+            return code;
+        k->record.value[p] += bits;
+    }
+    return CLI_OK;
+}
+
+static int check_pictures(struct check *k, const struct files *f)
+{
+    const struct model_config *c = &k->model->config;
+    const size_t size = (size_t)3 * c->size[0] * c->size[1];
+    struct cli_progress progress = cli_progress_begin(f->count);
+    int code = CLI_OK;
+    for (size_t i = 0; i < f->count && code == CLI_OK; i++) {
+        uint8_t *pixels = read_pixels(c, f->paths[i]);
+        code = pixels != NULL ? add_bits(k, pixels, size) : CLI_FAILED;
+        free(pixels);
+        cli_progress_show(&progress, i + 1, "");
+    }
+    cli_progress_end(&progress);
+    k->record.samples = f->count * (size - (k->model->start_embed != NULL ? 0 : 1));
+    return code;
+}
+
+static int check_text(struct check *k, const char *path)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    struct error err;
+    if (cli_read(&bytes, &size, path, SCORE_FILE_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    int code = size >= 2 ? CLI_OK : cli_fail("%s has %zu bytes, expected at least 2", path, size);
+    if (code == CLI_OK)
+        code = add_bits(k, bytes, size);
+    k->record.samples = size - (k->model->start_embed != NULL ? 0 : 1);
+    free(bytes);
+    return code;
+}
+
+static int measure(struct check *k, const char *data)
+{
+    const struct model_config *c = &k->model->config;
+    struct files files = {0};
+    int code;
+    if (c->task == TASK_TEXT_GENERATION)
+        code = check_text(k, data);
+    else {
+        code = find_files(&files, c, data);
+        if (code == CLI_OK)
+            code = c->task == TASK_IMAGE_GENERATION ? check_pictures(k, &files) : check_classifier(k, &files);
+        files_clear(&files);
+    }
+    k->record.bits = c->task != TASK_IMAGE_CLASSIFICATION;
+    for (int p = 0; p < ENGINE_PRECISION_COUNT && k->record.bits; p++)
+        k->record.value[p] /= (double)k->record.samples;
+    return code;
+}
+
+/* ---- the verb --------------------------------------------------------------------------------------------------- */
+
+static void report(const struct precision_record *r)
+{
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
+        (void)printf(r->bits ? "%-5s  %8.4f bits  %s\n" : "%-5s  %7.2f %%  %s\n",
+                     engine_precision_word((enum engine_precision)p), r->value[p],
+                     p == ENGINE_F32                                  ? "the reference"
+                     : precision_is_good(r, (enum engine_precision)p) ? "good enough for auto"
+                                                                      : "loses too much for auto");
+    (void)printf("of %zu %s\n", r->samples, r->bits ? "bytes or sub-pixels" : "pictures");
+}
+
+static int run(struct check *k, const char *data)
+{
+    struct engine_options o = {.images_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
+    struct error err;
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
+        o.precision = (enum engine_precision)p;
+        o.isa = getenv("AFTD_ISA");
+        if (engine_open(&k->engines[p], k->model, &o, &err) != OK)
+            return cli_fail_error(&err);
+    }
+    const int code = measure(k, data);
+    if (code != CLI_OK)
+        return code;
+    if (precision_digest(k->record.digest, cli_model_dir(), &err) != OK ||
+        precision_record_write(&k->record, cli_model_dir(), &err) != OK)
+        return cli_fail_error(&err);
+    report(&k->record);
+    return CLI_OK;
+}
+
+int cli_check_precision(int argc, char **argv)
+{
+    const struct cli_option options[] = {{0}};
+    struct check k = {0};
+    int count;
+    int code = cli_parse(options, argc, argv, 2, 2, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    struct model *m = cli_load_model(argv[1], NULL);
+    if (m == NULL)
+        return CLI_FAILED;
+    k.model = m;
+    code = m->config.task == TASK_TEXT_CLASSIFICATION
+               ? cli_fail("%s classifies texts, for which there is no check; set its precision by name", m->name)
+               : run(&k, argv[2]);
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
+        engine_close(k.engines[p]);
+    model_free(m);
+    return code;
+}
