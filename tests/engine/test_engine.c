@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "tests/engine/tables.h"
 #include "tests/support/random.h"
 
 #define LM "weights/models/enwik8-aft-local"
@@ -24,11 +25,18 @@ static struct model *load(const char *dir)
     return m;
 }
 
-static struct engine *open_engine(const struct model *m, const struct engine_options *o)
+/* What all engines of a test use. */
+static const char *isa; /* NULL: the best */
+static enum engine_precision precision;
+
+static struct engine *open_engine(const struct model *m, const struct engine_options *options)
 {
     struct engine *e = NULL;
     struct error err;
-    if (engine_open(&e, m, o, &err) != OK)
+    struct engine_options o = *options;
+    o.isa = isa;
+    o.precision = precision;
+    if (engine_open(&e, m, &o, &err) != OK)
         fail_msg("%s", err.message);
     return e;
 }
@@ -119,12 +127,11 @@ static void feed_in_company(struct engine *e, const uint8_t *bytes, const float 
     free(got);
 }
 
-static void a_streams_bits_do_not_depend_on_company_or_chunks(void **state)
+static void expect_streams_alone(const char *const dirs[], size_t count)
 {
-    (void)state;
     struct random rng = {1};
-    for (size_t i = 0; i < sizeof text_models / sizeof text_models[0]; i++) {
-        struct model *m = load(text_models[i]);
+    for (size_t i = 0; i < count; i++) {
+        struct model *m = load(dirs[i]);
         const struct engine_options alone = {.threads = 1, .streams_max = 1, .rows_max = 1};
         const struct engine_options together = {.threads = 2, .streams_max = STREAMS, .rows_max = ROWS};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
@@ -142,6 +149,12 @@ static void a_streams_bits_do_not_depend_on_company_or_chunks(void **state)
         engine_close(one);
         model_free(m);
     }
+}
+
+static void a_streams_bits_do_not_depend_on_company_or_chunks(void **state)
+{
+    (void)state;
+    expect_streams_alone(text_models, sizeof text_models / sizeof text_models[0]);
 }
 
 static void a_slot_remembers_nothing_after_reset(void **state)
@@ -183,12 +196,11 @@ static const char *const picture_models[] = {CLASSIFIER,
                                              "tests/data/golden/image-sima",
                                              "tests/data/golden/image-sima-wide"};
 
-static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
+static void expect_pictures_alone(const char *const dirs[], size_t count)
 {
-    (void)state;
     struct random rng = {2};
-    for (size_t i = 0; i < sizeof picture_models / sizeof picture_models[0]; i++) {
-        struct model *m = load(picture_models[i]);
+    for (size_t i = 0; i < count; i++) {
+        struct model *m = load(dirs[i]);
         const struct engine_options alone = {.threads = 1, .images_max = 1};
         const struct engine_options together = {.threads = 3, .images_max = PICTURES};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
@@ -226,6 +238,32 @@ static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
         engine_close(one);
         model_free(m);
     }
+}
+
+static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    expect_pictures_alone(picture_models, sizeof picture_models / sizeof picture_models[0]);
+}
+
+/* The same promise for every instruction set that this machine runs, in every precision. */
+static void each_instruction_set_and_precision_keeps_that(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"tests/data/golden/lm-attention", "tests/data/odd-shapes/local-dim33"};
+    static const char *const pictures[] = {"tests/data/golden/image-sima", "tests/data/odd-shapes/conv-dim33-heads11"};
+    const struct kernels *tables[TABLES];
+    const size_t count = runnable(tables);
+    for (size_t i = 0; i < count; i++)
+        for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
+            isa = tables[i]->isa;
+            precision = (enum engine_precision)p;
+            print_message("  %s, %s\n", isa, engine_precision_word(precision));
+            expect_streams_alone(texts, sizeof texts / sizeof texts[0]);
+            expect_pictures_alone(pictures, sizeof pictures / sizeof pictures[0]);
+        }
+    isa = NULL;
+    precision = ENGINE_F32;
 }
 
 /* One engine, whose memory is for pictures of the trained size or one large one: each size gives the bits that it gives
@@ -414,6 +452,7 @@ int main(void)
         cmocka_unit_test(a_streams_bits_do_not_depend_on_company_or_chunks),
         cmocka_unit_test(a_slot_remembers_nothing_after_reset),
         cmocka_unit_test(a_pictures_bits_do_not_depend_on_the_batch),
+        cmocka_unit_test(each_instruction_set_and_precision_keeps_that),
         cmocka_unit_test(an_engine_takes_pictures_of_any_size),
         cmocka_unit_test(a_texts_bits_do_not_depend_on_the_batch),
         cmocka_unit_test(options_out_of_range_are_named),
