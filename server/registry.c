@@ -102,6 +102,8 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
         st = precision_choose(&options.precision, s->precision, e->model->name, path, options.isa, err);
     if (st == OK)
         st = engine_open(&e->engine, e->model, &options, err);
+    if (st == ERR_ARGUMENT) /* all options are settings */
+        st = ERR_CONFIG;
     if (st == OK)
         st = check_pictures(e, path, err);
     if (st != OK) {

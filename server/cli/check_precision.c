@@ -93,7 +93,7 @@ static int find_files(struct files *f, const struct model_config *c, const char 
     walked_for = c;
     walked_root = strlen(root) + (root[strlen(root) - 1] == '/' ? 0 : 1);
     errno = 0;
-    const int ended = nftw(root, visit, 16, FTW_PHYS);
+    const int ended = nftw(root, visit, 16, 0);
     if (f->failed)
         return cli_fail("out of memory");
     if (ended != 0 && f->count < CHECK_FILES_MAX)
