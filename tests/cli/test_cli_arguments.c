@@ -49,7 +49,7 @@ static void verbs_are_found_and_explained(void **state)
          "no verb \"clasify\"; expected one of classify"},
         {"a verb's beginning is no verb", {"gen"}, NULL, 2, "", "no verb \"gen\""},
         {"an empty verb", {""}, NULL, 2, "", "no verb \"\""},
-        {"help is no error", {"--help"}, NULL, 0, "aft classify MODEL PICTURE...", ""},
+        {"help is no error", {"--help"}, NULL, 0, "aft classify        MODEL PICTURE...", ""},
         {"-h is help", {"-h"}, NULL, 0, "usage: aft VERB", ""},
         {"help is a word too", {"help"}, NULL, 0, "usage: aft VERB", ""},
         {"version", {"--version"}, NULL, 0, "aft 0.", ""},
