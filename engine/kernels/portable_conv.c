@@ -88,6 +88,64 @@ LANES_INLINE size_t conv_clip(size_t position, size_t offset, size_t radius, siz
     return at < radius ? 0 : at - radius < n ? at - radius : n;
 }
 
+#define BLOCK 4      /* positions side by side that share their loads */
+#define BLOCK_TAPS 7 /* of a row of the kernel, from which on they have enough of them in common */
+
+/* Add a row of the window to inside[j] for the positions i + j of a row, tap by tap in order: those that all of them have
+ * in common by columns of x, of which each meets BLOCK taps, one of them new; the others one by one. */
+LANES_INLINE void conv_block_row(lanes inside[BLOCK], const float *row, const float *taps, const struct conv_shape *s,
+                                 size_t i, size_t columns)
+{
+    const size_t rx = s->kw / 2, first = conv_clip(i + BLOCK - 1, 0, rx, s->width);
+    const size_t end = conv_clip(i, s->kw, rx, s->width);
+#pragma GCC unroll 4
+    for (size_t j = 0; j < BLOCK; j++)
+        for (size_t b = conv_clip(i + j, 0, rx, s->width); b < first; b++)
+            inside[j] += lanes_load(taps + (b + rx - i - j) * columns) * lanes_load(row + b * columns);
+    lanes tap[BLOCK]; /* tap[j]: of position i + j at column b */
+#pragma GCC unroll 4
+    for (size_t j = 1; j < BLOCK; j++)
+        tap[j - 1] = lanes_load(taps + (first + rx - i - j) * columns);
+#pragma GCC unroll 4
+    for (size_t b = first; b < end; b++) {
+        const lanes value = lanes_load(row + b * columns);
+#pragma GCC unroll 4
+        for (size_t j = BLOCK - 1; j > 0; j--)
+            tap[j] = tap[j - 1];
+        tap[0] = lanes_load(taps + (b + rx - i) * columns);
+#pragma GCC unroll 4
+        for (size_t j = 0; j < BLOCK; j++)
+            inside[j] += tap[j] * value;
+    }
+#pragma GCC unroll 4
+    for (size_t j = 1; j < BLOCK; j++)
+        for (size_t b = end, last = conv_clip(i + j, s->kw, rx, s->width); b < last; b++)
+            inside[j] += lanes_load(taps + (b + rx - i - j) * columns) * lanes_load(row + b * columns);
+}
+
+/* conv_sums for BLOCK positions of a row from i on, every tap. */
+LANES_INLINE void conv_sum_block(float *out, const float *x, const float *taps, const struct conv_prefix *f,
+                                 const struct conv_shape *s, size_t y, size_t i, size_t columns)
+{
+    const size_t width = s->width, ry = s->kh / 2, rx = s->kw / 2;
+    const size_t y0 = conv_clip(y, 0, ry, s->height), y1 = conv_clip(y, s->kh, ry, s->height);
+    lanes inside[BLOCK] = {{0}}, outside[BLOCK];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < BLOCK; j++)
+        outside[j] = lanes_load(f->above + y0 * WIDTH) + lanes_load(f->below + y1 * WIDTH);
+    for (size_t a = y0; a < y1; a++) {
+        const float *left = f->left + a * (width + 1) * WIDTH, *right = f->right + a * (width + 1) * WIDTH;
+#pragma GCC unroll 4
+        for (size_t j = 0; j < BLOCK; j++)
+            outside[j] += lanes_load(left + conv_clip(i + j, 0, rx, width) * WIDTH) +
+                          lanes_load(right + conv_clip(i + j, s->kw, rx, width) * WIDTH);
+        conv_block_row(inside, x + a * width * columns, taps + (a + ry - y) * s->kw * columns, s, i, columns);
+    }
+#pragma GCC unroll 4
+    for (size_t j = 0; j < BLOCK; j++)
+        lanes_store(out + (y * width + i + j) * columns, outside[j] + inside[j]);
+}
+
 /* conv_sums for the WIDTH columns that x, taps and out begin with. spans NULL: every tap of every row counts. */
 LANES_INLINE void conv_sum_register(float *out, const float *x, const float *taps, const struct conv_span *spans,
                                     const struct conv_shape *s, size_t columns, float *scratch)
@@ -99,7 +157,12 @@ LANES_INLINE void conv_sum_register(float *out, const float *x, const float *tap
     conv_sum_rows(&f, x, s, columns);
     for (size_t y = 0; y < height; y++) {
         const size_t y0 = conv_clip(y, rows.first, ry, height), y1 = conv_clip(y, rows.end, ry, height);
-        for (size_t i = 0; i < width; i++) {
+        size_t i = 0;
+        if (spans == NULL && s->kw >= BLOCK_TAPS)
+            for (; i + BLOCK <= width && conv_clip(i + BLOCK - 1, 0, rx, width) < conv_clip(i, s->kw, rx, width);
+                 i += BLOCK)
+                conv_sum_block(out, x, taps, &f, s, y, i, columns);
+        for (; i < width; i++) {
             lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
             lanes inside = {0};
             for (size_t a = y0; a < y1; a++) {
