@@ -91,8 +91,8 @@ LANES_INLINE size_t conv_clip(size_t position, size_t offset, size_t radius, siz
 #define BLOCK 4      /* positions side by side that share their loads */
 #define BLOCK_TAPS 7 /* of a row of the kernel, from which on they have enough of them in common */
 
-/* Add a row of the window to inside[j] for the positions i + j of a row, tap by tap in order: those that all of them have
- * in common by columns of x, of which each meets BLOCK taps, one of them new; the others one by one. */
+/* Add a row of the window to inside[j] for the positions i + j of a row, tap by tap in order: those that all of them
+ * have in common by columns of x, of which each meets BLOCK taps, one of them new; the others one by one. */
 LANES_INLINE void conv_block_row(lanes inside[BLOCK], const float *row, const float *taps, const struct conv_shape *s,
                                  size_t i, size_t columns)
 {
