@@ -107,7 +107,7 @@ DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev lib
     libpng-dev libexif-dev nettle-dev
 DEPS_TEST := libcmocka-dev libcurl4-openssl-dev xz-utils
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
-DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus
+DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus qemu-user
 DEPS_PYTHON := python3-venv
 
 # $(call install,PACKAGES): what is missing of them, as root; otherwise say what to type.
@@ -133,8 +133,8 @@ VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint deps-train run test test-built check bench bench-mixers fmt lint cover asan \
-    tsan fuzz fuzz-built install uninstall dist clean
+.PHONY: all help deps deps-test deps-lint deps-train run test test-built test-cpus check bench bench-mixers fmt \
+    lint cover asan tsan fuzz fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 # Sub-makes of one command line build with both cores unless -j says otherwise.
@@ -247,6 +247,10 @@ asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitiz
 
 tsan: deps-lint ## all tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=tsan test-built
+
+test-cpus: deps-lint ## the golden models on emulated processors without AVX, AVX2 or AVX-512 (x86-64)
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@tests/cpus.sh build/aft
 
 fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=fuzz fuzz-built
