@@ -5,8 +5,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define LINE 64
+#define LARGE_PAGE (2 << 20)
 
 void workspace_init(struct workspace *w)
 {
@@ -44,10 +46,14 @@ void workspace_note(struct workspace *w, void *where, uint64_t count, size_t siz
 
 enum status workspace_take(struct workspace *w, struct error *err)
 {
+    /* Large pages are zeroed faster, and weights read with fewer misses in the tables of pages. */
+    const size_t align = w->bytes >= LARGE_PAGE ? LARGE_PAGE : LINE;
     if (!w->failed && w->bytes <= SIZE_MAX / 2)
-        w->memory = aligned_alloc(LINE, w->bytes == 0 ? LINE : (size_t)w->bytes);
+        w->memory = aligned_alloc(align, ((size_t)w->bytes + align) / align * align);
     if (w->memory == NULL)
         return error_set(err, ERR_NOMEM, "cannot allocate %" PRIu64 " bytes for the engine", w->bytes);
+    if (align == LARGE_PAGE)
+        (void)madvise(w->memory, (size_t)w->bytes, MADV_HUGEPAGE); /* a wish: a kernel without them says no */
     memset(w->memory, 0, (size_t)w->bytes);
     for (size_t i = 0; i < w->count; i++) {
         void *at = (char *)w->memory + w->items[i].offset;
