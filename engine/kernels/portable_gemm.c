@@ -89,12 +89,19 @@ LANES_INLINE ilanes to_bf16(lanes x)
 typedef uint16_t half_lanes __attribute__((vector_size(2 * WIDTH)));
 typedef uint8_t byte_lanes __attribute__((vector_size(WIDTH)));
 
+LANES_INLINE void store_bf16(uint8_t *row, lanes x)
+{
+    const half_lanes value = __builtin_convertvector(to_bf16(x), half_lanes);
+    memcpy(row, &value, sizeof value);
+}
+
 void KERNEL(to_row_bf16)(uint8_t *row, const float *x, size_t k)
 {
-    for (size_t i = 0; i < k; i += WIDTH) {
-        const half_lanes value = __builtin_convertvector(to_bf16(lanes_load_some(x + i, k - i)), half_lanes);
-        memcpy(row + 2 * i, &value, sizeof value);
-    }
+    size_t i = 0;
+    for (; i + WIDTH <= k; i += WIDTH)
+        store_bf16(row + 2 * i, lanes_load(x + i));
+    if (i < k)
+        store_bf16(row + 2 * i, lanes_load_some(x + i, k - i));
 }
 
 /* ---- int8 -------------------------------------------------------------------------------------------------------- */
@@ -130,24 +137,44 @@ LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t strid
 
 TILE_PRODUCT(KERNEL(product_int8), sum_int8, ((k + 3) / 4 * 4 + 8))
 
+/* Largest size of a row's numbers, and 0, or NaN if one of them is none: what overflowed upstream must be seen at the
+ * end. */
+struct row_range {
+    lanes largest, zero;
+};
+
+LANES_INLINE void widen(struct row_range *range, lanes x)
+{
+    range->largest = lanes_max(range->largest, lanes_pick(x < 0.0f, -x, x));
+    range->zero += x * 0.0f;
+}
+
+/* x / scale + 128; of a NaN anything. */
+LANES_INLINE void store_int8(uint8_t *row, lanes x, float inverse)
+{
+    const byte_lanes value =
+        __builtin_convertvector(__builtin_convertvector(lanes_round(x * inverse), ilanes) + 128, byte_lanes);
+    memcpy(row, &value, sizeof value);
+}
+
 void KERNEL(to_row_int8)(uint8_t *row, const float *x, size_t k)
 {
-    lanes largest = {0}, zero = {0};
+    struct row_range range = {{0}, {0}};
     float parts[WIDTH], top = 0.0f;
-    for (size_t i = 0; i < k; i += WIDTH) {
-        const lanes value = lanes_load_some(x + i, k - i);
-        largest = lanes_max(largest, lanes_pick(value < 0.0f, -value, value));
-        zero += value * 0.0f; /* or NaN: what overflowed upstream must be seen at the end */
-    }
-    memcpy(parts, &largest, sizeof parts);
+    size_t i = 0;
+    for (; i + WIDTH <= k; i += WIDTH)
+        widen(&range, lanes_load(x + i));
+    if (i < k)
+        widen(&range, lanes_load_some(x + i, k - i));
+    memcpy(parts, &range.largest, sizeof parts);
     for (size_t j = 0; j < WIDTH; j++)
         top = parts[j] > top ? parts[j] : top;
     const float inverse = top > 0.0f ? 127.0f / top : 1.0f;
-    const float scale = (top > 0.0f ? top / 127.0f : 1.0f) + lanes_sum(zero);
+    const float scale = (top > 0.0f ? top / 127.0f : 1.0f) + lanes_sum(range.zero);
     memcpy(row, &scale, sizeof scale);
-    for (size_t i = 0; i < k; i += WIDTH) {
-        const lanes whole = lanes_round(lanes_load_some(x + i, k - i) * inverse); /* of a NaN anything */
-        const byte_lanes value = __builtin_convertvector(__builtin_convertvector(whole, ilanes) + 128, byte_lanes);
-        memcpy(row + PRODUCT_ROW_HEAD + i, &value, sizeof value);
-    }
+    row += PRODUCT_ROW_HEAD;
+    for (i = 0; i + WIDTH <= k; i += WIDTH)
+        store_int8(row + i, lanes_load(x + i), inverse);
+    if (i < k)
+        store_int8(row + i, lanes_load_some(x + i, k - i), inverse);
 }
