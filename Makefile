@@ -11,6 +11,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 PKGS := libmicrohttpd jansson libjpeg libpng libexif nettle
+CLI_PKGS := libcurl # of aft alone
 LIBRARY_SOURCES := $(wildcard config/*.c weights/*.c engine/*.c engine/kernels/*.c engine/mixers/*.c)
 # What aft shares with the daemon beyond the library; the rest of server/ is the daemon's own.
 COMMON_SOURCES := server/drawing.c server/explanation.c server/logits.c server/picture.c server/picture_fit.c server/png.c server/precision.c server/spin.c server/text.c
@@ -26,9 +27,10 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -
 ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DAFTD_VERSION='"$(VERSION)"' -DAFTD_DATADIR='"$(PREFIX)/share/aftd"' $(HARDEN_CPP) $(PKG_CFLAGS) $(CPPFLAGS)
 ALL_CFLAGS = -std=c11 $(WARNINGS) $(OPTIMISE) $(SANITISE) $(OPENMP) -fPIE -pthread $(CFLAGS)
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now -Wl,--as-needed $(SANITISE) $(OPENMP) -pthread $(LDFLAGS)
-PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
+PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) $(CLI_PKGS))
 LIBS = $(shell pkg-config --libs $(PKGS)) -lopenblas -lm
-TEST_LIBS = $(shell pkg-config --libs cmocka libcurl) -ldl
+CLI_LIBS = $(shell pkg-config --libs $(CLI_PKGS))
+TEST_LIBS = $(shell pkg-config --libs cmocka) $(CLI_LIBS) -ldl
 
 ifeq ($(VARIANT),release)
   OPTIMISE := -O2 -g
@@ -104,8 +106,8 @@ endif
 # ---- Debian packages -------------------------------------------------------------------------------------------------
 
 DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev libopenblas-openmp-dev libjpeg62-turbo-dev \
-    libpng-dev libexif-dev nettle-dev
-DEPS_TEST := libcmocka-dev libcurl4-openssl-dev xz-utils
+    libpng-dev libexif-dev nettle-dev libcurl4-openssl-dev
+DEPS_TEST := libcmocka-dev xz-utils
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus qemu-user
 DEPS_PYTHON := python3-venv
@@ -151,7 +153,7 @@ $B/aftd: $B/server/main.o $(DAEMON_OBJECTS) $(LIBRARY_OBJECTS)
 
 $B/aft: $B/server/cli/main.o $(CLI_OBJECTS) $(LIBRARY_OBJECTS)
 	$(call say,LINK)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CLI_LIBS) $(LIBS)
 
 $B/tests/%: $B/tests/%.o $(SUPPORT_OBJECTS) $(CLI_OBJECTS) $(DAEMON_OBJECTS) $(LIBRARY_OBJECTS)
 	$(call say,LINK)

@@ -106,5 +106,24 @@
 #define SCORE_FILE_MAX (1u << 30)    /* bytes; enwik9 fits and takes hours */
 #define VERIFY_PIXELS_MAX (1u << 26) /* values of one input picture; keeps sizes far from overflow */
 #define BENCH_RUNS_MAX 1001          /* of which a figure is the median; kept on the stack */
+#define CLI_TEXTS_MAX 16             /* values of an option that may be given several times */
+
+/* ---- aft load -------------------------------------------------------------------------------------------- */
+#define LOAD_CLIENTS_MAX 4096        /* connections; a daemon has no more stream slots for one model */
+#define LOAD_CLIENTS_OPEN 256        /* connections of an open loop that says nothing of them */
+#define LOAD_RATE_MAX 50000          /* requests a second; one thread of libcurl sends fewer */
+#define LOAD_RATE_MIN 1e-3           /* one in a quarter of an hour */
+#define LOAD_REQUESTS_MAX 1000000000 /* of one run: a day at 10,000 a second */
+#define LOAD_DURATION_MAX_S 86400    /* a run, a warm-up: a day */
+#define LOAD_DURATION_MIN_S 0.1      /* less would measure the start alone */
+#define LOAD_TIMEOUT_MAX_S 3600      /* of one request; the daemon's own deadline is at most 10 minutes */
+#define LOAD_PROBE_S 10              /* for the first look at /readyz */
+#define LOAD_PAUSE_S 0.1             /* of a client that could not connect, lest it spins on an absent daemon */
+#define LOAD_PICTURES_MAX 65536      /* pictures sent in turn */
+#define LOAD_PROMPTS_MAX 64          /* different requests for text, sent in turn */
+#define LOAD_BODIES_BYTES_MAX (UINT64_C(256) << 20) /* of all bodies, which are kept in memory */
+#define LOAD_ANSWER_MAX (8u << 20)                  /* bytes kept of one answer: GENERATE_TOKENS_MAX, escaped, fits */
+#define LOAD_FAILURES_MAX 32                        /* kinds of failure told apart; the others share one */
+#define LOAD_DETAIL_MAX 256                         /* bytes of the message that a kind of failure is shown with */
 
 #endif

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/limits.h"
 #include "config/status.h"
 #include "engine/engine.h"
 #include "engine/image.h"
@@ -25,15 +26,21 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
     X(verify, "verify", "DIR...", "run each model directory's cases.safetensors and compare")                         \
     X(check_precision, "check-precision", "MODEL DATA",                                                               \
       "what bf16 and int8 cost in quality, recorded for precision=auto")                                              \
-    X(bench, "bench", "MODEL", "how fast the model runs here")
+    X(bench, "bench", "MODEL", "how fast the model runs here")                                                        \
+    X(load, "load", "URL [PICTURE...]", "send a running daemon many requests and tell how it answers")
 
 /* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one
  * dash and its value apart. */
-enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_UNSIGNED, CLI_NUMBER };
+enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_TEXTS, CLI_UNSIGNED, CLI_NUMBER };
+/* What an option that may be given several times was given. */
+struct cli_texts {
+    const char *at[CLI_TEXTS_MAX];
+    size_t count;
+};
 struct cli_option {
     const char *name; /* without dashes; NULL ends the list */
     enum cli_kind kind;
-    void *value;     /* bool, const char *, uint64_t, double */
+    void *value;     /* bool, const char *, struct cli_texts, uint64_t, double */
     double min, max; /* of a number; of a whole one at most 2^53 */
     const char *help;
 };

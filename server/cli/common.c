@@ -104,7 +104,7 @@ static const char *dashes(const struct cli_option *o)
 static void print_help(const struct cli_option *options)
 {
     static const char *const values[] = {
-        [CLI_FLAG] = "", [CLI_TEXT] = " TEXT", [CLI_UNSIGNED] = " N", [CLI_NUMBER] = " X"};
+        [CLI_FLAG] = "", [CLI_TEXT] = " TEXT", [CLI_TEXTS] = " TEXT", [CLI_UNSIGNED] = " N", [CLI_NUMBER] = " X"};
     for (size_t i = 0; i < cli_verb_count; i++)
         if (strcmp(cli_verbs[i].name, current) == 0)
             (void)printf("usage: aft %s %s%s\n%s\n", current, cli_verbs[i].arguments,
@@ -151,6 +151,15 @@ static int set_number(const struct cli_option *o, const char *value)
     return CLI_OK;
 }
 
+static int add_text(const struct cli_option *o, const char *value)
+{
+    struct cli_texts *texts = o->value;
+    if (texts->count == CLI_TEXTS_MAX)
+        return cli_fail_usage("--%s is given more than %d times", o->name, CLI_TEXTS_MAX);
+    texts->at[texts->count++] = value;
+    return CLI_OK;
+}
+
 static int set_option(const struct cli_option *o, const char *value)
 {
     switch (o->kind) {
@@ -160,6 +169,8 @@ static int set_option(const struct cli_option *o, const char *value)
     case CLI_TEXT:
         *(const char **)o->value = value;
         return CLI_OK;
+    case CLI_TEXTS:
+        return add_text(o, value);
     case CLI_UNSIGNED:
         return set_unsigned(o, value);
     case CLI_NUMBER:

@@ -59,6 +59,7 @@ static void verbs_are_found_and_explained(void **state)
         {"help of inspect", {"inspect", "-h"}, NULL, 0, "usage: aft inspect MODEL\n", ""},
         {"help of verify", {"verify", "--help"}, NULL, 0, "--tolerance X", ""},
         {"help of bench", {"bench", "--help"}, NULL, 0, "--json  ", ""},
+        {"help of load", {"load", "--help"}, NULL, 0, "usage: aft load URL [PICTURE...] [OPTIONS]\n", ""},
         {"help after other arguments", {"generate", "no-such-model", "--seed", "1", "--help"}, NULL, 0, "--seed N", ""},
     };
     program_expect(aft, cases, LENGTH(cases));
@@ -78,6 +79,7 @@ static void a_wrong_command_line_is_refused_before_work_begins(void **state)
         {"score without a file", {"score", text_model}, NULL, 2, "", "too few arguments"},
         {"verify without a folder", {"verify"}, NULL, 2, "", "too few arguments"},
         {"generate with two models", {"generate", text_model, "b"}, NULL, 2, "", "\"b\" is one argument too many"},
+        {"load without a URL", {"load"}, NULL, 2, "", "aft load: too few arguments"},
         {"inspect with two models", {"inspect", text_model, "b"}, NULL, 2, "", "\"b\" is one argument too many"},
         {"unknown long option", {"generate", text_model, "--sed", "1"}, NULL, 2, "", "unknown option \"--sed\""},
         {"unknown long option with a value",

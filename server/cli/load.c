@@ -1,0 +1,174 @@
+/* load.c - aft load URL: many requests to a running daemon, and how it answers them. See load.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cli/load.h"
+
+#define DURATION_S 10.0 /* of a run that says neither how long nor how many */
+
+/* What the command line says where 0 or NULL means that it says nothing. */
+struct words {
+    double duration_s, mix, slo_ttfb_ms, slo_e2e_ms, slo_gap_ms, temperature;
+    uint64_t requests, max_tokens;
+};
+
+/* The name of the first option given that speaks of generated text; NULL: none. */
+static const char *text_option(const struct load_options *o, const struct words *w)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } options[] = {
+        {"prompt", o->prompt != NULL},         {"prompt-file", o->prompt_file != NULL},
+        {"prompt-bytes", o->prompt_bytes > 0}, {"max-tokens", w->max_tokens > 0},
+        {"temperature", w->temperature >= 0},  {"whole", o->whole},
+        {"slo-gap-ms", w->slo_gap_ms > 0},     {"generate-model", o->models[LOAD_GENERATE] != NULL},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (options[i].given)
+            return options[i].name;
+    return NULL;
+}
+
+/* "Name: value" with a name of RFC 9110's token characters and no line break, behind which anything could stand. */
+static bool is_header(const char *line)
+{
+    static const char token[] = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    const size_t name = strspn(line, token);
+    return name > 0 && line[name] == ':' && strpbrk(line, "\r\n") == NULL;
+}
+
+static int check_kinds(const struct load_options *o, const struct words *w)
+{
+    const char *of_text = text_option(o, w);
+    if (o->kinds[LOAD_CLASSIFY] && o->picture_count == 0)
+        return cli_fail_usage("--classify needs pictures behind the URL: JPEGs, or folders of them");
+    if (!o->kinds[LOAD_CLASSIFY] && o->picture_count > 0)
+        return cli_fail_usage("\"%s\" is a picture, and pictures are for --classify", o->pictures[0]);
+    if (!o->kinds[LOAD_CLASSIFY] && o->models[LOAD_CLASSIFY] != NULL)
+        return cli_fail_usage("--classify-model is for --classify");
+    if (!o->kinds[LOAD_GENERATE] && of_text != NULL)
+        return cli_fail_usage("--%s is for --generate", of_text);
+    if (w->mix >= 0 && !(o->kinds[LOAD_CLASSIFY] && o->kinds[LOAD_GENERATE]))
+        return cli_fail_usage("--mix is for --classify and --generate together");
+    if (o->prompt != NULL && o->prompt_file != NULL)
+        return cli_fail_usage("--prompt and --prompt-file are two prompts; give one");
+    if (o->whole && w->slo_gap_ms > 0)
+        return cli_fail_usage("--slo-gap-ms is for streams, and --whole asks for none");
+    for (size_t i = 0; i < o->headers.count; i++)
+        if (!is_header(o->headers.at[i]))
+            return cli_fail_usage("--header is \"%s\", expected \"Name: value\" on one line", o->headers.at[i]);
+    return CLI_OK;
+}
+
+static double goal_s(double ms)
+{
+    return ms > 0 ? 1e-3 * ms : INFINITY;
+}
+
+/* What was not said. */
+static void complete(struct load_options *o, const struct words *w)
+{
+    const bool bounded = w->requests > 0;
+    o->mix = w->mix >= 0 ? w->mix : 0.5;
+    if (!o->kinds[LOAD_CLASSIFY] || !o->kinds[LOAD_GENERATE])
+        o->mix = o->kinds[LOAD_CLASSIFY] ? 1.0 : 0.0;
+    o->requests = bounded ? w->requests : UINT64_MAX;
+    o->duration_s = w->duration_s > 0 ? w->duration_s : bounded ? INFINITY : DURATION_S;
+    if (o->concurrency == 0)
+        o->concurrency = o->rate > 0 ? LOAD_CLIENTS_OPEN : 1;
+    o->max_tokens = w->max_tokens > 0 ? w->max_tokens : 256;
+    o->temperature = w->temperature >= 0 ? w->temperature : 1.0;
+    o->slo_ttfb_s = goal_s(w->slo_ttfb_ms);
+    o->slo_e2e_s = goal_s(w->slo_e2e_ms);
+    o->slo_gap_s = goal_s(w->slo_gap_ms);
+}
+
+static int parse(struct load_options *o, int argc, char **argv, int *count)
+{
+    struct words w = {.mix = -1, .temperature = -1};
+    const double day_ms = 1e3 * LOAD_DURATION_MAX_S;
+    const struct cli_option options[] = {
+        {"generate", CLI_FLAG, &o->kinds[LOAD_GENERATE], 0, 0, "send prompts to /generate (unless --classify)"},
+        {"classify", CLI_FLAG, &o->kinds[LOAD_CLASSIFY], 0, 0, "send the PICTUREs, JPEGs or folders, in turn"},
+        {"mix", CLI_NUMBER, &w.mix, 0, 1, "share of requests that classify, with --generate as well (0.5)"},
+        {"concurrency", CLI_UNSIGNED, &o->concurrency, 1, LOAD_CLIENTS_MAX,
+         "closed loop: clients, each sends when answered (1); open: connections (256)"},
+        {"rate", CLI_NUMBER, &o->rate, LOAD_RATE_MIN, LOAD_RATE_MAX,
+         "open loop: X requests/s at random times, which do not wait for answers"},
+        {"duration", CLI_NUMBER, &w.duration_s, LOAD_DURATION_MIN_S, LOAD_DURATION_MAX_S,
+         "send for X seconds (10, or as long as --requests takes)"},
+        {"requests", CLI_UNSIGNED, &w.requests, 1, LOAD_REQUESTS_MAX, "send at most N"},
+        {"warmup", CLI_NUMBER, &o->warmup_s, 0, LOAD_DURATION_MAX_S, "send for X seconds before that, unmeasured (0)"},
+        {"timeout", CLI_NUMBER, &o->timeout_s, 1e-3, LOAD_TIMEOUT_MAX_S, "seconds until a request is given up (120)"},
+        {"seed", CLI_UNSIGNED, &o->seed, 0, (double)SEED_MAX, "of the times of --rate and of the texts (0)"},
+        {"prompt", CLI_TEXT, &o->prompt, 0, 0, "text to continue; - reads it from standard input"},
+        {"prompt-file", CLI_TEXT, &o->prompt_file, 0, 0, "the same, all of a file"},
+        {"prompt-bytes", CLI_UNSIGNED, &o->prompt_bytes, 1, GENERATE_PROMPT_MAX,
+         "cut the text into prompts of N bytes, sent in turn, and repeat it"},
+        {"max-tokens", CLI_UNSIGNED, &w.max_tokens, 1, GENERATE_TOKENS_MAX, "bytes to generate (256)"},
+        {"temperature", CLI_NUMBER, &w.temperature, 0, SAMPLER_TEMPERATURE_MAX, "0 takes the likeliest byte (1)"},
+        {"whole", CLI_FLAG, &o->whole, 0, 0, "ask for the text in one piece instead of events"},
+        {"generate-model", CLI_TEXT, &o->models[LOAD_GENERATE], 0, 0, "which model generates (the only one)"},
+        {"classify-model", CLI_TEXT, &o->models[LOAD_CLASSIFY], 0, 0, "which model classifies (the only one)"},
+        {"header", CLI_TEXTS, &o->headers, 0, 0, "\"Name: value\" to send along; may be repeated"},
+        {"slo-ttfb-ms", CLI_NUMBER, &w.slo_ttfb_ms, 1e-3, day_ms, "goal: the first byte after X ms at most"},
+        {"slo-e2e-ms", CLI_NUMBER, &w.slo_e2e_ms, 1e-3, day_ms, "goal: the whole answer after X ms at most"},
+        {"slo-gap-ms", CLI_NUMBER, &w.slo_gap_ms, 1e-3, day_ms, "goal: every event X ms after the last at most"},
+        {"json", CLI_FLAG, &o->json, 0, 0, "print one JSON object"},
+        {0},
+    };
+    int code = cli_parse(options, argc, argv, 1, argc, count);
+    if (code != CLI_OK || *count < 0)
+        return code;
+    o->pictures = argv + 2;
+    o->picture_count = (size_t)*count - 1;
+    if (!o->kinds[LOAD_CLASSIFY] && !o->kinds[LOAD_GENERATE])
+        o->kinds[LOAD_GENERATE] = true;
+    code = check_kinds(o, &w);
+    complete(o, &w);
+    return code;
+}
+
+static int report(const struct load_options *o, const struct load_result *r)
+{
+    const int code = o->json ? load_report_json(o, r) : CLI_OK;
+    if (!o->json)
+        load_report_print(o, r);
+    if (code != CLI_OK || r->tallies[LOAD_CLASSIFY].answered + r->tallies[LOAD_GENERATE].answered > 0)
+        return code;
+    return cli_fail("no request was answered as it should be");
+}
+
+int cli_load(int argc, char **argv)
+{
+    struct load_options o = {.timeout_s = 120};
+    struct load_bodies bodies[LOAD_KINDS] = {{0}};
+    struct load_result *r = NULL;
+    char *url = NULL;
+    int count;
+    int code = parse(&o, argc, argv, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    code = load_url_make(&url, argv[1]);
+    if (code != CLI_OK)
+        goto done;
+    o.url = url;
+    r = calloc(1, sizeof *r); /* histograms: too large for the stack */
+    if (r == NULL) {
+        code = cli_fail("out of memory");
+        goto done;
+    }
+    code = load_bodies_make(bodies, &o);
+    if (code == CLI_OK)
+        code = load_run(&o, bodies, r);
+    if (code == CLI_OK)
+        code = report(&o, r);
+done:
+    for (enum load_kind k = 0; k < LOAD_KINDS; k++)
+        load_bodies_clear(&bodies[k]);
+    free(r);
+    free(url);
+    return code;
+}

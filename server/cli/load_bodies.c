@@ -1,0 +1,186 @@
+/* load_bodies.c - see load.h: what requests carry, made once before the first is sent. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <nettle/base64.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "server/cli/load.h"
+
+static const char own_prompt[] = "The history of ";
+
+void load_bodies_clear(struct load_bodies *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        free(b->at[i].bytes);
+    free(b->at);
+    memset(b, 0, sizeof *b);
+}
+
+/* Takes bytes, also when it fails. */
+static int add_body(struct load_bodies *b, uint8_t *bytes, size_t size)
+{
+    if (size > LOAD_BODIES_BYTES_MAX - b->bytes) {
+        free(bytes);
+        return cli_fail("what is to be sent takes more than %" PRIu64 " bytes; give fewer pictures",
+                        LOAD_BODIES_BYTES_MAX);
+    }
+    if (b->count == b->room) {
+        const size_t room = b->room == 0 ? 64 : 2 * b->room;
+        struct load_body *more = realloc(b->at, room * sizeof *more);
+        if (more == NULL) {
+            free(bytes);
+            return cli_fail("out of memory");
+        }
+        b->at = more;
+        b->room = room;
+    }
+    b->at[b->count++] = (struct load_body){bytes, size};
+    b->bytes += size;
+    return CLI_OK;
+}
+
+/* ---- pictures ---------------------------------------------------------------------------------------------------- */
+
+static int add_picture(struct load_bodies *b, const char *path)
+{
+    struct error err;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    if (b->count == LOAD_PICTURES_MAX)
+        return cli_fail("more than %d pictures; give fewer", LOAD_PICTURES_MAX);
+    if (cli_read(&bytes, &size, path, HTTP_BODY_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    if (size < 2 || bytes[0] != 0xff || bytes[1] != 0xd8) {
+        free(bytes);
+        return cli_fail("%s is no JPEG: expected a file that begins with the bytes FF D8", path);
+    }
+    return add_body(b, bytes, size);
+}
+
+static int is_picture_name(const struct dirent *e)
+{
+    const char *dot = strrchr(e->d_name, '.');
+    return dot != NULL && (strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
+}
+
+static int add_folder(struct load_bodies *b, const char *path)
+{
+    struct dirent **entries = NULL;
+    char file[PATH_MAX];
+    int code = CLI_OK;
+    const int count = scandir(path, &entries, is_picture_name, alphasort);
+    if (count < 0)
+        return cli_fail("%s: %s", path, strerror(errno));
+    if (count == 0)
+        code = cli_fail("%s holds no picture: expected files named *.jpg or *.jpeg", path);
+    for (int i = 0; i < count; i++) {
+        if (code == CLI_OK && snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name) >= (int)sizeof file)
+            code = cli_fail("%s: the path of %s is too long", path, entries[i]->d_name);
+        if (code == CLI_OK)
+            code = add_picture(b, file);
+        free(entries[i]);
+    }
+    free(entries);
+    return code;
+}
+
+static int add_pictures(struct load_bodies *b, const struct load_options *o)
+{
+    int code = CLI_OK;
+    for (size_t i = 0; i < o->picture_count && code == CLI_OK; i++) {
+        struct stat st;
+        const bool folder = stat(o->pictures[i], &st) == 0 && S_ISDIR(st.st_mode);
+        code = folder ? add_folder(b, o->pictures[i]) : add_picture(b, o->pictures[i]);
+    }
+    return code;
+}
+
+/* ---- prompts ----------------------------------------------------------------------------------------------------- */
+
+/* All bytes that prompts are cut from; free *ret. */
+static int read_source(uint8_t **ret, size_t *size, const struct load_options *o)
+{
+    struct error err;
+    const char *path = o->prompt_file;
+    if (path == NULL && o->prompt != NULL && strcmp(o->prompt, "-") == 0)
+        path = "-";
+    if (path != NULL) {
+        const size_t max = o->prompt_bytes > 0 ? LOAD_BODIES_BYTES_MAX : GENERATE_PROMPT_MAX;
+        return cli_read(ret, size, path, max, &err) == OK ? CLI_OK : cli_fail_error(&err);
+    }
+    const char *text = o->prompt != NULL ? o->prompt : own_prompt;
+    *size = strlen(text);
+    *ret = (uint8_t *)strdup(text);
+    return *ret != NULL ? CLI_OK : cli_fail("out of memory");
+}
+
+/* A prompt travels in base64, which any bytes can. */
+static int add_prompt(struct load_bodies *b, const struct load_options *o, const uint8_t *prompt, size_t size)
+{
+    const size_t encoded = BASE64_ENCODE_RAW_LENGTH(size);
+    const uint64_t seed = (o->seed + b->count) & SEED_MAX;
+    const char *model = o->models[LOAD_GENERATE];
+    char *base64 = malloc(encoded + 1), *text = NULL;
+    json_t *object = NULL;
+    if (base64 != NULL) {
+        base64_encode_raw(base64, size, prompt);
+        object = json_pack("{s:o, s:I, s:f, s:I, s:b}", "prompt_base64", json_stringn_nocheck(base64, encoded),
+                           "max_tokens", (json_int_t)o->max_tokens, "temperature", o->temperature, "seed",
+                           (json_int_t)seed, "stream", o->whole ? 0 : 1);
+    }
+    free(base64);
+    if (model != NULL && object != NULL && json_object_set_new(object, "model", json_string(model)) != 0) {
+        json_decref(object);
+        return cli_fail("--generate-model is \"%s\", expected a name in UTF-8", model);
+    }
+    if (object != NULL)
+        text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return text != NULL ? add_body(b, (uint8_t *)text, strlen(text)) : cli_fail("out of memory");
+}
+
+/* Each prompt begins in the source where the one before ended, from its start again behind its end. Each has its own
+ * seed, so that texts differ where prompts do not. */
+static int add_prompts(struct load_bodies *b, const struct load_options *o)
+{
+    uint8_t *source = NULL, *prompt = NULL;
+    size_t size = 0, from = 0;
+    int code = read_source(&source, &size, o);
+    const size_t length = o->prompt_bytes > 0 ? (size_t)o->prompt_bytes : size;
+    if (code == CLI_OK && size == 0 && length > 0)
+        code = cli_fail("the prompt is empty, and --prompt-bytes is %zu: expected text to fill them with", length);
+    if (code != CLI_OK)
+        goto done;
+    prompt = malloc(length + 1);
+    if (prompt == NULL) {
+        code = cli_fail("out of memory");
+        goto done;
+    }
+    for (size_t n = 0; n < LOAD_PROMPTS_MAX && code == CLI_OK && b->bytes <= LOAD_BODIES_BYTES_MAX / 4; n++) {
+        for (size_t i = 0; i < length; i++) {
+            prompt[i] = source[from];
+            from = from + 1 < size ? from + 1 : 0;
+        }
+        code = add_prompt(b, o, prompt, length);
+    }
+done:
+    free(prompt);
+    free(source);
+    return code;
+}
+
+int load_bodies_make(struct load_bodies bodies[LOAD_KINDS], const struct load_options *o)
+{
+    int code = CLI_OK;
+    if (o->kinds[LOAD_CLASSIFY])
+        code = add_pictures(&bodies[LOAD_CLASSIFY], o);
+    if (code == CLI_OK && o->kinds[LOAD_GENERATE])
+        code = add_prompts(&bodies[LOAD_GENERATE], o);
+    return code;
+}

@@ -1,0 +1,282 @@
+/* load_client.c - see load_client.h. No proxy of the environment is used: what is measured is the URL given. */
+#include "server/cli/load_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the URL ----------------------------------------------------------------------------------------------------- */
+
+static bool has_part(CURLU *u, CURLUPart part)
+{
+    char *text = NULL;
+    const bool there = curl_url_get(u, part, &text, 0) == CURLUE_OK;
+    curl_free(text);
+    return there;
+}
+
+static bool has_scheme(CURLU *u)
+{
+    char *scheme = NULL;
+    const bool good = curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                      (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0);
+    curl_free(scheme);
+    return good;
+}
+
+int load_url_make(char **ret, const char *url)
+{
+    char *whole = NULL;
+    int code = CLI_OK;
+    CURLU *u = curl_url();
+    if (u == NULL)
+        return cli_fail("out of memory");
+    /* a text without "://" would parse as some scheme or other */
+    if (strstr(url, "://") == NULL || curl_url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK || !has_scheme(u))
+        code =
+            cli_fail_usage("the URL is \"%.200s\", expected http://HOST:PORT or https://HOST:PORT, with the path that "
+                           "a proxy puts before the daemon's, if any",
+                           url);
+    else if (has_part(u, CURLUPART_QUERY) || has_part(u, CURLUPART_FRAGMENT))
+        code =
+            cli_fail_usage("the URL is \"%.200s\", expected none with \"?\" or \"#\": what is asked for is chosen by "
+                           "options",
+                           url);
+    else if (has_part(u, CURLUPART_USER) || has_part(u, CURLUPART_PASSWORD))
+        code = cli_fail_usage("the URL holds a user name or a password; send it by --header instead");
+    else if (curl_url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK || (*ret = strdup(whole)) == NULL)
+        code = cli_fail("out of memory");
+    for (size_t n = code == CLI_OK ? strlen(*ret) : 0; n > 0 && (*ret)[n - 1] == '/'; n--)
+        (*ret)[n - 1] = '\0';
+    curl_free(whole);
+    curl_url_cleanup(u);
+    return code;
+}
+
+static char *join(const char *base, const char *path, const char *more)
+{
+    const size_t room = strlen(base) + strlen(path) + strlen(more) + 1;
+    char *text = malloc(room);
+    if (text != NULL)
+        (void)snprintf(text, room, "%s%s%s", base, path, more);
+    return text;
+}
+
+/* ---- what all requests have -------------------------------------------------------------------------------------- */
+
+static bool add_header(struct curl_slist **list, const char *line)
+{
+    struct curl_slist *longer = curl_slist_append(*list, line);
+    if (longer != NULL)
+        *list = longer;
+    return longer != NULL;
+}
+
+static bool add_headers(struct curl_slist **list, const struct load_options *o)
+{
+    for (size_t i = 0; i < o->headers.count; i++)
+        if (!add_header(list, o->headers.at[i]))
+            return false;
+    return true;
+}
+
+static void set_common(CURL *easy, const struct load_options *o)
+{
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, "aft/" AFTD_VERSION);
+    (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * o->timeout_s));
+}
+
+int load_target_init(struct load_target *t, enum load_kind kind, const struct load_options *o,
+                     const struct load_bodies *bodies)
+{
+    static const char *const paths[LOAD_KINDS] = {[LOAD_CLASSIFY] = "/classify", [LOAD_GENERATE] = "/generate"};
+    static const char *const types[LOAD_KINDS] = {
+        [LOAD_CLASSIFY] = "Content-Type: image/jpeg", [LOAD_GENERATE] = "Content-Type: application/json"};
+    const char *model = o->models[kind];
+    t->bodies = bodies;
+    if (kind == LOAD_CLASSIFY && model != NULL) { /* of a text it is in the body */
+        char *escaped = curl_easy_escape(NULL, model, 0), *query = NULL;
+        query = escaped != NULL ? join(paths[kind], "?model=", escaped) : NULL;
+        t->url = query != NULL ? join(o->url, query, "") : NULL;
+        free(query);
+        curl_free(escaped);
+    } else {
+        t->url = join(o->url, paths[kind], "");
+    }
+    /* "Expect:" keeps libcurl from asking leave, and waiting for it, before it sends a large body */
+    if (t->url == NULL || !add_header(&t->headers, types[kind]) || !add_header(&t->headers, "Expect:") ||
+        !add_headers(&t->headers, o))
+        return cli_fail("out of memory");
+    return CLI_OK;
+}
+
+void load_target_clear(struct load_target *t)
+{
+    free(t->url);
+    curl_slist_free_all(t->headers);
+    memset(t, 0, sizeof *t);
+}
+
+/* ---- the first look ---------------------------------------------------------------------------------------------- */
+
+static size_t probe_take(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct load_answer *a = arg;
+    (void)load_answer_take(a, bytes, one * n, cli_now());
+    return one * n;
+}
+
+static int probe_judge(const char *base, CURLcode code, const char *why, long status, struct load_answer *a)
+{
+    (void)load_answer_end(a);
+    if (code != CURLE_OK)
+        return cli_fail("%s does not answer: %s; is there an aftd?", base,
+                        why[0] != '\0' ? why : curl_easy_strerror(code));
+    if (status != 200)
+        return cli_fail("%s/readyz answers %ld%s%s, expected 200; is it an aftd that takes requests?", base, status,
+                        a->detail[0] != '\0' ? ": " : "", a->detail);
+    return CLI_OK;
+}
+
+int load_probe(const struct load_options *o)
+{
+    struct load_answer answer = {.form = LOAD_FORM_ERROR};
+    struct curl_slist *headers = NULL;
+    char why[CURL_ERROR_SIZE] = "", *url = join(o->url, "/readyz", "");
+    CURL *easy = curl_easy_init();
+    int code = CLI_FAILED;
+    if (url == NULL || easy == NULL || !add_headers(&headers, o)) {
+        code = cli_fail("out of memory");
+        goto done;
+    }
+    set_common(easy, o);
+    (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, LOAD_PROBE_S * 1000L);
+    (void)curl_easy_setopt(easy, CURLOPT_URL, url);
+    (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, why);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, probe_take);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
+    const CURLcode result = curl_easy_perform(easy);
+    long status = 0;
+    (void)curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    code = probe_judge(o->url, result, why, status, &answer);
+done:
+    curl_easy_cleanup(easy);
+    curl_slist_free_all(headers);
+    load_answer_clear(&answer);
+    free(url);
+    return code;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+static long status_of(const struct load_client *c)
+{
+    long status = 0;
+    (void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    return status;
+}
+
+static size_t on_body(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct load_client *c = arg;
+    const long status = status_of(c);
+    if (status < 200 || status > 299)
+        c->answer.form = LOAD_FORM_ERROR;
+    const uint64_t tokens = load_answer_take(&c->answer, bytes, one * n, cli_now());
+    if (c->shared->in_window)
+        c->shared->tallies[c->kind].window_bytes += tokens;
+    return one * n;
+}
+
+bool load_client_init(struct load_client *c, struct load_shared *shared)
+{
+    memset(c, 0, sizeof *c);
+    c->shared = shared;
+    c->easy = curl_easy_init();
+    if (c->easy == NULL)
+        return false;
+    set_common(c->easy, shared->o);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_body);
+    (void)curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
+    (void)curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->why);
+    return curl_easy_setopt(c->easy, CURLOPT_PRIVATE, c) == CURLE_OK;
+}
+
+void load_client_clear(struct load_client *c)
+{
+    curl_easy_cleanup(c->easy);
+    load_answer_clear(&c->answer);
+    memset(c, 0, sizeof *c);
+}
+
+void load_client_begin(struct load_client *c, enum load_kind kind, double due_s, double now_s, bool measured)
+{
+    struct load_target *target = &c->shared->targets[kind];
+    struct load_tally *tally = &c->shared->tallies[kind];
+    const struct load_body *body = &target->bodies->at[target->next];
+    target->next = (target->next + 1) % target->bodies->count;
+    const enum load_form text = c->shared->o->whole ? LOAD_FORM_TEXT : LOAD_FORM_EVENTS;
+    load_answer_begin(&c->answer, kind == LOAD_GENERATE ? text : LOAD_FORM_OPAQUE,
+                      measured ? &tally->times[LOAD_EVENT_GAP] : NULL, measured ? &tally->times[LOAD_BYTE_GAP] : NULL);
+    c->kind = kind;
+    c->busy = true;
+    c->measured = measured;
+    c->due_s = due_s;
+    c->why[0] = '\0';
+    (void)curl_easy_setopt(c->easy, CURLOPT_URL, target->url);
+    (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, target->headers);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->size);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, (const char *)body->bytes);
+    if (measured) {
+        tally->requests++;
+        tally->sent++;
+        load_histogram_add_s(&tally->times[LOAD_DELAY], now_s - due_s, 1);
+    }
+}
+
+void load_client_end(struct load_client *c, CURLcode code, double now_s)
+{
+    char fault[32] = "";
+    struct load_answer *a = &c->answer;
+    struct load_tally *tally = &c->shared->tallies[c->kind];
+    const long status = status_of(c);
+    const bool refused = status < 200 || status > 299;
+    if (refused)
+        a->form = LOAD_FORM_ERROR; /* also one without a body */
+    const uint64_t tokens = code == CURLE_OK ? load_answer_end(a) : 0;
+    if (c->shared->in_window)
+        tally->window_bytes += tokens;
+    if (code != CURLE_OK)
+        (void)snprintf(fault, sizeof fault, "curl %d", (int)code);
+    else if (refused)
+        (void)snprintf(fault, sizeof fault, "HTTP %ld", status);
+    const char *why = c->why[0] != '\0' ? c->why : curl_easy_strerror(code);
+    const struct load_outcome outcome = {.due_s = c->due_s,
+                                         .first_s = a->first_s > 0.0 ? a->first_s : now_s,
+                                         .end_s = now_s,
+                                         .longest_gap_s = a->longest_gap_s,
+                                         .bytes = a->bytes,
+                                         .measured = c->measured,
+                                         .in_window = c->shared->in_window,
+                                         .fault = fault[0] != '\0' ? fault : a->fault,
+                                         .detail = code != CURLE_OK ? why : a->detail};
+    load_tally_add(tally, c->shared->o, &outcome);
+    c->busy = false;
+    /* an open loop's requests are due when they are due */
+    c->rest_until_s = code != CURLE_OK && status == 0 && c->shared->o->rate <= 0.0 ? now_s + LOAD_PAUSE_S : 0.0;
+}
+
+void load_client_abort(struct load_client *c)
+{
+    struct load_tally *tally = &c->shared->tallies[c->kind];
+    c->busy = false;
+    if (!c->measured)
+        return;
+    tally->aborted++;
+    tally->bytes += c->answer.bytes;
+}
