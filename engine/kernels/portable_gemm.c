@@ -83,7 +83,8 @@ TILE_PRODUCT(KERNEL(product_bf16), sum_bf16, (k + 1) / 2 * 4)
 LANES_INLINE ilanes to_bf16(lanes x)
 {
     const ilanes bits = (ilanes)x, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return ((x == x) & rounded) | ((x != x) & 0x7fc0);
+    const ilanes none = (bits & 0x7fffffff) > 0x7f800000;
+    return (~none & rounded) | (none & 0x7fc0);
 }
 
 typedef uint16_t half_lanes __attribute__((vector_size(2 * WIDTH)));

@@ -72,7 +72,8 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
     const size_t size = strlen(path);
     (void)st;
     (void)where;
-    if (type != FTW_F || size < 4 || (strcasecmp(path + size - 4, ".jpg") != 0 && strcasecmp(path + size - 5, ".jpeg")))
+    if (type != FTW_F || size < 4 ||
+        (strcasecmp(path + size - 4, ".jpg") != 0 && strcasecmp(path + size - 5, ".jpeg") != 0))
         return 0;
     const uint32_t label = label_of(path);
     if (walked_for->task == TASK_IMAGE_CLASSIFICATION && label == walked_for->classes)

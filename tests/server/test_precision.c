@@ -108,15 +108,15 @@ static void auto_is_the_narrowest_that_was_found_good(void **state)
 {
     (void)state;
     static const struct {
-        bool bits;
         double f32, bf16, int8;
         enum engine_precision want;
+        bool bits;
     } cases[] = {
-        {true, 1.80, 1.801, 1.804, ENGINE_INT8}, {true, 1.80, 1.804, 1.806, ENGINE_BF16},
-        {true, 1.80, 1.806, 1.804, ENGINE_INT8}, {true, 1.80, 1.806, 1.806, ENGINE_F32},
-        {true, 1.80, 1.70, 1.60, ENGINE_INT8},   {false, 85.0, 84.9, 84.85, ENGINE_INT8},
-        {false, 85.0, 84.9, 84.75, ENGINE_BF16}, {false, 85.0, 84.7, 84.7, ENGINE_F32},
-        {false, 85.0, 85.5, 86.0, ENGINE_INT8},
+        {1.80, 1.801, 1.804, ENGINE_INT8, true}, {1.80, 1.804, 1.806, ENGINE_BF16, true},
+        {1.80, 1.806, 1.804, ENGINE_INT8, true}, {1.80, 1.806, 1.806, ENGINE_F32, true},
+        {1.80, 1.70, 1.60, ENGINE_INT8, true},   {85.0, 84.9, 84.85, ENGINE_INT8, false},
+        {85.0, 84.9, 84.75, ENGINE_BF16, false}, {85.0, 84.7, 84.7, ENGINE_F32, false},
+        {85.0, 85.5, 86.0, ENGINE_INT8, false},
     };
     if (best_isa() == NULL)
         print_message("this machine multiplies no bf16: nothing is chosen by itself here\n");
