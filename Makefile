@@ -174,9 +174,9 @@ $B/engine/kernels/portable_%.o: ISA_FLAGS = $(KERNEL_FLAGS) -DKERNELS_ISA=baseli
 $B/engine/kernels/portable_%-avx2.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
 $B/engine/kernels/portable_%-avx512.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -DKERNELS_ISA=avx512
 $B/engine/kernels/avx2_%.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
-$B/engine/kernels/avx512_vnni.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512vnni -DKERNELS_ISA=avx512
-$B/engine/kernels/avx512_bf16.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512bf16 -DKERNELS_ISA=avx512
-$B/engine/kernels/dispatch.o: ISA_FLAGS = $(PLAIN_FLAGS)
+$B/engine/kernels/avx512_vnni.o $B/engine/kernels/avx512_vnni_peak.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512vnni -DKERNELS_ISA=avx512
+$B/engine/kernels/avx512_bf16.o $B/engine/kernels/avx512_bf16_peak.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512bf16 -DKERNELS_ISA=avx512
+$B/engine/kernels/dispatch.o $B/engine/kernels/peak.o: ISA_FLAGS = $(PLAIN_FLAGS)
 
 $B/%-avx2.o: %.c Makefile
 	$(compile)

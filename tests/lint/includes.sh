@@ -28,7 +28,7 @@ config='config/*.[ch]' weights='weights/*.[ch]' engine='engine/*.[ch] engine/*/*
     deny 'microhttpd.h belongs to server/http*.c' '<microhttpd' $(others '^server/http[^/]*\.c$' $config $weights $engine $server)
     deny 'jpeglib.h and libexif belong to server/picture.c' '<(jpeglib|jerror|libexif)' $(others '^server/picture\.c$' $config $weights $engine $server)
     deny 'png.h belongs to server/png.c' '<png' $(others '^server/png\.c$' $config $weights $engine $server)
-    deny 'cblas.h belongs to engine/kernels/gemm_blas.c' '<cblas' $(others '^engine/kernels/gemm_blas\.c$' $config $weights $engine $server)
+    deny 'cblas.h belongs to engine/kernels/gemm_blas.c and peak_openblas.c' '<cblas' $(others '^engine/kernels/(gemm_blas|peak_openblas)\.c$' $config $weights $engine $server)
     deny 'curl belongs to server/cli/load*' '<curl' $(others '^server/cli/load[^/]*\.[ch]$' $config $weights $engine $server)
     deny 'aft shares no HTTP with the daemon' '"server/(http|routes|job|queue|batcher|watcher)' server/cli/*.[ch]
     deny 'includes are written from the root' '"\.\.?/' $config $weights $engine $server tests/*/*.[ch]
