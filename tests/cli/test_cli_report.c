@@ -1,4 +1,4 @@
-/* test_cli_report.c - aft inspect and aft bench: every tensor, every figure. */
+/* test_cli_report.c - aft inspect: what a model is, and every tensor. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -148,71 +148,11 @@ static void unknown_keys_of_a_config_are_told(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
-/* ---- bench ----------------------------------------------------------------------------------------------------- */
-
-/* bench --json on a model with extra options: exactly these keys, all numbers above 0. */
-static void expect_figures(const char *model, const char *option, const char *value, const char *const keys[])
-{
-    struct program_run p = {.argv = {aft, "bench", model, "--json", "--runs", "3", option, value}, .timeout_s = 60};
-    json_error_t error;
-    size_t count = 3;
-    program_run(&p);
-    if (p.exit_code != 0 || p.err_size != 0)
-        fail_msg("%s: exit code %d: %s", model, p.exit_code, p.err);
-    json_t *figures = json_loads(p.out, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(figures))
-        fail_msg("%s: %s in\n%s", model, error.text, p.out);
-    assert_non_null(strstr(model, json_string_value(json_object_get(figures, "model"))));
-    assert_true(json_is_string(json_object_get(figures, "isa")));
-    assert_true(json_integer_value(json_object_get(figures, "threads")) >= 1);
-    for (; keys[count - 3] != NULL; count++)
-        if (!(json_real_value(json_object_get(figures, keys[count - 3])) > 0.0))
-            fail_msg("%s: no %s above 0 in\n%s", model, keys[count - 3], p.out);
-    assert_int_equal(json_object_size(figures), count);
-    json_decref(figures);
-    program_run_clear(&p);
-}
-
-#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
-#define STREAM_KEYS                                                                            \
-    "bytes_per_second_1_streams", "bytes_per_second_8_streams", "bytes_per_second_64_streams", \
-        "prefill_bytes_per_second", "step_ratio"
-
-static void bench_has_every_figure(void **state)
-{
-    (void)state;
-    expect_figures("cifar10-aft-conv", NULL, NULL,
-                   KEYS("images_per_second_batch_1", "images_per_second_batch_8", "longest_block_ms_batch_1",
-                        "longest_block_ms_batch_8"));
-    expect_figures("enwik8-aft-local", NULL, NULL, KEYS(STREAM_KEYS, "step_ms_at_64", "step_ms_at_511"));
-    expect_figures("enwik8-aft-local", "--positions", "0,400", KEYS(STREAM_KEYS, "step_ms_at_0", "step_ms_at_400"));
-    expect_figures(small_text_model, "--threads", "1", KEYS(STREAM_KEYS, "step_ms_at_47"));
-}
-
-static void bench_is_readable_too(void **state)
-{
-    (void)state;
-    static const struct program_case cases[] = {
-        {"text", {"bench", small_text_model, "--runs", "3"}, NULL, 0, "64 streams ", ""},
-        {"prefill", {"bench", small_text_model, "--runs", "3"}, NULL, 0, "(one prompt of 48 bytes)", ""},
-        {"positions",
-         {"bench", small_text_model, "--runs", "3", "--positions", "3,40"},
-         NULL,
-         0,
-         "byte 40 over byte 3: ",
-         ""},
-        {"pictures", {"bench", "tests/data/golden/conv-heads8-k5", "--runs", "3"}, NULL, 0, "batch 8 ", ""},
-    };
-    program_expect(aft, cases, LENGTH(cases));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inspect_shows_the_architecture_and_each_tensor),
         cmocka_unit_test(unknown_keys_of_a_config_are_told),
-        cmocka_unit_test(bench_has_every_figure),
-        cmocka_unit_test(bench_is_readable_too),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

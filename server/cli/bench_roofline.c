@@ -1,0 +1,166 @@
+/* bench_roofline.c - aft bench --roofline: this machine on one thread and on all. Everything is measured once a round,
+ * so that a machine that changes its speed, or has other work, does so to all alike. Single threaded, but for the teams
+ * of engine/roofline. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/cli/bench.h"
+#include "server/cli/cli.h"
+
+#define ROUNDS_MAX 51
+#define ROUNDS_MIN 3
+#define SECONDS_MAX 4.5 /* of a series of rounds, of which there are two at most */
+/* No product of OpenBLAS's is known to be nearer to the multiply-adds of registers: closer, and these were slowed. */
+#define OPENBLAS_SHARE_MAX 0.92
+
+static const uint32_t megabytes[] = {1, 4, 19, 38, 76, 300};
+#define SIZES (sizeof megabytes / sizeof megabytes[0])
+_Static_assert(300 * 1000000 <= ROOFLINE_BYTES_MAX, "the largest working set must be had");
+
+/* A second, in units of 1e9. */
+struct sample {
+    double values[ROUNDS_MAX];
+    double best, median;
+};
+
+struct measured {
+    struct roofline *roofline;
+    struct sample rates[ROOFLINE_RATE_COUNT][2], reads[SIZES][2]; /* on one thread, on all */
+    uint32_t rounds;
+    uint32_t series;
+    bool suspect; /* fp32 came out below what OpenBLAS says it can be, each time */
+};
+
+static void finish(struct sample *s, uint32_t rounds)
+{
+    s->median = bench_median(s->values, rounds);
+    s->best = s->values[rounds - 1]; /* in order by now */
+}
+
+static void measure_series(struct measured *m, uint32_t rounds)
+{
+    const uint32_t threads[2] = {1, roofline_info(m->roofline)->threads};
+    const double start = cli_now();
+    for (m->rounds = 0; m->rounds < rounds && (m->rounds < ROUNDS_MIN || cli_now() - start < SECONDS_MAX); m->rounds++)
+        for (int t = 0; t < 2; t++) {
+            for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
+                if (roofline_has(m->roofline, i))
+                    m->rates[i][t].values[m->rounds] = roofline_compute(m->roofline, i, threads[t]) / 1e9;
+            for (size_t i = 0; i < SIZES; i++)
+                m->reads[i][t].values[m->rounds] =
+                    roofline_read(m->roofline, UINT64_C(1000000) * megabytes[i], threads[t]) / 1e9;
+        }
+    for (int t = 0; t < 2; t++) {
+        for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
+            if (roofline_has(m->roofline, i))
+                finish(&m->rates[i][t], m->rounds);
+        for (size_t i = 0; i < SIZES; i++)
+            finish(&m->reads[i][t], m->rounds);
+    }
+    m->series++;
+}
+
+static double openblas_share(const struct measured *m, int t)
+{
+    return m->rates[ROOFLINE_OPENBLAS][t].best / m->rates[ROOFLINE_FP32][t].best;
+}
+
+/* OpenBLAS goes by the processor: it says nothing of a lower instruction set. */
+static bool is_suspect(const struct measured *m)
+{
+    return roofline_info(m->roofline)->best &&
+           (openblas_share(m, 0) > OPENBLAS_SHARE_MAX || openblas_share(m, 1) > OPENBLAS_SHARE_MAX);
+}
+
+/* ---- telling ----------------------------------------------------------------------------------------------------- */
+
+static void print_row(const char *text, const struct sample s[2], const char *unit)
+{
+    (void)printf("  %-46s %8.1f %8.1f   %8.1f %8.1f  %s\n", text, s[0].best, s[0].median, s[1].best, s[1].median, unit);
+}
+
+static void print_text(const struct measured *m)
+{
+    const struct roofline_info *info = roofline_info(m->roofline);
+    char text[64], all[32];
+    (void)printf("this machine: %s, best and median of %u rounds, everything once a round\n", info->isa, m->rounds);
+    (void)snprintf(all, sizeof all, "%u thread%s", info->threads, info->threads == 1 ? "" : "s");
+    (void)printf("  %-46s %17s   %17s\n", "", "1 thread", all);
+    for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
+        if (roofline_has(m->roofline, i))
+            print_row(roofline_rate_text(i), m->rates[i], i == ROOFLINE_INT8 ? "GOP/s" : "GFLOP/s");
+        else
+            (void)printf("  %-46s %17s   %17s\n", roofline_rate_text(i), "not here", "not here");
+    for (size_t i = 0; i < SIZES; i++) {
+        (void)snprintf(text, sizeof text, "reading %u MB", megabytes[i]);
+        print_row(text, m->reads[i], "GB/s");
+    }
+    if (info->best)
+        (void)printf("  OpenBLAS's sgemm is at %.2f of fp32 on 1 thread, %.2f on %s\n", openblas_share(m, 0),
+                     openblas_share(m, 1), all);
+    if (m->series > 1)
+        (void)printf("  measured again: first OpenBLAS came out above %.2f of fp32, so that fp32 was too low\n",
+                     OPENBLAS_SHARE_MAX);
+    if (m->suspect)
+        (void)printf("  and so it did again: fp32 is too low still; is the machine busy?\n");
+}
+
+static json_t *json_of(const struct sample s[2])
+{
+    return json_pack("{s:{s:f,s:f},s:{s:f,s:f}}", "one", "best", s[0].best, "median", s[0].median, "all", "best",
+                     s[1].best, "median", s[1].median);
+}
+
+static int print_json(const struct measured *m)
+{
+    const struct roofline_info *info = roofline_info(m->roofline);
+    json_t *gflops = json_object(), *reads = json_array();
+    int lost = 0;
+    for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
+        lost |= json_object_set_new(gflops, roofline_rate_name(i),
+                                    roofline_has(m->roofline, i) ? json_of(m->rates[i]) : json_null());
+    for (size_t i = 0; i < SIZES; i++) {
+        json_t *read = json_of(m->reads[i]);
+        lost |= json_object_set_new(read, "megabytes", json_integer(megabytes[i]));
+        lost |= json_array_append_new(reads, read);
+    }
+    json_t *all = json_pack("{s:s,s:i,s:i,s:b,s:b,s:o,s:o}", "isa", info->isa, "threads", (int)info->threads, "rounds",
+                            (int)m->rounds, "measured_again", m->series > 1, "suspect", m->suspect, "gflops", gflops,
+                            "read_gbps", reads);
+    if (lost != 0 || all == NULL) {
+        json_decref(all);
+        return cli_fail("a figure could not be kept: out of memory, or it is no finite number");
+    }
+    (void)json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    (void)printf("\n");
+    json_decref(all);
+    return CLI_OK;
+}
+
+int bench_roofline(uint32_t rounds, uint32_t threads, bool json)
+{
+    int code = CLI_OK;
+    struct error err;
+    struct measured *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return cli_fail("out of memory");
+    if (roofline_open(&m->roofline, getenv("AFTD_ISA"), threads, UINT64_C(1000000) * megabytes[SIZES - 1], &err) !=
+        OK) {
+        code = cli_fail_error(&err);
+        goto done;
+    }
+    rounds = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX;
+    measure_series(m, rounds);
+    if (is_suspect(m)) {
+        measure_series(m, rounds);
+        m->suspect = is_suspect(m);
+    }
+    if (json)
+        code = print_json(m);
+    else
+        print_text(m);
+done:
+    roofline_close(m->roofline);
+    free(m);
+    return code;
+}
