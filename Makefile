@@ -111,6 +111,7 @@ DEPS_TEST := libcmocka-dev xz-utils
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus qemu-user
 DEPS_PYTHON := python3-venv
+DEPS_PEERS := g++ python3-dev # torch.compile writes C++
 
 # $(call install,PACKAGES): what is missing of them, as root; otherwise say what to type.
 define install
@@ -131,12 +132,13 @@ PYTHON = $(if $(wildcard .venv/bin/pip),.venv/bin/python,python3)
 # without it, TORCH=torch==2.13.0+cpu takes one of those.
 TORCH ?= torch==2.13.0
 RUFF := ruff==0.17.6
+PEERS := onnx==1.23.2 onnxruntime==1.31.1
 VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint deps-train run test test-built test-cpus check bench bench-mixers fmt \
-    lint cover asan tsan fuzz fuzz-built install uninstall dist clean
+.PHONY: all help deps deps-test deps-lint deps-train deps-peers run test test-built test-cpus check bench bench-mixers \
+    bench-peers fmt lint cover asan tsan fuzz fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 # Sub-makes of one command line build with both cores unless -j says otherwise.
@@ -206,6 +208,10 @@ deps-train: ## install what training and its tests need, PyTorch above all, in .
 	@.venv/bin/pip install $(TORCH)
 	@.venv/bin/pip install -e 'weights/train[test]'
 
+deps-peers: deps-train ## install what bench-peers measures beside PyTorch as well
+	$(call install,$(DEPS_PEERS))
+	@.venv/bin/pip install $(PEERS)
+
 run: deps ## install what is missing, build, serve the shipped models on 127.0.0.1:8080
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@echo
@@ -233,6 +239,10 @@ bench: all ## how fast this machine is, and the shipped models and some of the p
 
 bench-mixers: all ## what each token mixer costs, at 256, 1024 and 4096 bytes
 	@tests/bench/mixers.py
+
+bench-peers: all ## aftd beside PyTorch, ONNX Runtime and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2
+	@$(PYTHON) -c 'import torch, onnx, onnxruntime' || echo "for what is missing of the peers: make deps-peers"
+	@PYTHONPATH=weights/train $(PYTHON) tests/bench/peers.py $(PEERS_FLAGS)
 
 fmt: ## format all C files
 	clang-format-14 -i $(C_FILES)

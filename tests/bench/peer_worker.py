@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""One peer in a process of its own, so that its threads and memory disturb no other: started by peers.py.
+
+    peer_worker.py '{"kind": "torch", "model": DIR, "precision": "f32", "threads": 2, "cases": [1, 8]}'
+
+Builds everything, checks logits against the twin's, runs each case once, and says so in a line of JSON; then, for
+each line {"case": ..., "seconds": S} that it reads, it repeats the case for that long and answers with the median of
+one run, {"seconds": ...}.
+"""
+import contextlib
+import ctypes
+import ctypes.util
+import json
+import os
+import statistics
+import sys
+import time
+
+RUNS_MIN = 3
+PREFIX = 48  # bytes that a recurrent step is compared on, longer than the windows
+
+
+def repeat(run, seconds):
+    """-> the median of what one run takes"""
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < RUNS_MIN or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def error_of(got, want):
+    """As aft verify reckons it: the largest difference over the largest logit, if that is above 1."""
+    return float((got.float() - want).abs().max() / max(1.0, want.abs().max()))
+
+
+def compile_blocks(module):
+    """torch.compile block by block: all share one program, where a whole model takes minutes for each batch."""
+    for block in module.blocks:
+        block.compile(dynamic=False)
+    return module
+
+
+class TorchPictures:
+    def __init__(self, spec, twin):
+        import torch
+        from peer_models import Pictures
+
+        self.torch, self.about = torch, f"PyTorch {torch.__version__}"
+        dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[spec["precision"]]
+        self.run = Pictures(twin).eval().to(dtype)
+        if spec["kind"] == "torch-compiled":
+            compile_blocks(self.run)
+        shape = (3, *twin.config.size)
+        self.inputs = {n: torch.randn(n, *shape, generator=torch.Generator().manual_seed(n)) for n in spec["cases"]}
+        self.error = max(error_of(self.run(x.to(dtype)), twin(x)) for x in self.inputs.values())
+        self.inputs = {n: x.to(dtype) for n, x in self.inputs.items()}
+
+    def measure(self, case, seconds):
+        return repeat(lambda: self.run(self.inputs[case]), seconds)
+
+
+class OnnxPictures:
+    def __init__(self, spec, twin):
+        import onnx
+        import onnxruntime
+        import torch
+        from peer_models import Pictures, picture_graph
+
+        self.about = f"ONNX Runtime {onnxruntime.__version__}"
+        path = os.path.join(spec["scratch"], f"pictures-{os.getpid()}.onnx")
+        onnx.save(picture_graph(Pictures(twin)), path)
+        if spec["precision"] == "int8":
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+
+            quantize_dynamic(path, path + ".int8", op_types_to_quantize=["MatMul"], per_channel=True,
+                             weight_type=QuantType.QInt8)
+            path += ".int8"
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = spec["threads"], 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        shape = (3, *twin.config.size)
+        self.inputs = {n: torch.randn(n, *shape, generator=torch.Generator().manual_seed(n)) for n in spec["cases"]}
+        self.error = max(error_of(torch.from_numpy(self.answer(x.numpy())), twin(x)) for x in self.inputs.values())
+        self.inputs = {n: x.numpy() for n, x in self.inputs.items()}
+
+    def answer(self, pictures):
+        return self.session.run(["logits"], {"pictures": pictures})[0]
+
+    def measure(self, case, seconds):
+        return repeat(lambda: self.answer(self.inputs[case]), seconds)
+
+
+class TorchStreams:
+    def __init__(self, spec, twin):
+        import torch
+        from peer_models import Recurrent
+
+        self.torch, self.about = torch, f"PyTorch {torch.__version__}"
+        self.recurrent = Recurrent(twin).eval()
+        if spec["kind"] == "torch-compiled":
+            compile_blocks(self.recurrent)
+        self.states = {n: self.recurrent.state(n) for n in spec["cases"]}
+        self.position, self.error = {}, 0.0
+        for n in spec["cases"]:
+            text = torch.randint(256, (n, PREFIX), generator=torch.Generator().manual_seed(n))
+            got = torch.stack([self.step(n, text[:, t], t) for t in range(PREFIX)], dim=1)
+            self.error = max(self.error, error_of(got[:2], twin(text[:2])))
+            self.position[n] = PREFIX
+
+    def step(self, streams, read, position):
+        at = self.torch.tensor([position])
+        return self.recurrent(read, at, at % self.recurrent.window, self.states[streams])
+
+    def measure(self, case, seconds):
+        read = self.torch.arange(case) % 256
+
+        def one():
+            if self.position[case] == self.recurrent.tokens:
+                self.position[case] = 0  # the state goes on: what a step costs does not depend on it
+            self.step(case, read, self.position[case])
+            self.position[case] += 1
+
+        return repeat(one, seconds)
+
+
+class OpenBlas:
+    """cblas_sgemm of the library that aft links, as many threads as it is told: C [m, n] = A [m, k] B [n, k]^T."""
+
+    def __init__(self, spec, _):
+        self.blas = ctypes.CDLL(ctypes.util.find_library("openblas") or "libopenblas.so.0")
+        self.blas.openblas_get_config.restype = ctypes.c_char_p
+        self.blas.openblas_set_num_threads(spec["threads"])
+        self.about, self.error = self.blas.openblas_get_config().decode(), 0.0
+
+    def measure(self, case, seconds):
+        import numpy as np
+
+        m, n, k = case
+        rng = np.random.default_rng(0)
+        a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (n, k)))
+        c = np.zeros((m, n), np.float32)
+        at = [ctypes.c_void_p(x.ctypes.data) for x in (a, b, c)]
+        one, nothing = ctypes.c_float(1.0), ctypes.c_float(0.0)
+        return repeat(lambda: self.blas.cblas_sgemm(101, 111, 112, m, n, k, one, at[0], k, at[1], k, nothing, at[2], n),
+                      seconds)
+
+
+KINDS = {("pictures", "torch"): TorchPictures, ("pictures", "torch-compiled"): TorchPictures,
+         ("pictures", "onnxruntime"): OnnxPictures, ("streams", "torch"): TorchStreams,
+         ("streams", "torch-compiled"): TorchStreams, ("products", "openblas"): OpenBlas}
+
+
+def build(spec, stack):
+    """-> the peer, each case run once; the stack keeps what holds as long as it is used"""
+    twin = None
+    if spec.get("model"):
+        import torch
+
+        from aft_train import load
+
+        torch.set_num_threads(spec["threads"])
+        stack.enter_context(torch.inference_mode())
+        twin = load(spec["model"])
+    peer = KINDS[spec["work"], spec["kind"]](spec, twin)
+    for case in spec["cases"]:
+        peer.measure(case, 0.0)
+    return peer
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # libraries' own words
+    try:
+        with contextlib.ExitStack() as stack:
+            peer = build(json.loads(sys.argv[1]), stack)
+            print(json.dumps({"about": peer.about, "error": peer.error}), file=answers)
+            for line in sys.stdin:
+                wish = json.loads(line)
+                print(json.dumps({"seconds": peer.measure(wish["case"], wish["seconds"])}), file=answers)
+    except Exception as e:  # whatever it is: the others go on
+        reason = f"{type(e).__name__}: {str(e).strip() or 'no reason given'}"
+        print(json.dumps({"failed": reason.splitlines()[0]}), file=answers)
+
+
+if __name__ == "__main__":
+    main()
