@@ -3,9 +3,9 @@
 
     peer_worker.py '{"kind": "torch", "model": DIR, "precision": "f32", "threads": 2, "cases": [1, 8]}'
 
-Builds everything, checks logits against the twin's, runs each case once, and says so in a line of JSON; then, for
-each line {"case": ..., "seconds": S} that it reads, it repeats the case for that long and answers with the median of
-one run, {"seconds": ...}.
+Builds everything, compares logits with those of the model's cases.safetensors, which are the twin's in float64, runs
+each case once, and says so in a line of JSON; then, for each line {"case": ..., "seconds": S} that it reads, it repeats
+the case for that long and answers with the median of one run, {"seconds": ...}.
 """
 import contextlib
 import ctypes
@@ -17,7 +17,6 @@ import sys
 import time
 
 RUNS_MIN = 3
-PREFIX = 48  # bytes that a recurrent step is compared on, longer than the windows
 
 
 def repeat(run, seconds):
@@ -33,6 +32,23 @@ def repeat(run, seconds):
 def error_of(got, want):
     """As aft verify reckons it: the largest difference over the largest logit, if that is above 1."""
     return float((got.float() - want).abs().max() / max(1.0, want.abs().max()))
+
+
+def read_case(spec):
+    """The model's first case: its input, uint8, and logits."""
+    from aft_train.export import CASES, read_file
+
+    cases = read_file(os.path.join(spec["model"], CASES))
+    return cases["input.0"], cases["logits.0"]
+
+
+def picture_batches(spec, twin):
+    """-> {case: the first case's picture so many times}, its logits"""
+    from aft_train.export import model_input
+
+    picture, logits = read_case(spec)
+    picture = model_input(twin, picture[None])
+    return {n: picture.repeat(n, 1, 1, 1) for n in spec["cases"]}, logits
 
 
 def compile_blocks(module):
@@ -52,10 +68,9 @@ class TorchPictures:
         self.run = Pictures(twin).eval().to(dtype)
         if spec["kind"] == "torch-compiled":
             compile_blocks(self.run)
-        shape = (3, *twin.config.size)
-        self.inputs = {n: torch.randn(n, *shape, generator=torch.Generator().manual_seed(n)) for n in spec["cases"]}
-        self.error = max(error_of(self.run(x.to(dtype)), twin(x)) for x in self.inputs.values())
-        self.inputs = {n: x.to(dtype) for n, x in self.inputs.items()}
+        batches, want = picture_batches(spec, twin)
+        self.inputs = {n: x.to(dtype) for n, x in batches.items()}
+        self.error = max(error_of(self.run(x), want) for x in self.inputs.values())
 
     def measure(self, case, seconds):
         return repeat(lambda: self.run(self.inputs[case]), seconds)
@@ -82,10 +97,9 @@ class OnnxPictures:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 3
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        shape = (3, *twin.config.size)
-        self.inputs = {n: torch.randn(n, *shape, generator=torch.Generator().manual_seed(n)) for n in spec["cases"]}
-        self.error = max(error_of(torch.from_numpy(self.answer(x.numpy())), twin(x)) for x in self.inputs.values())
-        self.inputs = {n: x.numpy() for n, x in self.inputs.items()}
+        batches, want = picture_batches(spec, twin)
+        self.inputs = {n: x.numpy() for n, x in batches.items()}
+        self.error = max(error_of(torch.from_numpy(self.answer(x)), want) for x in self.inputs.values())
 
     def answer(self, pictures):
         return self.session.run(["logits"], {"pictures": pictures})[0]
@@ -105,11 +119,11 @@ class TorchStreams:
             compile_blocks(self.recurrent)
         self.states = {n: self.recurrent.state(n) for n in spec["cases"]}
         self.position, self.error = {}, 0.0
+        text, want = read_case(spec)
         for n in spec["cases"]:
-            text = torch.randint(256, (n, PREFIX), generator=torch.Generator().manual_seed(n))
-            got = torch.stack([self.step(n, text[:, t], t) for t in range(PREFIX)], dim=1)
-            self.error = max(self.error, error_of(got[:2], twin(text[:2])))
-            self.position[n] = PREFIX
+            got = torch.stack([self.step(n, byte.long().expand(n), t) for t, byte in enumerate(text)], dim=1)
+            self.error = max(self.error, error_of(got, want))
+            self.position[n] = len(text)
 
     def step(self, streams, read, position):
         at = self.torch.tensor([position])
