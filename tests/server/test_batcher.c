@@ -427,33 +427,6 @@ static void link_model(const char *models, const char *name, const char *golden)
     assert_int_equal(symlink(target, link), 0);
 }
 
-static void settings_of_the_engine_are_looked_at(void **state)
-{
-    (void)state;
-    struct settings s;
-    struct error err;
-    struct batcher *b = NULL;
-    settings_init(&s);
-    (void)snprintf(s.models_dir, sizeof s.models_dir, "tests/data/models");
-    (void)snprintf(s.isa, sizeof s.isa, "avx9");
-    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
-    assert_non_null(strstr(err.message, "\"avx9\""));
-    (void)snprintf(s.isa, sizeof s.isa, "baseline");
-    (void)snprintf(s.precision, sizeof s.precision, "f32,cifar10-aft-conv=int9");
-    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
-    assert_non_null(strstr(err.message, "\"cifar10-aft-conv=int9\""));
-    (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-conv=int8");
-    assert_int_equal(batcher_start(&b, &s, &err), OK);
-    for (size_t i = 0; i < registry_count(batcher_registry(b)); i++) {
-        const struct entry *e = registry_at(batcher_registry(b), i);
-        const bool named = strcmp(e->model->name, "cifar10-aft-conv") == 0;
-        assert_string_equal(engine_info(e->engine)->isa, "baseline");
-        assert_string_equal(engine_info(e->engine)->precision, named ? "int8" : "bf16");
-    }
-    batcher_stop(b);
-    batcher_free(b);
-}
-
 static void models_whose_pictures_do_not_fit_are_left_out(void **state)
 {
     (void)state;
@@ -496,7 +469,6 @@ int main(void)
         cmocka_unit_test(a_stream_waits_for_one_block_at_most),
         cmocka_unit_test(cancelling_all_ends_what_runs_and_what_waits), /* the last: no job is taken after it */
         cmocka_unit_test(a_folder_without_models_is_an_error_that_names_it),
-        cmocka_unit_test(settings_of_the_engine_are_looked_at),
         cmocka_unit_test(models_whose_pictures_do_not_fit_are_left_out),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -10,6 +10,9 @@
 
 #include <cmocka.h>
 
+#include "config/settings.h"
+#include "server/batcher.h"
+#include "server/registry.h"
 #include "tests/support/temp_dir.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -179,6 +182,33 @@ static void a_folder_that_is_not_there_is_an_error(void **state)
     assert_non_null(strstr(err.message, "/nowhere/precision.json"));
 }
 
+static void settings_of_the_engine_are_looked_at(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct error err;
+    struct batcher *b = NULL;
+    settings_init(&s);
+    (void)snprintf(s.models_dir, sizeof s.models_dir, "tests/data/models");
+    (void)snprintf(s.isa, sizeof s.isa, "avx9");
+    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "\"avx9\""));
+    (void)snprintf(s.isa, sizeof s.isa, "baseline");
+    (void)snprintf(s.precision, sizeof s.precision, "f32,cifar10-aft-conv=int9");
+    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "\"cifar10-aft-conv=int9\""));
+    (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-conv=int8");
+    assert_int_equal(batcher_start(&b, &s, &err), OK);
+    for (size_t i = 0; i < registry_count(batcher_registry(b)); i++) {
+        const struct entry *e = registry_at(batcher_registry(b), i);
+        const bool named = strcmp(e->model->name, "cifar10-aft-conv") == 0;
+        assert_string_equal(engine_info(e->engine)->isa, "baseline");
+        assert_string_equal(engine_info(e->engine)->precision, named ? "int8" : "bf16");
+    }
+    batcher_stop(b);
+    batcher_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +218,7 @@ int main(void)
         cmocka_unit_test(a_record_of_other_files_does_not_count),
         cmocka_unit_test(a_broken_record_is_an_error),
         cmocka_unit_test(a_folder_that_is_not_there_is_an_error),
+        cmocka_unit_test(settings_of_the_engine_are_looked_at),
     };
     return cmocka_run_group_tests_name("precision", tests, setup, teardown);
 }
