@@ -109,10 +109,44 @@ const float *block_normed(const struct engine_core *e, const struct packed_norm 
     return own;
 }
 
+/* Rows of a task where there are so many that each thread takes some through all of a block's products, without a
+ * barrier in between and from its own cache; 0: all threads share each product, by columns. */
+static size_t rows_of_task(const struct engine_core *e, size_t rows)
+{
+    if (rows < (size_t)2 * GEMM_ROWS_MAX * e->threads)
+        return 0;
+    const size_t blocks = (rows + GEMM_BLOCK - 1) / GEMM_BLOCK;
+    const size_t tasks = (blocks + e->threads - 1) / e->threads * e->threads;
+    const size_t each = (rows + tasks - 1) / tasks;
+    if (e->gemm.blas_rows == 0)
+        return each;
+    /* OpenBLAS reads whole tiles: none of them may reach into another thread's rows. */
+    return (each + GEMM_ROWS_PAD - 1) / GEMM_ROWS_PAD * GEMM_ROWS_PAD;
+}
+
+/* y[r] = norm(x[r]) for the rows of a task. */
+static void norm_rows(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x, size_t rows)
+{
+    const size_t stride = e->dims.channels;
+    for (size_t r = 0; r < rows; r++)
+        e->kernels->norm(y + r * stride, x + r * stride, n->weight, n->bias, e->dims.dim, e->config->norm_eps);
+}
+
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
-    const float *normed = block_normed(e, &b->norm1, a, NULL, rows);
-    gemm_run(&e->gemm, &b->qkv, a->qkv, e->dims.qkv, normed, e->dims.channels, rows, EPILOGUE_BIAS);
+    const size_t channels = e->dims.channels, each = rows_of_task(e, rows);
+    if (each == 0) {
+        const float *normed = block_normed(e, &b->norm1, a, NULL, rows);
+        gemm_run(&e->gemm, &b->qkv, a->qkv, e->dims.qkv, normed, channels, rows, EPILOGUE_BIAS);
+        return;
+    }
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r += each) {
+        const size_t n = rows - r < each ? rows - r : each;
+        norm_rows(e, &b->norm1, a->h + r * channels, a->x + r * channels, n);
+        gemm_run_alone(&e->gemm, &b->qkv, a->qkv + r * e->dims.qkv, e->dims.qkv, a->h + r * channels, channels, n,
+                       EPILOGUE_BIAS);
+    }
 }
 
 static enum epilogue epilogue_of(enum activation activation)
@@ -136,8 +170,31 @@ static void add_rows(float *x, const float *h, size_t n)
         x[i] += h[i];
 }
 
+/* The rows [r, r + n) of block_after. */
+static void after_rows(const struct engine_core *e, const struct block *b, const struct activations *a, size_t r,
+                       size_t n)
+{
+    const size_t channels = e->dims.channels, hidden = e->dims.hidden;
+    float *x = a->x + r * channels, *h = a->h + r * channels, *mlp = a->mlp + r * hidden;
+    if (b->out.n != 0)
+        gemm_run_alone(&e->gemm, &b->out, x, channels, h, channels, n, EPILOGUE_ADD);
+    else
+        for (size_t i = 0; i < n * channels; i++)
+            x[i] += h[i];
+    norm_rows(e, &b->norm2, h, x, n);
+    gemm_run_alone(&e->gemm, &b->fc1, mlp, hidden, h, channels, n, epilogue_of(e->config->activation));
+    gemm_run_alone(&e->gemm, &b->fc2, x, channels, mlp, hidden, n, EPILOGUE_ADD);
+}
+
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
+    const size_t each = rows_of_task(e, rows);
+    if (each != 0) {
+#pragma omp for schedule(static)
+        for (size_t r = 0; r < rows; r += each)
+            after_rows(e, b, a, r, rows - r < each ? rows - r : each);
+        return;
+    }
     const size_t channels = e->dims.channels, hidden = e->dims.hidden;
     if (b->out.n != 0)
         gemm_run(&e->gemm, &b->out, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);

@@ -179,7 +179,7 @@ static void plan_rows(struct engine *e, enum precision precision, const struct a
     const uint32_t widest = e->core.config->hidden > e->core.dims.dim ? e->core.config->hidden : e->core.dims.dim;
     rows->bytes = gemm_row_bytes(precision, widest);
     workspace_note(&e->workspace, &rows->shared, a->rows * rows->bytes, 1);
-    workspace_note(&e->workspace, &rows->own, (uint64_t)e->core.threads * GEMM_ROWS_MAX * rows->bytes, 1);
+    workspace_note(&e->workspace, &rows->own, (uint64_t)e->core.threads * GEMM_BLOCK * rows->bytes, 1);
 }
 
 /* Note all memory. Weights come first, so that info can tell them from the rest. */

@@ -123,19 +123,26 @@ struct operand {
     size_t stride; /* bytes */
 };
 
-/* Team, or each thread by itself for a few rows: a barrier costs more than converting them twice. */
-static struct operand convert_rows(const struct gemm_context *c, const struct gemm *g, const float *x, size_t ldx,
-                                   size_t rows)
+/* By the calling thread for itself, up to GEMM_BLOCK rows. */
+static struct operand convert_own(const struct gemm_context *c, const struct gemm *g, const float *x, size_t ldx,
+                                  size_t rows)
 {
     if (g->precision == PRECISION_F32)
         return (struct operand){(const uint8_t *)x, ldx * sizeof *x};
     const size_t bytes = gemm_row_bytes(g->precision, g->k);
-    if (rows <= GEMM_ROWS_MAX) {
-        uint8_t *own = c->rows.own + team_thread() * GEMM_ROWS_MAX * c->rows.bytes;
-        for (size_t r = 0; r < rows; r++)
-            c->kernels->to_row[g->precision](own + r * bytes, x + r * ldx, g->k);
-        return (struct operand){own, bytes};
-    }
+    uint8_t *own = c->rows.own + team_thread() * GEMM_BLOCK * c->rows.bytes;
+    for (size_t r = 0; r < rows; r++)
+        c->kernels->to_row[g->precision](own + r * bytes, x + r * ldx, g->k);
+    return (struct operand){own, bytes};
+}
+
+/* Team. */
+static struct operand convert_shared(const struct gemm_context *c, const struct gemm *g, const float *x, size_t ldx,
+                                     size_t rows)
+{
+    if (g->precision == PRECISION_F32)
+        return (struct operand){(const uint8_t *)x, ldx * sizeof *x};
+    const size_t bytes = gemm_row_bytes(g->precision, g->k);
 #pragma omp for schedule(static)
     for (size_t r = 0; r < rows; r++)
         c->kernels->to_row[g->precision](c->rows.shared + r * bytes, x + r * ldx, g->k);
@@ -166,6 +173,20 @@ static void run_few(const struct gemm_context *c, const struct gemm *g, float *y
     }
 }
 
+/* Some rows by one chunk, on the caller alone. */
+static void run_chunk(const struct gemm_context *c, const struct gemm *g, uint32_t column, float *y, size_t ldy,
+                      struct operand x, size_t rows, enum epilogue kind)
+{
+    float acc[GEMM_ROWS_MAX * GEMM_CHUNK] __attribute__((aligned(64)));
+    const uint32_t width = chunk_width(g, column);
+    const uint8_t *chunk = g->packed + column * column_bytes(g->precision, g->k);
+    for (size_t row = 0; row < rows; row += GEMM_ROWS_MAX) {
+        const size_t n = rows - row < GEMM_ROWS_MAX ? rows - row : GEMM_ROWS_MAX;
+        c->kernels->product[g->precision](acc, GEMM_CHUNK, x.rows + row * x.stride, x.stride, n, chunk, g->k, width);
+        c->kernels->epilogue(y + row * ldy + column, ldy, acc, GEMM_CHUNK, g->bias + column, n, width, kind);
+    }
+}
+
 /* Blocks of rows outermost: the weights are read once for each block, from further away than its rows. */
 static void run_many(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, struct operand x,
                      size_t rows, enum epilogue kind)
@@ -175,17 +196,21 @@ static void run_many(const struct gemm_context *c, const struct gemm *g, float *
     const size_t blocks = (rows + block - 1) / block, chunks = (g->n + GEMM_CHUNK - 1) / GEMM_CHUNK;
 #pragma omp for schedule(static)
     for (size_t task = 0; task < blocks * chunks; task++) {
-        float acc[GEMM_ROWS_MAX * GEMM_CHUNK] __attribute__((aligned(64)));
-        const uint32_t column = (uint32_t)(task % chunks) * GEMM_CHUNK, width = chunk_width(g, column);
-        const size_t first = task / chunks * block, last = rows - first < block ? rows : first + block;
-        const uint8_t *chunk = g->packed + column * column_bytes(g->precision, g->k);
-        for (size_t row = first; row < last; row += GEMM_ROWS_MAX) {
-            const size_t n = last - row < GEMM_ROWS_MAX ? last - row : GEMM_ROWS_MAX;
-            c->kernels->product[g->precision](acc, GEMM_CHUNK, x.rows + row * x.stride, x.stride, n, chunk, g->k,
-                                              width);
-            c->kernels->epilogue(y + row * ldy + column, ldy, acc, GEMM_CHUNK, g->bias + column, n, width, kind);
-        }
+        const size_t first = task / chunks * block;
+        const struct operand part = {x.rows + first * x.stride, x.stride};
+        run_chunk(c, g, (uint32_t)(task % chunks) * GEMM_CHUNK, y + first * ldy, ldy, part,
+                  rows - first < block ? rows - first : block, kind);
     }
+}
+
+/* One tile of M rows by one chunk. */
+static void run_blas_tile(const struct gemm_context *c, const struct gemm *g, uint32_t column, float *y, size_t ldy,
+                          const float *x, size_t ldx, size_t rows, enum epilogue kind)
+{
+    float acc[GEMM_BLAS_ROWS * GEMM_CHUNK] __attribute__((aligned(64)));
+    gemm_blas_tile(acc, g, column, x, ldx, c->blas_rows);
+    c->kernels->epilogue(y + column, ldy, acc, GEMM_CHUNK, g->bias + column, rows < c->blas_rows ? rows : c->blas_rows,
+                         chunk_width(g, column), kind);
 }
 
 static void run_blas(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x,
@@ -194,12 +219,9 @@ static void run_blas(const struct gemm_context *c, const struct gemm *g, float *
     const size_t m = c->blas_rows, tiles = (rows + m - 1) / m, chunks = (g->n + GEMM_CHUNK - 1) / GEMM_CHUNK;
 #pragma omp for schedule(static)
     for (size_t task = 0; task < tiles * chunks; task++) {
-        float acc[GEMM_BLAS_ROWS * GEMM_CHUNK] __attribute__((aligned(64)));
-        const uint32_t column = (uint32_t)(task / tiles) * GEMM_CHUNK;
         const size_t row = task % tiles * m;
-        gemm_blas_tile(acc, g, column, x + row * ldx, ldx, (uint32_t)m);
-        c->kernels->epilogue(y + row * ldy + column, ldy, acc, GEMM_CHUNK, g->bias + column,
-                             rows - row < m ? rows - row : m, chunk_width(g, column), kind);
+        run_blas_tile(c, g, (uint32_t)(task / tiles) * GEMM_CHUNK, y + row * ldy, ldy, x + row * ldx, ldx, rows - row,
+                      kind);
     }
 }
 
@@ -209,7 +231,20 @@ void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size
     if (c->kernels->product[g->precision] == NULL)
         run_blas(c, g, y, ldy, x, ldx, rows, kind);
     else if (rows <= GEMM_ROWS_MAX)
-        run_few(c, g, y, ldy, convert_rows(c, g, x, ldx, rows), rows, kind);
+        run_few(c, g, y, ldy, convert_own(c, g, x, ldx, rows), rows, kind);
     else
-        run_many(c, g, y, ldy, convert_rows(c, g, x, ldx, rows), rows, kind);
+        run_many(c, g, y, ldy, convert_shared(c, g, x, ldx, rows), rows, kind);
+}
+
+void gemm_run_alone(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x,
+                    size_t ldx, size_t rows, enum epilogue kind)
+{
+    assert(rows <= GEMM_BLOCK);
+    const struct operand own = convert_own(c, g, x, ldx, rows);
+    for (uint32_t column = 0; column < g->n; column += GEMM_CHUNK)
+        if (c->kernels->product[g->precision] != NULL)
+            run_chunk(c, g, column, y, ldy, own, rows, kind);
+        else
+            for (size_t row = 0; row < rows; row += c->blas_rows)
+                run_blas_tile(c, g, column, y + row * ldy, ldy, x + row * ldx, ldx, rows - row, kind);
 }

@@ -22,6 +22,7 @@
 #define GEMM_ROWS_MAX 12 /* rows of a tile */
 #define GEMM_CHUNK 32    /* columns of a chunk */
 #define GEMM_BLAS_ROWS 8 /* the largest M that OpenBLAS is tried with */
+#define GEMM_BLOCK 96    /* rows that one thread takes through several products: they stay in its cache */
 #define GEMM_ROWS_PAD 24 /* buffers hold a multiple of this many rows: whole tiles of either kind */
 
 /* One weight matrix [n, k], columns padded to LANES, as chunks of GEMM_CHUNK columns (the last may be half as wide),
@@ -33,10 +34,10 @@ struct gemm {
     enum precision precision;
 };
 
-/* Rows converted to a precision other than fp32: many in `shared`, few by each thread for itself. */
+/* Rows converted to a precision other than fp32: by all threads into `shared`, or by each for itself. */
 struct gemm_rows {
     uint8_t *shared; /* [rows, bytes] */
-    uint8_t *own;    /* [threads, GEMM_ROWS_MAX, bytes] */
+    uint8_t *own;    /* [threads, GEMM_BLOCK, bytes] */
     size_t bytes;    /* of the longest row */
 };
 
@@ -63,6 +64,10 @@ struct gemm_context {
  * arguments (an orphaned work-sharing loop, a barrier at its end); outside a team it runs on the caller. */
 void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x, size_t ldx,
               size_t rows, enum epilogue kind);
+
+/* The same by the calling thread alone, for up to GEMM_BLOCK rows, and no barrier. */
+void gemm_run_alone(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x,
+                    size_t ldx, size_t rows, enum epilogue kind);
 
 /* ---- OpenBLAS, gemm_blas.c -------------------------------------------------------------------------------------- */
 

@@ -27,7 +27,7 @@ struct product {
     struct gemm_context c;
     float weight[N_MAX * K_MAX], bias[N_MAX], packed_bias[N_MAX];
     float x[ROWS_MAX * K_MAX], y[ROWS_MAX * N_MAX], scratch[(GEMM_BLAS_ROWS + 1) * K_MAX];
-    uint8_t packed[BYTES_MAX], shared[ROWS_MAX * ROW_BYTES], own[THREADS * GEMM_ROWS_MAX * ROW_BYTES];
+    uint8_t packed[BYTES_MAX], shared[ROWS_MAX * ROW_BYTES], own[THREADS * GEMM_BLOCK * ROW_BYTES];
 };
 
 static struct product *product_create(void)
