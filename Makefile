@@ -178,6 +178,13 @@ $B/engine/kernels/portable_%-avx512.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAG
 $B/engine/kernels/avx2_%.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
 $B/engine/kernels/avx512_vnni.o $B/engine/kernels/avx512_vnni_peak.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512vnni -DKERNELS_ISA=avx512
 $B/engine/kernels/avx512_bf16.o $B/engine/kernels/avx512_bf16_peak.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512bf16 -DKERNELS_ISA=avx512
+ifeq ($(VARIANT),asan)
+  # A check at every load makes products eight times slower, and the tests of whole daemons with them. What they read and
+  # write is what their callers hand them, whose own accesses are checked.
+  PRODUCT_SOURCES := engine/kernels/portable_gemm engine/kernels/portable_gemm-avx2 engine/kernels/portable_gemm-avx512 \
+      engine/kernels/avx2_int8 engine/kernels/avx512_vnni engine/kernels/avx512_bf16
+  $(PRODUCT_SOURCES:%=$B/%.o): SANITISE :=
+endif
 $B/engine/kernels/dispatch.o $B/engine/kernels/peak.o: ISA_FLAGS = $(PLAIN_FLAGS)
 
 $B/%-avx2.o: %.c Makefile

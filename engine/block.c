@@ -81,7 +81,7 @@ void activations_plan(struct activations *a, struct workspace *w, const struct d
     workspace_note(w, &a->h, (uint64_t)n * d->channels, sizeof *a->h);
     workspace_note(w, &a->qkv, (uint64_t)n * d->qkv, sizeof *a->qkv);
     workspace_note(w, &a->mlp, (uint64_t)n * d->hidden, sizeof *a->mlp);
-    workspace_note(w, &a->own, (uint64_t)threads * GEMM_ROWS_MAX * d->channels, sizeof *a->own);
+    workspace_note(w, &a->own, (uint64_t)threads * GEMM_ROWS_PAD * d->channels, sizeof *a->own);
 }
 
 void block_norm(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
@@ -102,7 +102,7 @@ const float *block_normed(const struct engine_core *e, const struct packed_norm 
         block_norm(e, n, a->h, a->x, from, rows);
         return a->h;
     }
-    float *own = a->own + team_thread() * GEMM_ROWS_MAX * stride;
+    float *own = a->own + team_thread() * GEMM_ROWS_PAD * stride;
     for (size_t r = 0; r < rows; r++)
         e->kernels->norm(own + r * stride, a->x + (from == NULL ? r : from[r]) * stride, n->weight, n->bias,
                          e->dims.dim, e->config->norm_eps);

@@ -25,7 +25,7 @@ struct activations {
     float *h;   /* [rows, channels] normed rows; then the mixer's output */
     float *qkv; /* [rows, qkv] */
     float *mlp; /* [rows, hidden] */
-    float *own; /* [threads, GEMM_ROWS_MAX, channels] normed rows that each thread keeps for itself */
+    float *own; /* [threads, GEMM_ROWS_PAD, channels] normed rows that each thread keeps for itself */
 };
 
 /* The norms' weights, padded. */

@@ -252,8 +252,10 @@ void api_classify(struct exchange *x)
     const enum status st = x->state == NULL
                                ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
                                : prepare(x, &j, &err);
-    if (st != OK)
+    if (st != OK) {
         api_refuse(x, &err);
-    else
+    } else {
+        http_drop_body(x);
         api_submit(x, j, api_service(x)->settings->timeout_ms, answer);
+    }
 }

@@ -209,10 +209,10 @@ static enum status check(const struct exchange *x, const struct entry *e, struct
         return error_set_param(err, ERR_ARGUMENT, "rows",
                                "\"%s\" cannot begin a picture; expected a picture and at least 1 row of it",
                                e->model->name);
-    if ((uint64_t)g.width * g.height > PICTURE_PIXELS_MAX)
+    if ((uint64_t)g.width * g.height > COMPLETE_PIXELS_MAX)
         return error_set_param(err, ERR_ARGUMENT, "scale",
                                "\"scale\" is %lld and the answer would have %u x %u pixels; expected at most %u in all",
-                               (long long)f->scale, g.width, g.height, PICTURE_PIXELS_MAX);
+                               (long long)f->scale, g.width, g.height, COMPLETE_PIXELS_MAX);
     return OK;
 }
 

@@ -156,8 +156,10 @@ void api_score(struct exchange *x)
     x->state_free = free;
     if (state == NULL)
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
-    if (state == NULL || prepare(x, &j, &err) != OK)
+    if (state == NULL || prepare(x, &j, &err) != OK) {
         api_refuse(x, &err);
-    else
+    } else {
+        http_drop_body(x);
         api_submit(x, j, state->timeout_ms, answer);
+    }
 }

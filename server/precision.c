@@ -113,7 +113,8 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
         return st;
     if (json_unpack(root, "{s:s, s:i, s:s, s:s, s:I, s:o}", "format", &format, "version", &version, "sha256", &digest,
                     "measure", &measure, "samples", &samples, "values", &values) != 0 ||
-        strcmp(format, "aftd-precision") != 0 || version != 1 || strlen(digest) != PRECISION_DIGEST_BYTES - 1) {
+        strcmp(format, "aftd-precision") != 0 || version != 1 || samples < 0 ||
+        strlen(digest) != PRECISION_DIGEST_BYTES - 1) {
         json_decref(root);
         return refuse_record(path, "it is no record of precisions, version 1", err);
     }
@@ -133,6 +134,8 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
 bool precision_is_good(const struct precision_record *r, enum engine_precision precision)
 {
     const double f32 = r->value[ENGINE_F32], value = r->value[precision];
+    if (r->samples < PRECISION_SAMPLES_MIN)
+        return precision == ENGINE_F32;
     return r->bits ? value - f32 <= PRECISION_BITS_LOSS_MAX : f32 - value <= PRECISION_TOP1_LOSS_MAX;
 }
 
@@ -201,4 +204,20 @@ enum status precision_choose(enum engine_precision *ret, const char *wish, const
         return choose_recorded(ret, dir, isa, err);
     *ret = (enum engine_precision)found;
     return OK;
+}
+
+bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,
+                             char *name, size_t size)
+{
+    for (const char *item = wish; *item != '\0';) {
+        const size_t n = strcspn(item, ",");
+        const char *equals = memchr(item, '=', n);
+        if (equals != NULL) {
+            (void)snprintf(name, size, "%.*s", (int)(equals - item), item);
+            if (!is_known(arg, name))
+                return true;
+        }
+        item += n + (item[n] == ',' ? 1 : 0);
+    }
+    return false;
 }

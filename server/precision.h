@@ -24,7 +24,7 @@ enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, 
 
 /* Write DIR/precision.json, aside and then in one step. Errors: ERR_IO, ERR_NOMEM. */
 enum status precision_record_write(const struct precision_record *r, const char *dir, struct error *err);
-/* Is it within PRECISION_TOP1_LOSS_MAX or PRECISION_BITS_LOSS_MAX of fp32? */
+/* Is it within PRECISION_TOP1_LOSS_MAX or PRECISION_BITS_LOSS_MAX of fp32, on PRECISION_SAMPLES_MIN samples or more? */
 bool precision_is_good(const struct precision_record *r, enum engine_precision precision);
 
 /* The precision of the model NAME in DIR. `wish`: "f32", "bf16", "int8" or "auto" for all models, and NAME=one of them
@@ -34,5 +34,9 @@ bool precision_is_good(const struct precision_record *r, enum engine_precision p
  * ERR_NOMEM. */
 enum status precision_choose(enum engine_precision *ret, const char *wish, const char *name, const char *dir,
                              const char *isa, struct error *err);
+
+/* The first model that a wish names and that `is_known` does not know, copied to name [size]; false: there is none. */
+bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,
+                             char *name, size_t size);
 
 #endif

@@ -118,6 +118,15 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
 
 /* ---- the folder ------------------------------------------------------------------------------------------------ */
 
+static bool is_loaded(const void *arg, const char *name)
+{
+    const struct registry *r = arg;
+    for (size_t i = 0; i < r->count; i++)
+        if (strcmp(r->entries[i]->model->name, name) == 0)
+            return true;
+    return false;
+}
+
 static enum status load_folder(struct registry *r, const struct settings *s, struct dirent *const *names, size_t count,
                                struct error *err)
 {
@@ -147,6 +156,10 @@ static enum status load_folder(struct registry *r, const struct settings *s, str
         return error_set(err, ERR_CONFIG,
                          "models_dir = %s: no subfolder has a config.json of a model that this build runs",
                          s->models_dir);
+    char name[MODEL_NAME_MAX + 1];
+    if (precision_names_unknown(s->precision, is_loaded, r, name, sizeof name))
+        return error_set_param(err, ERR_CONFIG, "precision", "precision names the model \"%s\", which is not in %s",
+                               name, s->models_dir);
     return OK;
 }
 

@@ -34,6 +34,8 @@ struct stream_lane {
     uint32_t *order; /* [streams_max]: the first `running` are the taken slots, by admission */
     uint32_t *spare; /* [streams_max]: the last streams_max - running are the free slots */
     struct stream_slot *slots;
+    uint32_t *taken;           /* [streams_max] rows of the pass, by place in the order */
+    uint32_t first_sharer;     /* place that a pass's rows for prompts are shared from */
     struct engine_part *parts; /* [streams_max] */
     uint8_t *windows;
     float *logits; /* [streams_max + prompt_rows_max, BYTE_VALUES] of the pass */
@@ -65,11 +67,12 @@ enum status stream_lane_create(struct stream_lane **ret, struct entry *model, st
     l->order = calloc(l->streams_max, sizeof *l->order);
     l->spare = calloc(l->streams_max, sizeof *l->spare);
     l->slots = calloc(l->streams_max, sizeof *l->slots);
+    l->taken = calloc(l->streams_max, sizeof *l->taken);
     l->parts = calloc(l->streams_max, sizeof *l->parts);
     l->windows = calloc(l->streams_max, l->shape.window_size);
     l->logits = calloc((size_t)(l->streams_max + l->prompt_rows_max) * BYTE_VALUES, sizeof *l->logits);
-    if (l->order == NULL || l->spare == NULL || l->slots == NULL || l->parts == NULL || l->windows == NULL ||
-        l->logits == NULL)
+    if (l->order == NULL || l->spare == NULL || l->slots == NULL || l->taken == NULL || l->parts == NULL ||
+        l->windows == NULL || l->logits == NULL)
         goto no_memory;
     for (uint32_t i = 0; i < l->streams_max; i++) {
         l->spare[i] = i;
@@ -91,6 +94,7 @@ void stream_lane_free(struct stream_lane *l)
     free(l->logits);
     free(l->windows);
     free(l->parts);
+    free(l->taken);
     free(l->slots);
     free(l->spare);
     free(l->order);
@@ -224,27 +228,41 @@ static uint32_t count_prompts(const struct stream_lane *l)
     return prompts;
 }
 
-/* Fill parts; returns how many. *prompts: does one of them feed more than the element just drawn? */
+/* Share the pass's rows for prompts among those that wait with one: taken[place], what one leaves of its share is for
+ * those after it. Who comes first changes from pass to pass, so that nobody goes without while others always get some. */
+static void share_rows(struct stream_lane *l)
+{
+    uint32_t rows = l->prompt_rows_max, sharers = count_prompts(l);
+    l->first_sharer = l->first_sharer + 1 < l->running ? l->first_sharer + 1 : 0;
+    for (uint32_t i = 0; i < l->running; i++) {
+        const uint32_t place = (l->first_sharer + i) % l->running;
+        const struct stream_slot *s = &l->slots[l->order[place]];
+        const uint32_t waiting = s->length - s->fed;
+        l->taken[place] = 1;
+        if (waiting <= 1)
+            continue;
+        const uint32_t share = (rows + sharers - 1) / sharers;
+        l->taken[place] = waiting < share ? waiting : share;
+        rows -= l->taken[place];
+        sharers--;
+    }
+}
+
+/* Fill parts, in the slots' order; returns how many. *prompts: does one of them feed more than the element just
+ * drawn? */
 static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
 {
-    uint32_t count = 0, rows = l->prompt_rows_max, sharers = count_prompts(l);
+    uint32_t count = 0;
     float *logits = l->logits;
     *prompts = false;
+    share_rows(l);
     for (uint32_t place = 0; place < l->running; place++) {
-        const uint32_t index = l->order[place];
+        const uint32_t index = l->order[place], take = l->taken[place];
         struct stream_slot *s = &l->slots[index];
-        const uint32_t waiting = s->length - s->fed;
         const bool every = s->job->kind == JOB_SCORE;
-        uint32_t take = 1;
-        if (waiting > 1) { /* what one leaves of its share is for those after it */
-            const uint32_t share = (rows + sharers - 1) / sharers;
-            take = waiting < share ? waiting : share;
-            rows -= take;
-            sharers--;
-        }
         if (take == 0)
             continue;
-        const bool wanted = every || (take == waiting && s->at == s->given_count);
+        const bool wanted = every || (take == s->length - s->fed && s->at == s->given_count);
         *prompts = *prompts || s->generated == 0 || take > 1;
         l->parts[count++] = (struct engine_part){
             .stream = index,

@@ -1,6 +1,8 @@
 /* stream_slot.c - see stream_slot.h. */
 #include "server/stream_slot.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "server/job.h"
@@ -127,7 +129,8 @@ bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, cons
     const struct score_input *in = &s->job->in.score;
     for (uint32_t i = 0; i < count; i++, s->scored++)
         s->job->logits[s->scored] =
-            (float)logits_log2(logits + (size_t)i * BYTE_VALUES, BYTE_VALUES, in->elements[in->first + s->scored]);
+            (float)fmax(-(double)FLT_MAX, logits_log2(logits + (size_t)i * BYTE_VALUES, BYTE_VALUES,
+                                                      in->elements[in->first + s->scored]));
     if (s->scored == in->count - in->first)
         return true;
     if (s->fed < s->length)

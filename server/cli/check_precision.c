@@ -6,6 +6,7 @@
  * dim). */
 #include <errno.h>
 #include <ftw.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +19,12 @@
 
 enum { BATCH = 8 };
 
-/* Files found, in the order of their names. */
+/* Files found. */
 struct files {
     char **paths;
     uint32_t *labels; /* of classifiers */
     size_t count, room;
-    bool failed; /* no memory */
+    bool failed; /* why was said */
 };
 
 struct check {
@@ -66,14 +67,28 @@ static bool grow(struct files *f)
     return true;
 }
 
+static bool is_jpeg(const char *path)
+{
+    static const char *const endings[] = {".jpg", ".jpeg"};
+    const size_t size = strlen(path);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        const size_t n = strlen(endings[i]);
+        if (size > n && strcasecmp(path + size - n, endings[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int visit(const char *path, const struct stat *st, int type, struct FTW *where)
 {
     struct files *f = walked;
-    const size_t size = strlen(path);
     (void)st;
-    (void)where;
-    if (type != FTW_F || size < 4 ||
-        (strcasecmp(path + size - 4, ".jpg") != 0 && strcasecmp(path + size - 5, ".jpeg") != 0))
+    if (where->level > 0 && (type == FTW_DNR || type == FTW_NS)) {
+        (void)cli_fail("%s: it cannot be read", path);
+        f->failed = true;
+        return 1;
+    }
+    if (type != FTW_F || where->level == 0 || !is_jpeg(path))
         return 0;
     const uint32_t label = label_of(path);
     if (walked_for->task == TASK_IMAGE_CLASSIFICATION && label == walked_for->classes)
@@ -81,6 +96,7 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
     if (f->count == CHECK_FILES_MAX)
         return 1;
     if ((f->count == f->room && !grow(f)) || (f->paths[f->count] = strdup(path)) == NULL) {
+        (void)cli_fail("out of memory");
         f->failed = true;
         return 1;
     }
@@ -88,16 +104,23 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
     return 0;
 }
 
-static int find_files(struct files *f, const struct model_config *c, const char *root)
+static int find_files(struct files *f, const struct model_config *c, const char *data)
 {
+    char root[PATH_MAX];
+    size_t size = strlen(data);
+    while (size > 1 && data[size - 1] == '/')
+        size--;
+    if (size == 0 || size >= sizeof root)
+        return cli_fail("\"%s\" is no folder", data);
+    (void)snprintf(root, sizeof root, "%.*s", (int)size, data);
     walked = f;
     walked_for = c;
-    walked_root = strlen(root) + (root[strlen(root) - 1] == '/' ? 0 : 1);
+    walked_root = size + (root[size - 1] == '/' ? 0 : 1);
     errno = 0;
     const int ended = nftw(root, visit, 16, 0);
     if (f->failed)
-        return cli_fail("out of memory");
-    if (ended != 0 && f->count < CHECK_FILES_MAX)
+        return CLI_FAILED;
+    if (ended < 0)
         return cli_fail("%s: %s", root, strerror(errno));
     if (f->count == 0)
         return cli_fail(c->task == TASK_IMAGE_CLASSIFICATION
@@ -248,6 +271,7 @@ static void report(const struct precision_record *r)
         (void)printf(r->bits ? "%-5s  %8.4f bits  %s\n" : "%-5s  %7.2f %%  %s\n",
                      engine_precision_word((enum engine_precision)p), r->value[p],
                      p == ENGINE_F32                                  ? "the reference"
+                     : r->samples < PRECISION_SAMPLES_MIN             ? "too few samples to tell"
                      : precision_is_good(r, (enum engine_precision)p) ? "good enough for auto"
                                                                       : "loses too much for auto");
     (void)printf("of %zu %s\n", r->samples, r->bits ? "bytes or sub-pixels" : "pictures");

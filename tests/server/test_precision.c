@@ -129,6 +129,9 @@ static void auto_is_the_narrowest_that_was_found_good(void **state)
             assert_int_equal(chosen(best_isa()), cases[i].want);
         assert_int_equal(chosen("baseline"), ENGINE_F32); /* where neither pays */
     }
+    struct precision_record few = {.bits = true, .samples = 499, .value = {1.8, 1.8, 1.8}};
+    assert_true(precision_is_good(&few, ENGINE_F32));
+    assert_false(precision_is_good(&few, ENGINE_INT8)); /* too few to tell */
 }
 
 static void a_record_of_other_files_does_not_count(void **state)
@@ -197,6 +200,9 @@ static void settings_of_the_engine_are_looked_at(void **state)
     (void)snprintf(s.precision, sizeof s.precision, "f32,cifar10-aft-conv=int9");
     assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "\"cifar10-aft-conv=int9\""));
+    (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-covn=int8");
+    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "\"cifar10-aft-covn\""));
     (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-conv=int8");
     assert_int_equal(batcher_start(&b, &s, &err), OK);
     for (size_t i = 0; i < registry_count(batcher_registry(b)); i++) {
