@@ -229,7 +229,8 @@ static uint32_t count_prompts(const struct stream_lane *l)
 }
 
 /* Share the pass's rows for prompts among those that wait with one: taken[place], what one leaves of its share is for
- * those after it. Who comes first changes from pass to pass, so that nobody goes without while others always get some. */
+ * those after it. Who comes first changes from pass to pass, so that nobody goes without while others always get
+ * some. */
 static void share_rows(struct stream_lane *l)
 {
     uint32_t rows = l->prompt_rows_max, sharers = count_prompts(l);
