@@ -242,6 +242,7 @@ static void share_rows(struct stream_lane *l)
         l->taken[place] = 1;
         if (waiting <= 1)
             continue;
+        assert(sharers > 0);
         const uint32_t share = (rows + sharers - 1) / sharers;
         l->taken[place] = waiting < share ? waiting : share;
         rows -= l->taken[place];
