@@ -132,6 +132,16 @@ static void norm_rows(const struct engine_core *e, const struct packed_norm *n, 
         e->kernels->norm(y + r * stride, x + r * stride, n->weight, n->bias, e->dims.dim, e->config->norm_eps);
 }
 
+/* The rows [r, r + n) of block_before. */
+static void before_rows(const struct engine_core *e, const struct block *b, const struct activations *a, size_t r,
+                        size_t n)
+{
+    const size_t channels = e->dims.channels;
+    norm_rows(e, &b->norm1, a->h + r * channels, a->x + r * channels, n);
+    gemm_run_alone(&e->gemm, &b->qkv, a->qkv + r * e->dims.qkv, e->dims.qkv, a->h + r * channels, channels, n,
+                   EPILOGUE_BIAS);
+}
+
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
     const size_t channels = e->dims.channels, each = rows_of_task(e, rows);
@@ -141,12 +151,8 @@ void block_before(const struct engine_core *e, const struct block *b, const stru
         return;
     }
 #pragma omp for schedule(static)
-    for (size_t r = 0; r < rows; r += each) {
-        const size_t n = rows - r < each ? rows - r : each;
-        norm_rows(e, &b->norm1, a->h + r * channels, a->x + r * channels, n);
-        gemm_run_alone(&e->gemm, &b->qkv, a->qkv + r * e->dims.qkv, e->dims.qkv, a->h + r * channels, channels, n,
-                       EPILOGUE_BIAS);
-    }
+    for (size_t r = 0; r < rows; r += each)
+        before_rows(e, b, a, r, rows - r < each ? rows - r : each);
 }
 
 static enum epilogue epilogue_of(enum activation activation)
@@ -203,4 +209,25 @@ void block_after(const struct engine_core *e, const struct block *b, const struc
     const float *normed = block_normed(e, &b->norm2, a, NULL, rows);
     gemm_run(&e->gemm, &b->fc1, a->mlp, hidden, normed, channels, rows, epilogue_of(e->config->activation));
     gemm_run(&e->gemm, &b->fc2, a->x, channels, a->mlp, hidden, rows, EPILOGUE_ADD);
+}
+
+/* Parts of about the same size, and whole tiles but for the last one. */
+static size_t rows_alone(size_t rows)
+{
+    const size_t parts = (rows + GEMM_BLOCK - 1) / GEMM_BLOCK, each = (rows + parts - 1) / parts;
+    return (each + GEMM_ROWS_MAX - 1) / GEMM_ROWS_MAX * GEMM_ROWS_MAX;
+}
+
+void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
+{
+    const size_t each = rows_alone(rows);
+    for (size_t r = 0; r < rows; r += each)
+        before_rows(e, b, a, r, rows - r < each ? rows - r : each);
+}
+
+void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
+{
+    const size_t each = rows_alone(rows);
+    for (size_t r = 0; r < rows; r += each)
+        after_rows(e, b, a, r, rows - r < each ? rows - r : each);
 }

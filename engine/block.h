@@ -79,10 +79,26 @@ bool block_needs_exact(const float *bias, size_t n, bool global);
 void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows,
                       uint32_t threads);
 
+/* The rows from `row` on. */
+static inline struct activations activations_from(const struct activations *a, const struct dims *d, size_t row)
+{
+    struct activations from = *a;
+    from.rows -= row;
+    from.x += row * d->channels;
+    from.h += row * d->channels;
+    from.qkv += row * d->qkv;
+    from.mlp += row * d->hidden;
+    return from;
+}
+
 /* Team. a->qkv = W_qkv norm1(x) + b for `rows` rows. */
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Team. a->h holds the mixed rows: x += W_out h + b, or x += h without that projection; then the MLP. */
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
+/* Both by the calling thread alone, any number of rows; with our own products only, which read no others (gemm.h). The
+ * same bits. */
+void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
+void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Team. norm(x[from[r]]) for r < rows, from NULL meaning r itself: [rows, channels] for the caller's next product, in
  * h or, for a few rows, in each thread's own copy: a barrier costs more than norming them twice. */
 const float *block_normed(const struct engine_core *e, const struct packed_norm *n, const struct activations *a,

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/team.h"
 #include "engine/token_map.h"
 
 static size_t patch_values(const struct model_config *c)
@@ -197,31 +198,62 @@ static void classify(struct encoder *n, const struct engine_core *e, size_t rows
     gemm_run(&e->gemm, &e->head, n->logits, e->head.n, n->pooled, channels, n->pass.sequences, EPILOGUE_BIAS);
 }
 
-/* Team. The maps that are wanted of this layer, before its mixer runs, for some write over the keys. */
-static void draw_maps(struct encoder *n, const struct engine_core *e, uint32_t layer)
+/* The map, if this layer's is wanted of sequence i, whose rows qkv begins with; before its mixer runs, for some write
+ * over the keys. */
+static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i, const float *qkv)
 {
-    const size_t tokens = n->pass.tokens, before = rows_before(n);
+    if (n->any_wish && n->wishes[i].wanted && n->wishes[i].layer == layer)
+        token_map(n->maps + i * n->elements_each, e, qkv, n->pass.tokens, rows_before(n), n->wishes[i].head);
+}
+
+/* Does each thread take whole sequences through a block, which then stay in its cache and wait for nobody? Where that
+ * leaves hardly any of them idle. */
+static bool by_sequence(const struct encoder *n, const struct engine_core *e)
+{
+    const size_t rounds = (n->pass.sequences + e->threads - 1) / e->threads;
+    return n->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && 8 * n->pass.sequences >= 7 * rounds * e->threads;
+}
+
+/* Sequence i through a block: x is its own, all else the thread's. */
+static void sequence_alone(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i)
+{
+    const size_t tokens = n->pass.tokens;
+    struct activations a = activations_from(&n->a, &e->dims, team_thread() * tokens);
+    a.x = n->a.x + i * tokens * e->dims.channels;
+    block_before_alone(e, &e->blocks[layer], &a, tokens);
+    draw_map(n, e, layer, i, a.qkv);
+    n->mixer->mix_alone(e, layer, &a, &n->scratch, &n->pass);
+    block_after_alone(e, &e->blocks[layer], &a, tokens);
+}
+
+/* Team. The same with all threads in each sequence. */
+static void sequences_together(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t rows)
+{
+    block_before(e, &e->blocks[layer], &n->a, rows);
+    if (n->any_wish)
 #pragma omp for schedule(dynamic)
-    for (size_t i = 0; i < n->pass.sequences; i++)
-        if (n->wishes[i].wanted && n->wishes[i].layer == layer)
-            token_map(n->maps + i * n->elements_each, e, n->a.qkv + i * tokens * e->dims.qkv, tokens, before,
-                      n->wishes[i].head);
+        for (size_t i = 0; i < n->pass.sequences; i++)
+            draw_map(n, e, layer, i, n->a.qkv + i * n->pass.tokens * e->dims.qkv);
+    n->mixer->mix_sequences(e, layer, &n->a, &n->scratch, &n->pass);
+    block_after(e, &e->blocks[layer], &n->a, rows);
 }
 
 bool encoder_step(struct encoder *n, const struct engine_core *e)
 {
     const uint32_t layer = n->next_block, depth = e->config->depth;
     const size_t rows = n->pass.sequences * n->pass.tokens;
+    const bool alone = by_sequence(n, e);
     assert(layer < depth);
 #pragma omp parallel num_threads(e->threads)
     {
         if (layer == 0)
             embed(n, e, rows);
-        block_before(e, &e->blocks[layer], &n->a, rows);
-        if (n->any_wish)
-            draw_maps(n, e, layer);
-        n->mixer->mix_sequences(e, layer, &n->a, &n->scratch, &n->pass);
-        block_after(e, &e->blocks[layer], &n->a, rows);
+        if (alone)
+#pragma omp for schedule(dynamic)
+            for (size_t i = 0; i < n->pass.sequences; i++)
+                sequence_alone(n, e, layer, i);
+        else
+            sequences_together(n, e, layer, rows);
         if (layer + 1 == depth)
             classify(n, e, rows);
     }

@@ -53,6 +53,10 @@ struct mixer {
                          uint32_t tokens);
     void (*mix_sequences)(const struct engine_core *e, uint32_t layer, const struct activations *a,
                           const struct mixer_scratch *s, const struct sequence_pass *pass);
+    /* The same for one sequence by the calling thread alone, a beginning with its rows, or NULL. s has room for a
+     * sequence of each thread. The same bits. */
+    void (*mix_alone)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                      const struct mixer_scratch *s, const struct sequence_pass *pass);
 
     /* Multiply-adds of mixing in a block, once planned, but for what is done once a channel: of a pass, or, causal and
      * without one, of a step behind all others of the context. NULL: those of q k^T v (linear_macs). */

@@ -38,6 +38,7 @@ struct conv_shape {
     uint32_t kh, kw;          /* tap (a, b) of the window holds the offset (a - kh / 2, b - kw / 2) */
     uint32_t heads, channels; /* padded */
     size_t stride;            /* floats from one token's q, k or v to the next one's */
+    size_t token, group;      /* floats from a token, from LANES columns to the next ones in what lies between them */
 };
 
 /* Taps of one row of a window, or its rows, outside which all taps of LANES columns are exp(0): first <= end. */
@@ -103,23 +104,23 @@ struct kernels {
     /* x = exp(x - max x) / sum exp(x - max x), n numbers in a buffer of lanes_padded(n), which is overwritten whole. */
     void (*softmax)(float *x, size_t n);
 
-    /* AFT-conv (eq. 6), one picture, LANES channels of heads from `head`: e [tokens, heads] = exp(k) / 2^r, r by head
-     * such that the picture's largest is about 2^KEY_RAISED. */
-    void (*conv_keys)(float *e, const float *k, const struct conv_shape *s, size_t head);
-    /* ev[token][c] = e[token][head_of[c]] * v[token][c] for LANES channels from `channel`. ev [tokens, channels]. */
-    void (*conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s,
-                        size_t channel);
-    /* out[p] = (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES columns from `column`
-     * of x, out [tokens, columns]; taps [kh * kw, columns] = exp(w). What lies outside is added up from the rows above,
-     * the rows below and the ends of the window's own rows (prefix and suffix sums in scratch
-     * [conv_scratch_floats]): nothing is subtracted.
+    /* AFT-conv (eq. 6), one picture, LANES heads or channels at a time. e, den (of heads), ev, num (of channels): LANES
+     * columns of all tokens at s->token; those of the next LANES heads at s->group.
+     * e = exp(k) / 2^r, r by head such that the picture's largest is about 2^KEY_RAISED; k: of the first head. */
+    void (*conv_keys)(float *e, const float *k, const struct conv_shape *s);
+    /* ev = e[head_of[c]] * v for LANES channels, which v and head_of begin with; e: of all heads. */
+    void (*conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s);
+    /* out[p] = (sum of x outside p's window) + sum_j taps[j] x[p + j - (kh / 2, kw / 2)], LANES columns;
+     * taps [kh * kw, LANES] = exp(w). What lies outside is added up from the rows above, the rows below and the ends of
+     * the window's own rows, in scratch [conv_scratch_floats]: nothing is subtracted.
      * A tap of exp(0) = 1 is no different from what lies outside: where spans [kh + 1] are given, each row of the
      * window is its span alone, and the window's rows are those of the last span. */
     void (*conv_sums)(float *out, const float *x, const float *taps, const struct conv_span *spans,
-                      const struct conv_shape *s, size_t columns, size_t column, float *scratch);
-    /* y = sigmoid(q) * num / den[head_of] for LANES channels; y, num [tokens, channels], den [tokens, heads]. */
+                      const struct conv_shape *s, float *scratch);
+    /* y = sigmoid(q) * num / den[head_of] for LANES channels, which y [tokens, channels], q, num and head_of begin
+     * with; den: of all heads. */
     void (*conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
-                        const struct conv_shape *s, size_t channel, bool gate);
+                        const struct conv_shape *s, bool gate);
     /* AFT-conv exactly, one position p: y = sigmoid(q) * sum_j a_j v_j / sum_j a_j with a_j = exp(k_j + w_j - max_j),
      * over the window alone, or over the whole picture with w = 0 beyond it (`global`).
      * bias [kh * kw, heads] = w; weights: scratch [tokens + 1, heads]. */
@@ -142,10 +143,11 @@ static inline size_t attend_key(size_t s, size_t c, size_t width)
     return (s / LANES * width + c) * LANES + s % LANES;
 }
 
-/* Prefix and suffix of each row's positions, and sums of whole rows above and below. */
-static inline size_t conv_scratch_floats(size_t tokens, size_t height)
+/* Rows with margins, which are no wider than themselves on either side, and sums of rows and columns; or prefix and
+ * suffix of each row. */
+static inline size_t conv_scratch_floats(size_t height, size_t width)
 {
-    return LANES * (2 * tokens + 4 * height + 2);
+    return LANES * (3 * height * width + 4 * height + 2 * width + LANES + 2);
 }
 
 static inline size_t lanes_padded(size_t n)

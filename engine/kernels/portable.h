@@ -46,11 +46,16 @@ KERNEL_LIST(KERNEL_DECLARE)
         .to_row = {NULL, KERNEL(to_row_bf16), KERNEL(to_row_int8)}, KERNEL_LIST(KERNEL_ENTRY) \
     }
 
-/* y = sigmoid(q) * num / den, the end of every AFT mixer. den > 0: the largest key's term never underflows. */
+/* y = sigmoid(q) * num / den, the end of every AFT mixer, by one division. den > 0: the largest key's term never
+ * underflows; and it has room for twice itself (kernels.h). */
 LANES_INLINE lanes gated_mean(const float *q, lanes num, lanes den, bool gate)
 {
-    const lanes mean = num / den;
-    return gate ? lanes_sigmoid(lanes_load(q)) * mean : mean;
+    if (!gate)
+        return num / den;
+    const lanes x = lanes_load(q);
+    const ilanes negative = x < 0.0f;
+    const lanes e = lanes_exp(lanes_pick(negative, x, -x)), one = lanes_set(1.0f);
+    return num * lanes_pick(negative, e, one) / (den * (one + e));
 }
 
 #endif

@@ -2,18 +2,20 @@
  * form. Engine threads only. */
 #include "engine/kernels/portable.h"
 
-LANES_INLINE lanes gather(const float *row, const uint32_t *index)
+LANES_INLINE lanes gather(const float *p, const uint32_t *index)
 {
     float a[WIDTH];
     for (int i = 0; i < WIDTH; i++)
-        a[i] = row[index[i]];
+        a[i] = p[index[i]];
     return lanes_load(a);
 }
 
-void KERNEL(conv_keys)(float *e, const float *k, const struct conv_shape *s, size_t head)
+/* ---- tiles: LANES columns of all tokens -------------------------------------------------------------------------- */
+
+void KERNEL(conv_keys)(float *e, const float *k, const struct conv_shape *s)
 {
     const size_t tokens = (size_t)s->height * s->width;
-    for (size_t h = head; h < head + LANES; h += WIDTH) {
+    for (size_t h = 0; h < LANES; h += WIDTH) {
         lanes n, top;
         (void)lanes_exp_parts(lanes_load(k + h), &top);
         for (size_t p = 1; p < tokens; p++) {
@@ -23,20 +25,203 @@ void KERNEL(conv_keys)(float *e, const float *k, const struct conv_shape *s, siz
         const lanes r = top - (float)KEY_RAISED;
         for (size_t p = 0; p < tokens; p++) {
             const lanes m = lanes_exp_parts(lanes_load(k + p * s->stride + h), &n);
-            lanes_store(e + p * s->heads + h, m * lanes_power_of_2(n - r));
+            lanes_store(e + p * s->token + h, m * lanes_power_of_2(n - r));
         }
     }
 }
 
-void KERNEL(conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s,
-                         size_t channel)
+/* Where WIDTH channels' heads stand in tiles. */
+struct conv_heads {
+    uint32_t at[WIDTH];
+    bool in_order; /* from at[0] on: one load */
+};
+
+LANES_INLINE struct conv_heads conv_heads_of(const uint32_t *head_of, const struct conv_shape *s)
+{
+    struct conv_heads heads = {.in_order = head_of[0] % WIDTH == 0};
+    for (uint32_t i = 0; i < WIDTH; i++) {
+        heads.at[i] = (uint32_t)(head_of[i] / LANES * s->group + head_of[i] % LANES);
+        heads.in_order = heads.in_order && head_of[i] == head_of[0] + i;
+    }
+    return heads;
+}
+
+LANES_INLINE lanes conv_heads_load(const struct conv_heads *heads, const float *tiles)
+{
+    return heads->in_order ? lanes_load(tiles + heads->at[0]) : gather(tiles, heads->at);
+}
+
+void KERNEL(conv_values)(float *ev, const float *e, const float *v, const uint32_t *head_of, const struct conv_shape *s)
 {
     const size_t tokens = (size_t)s->height * s->width;
-    for (size_t p = 0; p < tokens; p++)
-        for (size_t c = channel; c < channel + LANES; c += WIDTH)
-            lanes_store(ev + p * s->channels + c,
-                        gather(e + p * s->heads, head_of + c) * lanes_load(v + p * s->stride + c));
+    for (size_t c = 0; c < LANES; c += WIDTH) {
+        const struct conv_heads heads = conv_heads_of(head_of + c, s);
+        for (size_t p = 0; p < tokens; p++)
+            lanes_store(ev + p * s->token + c,
+                        conv_heads_load(&heads, e + p * s->token) * lanes_load(v + p * s->stride + c));
+    }
 }
+
+void KERNEL(conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
+                         const struct conv_shape *s, bool gate)
+{
+    const size_t tokens = (size_t)s->height * s->width;
+    for (size_t c = 0; c < LANES; c += WIDTH) {
+        const struct conv_heads heads = conv_heads_of(head_of + c, s);
+        for (size_t p = 0; p < tokens; p++)
+            lanes_store(y + p * s->channels + c, gated_mean(q + p * s->stride + c, lanes_load(num + p * s->token + c),
+                                                            conv_heads_load(&heads, den + p * s->token), gate));
+    }
+}
+
+/* ---- sums over windows and beyond: every tap --------------------------------------------------------------------- */
+
+/* Where position + offset - radius lies on a side of n positions. */
+LANES_INLINE size_t conv_clip(size_t position, size_t offset, size_t radius, size_t n)
+{
+    const size_t at = position + offset;
+    return at < radius ? 0 : at - radius < n ? at - radius : n;
+}
+
+#define BLOCK_MAX (WIDTH == 16 ? 14 : 8) /* positions side by side whose sums stay in registers */
+
+/* How far windows reach beyond a position of a row without leaving the picture, and the rows of it with that many zeros
+ * before and behind them: what a tap meets there counts for nothing. */
+struct conv_margin {
+    size_t left, right, taps; /* left + 1 + right */
+    size_t pitch;             /* registers of a row: left + width + right */
+};
+
+static struct conv_margin conv_margin_of(const struct conv_shape *s)
+{
+    const size_t rx = s->kw / 2, behind = s->kw - 1 - rx, last = s->width - 1;
+    struct conv_margin m = {.left = rx < last ? rx : last, .right = behind < last ? behind : last};
+    m.taps = m.left + 1 + m.right;
+    m.pitch = m.left + s->width + m.right;
+    return m;
+}
+
+/* Parts of the scratch, in registers: the rows with their margins; sums of the rows above and below each, height + 1 of
+ * them; of a row of the output, sums of the window's rows by column, and of all that is beyond each window. */
+struct conv_whole {
+    float *rows, *above, *below, *columns, *beyond;
+};
+
+static struct conv_whole conv_whole_in(float *scratch, const struct conv_shape *s, const struct conv_margin *m)
+{
+    const size_t tail = BLOCK_MAX; /* a block may end behind its row; what it reads there it throws away */
+    struct conv_whole f = {.rows = scratch};
+    f.above = f.rows + (s->height * m->pitch + tail) * WIDTH;
+    f.below = f.above + (s->height + (size_t)1) * WIDTH;
+    f.columns = f.below + (s->height + (size_t)1) * WIDTH;
+    f.beyond = f.columns + (size_t)s->width * WIDTH;
+    return f;
+}
+
+static void conv_whole_rows(const struct conv_whole *f, const float *x, const struct conv_shape *s,
+                            const struct conv_margin *m)
+{
+    float *to = f->rows;
+    lanes total = {0};
+    for (size_t y = 0; y < s->height; y++, to += m->pitch * WIDTH) {
+        lanes sum = {0};
+        memset(to, 0, m->left * WIDTH * sizeof *to);
+        for (size_t i = 0; i < s->width; i++) {
+            const lanes value = lanes_load(x + (y * s->width + i) * s->token);
+            lanes_store(to + (m->left + i) * WIDTH, value);
+            sum += value;
+        }
+        memset(to + (m->left + s->width) * WIDTH, 0, m->right * WIDTH * sizeof *to);
+        lanes_store(f->above + y * WIDTH, total);
+        lanes_store(f->below + y * WIDTH, sum);
+        total += sum;
+    }
+    memset(to, 0, BLOCK_MAX * WIDTH * sizeof *to);
+    lanes_store(f->above + s->height * WIDTH, total);
+    total = lanes_set(0.0f);
+    lanes_store(f->below + s->height * WIDTH, total);
+    for (size_t y = s->height; y-- > 0;) {
+        total += lanes_load(f->below + y * WIDTH);
+        lanes_store(f->below + y * WIDTH, total);
+    }
+}
+
+/* The sums of what is beyond the windows of the positions of a row, whose windows have the rows [y0, y1). */
+static void conv_beyond(const struct conv_whole *f, const struct conv_shape *s, const struct conv_margin *m, size_t y0,
+                        size_t y1)
+{
+    const size_t width = s->width, rx = s->kw / 2, behind = s->kw - rx;
+    const lanes rows = lanes_load(f->above + y0 * WIDTH) + lanes_load(f->below + y1 * WIDTH);
+    for (size_t b = 0; b < width; b++) {
+        lanes sum = {0};
+        for (size_t a = y0; a < y1; a++)
+            sum += lanes_load(f->rows + (a * m->pitch + m->left + b) * WIDTH);
+        lanes_store(f->columns + b * WIDTH, sum);
+    }
+    lanes right = {0}, left = {0};
+    for (size_t i = width; i-- > 0;) {
+        if (i + behind < width)
+            right += lanes_load(f->columns + (i + behind) * WIDTH);
+        lanes_store(f->beyond + i * WIDTH, rows + right);
+    }
+    for (size_t i = rx + 1; i < width; i++) {
+        left += lanes_load(f->columns + (i - rx - 1) * WIDTH);
+        lanes_store(f->beyond + i * WIDTH, lanes_load(f->beyond + i * WIDTH) + left);
+    }
+}
+
+/* Write the sums of n positions side by side, those that are there: x: the first window's first row and column. Each
+ * tap is loaded once for all of them and meets as many columns, straight from memory. */
+LANES_INLINE void conv_block(float *out, size_t token, size_t there, const float *beyond, const float *x, size_t pitch,
+                             const float *taps, size_t kw, size_t rows, size_t columns, size_t n)
+{
+    lanes inside[BLOCK_MAX];
+#pragma GCC unroll 14
+    for (size_t i = 0; i < n; i++)
+        inside[i] = lanes_set(0.0f);
+    for (size_t a = 0; a < rows; a++, x += pitch * WIDTH, taps += kw * LANES)
+        for (size_t j = 0; j < columns; j++) {
+            const lanes tap = lanes_load(taps + j * LANES);
+#pragma GCC unroll 14
+            for (size_t i = 0; i < n; i++)
+                inside[i] += tap * lanes_load(x + (i + j) * WIDTH);
+        }
+#pragma GCC unroll 14
+    for (size_t i = 0; i < n; i++)
+        if (i < there)
+            lanes_store(out + i * token, lanes_load(beyond + i * WIDTH) + inside[i]);
+}
+
+/* conv_sums for the WIDTH columns that x, taps and out begin with. */
+static void conv_sum_whole(float *out, const float *x, const float *taps, const struct conv_shape *s, float *scratch)
+{
+    const size_t height = s->height, width = s->width, ry = s->kh / 2;
+    const struct conv_margin m = conv_margin_of(s);
+    const struct conv_whole f = conv_whole_in(scratch, s, &m);
+    conv_whole_rows(&f, x, s, &m);
+    for (size_t y = 0; y < height; y++) {
+        const size_t y0 = conv_clip(y, 0, ry, height), y1 = conv_clip(y, s->kh, ry, height);
+        const float *row = f.rows + y0 * m.pitch * WIDTH;
+        const float *tap = taps + ((y0 + ry - y) * s->kw + s->kw / 2 - m.left) * LANES;
+        conv_beyond(&f, s, &m, y0, y1);
+        for (size_t i = 0, n; i < width; i += n) {
+            const size_t left = width - i;
+            float *to = out + (y * width + i) * s->token;
+            n = left <= 4 ? 4 : left <= 8 ? 8 : BLOCK_MAX;
+#define CONV_BLOCK(n) \
+    conv_block(to, s->token, left, f.beyond + i * WIDTH, row + i * WIDTH, m.pitch, tap, s->kw, y1 - y0, m.taps, n)
+            if (n == 4)
+                CONV_BLOCK(4);
+            else if (n == 8)
+                CONV_BLOCK(8);
+            else
+                CONV_BLOCK(BLOCK_MAX);
+#undef CONV_BLOCK
+        }
+    }
+}
+
+/* ---- the same by spans of taps ----------------------------------------------------------------------------------- */
 
 /* Sums: left[y][x] of the row's positions before x, right[y][x] of those from x on, width + 1 entries a row; above[y]
  * of the rows before y, below[y] of the rows from y on, height + 1 entries. */
@@ -50,17 +235,17 @@ static struct conv_prefix conv_prefix_in(float *scratch, const struct conv_shape
     return (struct conv_prefix){scratch, scratch + rows, scratch + 2 * rows, scratch + 2 * rows + column};
 }
 
-static void conv_sum_rows(const struct conv_prefix *f, const float *x, const struct conv_shape *s, size_t columns)
+static void conv_sum_rows(const struct conv_prefix *f, const float *x, const struct conv_shape *s)
 {
     const size_t height = s->height, width = s->width;
     lanes total = {0};
     for (size_t y = 0; y < height; y++) {
-        const float *row = x + y * width * columns;
+        const float *row = x + y * width * s->token;
         float *left = f->left + y * (width + 1) * WIDTH, *right = f->right + y * (width + 1) * WIDTH;
         lanes sum = {0};
         for (size_t i = 0; i < width; i++) {
             lanes_store(left + i * WIDTH, sum);
-            sum += lanes_load(row + i * columns);
+            sum += lanes_load(row + i * s->token);
         }
         lanes_store(left + width * WIDTH, sum);
         lanes_store(f->above + y * WIDTH, total);
@@ -68,7 +253,7 @@ static void conv_sum_rows(const struct conv_prefix *f, const float *x, const str
         sum = lanes_set(0.0f);
         lanes_store(right + width * WIDTH, sum);
         for (size_t i = width; i-- > 0;) {
-            sum += lanes_load(row + i * columns);
+            sum += lanes_load(row + i * s->token);
             lanes_store(right + i * WIDTH, sum);
         }
     }
@@ -81,125 +266,45 @@ static void conv_sum_rows(const struct conv_prefix *f, const float *x, const str
     }
 }
 
-/* Where position + offset - radius lies on a side of n positions. */
-LANES_INLINE size_t conv_clip(size_t position, size_t offset, size_t radius, size_t n)
-{
-    const size_t at = position + offset;
-    return at < radius ? 0 : at - radius < n ? at - radius : n;
-}
-
-#define BLOCK 4      /* positions side by side that share their loads */
-#define BLOCK_TAPS 7 /* of a row of the kernel, from which on they have enough of them in common */
-
-/* Add a row of the window to inside[j] for the positions i + j of a row, tap by tap in order: those that all of them
- * have in common by columns of x, of which each meets BLOCK taps, one of them new; the others one by one. */
-LANES_INLINE void conv_block_row(lanes inside[BLOCK], const float *row, const float *taps, const struct conv_shape *s,
-                                 size_t i, size_t columns)
-{
-    const size_t rx = s->kw / 2, first = conv_clip(i + BLOCK - 1, 0, rx, s->width);
-    const size_t end = conv_clip(i, s->kw, rx, s->width);
-#pragma GCC unroll 4
-    for (size_t j = 0; j < BLOCK; j++)
-        for (size_t b = conv_clip(i + j, 0, rx, s->width); b < first; b++)
-            inside[j] += lanes_load(taps + (b + rx - i - j) * columns) * lanes_load(row + b * columns);
-    lanes tap[BLOCK]; /* tap[j]: of position i + j at column b */
-#pragma GCC unroll 4
-    for (size_t j = 1; j < BLOCK; j++)
-        tap[j - 1] = lanes_load(taps + (first + rx - i - j) * columns);
-#pragma GCC unroll 4
-    for (size_t b = first; b < end; b++) {
-        const lanes value = lanes_load(row + b * columns);
-#pragma GCC unroll 4
-        for (size_t j = BLOCK - 1; j > 0; j--)
-            tap[j] = tap[j - 1];
-        tap[0] = lanes_load(taps + (b + rx - i) * columns);
-#pragma GCC unroll 4
-        for (size_t j = 0; j < BLOCK; j++)
-            inside[j] += tap[j] * value;
-    }
-#pragma GCC unroll 4
-    for (size_t j = 1; j < BLOCK; j++)
-        for (size_t b = end, last = conv_clip(i + j, s->kw, rx, s->width); b < last; b++)
-            inside[j] += lanes_load(taps + (b + rx - i - j) * columns) * lanes_load(row + b * columns);
-}
-
-/* conv_sums for BLOCK positions of a row from i on, every tap. */
-LANES_INLINE void conv_sum_block(float *out, const float *x, const float *taps, const struct conv_prefix *f,
-                                 const struct conv_shape *s, size_t y, size_t i, size_t columns)
-{
-    const size_t width = s->width, ry = s->kh / 2, rx = s->kw / 2;
-    const size_t y0 = conv_clip(y, 0, ry, s->height), y1 = conv_clip(y, s->kh, ry, s->height);
-    lanes inside[BLOCK] = {{0}}, outside[BLOCK];
-#pragma GCC unroll 4
-    for (size_t j = 0; j < BLOCK; j++)
-        outside[j] = lanes_load(f->above + y0 * WIDTH) + lanes_load(f->below + y1 * WIDTH);
-    for (size_t a = y0; a < y1; a++) {
-        const float *left = f->left + a * (width + 1) * WIDTH, *right = f->right + a * (width + 1) * WIDTH;
-#pragma GCC unroll 4
-        for (size_t j = 0; j < BLOCK; j++)
-            outside[j] += lanes_load(left + conv_clip(i + j, 0, rx, width) * WIDTH) +
-                          lanes_load(right + conv_clip(i + j, s->kw, rx, width) * WIDTH);
-        conv_block_row(inside, x + a * width * columns, taps + (a + ry - y) * s->kw * columns, s, i, columns);
-    }
-#pragma GCC unroll 4
-    for (size_t j = 0; j < BLOCK; j++)
-        lanes_store(out + (y * width + i + j) * columns, outside[j] + inside[j]);
-}
-
-/* conv_sums for the WIDTH columns that x, taps and out begin with. spans NULL: every tap of every row counts. */
-LANES_INLINE void conv_sum_register(float *out, const float *x, const float *taps, const struct conv_span *spans,
-                                    const struct conv_shape *s, size_t columns, float *scratch)
+/* conv_sums for the WIDTH columns that x, taps and out begin with. */
+static void conv_sum_spans(float *out, const float *x, const float *taps, const struct conv_span *spans,
+                           const struct conv_shape *s, float *scratch)
 {
     const size_t height = s->height, width = s->width, ry = s->kh / 2, rx = s->kw / 2;
     const struct conv_prefix f = conv_prefix_in(scratch, s);
-    const struct conv_span all_rows = {0, s->kh}, all_taps = {0, s->kw};
-    const struct conv_span rows = spans != NULL ? spans[s->kh] : all_rows;
-    conv_sum_rows(&f, x, s, columns);
+    const struct conv_span rows = spans[s->kh];
+    conv_sum_rows(&f, x, s);
     for (size_t y = 0; y < height; y++) {
         const size_t y0 = conv_clip(y, rows.first, ry, height), y1 = conv_clip(y, rows.end, ry, height);
-        size_t i = 0;
-        if (spans == NULL && s->kw >= BLOCK_TAPS)
-            for (; i + BLOCK <= width && conv_clip(i + BLOCK - 1, 0, rx, width) < conv_clip(i, s->kw, rx, width);
-                 i += BLOCK)
-                conv_sum_block(out, x, taps, &f, s, y, i, columns);
-        for (; i < width; i++) {
+        for (size_t i = 0; i < width; i++) {
             lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
             lanes inside = {0};
             for (size_t a = y0; a < y1; a++) {
-                const struct conv_span span = spans != NULL ? spans[a + ry - y] : all_taps;
+                const struct conv_span span = spans[a + ry - y];
                 const size_t x0 = conv_clip(i, span.first, rx, width), x1 = conv_clip(i, span.end, rx, width);
                 outside += lanes_load(f.left + (a * (width + 1) + x0) * WIDTH) +
                            lanes_load(f.right + (a * (width + 1) + x1) * WIDTH);
-                const float *row = x + a * width * columns;
-                const float *tap = taps + ((a + ry - y) * s->kw + (x0 + rx - i)) * columns;
-                for (size_t b = x0; b < x1; b++, tap += columns)
-                    inside += lanes_load(tap) * lanes_load(row + b * columns);
+                const float *row = x + a * width * s->token;
+                const float *tap = taps + ((a + ry - y) * s->kw + (x0 + rx - i)) * LANES;
+                for (size_t b = x0; b < x1; b++, tap += LANES)
+                    inside += lanes_load(tap) * lanes_load(row + b * s->token);
             }
-            lanes_store(out + (y * width + i) * columns, outside + inside);
+            lanes_store(out + (y * width + i) * s->token, outside + inside);
         }
     }
 }
 
 void KERNEL(conv_sums)(float *out, const float *x, const float *taps, const struct conv_span *spans,
-                       const struct conv_shape *s, size_t columns, size_t column, float *scratch)
+                       const struct conv_shape *s, float *scratch)
 {
-    for (size_t c = column; c < column + LANES; c += WIDTH)
+    for (size_t c = 0; c < LANES; c += WIDTH)
         if (spans == NULL)
-            conv_sum_register(out + c, x + c, taps + c, NULL, s, columns, scratch);
+            conv_sum_whole(out + c, x + c, taps + c, s, scratch);
         else
-            conv_sum_register(out + c, x + c, taps + c, spans, s, columns, scratch);
+            conv_sum_spans(out + c, x + c, taps + c, spans, s, scratch);
 }
 
-void KERNEL(conv_finish)(float *y, const float *q, const float *num, const float *den, const uint32_t *head_of,
-                         const struct conv_shape *s, size_t channel, bool gate)
-{
-    const size_t tokens = (size_t)s->height * s->width;
-    for (size_t p = 0; p < tokens; p++)
-        for (size_t c = channel; c < channel + LANES; c += WIDTH)
-            lanes_store(y + p * s->channels + c,
-                        gated_mean(q + p * s->stride + c, lanes_load(num + p * s->channels + c),
-                                   gather(den + p * s->heads, head_of + c), gate));
-}
+/* ---- exactly ----------------------------------------------------------------------------------------------------- */
 
 /* The positions that p is a mean of, and the window among them, whose corner has the tap first_tap. */
 struct conv_reach {

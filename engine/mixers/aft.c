@@ -83,8 +83,13 @@ static void mix_factored(const struct engine_core *e, const struct block *b, con
     const size_t channels = e->dims.channels, slices = (channels + TASK_COLUMNS - 1) / TASK_COLUMNS;
     const size_t context = model_config_tokens(e->config);
     const struct kernels *kn = e->kernels;
-    const struct conv_shape shape = {
-        .height = 1, .width = pass->tokens, .heads = e->dims.keys, .channels = e->dims.channels, .stride = e->dims.qkv};
+    const struct conv_shape shape = {.height = 1,
+                                     .width = pass->tokens,
+                                     .heads = e->dims.keys,
+                                     .channels = e->dims.channels,
+                                     .stride = e->dims.qkv,
+                                     .token = channels,
+                                     .group = LANES};
 #pragma omp for schedule(dynamic)
     for (size_t task = 0; task < pass->sequences * slices; task++) {
         const size_t first = task / slices * pass->tokens, begin = task % slices * TASK_COLUMNS;
@@ -93,13 +98,14 @@ static void mix_factored(const struct engine_core *e, const struct block *b, con
         float *keys = s->e + first * channels, *den = s->den + first * channels;
         float *ev = s->ev + first * channels, *num = s->num + first * channels;
         for (size_t c = begin; c < end; c += LANES) {
-            kn->conv_keys(keys, k, &shape, c);
-            kn->conv_values(ev, keys, v, e->head_of, &shape, c);
+            kn->conv_keys(keys + c, k + c, &shape);
+            kn->conv_values(ev + c, keys, v + c, e->head_of + c, &shape);
         }
         weigh_tokens(den + begin, keys + begin, b, context, pass->tokens, channels, n);
         weigh_tokens(num + begin, ev + begin, b, context, pass->tokens, channels, n);
         for (size_t c = begin; c < end; c += LANES)
-            kn->conv_finish(a->h + first * channels, q, num, den, e->head_of, &shape, c, e->config->mixer.query_gate);
+            kn->conv_finish(a->h + first * channels + c, q + c, num + c, den, e->head_of + c, &shape,
+                            e->config->mixer.query_gate);
     }
 }
 

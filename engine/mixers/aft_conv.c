@@ -1,7 +1,7 @@
 /* aft_conv.c - AFT-conv (Zhai et al. 2021, eq. 6; DAFT eq. 8): every position weighs every other with exp(k + w), w
  * depending on the offset inside a kh x kw window and 0 beyond it. Keys belong to heads, values to channels: the
- * denominators are sums of e over [tokens, heads], the numerators of e*v over [tokens, channels], both by one kernel.
- * Fully convolutional: any grid. */
+ * denominators are sums of e over [tokens, heads], the numerators of e*v over [tokens, channels], both by one kernel, for
+ * LANES columns at a time: those of a picture's tokens stay in a thread's own cache. Fully convolutional: any grid. */
 #include <math.h>
 
 #include "engine/mixers/aft.h"
@@ -94,9 +94,9 @@ static void pack_spans(struct conv_span *spans, const struct tap_columns *t)
     }
 }
 
-static const struct conv_span *spans_at(const struct conv_span *spans, const struct conv_shape *s, size_t column)
+static const struct conv_span *spans_at(const struct conv_span *spans, const struct conv_shape *s, size_t group)
 {
-    return spans == NULL ? NULL : spans + column / LANES * (s->kh + 1);
+    return spans == NULL ? NULL : spans + group * (s->kh + 1);
 }
 
 /* Causal: see struct block. Without the global sum nothing is beyond the kernel. */
@@ -128,6 +128,12 @@ static void plan(struct block *b, struct workspace *w, const struct engine_core 
     }
 }
 
+/* Row j of column c in tiles [columns / LANES, rows, LANES]. */
+static float *tile_at(float *tiles, size_t rows, size_t j, size_t c)
+{
+    return tiles + (c / LANES * rows + j) * LANES + c % LANES;
+}
+
 /* Tap j of a causal kernel is lag taps - 1 - j. */
 static void pack_lags(struct block *b, const struct engine_core *e, const struct block_weights *bw)
 {
@@ -152,28 +158,48 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
     for (size_t j = 0; j < taps; j++) {
         for (size_t h = 0; h < e->config->mixer.heads; h++) {
             const float w = bw->conv[h * taps + j];
-            b->head_taps[j * e->dims.keys + h] = b->exact ? w : (float)exp((double)w);
+            if (b->exact)
+                b->head_taps[j * e->dims.keys + h] = w;
+            else
+                *tile_at(b->head_taps, taps, j, h) = (float)exp((double)w);
         }
         if (!b->exact)
             for (size_t c = 0; c < e->dims.channels; c++)
-                b->channel_taps[j * e->dims.channels + c] = b->head_taps[j * e->dims.keys + e->head_of[c]];
+                *tile_at(b->channel_taps, taps, j, c) = *tile_at(b->head_taps, taps, j, e->head_of[c]);
     }
 }
 
 /* ---- mixing ------------------------------------------------------------------------------------------------------ */
 
+/* Each channel has a key of its own: from keys to means no other channel's matter. */
+static bool own_keys(const struct engine_core *e)
+{
+    return e->config->mixer.heads == e->dims.dim;
+}
+
+enum { TILE_E, TILE_DEN, TILE_EV, TILE_NUM, TILES };
+
 static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
                          uint32_t tokens)
 {
-    workspace_note(w, &s->e, rows * e->dims.keys, sizeof *s->e);
-    workspace_note(w, &s->den, rows * e->dims.keys, sizeof *s->den);
-    workspace_note(w, &s->ev, rows * e->dims.channels, sizeof *s->ev);
-    workspace_note(w, &s->num, rows * e->dims.channels, sizeof *s->num);
-    /* A grid of n tokens has at most n rows. One position's weights are the other use. */
-    const uint64_t prefix = conv_scratch_floats(tokens, tokens);
+    if (!own_keys(e)) {
+        workspace_note(w, &s->e, rows * e->dims.keys, sizeof *s->e);
+        workspace_note(w, &s->den, rows * e->dims.keys, sizeof *s->den);
+    }
+    /* Of all grids of n tokens n rows of one need the most. One position's weights are the other use. */
+    const uint64_t tiles = (uint64_t)TILES * tokens * LANES + conv_scratch_floats(tokens, 1);
     const uint64_t weights = ((uint64_t)tokens + 1) * e->dims.keys;
-    s->thread_floats = (size_t)(prefix > weights ? prefix : weights);
+    s->thread_floats = (size_t)(tiles > weights ? tiles : weights);
     workspace_note(w, &s->threads, s->thread_floats * e->threads, sizeof *s->threads);
+}
+
+/* a begins with the picture's rows. */
+static void mix_position(const struct engine_core *e, const struct block *b, const struct activations *a,
+                         const struct mixer_scratch *s, const struct conv_shape *shape, size_t position)
+{
+    const float *q = a->qkv, *k = q + e->dims.channels, *v = k + e->dims.keys;
+    e->kernels->conv_exact(a->h, q, k, v, b->head_taps, e->head_of, shape, position, e->config->mixer.query_gate,
+                           e->config->mixer.global, mixer_thread_scratch(s));
 }
 
 static void mix_exact(const struct engine_core *e, const struct block *b, const struct activations *a,
@@ -182,50 +208,99 @@ static void mix_exact(const struct engine_core *e, const struct block *b, const 
     const size_t tokens = pass->tokens;
 #pragma omp for schedule(static)
     for (size_t row = 0; row < pass->sequences * tokens; row++) {
-        const size_t picture = row / tokens;
-        const float *q = a->qkv + picture * tokens * e->dims.qkv, *k = q + e->dims.channels, *v = k + e->dims.keys;
-        e->kernels->conv_exact(a->h + picture * tokens * e->dims.channels, q, k, v, b->head_taps, e->head_of, shape,
-                               row % tokens, e->config->mixer.query_gate, e->config->mixer.global,
-                               mixer_thread_scratch(s));
+        const struct activations picture = activations_from(a, &e->dims, row / tokens * tokens);
+        mix_position(e, b, &picture, s, shape, row % tokens);
     }
 }
 
-/* One task is one picture's LANES columns: first all of its heads (keys to e, e to den), then all of its channels. */
+/* What the mixing of one picture goes by; qkv, y and, unless each channel has its own key, e and den are the picture's. */
+struct conv_picture {
+    const struct engine_core *core;
+    const struct block *block;
+    struct conv_shape shape;
+    const float *qkv;
+    float *e, *den, *y;
+};
+
+static float *thread_tile(const struct mixer_scratch *s, size_t tokens, size_t tile)
+{
+    return mixer_thread_scratch(s) + tile * tokens * LANES;
+}
+
+/* LANES heads: keys to e, e to den. */
+static void mix_heads(const struct conv_picture *p, const struct mixer_scratch *s, size_t group)
+{
+    const struct kernels *kn = p->core->kernels;
+    const struct conv_shape *shape = &p->shape;
+    const size_t tokens = (size_t)shape->height * shape->width, taps = (size_t)shape->kh * shape->kw * LANES;
+    float *keys = p->e + group * shape->group;
+    kn->conv_keys(keys, p->qkv + p->core->dims.channels + group * LANES, shape);
+    kn->conv_sums(p->den + group * shape->group, keys, p->block->head_taps + group * taps,
+                  spans_at(p->block->head_spans, shape, group), shape, thread_tile(s, tokens, TILES));
+}
+
+/* LANES channels, whose heads are done. */
+static void mix_channels(const struct conv_picture *p, const struct mixer_scratch *s, size_t group)
+{
+    const struct engine_core *e = p->core;
+    const struct conv_shape *shape = &p->shape;
+    const size_t tokens = (size_t)shape->height * shape->width, taps = (size_t)shape->kh * shape->kw * LANES;
+    const size_t channel = group * LANES;
+    const uint32_t *head_of = e->head_of + channel;
+    float *ev = thread_tile(s, tokens, TILE_EV), *num = thread_tile(s, tokens, TILE_NUM);
+    e->kernels->conv_values(ev, p->e, p->qkv + e->dims.channels + e->dims.keys + channel, head_of, shape);
+    e->kernels->conv_sums(num, ev, p->block->channel_taps + group * taps,
+                          spans_at(p->block->channel_spans, shape, group), shape, thread_tile(s, tokens, TILES));
+    e->kernels->conv_finish(p->y + channel, p->qkv + channel, num, p->den, head_of, shape, e->config->mixer.query_gate);
+}
+
+/* With keys of their own LANES channels are done with as soon as they are begun: one tile serves all of them. */
+static void mix_own(struct conv_picture p, const struct mixer_scratch *s, size_t group)
+{
+    const size_t tokens = (size_t)p.shape.height * p.shape.width;
+    struct conv_picture own = p;
+    own.shape.group = 0;
+    own.e = thread_tile(s, tokens, TILE_E);
+    own.den = thread_tile(s, tokens, TILE_DEN);
+    mix_heads(&own, s, group);
+    mix_channels(&own, s, group);
+}
+
+static struct conv_picture picture_of(const struct engine_core *e, const struct block *b, const struct activations *a,
+                                      const struct mixer_scratch *s, const struct conv_shape *shape, size_t i)
+{
+    const size_t first = i * shape->height * shape->width;
+    const size_t keys = own_keys(e) ? 0 : first * e->dims.keys;
+    return (struct conv_picture){
+        e, b, *shape, a->qkv + first * e->dims.qkv, s->e + keys, s->den + keys, a->h + first * e->dims.channels};
+}
+
 static void mix_factored(const struct engine_core *e, const struct block *b, const struct activations *a,
                          const struct mixer_scratch *s, const struct sequence_pass *pass,
                          const struct conv_shape *shape)
 {
-    const size_t tokens = pass->tokens;
     const size_t head_groups = e->dims.keys / LANES, channel_groups = e->dims.channels / LANES;
-    const struct kernels *kn = e->kernels;
+    const bool own = own_keys(e);
+    if (!own)
 #pragma omp for schedule(dynamic)
-    for (size_t task = 0; task < pass->sequences * head_groups; task++) {
-        const size_t first = task / head_groups * tokens, head = task % head_groups * LANES;
-        const float *k = a->qkv + first * e->dims.qkv + e->dims.channels;
-        float *keys = s->e + first * e->dims.keys;
-        kn->conv_keys(keys, k, shape, head);
-        kn->conv_sums(s->den + first * e->dims.keys, keys, b->head_taps, spans_at(b->head_spans, shape, head), shape,
-                      e->dims.keys, head, mixer_thread_scratch(s));
-    }
+        for (size_t task = 0; task < pass->sequences * head_groups; task++) {
+            const struct conv_picture p = picture_of(e, b, a, s, shape, task / head_groups);
+            mix_heads(&p, s, task % head_groups);
+        }
 #pragma omp for schedule(dynamic)
     for (size_t task = 0; task < pass->sequences * channel_groups; task++) {
-        const size_t first = task / channel_groups * tokens, channel = task % channel_groups * LANES;
-        const float *q = a->qkv + first * e->dims.qkv, *v = q + e->dims.channels + e->dims.keys;
-        const float *keys = s->e + first * e->dims.keys, *den = s->den + first * e->dims.keys;
-        float *ev = s->ev + first * e->dims.channels, *num = s->num + first * e->dims.channels;
-        kn->conv_values(ev, keys, v, e->head_of, shape, channel);
-        kn->conv_sums(num, ev, b->channel_taps, spans_at(b->channel_spans, shape, channel), shape, e->dims.channels,
-                      channel, mixer_thread_scratch(s));
-        kn->conv_finish(a->h + first * e->dims.channels, q, num, den, e->head_of, shape, channel,
-                        e->config->mixer.query_gate);
+        const struct conv_picture p = picture_of(e, b, a, s, shape, task / channel_groups);
+        if (own)
+            mix_own(p, s, task % channel_groups);
+        else
+            mix_channels(&p, s, task % channel_groups);
     }
 }
 
-static void mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
-                          const struct mixer_scratch *s, const struct sequence_pass *pass)
+static struct conv_shape shape_of(const struct engine_core *e, const struct sequence_pass *pass)
 {
     const struct mixer_config *m = &e->config->mixer;
-    const struct conv_shape shape = {
+    return (struct conv_shape){
         .height = pass->height,
         .width = pass->width,
         .kh = m->kernel[0],
@@ -233,9 +308,43 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
         .heads = e->dims.keys,
         .channels = e->dims.channels,
         .stride = e->dims.qkv,
+        .token = LANES,
+        .group = (size_t)pass->tokens * LANES,
     };
+}
+
+static void mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                          const struct mixer_scratch *s, const struct sequence_pass *pass)
+{
+    const struct conv_shape shape = shape_of(e, pass);
     const struct block *b = &e->blocks[layer];
     (b->exact ? mix_exact : mix_factored)(e, b, a, s, pass, &shape);
+}
+
+static void mix_alone(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                      const struct mixer_scratch *s, const struct sequence_pass *pass)
+{
+    const struct conv_shape shape = shape_of(e, pass);
+    const struct block *b = &e->blocks[layer];
+    if (b->exact) {
+        for (size_t p = 0; p < pass->tokens; p++)
+            mix_position(e, b, a, s, &shape, p);
+        return;
+    }
+    const bool own = own_keys(e);
+    struct conv_picture p = picture_of(e, b, a, s, &shape, 0);
+    if (!own) {
+        const size_t mine = team_thread() * pass->tokens * e->dims.keys;
+        p.e += mine;
+        p.den += mine;
+        for (size_t group = 0; group < e->dims.keys / LANES; group++)
+            mix_heads(&p, s, group);
+    }
+    for (size_t group = 0; group < e->dims.channels / LANES; group++)
+        if (own)
+            mix_own(p, s, group);
+        else
+            mix_channels(&p, s, group);
 }
 
 /* e v, then the windows: of channels for the numerator, of heads for the denominator. */
@@ -257,5 +366,6 @@ const struct mixer mixer_aft_conv = {
     .mix_streams = aft_mix_streams,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
+    .mix_alone = mix_alone,
     .macs = macs,
 };

@@ -104,7 +104,13 @@ static void thin_out(float *w, uint32_t taps, int active, struct random *rng)
     }
 }
 
-/* Spans [groups, kh + 1] of what differs from exp(0) in n columns of taps [kh * kw, columns]. */
+/* Row j of column c in tiles of so many rows. */
+static size_t tile(size_t rows, size_t j, size_t c)
+{
+    return (c / LANES * rows + j) * LANES + c % LANES;
+}
+
+/* Spans [groups, kh + 1] of what differs from exp(0) in n of the columns of taps, tiles [groups, kh * kw, LANES]. */
 static struct conv_span *find_spans(const float *taps, const struct conv_shape *s, size_t columns, size_t n)
 {
     struct conv_span *spans = calloc(columns / LANES * (s->kh + 1), sizeof *spans);
@@ -113,7 +119,7 @@ static struct conv_span *find_spans(const float *taps, const struct conv_shape *
         for (uint32_t a = 0; a < s->kh; a++)
             for (uint32_t b = 0; b < s->kw; b++) {
                 struct conv_span *group = spans + c / LANES * (s->kh + 1), *row = &group[a], *rows = &group[s->kh];
-                if (taps[(a * s->kw + b) * columns + c] == 1.0f)
+                if (taps[tile((size_t)s->kh * s->kw, a * s->kw + b, c)] == 1.0f)
                     continue;
                 *row = row->end == 0
                            ? (struct conv_span){b, b + 1}
@@ -137,6 +143,8 @@ static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
                              .channels = (uint32_t)lanes_padded(dim)};
     s->stride = 2 * (size_t)s->channels + s->heads;
     const size_t tokens = (size_t)s->height * s->width;
+    s->token = LANES;
+    s->group = tokens * LANES;
     r->qkv = floats(tokens * s->stride);
     r->w = floats((size_t)heads * taps);
     r->head_taps = floats((size_t)taps * s->heads);
@@ -146,8 +154,8 @@ static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
     r->ev = floats(tokens * s->channels);
     r->num = floats(tokens * s->channels);
     r->y = floats(tokens * s->channels);
-    const size_t window = (tokens + 1) * s->heads, prefix = conv_scratch_floats(tokens, s->height);
-    r->scratch = floats(window > prefix ? window : prefix);
+    const size_t window = (tokens + 1) * s->heads, sums = conv_scratch_floats(s->height, s->width);
+    r->scratch = floats(window > sums ? window : sums);
     r->head_of = calloc(s->channels, sizeof *r->head_of);
     assert_non_null(r->head_of);
     for (size_t t = 0; t < tokens; t++) {
@@ -167,11 +175,14 @@ static void conv_run_init(struct conv_run *r, size_t at, struct random *rng)
             w[j] = random_float(rng, conv_cases[at].bias_size);
         thin_out(w, taps, conv_cases[at].active, rng);
         for (size_t j = 0; j < taps; j++)
-            r->head_taps[j * s->heads + h] = conv_cases[at].way == FACTORED ? (float)exp((double)w[j]) : w[j];
+            if (conv_cases[at].way == FACTORED)
+                r->head_taps[tile(taps, j, h)] = (float)exp((double)w[j]);
+            else
+                r->head_taps[j * s->heads + h] = w[j];
     }
-    for (size_t c = 0; c < s->channels; c++)
+    for (size_t c = 0; c < s->channels && conv_cases[at].way == FACTORED; c++)
         for (size_t j = 0; j < taps; j++)
-            r->channel_taps[j * s->channels + c] = r->head_taps[j * s->heads + r->head_of[c]];
+            r->channel_taps[tile(taps, j, c)] = r->head_taps[tile(taps, j, r->head_of[c])];
     r->head_spans = find_spans(r->head_taps, s, s->heads, heads);
     r->channel_spans = find_spans(r->channel_taps, s, s->channels, dim);
 }
@@ -197,16 +208,18 @@ static void conv_run_mix(const struct conv_run *r, const struct kernels *kn, siz
             kn->conv_exact(r->y, q, k, v, r->head_taps, r->head_of, s, p, gate, way == EXACT, r->scratch);
         return;
     }
-    for (size_t h = 0; h < s->heads; h += LANES) {
-        kn->conv_keys(r->e, k, s, h);
-        kn->conv_sums(r->den, r->e, r->head_taps, sparse ? r->head_spans + h / LANES * (s->kh + 1) : NULL, s, s->heads,
-                      h, r->scratch);
+    const size_t taps = (size_t)s->kh * s->kw * LANES;
+    for (size_t g = 0; g < s->heads / LANES; g++) {
+        kn->conv_keys(r->e + g * s->group, k + g * LANES, s);
+        kn->conv_sums(r->den + g * s->group, r->e + g * s->group, r->head_taps + g * taps,
+                      sparse ? r->head_spans + g * (s->kh + 1) : NULL, s, r->scratch);
     }
-    for (size_t c = 0; c < s->channels; c += LANES) {
-        kn->conv_values(r->ev, r->e, v, r->head_of, s, c);
-        kn->conv_sums(r->num, r->ev, r->channel_taps, sparse ? r->channel_spans + c / LANES * (s->kh + 1) : NULL, s,
-                      s->channels, c, r->scratch);
-        kn->conv_finish(r->y, q, r->num, r->den, r->head_of, s, c, gate);
+    for (size_t g = 0; g < s->channels / LANES; g++) {
+        const size_t c = g * LANES;
+        kn->conv_values(r->ev, r->e, v + c, r->head_of + c, s);
+        kn->conv_sums(r->num, r->ev, r->channel_taps + g * taps, sparse ? r->channel_spans + g * (s->kh + 1) : NULL, s,
+                      r->scratch);
+        kn->conv_finish(r->y + c, q + c, r->num, r->den, r->head_of + c, s, gate);
     }
 }
 
@@ -263,7 +276,8 @@ static void taps_of_0_may_be_left_out(void **state)
                 conv_run_mix(&r, tables[a], i, true);
                 expect_equation_6(&r, i, tables[a]->isa);
                 for (size_t p = 0; p < sums; p++)
-                    if (p % r.shape.heads < conv_cases[i].heads && !(fabsf(r.den[p] - den[p]) <= 0x1p-20f * den[p]))
+                    if (p / r.shape.group * LANES + p % LANES < conv_cases[i].heads &&
+                        !(fabsf(r.den[p] - den[p]) <= 0x1p-20f * den[p]))
                         fail_msg("%s, %s: sum %zu is %.9g by spans, %.9g by all taps", tables[a]->isa,
                                  conv_cases[i].name, p, (double)r.den[p], (double)den[p]);
                 free(den);
