@@ -23,6 +23,7 @@ LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t strid
     for (size_t v = 0; v < vecs; v++)
         w[v] = panel_at(p, v);
     for (size_t i = 0; i < (k + 1) / 2; i++) {
+        panel_ahead(p, i);
         __m512i weight[TILE_VECS_MAX];
 #pragma GCC unroll 8
         for (size_t v = 0; v < vecs; v++)

@@ -166,9 +166,11 @@ static void run_few(const struct gemm_context *c, const struct gemm *g, float *y
         const uint32_t whole = width > GEMM_CHUNK ? width / GEMM_CHUNK * GEMM_CHUNK : width;
         const size_t bytes = column_bytes(g->precision, g->k);
         product_kernel *product = c->kernels->product[g->precision];
-        product(acc, ld, x.rows, x.stride, rows, g->packed + column * bytes, g->k, whole);
+        const struct ahead none = {g->packed, 0};
+        product(acc, ld, x.rows, x.stride, rows, g->packed + column * bytes, g->k, whole, none);
         if (whole < width)
-            product(acc + whole, ld, x.rows, x.stride, rows, g->packed + (column + whole) * bytes, g->k, width - whole);
+            product(acc + whole, ld, x.rows, x.stride, rows, g->packed + (column + whole) * bytes, g->k, width - whole,
+                    none);
         c->kernels->epilogue(y + column, ldy, acc, ld, g->bias + column, rows, width, kind);
     }
 }
@@ -179,10 +181,14 @@ static void run_chunk(const struct gemm_context *c, const struct gemm *g, uint32
 {
     float acc[GEMM_ROWS_MAX * GEMM_CHUNK] __attribute__((aligned(64)));
     const uint32_t width = chunk_width(g, column);
+    const size_t bytes = column_bytes(g->precision, g->k) * width, tiles = (rows + GEMM_ROWS_MAX - 1) / GEMM_ROWS_MAX;
     const uint8_t *chunk = g->packed + column * column_bytes(g->precision, g->k);
-    for (size_t row = 0; row < rows; row += GEMM_ROWS_MAX) {
+    /* The next chunk comes nearer meanwhile, each tile asking for its part: 4 * width bytes are a step's. */
+    struct ahead ahead = {chunk + bytes, (4 * width + tiles - 1) / tiles};
+    for (size_t row = 0; row < rows; row += GEMM_ROWS_MAX, ahead.at += bytes / tiles) {
         const size_t n = rows - row < GEMM_ROWS_MAX ? rows - row : GEMM_ROWS_MAX;
-        c->kernels->product[g->precision](acc, GEMM_CHUNK, x.rows + row * x.stride, x.stride, n, chunk, g->k, width);
+        c->kernels->product[g->precision](acc, GEMM_CHUNK, x.rows + row * x.stride, x.stride, n, chunk, g->k, width,
+                                          ahead);
         c->kernels->epilogue(y + row * ldy + column, ldy, acc, GEMM_CHUNK, g->bias + column, n, width, kind);
     }
 }

@@ -46,8 +46,15 @@ struct conv_span {
     uint32_t first, end;
 };
 
+/* Memory that is wanted soon: a product asks for the line `step` bytes on at each of its steps of k (one, a pair, a quad
+ * of numbers), and goes on. What is there does not matter, nor whether there is anything. */
+struct ahead {
+    const uint8_t *at;
+    size_t step;
+};
+
 typedef void product_kernel(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w,
-                            size_t k, size_t width);
+                            size_t k, size_t width, struct ahead ahead);
 typedef void to_row_kernel(uint8_t *row, const float *x, size_t k);
 
 struct kernels {

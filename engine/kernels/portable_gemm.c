@@ -17,6 +17,7 @@ LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride
     for (size_t v = 0; v < vecs; v++)
         w[v] = panel_at(p, v);
     for (size_t i = 0; i < k; i++) {
+        panel_ahead(p, i);
         lanes weight[TILE_VECS_MAX];
 #pragma GCC unroll 8
         for (size_t v = 0; v < vecs; v++)
@@ -58,6 +59,7 @@ LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t strid
     for (size_t i = 0; i < rows * vecs; i++)
         sum[i] = lanes_set(0.0f);
     for (size_t i = 0; i < (k + 1) / 2; i++) {
+        panel_ahead(p, i);
         ilanes weight[TILE_VECS_MAX];
 #pragma GCC unroll 8
         for (size_t v = 0; v < vecs; v++)
@@ -116,6 +118,7 @@ LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t strid
     for (size_t i = 0; i < rows * vecs; i++)
         sum[i] = (ilanes){0};
     for (size_t i = 0; i < quads; i++) {
+        panel_ahead(p, i);
         ilanes weight[TILE_VECS_MAX];
 #pragma GCC unroll 8
         for (size_t v = 0; v < vecs; v++)

@@ -22,7 +22,14 @@ struct panel {
     size_t step;      /* bytes of a step of a chunk: 4 * its columns */
     size_t apart;     /* bytes between chunks */
     size_t per_chunk; /* registers of a chunk */
+    struct ahead ahead;
 };
+
+/* At step i: into the second cache. */
+LANES_INLINE void panel_ahead(const struct panel *p, size_t i)
+{
+    __builtin_prefetch(p->ahead.at + i * p->ahead.step, 0, 2);
+}
 
 /* Register v's weights of step 0. */
 LANES_INLINE const uint8_t *panel_at(const struct panel *p, size_t v)
@@ -73,7 +80,7 @@ static inline size_t tile_rows(size_t rows, size_t vecs)
 /* A function `name` as kernels.h's product; column_bytes: of a column in a chunk. */
 #define TILE_PRODUCT(name, sum, column_bytes)                                                                     \
     void name(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w, size_t k,    \
-              size_t width)                                                                                       \
+              size_t width, struct ahead ahead)                                                                   \
     {                                                                                                             \
         const size_t chunk = width < GEMM_CHUNK ? width : GEMM_CHUNK, per_chunk = chunk / WIDTH;                  \
         const size_t all = width / WIDTH;                                                                         \
@@ -82,7 +89,7 @@ static inline size_t tile_rows(size_t rows, size_t vecs)
             for (size_t r = 0, n; r < rows; r += n) {                                                             \
                 n = tile_rows(rows - r, vecs);                                                                    \
                 const struct panel p = {w + c / per_chunk * (column_bytes)*chunk + c % per_chunk * sizeof(lanes), \
-                                        4 * chunk, (column_bytes)*chunk, per_chunk};                              \
+                                        4 * chunk, (column_bytes)*chunk, per_chunk, ahead};                       \
                 switch (vecs * 16 + n) {                                                                          \
                     TILE_CASE(sum, 1, 8)                                                                          \
                     TILE_CASE(sum, 1, 4)                                                                          \
