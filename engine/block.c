@@ -109,9 +109,7 @@ const float *block_normed(const struct engine_core *e, const struct packed_norm 
     return own;
 }
 
-/* Rows of a task where there are so many that each thread takes some through all of a block's products, without a
- * barrier in between and from its own cache; 0: all threads share each product, by columns. */
-static size_t rows_of_task(const struct engine_core *e, size_t rows)
+size_t block_rows_of_task(const struct engine_core *e, size_t rows)
 {
     if (rows < (size_t)2 * GEMM_ROWS_MAX * e->threads)
         return 0;
@@ -144,7 +142,7 @@ static void before_rows(const struct engine_core *e, const struct block *b, cons
 
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
-    const size_t channels = e->dims.channels, each = rows_of_task(e, rows);
+    const size_t channels = e->dims.channels, each = block_rows_of_task(e, rows);
     if (each == 0) {
         const float *normed = block_normed(e, &b->norm1, a, NULL, rows);
         gemm_run(&e->gemm, &b->qkv, a->qkv, e->dims.qkv, normed, channels, rows, EPILOGUE_BIAS);
@@ -194,7 +192,7 @@ static void after_rows(const struct engine_core *e, const struct block *b, const
 
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
-    const size_t each = rows_of_task(e, rows);
+    const size_t each = block_rows_of_task(e, rows);
     if (each != 0) {
 #pragma omp for schedule(static)
         for (size_t r = 0; r < rows; r += each)

@@ -91,6 +91,9 @@ static inline struct activations activations_from(const struct activations *a, c
     return from;
 }
 
+/* Rows of a task where there are so many that each thread takes some through all of a block's products, without a
+ * barrier in between and from its own cache; 0: all threads share each product, by columns. */
+size_t block_rows_of_task(const struct engine_core *e, size_t rows);
 /* Team. a->qkv = W_qkv norm1(x) + b for `rows` rows. */
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Team. a->h holds the mixed rows: x += W_out h + b, or x += h without that projection; then the MLP. */

@@ -91,19 +91,47 @@ static void predict(const struct decoder *n, const struct engine_core *e, size_t
         memcpy(n->outputs[i], n->logits + i * BYTE_VALUES, BYTE_VALUES * sizeof *n->logits);
 }
 
+/* Team. Each row is a stream's next byte, and there are many: each thread takes its own through all blocks and waits for
+ * nobody. */
+static void step_streams(struct decoder *n, const struct engine_core *e, size_t rows, size_t each)
+{
+#pragma omp for schedule(static)
+    for (size_t first = 0; first < rows; first += each) {
+        const size_t count = rows - first < each ? rows - first : each;
+        const struct stream_pass pass = {n->parts + first, count};
+        const struct activations own = activations_from(&n->a, &e->dims, first);
+        for (uint32_t layer = 0; layer < e->config->depth; layer++) {
+            block_before_alone(e, &e->blocks[layer], &own, count);
+            n->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
+            block_after_alone(e, &e->blocks[layer], &own, count);
+        }
+    }
+}
+
+/* Team. */
+static void run_blocks(struct decoder *n, const struct engine_core *e, size_t rows, const struct stream_pass *pass)
+{
+    for (uint32_t layer = 0; layer < e->config->depth; layer++) {
+        block_before(e, &e->blocks[layer], &n->a, rows);
+        n->mixer->mix_streams(e, layer, &n->a, pass);
+        block_after(e, &e->blocks[layer], &n->a, rows);
+    }
+}
+
 void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count)
 {
     size_t wanted;
     const size_t rows = lay_out(n, parts, count, &wanted);
     const struct stream_pass pass = {n->parts, count};
+    const bool alone = rows == count && n->mixer->mix_parts != NULL && e->gemm.blas_rows == 0;
+    const size_t each = alone ? block_rows_of_task(e, rows) : 0;
 #pragma omp parallel num_threads(e->threads)
     {
         embed(n, e, rows);
-        for (uint32_t layer = 0; layer < e->config->depth; layer++) {
-            block_before(e, &e->blocks[layer], &n->a, rows);
-            n->mixer->mix_streams(e, layer, &n->a, &pass);
-            block_after(e, &e->blocks[layer], &n->a, rows);
-        }
+        if (each != 0)
+            step_streams(n, e, rows, each);
+        else
+            run_blocks(n, e, rows, &pass);
         predict(n, e, wanted);
     }
 }

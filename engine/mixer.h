@@ -46,6 +46,9 @@ struct mixer {
     size_t (*layer_floats)(const struct engine_core *e);
     void (*mix_streams)(const struct engine_core *e, uint32_t layer, const struct activations *a,
                         const struct stream_pass *pass);
+    /* The same by the calling thread alone, or NULL. The same bits. */
+    void (*mix_parts)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                      const struct stream_pass *pass);
 
     /* The parallel form, every token seeing all: note scratch memory for `rows` rows of sequences of at most `tokens`;
      * then mix (team). */

@@ -41,6 +41,19 @@ struct conv_shape {
     size_t token, group;      /* floats from a token, from LANES columns to the next ones in what lies between them */
 };
 
+/* One position t of a stream by AFT's recurrent form, for `groups` times LANES channels. */
+struct local_step {
+    const float *weights; /* by lag, exp(w(t, t - lag)) or, exactly, w: [span] for all channels, or [span, stride] */
+    size_t stride;        /* 0: for all channels */
+    uint32_t span, t;
+    size_t groups;
+    bool gate;   /* else sigmoid(q) is left out */
+    bool global; /* exactly: see there */
+    bool half;   /* factored: a ring of bf16 */
+    /* Factored: the state of the step that comes next, or this one's: it comes nearer meanwhile. */
+    const float *next;
+};
+
 /* Taps of one row of a window, or its rows, outside which all taps of LANES columns are exp(0): first <= end. */
 struct conv_span {
     uint32_t first, end;
@@ -83,16 +96,14 @@ struct kernels {
      *     y = sigmoid(q) * num / den,  num = sum_{s <= t} exp(k_s + w_ts) v_s,  den = sum_{s <= t} exp(k_s + w_ts)
      * where w_ts = 0 beyond the window: S, the sums of what has left the window, plus the window's terms added afresh,
      * oldest first; positive weights only, so nothing cancels.
-     * y, q, k, v: [groups * LANES]; state: [groups] of local_state_floats(span), finite; t = 0 starts it anew;
-     * factors: exp(w(t, t - lag)) by lag, [span] for all channels if `stride` is 0, else [span, stride] by channel;
-     * gate false leaves sigmoid(q) out. */
-    void (*local_factored)(float *y, const float *q, const float *k, const float *v, float *state, const float *factors,
-                           size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate);
+     * y, q, k, v: [groups * LANES]; state: [groups] of local_state_floats, finite; t = 0 starts it anew. */
+    void (*local_factored)(float *y, const float *q, const float *k, const float *v, float *state,
+                           const struct local_step *step);
 
-    /* The same exactly, for biases of any size, w(t, t - lag) laid out like the factors. Without `global` there is no
-     * S: w is minus infinity beyond the window, and what the terms are relative to follows the window and may fall. */
-    void (*local_exact)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
-                        size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate, bool global);
+    /* The same exactly, for biases of any size. Without `global` there is no S: w is minus infinity beyond the window,
+     * and what the terms are relative to follows the window and may fall. */
+    void (*local_exact)(float *y, const float *q, const float *k, const float *v, float *state,
+                        const struct local_step *step);
 
     /* Softmax attention of 1 .. ATTEND_ROWS_MAX consecutive queries of one head, of which query r sees the keys and
      * values of count + r positions: y_r = sum_s softmax_s(scale q_r . k_s) v_s, count > 0.
@@ -137,10 +148,10 @@ struct kernels {
 };
 
 /* The state of LANES channels of one stream and layer: S of e, S of e*v, r, then the ring [span][e, e*v]
- * (local_factored), or [span][k, v] (local_exact). */
-static inline size_t local_state_floats(uint32_t span)
+ * (local_factored), or [span][k, v] (local_exact). Half the ring: [span] pairs of bf16, e in the lower halves. */
+static inline size_t local_state_floats(uint32_t span, bool half)
 {
-    return LANES * (3 + 2 * (size_t)span);
+    return LANES * (3 + (half ? 1 : 2) * (size_t)span);
 }
 
 /* Where channel c of position s's key stands in a head's keys, [blocks, width, LANES]: scores of LANES positions are

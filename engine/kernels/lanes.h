@@ -99,6 +99,25 @@ LANES_INLINE float lanes_sum(lanes v)
     return a[0];
 }
 
+/* bf16 is the upper half of float32. Pairs of them, each widened: */
+LANES_INLINE lanes lower_bf16(ilanes pair)
+{
+    return (lanes)(pair << 16);
+}
+
+LANES_INLINE lanes upper_bf16(ilanes pair)
+{
+    return (lanes)(pair & (int32_t)0xffff0000);
+}
+
+/* Into the lower halves, to the nearest, ties to even, the upper ones 0; a NaN stays one. */
+LANES_INLINE ilanes lanes_to_bf16(lanes x)
+{
+    const ilanes bits = (ilanes)x, none = (bits & 0x7fffffff) > 0x7f800000;
+    const ilanes rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16 & 0xffff;
+    return (~none & rounded) | (none & 0x7fc0);
+}
+
 /* Nearest whole number for any finite x. Where no instruction does it, adding 1.5 * 2^23 drops the fraction; from 2^22
  * on x is taken as it is, being whole to within a quarter. */
 LANES_INLINE lanes lanes_round(lanes x)

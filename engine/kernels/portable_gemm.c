@@ -39,17 +39,7 @@ LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride
 
 TILE_PRODUCT(KERNEL(product_f32), sum_f32, k * 4)
 
-/* ---- bf16: the upper halves of float32 --------------------------------------------------------------------------- */
-
-LANES_INLINE lanes lower_bf16(ilanes pair)
-{
-    return (lanes)(pair << 16);
-}
-
-LANES_INLINE lanes upper_bf16(ilanes pair)
-{
-    return (lanes)(pair & (int32_t)0xffff0000);
-}
+/* ---- bf16 -------------------------------------------------------------------------------------------------------- */
 
 LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,
                            size_t rows, size_t vecs)
@@ -81,20 +71,12 @@ LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t strid
 
 TILE_PRODUCT(KERNEL(product_bf16), sum_bf16, (k + 1) / 2 * 4)
 
-/* To the nearest, ties to even; a NaN stays one. */
-LANES_INLINE ilanes to_bf16(lanes x)
-{
-    const ilanes bits = (ilanes)x, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const ilanes none = (bits & 0x7fffffff) > 0x7f800000;
-    return (~none & rounded) | (none & 0x7fc0);
-}
-
 typedef uint16_t half_lanes __attribute__((vector_size(2 * WIDTH)));
 typedef uint8_t byte_lanes __attribute__((vector_size(WIDTH)));
 
 LANES_INLINE void store_bf16(uint8_t *row, lanes x)
 {
-    const half_lanes value = __builtin_convertvector(to_bf16(x), half_lanes);
+    const half_lanes value = __builtin_convertvector(lanes_to_bf16(x), half_lanes);
     memcpy(row, &value, sizeof value);
 }
 

@@ -21,26 +21,53 @@ LANES_INLINE float *state_row(float *state, size_t row)
     return state + row * LANES;
 }
 
-LANES_INLINE float *ring_term(float *state, uint32_t slot)
+LANES_INLINE float *ring_term(float *state, uint32_t slot, bool half)
 {
-    return state_row(state, ROW_RING + 2 * (size_t)slot);
+    return state_row(state, ROW_RING + (half ? 1 : 2) * (size_t)slot);
 }
 
-/* Multiply S and `rows` terms of the ring by 2^-rise lane by lane, in two halves because 2^-rise itself may be below
+/* A term of the window, e and e*v. */
+struct term {
+    lanes e, ev;
+};
+
+LANES_INLINE struct term term_load(const float *at, bool half)
+{
+    if (!half)
+        return (struct term){lanes_load(at), lanes_load(at + LANES)};
+    const ilanes pair = (ilanes)lanes_load(at);
+    return (struct term){lower_bf16(pair), upper_bf16(pair)};
+}
+
+LANES_INLINE void term_store(float *at, struct term term, bool half)
+{
+    if (half) {
+        lanes_store(at, (lanes)((ilanes)lanes_to_bf16(term.e) | lanes_to_bf16(term.ev) << 16));
+    } else {
+        lanes_store(at, term.e);
+        lanes_store(at + LANES, term.ev);
+    }
+}
+
+/* Multiply S and `terms` of the ring by 2^-rise lane by lane, in two halves because 2^-rise itself may be below
  * float32's range while the products are not. Exact but for what falls below that range. Out of line: it runs a few
  * times in a stream's life. */
-static __attribute__((noinline)) void local_rescale(float *state, const lanes *rise, uint32_t rows)
+static __attribute__((noinline)) void local_rescale(float *state, const lanes *rise, uint32_t terms, bool half)
 {
-    const lanes half = lanes_round(*rise * 0.5f);
-    const lanes scale = lanes_power_of_2(-half), rest = lanes_power_of_2(half - *rise);
-    for (size_t row = 0; row < ROW_RING + 2 * (size_t)rows; row++)
-        if (row != ROW_REFERENCE)
-            lanes_store(state_row(state, row), lanes_load(state_row(state, row)) * scale * rest);
+    const lanes lower = lanes_round(*rise * 0.5f);
+    const lanes scale = lanes_power_of_2(-lower), rest = lanes_power_of_2(lower - *rise);
+    for (size_t row = ROW_SUM_E; row <= ROW_SUM_EV; row++)
+        lanes_store(state_row(state, row), lanes_load(state_row(state, row)) * scale * rest);
+    for (uint32_t slot = 0; slot < terms; slot++) {
+        float *at = ring_term(state, slot, half);
+        const struct term term = term_load(at, half);
+        term_store(at, (struct term){term.e * scale * rest, term.ev * scale * rest}, half);
+    }
 }
 
-/* Raise the state's reference where exp(k) = p 2^n would not fit, and return exp(k) / 2^r. `rows` of the ring are in
+/* Raise the state's reference where exp(k) = p 2^n would not fit, and return exp(k) / 2^r. `terms` of the ring are in
  * that reference. */
-LANES_INLINE lanes local_refer(float *state, lanes p, lanes n, bool first, uint32_t rows)
+LANES_INLINE lanes local_refer(float *state, lanes p, lanes n, bool first, uint32_t terms, bool half)
 {
     lanes r = first ? n - (float)KEY_RAISED : lanes_load(state_row(state, ROW_REFERENCE));
     const ilanes over = n - r > (float)KEY_TOP;
@@ -50,7 +77,7 @@ LANES_INLINE lanes local_refer(float *state, lanes p, lanes n, bool first, uint3
     if (any != 0) {
         const lanes raised = lanes_pick(over, n - (float)KEY_RAISED, r);
         const lanes rise = raised - r;
-        local_rescale(state, &rise, rows);
+        local_rescale(state, &rise, terms, half);
         r = raised;
     }
     lanes_store(state_row(state, ROW_REFERENCE), r);
@@ -76,44 +103,83 @@ LANES_INLINE lanes lag_weight(const float *weights, size_t stride, uint32_t lag,
     return stride == 0 ? lanes_set(weights[lag]) : lanes_load(weights + lag * stride + c);
 }
 
-LANES_INLINE void local_factored_by(float *y, const float *q, const float *k, const float *v, float *group_state,
-                                    const float *factors, size_t stride, uint32_t span, uint32_t t, size_t groups,
-                                    bool gate)
+/* The new term joins the ring, and what was in its slot S. */
+LANES_INLINE void local_enter(float *state, uint32_t slot, const float *k, const float *v, const struct local_step *s,
+                              bool half)
 {
-    const struct ring_span ring = ring_at(t, span);
-    for (size_t c = 0; c < groups * LANES; c += WIDTH) {
-        float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
-        float *here = ring_term(state, ring.here);
-        lanes n;
-        const lanes p = lanes_exp_parts(lanes_load(k + c), &n);
-        if (t == 0) /* the ring is read only where it was written since */
-            local_clear_sums(state);
-        const lanes e = local_refer(state, p, n, t == 0, span);
-        if (t >= span) /* what was in this slot leaves the window */
-            local_add_sums(state, lanes_load(here), lanes_load(here + LANES));
-        lanes_store(here, e);
-        lanes_store(here + LANES, e * lanes_load(v + c));
-
-        lanes den = lanes_load(state_row(state, ROW_SUM_E)), num = lanes_load(state_row(state, ROW_SUM_EV));
-        uint32_t slot = ring.oldest;
-        for (uint32_t lag = ring.terms; lag-- > 0;) {
-            const float *term = ring_term(state, slot);
-            const lanes w = lag_weight(factors, stride, lag, c);
-            den += w * lanes_load(term);
-            num += w * lanes_load(term + LANES);
-            slot = slot + 1 == span ? 0 : slot + 1;
-        }
-        lanes_store(y + c, gated_mean(q + c, num, den, gate));
+    float *here = ring_term(state, slot, half);
+    lanes n;
+    const lanes p = lanes_exp_parts(lanes_load(k), &n);
+    if (s->t == 0) /* the ring is read only where it was written since */
+        local_clear_sums(state);
+    const lanes e = local_refer(state, p, n, s->t == 0, s->span, half);
+    if (s->t >= s->span) {
+        const struct term leaves = term_load(here, half);
+        local_add_sums(state, leaves.e, leaves.ev);
     }
+    term_store(here, (struct term){e, e * lanes_load(v)}, half);
+}
+
+#define SIDES_MAX 2 /* registers of channels side by side: their sums wait for themselves, not for each other */
+
+/* n registers, at channel[i] each. Constants once inlined: n, half, whether s->stride is 0. */
+LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k, const float *v, float *all_state,
+                                       const struct local_step *s, const size_t channel[SIDES_MAX], size_t n, bool half,
+                                       bool by_channel)
+{
+    const struct ring_span ring = ring_at(s->t, s->span);
+    float *state[SIDES_MAX];
+    struct term sum[SIDES_MAX];
+#pragma GCC unroll 2
+    for (size_t i = 0; i < n; i++) {
+        const size_t c = channel[i];
+        state[i] = all_state + c / LANES * local_state_floats(s->span, half) + c % LANES;
+        local_enter(state[i], ring.here, k + c, v + c, s, half);
+        sum[i] = (struct term){lanes_load(state_row(state[i], ROW_SUM_E)), lanes_load(state_row(state[i], ROW_SUM_EV))};
+    }
+    const ptrdiff_t ahead = (const char *)s->next - (const char *)all_state;
+    uint32_t slot = ring.oldest;
+    for (uint32_t lag = ring.terms; lag-- > 0;) {
+#pragma GCC unroll 2
+        for (size_t i = 0; i < n; i++) {
+            const float *at = ring_term(state[i], slot, half);
+            const struct term term = term_load(at, half);
+            const lanes w = lag_weight(s->weights, by_channel ? s->stride : 0, lag, channel[i]);
+            __builtin_prefetch((const char *)at + ahead);
+            if (!half)
+                __builtin_prefetch((const char *)(at + LANES) + ahead);
+            sum[i].e += w * term.e;
+            sum[i].ev += w * term.ev;
+        }
+        slot = slot + 1 == s->span ? 0 : slot + 1;
+    }
+#pragma GCC unroll 2
+    for (size_t i = 0; i < n; i++)
+        lanes_store(y + channel[i], gated_mean(q + channel[i], sum[i].ev, sum[i].e, s->gate));
+}
+
+LANES_INLINE void local_factored_by(float *y, const float *q, const float *k, const float *v, float *state,
+                                    const struct local_step *s, bool half, bool by_channel)
+{
+    const size_t channels = s->groups * LANES;
+    size_t c = 0;
+    for (; c + 2 * WIDTH <= channels; c += 2 * WIDTH)
+        local_factored_sides(y, q, k, v, state, s, (const size_t[SIDES_MAX]){c, c + WIDTH}, 2, half, by_channel);
+    if (c < channels)
+        local_factored_sides(y, q, k, v, state, s, (const size_t[SIDES_MAX]){c}, 1, half, by_channel);
 }
 
 void KERNEL(local_factored)(float *y, const float *q, const float *k, const float *v, float *state,
-                            const float *factors, size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate)
+                            const struct local_step *s)
 {
-    if (stride == 0)
-        local_factored_by(y, q, k, v, state, factors, 0, span, t, groups, gate);
+    if (s->half && s->stride == 0)
+        local_factored_by(y, q, k, v, state, s, true, false);
+    else if (s->half)
+        local_factored_by(y, q, k, v, state, s, true, true);
+    else if (s->stride == 0)
+        local_factored_by(y, q, k, v, state, s, false, false);
     else
-        local_factored_by(y, q, k, v, state, factors, stride, span, t, groups, gate);
+        local_factored_by(y, q, k, v, state, s, false, true);
 }
 
 /* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, in no reference. */
@@ -123,7 +189,7 @@ LANES_INLINE void local_leave(float *state, const float *here, bool first)
     const lanes p = lanes_exp_parts(lanes_load(here), &n);
     if (first)
         local_clear_sums(state);
-    const lanes e = local_refer(state, p, n, first, 0);
+    const lanes e = local_refer(state, p, n, first, 0, false);
     local_add_sums(state, e, e * lanes_load(here + LANES));
 }
 
@@ -139,23 +205,24 @@ LANES_INLINE lanes local_weigh_sums(lanes r, lanes *top)
 }
 
 LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const float *v, float *group_state,
-                                 const float *bias, size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate,
-                                 bool global)
+                                 const struct local_step *s, size_t stride)
 {
-    const struct ring_span ring = ring_at(t, span);
-    const bool beyond = global && t >= span; /* is there anything beyond the window? */
-    for (size_t c = 0; c < groups * LANES; c += WIDTH) {
-        float *state = group_state + c / LANES * local_state_floats(span) + c % LANES;
-        float *here = ring_term(state, ring.here);
+    const float *bias = s->weights;
+    const uint32_t span = s->span;
+    const struct ring_span ring = ring_at(s->t, span);
+    const bool beyond = s->global && s->t >= span; /* is there anything beyond the window? */
+    for (size_t c = 0; c < s->groups * LANES; c += WIDTH) {
+        float *state = group_state + c / LANES * local_state_floats(span, false) + c % LANES;
+        float *here = ring_term(state, ring.here, false);
         if (beyond)
-            local_leave(state, here, t == span);
+            local_leave(state, here, s->t == span);
         lanes_store(here, lanes_load(k + c));
         lanes_store(here + LANES, lanes_load(v + c));
 
         lanes top = lanes_load(here) + lag_weight(bias, stride, 0, c);
         uint32_t slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
-            top = lanes_max(top, lanes_load(ring_term(state, slot)) + lag_weight(bias, stride, lag, c));
+            top = lanes_max(top, lanes_load(ring_term(state, slot, false)) + lag_weight(bias, stride, lag, c));
             slot = slot + 1 == span ? 0 : slot + 1;
         }
         lanes den = {0}, num = {0};
@@ -167,23 +234,23 @@ LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const
         }
         slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
-            const float *term = ring_term(state, slot);
+            const float *term = ring_term(state, slot, false);
             const lanes e = lanes_exp(lanes_load(term) + lag_weight(bias, stride, lag, c) - top);
             den += e;
             num += e * lanes_load(term + LANES);
             slot = slot + 1 == span ? 0 : slot + 1;
         }
-        lanes_store(y + c, gated_mean(q + c, num, den, gate));
+        lanes_store(y + c, gated_mean(q + c, num, den, s->gate));
     }
 }
 
-void KERNEL(local_exact)(float *y, const float *q, const float *k, const float *v, float *state, const float *bias,
-                         size_t stride, uint32_t span, uint32_t t, size_t groups, bool gate, bool global)
+void KERNEL(local_exact)(float *y, const float *q, const float *k, const float *v, float *state,
+                         const struct local_step *s)
 {
-    if (stride == 0)
-        local_exact_by(y, q, k, v, state, bias, 0, span, t, groups, gate, global);
+    if (s->stride == 0)
+        local_exact_by(y, q, k, v, state, s, 0);
     else
-        local_exact_by(y, q, k, v, state, bias, stride, span, t, groups, gate, global);
+        local_exact_by(y, q, k, v, state, s, s->stride);
 }
 
 _Static_assert(KEY_TOP == 64, "0x1p-64f in local_exact is 2^-KEY_TOP");

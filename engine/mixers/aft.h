@@ -22,5 +22,7 @@ size_t aft_layer_floats(const struct engine_core *e);
 uint64_t aft_step_macs(const struct engine_core *e, const struct block *b);
 void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct activations *a,
                      const struct stream_pass *pass);
+void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                   const struct stream_pass *pass);
 
 #endif

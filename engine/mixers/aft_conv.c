@@ -364,6 +364,7 @@ const struct mixer mixer_aft_conv = {
     .pack = pack,
     .layer_floats = aft_layer_floats,
     .mix_streams = aft_mix_streams,
+    .mix_parts = aft_mix_parts,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
     .mix_alone = mix_alone,

@@ -5,7 +5,8 @@
  * makes both forms agree bit for bit. */
 #include "engine/mixers/aft.h"
 
-#define TASK_GROUPS 2 /* lanes of channels for one thread at a time */
+#define TASK_GROUPS 4  /* lanes of channels for one thread at a time */
+#define HALF_SPAN 8    /* from which on rings are of bf16, for products that are not of float32 themselves */
 
 static const float no_bias[1] = {1.0f}; /* exp(0) */
 
@@ -24,13 +25,27 @@ static uint32_t span_of(const struct engine_core *e, const struct block *b)
     }
 }
 
-/* Each layer has room for the longest of their spans. */
+/* Are the ring's terms bf16? They are read at every step, and with many streams are most of what is; each is rounded
+ * once, and weighs among others. */
+static bool half_ring(const struct engine_core *e, const struct block *b)
+{
+    return b->qkv.precision != PRECISION_F32 && !b->exact && span_of(e, b) >= HALF_SPAN;
+}
+
+static size_t group_floats(const struct engine_core *e, const struct block *b)
+{
+    return local_state_floats(span_of(e, b), half_ring(e, b));
+}
+
+/* Each layer has room for the largest of all. */
 size_t aft_layer_floats(const struct engine_core *e)
 {
-    uint32_t longest = 1;
-    for (uint32_t i = 0; i < e->config->depth; i++)
-        longest = span_of(e, &e->blocks[i]) > longest ? span_of(e, &e->blocks[i]) : longest;
-    return e->dims.channels / LANES * local_state_floats(longest);
+    size_t largest = 0;
+    for (uint32_t i = 0; i < e->config->depth; i++) {
+        const size_t floats = group_floats(e, &e->blocks[i]);
+        largest = floats > largest ? floats : largest;
+    }
+    return e->dims.channels / LANES * largest;
 }
 
 /* e v, then the ring's terms of numerator and denominator. */
@@ -59,37 +74,64 @@ static const float *keys_at(const struct engine_core *e, const float *k, size_t 
     return heads;
 }
 
-void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct activations *a,
-                     const struct stream_pass *pass)
+/* One layer's channels [group, group + count) of all rows of a part. */
+static void mix_slice(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                      const struct stream_part *part, size_t group, size_t count, const float *next)
 {
     const struct mixer_config *m = &e->config->mixer;
     const struct dims *d = &e->dims;
     const struct block *b = &e->blocks[layer];
-    const uint32_t span = span_of(e, b);
-    const size_t groups = d->channels / LANES, slices = (groups + TASK_GROUPS - 1) / TASK_GROUPS;
-    const struct kernels *kn = e->kernels;
-    const size_t layer_size = aft_layer_floats(e);
-#pragma omp for schedule(dynamic)
-    for (size_t task = 0; task < pass->part_count * slices; task++) {
-        const struct stream_part *part = &pass->parts[task / slices];
-        const size_t group = task % slices * TASK_GROUPS, at = group * LANES;
-        const size_t count = groups - group < TASK_GROUPS ? groups - group : TASK_GROUPS;
-        float *state = part->state + layer * layer_size + group * local_state_floats(span);
-        for (uint32_t i = 0; i < part->count; i++) {
-            float heads[TASK_GROUPS * LANES];
-            const size_t row = part->first + i;
-            const uint32_t t = part->position + i;
-            const float *q = a->qkv + row * d->qkv, *k = q + d->channels, *v = k + d->keys;
-            float *y = a->h + row * d->channels + at;
-            size_t stride;
-            const float *bias = biases_at(e, b, t, &stride);
-            if (stride != 0)
-                bias += at;
-            k = keys_at(e, k, at, count * LANES, heads);
-            if (b->exact)
-                kn->local_exact(y, q + at, k, v + at, state, bias, stride, span, t, count, m->query_gate, m->global);
-            else
-                kn->local_factored(y, q + at, k, v + at, state, bias, stride, span, t, count, m->query_gate);
-        }
+    const size_t at = group * LANES;
+    float *state = part->state + layer * aft_layer_floats(e) + group * group_floats(e, b);
+    struct local_step step = {.span = span_of(e, b),
+                              .groups = count,
+                              .gate = m->query_gate,
+                              .global = m->global,
+                              .half = half_ring(e, b),
+                              .next = next};
+    for (uint32_t i = 0; i < part->count; i++) {
+        float heads[TASK_GROUPS * LANES];
+        const size_t row = part->first + i;
+        const float *q = a->qkv + row * d->qkv, *k = q + d->channels, *v = k + d->keys;
+        float *y = a->h + row * d->channels + at;
+        step.t = part->position + i;
+        step.weights = biases_at(e, b, step.t, &step.stride);
+        if (step.stride != 0)
+            step.weights += at;
+        k = keys_at(e, k, at, count * LANES, heads);
+        (b->exact ? e->kernels->local_exact : e->kernels->local_factored)(y, q + at, k, v + at, state, &step);
     }
+}
+
+/* A task is TASK_GROUPS of one part. */
+static void mix_task(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                     const struct stream_pass *pass, size_t task)
+{
+    const size_t groups = e->dims.channels / LANES, slices = (groups + TASK_GROUPS - 1) / TASK_GROUPS;
+    const size_t part = task / slices, group = task % slices * TASK_GROUPS, after = task + 1;
+    const size_t behind = after < pass->part_count * slices ? after : task;
+    const float *next = pass->parts[behind / slices].state + layer * aft_layer_floats(e) +
+                        behind % slices * TASK_GROUPS * group_floats(e, &e->blocks[layer]);
+    mix_slice(e, layer, a, &pass->parts[part], group, groups - group < TASK_GROUPS ? groups - group : TASK_GROUPS,
+              next);
+}
+
+static size_t tasks_of(const struct engine_core *e, size_t parts)
+{
+    return parts * ((e->dims.channels / LANES + TASK_GROUPS - 1) / TASK_GROUPS);
+}
+
+void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                     const struct stream_pass *pass)
+{
+#pragma omp for schedule(dynamic)
+    for (size_t task = 0; task < tasks_of(e, pass->part_count); task++)
+        mix_task(e, layer, a, pass, task);
+}
+
+void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                   const struct stream_pass *pass)
+{
+    for (size_t task = 0; task < tasks_of(e, pass->part_count); task++)
+        mix_task(e, layer, a, pass, task);
 }

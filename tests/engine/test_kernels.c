@@ -128,7 +128,8 @@ static double plain_local(const float *k, const float *v, const float *w, uint32
     return num / den;
 }
 
-enum way { FACTORED, EXACT, WINDOW }; /* local_factored, local_exact with and without the global sum */
+/* local_factored, also with a ring of bf16, local_exact with and without the global sum */
+enum way { FACTORED, HALF, EXACT, WINDOW };
 
 static const struct {
     const char *name;
@@ -145,6 +146,9 @@ static const struct {
     {"very large keys", 8, FACTORED, false, 3000.0f, 1.0f, 1.0f, 1e-3},
     {"the largest biases for factors", 8, FACTORED, false, 2.0f, BIAS_FACTORED, 1.0f, 1e-5},
     {"the largest biases for factors, large keys and values", 48, FACTORED, false, 100.0f, BIAS_FACTORED, 1e6f, 1e-4},
+    {"a ring of bf16", 8, HALF, true, 2.0f, 1.0f, 1.0f, 8e-3}, /* 2^-8 in e and in e*v */
+    {"a ring of bf16 longer than the sequence", 100, HALF, false, 2.0f, 1.0f, 1.0f, 8e-3},
+    {"a ring of bf16, very large keys", 8, HALF, false, 3000.0f, 1.0f, 1.0f, 8e-3},
     {"exactly", 8, EXACT, true, 2.0f, 1.0f, 1.0f, 1e-6},
     {"exactly, window of 1", 1, EXACT, false, 2.0f, 1.0f, 1.0f, 1e-6},
     {"exactly, window longer than the sequence", 100, EXACT, false, 2.0f, 1.0f, 1.0f, 1e-6},
@@ -168,20 +172,28 @@ static void step_local(const struct kernels *kn, enum way way, float *y, const f
     assert_true(n <= sizeof factors / sizeof factors[0]);
     for (size_t i = 0; i < n; i++)
         factors[i] = (float)exp((double)bias[i]);
-    if (way == FACTORED)
-        kn->local_factored(y, q, k, v, state, factors, stride, span, t, groups, gate);
-    else
-        kn->local_exact(y, q, k, v, state, bias, stride, span, t, groups, gate, way == EXACT);
+    const struct local_step step = {
+        .weights = way == FACTORED || way == HALF ? factors : bias,
+        .stride = stride,
+        .span = span,
+        .t = t,
+        .groups = groups,
+        .gate = gate,
+        .global = way != WINDOW,
+        .half = way == HALF,
+        .next = state,
+    };
+    (way == FACTORED || way == HALF ? kn->local_factored : kn->local_exact)(y, q, k, v, state, &step);
 }
 
 /* With one bias a lag for all channels, or each channel its own. */
 static void run_local(const struct kernels *kn, size_t at, bool by_channel, struct random *rng)
 {
     const uint32_t span = local_cases[at].window < STEPS ? local_cases[at].window : STEPS;
-    float *state = calloc(CHANNELS / LANES * local_state_floats(span), sizeof *state);
+    float *state = calloc(CHANNELS / LANES * local_state_floats(span, local_cases[at].way == HALF), sizeof *state);
     float k[CHANNELS][STEPS], v[CHANNELS][STEPS];
     assert_non_null(state);
-    for (size_t i = 0; i < CHANNELS / LANES * local_state_floats(span); i++)
+    for (size_t i = 0; i < CHANNELS / LANES * local_state_floats(span, local_cases[at].way == HALF); i++)
         state[i] = 1e30f; /* left behind by another stream */
     for (uint32_t t = 0; t < STEPS; t++) {
         float row[4][CHANNELS], w[STEPS * CHANNELS], own[STEPS];
@@ -233,7 +245,7 @@ static void local_steps_stay_finite_for_any_key(void **state)
                 float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES], w[SPAN];
                 for (uint32_t t = 0; t < 12; t++) {
                     for (size_t i = 0; i < SPAN; i++)
-                        w[i] = random_float(&rng, way == FACTORED ? BIAS_FACTORED : 60.0f);
+                        w[i] = random_float(&rng, way == FACTORED || way == HALF ? BIAS_FACTORED : 60.0f);
                     for (size_t c = 0; c < LANES; c++) {
                         k[c] = keys[random_below(&rng, sizeof keys / sizeof keys[0])];
                         v[c] = random_float(&rng, 1.0f);
@@ -261,7 +273,8 @@ static void a_bias_lifts_a_key_over_one_two_hundred_powers_larger(void **state)
                 k[c] = t == 0 ? 127.5f : 0.0f;
                 v[c] = (float)t;
             }
-            tables[a]->local_exact(y, v, k, v, memory, w, 0, SPAN, t, 1, false, true);
+            const struct local_step step = {.weights = w, .span = SPAN, .t = t, .groups = 1, .global = true};
+            tables[a]->local_exact(y, v, k, v, memory, &step);
         }
         for (size_t c = 0; c < LANES; c++)
             assert_float_equal(y[c], (float)(1.0 / (1.0 + exp(7.5))), 1e-6f);
