@@ -132,12 +132,12 @@ static void norm_rows(const struct engine_core *e, const struct packed_norm *n, 
 
 /* The rows [r, r + n) of block_before. */
 static void before_rows(const struct engine_core *e, const struct block *b, const struct activations *a, size_t r,
-                        size_t n)
+                        size_t n, struct fetch *fetch)
 {
     const size_t channels = e->dims.channels;
     norm_rows(e, &b->norm1, a->h + r * channels, a->x + r * channels, n);
     gemm_run_alone(&e->gemm, &b->qkv, a->qkv + r * e->dims.qkv, e->dims.qkv, a->h + r * channels, channels, n,
-                   EPILOGUE_BIAS);
+                   EPILOGUE_BIAS, fetch);
 }
 
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
@@ -150,7 +150,7 @@ void block_before(const struct engine_core *e, const struct block *b, const stru
     }
 #pragma omp for schedule(static)
     for (size_t r = 0; r < rows; r += each)
-        before_rows(e, b, a, r, rows - r < each ? rows - r : each);
+        before_rows(e, b, a, r, rows - r < each ? rows - r : each, NULL);
 }
 
 static enum epilogue epilogue_of(enum activation activation)
@@ -176,18 +176,18 @@ static void add_rows(float *x, const float *h, size_t n)
 
 /* The rows [r, r + n) of block_after. */
 static void after_rows(const struct engine_core *e, const struct block *b, const struct activations *a, size_t r,
-                       size_t n)
+                       size_t n, struct fetch *fetch)
 {
     const size_t channels = e->dims.channels, hidden = e->dims.hidden;
     float *x = a->x + r * channels, *h = a->h + r * channels, *mlp = a->mlp + r * hidden;
     if (b->out.n != 0)
-        gemm_run_alone(&e->gemm, &b->out, x, channels, h, channels, n, EPILOGUE_ADD);
+        gemm_run_alone(&e->gemm, &b->out, x, channels, h, channels, n, EPILOGUE_ADD, fetch);
     else
         for (size_t i = 0; i < n * channels; i++)
             x[i] += h[i];
     norm_rows(e, &b->norm2, h, x, n);
-    gemm_run_alone(&e->gemm, &b->fc1, mlp, hidden, h, channels, n, epilogue_of(e->config->activation));
-    gemm_run_alone(&e->gemm, &b->fc2, x, channels, mlp, hidden, n, EPILOGUE_ADD);
+    gemm_run_alone(&e->gemm, &b->fc1, mlp, hidden, h, channels, n, epilogue_of(e->config->activation), fetch);
+    gemm_run_alone(&e->gemm, &b->fc2, x, channels, mlp, hidden, n, EPILOGUE_ADD, fetch);
 }
 
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
@@ -196,7 +196,7 @@ void block_after(const struct engine_core *e, const struct block *b, const struc
     if (each != 0) {
 #pragma omp for schedule(static)
         for (size_t r = 0; r < rows; r += each)
-            after_rows(e, b, a, r, rows - r < each ? rows - r : each);
+            after_rows(e, b, a, r, rows - r < each ? rows - r : each, NULL);
         return;
     }
     const size_t channels = e->dims.channels, hidden = e->dims.hidden;
@@ -216,16 +216,18 @@ static size_t rows_alone(size_t rows)
     return (each + GEMM_ROWS_MAX - 1) / GEMM_ROWS_MAX * GEMM_ROWS_MAX;
 }
 
-void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
+void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
+                        struct fetch *fetch)
 {
     const size_t each = rows_alone(rows);
     for (size_t r = 0; r < rows; r += each)
-        before_rows(e, b, a, r, rows - r < each ? rows - r : each);
+        before_rows(e, b, a, r, rows - r < each ? rows - r : each, fetch);
 }
 
-void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
+void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
+                       struct fetch *fetch)
 {
     const size_t each = rows_alone(rows);
     for (size_t r = 0; r < rows; r += each)
-        after_rows(e, b, a, r, rows - r < each ? rows - r : each);
+        after_rows(e, b, a, r, rows - r < each ? rows - r : each, fetch);
 }

@@ -100,8 +100,10 @@ void block_before(const struct engine_core *e, const struct block *b, const stru
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Both by the calling thread alone, any number of rows; with our own products only, which read no others (gemm.h). The
  * same bits. */
-void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
-void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
+void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
+                        struct fetch *fetch);
+void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
+                       struct fetch *fetch);
 /* Team. norm(x[from[r]]) for r < rows, from NULL meaning r itself: [rows, channels] for the caller's next product, in
  * h or, for a few rows, in each thread's own copy: a barrier costs more than norming them twice. */
 const float *block_normed(const struct engine_core *e, const struct packed_norm *n, const struct activations *a,

@@ -91,21 +91,38 @@ static void predict(const struct decoder *n, const struct engine_core *e, size_t
         memcpy(n->outputs[i], n->logits + i * BYTE_VALUES, BYTE_VALUES * sizeof *n->logits);
 }
 
+/* The states of n parts for a layer, or none behind the last one. */
+static struct fetch states_of(const struct decoder *n, const struct engine_core *e, const struct stream_part *parts,
+                              size_t count, uint32_t layer, const float *regions[GEMM_BLOCK])
+{
+    const size_t floats = n->mixer->layer_floats(e);
+    for (size_t i = 0; i < count; i++)
+        regions[i] = parts[i].state + layer * floats;
+    return (struct fetch){regions, layer < e->config->depth ? count : 0, floats * sizeof *regions[0], 0};
+}
+
+/* Rows of streams through all blocks, on the caller alone. A layer's states are fetched during the products before. */
+static void step_rows(struct decoder *n, const struct engine_core *e, const struct stream_part *parts, size_t count)
+{
+    const float *regions[GEMM_BLOCK];
+    const struct stream_pass pass = {parts, count};
+    const struct activations own = activations_from(&n->a, &e->dims, parts->first);
+    struct fetch states = states_of(n, e, parts, count, 0, regions);
+    for (uint32_t layer = 0; layer < e->config->depth; layer++) {
+        block_before_alone(e, &e->blocks[layer], &own, count, &states);
+        n->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
+        states = states_of(n, e, parts, count, layer + 1, regions);
+        block_after_alone(e, &e->blocks[layer], &own, count, &states);
+    }
+}
+
 /* Team. Each row is a stream's next byte, and there are many: each thread takes its own through all blocks and waits for
- * nobody. */
+ * nobody. each <= GEMM_BLOCK. */
 static void step_streams(struct decoder *n, const struct engine_core *e, size_t rows, size_t each)
 {
 #pragma omp for schedule(static)
-    for (size_t first = 0; first < rows; first += each) {
-        const size_t count = rows - first < each ? rows - first : each;
-        const struct stream_pass pass = {n->parts + first, count};
-        const struct activations own = activations_from(&n->a, &e->dims, first);
-        for (uint32_t layer = 0; layer < e->config->depth; layer++) {
-            block_before_alone(e, &e->blocks[layer], &own, count);
-            n->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
-            block_after_alone(e, &e->blocks[layer], &own, count);
-        }
-    }
+    for (size_t first = 0; first < rows; first += each)
+        step_rows(n, e, n->parts + first, rows - first < each ? rows - first : each);
 }
 
 /* Team. */

@@ -220,10 +220,10 @@ static void sequence_alone(struct encoder *n, const struct engine_core *e, uint3
     const size_t tokens = n->pass.tokens;
     struct activations a = activations_from(&n->a, &e->dims, team_thread() * tokens);
     a.x = n->a.x + i * tokens * e->dims.channels;
-    block_before_alone(e, &e->blocks[layer], &a, tokens);
+    block_before_alone(e, &e->blocks[layer], &a, tokens, NULL);
     draw_map(n, e, layer, i, a.qkv);
     n->mixer->mix_alone(e, layer, &a, &n->scratch, &n->pass);
-    block_after_alone(e, &e->blocks[layer], &a, tokens);
+    block_after_alone(e, &e->blocks[layer], &a, tokens, NULL);
 }
 
 /* Team. The same with all threads in each sequence. */

@@ -15,6 +15,7 @@
 #include "engine/team.h"
 
 #define BLOCK_BYTES (256 << 10) /* of a task's rows: they stay in the second cache while the chunks go by */
+#define LINE_BYTES 64           /* of a cache */
 #define CHUNKS_AT_ONCE 4        /* of a task of few rows, as kernels.h's product takes them */
 
 static uint32_t chunk_width(const struct gemm *g, uint32_t column)
@@ -166,29 +167,48 @@ static void run_few(const struct gemm_context *c, const struct gemm *g, float *y
         const uint32_t whole = width > GEMM_CHUNK ? width / GEMM_CHUNK * GEMM_CHUNK : width;
         const size_t bytes = column_bytes(g->precision, g->k);
         product_kernel *product = c->kernels->product[g->precision];
-        const struct ahead none = {g->packed, 0};
-        product(acc, ld, x.rows, x.stride, rows, g->packed + column * bytes, g->k, whole, none);
+        const struct ahead none = {.weights = g->packed, .other = g->packed};
+        product(acc, ld, x.rows, x.stride, rows, g->packed + column * bytes, g->k, whole, &none);
         if (whole < width)
             product(acc + whole, ld, x.rows, x.stride, rows, g->packed + (column + whole) * bytes, g->k, width - whole,
-                    none);
+                    &none);
         c->kernels->epilogue(y + column, ldy, acc, ld, g->bias + column, rows, width, kind);
+    }
+}
+
+/* A line of what is to be fetched at each step of a product over k. */
+static void fetch_some(struct fetch *f, struct ahead *ahead, enum precision precision, uint32_t k)
+{
+    const size_t steps = precision == PRECISION_F32 ? k : precision == PRECISION_BF16 ? (k + 1) / 2 : (k + 3) / 4;
+    if (f == NULL || f->count == 0)
+        return;
+    ahead->other = (const uint8_t *)*f->regions + f->done;
+    ahead->other_step = LINE_BYTES;
+    f->done += steps * LINE_BYTES;
+    if (f->done >= f->bytes) {
+        f->regions++;
+        f->count--;
+        f->done = 0;
     }
 }
 
 /* Some rows by one chunk, on the caller alone. */
 static void run_chunk(const struct gemm_context *c, const struct gemm *g, uint32_t column, float *y, size_t ldy,
-                      struct operand x, size_t rows, enum epilogue kind)
+                      struct operand x, size_t rows, enum epilogue kind, struct fetch *fetch)
 {
     float acc[GEMM_ROWS_MAX * GEMM_CHUNK] __attribute__((aligned(64)));
     const uint32_t width = chunk_width(g, column);
     const size_t bytes = column_bytes(g->precision, g->k) * width, tiles = (rows + GEMM_ROWS_MAX - 1) / GEMM_ROWS_MAX;
     const uint8_t *chunk = g->packed + column * column_bytes(g->precision, g->k);
-    /* The next chunk comes nearer meanwhile, each tile asking for its part: 4 * width bytes are a step's. */
-    struct ahead ahead = {chunk + bytes, (4 * width + tiles - 1) / tiles};
-    for (size_t row = 0; row < rows; row += GEMM_ROWS_MAX, ahead.at += bytes / tiles) {
+    for (size_t row = 0; row < rows; row += GEMM_ROWS_MAX) {
         const size_t n = rows - row < GEMM_ROWS_MAX ? rows - row : GEMM_ROWS_MAX;
+        /* Each tile asks for its part of the next chunk; behind the last one lies, as a rule, the next product's. */
+        struct ahead ahead = {.weights = chunk + bytes + row / GEMM_ROWS_MAX * (bytes / tiles),
+                              .weights_step = (4 * width + tiles - 1) / tiles,
+                              .other = chunk};
+        fetch_some(fetch, &ahead, g->precision, g->k);
         c->kernels->product[g->precision](acc, GEMM_CHUNK, x.rows + row * x.stride, x.stride, n, chunk, g->k, width,
-                                          ahead);
+                                          &ahead);
         c->kernels->epilogue(y + row * ldy + column, ldy, acc, GEMM_CHUNK, g->bias + column, n, width, kind);
     }
 }
@@ -205,7 +225,7 @@ static void run_many(const struct gemm_context *c, const struct gemm *g, float *
         const size_t first = task / chunks * block;
         const struct operand part = {x.rows + first * x.stride, x.stride};
         run_chunk(c, g, (uint32_t)(task % chunks) * GEMM_CHUNK, y + first * ldy, ldy, part,
-                  rows - first < block ? rows - first : block, kind);
+                  rows - first < block ? rows - first : block, kind, NULL);
     }
 }
 
@@ -243,13 +263,13 @@ void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size
 }
 
 void gemm_run_alone(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x,
-                    size_t ldx, size_t rows, enum epilogue kind)
+                    size_t ldx, size_t rows, enum epilogue kind, struct fetch *fetch)
 {
     assert(rows <= GEMM_BLOCK);
     const struct operand own = convert_own(c, g, x, ldx, rows);
     for (uint32_t column = 0; column < g->n; column += GEMM_CHUNK)
         if (c->kernels->product[g->precision] != NULL)
-            run_chunk(c, g, column, y, ldy, own, rows, kind);
+            run_chunk(c, g, column, y, ldy, own, rows, kind, fetch);
         else
             for (size_t row = 0; row < rows; row += c->blas_rows)
                 run_blas_tile(c, g, column, y + row * ldy, ldy, x + row * ldx, ldx, rows - row, kind);

@@ -65,9 +65,17 @@ struct gemm_context {
 void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x, size_t ldx,
               size_t rows, enum epilogue kind);
 
-/* The same by the calling thread alone, for up to GEMM_BLOCK rows, and no barrier. */
+/* Memory that its thread will read after some products: they have it fetched, as far as they get, while they multiply,
+ * which leaves the memory idle. */
+struct fetch {
+    const float *const *regions; /* [count], `bytes` each */
+    size_t count, bytes;
+    size_t done; /* bytes of the first one; 0 to begin with */
+};
+
+/* The same by the calling thread alone, for up to GEMM_BLOCK rows, and no barrier. fetch: NULL, or moved on. */
 void gemm_run_alone(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x,
-                    size_t ldx, size_t rows, enum epilogue kind);
+                    size_t ldx, size_t rows, enum epilogue kind, struct fetch *fetch);
 
 /* ---- OpenBLAS, gemm_blas.c -------------------------------------------------------------------------------------- */
 

@@ -59,15 +59,16 @@ struct conv_span {
     uint32_t first, end;
 };
 
-/* Memory that is wanted soon: a product asks for the line `step` bytes on at each of its steps of k (one, a pair, a quad
- * of numbers), and goes on. What is there does not matter, nor whether there is anything. */
+/* Memory that is wanted soon, weights and something else: at each of its steps of k (one, a pair, a quad of numbers) a
+ * product asks for a line of each, a step further, and goes on. What is there does not matter, nor whether there is
+ * anything. */
 struct ahead {
-    const uint8_t *at;
-    size_t step;
+    const uint8_t *weights, *other;
+    size_t weights_step, other_step; /* bytes; 0: the same line again */
 };
 
 typedef void product_kernel(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w,
-                            size_t k, size_t width, struct ahead ahead);
+                            size_t k, size_t width, const struct ahead *ahead);
 typedef void to_row_kernel(uint8_t *row, const float *x, size_t k);
 
 struct kernels {

@@ -28,7 +28,8 @@ struct panel {
 /* At step i: into the second cache. */
 LANES_INLINE void panel_ahead(const struct panel *p, size_t i)
 {
-    __builtin_prefetch(p->ahead.at + i * p->ahead.step, 0, 2);
+    __builtin_prefetch(p->ahead.weights + i * p->ahead.weights_step, 0, 2);
+    __builtin_prefetch(p->ahead.other + i * p->ahead.other_step, 0, 2);
 }
 
 /* Register v's weights of step 0. */
@@ -80,7 +81,7 @@ static inline size_t tile_rows(size_t rows, size_t vecs)
 /* A function `name` as kernels.h's product; column_bytes: of a column in a chunk. */
 #define TILE_PRODUCT(name, sum, column_bytes)                                                                     \
     void name(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w, size_t k,    \
-              size_t width, struct ahead ahead)                                                                   \
+              size_t width, const struct ahead *ahead)                                                            \
     {                                                                                                             \
         const size_t chunk = width < GEMM_CHUNK ? width : GEMM_CHUNK, per_chunk = chunk / WIDTH;                  \
         const size_t all = width / WIDTH;                                                                         \
@@ -89,7 +90,7 @@ static inline size_t tile_rows(size_t rows, size_t vecs)
             for (size_t r = 0, n; r < rows; r += n) {                                                             \
                 n = tile_rows(rows - r, vecs);                                                                    \
                 const struct panel p = {w + c / per_chunk * (column_bytes)*chunk + c % per_chunk * sizeof(lanes), \
-                                        4 * chunk, (column_bytes)*chunk, per_chunk, ahead};                       \
+                                        4 * chunk, (column_bytes)*chunk, per_chunk, *ahead};                      \
                 switch (vecs * 16 + n) {                                                                          \
                     TILE_CASE(sum, 1, 8)                                                                          \
                     TILE_CASE(sum, 1, 4)                                                                          \

@@ -5,8 +5,8 @@
  * makes both forms agree bit for bit. */
 #include "engine/mixers/aft.h"
 
-#define TASK_GROUPS 4  /* lanes of channels for one thread at a time */
-#define HALF_SPAN 8    /* from which on rings are of bf16, for products that are not of float32 themselves */
+#define TASK_GROUPS 4 /* lanes of channels for one thread at a time */
+#define HALF_SPAN 8   /* from which on rings are of bf16, for products that are not of float32 themselves */
 
 static const float no_bias[1] = {1.0f}; /* exp(0) */
 
