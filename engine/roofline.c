@@ -16,13 +16,17 @@
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/peak.h"
 #include "engine/processors.h"
+#include "engine/roofline_product.h"
 #include "engine/team.h"
 
 #define HUGE_PAGE (2u << 20)
 #define PRODUCT_SIDE 512 /* 3 MB of matrices, 0.27 GFLOP: beyond it OpenBLAS gains nothing */
+#define PRODUCT_FLOP (2.0 * PRODUCT_SIDE * PRODUCT_SIDE * PRODUCT_SIDE)
 #define COMPUTE_SECONDS 2e-3
 #define READ_BYTES 120e6 /* of a burst, all threads together; at least one pass over the working set */
+#define TRIALS 5
 #define TRIAL_TURNS 25000
+#define TRIAL_SECONDS_MAX 0.1
 
 struct span {
     double start, end;
@@ -32,20 +36,20 @@ struct roofline {
     struct roofline_info info;
     const struct peak *peak;
     const struct peak_loop *loops[ROOFLINE_RATE_COUNT]; /* NULL: not here, or no loop */
-    uint64_t turns[ROOFLINE_RATE_COUNT];
-    char *memory;    /* [bytes_max] */
+    struct roofline_product product;
+    uint64_t times[ROOFLINE_RATE_COUNT]; /* turns of the loop, or products, of a burst; 0: not chosen yet */
+    char *memory;                        /* [bytes_max] */
     float *matrices; /* a, b and a result for each thread: [2 + threads, PRODUCT_SIDE, PRODUCT_SIDE] */
     struct span spans[ENGINE_THREADS_MAX];
     volatile float sink; /* keeps results, and with them the work, from being left out */
 };
 
-/* What each thread does in a burst. */
+/* What each thread does in a burst: so many turns of a rate's loop, or products; or, of no rate, so many passes over so
+ * many bytes of its own. */
 struct work {
-    const struct peak_loop *loop; /* so many turns of it */
-    uint64_t turns;
-    bool product; /* or one product */
-    size_t bytes; /* or so many bytes of its own, read so often */
-    uint32_t passes;
+    enum roofline_rate rate; /* ROOFLINE_RATE_COUNT: none */
+    uint64_t times;
+    size_t bytes;
 };
 
 static double now(void)
@@ -55,21 +59,31 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static enum precision precision_of(enum roofline_rate rate)
+{
+    return rate == ROOFLINE_PRODUCT_BF16   ? PRECISION_BF16
+           : rate == ROOFLINE_PRODUCT_INT8 ? PRECISION_INT8
+                                           : PRECISION_F32;
+}
+
 static float work_run(const struct roofline *r, const struct work *w, size_t thread)
 {
+    const size_t matrix = (size_t)PRODUCT_SIDE * PRODUCT_SIDE;
+    float *c = r->matrices + (2 + thread) * matrix;
     float result = 0.0f;
-    if (w->loop != NULL) {
-        w->loop->run(&result, w->turns);
-    } else if (w->product) {
-        const size_t matrix = (size_t)PRODUCT_SIDE * PRODUCT_SIDE;
-        float *c = r->matrices + (2 + thread) * matrix;
-        peak_openblas(c, r->matrices, r->matrices + matrix, PRODUCT_SIDE);
-        result = c[0];
-    } else {
-        for (uint32_t i = 0; i < w->passes; i++)
-            result += (float)r->peak->read(r->memory + thread * w->bytes, w->bytes);
+    if (w->rate < ROOFLINE_RATE_COUNT && r->loops[w->rate] != NULL) {
+        r->loops[w->rate]->run(&result, w->times);
+        return result;
     }
-    return result;
+    for (uint64_t i = 0; i < w->times; i++) {
+        if (w->rate == ROOFLINE_RATE_COUNT)
+            result += (float)r->peak->read(r->memory + thread * w->bytes, w->bytes);
+        else if (w->rate == ROOFLINE_OPENBLAS)
+            peak_openblas(c, r->matrices, r->matrices + matrix, PRODUCT_SIDE);
+        else
+            roofline_product_run(&r->product, precision_of(w->rate), c, r->matrices);
+    }
+    return result + c[0];
 }
 
 /* Seconds that the team takes; *team is how many it was, fewer where the environment allows no more. */
@@ -77,8 +91,7 @@ static double burst(struct roofline *r, const struct work *w, uint32_t threads, 
 {
     struct work warm = *w;
     uint32_t members = 1;
-    warm.turns = w->turns / 8; /* until the processor has woken up its wide units */
-    warm.passes = 1;
+    warm.times = (w->times + 7) / 8; /* until the processor has woken up its wide units, and its caches hold matrices */
 #ifdef _OPENMP
     omp_set_num_threads((int)threads); /* a team of one too: OpenBLAS looks at it (engine.c) */
 #endif
@@ -106,19 +119,6 @@ static double burst(struct roofline *r, const struct work *w, uint32_t threads, 
 }
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
-
-/* How many turns take about COMPUTE_SECONDS: by the fastest of a few trials, which others on the machine may delay. */
-static uint64_t choose_turns(struct roofline *r, const struct peak_loop *loop)
-{
-    const struct work trial = {.loop = loop, .turns = TRIAL_TURNS};
-    double least = COMPUTE_SECONDS;
-    for (int i = 0; i < 5; i++) {
-        uint32_t team;
-        const double seconds = burst(r, &trial, 1, &team);
-        least = seconds < least ? seconds : least;
-    }
-    return (uint64_t)(TRIAL_TURNS * COMPUTE_SECONDS / (least > 1e-6 ? least : 1e-6));
-}
 
 /* Each thread writes its own part first, so that the part lies close to it. In large pages where there are such: what
  * is measured is the memory, not the translation of addresses. */
@@ -171,7 +171,10 @@ enum status roofline_open(struct roofline **ret, const char *isa, uint32_t threa
 #ifndef _OPENMP
     r->info.threads = 1;
 #endif
-    const enum status st = take_memory(r, bytes_max, err);
+    enum status st = take_memory(r, bytes_max, err);
+    if (st == OK)
+        st = roofline_product_init(&r->product, kernels_select(isa), r->info.threads,
+                                   r->matrices + (size_t)PRODUCT_SIDE * PRODUCT_SIDE, PRODUCT_SIDE, err);
     if (st != OK) {
         roofline_close(r);
         return st;
@@ -179,9 +182,6 @@ enum status roofline_open(struct roofline **ret, const char *isa, uint32_t threa
     r->loops[ROOFLINE_FP32] = &r->peak->fp32;
     r->loops[ROOFLINE_BF16] = peak_bf16(isa);
     r->loops[ROOFLINE_INT8] = peak_int8(isa);
-    for (int i = 0; i < ROOFLINE_RATE_COUNT; i++)
-        if (r->loops[i] != NULL)
-            r->turns[i] = choose_turns(r, r->loops[i]);
     *ret = r;
     return OK;
 }
@@ -190,6 +190,7 @@ void roofline_close(struct roofline *r)
 {
     if (r == NULL)
         return;
+    roofline_product_clear(&r->product);
     free(r->memory);
     free(r->matrices);
     free(r);
@@ -198,7 +199,7 @@ void roofline_close(struct roofline *r)
 const char *roofline_rate_name(enum roofline_rate rate)
 {
     static const char *const names[] = {
-#define X(key, name, text) name,
+#define X(key, name, bound, text) name,
         ROOFLINE_RATES(X)
 #undef X
     };
@@ -208,11 +209,21 @@ const char *roofline_rate_name(enum roofline_rate rate)
 const char *roofline_rate_text(enum roofline_rate rate)
 {
     static const char *const texts[] = {
-#define X(key, name, text) text,
+#define X(key, name, bound, text) text,
         ROOFLINE_RATES(X)
 #undef X
     };
     return texts[rate];
+}
+
+enum roofline_rate roofline_rate_bound(enum roofline_rate rate)
+{
+    static const enum roofline_rate bounds[] = {
+#define X(key, name, bound, text) ROOFLINE_##bound,
+        ROOFLINE_RATES(X)
+#undef X
+    };
+    return bounds[rate];
 }
 
 const struct roofline_info *roofline_info(const struct roofline *r)
@@ -224,20 +235,37 @@ const struct roofline_info *roofline_info(const struct roofline *r)
 
 bool roofline_has(const struct roofline *r, enum roofline_rate rate)
 {
-    return rate == ROOFLINE_OPENBLAS || r->loops[rate] != NULL;
+    if (rate == ROOFLINE_OPENBLAS)
+        return true;
+    return roofline_rate_bound(rate) == rate ? r->loops[rate] != NULL
+                                             : roofline_product_has(&r->product, precision_of(rate));
+}
+
+/* How often it takes to fill about COMPUTE_SECONDS: by the fastest of a few trials, which others on the machine may
+ * delay; one alone where it takes longer than any delay. */
+static uint64_t choose_times(struct roofline *r, enum roofline_rate rate)
+{
+    const struct work trial = {.rate = rate, .times = r->loops[rate] != NULL ? TRIAL_TURNS : 1};
+    double least = COMPUTE_SECONDS;
+    for (int i = 0; i < TRIALS; i++) {
+        uint32_t team;
+        const double seconds = burst(r, &trial, 1, &team);
+        least = seconds < least ? seconds : least;
+        if (seconds > TRIAL_SECONDS_MAX)
+            break;
+    }
+    return (uint64_t)((double)trial.times * COMPUTE_SECONDS / (least > 1e-6 ? least : 1e-6));
 }
 
 double roofline_compute(struct roofline *r, enum roofline_rate rate, uint32_t threads)
 {
+    if (r->times[rate] == 0)
+        r->times[rate] = choose_times(r, rate);
+    const struct work w = {.rate = rate, .times = r->times[rate]};
+    const double flop = r->loops[rate] != NULL ? r->loops[rate]->flop : PRODUCT_FLOP;
     uint32_t team;
-    if (rate == ROOFLINE_OPENBLAS) {
-        const struct work w = {.product = true};
-        const double seconds = burst(r, &w, threads, &team);
-        return team * 2.0 * PRODUCT_SIDE * PRODUCT_SIDE * PRODUCT_SIDE / seconds;
-    }
-    const struct work w = {.loop = r->loops[rate], .turns = r->turns[rate]};
     const double seconds = burst(r, &w, threads, &team);
-    return team * (double)w.turns * w.loop->flop / seconds;
+    return team * (double)w.times * flop / seconds;
 }
 
 double roofline_read(struct roofline *r, uint64_t bytes, uint32_t threads)
@@ -245,8 +273,8 @@ double roofline_read(struct roofline *r, uint64_t bytes, uint32_t threads)
     const uint64_t pieces = bytes / threads / PEAK_READ_BYTES;
     const size_t each = (size_t)(pieces > 0 ? pieces : 1) * PEAK_READ_BYTES;
     const double passes = READ_BYTES / ((double)each * threads);
-    const struct work w = {.bytes = each, .passes = passes > 1.0 ? (uint32_t)passes : 1};
+    const struct work w = {.rate = ROOFLINE_RATE_COUNT, .times = passes > 1.0 ? (uint64_t)passes : 1, .bytes = each};
     uint32_t team;
     const double seconds = burst(r, &w, threads, &team);
-    return team * (double)each * w.passes / seconds;
+    return team * (double)each * (double)w.times / seconds;
 }

@@ -11,17 +11,20 @@
 #include "config/limits.h"
 #include "config/status.h"
 
-/* Every matrix rate: what bounds a product of that precision, by registers alone, and what products reach.
- * A product of our own gets its line, and its case in roofline.c, beside OpenBLAS's; all that is printed follows.
- *        key, name, what it is */
-#define ROOFLINE_RATES(X)                                         \
-    X(FP32, "fp32", "fp32 multiply-adds in registers")            \
-    X(BF16, "bf16", "bf16 multiply-adds in registers, vdpbf16ps") \
-    X(INT8, "int8", "int8 multiply-adds in registers, vpdpbusd")  \
-    X(OPENBLAS, "openblas", "OpenBLAS's sgemm, 512 x 512 x 512")
+/* Every matrix rate: what multiply-adds reach on registers alone, and what products of 512 x 512 x 512 reach:
+ * OpenBLAS's, and ours with weights that were packed before, as an engine has them, and rows still to be converted.
+ *        key, name, the rate that bounds it, what it is */
+#define ROOFLINE_RATES(X)                                                                \
+    X(FP32, "fp32", FP32, "fp32 multiply-adds in registers")                             \
+    X(BF16, "bf16", BF16, "bf16 multiply-adds in registers, vdpbf16ps")                  \
+    X(INT8, "int8", INT8, "int8 multiply-adds in registers, vpdpbusd")                   \
+    X(OPENBLAS, "openblas", FP32, "OpenBLAS's sgemm, 512 x 512 x 512")                   \
+    X(PRODUCT_FP32, "product_fp32", FP32, "aftd's fp32 product of that size")            \
+    X(PRODUCT_BF16, "product_bf16", BF16, "aftd's bf16 product, converted rows and all") \
+    X(PRODUCT_INT8, "product_int8", INT8, "aftd's int8 product, converted rows and all")
 
 enum roofline_rate {
-#define X(key, name, text) ROOFLINE_##key,
+#define X(key, name, bound, text) ROOFLINE_##key,
     ROOFLINE_RATES(X)
 #undef X
         ROOFLINE_RATE_COUNT
@@ -29,6 +32,8 @@ enum roofline_rate {
 
 const char *roofline_rate_name(enum roofline_rate rate);
 const char *roofline_rate_text(enum roofline_rate rate);
+/* The rate on registers that it cannot exceed; those on registers are their own. */
+enum roofline_rate roofline_rate_bound(enum roofline_rate rate);
 
 struct roofline_info {
     const char *isa;  /* "avx512bf16": whose loops run */
@@ -46,7 +51,8 @@ enum status roofline_open(struct roofline **ret, const char *isa, uint32_t threa
 void roofline_close(struct roofline *r); /* NULL is a no-op */
 const struct roofline_info *roofline_info(const struct roofline *r);
 
-/* Can this processor and the instruction set chosen do that at all? */
+/* Can this processor and the instruction set chosen do that at all? A product of ours: have they instructions that make
+ * it faster than those of wider precisions, or for fp32 than OpenBLAS, which runs where they have none? */
 bool roofline_has(const struct roofline *r, enum roofline_rate rate);
 /* FLOP/s of so many threads together (1 .. info.threads), 2 a multiply-add. */
 double roofline_compute(struct roofline *r, enum roofline_rate rate, uint32_t threads);

@@ -60,44 +60,57 @@ static void measure_series(struct measured *m, uint32_t rounds)
     m->series++;
 }
 
-static double openblas_share(const struct measured *m, int t)
+/* Of what bounds it, as the bests have it; 0: there is no such thing to say. OpenBLAS goes by the processor: a lower
+ * instruction set does not bound it. */
+static double share(const struct measured *m, enum roofline_rate rate, int t)
 {
-    return m->rates[ROOFLINE_OPENBLAS][t].best / m->rates[ROOFLINE_FP32][t].best;
+    const enum roofline_rate bound = roofline_rate_bound(rate);
+    if (bound == rate || !roofline_has(m->roofline, rate) || !roofline_has(m->roofline, bound) ||
+        (rate == ROOFLINE_OPENBLAS && !roofline_info(m->roofline)->best))
+        return 0.0;
+    return m->rates[rate][t].best / m->rates[bound][t].best;
 }
 
-/* OpenBLAS goes by the processor: it says nothing of a lower instruction set. */
 static bool is_suspect(const struct measured *m)
 {
-    return roofline_info(m->roofline)->best &&
-           (openblas_share(m, 0) > OPENBLAS_SHARE_MAX || openblas_share(m, 1) > OPENBLAS_SHARE_MAX);
+    return share(m, ROOFLINE_OPENBLAS, 0) > OPENBLAS_SHARE_MAX || share(m, ROOFLINE_OPENBLAS, 1) > OPENBLAS_SHARE_MAX;
 }
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
+/* Without the end of the line. */
 static void print_row(const char *text, const struct sample s[2], const char *unit)
 {
-    (void)printf("  %-46s %8.1f %8.1f   %8.1f %8.1f  %s\n", text, s[0].best, s[0].median, s[1].best, s[1].median, unit);
+    (void)printf("  %-46s %8.1f %8.1f   %8.1f %8.1f  %s", text, s[0].best, s[0].median, s[1].best, s[1].median, unit);
+}
+
+static void print_rate(const struct measured *m, enum roofline_rate rate)
+{
+    const enum roofline_rate bound = roofline_rate_bound(rate);
+    if (!roofline_has(m->roofline, rate)) {
+        (void)printf("  %-46s %17s   %17s\n", roofline_rate_text(rate), "not here", "not here");
+        return;
+    }
+    print_row(roofline_rate_text(rate), m->rates[rate], bound == ROOFLINE_INT8 ? "GOP/s" : "GFLOP/s");
+    if (share(m, rate, 0) > 0.0)
+        (void)printf(", %.2f and %.2f of %s", share(m, rate, 0), share(m, rate, 1), roofline_rate_name(bound));
+    (void)printf("\n");
 }
 
 static void print_text(const struct measured *m)
 {
     const struct roofline_info *info = roofline_info(m->roofline);
     char text[64], all[32];
-    (void)printf("this machine: %s, best and median of %u rounds, everything once a round\n", info->isa, m->rounds);
+    (void)printf("this machine: %s, best and median of %u rounds, everything once a round; shares are of the bests\n",
+                 info->isa, m->rounds);
     (void)snprintf(all, sizeof all, "%u thread%s", info->threads, info->threads == 1 ? "" : "s");
     (void)printf("  %-46s %17s   %17s\n", "", "1 thread", all);
     for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
-        if (roofline_has(m->roofline, i))
-            print_row(roofline_rate_text(i), m->rates[i], i == ROOFLINE_INT8 ? "GOP/s" : "GFLOP/s");
-        else
-            (void)printf("  %-46s %17s   %17s\n", roofline_rate_text(i), "not here", "not here");
+        print_rate(m, i);
     for (size_t i = 0; i < SIZES; i++) {
         (void)snprintf(text, sizeof text, "reading %u MB", megabytes[i]);
-        print_row(text, m->reads[i], "GB/s");
+        print_row(text, m->reads[i], "GB/s\n");
     }
-    if (info->best)
-        (void)printf("  OpenBLAS's sgemm is at %.2f of fp32 on 1 thread, %.2f on %s\n", openblas_share(m, 0),
-                     openblas_share(m, 1), all);
     if (m->series > 1)
         (void)printf("  measured again: first OpenBLAS came out above %.2f of fp32, so that fp32 was too low\n",
                      OPENBLAS_SHARE_MAX);
@@ -109,6 +122,23 @@ static json_t *json_of(const struct sample s[2])
 {
     return json_pack("{s:{s:f,s:f},s:{s:f,s:f}}", "one", "best", s[0].best, "median", s[0].median, "all", "best",
                      s[1].best, "median", s[1].median);
+}
+
+/* {"openblas": {"one": .., "all": ..}, ..}: of each rate that something else bounds; null where there is no share. */
+static json_t *json_of_shares(const struct measured *m)
+{
+    json_t *shares = json_object();
+    int lost = 0;
+    for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
+        if (roofline_rate_bound(i) != i)
+            lost |= json_object_set_new(shares, roofline_rate_name(i),
+                                        share(m, i, 0) > 0.0
+                                            ? json_pack("{s:f,s:f}", "one", share(m, i, 0), "all", share(m, i, 1))
+                                            : json_null());
+    if (lost == 0)
+        return shares;
+    json_decref(shares);
+    return NULL;
 }
 
 static int print_json(const struct measured *m)
@@ -124,9 +154,9 @@ static int print_json(const struct measured *m)
         lost |= json_object_set_new(read, "megabytes", json_integer(megabytes[i]));
         lost |= json_array_append_new(reads, read);
     }
-    json_t *all = json_pack("{s:s,s:i,s:i,s:b,s:b,s:o,s:o}", "isa", info->isa, "threads", (int)info->threads, "rounds",
-                            (int)m->rounds, "measured_again", m->series > 1, "suspect", m->suspect, "gflops", gflops,
-                            "read_gbps", reads);
+    json_t *all = json_pack("{s:s,s:i,s:i,s:b,s:b,s:o,s:o,s:o}", "isa", info->isa, "threads", (int)info->threads,
+                            "rounds", (int)m->rounds, "measured_again", m->series > 1, "suspect", m->suspect, "gflops",
+                            gflops, "shares", json_of_shares(m), "read_gbps", reads);
     if (lost != 0 || all == NULL) {
         json_decref(all);
         return cli_fail("a figure could not be kept: out of memory, or it is no finite number");

@@ -244,6 +244,31 @@ static void expect_sample(const json_t *object, const char *what)
     }
 }
 
+/* The share of each rate that another bounds follows from the two bests; null where one of them is. OpenBLAS has none
+ * beside a lower instruction set than its own. */
+static void expect_shares(const json_t *gflops, const json_t *shares, bool lower)
+{
+    static const char *const bounds[][2] = {
+        {"openblas", "fp32"}, {"product_fp32", "fp32"}, {"product_bf16", "bf16"}, {"product_int8", "int8"}};
+    static const char *const where[] = {"one", "all"};
+    assert_int_equal(json_object_size(shares), LENGTH(bounds));
+    for (size_t i = 0; i < LENGTH(bounds); i++) {
+        const json_t *share = json_object_get(shares, bounds[i][0]), *rate = json_object_get(gflops, bounds[i][0]),
+                     *bound = json_object_get(gflops, bounds[i][1]);
+        assert_non_null(share);
+        if (json_is_null(rate) || json_is_null(bound) || (i == 0 && lower)) {
+            assert_true(json_is_null(share));
+            continue;
+        }
+        expect_sample(rate, bounds[i][0]);
+        for (size_t t = 0; t < LENGTH(where); t++) {
+            const double of = number(json_object_get(rate, where[t]), "best");
+            assert_true(fabs(number(share, where[t]) * number(json_object_get(bound, where[t]), "best") / of - 1.0) <
+                        1e-4);
+        }
+    }
+}
+
 /* isa: of AFTD_ISA; NULL: not set. */
 static void expect_machine(const char *isa)
 {
@@ -256,8 +281,9 @@ static void expect_machine(const char *isa)
     assert_int_equal(number(all, "rounds"), 3);
     assert_true(json_is_boolean(json_object_get(all, "measured_again")));
     assert_true(json_is_boolean(json_object_get(all, "suspect")));
-    assert_int_equal(json_object_size(all), 7);
-    assert_int_equal(json_object_size(gflops), 4);
+    assert_int_equal(json_object_size(all), 8);
+    assert_int_equal(json_object_size(gflops), 7);
+    expect_shares(gflops, json_object_get(all, "shares"), isa != NULL && strcmp(isa, kernels_select(NULL)->isa) != 0);
     expect_sample(json_object_get(gflops, "fp32"), "fp32");
     expect_sample(json_object_get(gflops, "openblas"), "openblas");
     if (peak_bf16(isa) != NULL)
@@ -268,6 +294,8 @@ static void expect_machine(const char *isa)
         expect_sample(json_object_get(gflops, "int8"), "int8");
     else
         assert_true(json_is_null(json_object_get(gflops, "int8")));
+    assert_int_equal(json_is_null(json_object_get(gflops, "product_fp32")),
+                     kernels_select(isa)->product[PRECISION_F32] == NULL);
     assert_int_equal(json_array_size(reads), LENGTH(megabytes));
     for (size_t i = 0; i < LENGTH(megabytes); i++) {
         assert_true(number(json_array_get(reads, i), "megabytes") == megabytes[i]);

@@ -1,5 +1,5 @@
 /* test_peak.c - the loops that measure a machine: which run where, that they do their work, and that bursts of them
- * give rates. How fast they are is nothing to test. */
+ * give rates; that the products measured beside them are products. How fast they are is nothing to test. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 
 #include "engine/kernels/peak.h"
 #include "engine/roofline.h"
+#include "engine/roofline_product.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -63,7 +64,51 @@ static void bursts_give_rates(void **state)
     assert_false(roofline_has(r, ROOFLINE_BF16));
     assert_false(roofline_has(r, ROOFLINE_INT8));
     assert_true(roofline_has(r, ROOFLINE_FP32));
+    assert_true(roofline_has(r, ROOFLINE_OPENBLAS));
+    assert_false(roofline_has(r, ROOFLINE_PRODUCT_FP32)); /* OpenBLAS's are used there */
+    assert_false(roofline_has(r, ROOFLINE_PRODUCT_BF16)); /* there are such, which nothing makes fast */
     roofline_close(r);
+}
+
+static void every_product_is_bounded_by_its_precision(void **state)
+{
+    (void)state;
+    assert_int_equal(roofline_rate_bound(ROOFLINE_OPENBLAS), ROOFLINE_FP32);
+    assert_int_equal(roofline_rate_bound(ROOFLINE_PRODUCT_FP32), ROOFLINE_FP32);
+    assert_int_equal(roofline_rate_bound(ROOFLINE_PRODUCT_BF16), ROOFLINE_BF16);
+    assert_int_equal(roofline_rate_bound(ROOFLINE_PRODUCT_INT8), ROOFLINE_INT8);
+    for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
+        assert_int_equal(roofline_rate_bound(roofline_rate_bound(i)), roofline_rate_bound(i));
+}
+
+/* What is measured is the whole product: each element of it, beyond one block of rows too. */
+static void products_are_products(void **state)
+{
+    (void)state;
+    enum { SIDE = 2 * GEMM_BLOCK - 32 };
+    static float w[SIDE][SIDE], x[SIDE][SIDE], y[SIDE][SIDE];
+    static const double tolerance[PRECISION_COUNT] = {1e-4, 0.1, 0.3}; /* of sums of 160 products of up to 0.25 */
+    for (size_t i = 0; i < SIDE; i++)
+        for (size_t k = 0; k < SIDE; k++) {
+            w[i][k] = (float)((7 * i + 3 * k) % 17) * 0.0625f - 0.5f;
+            x[i][k] = (float)((5 * i + 11 * k) % 13) * 0.0625f - 0.375f;
+        }
+    struct roofline_product p;
+    assert_int_equal(roofline_product_init(&p, kernels_select(NULL), 1, w[0], SIDE, NULL), OK);
+    for (enum precision precision = 0; precision < PRECISION_COUNT; precision++) {
+        if (!roofline_product_has(&p, precision))
+            continue;
+        roofline_product_run(&p, precision, y[0], x[0]);
+        for (size_t r = 0; r < SIDE; r++)
+            for (size_t c = 0; c < SIDE; c++) {
+                double sum = 0.0;
+                for (size_t k = 0; k < SIDE; k++)
+                    sum += (double)x[r][k] * (double)w[c][k];
+                if (fabs(sum - (double)y[r][c]) > tolerance[precision])
+                    fail_msg("precision %d: [%zu][%zu] is %g, expected %g", (int)precision, r, c, (double)y[r][c], sum);
+            }
+    }
+    roofline_product_clear(&p);
 }
 
 static void options_out_of_range_are_named(void **state)
@@ -86,6 +131,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loops_go_by_instruction_set),
         cmocka_unit_test(bursts_give_rates),
+        cmocka_unit_test(every_product_is_bounded_by_its_precision),
+        cmocka_unit_test(products_are_products),
         cmocka_unit_test(options_out_of_range_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
