@@ -117,6 +117,8 @@ struct model_labels {
     char name[MODEL_NAME_MAX + 1];
     char task[METRICS_TEXT_MAX + 1];
     char mixer[METRICS_TEXT_MAX + 1];
+    char precision[METRICS_TEXT_MAX + 1];
+    char precision_by[METRICS_TEXT_MAX + 1];
 };
 
 /* Written by metrics_init and metrics_build_set only. */
@@ -166,19 +168,21 @@ void metrics_build_set(const char *version, const char *isa, const char *blas)
     copy_text(build.blas, sizeof build.blas, blas);
 }
 
-unsigned metrics_model_add(const char *name, const char *task, const char *mixer)
+unsigned metrics_model_add(const struct metrics_model *m)
 {
     char label[MODEL_NAME_MAX + 1];
     unsigned index = METRICS_MODEL_OTHER;
     size_t i = 0;
-    copy_text(label, sizeof label, name);
+    copy_text(label, sizeof label, m->name);
     (void)pthread_mutex_lock(&lock);
     while (i < model_count && strcmp(models[i].name, label) != 0)
         i++;
     if (i < METRICS_MODELS_MAX) {
         memcpy(models[i].name, label, sizeof label);
-        copy_text(models[i].task, sizeof models[i].task, task);
-        copy_text(models[i].mixer, sizeof models[i].mixer, mixer);
+        copy_text(models[i].task, sizeof models[i].task, m->task);
+        copy_text(models[i].mixer, sizeof models[i].mixer, m->mixer);
+        copy_text(models[i].precision, sizeof models[i].precision, m->precision);
+        copy_text(models[i].precision_by, sizeof models[i].precision_by, m->precision_by);
         model_count = i == model_count ? i + 1 : model_count;
         index = METRICS_MODEL_FIRST + (unsigned)i;
     }
@@ -332,6 +336,8 @@ static void print_labels_locked(FILE *to, bool *first, const struct row *row, si
         print_label(to, first, "model", model_word_locked(series));
         print_label(to, first, "task", models[series - METRICS_MODEL_FIRST].task);
         print_label(to, first, "mixer", models[series - METRICS_MODEL_FIRST].mixer);
+        print_label(to, first, "precision", models[series - METRICS_MODEL_FIRST].precision);
+        print_label(to, first, "precision_by", models[series - METRICS_MODEL_FIRST].precision_by);
         break;
     case LABELS_BUILD_INFO:
         print_label(to, first, "version", build.version);

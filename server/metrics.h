@@ -41,7 +41,7 @@ enum { METRICS_MODEL_NONE, METRICS_MODEL_OTHER, METRICS_MODEL_FIRST };
  * unit    COUNT    values are whole things
  *         SECONDS  values are given in nanoseconds and shown in seconds
  * labels  NONE, ENDPOINT, MODEL, KIND, REASON: what the `label` of an update means (0 for NONE)
- * Updates of {endpoint,model,status}, {model,task,mixer} and {version,isa,blas} have functions of their own. */
+ * Updates of {endpoint,model,status}, {version,isa,blas} and what a model is have functions of their own. */
 #define METRICS(COUNTER, GAUGE, HISTOGRAM)                                                                           \
     COUNTER(METRIC_REQUESTS, "aftd_requests_total", COUNT, REQUEST, "Requests answered.")                            \
     HISTOGRAM(METRIC_REQUEST_DURATION, "aftd_request_duration_seconds", SECONDS, ENDPOINT, LONG,                     \
@@ -100,9 +100,16 @@ void metrics_init(const char *const endpoints[], size_t n);
  * other threads exist. */
 void metrics_build_set(const char *version, const char *isa, const char *blas);
 
-/* Give a model series of its own; the same name again gets the same index. Texts are copied as above; task and mixer
- * are the latest given. METRICS_MODEL_OTHER once METRICS_MODELS_MAX are known. Any thread. */
-unsigned metrics_model_add(const char *name, const char *task, const char *mixer);
+/* Labels of aftd_model_info. */
+struct metrics_model {
+    const char *name, *task, *mixer;
+    const char *precision;    /* of its products: "bf16" */
+    const char *precision_by; /* who chose it: "setting", or "auto" */
+};
+
+/* Give a model series of its own; the same name again gets the same index. Texts are copied as above; but for the name
+ * they are the latest given. METRICS_MODEL_OTHER once METRICS_MODELS_MAX are known. Any thread. */
+unsigned metrics_model_add(const struct metrics_model *m);
 
 /* A request was answered. An endpoint, a model or an HTTP status that is not known counts as "other". */
 void metrics_request(unsigned endpoint, unsigned model, unsigned http_status);

@@ -206,6 +206,11 @@ enum status precision_choose(enum engine_precision *ret, const char *wish, const
     return OK;
 }
 
+bool precision_is_auto(const char *wish, const char *name)
+{
+    return find_wish(wish, name, NULL) == ENGINE_PRECISION_COUNT;
+}
+
 bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,
                              char *name, size_t size)
 {

@@ -35,6 +35,9 @@ bool precision_is_good(const struct precision_record *r, enum engine_precision p
 enum status precision_choose(enum engine_precision *ret, const char *wish, const char *name, const char *dir,
                              const char *isa, struct error *err);
 
+/* Does a wish that precision_choose took leave a model to auto? */
+bool precision_is_auto(const char *wish, const char *name);
+
 /* The first model that a wish names and that `is_known` does not know, copied to name [size]; false: there is none. */
 bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,
                              char *name, size_t size);

@@ -43,13 +43,20 @@ static void warn_of_key(void *arg, const char *message)
     log_warning("%s: %s", path, message);
 }
 
-static void entry_publish(struct entry *e, const struct engine_options *o)
+static void entry_publish(struct entry *e, const struct engine_options *o, const struct settings *s)
 {
     const struct engine_info *info = engine_info(e->engine);
     const struct model_config *c = &e->model->config;
     const bool streams = model_config_causal(c);
     const uint64_t slots = streams ? o->streams_max : 0;
-    e->metrics_label = metrics_model_add(e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type));
+    const struct metrics_model labels = {
+        .name = e->model->name,
+        .task = model_task_name(c->task),
+        .mixer = mixer_type_name(c->mixer.type),
+        .precision = info->precision,
+        .precision_by = precision_is_auto(s->precision, e->model->name) ? "auto" : "setting",
+    };
+    e->metrics_label = metrics_model_add(&labels);
     metrics_gauge_set(METRIC_MODEL_RESIDENT_BYTES, e->metrics_label,
                       info->weight_bytes + info->workspace_bytes + slots * info->stream_bytes);
     if (streams) {
@@ -111,7 +118,7 @@ static enum status entry_load(struct entry **ret, const char *path, uint32_t lan
         return st;
     }
     model_drop_weights(e->model); /* the engine has packed its own */
-    entry_publish(e, &options);
+    entry_publish(e, &options, s);
     *ret = e;
     return OK;
 }

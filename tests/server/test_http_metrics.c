@@ -30,7 +30,8 @@ static struct daemon aftd;
 static int start(void **state)
 {
     (void)state;
-    daemon_start(&aftd, (const char *const[]){"--streams-max=2", "--body-bytes-max=65536", NULL});
+    daemon_start(&aftd, (const char *const[]){"--streams-max=2", "--body-bytes-max=65536",
+                                              "--precision=auto,cifar10-aft-conv=bf16", NULL});
     return 0;
 }
 
@@ -94,8 +95,10 @@ static void what_is_running_and_loaded_is_told(void **state)
         double min, max;
     } gauges[] = {
         {"aftd_build_info{", 1, 1},
-        {"aftd_model_info{" TEXT_MODEL, 1, 1},
-        {"aftd_model_info{" PICTURE_MODEL, 1, 1},
+        {"aftd_model_info{" TEXT_MODEL ",task=\"text-generation\",mixer=\"aft-local\",precision=\"", 1, 1},
+        {"aftd_model_info{" PICTURE_MODEL
+         ",task=\"image-classification\",mixer=\"aft-conv\",precision=\"bf16\",precision_by=\"setting\"} ",
+         1, 1},
         {"aftd_stream_slots{" TEXT_MODEL, 2, 2},
         {"aftd_stream_state_bytes{" TEXT_MODEL, 1024, 1 << 24},
         {"aftd_model_resident_bytes{" TEXT_MODEL, 1 << 20, 1 << 30},
@@ -113,6 +116,11 @@ static void what_is_running_and_loaded_is_told(void **state)
         if (value < gauges[i].min || value > gauges[i].max)
             fail_msg("%s is %g, expected %g to %g", gauges[i].series, value, gauges[i].min, gauges[i].max);
     }
+    struct reply r; /* what auto chooses goes by the processor: here that it chose */
+    client_get(&aftd, "/metrics", &r);
+    const char *info = strstr(r.body, "aftd_model_info{" TEXT_MODEL), *by = strstr(info, "precision_by=\"auto\"} 1\n");
+    assert_true(by != NULL && by < strchr(info, '\n'));
+    reply_clear(&r);
 }
 
 static size_t count_series(void)

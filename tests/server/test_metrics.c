@@ -69,6 +69,11 @@ static double number_in(const char *text, const char *series)
     return value != NULL ? strtod(value, NULL) : 0;
 }
 
+static unsigned add_model(const char *name, const char *task, const char *mixer)
+{
+    return metrics_model_add(&(struct metrics_model){name, task, mixer, "f32", "setting"});
+}
+
 static void a_fresh_set_shows_zeros_and_no_requests(void **state)
 {
     (void)state;
@@ -89,7 +94,7 @@ static void a_fresh_set_shows_zeros_and_no_requests(void **state)
 static void requests_are_counted_by_their_labels(void **state)
 {
     (void)state;
-    const unsigned model = metrics_model_add("m1", "text-generation", "aft-local");
+    const unsigned model = add_model("m1", "text-generation", "aft-local");
     metrics_request(GENERATE, model, 200);
     metrics_request(GENERATE, model, 200);
     metrics_request(GENERATE, METRICS_MODEL_NONE, 400);
@@ -123,25 +128,36 @@ static void clients_cannot_make_series(void **state)
 static void models_have_series_from_the_start(void **state)
 {
     (void)state;
-    const unsigned a = metrics_model_add("cifar10", "image-classification", "aft-conv");
-    const unsigned b = metrics_model_add("enwik8", "text-generation", "aft-local");
+    const struct metrics_model cifar10 = {"cifar10", "image-classification", "aft-conv", "bf16", "auto"};
+    const unsigned a = metrics_model_add(&cifar10);
+    const unsigned b = add_model("enwik8", "text-generation", "aft-local");
     assert_int_equal(a, METRICS_MODEL_FIRST);
     assert_int_equal(b, METRICS_MODEL_FIRST + 1);
     metrics_counter_add(METRIC_GENERATED_BYTES, b, 17);
     metrics_gauge_set(METRIC_STREAM_SLOTS, b, 64);
     char *text = render();
-    assert_series(text, "aftd_model_info{model=\"cifar10\",task=\"image-classification\",mixer=\"aft-conv\"}", "1");
-    assert_series(text, "aftd_model_info{model=\"enwik8\",task=\"text-generation\",mixer=\"aft-local\"}", "1");
+    assert_series(text,
+                  "aftd_model_info{model=\"cifar10\",task=\"image-classification\",mixer=\"aft-conv\","
+                  "precision=\"bf16\",precision_by=\"auto\"}",
+                  "1");
+    assert_series(text,
+                  "aftd_model_info{model=\"enwik8\",task=\"text-generation\",mixer=\"aft-local\","
+                  "precision=\"f32\",precision_by=\"setting\"}",
+                  "1");
     assert_series(text, "aftd_images_total{model=\"cifar10\"}", "0");
     assert_series(text, "aftd_generated_bytes_total{model=\"enwik8\"}", "17");
     assert_series(text, "aftd_stream_slots{model=\"enwik8\"}", "64");
     assert_null(value_in(text, "aftd_images_total{model=\"none\"}"));
     free(text);
     /* Loaded again: the same series, the latest kind. */
-    assert_int_equal(metrics_model_add("cifar10", "image-classification", "attention"), a);
+    assert_int_equal(add_model("cifar10", "image-classification", "attention"), a);
     text = render();
-    assert_series(text, "aftd_model_info{model=\"cifar10\",task=\"image-classification\",mixer=\"attention\"}", "1");
+    assert_series(text,
+                  "aftd_model_info{model=\"cifar10\",task=\"image-classification\",mixer=\"attention\","
+                  "precision=\"f32\",precision_by=\"setting\"}",
+                  "1");
     assert_null(strstr(text, "aft-conv"));
+    assert_null(strstr(text, "bf16"));
     free(text);
 }
 
@@ -151,19 +167,22 @@ static void models_beyond_the_bound_share_a_series(void **state)
     for (unsigned i = 0; i < METRICS_MODELS_MAX + 3; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "model-%u", i);
-        const unsigned index = metrics_model_add(name, "t", "x");
+        const unsigned index = add_model(name, "t", "x");
         assert_int_equal(index, i < METRICS_MODELS_MAX ? METRICS_MODEL_FIRST + i : METRICS_MODEL_OTHER);
     }
-    assert_int_equal(metrics_model_add("model-3", "t", "x"), METRICS_MODEL_FIRST + 3);
+    assert_int_equal(add_model("model-3", "t", "x"), METRICS_MODEL_FIRST + 3);
 }
 
 static void label_values_are_escaped(void **state)
 {
     (void)state;
-    (void)metrics_model_add("a\"b\\c\nd\xff", "t", "x");
+    (void)add_model("a\"b\\c\nd\xff", "t", "x");
     metrics_build_set("1.0", "avx512", "OpenBLAS 0.3.21 \"quoted\"");
     char *text = render();
-    assert_series(text, "aftd_model_info{model=\"a\\\"b\\\\c?d?\",task=\"t\",mixer=\"x\"}", "1");
+    assert_series(text,
+                  "aftd_model_info{model=\"a\\\"b\\\\c?d?\",task=\"t\",mixer=\"x\","
+                  "precision=\"f32\",precision_by=\"setting\"}",
+                  "1");
     assert_series(text, "aftd_build_info{version=\"1.0\",isa=\"avx512\",blas=\"OpenBLAS 0.3.21 \\\"quoted\\\"\"}", "1");
     free(text);
 }
@@ -253,7 +272,7 @@ enum { THREADS = 4, UPDATES = 20000 };
 
 static void *update_many(void *arg)
 {
-    const unsigned model = metrics_model_add("shared", "t", "x");
+    const unsigned model = add_model("shared", "t", "x");
     (void)arg;
     for (unsigned i = 0; i < UPDATES; i++) {
         metrics_request(GENERATE, model, 200);
@@ -314,7 +333,7 @@ static void the_process_is_described(void **state)
 
 static void fill_everything(void)
 {
-    const unsigned model = metrics_model_add("a \"b\" \\ c", "text-generation", "aft-local");
+    const unsigned model = add_model("a \"b\" \\ c", "text-generation", "aft-local");
     metrics_build_set("1.0", "baseline", "OpenBLAS");
     metrics_request(GENERATE, model, 200);
     metrics_request(99, 99, 99);

@@ -54,25 +54,30 @@ static void a_list_names_models_and_the_rest(void **state)
     static const struct {
         const char *wish, *name;
         enum engine_precision want;
+        bool is_auto;
     } cases[] = {
-        {NULL, "a", ENGINE_F32},
-        {"", "a", ENGINE_F32},
-        {"bf16", "a", ENGINE_BF16},
-        {"int8", "a", ENGINE_INT8},
-        {"f32,a=int8", "a", ENGINE_INT8},
-        {"a=int8,f32", "a", ENGINE_INT8},
-        {"f32,a=int8", "b", ENGINE_F32},
-        {"a=int8", "b", ENGINE_F32},
-        {"bf16,ab=int8", "a", ENGINE_BF16},
-        {"a=bf16,a=int8", "a", ENGINE_INT8},
-        {"auto", "a", ENGINE_F32},
-        {"auto,a=bf16", "a", ENGINE_BF16},
+        {NULL, "a", ENGINE_F32, false},
+        {"", "a", ENGINE_F32, false},
+        {"bf16", "a", ENGINE_BF16, false},
+        {"int8", "a", ENGINE_INT8, false},
+        {"f32,a=int8", "a", ENGINE_INT8, false},
+        {"a=int8,f32", "a", ENGINE_INT8, false},
+        {"f32,a=int8", "b", ENGINE_F32, false},
+        {"a=int8", "b", ENGINE_F32, false},
+        {"bf16,ab=int8", "a", ENGINE_BF16, false},
+        {"a=bf16,a=int8", "a", ENGINE_INT8, false},
+        {"auto", "a", ENGINE_F32, true},
+        {"auto,a=bf16", "a", ENGINE_BF16, false},
+        {"auto,a=bf16", "b", ENGINE_F32, true},
+        {"bf16,a=auto", "a", ENGINE_F32, true},
     };
     for (size_t i = 0; i < LENGTH(cases); i++) {
         enum engine_precision got;
         assert_int_equal(precision_choose(&got, cases[i].wish, cases[i].name, dir, NULL, NULL), OK);
         if (got != cases[i].want)
             fail_msg("\"%s\" for %s is %d", cases[i].wish != NULL ? cases[i].wish : "nothing", cases[i].name, got);
+        if (cases[i].wish != NULL)
+            assert_int_equal(precision_is_auto(cases[i].wish, cases[i].name), cases[i].is_auto);
     }
 }
 
