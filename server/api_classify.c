@@ -2,8 +2,6 @@
  * The picture is decoded and brought to the model's size on the HTTP thread; the engine sees pixels. */
 #include "server/api.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +11,28 @@
 #include "server/registry.h"
 #include "server/request_json.h"
 #include "server/request_picture.h"
+#include "server/request_query.h"
 #include "weights/json.h"
 
 enum { TOP_K_DEFAULT = 5 };
+
+/* Texts are borrowed from the JSON. */
+struct fields {
+    const json_t *text, *model, *size;
+    int64_t top_k;
+};
+
+#define AT(member) .offset = offsetof(struct fields, member)
+static const struct field table[] = {
+    {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX), .what = "the name of a model"},
+    {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(1, CLASSIFY_TOP_K_MAX)},
+    {"size", FIELD_NAME, AT(size), FIELD_RANGE(1, HTTP_URL_MAX), .what = "native or HxW in pixels"},
+};
+#undef AT
+/* The query has no text, and an object in the body no size. */
+static const struct field *const query_table = table + 1;
+enum { FIELD_COUNT = sizeof table / sizeof table[0] - 1 }; /* of each */
 
 /* The exchange's state. */
 struct classification {
@@ -29,52 +46,6 @@ void api_classify_begin(struct exchange *x)
 {
     if (!api_has_type(x, "application/json"))
         request_picture_check_type(x, ", or application/json with a text");
-}
-
-/* ---- the query ------------------------------------------------------------------------------------------------- */
-
-struct query {
-    const char *model; /* NULL: none was named */
-    const char *size;  /* NULL: the trained one */
-    uint32_t top_k;
-    enum status status;
-    struct error *err;
-};
-
-static bool parse_top_k(const char *value, uint32_t *ret)
-{
-    char *end;
-    if (value == NULL || !isdigit((unsigned char)value[0]))
-        return false;
-    errno = 0;
-    const unsigned long k = strtoul(value, &end, 10);
-    if (*end != '\0' || errno != 0 || k < 1 || k > CLASSIFY_TOP_K_MAX)
-        return false;
-    *ret = (uint32_t)k;
-    return true;
-}
-
-static bool query_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
-{
-    struct query *q = arg;
-    const bool is_text = value != NULL && strlen(value) == value_bytes;
-    if (strcmp(name, "model") == 0 && is_text && value_bytes > 0)
-        q->model = value;
-    else if (strcmp(name, "model") == 0)
-        q->status = error_set_param(q->err, ERR_ARGUMENT, "model", "\"model\" is empty; expected the name of a model");
-    else if (strcmp(name, "size") == 0 && is_text)
-        q->size = value;
-    else if (strcmp(name, "size") == 0)
-        q->status = error_set_param(q->err, ERR_ARGUMENT, "size", "\"size\" is no text; expected native or HxW");
-    else if (strcmp(name, "top_k") != 0)
-        q->status =
-            error_set_param(q->err, ERR_ARGUMENT, json_quote(name).text,
-                            "there is no parameter \"%s\"; expected model, top_k or size", json_quote(name).text);
-    else if (!is_text || !parse_top_k(value, &q->top_k))
-        q->status =
-            error_set_param(q->err, ERR_ARGUMENT, "top_k", "\"top_k\" is \"%s\"; expected a whole number from 1 to %d",
-                            json_quote(is_text ? value : "").text, CLASSIFY_TOP_K_MAX);
-    return q->status == OK;
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
@@ -138,17 +109,13 @@ static enum status read_picture(struct exchange *x, const struct entry *e, const
     return st;
 }
 
-/* The text of {"text"}: its bytes, copied. */
-static enum status read_text(const json_t *object, const struct model_config *c, struct classify_input *in,
+/* The text's bytes, copied. */
+static enum status read_text(const json_t *text, const struct model_config *c, struct classify_input *in,
                              struct error *err)
 {
-    const json_t *text = json_object_get(object, "text");
-    const size_t size = json_string_length(text); /* 0 of what is no string */
+    const size_t size = json_string_length(text);
     if (text == NULL)
         return error_set_param(err, ERR_ARGUMENT, "text", "\"text\" is missing; expected a string");
-    if (!json_is_string(text))
-        return error_set_param(err, ERR_ARGUMENT, "text", "\"text\" is %s; expected a string",
-                               json_describe(text).text);
     if (size < 1 || size > c->context)
         return error_set_param(err, ERR_ARGUMENT, "text",
                                "\"text\" has %zu bytes; expected 1 to %u, as many as the model takes", size,
@@ -162,75 +129,48 @@ static enum status read_text(const json_t *object, const struct model_config *c,
     return OK;
 }
 
-/* What the object says beside the text, where the query says nothing of it. */
-static enum status read_fields(json_t *object, struct query *q, struct error *err)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach(object, name, value)
-    {
-        const json_int_t top_k = json_integer_value(value);
-        if (strcmp(name, "text") == 0)
-            continue;
-        if (strcmp(name, "model") == 0 && json_is_string(value) && json_string_length(value) > 0)
-            q->model = json_string_value(value);
-        else if (strcmp(name, "top_k") == 0 && json_is_integer(value) && top_k >= 1 && top_k <= CLASSIFY_TOP_K_MAX)
-            q->top_k = (uint32_t)top_k;
-        else if (strcmp(name, "model") == 0)
-            return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" is %s; expected the name of a model",
-                                   json_describe(value).text);
-        else if (strcmp(name, "top_k") == 0)
-            return error_set_param(err, ERR_ARGUMENT, "top_k", "\"top_k\" is %s; expected a whole number from 1 to %d",
-                                   json_describe(value).text, CLASSIFY_TOP_K_MAX);
-        else
-            return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
-                                   "there is no field \"%s\" here; expected: text, model, top_k",
-                                   json_quote(name).text);
-    }
-    return OK;
-}
-
-/* Find the model, then read what it is to classify: the text of `object`, or the picture in the body (NULL). */
-static enum status read_input(struct exchange *x, const json_t *object, const struct query *q, struct entry **ret,
+/* Find the model, then read what it is to classify. */
+static enum status read_input(struct exchange *x, const struct fields *f, bool is_text, struct entry **ret,
                               struct classify_input *in, struct error *err)
 {
     struct classification *state = x->state;
     struct entry *e;
-    const enum status st =
-        registry_pick(api_service(x)->registry, q->model,
-                      object != NULL ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &e, err);
+    const enum status st = registry_pick(api_service(x)->registry, json_string_value(f->model),
+                                         is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &e, err);
     if (st != OK)
         return st;
     const struct model_config *c = &e->model->config;
     x->model = e->metrics_label;
     x->model_name = e->model->name;
-    state->top_k = q->top_k < c->classes ? q->top_k : c->classes;
+    state->top_k = (uint32_t)f->top_k < c->classes ? (uint32_t)f->top_k : c->classes;
     *in = (struct classify_input){.classes = c->classes};
     *ret = e;
-    return object != NULL ? read_text(object, c, in, err) : read_picture(x, e, q->size, in, err);
+    return is_text ? read_text(f->text, c, in, err) : read_picture(x, e, json_string_value(f->size), in, err);
 }
 
+/* What the body's object says counts more than the query. */
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
-    struct query q = {.top_k = TOP_K_DEFAULT, .err = err};
+    const struct settings *settings = api_service(x)->settings;
+    const bool is_text = api_has_type(x, "application/json");
+    struct fields f = {.top_k = TOP_K_DEFAULT};
     struct classify_input in;
-    struct entry *e;
-    json_t *object = NULL;
-    enum status st = OK;
-    http_query(x, query_parameter, &q);
-    if (q.status != OK)
-        return q.status;
-    if (api_has_type(x, "application/json")) {
-        st = request_json_parse(&object, x->body.bytes, x->body.size, err);
-        if (st == OK)
-            st = read_fields(object, &q, err);
-    }
-    if (st == OK && object != NULL && q.size != NULL)
-        st = error_set_param(err, ERR_ARGUMENT, "size", "\"size\" is \"%s\"; expected none beside a text",
-                             json_quote(q.size).text);
+    struct entry *e = NULL;
+    json_t *query = NULL, *object = NULL;
+    enum status st = request_query_parse(&query, query_table, FIELD_COUNT, x, err);
     if (st == OK)
-        st = read_input(x, object, &q, &e, &in, err);
+        st = fields_read(query_table, FIELD_COUNT, query, settings, &f, err);
+    if (st == OK && is_text)
+        st = request_json_parse(&object, x->body.bytes, x->body.size, err);
+    if (st == OK && is_text)
+        st = fields_read(table, FIELD_COUNT, object, settings, &f, err);
+    if (st == OK && is_text && f.size != NULL)
+        st = error_set_param(err, ERR_ARGUMENT, "size", "\"size\" is \"%s\"; expected none beside a text",
+                             json_quote(json_string_value(f.size)).text);
+    if (st == OK)
+        st = read_input(x, &f, is_text, &e, &in, err);
     json_decref(object);
+    json_decref(query);
     if (st != OK)
         return st;
     st = job_create_classify(ret, e, &in);

@@ -14,61 +14,45 @@
 #include "server/png.h"
 #include "server/registry.h"
 #include "server/request_picture.h"
-#include "weights/json.h"
+#include "server/request_query.h"
+
+/* Borrowed from the JSON that the query became. Their ranges are the model's to say (explanation.h). */
+struct fields {
+    const json_t *model, *size, *view, *layer, *head, *side;
+};
+
+#define WORD(member, expected)                                                                        \
+    {                                                                                                 \
+#member, FIELD_NAME, .offset = offsetof(struct fields, member), FIELD_RANGE(1, HTTP_URL_MAX), \
+                             .what = (expected)                                                       \
+    }
+static const struct field table[] = {
+    WORD(model, "the name of a model"), WORD(size, "native or HxW in pixels"), WORD(view, "a view's name"),
+    WORD(layer, "a whole number"),      WORD(head, "a whole number"),          WORD(side, "a whole number"),
+};
+#undef WORD
+enum { FIELD_COUNT = sizeof table / sizeof table[0] };
 
 /* The exchange's state. */
 struct explaining {
     struct explanation what;
     struct picture backdrop; /* the client's, upright */
     struct image_box box;    /* of it, what the model sees */
-    const char *size;        /* as in struct query */
+    json_t *query;
+    const char *size; /* borrowed from it; NULL: the trained one */
 };
 
 static void explaining_free(void *state)
 {
     struct explaining *s = state;
     picture_clear(&s->backdrop);
+    json_decref(s->query);
     free(s);
 }
 
 void api_explain_begin(struct exchange *x)
 {
     request_picture_check_type(x, "");
-}
-
-/* ---- the query ------------------------------------------------------------------------------------------------- */
-
-struct query {
-    const char *model; /* NULL: none was named */
-    const char *size;  /* NULL: the trained one */
-    struct explain_request explain;
-    enum status status;
-    struct error *err;
-};
-
-static bool query_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
-{
-    struct query *q = arg;
-    const struct {
-        const char *name, **value;
-    } known[] = {
-        {"model", &q->model},         {"size", &q->size},         {"view", &q->explain.view},
-        {"layer", &q->explain.layer}, {"head", &q->explain.head}, {"side", &q->explain.side},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(name, known[i].name) != 0)
-            continue;
-        if (value == NULL || value_bytes == 0 || strlen(value) != value_bytes)
-            q->status =
-                error_set_param(q->err, ERR_ARGUMENT, known[i].name, "\"%s\" is empty or no text; expected a %s",
-                                known[i].name, i < 3 ? "word" : "whole number");
-        *known[i].value = value;
-        return q->status == OK;
-    }
-    q->status = error_set_param(q->err, ERR_ARGUMENT, json_quote(name).text,
-                                "there is no parameter \"%s\"; expected model, size, view, layer, head or side",
-                                json_quote(name).text);
-    return false;
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
@@ -137,34 +121,40 @@ static void answer_biases(struct exchange *x, const struct entry *e)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Biases there are of models for any task; the endpoint is one for pictures all the same. */
-static enum status pick_model(const struct exchange *x, const struct query *q, struct entry **ret, struct error *err)
+static enum status pick_model(const struct exchange *x, const char *name, bool biases, struct entry **ret,
+                              struct error *err)
 {
     const struct registry *r = api_service(x)->registry;
-    for (size_t i = 0; q->model != NULL && explain_wants_biases(&q->explain) && i < registry_count(r); i++)
-        if (strcmp(registry_at(r, i)->model->name, q->model) == 0) {
+    for (size_t i = 0; name != NULL && biases && i < registry_count(r); i++)
+        if (strcmp(registry_at(r, i)->model->name, name) == 0) {
             *ret = registry_at(r, i);
             return OK;
         }
-    return registry_pick(r, q->model, TASK_IMAGE_CLASSIFICATION, ret, err);
+    return registry_pick(r, name, TASK_IMAGE_CLASSIFICATION, ret, err);
 }
 
 static enum status resolve(struct exchange *x, struct entry **ret, struct error *err)
 {
-    struct query q = {.err = err};
-    http_query(x, query_parameter, &q);
-    if (q.status != OK)
-        return q.status;
-    const enum status st = pick_model(x, &q, ret, err);
+    struct explaining *state = x->state;
+    struct fields f = {0};
+    enum status st = request_query_parse(&state->query, table, FIELD_COUNT, x, err);
+    if (st == OK)
+        st = fields_read(table, FIELD_COUNT, state->query, api_service(x)->settings, &f, err);
+    if (st != OK)
+        return st;
+    const struct explain_request wish = {
+        .view = json_string_value(f.view),
+        .layer = json_string_value(f.layer),
+        .head = json_string_value(f.head),
+        .side = json_string_value(f.side),
+    };
+    st = pick_model(x, json_string_value(f.model), explain_wants_biases(&wish), ret, err);
     if (st != OK)
         return st;
     x->model = (*ret)->metrics_label;
     x->model_name = (*ret)->model->name;
-    x->state = calloc(1, sizeof(struct explaining));
-    x->state_free = explaining_free;
-    if (x->state == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
-    ((struct explaining *)x->state)->size = q.size;
-    return explain_resolve(&((struct explaining *)x->state)->what, &q.explain, (*ret)->model, (*ret)->engine, err);
+    state->size = json_string_value(f.size);
+    return explain_resolve(&state->what, &wish, (*ret)->model, (*ret)->engine, err);
 }
 
 /* The body's picture as a job for its map, and as what the map will be drawn on. */
@@ -206,8 +196,16 @@ void api_explain(struct exchange *x)
     struct error err;
     struct entry *e = NULL;
     struct job *j = NULL;
+    struct explaining *state = calloc(1, sizeof *state);
+    x->state = state;
+    x->state_free = explaining_free;
+    if (state == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        api_refuse(x, &err);
+        return;
+    }
     enum status st = resolve(x, &e, &err);
-    if (st == OK && ((const struct explaining *)x->state)->what.view == EXPLAIN_BIASES) {
+    if (st == OK && state->what.view == EXPLAIN_BIASES) {
         answer_biases(x, e);
         return;
     }

@@ -38,6 +38,10 @@ const struct field *fields_find(const struct field *table, size_t count, const c
 static void describe_field(const struct field *f, const struct settings *s, char *out, size_t size)
 {
     const double max = max_of(f, s);
+    if (f->what != NULL) {
+        (void)snprintf(out, size, "%s", f->what);
+        return;
+    }
     switch (f->kind) {
     case FIELD_TEXT:
         (void)snprintf(out, size, "a string of %.0f to %.0f bytes", f->min, max);
@@ -116,13 +120,14 @@ static bool read_field(const struct field *f, const struct settings *s, const js
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
-enum status fields_refuse(const struct field *table, size_t count, const char *name, struct error *err)
+enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
+                          struct error *err)
 {
     char names[ERROR_MESSAGE_MAX / 2] = "";
     size_t used = 0;
     for (size_t i = 0; i < count && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", table[i].name);
-    return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no field \"%s\" here; expected: %s",
+    return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no %s \"%s\" here; expected: %s", kind,
                            json_quote(name).text, names);
 }
 
@@ -135,12 +140,13 @@ enum status fields_read(const struct field *table, size_t count, json_t *object,
     {
         const struct field *f = fields_find(table, count, name);
         if (f == NULL)
-            return fields_refuse(table, count, name, err);
+            return fields_refuse(table, count, "field", name, err);
         if (!read_field(f, s, value, to)) {
             char expected[ERROR_MESSAGE_MAX / 2];
+            const bool empty = json_is_string(value) && json_string_length(value) == 0;
             describe_field(f, s, expected, sizeof expected);
             return error_set_param(err, ERR_ARGUMENT, name, "\"%s\" is %s; expected %s", name,
-                                   json_describe(value).text, expected);
+                                   empty ? "empty" : json_describe(value).text, expected);
         }
     }
     return OK;

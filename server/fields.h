@@ -29,6 +29,7 @@ struct field {
     bool exclusive; /* min itself is not allowed */
     size_t offset;  /* of what it is stored as, in the request's struct */
     double min, max;
+    const char *what; /* what is expected, where kind and range do not say it to a person; NULL: they do */
     double (*max_set)(const struct settings *s); /* the upper end, where it is a setting; NULL: max */
     bool (*read)(const json_t *value, void *to); /* FIELD_OTHER: false if it is not what is expected */
     void (*expected)(char *out, size_t size);    /* FIELD_OTHER: what is, for a person */
@@ -38,9 +39,10 @@ struct field {
 enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
                         struct error *err);
 
-/* NULL if there is none of that name; then fields_refuse, which returns ERR_ARGUMENT. */
+/* NULL if there is none of that name; then fields_refuse, which returns ERR_ARGUMENT. kind: "field", "parameter". */
 const struct field *fields_find(const struct field *table, size_t count, const char *name);
-enum status fields_refuse(const struct field *table, size_t count, const char *name, struct error *err);
+enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
+                          struct error *err);
 
 /* Upper ends that are settings. */
 double field_max_tokens(const struct settings *s);

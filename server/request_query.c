@@ -1,6 +1,8 @@
 /* request_query.c - see request_query.h. */
 #include "server/request_query.h"
 
+#include <ctype.h>
+
 struct query {
     const struct field *table;
     size_t count;
@@ -15,14 +17,15 @@ static bool add_parameter(void *arg, const char *name, const char *value, size_t
     const struct field *f = fields_find(q->table, q->count, name);
     json_t *json = NULL;
     if (f == NULL) {
-        q->status = fields_refuse(q->table, q->count, name, q->err);
+        q->status = fields_refuse(q->table, q->count, "parameter", name, q->err);
         return false;
     }
     if (json_object_get(q->object, name) != NULL) {
         q->status = error_set_param(q->err, ERR_ARGUMENT, name, "\"%s\" is given twice", name);
         return false;
     }
-    if (value != NULL && f->kind != FIELD_TEXT && f->kind != FIELD_NAME)
+    if (value_bytes > 0 && f->kind != FIELD_TEXT && f->kind != FIELD_NAME && !isspace((unsigned char)value[0]) &&
+        !isspace((unsigned char)value[value_bytes - 1])) /* JSON allows for space, a query does not */
         json = json_loadb(value, value_bytes, JSON_DECODE_ANY, NULL);
     if (json == NULL) /* a text, or none of its kind, which will be said when it is read */
         json = json_stringn(value != NULL ? value : "", value != NULL ? value_bytes : 0);

@@ -258,12 +258,15 @@ static void a_wrong_query_is_refused_by_name(void **state)
         {"top_k=", 400, "invalid_value", "top_k", "whole number"},
         {"top_k", 400, "invalid_value", "top_k", "whole number"},
         {"top_k=%201", 400, "invalid_value", "top_k", "whole number"},
+        {"top_k=1%20", 400, "invalid_value", "top_k", "whole number"},
+        {"top_k=1&top_k=2", 400, "invalid_value", "top_k", "given twice"},
         {"top_k=99999999999999999999", 400, "invalid_value", "top_k", "whole number"},
         {"model=nothing", 404, "not_found", "model", "cifar10-aft-conv"},
-        {"model=", 400, "invalid_value", "model", NULL},
-        {"model", 400, "invalid_value", "model", NULL},
+        {"model=", 400, "invalid_value", "model", "is empty; expected the name of a model"},
+        {"model", 400, "invalid_value", "model", "is empty; expected the name of a model"},
+        {"model=%00", 400, "invalid_value", "model", "expected the name of a model"},
         {"model=enwik8-aft-local", 400, "invalid_value", "model", "text-generation"},
-        {"topk=3", 400, "invalid_value", "topk", "top_k"},
+        {"topk=3", 400, "invalid_value", "topk", "there is no parameter \"topk\" here; expected: model, top_k, size"},
         {"top_k=3&size=2", 400, "invalid_value", "size", "size"},
     };
     (void)state;

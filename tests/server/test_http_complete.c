@@ -334,7 +334,7 @@ static void what_is_wrong_is_named(void **state)
         {"temperature=-0.5", 400, "invalid_value", "temperature", "0 to 100"},
         {"top_p=0", 400, "invalid_value", "top_p", "above 0"},
         {"seed=9007199254740992", 400, "invalid_value", "seed", "9007199254740991"},
-        {"seed=", 400, "invalid_value", "seed", "string"},
+        {"seed=", 400, "invalid_value", "seed", "is empty; expected a whole number"},
         {"stream=yes", 400, "invalid_value", "stream", "true or false"},
         {"timeout_ms=0", 400, "invalid_value", "timeout_ms", "1 to"},
         {"column=3", 400, "invalid_value", "column", "rows"},
