@@ -1,6 +1,9 @@
-#!/bin/sh
-# run.sh DIR [PYTHON_TESTS]: run every test program under DIR one after the other, then the Python tests in a folder, if
-# $PYTHON has what they need; show what failed, end with "N passed, N failed".
+#!/usr/bin/env bash
+# run.sh DIR [PYTHON_TESTS]: run every test program under DIR, and the Python tests in a folder, if $PYTHON has what they
+# need; show what failed, end with "N passed, N failed".
+# As many run at a time as there are processors, or AFTD_TEST_JOBS=N: half of their time they wait, and a daemon under test
+# computes with one thread. What each says is shown whole, in the order in which they started. Those in `alone` come last,
+# one by one.
 # A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits.
 set -u
 dir=$1 python_tests=${2:-}
@@ -17,48 +20,112 @@ case $dir in
     ;;
 esac
 # As the programs do for themselves (server/spin.h): threads that spin on would starve the daemon that a test talks to.
-export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}"
+# LLVM's libomp, of the tsan build, spins 0.2 s at every barrier: beside other work steps take thirty times as long.
+export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}" KMP_BLOCKTIME="${KMP_BLOCKTIME:-0}"
 # Not detect_stack_use_after_return: with it gcc 12 misaligns AVX-512 variables on the stack (GCC bug 110027).
 export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+jobs=${AFTD_TEST_JOBS:-$(nproc)}
+# They put many clients on one daemon and look at how long each waits.
+alone=' server/test_http_load '
 
-log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d) || exit 1
+# shellcheck disable=SC2046 # one word for each job
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
+trap 'exit 130' INT TERM
+
+# ---- running -------------------------------------------------------------------------------------------------------
+
+# As a background job: LOG.code, .time and the log itself. What a shell runs in the background ignores Ctrl-C, and so would
+# the daemons that are tested with it; the job is told by TERM, and passes it on.
+run() { # run LOG SECONDS COMMAND...
+    local log=$1 seconds=$2 child
+    shift 2
+    TIMEFORMAT='%R %U %S'
+    {
+        time {
+            env --default-signal=INT,QUIT timeout "$seconds" "$@" >"$log" 2>&1 &
+            child=$!
+            trap 'kill "$child"' TERM
+            wait "$child"
+        }
+    } 2>"$log.time"
+    echo $? >"$log.code"
+}
+start() { # start NAME
+    local log="$logs/${1//\//-}"
+    if [ "$1" = "$python_tests" ]; then
+        PYTHONPATH=weights/train PYTHONDONTWRITEBYTECODE=1 run "$log" $((1200 * AFTD_TEST_SLOW)) \
+            "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$1" &
+    else
+        run "$log" $((240 * AFTD_TEST_SLOW)) "$dir/$1" &
+    fi
+}
+
+# ---- telling -------------------------------------------------------------------------------------------------------
+
 passed=0 failed=0 skipped=0
-# add NAME START CODE OK BAD LEFT: count and show what one program said in the log. OK, BAD and LEFT are its tests.
-add() {
-    bad=$5
-    [ "$3" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-    [ "$4" -eq 0 ] && [ "$bad" -eq 0 ] && [ "$6" -eq 0 ] && bad=1
-    passed=$((passed + $4)) failed=$((failed + bad)) skipped=$((skipped + $6))
-    printf '%-44s %4d passed %3d failed %4ds\n' "$1" "$4" "$bad" $(($(date +%s) - $2))
+count() { sed -n "s/^\[  $1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$2" | awk '{n += $1} END {print n + 0}'; }
+# pytest ends with a line like "1 failed, 85 passed, 2 skipped in 9.80s"; an error is a test that could not start.
+said() { grep -E '^[0-9]+ .* in [0-9.]+s' "$2" | tail -n 1 | grep -oE "[0-9]+ ($1)" | awk '{n += $1} END {print n + 0}'; }
+show() { # show NAME: count and show what it said, once it has ended
+    local log="$logs/${1//\//-}" code ok bad left
+    code=$(cat "$log.code" 2>/dev/null || echo 137) # none: somebody killed the job itself
+    if [ "$1" = "$python_tests" ]; then
+        ok=$(said passed "$log") bad=$(said 'failed|error' "$log") left=$(said skipped "$log")
+    else
+        ok=$(count PASSED "$log") bad=$(count FAILED "$log") left=$(count SKIPPED "$log")
+    fi
+    [ "$code" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && [ "$left" -eq 0 ] && bad=1
+    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
+    awk -v name="$1" -v ok="$ok" -v bad="$bad" 'END {
+        printf "%-44s %4d passed %3d failed %6.1f s, %6.1f of a processor\n", name, ok, bad, $1, $2 + $3}' "$log.time"
     grep -i 'skipped' "$log" | grep -vE '^\[|^[0-9]+ ' | sort -u | sed 's/^/    /'
     if [ "$bad" -ne 0 ]; then
-        echo "---- $1 ended with $3:"
+        echo "---- $1 ended with $code:"
         cat "$log"
         echo "----"
     fi
 }
-count() { sed -n "s/^\[  $1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$log" | awk '{n += $1} END {print n + 0}'; }
-for program in "$dir"/*/test_*; do
-    case ${program##*/} in *.*) continue ;; esac # objects and the like
-    start=$(date +%s)
-    timeout $((240 * AFTD_TEST_SLOW)) "$program" >"$log" 2>&1
-    code=$?
-    add "${program#"$dir"/}" "$start" $code "$(count PASSED)" "$(count FAILED)" "$(count SKIPPED)"
-done
-# pytest ends with a line like "1 failed, 85 passed, 2 skipped in 9.80s"; an error is a test that could not start.
-said() { grep -E '^[0-9]+ .* in [0-9.]+s' "$log" | tail -n 1 | grep -oE "[0-9]+ ($1)" | awk '{n += $1} END {print n + 0}'; }
+# Up to $1 at a time of the names that follow.
+all() {
+    local most=$1 next=0 shown=0 running=0 names
+    shift
+    names=("$@")
+    while [ "$shown" -lt $# ]; do
+        while [ "$running" -lt "$most" ] && [ "$next" -lt $# ]; do
+            start "${names[next]}"
+            next=$((next + 1)) running=$((running + 1))
+        done
+        wait -n
+        running=$((running - 1))
+        while [ "$shown" -lt "$next" ] && { [ "$running" -eq 0 ] || [ -e "$logs/${names[shown]//\//-}.code" ]; }; do
+            show "${names[shown]}"
+            shown=$((shown + 1))
+        done
+    done
+}
+
+# ---- what there is -------------------------------------------------------------------------------------------------
+
+together=() last=()
 if [ -z "$python_tests" ]; then
     :
 elif ! lacks=$("${PYTHON:=python3}" -c 'import matplotlib, numpy, PIL, pytest, safetensors, torch, tqdm; torch.optim.Muon' 2>&1); then
     echo "$python_tests was not run ($PYTHON: $(echo "$lacks" | tail -n 1)); for what it needs: make deps-train"
 else
-    start=$(date +%s)
-    PYTHONPATH=weights/train PYTHONDONTWRITEBYTECODE=1 timeout $((1200 * AFTD_TEST_SLOW)) \
-        "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$python_tests" >"$log" 2>&1
-    code=$?
-    add "$python_tests" "$start" $code "$(said passed)" "$(said 'failed|error')" "$(said skipped)"
+    together+=("$python_tests") # first, as it takes longest
 fi
+for program in "$dir"/*/test_*; do
+    name=${program#"$dir"/}
+    case ${name##*/} in *.*) continue ;; esac # objects and the like
+    case $alone in
+    *" $name "*) last+=("$name") ;;
+    *) together+=("$name") ;;
+    esac
+done
+all "$jobs" "${together[@]}"
+all 1 "${last[@]}"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
