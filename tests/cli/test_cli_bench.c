@@ -332,9 +332,20 @@ static void the_machine_is_measured_with_each_instruction_set(void **state)
 
 /* ---- models without files ---------------------------------------------------------------------------------------- */
 
+#ifdef __has_feature
+#define IS_THREAD_SANITIZED __has_feature(thread_sanitizer)
+#else
+#define IS_THREAD_SANITIZED 0
+#endif
+
 static void a_synthetic_model_is_measured_like_any_other(void **state)
 {
     (void)state;
+    if (IS_THREAD_SANITIZED) {
+        print_message("skipped: under ThreadSanitizer its 300 GFLOP take a minute, through code that the models above "
+                      "have been through\n");
+        skip();
+    }
     struct program_run p = {
         .argv = {aft, "bench", "--synthetic", "aft-conv-small-224", "--json", "--runs", "3", "--no-limits"}};
     json_t *figures = object_of(&p);
