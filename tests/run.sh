@@ -26,8 +26,8 @@ export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}" KMP_BLOCKTIME="${KMP_BLOCKTIME:-
 export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 jobs=${AFTD_TEST_JOBS:-$(nproc)}
-# They put many clients on one daemon and look at how long each waits.
-alone=' server/test_http_load '
+# They put many clients on one daemon and look at how long each waits, or how many it answers.
+alone=' cli/test_cli_load server/test_http_load '
 
 logs=$(mktemp -d) || exit 1
 # shellcheck disable=SC2046 # one word for each job
