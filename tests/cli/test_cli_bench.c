@@ -333,9 +333,12 @@ static void the_machine_is_measured_with_each_instruction_set(void **state)
 /* ---- models without files ---------------------------------------------------------------------------------------- */
 
 #ifdef __has_feature
-#define IS_THREAD_SANITIZED __has_feature(thread_sanitizer)
-#else
-#define IS_THREAD_SANITIZED 0
+#if __has_feature(thread_sanitizer)
+#define IS_THREAD_SANITIZED true
+#endif
+#endif
+#ifndef IS_THREAD_SANITIZED
+#define IS_THREAD_SANITIZED false
 #endif
 
 static void a_synthetic_model_is_measured_like_any_other(void **state)
