@@ -41,6 +41,6 @@ void roofline_product_run(const struct roofline_product *p, enum precision preci
     for (uint32_t row = 0; row < g->k; row += GEMM_BLOCK) {
         const uint32_t rows = g->k - row < GEMM_BLOCK ? g->k - row : GEMM_BLOCK;
         const size_t at = (size_t)row * g->k;
-        gemm_run_alone(&p->context, g, y + at, g->k, x + at, g->k, rows, EPILOGUE_BIAS);
+        gemm_run_alone(&p->context, g, y + at, g->k, x + at, g->k, rows, EPILOGUE_BIAS, NULL);
     }
 }
