@@ -24,6 +24,7 @@ LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t strid
 #pragma GCC unroll 8
     for (size_t v = 0; v < vecs; v++)
         w[v] = panel_at(p, v);
+    struct steps steps = steps_at(x + PRODUCT_ROW_HEAD, stride, rows);
     for (size_t i = 0; i < quads; i++) {
         panel_ahead(p, i);
         __m512i weight[TILE_VECS_MAX];
@@ -32,11 +33,12 @@ LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t strid
             weight[v] = _mm512_loadu_si512(w[v] + i * p->step);
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++) {
-            const __m512i quad = (__m512i)load_same(x + r * stride + PRODUCT_ROW_HEAD + 4 * i);
+            const __m512i quad = (__m512i)load_same(steps_row(&steps, r));
 #pragma GCC unroll 8
             for (size_t v = 0; v < vecs; v++)
                 add_quads(&sum[r * vecs + v], quad, weight[v]);
         }
+        steps_next(&steps, rows, 4);
     }
 #pragma GCC unroll 24
     for (size_t i = 0; i < rows * vecs; i++)

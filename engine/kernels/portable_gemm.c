@@ -16,6 +16,7 @@ LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride
 #pragma GCC unroll 8
     for (size_t v = 0; v < vecs; v++)
         w[v] = panel_at(p, v);
+    struct steps steps = steps_at(x, stride, rows);
     for (size_t i = 0; i < k; i++) {
         panel_ahead(p, i);
         lanes weight[TILE_VECS_MAX];
@@ -25,12 +26,13 @@ LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++) {
             float one;
-            memcpy(&one, x + r * stride + i * sizeof one, sizeof one);
+            memcpy(&one, steps_row(&steps, r), sizeof one);
             const lanes value = lanes_set(one);
 #pragma GCC unroll 8
             for (size_t v = 0; v < vecs; v++)
                 sum[r * vecs + v] += value * weight[v];
         }
+        steps_next(&steps, rows, sizeof(float));
     }
 #pragma GCC unroll 24
     for (size_t i = 0; i < rows * vecs; i++)
@@ -48,6 +50,7 @@ LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t strid
 #pragma GCC unroll 24
     for (size_t i = 0; i < rows * vecs; i++)
         sum[i] = lanes_set(0.0f);
+    struct steps steps = steps_at(x, stride, rows);
     for (size_t i = 0; i < (k + 1) / 2; i++) {
         panel_ahead(p, i);
         ilanes weight[TILE_VECS_MAX];
@@ -56,13 +59,14 @@ LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t strid
             memcpy(&weight[v], panel_at(p, v) + i * p->step, sizeof weight[v]);
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++) {
-            const ilanes pair = load_same(x + r * stride + 4 * i);
+            const ilanes pair = load_same(steps_row(&steps, r));
 #pragma GCC unroll 8
             for (size_t v = 0; v < vecs; v++) {
                 sum[r * vecs + v] += lower_bf16(pair) * lower_bf16(weight[v]);
                 sum[r * vecs + v] += upper_bf16(pair) * upper_bf16(weight[v]);
             }
         }
+        steps_next(&steps, rows, 4);
     }
 #pragma GCC unroll 24
     for (size_t i = 0; i < rows * vecs; i++)

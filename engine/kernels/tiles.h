@@ -46,6 +46,37 @@ LANES_INLINE ilanes load_same(const uint8_t *p)
     return four - (ilanes){0};
 }
 
+/* The same step of each row: three rows share a register, for x86's addresses add up to twice another one, the stride.
+ * With one for each row there are none left. */
+struct steps {
+    const uint8_t *of[(GEMM_ROWS_MAX + 2) / 3];
+    size_t stride;
+};
+
+LANES_INLINE struct steps steps_at(const uint8_t *x, size_t stride, size_t rows)
+{
+    struct steps s = {.stride = stride};
+#pragma GCC unroll 4
+    for (size_t r = 0; r < rows; r += 3)
+        s.of[r / 3] = x + r * stride;
+    return s;
+}
+
+LANES_INLINE const uint8_t *steps_row(const struct steps *s, size_t r)
+{
+    return s->of[r / 3] + r % 3 * s->stride;
+}
+
+/* The compiler may not see through this, or it counts by itself. */
+LANES_INLINE void steps_next(struct steps *s, size_t rows, size_t bytes)
+{
+#pragma GCC unroll 4
+    for (size_t r = 0; r < rows; r += 3) {
+        s->of[r / 3] += bytes;
+        __asm__("" : "+r"(s->of[r / 3]));
+    }
+}
+
 /* sum (x + 128) w - 128 sum w, times both scales: gemm.c keeps the latter sum behind the weights. */
 LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_t step, const uint8_t *row)
 {
