@@ -64,7 +64,7 @@ else
   $(error VARIANT is $(VARIANT); expected release, debug, asan, tsan, cover or fuzz)
 endif
 
-# The element-wise kernels are plain C that the compiler vectorises; on x86-64 they are compiled three times and
+# The element-wise kernels are plain C that the compiler vectorises; on x86-64 they are compiled three times, and
 # engine/kernels/dispatch.c picks one at start. Nothing else may use instructions beyond the architecture's baseline.
 # What engine/kernels/dispatch.c looks for, no more.
 AVX2_FLAGS := -mavx2 -mfma
@@ -77,10 +77,14 @@ ifeq ($(VARIANT),tsan)
 endif
 ISA_FLAGS := # of one file; see "define compile"
 KERNEL_FLAGS := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wno-psabi
-# By intrinsics, for x86-64 alone: avx2_*.c and avx512_*.c.
-INTRINSIC_SOURCES := $(wildcard engine/kernels/avx*.c)
-ifneq ($(filter x86_64-%,$(shell $(CC) -dumpmachine)),)
-  KERNEL_OBJECTS := $(if $(PLAIN_FLAGS),,$(INTRINSIC_SOURCES:%.c=$B/%.o)) $(foreach isa,avx2 avx512,$(patsubst %.c,$B/%-$(isa).o,$(wildcard engine/kernels/portable_*.c)))
+# By intrinsics: avx2_*.c and avx512_*.c for x86-64, neon*.c for arm64.
+INTRINSIC_SOURCES := $(wildcard engine/kernels/avx*.c engine/kernels/neon*.c)
+MACHINE := $(shell $(CC) -dumpmachine)
+ifneq ($(filter x86_64-%,$(MACHINE)),)
+  KERNEL_OBJECTS := $(if $(PLAIN_FLAGS),,$(patsubst %.c,$B/%.o,$(wildcard engine/kernels/avx*.c))) \
+      $(foreach isa,avx2 avx512,$(patsubst %.c,$B/%-$(isa).o,$(wildcard engine/kernels/portable_*.c)))
+else ifneq ($(filter aarch64-%,$(MACHINE)),)
+  KERNEL_OBJECTS := $(patsubst %.c,$B/%.o,$(if $(PLAIN_FLAGS),engine/kernels/neon.c,$(wildcard engine/kernels/neon*.c)))
 endif
 
 LIBRARY_OBJECTS := $(patsubst %.c,$B/%.o,$(filter-out $(INTRINSIC_SOURCES),$(LIBRARY_SOURCES))) $(KERNEL_OBJECTS) $(COMMON_SOURCES:%.c=$B/%.o)
@@ -182,10 +186,15 @@ ifeq ($(VARIANT),asan)
   # A check at every load makes products eight times slower, and the tests of whole daemons with them. What they read and
   # write is what their callers hand them, whose own accesses are checked.
   PRODUCT_SOURCES := engine/kernels/portable_gemm engine/kernels/portable_gemm-avx2 engine/kernels/portable_gemm-avx512 \
-      engine/kernels/avx2_int8 engine/kernels/avx512_vnni engine/kernels/avx512_bf16
+      engine/kernels/avx2_int8 engine/kernels/avx512_vnni engine/kernels/avx512_bf16 \
+      engine/kernels/neon engine/kernels/neon_dotprod engine/kernels/neon_bf16
   $(PRODUCT_SOURCES:%=$B/%.o): SANITISE :=
 endif
 $B/engine/kernels/dispatch.o $B/engine/kernels/peak.o: ISA_FLAGS = $(PLAIN_FLAGS)
+# Scheduled before registers are given out, loads move ahead until some of 24 sums are on the stack.
+$(patsubst %.c,$B/%.o,$(wildcard engine/kernels/neon*.c)): ISA_FLAGS = $(KERNEL_FLAGS) -fno-schedule-insns $(NEON_FLAGS) -DKERNELS_ISA=baseline
+$B/engine/kernels/neon_dotprod.o $B/engine/kernels/neon_dotprod_peak.o: NEON_FLAGS := -march=armv8.2-a+dotprod
+$B/engine/kernels/neon_bf16.o $B/engine/kernels/neon_bf16_peak.o: NEON_FLAGS := -march=armv8.2-a+bf16
 
 $B/%-avx2.o: %.c Makefile
 	$(compile)

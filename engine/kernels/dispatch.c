@@ -1,11 +1,16 @@
 /* dispatch.c - which build of the element-wise kernels runs on this machine. */
 #include <string.h>
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#endif
 
 #include "engine/kernels/kernels.h"
 
 extern const struct kernels kernels_baseline;
 #ifdef __x86_64__
 extern const struct kernels kernels_avx2, kernels_avx2_int8, kernels_avx512, kernels_avx512_vnni, kernels_avx512_bf16;
+#elif defined __aarch64__
+extern const struct kernels kernels_neon, kernels_neon_dotprod, kernels_neon_bf16;
 #endif
 
 enum { TABLES_MAX = 6 }; /* with the NULL that ends the list */
@@ -35,6 +40,15 @@ static void runnable(const struct kernels *found[TABLES_MAX])
     if (avx2)
         found[n++] = &kernels_avx2_int8;
 #endif
+#elif defined __aarch64__
+#ifndef KERNELS_PLAIN
+    const bool dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+    if (dotprod && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0)
+        found[n++] = &kernels_neon_bf16;
+    if (dotprod)
+        found[n++] = &kernels_neon_dotprod;
+#endif
+    found[n++] = &kernels_neon;
 #endif
     found[n++] = &kernels_baseline;
     found[n] = NULL;

@@ -5,7 +5,8 @@
  *   int8   [k / 4][width][4], k rounded up; then, by column, the scale [width] (float) and 128 times the sum over k
  *          [width] (int32), which is what the rows' offset adds
  *
- * and a row of int8 is 64 bytes that begin with its scale, then k bytes of value / scale + 128. */
+ * and a row of int8 is 64 bytes that begin with its scale, then k bytes of value / scale + 128 (neon_dotprod.c: signed,
+ * without the 128). */
 #include "engine/kernels/gemm.h"
 
 #include <assert.h>

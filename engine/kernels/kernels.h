@@ -79,8 +79,8 @@ struct kernels {
      * floats; else what to_row makes); w: chunks of GEMM_CHUNK columns side by side, `width` columns in all, a multiple
      * of LANES; more than one chunk for up to 6 rows, more than two for up to 3. NULL for fp32: OpenBLAS does it. */
     product_kernel *product[PRECISION_COUNT];
-    /* One row of k floats as bf16, rounded to the nearest; or as int8 with its scale, both zero beyond k.
-     * PRECISION_F32: NULL. */
+    /* One row of k floats as bf16, rounded to the nearest; or as int8 with its scale, both zero beyond k. For the
+     * products of the same table alone: what a byte holds is their affair. PRECISION_F32: NULL. */
     to_row_kernel *to_row[PRECISION_COUNT];
 
     /* Layer norm (Ba et al. 2016, eq. 4) of one row: y = weight (x - mean) / sqrt(var + eps) + bias.
@@ -174,8 +174,9 @@ static inline size_t lanes_padded(size_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* The best table that this processor runs; `isa` ("baseline", "avx2", "avx512", "avx512vnni", "avx512bf16") asks for
- * that one and gets NULL where the processor lacks it or the name is unknown. NULL asks for the best. */
+/* The best table that this processor runs; `isa` ("baseline"; "avx2", "avx512", "avx512vnni", "avx512bf16" on
+ * x86-64; "neon", "neondotprod", "neonbf16" on arm64) asks for that one and gets NULL where the processor lacks it or
+ * the name is unknown. NULL asks for the best. */
 const struct kernels *kernels_select(const char *isa);
 
 #endif

@@ -21,6 +21,12 @@
 #else
 #define WIDTH 4
 #endif
+/* How many such registers there are. */
+#if defined __AVX512F__ || defined __aarch64__
+#define REGISTERS 32
+#else
+#define REGISTERS 16
+#endif
 _Static_assert(LANES % WIDTH == 0, "a padded row must be whole registers");
 
 typedef float lanes __attribute__((vector_size(4 * WIDTH)));

@@ -10,7 +10,7 @@ extern const struct peak peak_baseline;
 extern const struct peak peak_avx2, peak_avx512;
 #endif
 /* ThreadSanitizer's build has neither registers that wide nor what is compiled for them. */
-#if defined __x86_64__ && !defined KERNELS_PLAIN
+#if (defined __x86_64__ || defined __aarch64__) && !defined KERNELS_PLAIN
 #define HAS_INTRINSICS
 extern const struct peak_loop peak_loop_bf16, peak_loop_int8;
 #endif
@@ -23,31 +23,33 @@ static const struct peak *const peaks[] = {
 #endif
 };
 
-/* The kernels' names begin with the set that their plain C is compiled for: "avx512vnni". */
+/* The kernels' names begin with the set that their plain C is compiled for: "avx512vnni". On arm64 it is the baseline,
+ * whatever the products are. */
 const struct peak *peak_select(const char *isa)
 {
     const struct kernels *kn = kernels_select(isa); /* which asks the processor */
     for (size_t i = 0; kn != NULL && i < sizeof peaks / sizeof peaks[0]; i++)
         if (strncmp(peaks[i]->isa, kn->isa, strlen(peaks[i]->isa)) == 0)
             return peaks[i];
-    return NULL;
+    return kn != NULL ? &peak_baseline : NULL;
 }
 
 #ifdef HAS_INTRINSICS
-static int is_one_of(const char *isa, const char *one, const char *other)
+/* Do the kernels' products have the instruction? avx2 has none for bytes, though its int8 product pays. */
+static int multiplies(const char *isa, enum precision precision)
 {
     const struct kernels *kn = kernels_select(isa);
-    return kn != NULL && (strcmp(kn->isa, one) == 0 || strcmp(kn->isa, other) == 0);
+    return kn != NULL && kn->pays[precision] && strcmp(kn->isa, "avx2") != 0;
 }
 
 const struct peak_loop *peak_bf16(const char *isa)
 {
-    return is_one_of(isa, "avx512bf16", "avx512bf16") ? &peak_loop_bf16 : NULL;
+    return multiplies(isa, PRECISION_BF16) ? &peak_loop_bf16 : NULL;
 }
 
 const struct peak_loop *peak_int8(const char *isa)
 {
-    return is_one_of(isa, "avx512vnni", "avx512bf16") ? &peak_loop_int8 : NULL;
+    return multiplies(isa, PRECISION_INT8) ? &peak_loop_int8 : NULL;
 }
 #else
 const struct peak_loop *peak_bf16(const char *isa)

@@ -27,8 +27,8 @@ struct peak {
 
 /* Those that go with the kernels of that name: the best that run here for NULL, NULL where there are none. */
 const struct peak *peak_select(const char *isa);
-/* bf16 pairs (vdpbf16ps) and four bytes (vpdpbusd), each added up in 32 bits. NULL where the processor lacks the
- * instruction, or the instruction set asked for is a lower one. */
+/* bf16 pairs (vdpbf16ps, bfdot) and four bytes (vpdpbusd, sdot), each added up in 32 bits. NULL where the processor
+ * lacks the instruction, or the instruction set asked for is a lower one. */
 const struct peak_loop *peak_bf16(const char *isa);
 const struct peak_loop *peak_int8(const char *isa);
 

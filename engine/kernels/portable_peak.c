@@ -4,7 +4,7 @@
 #include "engine/kernels/peak.h"
 #include "engine/kernels/portable.h"
 
-#define CHAINS (WIDTH == 16 ? 16 : 14)
+#define CHAINS (REGISTERS == 32 ? 16 : 14)
 #define READERS (PEAK_READ_BYTES / sizeof(ilanes) < 8 ? PEAK_READ_BYTES / sizeof(ilanes) : 8)
 
 static void multiply_add(float *out, uint64_t turns)

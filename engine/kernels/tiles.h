@@ -11,9 +11,11 @@
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/lanes.h"
 
-/* Of 32 or 16 registers, those for sums: the others hold weights and a row's value. */
-#define TILE_SUMS (WIDTH == 16 ? 24 : 12)
+/* Of 32 or 16 registers, those for sums: the others hold weights and a row's value. A tile of many rows
+ * is at least so many registers wide: of four lanes, two would load a row's value for every other product. */
+#define TILE_SUMS (REGISTERS == 32 ? 24 : 12)
 #define TILE_VECS_MAX 8
+#define TILE_VECS_LEAST (TILE_SUMS == 24 && WIDTH == 4 ? 4 : 2)
 
 /* Where a tile's weights are, as gemm.c packs them: all precisions have 4 bytes of a column from one step of k (one, a
  * pair, a quad of numbers) to the next. */
@@ -93,7 +95,7 @@ LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_
 static inline size_t tile_vecs(size_t rows, size_t vecs)
 {
     size_t n = TILE_VECS_MAX;
-    while (n > 1 && (n > vecs || (n > 2 && n * rows > TILE_SUMS)))
+    while (n > 1 && (n > vecs || (n > TILE_VECS_LEAST && n * rows > TILE_SUMS)))
         n /= 2;
     return n;
 }
@@ -146,7 +148,7 @@ static inline size_t tile_rows(size_t rows, size_t vecs)
     }
 
 /* What only 32 registers have room for. */
-#if WIDTH == 16
+#if REGISTERS == 32
 #define TILE_LARGE_CASES(sum) \
     TILE_CASE(sum, 2, 8)      \
     TILE_CASE(sum, 3, 8)      \

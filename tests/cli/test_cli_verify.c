@@ -97,7 +97,7 @@ static void all_reference_models_agree_where_they_are(void **state)
 static void models_agree_on_every_instruction_set(void **state)
 {
     (void)state;
-    static const char *const sets[] = {"baseline", "avx2", "avx512"};
+    static const char *const sets[] = {"baseline", "avx2", "avx512", "neon"};
     for (size_t i = 0; i < LENGTH(sets); i++) {
         assert_int_equal(setenv("AFTD_ISA", sets[i], 1), 0);
         struct program_run p = {.argv = {aft, "inspect", text_model}};

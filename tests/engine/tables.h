@@ -6,7 +6,11 @@
 
 #include "engine/kernels/kernels.h"
 
+#ifdef __aarch64__
+static const char *const isas[] = {"baseline", "neon", "neondotprod", "neonbf16"};
+#else
 static const char *const isas[] = {"baseline", "avx2", "avx512", "avx512vnni", "avx512bf16"};
+#endif
 
 enum { TABLES = sizeof isas / sizeof isas[0] };
 

@@ -45,7 +45,11 @@ static int teardown(void **state)
 /* The best instruction set for which both pay, or NULL where this machine has none. */
 static const char *best_isa(void)
 {
-    return engine_precision_pays(ENGINE_BF16, "avx512bf16") ? "avx512bf16" : NULL;
+    static const char *const isas[] = {"avx512bf16", "neonbf16"};
+    for (size_t i = 0; i < LENGTH(isas); i++)
+        if (engine_precision_pays(ENGINE_BF16, isas[i]))
+            return isas[i];
+    return NULL;
 }
 
 static void a_list_names_models_and_the_rest(void **state)
