@@ -2,7 +2,7 @@
 
 # ---- what is built -------------------------------------------------------------------------------------------------
 
-# VARIANT chooses flags and folder: release (build/), debug, asan, tsan, fuzz (build/VARIANT/). Objects never mix.
+# VARIANT chooses flags and folder: release (build/), debug, asan, tsan, fuzz, arm64 (build/VARIANT/). Objects never mix.
 VARIANT ?= release
 VERSION := 0.1.0
 B := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
@@ -27,12 +27,13 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -
 ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DAFTD_VERSION='"$(VERSION)"' -DAFTD_DATADIR='"$(PREFIX)/share/aftd"' $(HARDEN_CPP) $(PKG_CFLAGS) $(CPPFLAGS)
 ALL_CFLAGS = -std=c11 $(WARNINGS) $(OPTIMISE) $(SANITISE) $(OPENMP) -fPIE -pthread $(CFLAGS)
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now -Wl,--as-needed $(SANITISE) $(OPENMP) -pthread $(LDFLAGS)
-PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) $(CLI_PKGS))
-LIBS = $(shell pkg-config --libs $(PKGS)) -lopenblas -lm
-CLI_LIBS = $(shell pkg-config --libs $(CLI_PKGS))
-TEST_LIBS = $(shell pkg-config --libs cmocka) $(CLI_LIBS) -ldl
+PKG_CONFIG := pkg-config
+PKG_CFLAGS = $(shell $(PKG_CONFIG) --cflags $(PKGS) $(CLI_PKGS))
+LIBS = $(shell $(PKG_CONFIG) --libs $(PKGS)) -lopenblas -lm
+CLI_LIBS = $(shell $(PKG_CONFIG) --libs $(CLI_PKGS))
+TEST_LIBS = $(shell $(PKG_CONFIG) --libs cmocka) $(CLI_LIBS) -ldl
 
-ifeq ($(VARIANT),release)
+ifneq ($(filter release arm64,$(VARIANT)),)
   OPTIMISE := -O2 -g
   HARDEN_CPP := -D_FORTIFY_SOURCE=2
   SANITISE := -fstack-protector-strong
@@ -61,7 +62,13 @@ else ifeq ($(VARIANT),fuzz)
   SANITISE := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
   OPENMP :=
 else
-  $(error VARIANT is $(VARIANT); expected release, debug, asan, tsan, cover or fuzz)
+  $(error VARIANT is $(VARIANT); expected release, debug, asan, tsan, cover, fuzz or arm64)
+endif
+# The release for arm64, on any machine: with Debian's cross compiler and its packages unpacked (make deps-arm64).
+SYSROOT := build/arm64-sysroot
+ifeq ($(VARIANT),arm64)
+  CC := aarch64-linux-gnu-gcc --sysroot=$(CURDIR)/$(SYSROOT)
+  PKG_CONFIG := PKG_CONFIG_SYSROOT_DIR=$(SYSROOT) PKG_CONFIG_LIBDIR=$(SYSROOT)/usr/lib/aarch64-linux-gnu/pkgconfig:$(SYSROOT)/usr/share/pkgconfig pkg-config
 endif
 
 # The element-wise kernels are plain C that the compiler vectorises; on x86-64 they are compiled three times, and
@@ -114,6 +121,7 @@ DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev lib
 DEPS_TEST := libcmocka-dev xz-utils
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus qemu-user
+DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
 DEPS_PEERS := g++ python3-dev # torch.compile writes C++
 
@@ -141,8 +149,8 @@ VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint deps-train deps-peers run test test-built test-cpus check bench bench-mixers \
-    bench-peers fmt lint cover asan tsan fuzz fuzz-built install uninstall dist clean
+.PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-peers run test test-built test-cpus test-arm64 \
+    check bench bench-mixers bench-peers fmt lint cover asan tsan fuzz fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 # Sub-makes of one command line build with both cores unless -j says otherwise.
@@ -182,6 +190,10 @@ $B/engine/kernels/portable_%-avx512.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAG
 $B/engine/kernels/avx2_%.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX2_FLAGS) -DKERNELS_ISA=avx2
 $B/engine/kernels/avx512_vnni.o $B/engine/kernels/avx512_vnni_peak.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512vnni -DKERNELS_ISA=avx512
 $B/engine/kernels/avx512_bf16.o $B/engine/kernels/avx512_bf16_peak.o: ISA_FLAGS = $(KERNEL_FLAGS) $(AVX512_FLAGS) -mavx512bf16 -DKERNELS_ISA=avx512
+# Scheduled before registers are given out, loads move ahead until some of 24 sums are on the stack.
+$(patsubst %.c,$B/%.o,$(wildcard engine/kernels/neon*.c)): ISA_FLAGS = $(KERNEL_FLAGS) -fno-schedule-insns $(NEON_FLAGS) -DKERNELS_ISA=baseline
+$B/engine/kernels/neon_dotprod.o $B/engine/kernels/neon_dotprod_peak.o: NEON_FLAGS := -march=armv8.2-a+dotprod
+$B/engine/kernels/neon_bf16.o $B/engine/kernels/neon_bf16_peak.o: NEON_FLAGS := -march=armv8.2-a+bf16
 ifeq ($(VARIANT),asan)
   # A check at every load makes products eight times slower, and the tests of whole daemons with them. What they read and
   # write is what their callers hand them, whose own accesses are checked.
@@ -191,10 +203,6 @@ ifeq ($(VARIANT),asan)
   $(PRODUCT_SOURCES:%=$B/%.o): SANITISE :=
 endif
 $B/engine/kernels/dispatch.o $B/engine/kernels/peak.o: ISA_FLAGS = $(PLAIN_FLAGS)
-# Scheduled before registers are given out, loads move ahead until some of 24 sums are on the stack.
-$(patsubst %.c,$B/%.o,$(wildcard engine/kernels/neon*.c)): ISA_FLAGS = $(KERNEL_FLAGS) -fno-schedule-insns $(NEON_FLAGS) -DKERNELS_ISA=baseline
-$B/engine/kernels/neon_dotprod.o $B/engine/kernels/neon_dotprod_peak.o: NEON_FLAGS := -march=armv8.2-a+dotprod
-$B/engine/kernels/neon_bf16.o $B/engine/kernels/neon_bf16_peak.o: NEON_FLAGS := -march=armv8.2-a+bf16
 
 $B/%-avx2.o: %.c Makefile
 	$(compile)
@@ -205,7 +213,7 @@ $B/%-avx512.o: %.c Makefile
 $B/%.o: %.c Makefile
 	$(compile)
 
--include $(shell find $B -name '*.d' 2>/dev/null)
+-include $(shell find $B -type f -name '*.d' 2>/dev/null)
 
 deps: ## install what the build needs (Debian; as root)
 	$(call install,$(DEPS_BUILD))
@@ -217,6 +225,10 @@ deps-lint: deps-test ## install what lint, tsan and CI need as well
 	$(call install,$(DEPS_LINT) $(DEPS_PYTHON))
 	$(VENV)
 	@.venv/bin/ruff --version 2>/dev/null | grep -qx '$(subst ==, ,$(RUFF))' || .venv/bin/pip install -q -I $(RUFF)
+
+deps-arm64: deps-test ## install what building for arm64 and running that here need; Debian's arm64 packages in build/
+	$(call install,$(DEPS_ARM64))
+	@tests/arm64/sysroot.sh $(SYSROOT) $(filter %-dev,$(DEPS_BUILD) $(DEPS_TEST))
 
 deps-train: ## install what training and its tests need, PyTorch above all, in .venv
 	$(call install,$(DEPS_PYTHON))
@@ -279,9 +291,14 @@ asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitiz
 tsan: deps-lint ## all tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=tsan test-built
 
-test-cpus: deps-lint ## the golden models on emulated processors without AVX, AVX2 or AVX-512 (x86-64)
-	@$(MAKE) --no-print-directory $(JOBS) all
-	@tests/cpus.sh build/aft
+test-cpus: deps-lint ## the golden models and products on emulated processors without AVX, AVX2 or AVX-512 (x86-64)
+	@$(MAKE) --no-print-directory $(JOBS) all build/tests/engine/test_gemm
+	@tests/cpus.sh build/aft build/tests
+
+test-arm64: deps-arm64 ## build for arm64, and the golden models and the tests of kernels on emulated processors
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=arm64 all \
+	    $(addprefix build/arm64/tests/engine/test_,gemm peak kernels kernels_attention kernels_conv)
+	@tests/arm64/run.sh $(SYSROOT) build/arm64/aft build/arm64/tests
 
 fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=fuzz fuzz-built
