@@ -14,6 +14,7 @@
 
 #include "server/clock.h"
 #include "server/job.h"
+#include "server/news.h"
 #include "server/picture_lane.h"
 #include "server/queue.h"
 #include "server/registry.h"
@@ -21,6 +22,7 @@
 
 struct batcher {
     const struct settings *settings;
+    struct news *news; /* NULL: none */
     pthread_t thread;
     struct registry *registry;
     struct queue *queue;
@@ -87,12 +89,23 @@ static uint32_t run_pictures(struct batcher *b)
     return 0;
 }
 
+/* What a step had to say is heard before the next begins, in one go. */
+static void ring(const struct batcher *b)
+{
+    if (b->news != NULL)
+        news_ring(b->news);
+}
+
 static uint32_t run_round(struct batcher *b)
 {
     uint32_t ended = 0;
-    for (uint32_t i = 0; i < b->stream_count; i++)
+    for (uint32_t i = 0; i < b->stream_count; i++) {
         ended += stream_lane_step(b->streams[i]);
-    return ended + run_pictures(b);
+        ring(b);
+    }
+    ended += run_pictures(b);
+    ring(b);
+    return ended;
 }
 
 static void note_ended(struct batcher *b, uint32_t ended, uint64_t now_ns)
@@ -174,12 +187,13 @@ static void *engine_thread(void *arg)
     return NULL;
 }
 
-enum status batcher_start(struct batcher **ret, const struct settings *s, struct error *err)
+enum status batcher_start(struct batcher **ret, const struct settings *s, struct news *news, struct error *err)
 {
     struct batcher *b = calloc(1, sizeof *b);
     if (b == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the engine thread");
     b->settings = s;
+    b->news = news;
     (void)pthread_mutex_init(&b->lock, NULL);
     (void)pthread_cond_init(&b->started, NULL);
     if (pthread_create(&b->thread, NULL, engine_thread, b) != 0) {

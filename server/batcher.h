@@ -11,12 +11,14 @@
 #include "config/status.h"
 
 struct batcher;
+struct news;
 struct queue;
 struct registry;
 
-/* Start the thread and wait until it has loaded the models. `s` is borrowed until batcher_free. *ret is set only on
- * OK. Errors: those of registry_load; ERR_NOMEM. */
-enum status batcher_start(struct batcher **ret, const struct settings *s, struct error *err);
+/* Start the thread and wait until it has loaded the models. `s` and `news` are borrowed until batcher_free; `news` is
+ * rung after every step, since jobs that have some only put it; NULL: nobody's waiter puts any. *ret is set only on OK.
+ * Errors: those of registry_load; ERR_NOMEM. */
+enum status batcher_start(struct batcher **ret, const struct settings *s, struct news *news, struct error *err);
 /* Refuse new jobs, let the thread end all that is left (to hurry it, batcher_cancel first) and join it. Afterwards
  * every job that was submitted is done. Once. */
 void batcher_stop(struct batcher *b);

@@ -1,70 +1,28 @@
-/* http.c - see http.h. The only includer of microhttpd.h.
+/* http.c - see http.h: exchanges, from a request's headers to the end of its answer. How connections come and go is
+ * http_connection.c's, the threads and the start and end are http_loop.c's, waiting for a job is http_await.c's;
+ * http_inner.h is what they share.
  *
- * Threads: the library's pool runs everything below but the start and the end (main thread), suspend_exchange and
- * resume_exchange (whoever holds the job's lock) and watch_connection (the watcher's).
+ * Threads: a connection belongs to one loop's thread, which runs all of this, but for suspend_exchange and
+ * resume_exchange (whoever holds the job's lock).
  *
- * Invariants: an exchange is suspended only through job_await and job_read, which resume it when the job is done; so
- * once all jobs are done no connection is suspended, and the library may be stopped. An exchange is watched from
- * http_await until its end, a connection as long as it lives; both end before the library closes the socket.
- *
- * Time limits: a connection that idles is closed by the library; one that sends too slowly, which the library's
- * timeout never cuts because each byte restarts it, is shut down by its watch. */
+ * Invariants: an exchange is suspended only through job_await and job_read, which have it resumed when the job is done;
+ * so once all jobs are done no connection stays suspended, and the library may be stopped. An exchange is watched from
+ * http_await until its end, a connection as long as it lives; both end before the library closes the socket. */
 #include "server/http.h"
 
 #include <assert.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "server/clock.h"
 #include "server/framing.h"
+#include "server/http_inner.h"
 #include "server/job.h"
 #include "server/listen.h"
-#include "server/log.h"
-#include "server/metrics.h"
+#include "server/news.h"
 
-enum {
-    STREAM_BLOCK_BYTES = 16384, /* most that the library takes from a stream at a time */
-    LEFT_AGAIN_NS = 100000000,  /* until a connection whose client has left is looked at again */
-    CONNECTION_RESERVE = 64     /* beyond connections_max: those that are told so */
-};
-
-struct http {
-    const struct settings *settings;
-    struct watcher *watcher;
-    struct http_app app;
-    struct MHD_Daemon *daemon;
-    int listen_fd; /* -1 once closed */
-    atomic_bool closes_after_answers;
-    atomic_uint exchanges, connections;
-    _Atomic uint64_t body_bytes; /* kept of all requests */
-};
-
-/* A client's connection: from the accept to the close, many exchanges. */
-struct connection {
-    struct http *http;
-    int fd;
-    struct watch watch;   /* the deadline of what is being received */
-    atomic_bool has_left; /* the client will send nothing more */
-    uint64_t request_ns;  /* when the latest request line was read */
-    const char *target;   /* of that line, in the library's memory */
-    size_t target_bytes;
-    bool is_surplus;   /* opened when connections_max were open: is told so and closed */
-    bool path_has_nul; /* it would end there, once decoded */
-};
-
-/* Something must arrive within wait_ms; or, if the client has left, be seen to have ended. */
-static void expect_within(struct connection *c, uint64_t wait_ms)
-{
-    const uint64_t now_ns = clock_now_ns();
-    watcher_set_time(c->http->watcher, &c->watch, now_ns + wait_ms * CLOCK_NS_PER_MS);
-    /* Looked at afterwards: had it been before, this time would have replaced watch_connection's. */
-    if (atomic_load(&c->has_left))
-        watcher_set_time(c->http->watcher, &c->watch, now_ns + LEFT_AGAIN_NS);
-}
+#define STREAM_BLOCK_BYTES 16384 /* most that the library takes from a stream at a time */
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
@@ -239,9 +197,11 @@ static void suspend_exchange(void *arg)
     MHD_suspend_connection(((struct exchange *)arg)->mhd);
 }
 
+/* Its own thread will do it, once somebody rings. */
 static void resume_exchange(void *arg)
 {
-    MHD_resume_connection(((struct exchange *)arg)->mhd);
+    struct exchange *x = arg;
+    news_put(x->http->news, x->connection->loop->box, &x->news);
 }
 
 static struct exchange *exchange_create(struct http *h, struct MHD_Connection *mhd, const char *method,
@@ -297,12 +257,13 @@ static void handle_request(struct exchange *x)
         x->handler(x);
 }
 
-static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
-                                  const char *version, const char *data, size_t *data_bytes, void **context)
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
+                                const char *version, const char *data, size_t *data_bytes, void **context)
 {
     struct exchange *x = *context;
     if (x == NULL) {
-        x = exchange_create(cls, mhd, method, path);
+        const struct http_loop *l = cls;
+        x = exchange_create(l->http, mhd, method, path);
         if (x == NULL)
             return MHD_NO;
         *context = x;
@@ -321,9 +282,10 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     return x->is_broken ? MHD_NO : MHD_YES;
 }
 
-static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code)
+void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code)
 {
-    struct http *h = cls;
+    const struct http_loop *l = cls;
+    struct http *h = l->http;
     struct exchange *x = *context;
     (void)mhd;
     (void)code;
@@ -333,11 +295,12 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     watcher_remove(h->watcher, &x->watch);
     if (x->job != NULL)
         job_detach(x->job);
+    news_remove(h->news, l->box, &x->news);
     h->app.end(x);
     if (x->job != NULL)
         job_cancel(x->job, ERR_CANCELLED); /* nobody will read what it still makes; done ones do not mind */
     /* The next request may begin after idling, and must then arrive in time. */
-    expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
+    http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
     job_release(x->job);
     if (x->state_free != NULL)
         x->state_free(x->state);
@@ -345,155 +308,4 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     free(x->piece);
     free(x);
     (void)atomic_fetch_sub(&h->exchanges, 1);
-}
-
-/* ---- connections ----------------------------------------------------------------------------------------------- */
-
-/* A time: what is to arrive is late; the library sees an end of file and closes the connection.
- * The client left: the library does not see that when the end came together with the last bytes, for it asks for no
- * event twice. Shutting the socket down for reading is one more, while what has arrived can still be read and answered;
- * it is repeated, because one that comes before those bytes were read says no more than they did. */
-static uint64_t watch_connection(void *arg, enum watch_event event, uint64_t now_ns)
-{
-    struct connection *c = arg;
-    if (event == WATCH_CLIENT_LEFT)
-        atomic_store(&c->has_left, true);
-    (void)shutdown(c->fd, atomic_load(&c->has_left) ? SHUT_RD : SHUT_RDWR);
-    return now_ns + LEFT_AGAIN_NS;
-}
-
-static void *on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
-{
-    const struct http *h = cls;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct connection *c = info != NULL ? info->socket_context : NULL;
-    if (c == NULL)
-        return NULL;
-    c->request_ns = clock_now_ns();
-    c->target = target;
-    c->target_bytes = strlen(target);
-    const char *nul = strstr(target, "%00");
-    c->path_has_nul = nul != NULL && nul < target + strcspn(target, "?");
-    expect_within(c, h->settings->receive_timeout_ms);
-    return NULL;
-}
-
-static void *connection_open(struct http *h, struct MHD_Connection *mhd)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct connection *c = info != NULL ? calloc(1, sizeof *c) : NULL;
-    if (c == NULL)
-        return NULL;
-    c->http = h;
-    c->fd = info->connect_fd;
-    c->watch = (struct watch){.notify = watch_connection,
-                              .arg = c,
-                              .fd = c->fd,
-                              .due_ns = clock_now_ns() + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS};
-    if (watcher_add(h->watcher, &c->watch) != OK) {
-        free(c);
-        return NULL;
-    }
-    c->is_surplus = atomic_fetch_add(&h->connections, 1) >= h->settings->connections_max;
-    metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
-    return c;
-}
-
-static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
-                          enum MHD_ConnectionNotificationCode code)
-{
-    struct http *h = cls;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        *context = connection_open(h, mhd);
-    } else if (*context != NULL) {
-        struct connection *c = *context;
-        watcher_remove(h->watcher, &c->watch);
-        free(c);
-        *context = NULL;
-        (void)atomic_fetch_sub(&h->connections, 1);
-        metrics_gauge_add(METRIC_CONNECTIONS, 0, -1);
-    }
-}
-
-/* ---- start and end --------------------------------------------------------------------------------------------- */
-
-static void log_library(void *cls, const char *format, va_list args)
-{
-    char message[256];
-    (void)cls;
-    if (!log_enabled(LOG_LEVEL_DEBUG))
-        return;
-    (void)vsnprintf(message, sizeof message, format, args);
-    message[strcspn(message, "\r\n")] = '\0';
-    log_debug("http: %s", message);
-}
-
-static struct MHD_Daemon *start_library(struct http *h)
-{
-    const struct settings *s = h->settings;
-    /* The library gives each thread its share of the connections, however many clients it happens to accept: make each
-     * share as large as the whole. */
-    const unsigned connections = (s->connections_max + CONNECTION_RESERVE) * s->http_threads;
-    return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-                            on_request, h, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET,
-                            h->listen_fd, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT, connections,
-                            MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)s->connections_per_address_max,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((s->idle_timeout_ms + 999) / 1000),
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES_MAX,
-                            MHD_OPTION_URI_LOG_CALLBACK, on_request_line, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
-                            h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-                            MHD_OPTION_THREAD_POOL_SIZE, (unsigned)s->http_threads, MHD_OPTION_END);
-}
-
-enum status http_start(struct http **ret, uint16_t *port, const struct settings *s, struct watcher *w,
-                       const struct http_app *app, struct error *err)
-{
-    struct http *h = calloc(1, sizeof *h);
-    if (h == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the HTTP server");
-    h->settings = s;
-    h->watcher = w;
-    h->app = *app;
-    enum status st = listen_open(&h->listen_fd, port, s->listen_address, (uint16_t)s->listen_port, err);
-    if (st != OK)
-        goto done;
-    h->daemon = start_library(h);
-    if (h->daemon == NULL) {
-        (void)close(h->listen_fd);
-        st = error_set(err, ERR_IO, "the HTTP threads cannot be started");
-        goto done;
-    }
-    *ret = h;
-    h = NULL; /* the caller's now */
-done:
-    free(h);
-    return st;
-}
-
-void http_close_after_answers(struct http *h)
-{
-    atomic_store(&h->closes_after_answers, true);
-}
-
-void http_refuse_connections(struct http *h)
-{
-    const int fd = MHD_quiesce_daemon(h->daemon);
-    if (fd != MHD_INVALID_SOCKET)
-        (void)close(fd); /* so that clients are refused rather than left in the backlog */
-    h->listen_fd = -1;
-}
-
-uint32_t http_exchanges(const struct http *h)
-{
-    return atomic_load(&h->exchanges);
-}
-
-void http_stop(struct http *h)
-{
-    if (h == NULL)
-        return;
-    if (h->listen_fd >= 0)
-        http_refuse_connections(h);
-    MHD_stop_daemon(h->daemon);
-    free(h);
 }

@@ -1,4 +1,4 @@
-/* http.h - connections and their limits, requests, answers, suspending and resuming. The HTTP library is seen in http.c
+/* http.h - connections and their limits, requests, answers, suspending and resuming. The HTTP library is seen in http*.c
  * only; what an API does is one or more functions of a struct exchange, run on an HTTP thread:
  *
  *     headers are in -> app.begin: http_set_handler, or an answer at once (the body is not read then)
@@ -19,6 +19,7 @@
 #include "config/status.h"
 #include "server/body.h"
 #include "server/job.h"
+#include "server/news.h"
 #include "server/watcher.h"
 
 struct MHD_Connection;
@@ -69,7 +70,7 @@ struct exchange {
     uint64_t bytes_out;
     struct job *job; /* awaited; the exchange's reference */
 
-    /* http.c's */
+    /* http*.c's */
     struct http *http;
     const struct settings *settings;
     struct watcher *watcher;
@@ -83,6 +84,7 @@ struct exchange {
     char *piece; /* of the stream, being sent */
     size_t piece_bytes, piece_sent;
     struct watch watch;
+    struct news_item news;     /* the job has some */
     _Atomic uint64_t spoke_ns; /* a stream sent something; 0: no stream yet */
     struct {
         const char *name;
@@ -93,17 +95,18 @@ struct exchange {
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
 
-/* Listen and serve. All that is given is borrowed until http_stop. *ret and the listening *port are set only on OK.
+/* Listen and serve; a thread's box among `news` has its own number, 0 .. http_threads - 1. All that is given is borrowed
+ * until http_stop. *ret and the listening *port are set only on OK.
  * Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
 enum status http_start(struct http **ret, uint16_t *port, const struct settings *s, struct watcher *w,
-                       const struct http_app *app, struct error *err);
+                       struct news *news, const struct http_app *app, struct error *err);
 /* From now on connections are closed after their answer. */
 void http_close_after_answers(struct http *h);
 /* Refuse new connections. */
 void http_refuse_connections(struct http *h);
 /* Requests that are being received, worked on or answered. Any thread. */
 uint32_t http_exchanges(const struct http *h);
-/* Close all connections, join the threads, free. No job that an exchange awaits may be unfinished. NULL is a no-op. */
+/* Join the threads, close all connections, free. No job that an exchange awaits may be unfinished. NULL is a no-op. */
 void http_stop(struct http *h);
 
 /* ---- one exchange, its HTTP thread ----------------------------------------------------------------------------- */

@@ -6,11 +6,12 @@
 #include <assert.h>
 
 #include "server/clock.h"
+#include "server/http_inner.h"
 #include "server/job.h"
+#include "server/news.h"
 
-static uint64_t watch_exchange(void *arg, enum watch_event event, uint64_t now_ns)
+static uint64_t note_event(struct exchange *x, enum watch_event event, uint64_t now_ns)
 {
-    struct exchange *x = arg;
     const uint64_t ping_ns = x->settings->ping_ms * CLOCK_NS_PER_MS;
     const uint64_t spoke_ns = atomic_load_explicit(&x->spoke_ns, memory_order_relaxed);
     uint64_t next_ns = x->job->deadline_ns;
@@ -28,6 +29,14 @@ static uint64_t watch_exchange(void *arg, enum watch_event event, uint64_t now_n
         due_ns = now_ns + ping_ns;
     }
     return next_ns == 0 || due_ns < next_ns ? due_ns : next_ns;
+}
+
+static uint64_t watch_exchange(void *arg, enum watch_event event, uint64_t now_ns)
+{
+    struct exchange *x = arg;
+    const uint64_t next_ns = note_event(x, event, now_ns);
+    news_ring(x->http->news);
+    return next_ns;
 }
 
 void http_go_on(struct exchange *x)

@@ -2,8 +2,9 @@
  *
  * A job is counted: its connection holds one reference, the engine's side (queue, then slot or batch) another. What a
  * job is about is written before job_submit and only read afterwards; what happens to it lies under its lock.
- * Lock order: job -> MHD (the waiter's functions are called under the job's lock). The queue's lock is never held
- * together with a job's. */
+ * Lock order: job -> MHD, job -> a box of news (the waiter's functions are called under the job's lock; resuming makes no
+ * system call and wakes nobody: who made news rings afterwards, see news.h). The queue's lock is never held together
+ * with a job's. */
 #ifndef SERVER_JOB_H
 #define SERVER_JOB_H
 
@@ -72,7 +73,7 @@ struct score_input {
     size_t first; /* the first one that has a probability: 1 for a model without start embedding, else 0 */
 };
 
-/* Who is told that there is news. Both are called under the job's lock, from any thread. */
+/* Who is told that there is news. Both are called under the job's lock, from any thread, and must not block. */
 struct job_waiter {
     void (*suspend)(void *arg);
     void (*resume)(void *arg);

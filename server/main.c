@@ -23,6 +23,7 @@
 #include "server/http.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/news.h"
 #include "server/registry.h"
 #include "server/routes.h"
 #include "server/spin.h"
@@ -36,6 +37,7 @@ enum {
 
 struct daemon {
     const struct settings *settings;
+    struct news *news;
     struct batcher *batcher;
     struct watcher *watcher;
     struct http *http;
@@ -80,7 +82,10 @@ static enum status start(struct daemon *d, struct error *err)
     const char *const *paths = routes_paths(&endpoints);
     metrics_init(paths, endpoints);
     raise_file_limit(d->settings);
-    enum status st = batcher_start(&d->batcher, d->settings, err);
+    enum status st = news_create(&d->news, d->settings->http_threads);
+    if (st != OK)
+        return error_set(err, st, "the HTTP threads' boxes of news cannot be made");
+    st = batcher_start(&d->batcher, d->settings, d->news, err);
     if (st != OK)
         return st;
     st = watcher_start(&d->watcher, err);
@@ -95,7 +100,7 @@ static enum status start(struct daemon *d, struct error *err)
     log_info("engine: %u threads, %s, %s", info->threads, info->isa, info->blas);
     const struct http_app app = routes_app(&d->service);
     uint16_t port;
-    st = http_start(&d->http, &port, d->settings, d->watcher, &app, err);
+    st = http_start(&d->http, &port, d->settings, d->watcher, d->news, &app, err);
     if (st != OK)
         return st;
     const char *address = d->settings->listen_address;
@@ -157,6 +162,7 @@ static void stop(struct daemon *d)
     http_stop(d->http);
     watcher_free(d->watcher);
     batcher_free(d->batcher);
+    news_free(d->news);
 }
 
 /* ---- the program ----------------------------------------------------------------------------------------------- */

@@ -25,7 +25,8 @@ config='config/*.[ch]' weights='weights/*.[ch]' engine='engine/*.[ch] engine/*/*
     deny 'server/ does not know tests/' '"tests/' $server
     deny 'no JSON in the engine' '<jansson' $engine
     deny 'server/ sees the engine through its headers, not its parts' '"engine/(kernels|mixers|encoder|decoder|block|workspace|stream_state)' $server
-    deny 'microhttpd.h belongs to server/http*.c' '<microhttpd' $(others '^server/http[^/]*\.c$' $config $weights $engine $server)
+    deny 'microhttpd.h belongs to server/http*.c and their http_inner.h' '<microhttpd' $(others '^server/http([^/]*\.c|_inner\.h)$' $config $weights $engine $server)
+    deny 'http_inner.h belongs to server/http*.c' '"server/http_inner' $(others '^server/http[^/]*\.c$' $config $weights $engine $server)
     deny 'jpeglib.h and libexif belong to server/picture.c' '<(jpeglib|jerror|libexif)' $(others '^server/picture\.c$' $config $weights $engine $server)
     deny 'png.h belongs to server/png.c' '<png' $(others '^server/png\.c$' $config $weights $engine $server)
     deny 'cblas.h belongs to engine/kernels/gemm_blas.c and peak_openblas.c' '<cblas' $(others '^engine/kernels/(gemm_blas|peak_openblas)\.c$' $config $weights $engine $server)

@@ -43,7 +43,7 @@ static int start(void **state)
     settings.pass_rows_max = PASS_ROWS;
     settings.batch_images_max = IMAGES;
     settings.queue_jobs_max = QUEUE;
-    if (batcher_start(&batcher, &settings, &err) == OK)
+    if (batcher_start(&batcher, &settings, NULL, &err) == OK)
         return 0;
     print_error("%s\n", err.message);
     return -1;
@@ -412,10 +412,10 @@ static void a_folder_without_models_is_an_error_that_names_it(void **state)
     struct batcher *b = NULL;
     settings_init(&s);
     (void)snprintf(s.models_dir, sizeof s.models_dir, "tests/support");
-    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "tests/support"));
     (void)snprintf(s.models_dir, sizeof s.models_dir, "no/such/folder");
-    assert_int_equal(batcher_start(&b, &s, &err), ERR_IO);
+    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_IO);
     assert_non_null(strstr(err.message, "no/such/folder"));
 }
 
@@ -446,11 +446,11 @@ static void models_whose_pictures_do_not_fit_are_left_out(void **state)
     settings_init(&s);
     s.threads = 1;
     assert_in_range(snprintf(s.models_dir, sizeof s.models_dir, "%s", models), 1, sizeof s.models_dir - 1);
-    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "of a model that this build runs"));
 
     link_model(models, "conv", "tests/data/golden/conv-heads8-k5");
-    assert_int_equal(batcher_start(&b, &s, &err), OK);
+    assert_int_equal(batcher_start(&b, &s, NULL, &err), OK);
     assert_int_equal(registry_count(batcher_registry(b)), 1);
     batcher_stop(b);
     batcher_free(b);

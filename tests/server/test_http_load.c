@@ -252,6 +252,39 @@ static void surplus_connections_are_told_and_the_others_stay(void **state)
     daemon_stop(&aftd);
 }
 
+static void an_address_has_no_more_connections_than_it_may(void **state)
+{
+    enum { CONNECTIONS = 6, SURPLUS = 8 };
+    static struct raw_input in;
+    int fds[CONNECTIONS];
+    (void)state;
+    daemon_start(&aftd, (const char *const[]){"--connections-per-address-max=6", NULL});
+    for (int i = 0; i < CONNECTIONS; i++) { /* whichever threads serve them */
+        fds[i] = raw_connect(aftd.port);
+        assert_answered(fds[i], 200);
+    }
+    for (int i = 0; i < SURPLUS; i++) {
+        const int fd = raw_connect(aftd.port);
+        assert_true(raw_receive(fd, &in, NULL, test_ms(5000)) <= RAW_RESET);
+        assert_int_equal(in.size, 0);
+        raw_close(fd);
+    }
+    raw_close(fds[0]);
+    bool answered = false; /* once the daemon has seen that one has left */
+    for (const int64_t end_ms = test_now_ms() + test_ms(5000); !answered && test_now_ms() < end_ms;) {
+        fds[0] = raw_connect(aftd.port);
+        (void)raw_send_text(fds[0], "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+        answered = raw_receive(fds[0], &in, "}", test_ms(5000)) == RAW_FOUND;
+        raw_close(fds[0]);
+    }
+    assert_true(answered);
+    for (int i = 1; i < CONNECTIONS; i++) {
+        assert_answered(fds[i], 200);
+        raw_close(fds[i]);
+    }
+    daemon_stop(&aftd);
+}
+
 /* A stop string that nearly comes keeps a stream silent, and company keeps it so for long enough. */
 static void a_stream_with_nothing_to_say_is_pinged(void **state)
 {
@@ -299,6 +332,7 @@ int main(void)
         cmocka_unit_test_teardown(so_they_do_with_few_slots_and_small_batches, stop),
         cmocka_unit_test_teardown(a_full_queue_is_told_at_once, stop),
         cmocka_unit_test_teardown(surplus_connections_are_told_and_the_others_stay, stop),
+        cmocka_unit_test_teardown(an_address_has_no_more_connections_than_it_may, stop),
         cmocka_unit_test_teardown(a_stream_with_nothing_to_say_is_pinged, stop),
     };
     test_limit_s(LIMIT_S);

@@ -203,17 +203,17 @@ static void settings_of_the_engine_are_looked_at(void **state)
     settings_init(&s);
     (void)snprintf(s.models_dir, sizeof s.models_dir, "tests/data/models");
     (void)snprintf(s.isa, sizeof s.isa, "avx9");
-    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "\"avx9\""));
     (void)snprintf(s.isa, sizeof s.isa, "baseline");
     (void)snprintf(s.precision, sizeof s.precision, "f32,cifar10-aft-conv=int9");
-    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "\"cifar10-aft-conv=int9\""));
     (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-covn=int8");
-    assert_int_equal(batcher_start(&b, &s, &err), ERR_CONFIG);
+    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "\"cifar10-aft-covn\""));
     (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-conv=int8");
-    assert_int_equal(batcher_start(&b, &s, &err), OK);
+    assert_int_equal(batcher_start(&b, &s, NULL, &err), OK);
     for (size_t i = 0; i < registry_count(batcher_registry(b)); i++) {
         const struct entry *e = registry_at(batcher_registry(b), i);
         const bool named = strcmp(e->model->name, "cifar10-aft-conv") == 0;

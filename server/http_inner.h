@@ -1,0 +1,80 @@
+/* http_inner.h - what the files of http.h share among themselves: the server, its threads and its connections. */
+#ifndef SERVER_HTTP_INNER_H
+#define SERVER_HTTP_INNER_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "server/http.h"
+#include "server/watcher.h"
+
+#define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: thousands of addresses in chains of some tens */
+
+/* A thread that serves connections, with an instance of the library for itself: what its connections do happens there
+ * alone. */
+struct http_loop {
+    struct http *http;
+    struct MHD_Daemon *library;
+    uint32_t box; /* among http.news */
+    pthread_t thread;
+    bool refuses; /* the library has given up the listening socket */
+};
+
+struct http {
+    const struct settings *settings;
+    struct watcher *watcher;
+    struct news *news;
+    struct http_app app;
+    int listen_fd; /* every loop accepts from it; closed by the last that `refuses` */
+    atomic_bool closes_after_answers;
+    atomic_bool refuses, ends; /* what the loops are told, and then knocked for */
+    atomic_uint listening;     /* loops that accept */
+    atomic_uint exchanges, connections;
+    _Atomic uint64_t body_bytes; /* kept of all requests */
+    struct {                     /* where connections_per_address_max bounds them */
+        pthread_mutex_t lock;    /* a leaf */
+        struct connection *chains[HTTP_ADDRESS_CHAINS];
+    } addresses;
+    uint32_t loop_count;
+    struct http_loop loops[]; /* [loop_count], settings.http_threads once started */
+};
+
+/* A client's connection: from the accept to the close, many exchanges. */
+struct connection {
+    struct http *http;
+    const struct http_loop *loop;
+    int fd;
+    struct watch watch;   /* the deadline of what is being received */
+    atomic_bool has_left; /* the client will send nothing more */
+    uint64_t request_ns;  /* when the latest request line was read */
+    const char *target;   /* of that line, in the library's memory */
+    size_t target_bytes;
+    bool is_surplus;                    /* opened when connections_max were open: is told so and closed */
+    bool path_has_nul;                  /* it would end there, once decoded */
+    bool is_entered;                    /* among the connections of its address */
+    struct connection *next, *previous; /* of the same chain of addresses */
+    unsigned char address[16];          /* IPv4 in its first bytes, the rest zero */
+};
+
+/* ---- http_connection.c ------------------------------------------------------------------------------------------- */
+
+/* Something must arrive within wait_ms; or, if the client has left, be seen to have ended. */
+void http_expect_within(struct connection *c, uint64_t wait_ms);
+/* The library's callbacks; cls is the loop. */
+void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *mhd);
+void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context,
+                        enum MHD_ConnectionNotificationCode code);
+
+/* ---- http.c ------------------------------------------------------------------------------------------------------ */
+
+/* The library's callbacks; cls is the loop. */
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
+                                const char *version, const char *data, size_t *data_bytes, void **context);
+void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code);
+
+#endif

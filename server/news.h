@@ -1,0 +1,43 @@
+/* news.h - tells the threads that serve connections which of them have something to say: a box for each thread, and in
+ * it the items that somebody has put there.
+ * Putting costs no system call and wakes nobody. A ring wakes the threads whose boxes have got something since the last
+ * one, each once: so a step of the engine that has news for many connections wakes a thread once for all of its own.
+ * The lock of a box is a leaf: nothing else is taken under it, and no system call is made. */
+#ifndef SERVER_NEWS_H
+#define SERVER_NEWS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/status.h"
+
+struct news;
+
+/* Embedded in what has news; zeroed before its first use. Its fields are the box's. */
+struct news_item {
+    struct news_item *next, *previous;
+    bool is_put;
+};
+
+/* *ret is set only on OK; free with news_free, when nothing is in any box. Errors: ERR_NOMEM, ERR_IO. */
+enum status news_create(struct news **ret, uint32_t boxes);
+void news_free(struct news *n); /* NULL is a no-op */
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+/* Into a box; where it is already there it stays. Who puts rings afterwards, with no lock held that others wait for. */
+void news_put(struct news *n, uint32_t box, struct news_item *item);
+void news_ring(struct news *n);
+/* Wake the thread of one box in any case. */
+void news_knock(struct news *n, uint32_t box);
+
+/* ---- the box's own thread -------------------------------------------------------------------------------------- */
+
+/* A descriptor that is readable from a ring or a knock until news_take. */
+int news_fd(const struct news *n, uint32_t box);
+/* Empty the box: all items, linked by `next`, in the order they came; NULL if there were none. */
+struct news_item *news_take(struct news *n, uint32_t box);
+/* Out of the box again, if it is there. */
+void news_remove(struct news *n, uint32_t box, struct news_item *item);
+
+#endif
