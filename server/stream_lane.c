@@ -4,8 +4,8 @@
  * yet fed (stream_slot.h). When all are, the logits of the last one choose the next. A job may have several samples,
  * each in a slot of its own; they enter as slots become free, and what ends the job ends them all.
  *
- * Waking an HTTP thread for every byte of every stream would cost more than a step does; so the more streams run, the
- * more bytes a client gets at a time (STREAM_WAKE_NS).
+ * Sending every byte of every stream by itself costs more than a small model's share of a step; so the more streams
+ * run, the more bytes a client gets at a time (STREAM_WAKE_NS).
  *
  * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
  * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. */
@@ -24,6 +24,8 @@
 #include "server/queue.h"
 #include "server/registry.h"
 #include "server/stream_slot.h"
+
+#define DRAWS_TO_SHARE 8 /* fewer streams draw faster on one thread than it takes to begin on others */
 
 struct stream_lane {
     struct entry *model;
@@ -312,13 +314,21 @@ static enum after next_sub_pixel(struct stream_lane *l, struct stream_slot *s, u
     return GOES_ON;
 }
 
-/* All of a slot's elements are fed: draw the next one. */
-static enum after draw(struct stream_lane *l, struct stream_slot *s, const float *logits, uint64_t now_ns)
+/* Look at the logits of all parts, and draw the next element where all of a slot's are fed. A few microseconds for each
+ * stream, which the engine's threads share: beside a small model's step those of many streams would be felt. */
+static void draw_all(struct stream_lane *l, uint32_t parts)
 {
-    const uint8_t element = sampler_draw(&s->sampler, logits);
-    sampler_accept(&s->sampler, element);
-    s->generated++;
-    return s->job->kind == JOB_GENERATE ? next_byte(l, s, element, now_ns) : next_sub_pixel(l, s, element, now_ns);
+    const int threads = parts < DRAWS_TO_SHARE ? 1 : (int)engine_info(l->model->engine)->threads;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (uint32_t i = 0; i < parts; i++) {
+        const struct engine_part *p = &l->parts[i];
+        struct stream_slot *s = &l->slots[p->stream];
+        s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
+        if (p->logits == NULL || p->every || !s->is_fine)
+            continue;
+        s->drawn = sampler_draw(&s->sampler, p->logits);
+        sampler_accept(&s->sampler, s->drawn);
+    }
 }
 
 /* What a part's rows gave. */
@@ -326,7 +336,7 @@ static enum after use_part(struct stream_lane *l, const struct engine_part *p, u
 {
     struct stream_slot *s = &l->slots[p->stream];
     s->fed += p->count;
-    if (p->logits != NULL && !logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES)) {
+    if (!s->is_fine) {
         job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
         return JOB_OVER;
     }
@@ -334,7 +344,9 @@ static enum after use_part(struct stream_lane *l, const struct engine_part *p, u
         return stream_slot_score(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
     if (p->logits != NULL) {
         (*drawn)++;
-        return draw(l, s, p->logits, now_ns);
+        s->generated++;
+        return s->job->kind == JOB_GENERATE ? next_byte(l, s, s->drawn, now_ns)
+                                            : next_sub_pixel(l, s, s->drawn, now_ns);
     }
     if (s->fed == s->length)
         stream_slot_go_on(&l->shape, s);
@@ -344,6 +356,7 @@ static enum after use_part(struct stream_lane *l, const struct engine_part *p, u
 static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns)
 {
     uint32_t ended = 0, drawn = 0;
+    draw_all(l, parts);
     for (uint32_t i = 0, place = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
         struct job *j = l->slots[p->stream].job;

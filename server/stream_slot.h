@@ -34,6 +34,8 @@ struct stream_slot {
     size_t given_count, at;
     size_t scored; /* of a text or picture to score: logits used so far */
     uint32_t generated;
+    uint8_t drawn;     /* the latest element */
+    bool is_fine;      /* the pass's logits are finite */
     uint64_t drawn_ns; /* when the latest element was drawn */
 };
 
