@@ -1,5 +1,5 @@
-/* http.h - connections and their limits, requests, answers, suspending and resuming. The HTTP library is seen in http*.c
- * only; what an API does is one or more functions of a struct exchange, run on an HTTP thread:
+/* http.h - connections and their limits, requests, answers, suspending and resuming. The HTTP library is seen in
+ * http*.c only; what an API does is one or more functions of a struct exchange, run on an HTTP thread:
  *
  *     headers are in -> app.begin: http_set_handler, or an answer at once (the body is not read then)
  *     body is in     -> the handler: an answer, or http_await
@@ -95,8 +95,8 @@ struct exchange {
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
 
-/* Listen and serve; a thread's box among `news` has its own number, 0 .. http_threads - 1. All that is given is borrowed
- * until http_stop. *ret and the listening *port are set only on OK.
+/* Listen and serve; a thread's box among `news` has its own number, 0 .. http_threads - 1. All that is given is
+ * borrowed until http_stop. *ret and the listening *port are set only on OK.
  * Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
 enum status http_start(struct http **ret, uint16_t *port, const struct settings *s, struct watcher *w,
                        struct news *news, const struct http_app *app, struct error *err);

@@ -1,5 +1,5 @@
 /* http_connection.c - connections: who is let in, and what keeps one from being held without use. See http.h.
- * On the connection's loop, but for watch_connection (the watcher's thread). Lock order: watcher alone, addresses alone.
+ * On the connection's loop, but for watch_connection (the watcher's thread). The addresses' lock is a leaf.
  *
  * Time limits: a connection that idles is closed by the library; one that sends too slowly, which the library's
  * timeout never cuts because each byte restarts it, is shut down by its watch. */

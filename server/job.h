@@ -2,8 +2,8 @@
  *
  * A job is counted: its connection holds one reference, the engine's side (queue, then slot or batch) another. What a
  * job is about is written before job_submit and only read afterwards; what happens to it lies under its lock.
- * Lock order: job -> MHD, job -> a box of news (the waiter's functions are called under the job's lock; resuming makes no
- * system call and wakes nobody: who made news rings afterwards, see news.h). The queue's lock is never held together
+ * Lock order: job -> MHD, job -> a box of news (the waiter's functions are called under the job's lock; resuming makes
+ * no system call and wakes nobody: who made news rings afterwards, see news.h). The queue's lock is never held together
  * with a job's. */
 #ifndef SERVER_JOB_H
 #define SERVER_JOB_H

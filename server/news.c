@@ -1,5 +1,5 @@
-/* news.c - see news.h. Nothing is missed: an item is in its box before `unheard` is set, whoever clears `unheard` knocks
- * afterwards, and the owner empties the box after it has taken the knocks. */
+/* news.c - see news.h. Nothing is missed: an item is in its box before `unheard` is set, whoever clears `unheard`
+ * knocks afterwards, and the owner empties the box after it has taken the knocks. */
 #include "server/news.h"
 
 #include <assert.h>

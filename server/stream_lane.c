@@ -31,6 +31,7 @@ struct stream_lane {
     struct entry *model;
     struct queue *queue;
     struct stream_model shape;
+    uint32_t threads; /* the engine's */
     uint32_t streams_max, prompt_rows_max;
     uint32_t running;
     uint32_t *order; /* [streams_max]: the first `running` are the taken slots, by admission */
@@ -64,6 +65,7 @@ enum status stream_lane_create(struct stream_lane **ret, struct entry *model, st
         .window_size = model->model->config.context,
         .starts = info->starts,
     };
+    l->threads = info->threads;
     l->streams_max = s->streams_max;
     l->prompt_rows_max = s->pass_rows_max < rows_left ? s->pass_rows_max : rows_left;
     l->order = calloc(l->streams_max, sizeof *l->order);
@@ -318,8 +320,7 @@ static enum after next_sub_pixel(struct stream_lane *l, struct stream_slot *s, u
  * stream, which the engine's threads share: beside a small model's step those of many streams would be felt. */
 static void draw_all(struct stream_lane *l, uint32_t parts)
 {
-    const int threads = parts < DRAWS_TO_SHARE ? 1 : (int)engine_info(l->model->engine)->threads;
-#pragma omp parallel for schedule(static) num_threads(threads)
+#pragma omp parallel for schedule(static) num_threads(l->threads) if (parts >= DRAWS_TO_SHARE)
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
         struct stream_slot *s = &l->slots[p->stream];
