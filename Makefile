@@ -150,7 +150,7 @@ VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
 .PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-peers run test test-built test-cpus test-arm64 \
-    check bench bench-mixers bench-peers fmt lint cover asan tsan fuzz fuzz-built install uninstall dist clean
+    check bench bench-mixers bench-http bench-peers fmt lint cover asan tsan fuzz fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 # Sub-makes of one command line build with both cores unless -j says otherwise.
@@ -267,6 +267,9 @@ bench: all ## how fast this machine is, and the shipped models and some of the p
 
 bench-mixers: all ## what each token mixer costs, at 256, 1024 and 4096 bytes
 	@tests/bench/mixers.py
+
+bench-http: all ## what 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to them
+	@tests/bench/serving.py $(HTTP_FLAGS)
 
 bench-peers: all ## aftd beside PyTorch, ONNX Runtime and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2
 	@$(PYTHON) -c 'import torch, onnx, onnxruntime' || echo "for what is missing of the peers: make deps-peers"
