@@ -16,8 +16,8 @@
  *        key, name, the rate that bounds it, what it is */
 #define ROOFLINE_RATES(X)                                                                \
     X(FP32, "fp32", FP32, "fp32 multiply-adds in registers")                             \
-    X(BF16, "bf16", BF16, "bf16 multiply-adds in registers, by pairs")                    \
-    X(INT8, "int8", INT8, "int8 multiply-adds in registers, by quads")                    \
+    X(BF16, "bf16", BF16, "bf16 multiply-adds in registers, by pairs")                   \
+    X(INT8, "int8", INT8, "int8 multiply-adds in registers, by quads")                   \
     X(OPENBLAS, "openblas", FP32, "OpenBLAS's sgemm, 512 x 512 x 512")                   \
     X(PRODUCT_FP32, "product_fp32", FP32, "aftd's fp32 product of that size")            \
     X(PRODUCT_BF16, "product_bf16", BF16, "aftd's bf16 product, converted rows and all") \
