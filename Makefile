@@ -259,11 +259,10 @@ test-built: all $(TESTS)
 
 check: lint test ## lint and test
 
-bench: all ## how fast this machine is, and the shipped models and some of the papers' sizes on it (3 minutes)
+bench: all ## how fast this machine is, and what of that the shipped models and the papers' sizes reach (4 minutes)
 	@build/aft bench --roofline
 	@for model in weights/models/*/; do echo && build/aft bench $$model --runs 21 || exit 1; done
-	@for model in aft-conv-small-224 aft-local-24x256 aft-local-12x512; do \
-	    echo && build/aft bench --synthetic $$model --runs 9 || exit 1; done
+	@echo && tests/bench/targets.py
 
 bench-mixers: all ## what each token mixer costs, at 256, 1024 and 4096 bytes
 	@tests/bench/mixers.py

@@ -50,7 +50,8 @@ static void *zeroed(size_t n, size_t size)
 
 /* ---- streams ---------------------------------------------------------------------------------------------------- */
 
-enum { STREAMS = 24, LENGTH = 90, BYTES = STREAMS * LENGTH, ROWS = 160 };
+/* So many that two threads take whole streams, where each has a byte (block_rows_of_task). */
+enum { STREAMS = 56, WHOLE_STEP = 48, LENGTH = 70, BYTES = STREAMS * LENGTH, ROWS = 160 };
 
 static const char *const text_models[] = {LM,
                                           "tests/data/golden/lm-local-8",
@@ -77,13 +78,13 @@ static void feed_alone(struct engine *e, const uint8_t *bytes, float *want, size
     }
 }
 
-/* Random passes: any subset of the streams, each with a part of any length, in any order and any slot, until all are
- * fed. Some ask for every byte's logits, some for the last one's. */
+/* Random passes: any subset of the streams, each with a part of any length, or all of them with a byte, in any order and
+ * any slot, until all are fed. Some ask for every byte's logits, some for the last one's. */
 static void feed_in_company(struct engine *e, const uint8_t *bytes, const float *want, size_t length,
                             struct random *rng)
 {
     float *got = zeroed((size_t)ROWS * BYTE_VALUES, sizeof *got);
-    uint32_t fed[STREAMS] = {0}, slot[STREAMS];
+    uint32_t fed[STREAMS] = {0}, slot[STREAMS], whole_steps = 0;
     for (uint32_t s = 0; s < STREAMS; s++)
         slot[s] = s;
     for (uint32_t s = STREAMS - 1; s > 0; s--) {
@@ -98,12 +99,13 @@ static void feed_in_company(struct engine *e, const uint8_t *bytes, const float 
         uint32_t who[STREAMS];
         size_t n = 0, rows = 0;
         const uint32_t first = random_below(rng, STREAMS);
+        const bool step = random_below(rng, 2) == 0;
         for (uint32_t i = 0; i < STREAMS && rows < ROWS; i++) {
             const uint32_t s = (first + i) % STREAMS;
             const uint32_t most = (uint32_t)(length - fed[s] < ROWS - rows ? length - fed[s] : ROWS - rows);
-            if (most == 0 || random_below(rng, 3) == 0)
+            if (most == 0 || (!step && random_below(rng, 3) == 0))
                 continue;
-            const uint32_t count = random_below(rng, 2) == 0 ? 1 : 1 + random_below(rng, most);
+            const uint32_t count = step || random_below(rng, 2) == 0 ? 1 : 1 + random_below(rng, most);
             parts[n] = (struct engine_part){.stream = slot[s],
                                             .count = count,
                                             .bytes = bytes + (size_t)s * LENGTH + fed[s],
@@ -113,6 +115,7 @@ static void feed_in_company(struct engine *e, const uint8_t *bytes, const float 
             rows += count;
         }
         engine_feed(e, parts, n);
+        whole_steps += step && n >= WHOLE_STEP;
         for (size_t i = 0; i < n; i++) {
             const struct engine_part *p = &parts[i];
             const float *expected = want + (who[i] * (size_t)LENGTH + fed[who[i]]) * BYTE_VALUES;
@@ -124,6 +127,7 @@ static void feed_in_company(struct engine *e, const uint8_t *bytes, const float 
             left -= p->count;
         }
     }
+    assert_true(whole_steps > 0);
     free(got);
 }
 
