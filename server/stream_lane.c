@@ -8,7 +8,8 @@
  * run, the more bytes a client gets at a time (STREAM_WAKE_NS).
  *
  * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
- * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. */
+ * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. Where there are only
+ * such others, nobody's gap would grow, and they get all rows that a pass has. */
 #include "server/stream_lane.h"
 
 #include <assert.h>
@@ -237,7 +238,8 @@ static uint32_t count_prompts(const struct stream_lane *l)
  * some. */
 static void share_rows(struct stream_lane *l)
 {
-    uint32_t rows = l->prompt_rows_max, sharers = count_prompts(l);
+    uint32_t sharers = count_prompts(l);
+    uint32_t rows = l->prompt_rows_max + (sharers == l->running ? l->streams_max : 0);
     l->first_sharer = l->first_sharer + 1 < l->running ? l->first_sharer + 1 : 0;
     for (uint32_t i = 0; i < l->running; i++) {
         const uint32_t place = (l->first_sharer + i) % l->running;
