@@ -116,8 +116,8 @@ static void step_rows(struct decoder *n, const struct engine_core *e, const stru
     }
 }
 
-/* Team. Each row is a stream's next byte, and there are many: each thread takes its own through all blocks and waits for
- * nobody. each <= GEMM_BLOCK. */
+/* Team. Each row is a stream's next byte, and there are many: each thread takes its own through all blocks and waits
+ * for nobody. each <= GEMM_BLOCK. */
 static void step_streams(struct decoder *n, const struct engine_core *e, size_t rows, size_t each)
 {
 #pragma omp for schedule(static)

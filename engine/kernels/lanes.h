@@ -186,9 +186,9 @@ LANES_INLINE lanes lanes_sigmoid(lanes x)
     return lanes_pick(negative, e * scale, scale);
 }
 
-/* x Phi(x) = x / 2 + x^2 R(x^2), R(x^2) = (Phi(x) - 1/2) / x as a fraction of polynomials of degree 5: our own fit, least
- * squares reweighted towards the least largest error (Lawson 1961) of x^2 R up to x = 5.3, 1.3e-8 before rounding. Beyond
- * that Phi is 0 or 1 to 6e-8. Error in all: at most 2e-7 |x|. */
+/* x Phi(x) = x / 2 + x^2 R(x^2), R(x^2) = (Phi(x) - 1/2) / x as a fraction of polynomials of degree 5: our own fit,
+ * least squares reweighted towards the least largest error (Lawson 1961) of x^2 R up to x = 5.3, 1.3e-8 before
+ * rounding. Beyond that Phi is 0 or 1 to 6e-8. Error in all: at most 2e-7 |x|. */
 LANES_INLINE lanes lanes_gelu(lanes x)
 {
     const lanes u = x * x;

@@ -1,7 +1,8 @@
 /* aft_conv.c - AFT-conv (Zhai et al. 2021, eq. 6; DAFT eq. 8): every position weighs every other with exp(k + w), w
  * depending on the offset inside a kh x kw window and 0 beyond it. Keys belong to heads, values to channels: the
- * denominators are sums of e over [tokens, heads], the numerators of e*v over [tokens, channels], both by one kernel, for
- * LANES columns at a time: those of a picture's tokens stay in a thread's own cache. Fully convolutional: any grid. */
+ * denominators are sums of e over [tokens, heads], the numerators of e*v over [tokens, channels], both by one kernel,
+ * for LANES columns at a time: those of a picture's tokens stay in a thread's own cache. Fully convolutional: any
+ * grid. */
 #include <math.h>
 
 #include "engine/mixers/aft.h"
@@ -213,7 +214,8 @@ static void mix_exact(const struct engine_core *e, const struct block *b, const 
     }
 }
 
-/* What the mixing of one picture goes by; qkv, y and, unless each channel has its own key, e and den are the picture's. */
+/* What the mixing of one picture goes by; qkv, y and, unless each channel has its own key, e and den are the
+ * picture's. */
 struct conv_picture {
     const struct engine_core *core;
     const struct block *block;
