@@ -22,7 +22,7 @@
 #define GEMM_ROWS_MAX 12 /* rows of a tile */
 #define GEMM_CHUNK 32    /* columns of a chunk */
 #define GEMM_BLAS_ROWS 8 /* the largest M that OpenBLAS is tried with */
-#define GEMM_BLOCK 96    /* rows that one thread takes through several products: they stay in its cache */
+#define GEMM_BLOCK 108   /* rows that one thread takes through several products: they stay in its cache */
 #define GEMM_ROWS_PAD 24 /* buffers hold a multiple of this many rows: whole tiles of either kind */
 
 /* One weight matrix [n, k], columns padded to LANES, as chunks of GEMM_CHUNK columns (the last may be half as wide),
