@@ -113,13 +113,12 @@ size_t block_rows_of_task(const struct engine_core *e, size_t rows)
 {
     if (rows < (size_t)2 * GEMM_ROWS_MAX * e->threads)
         return 0;
-    const size_t blocks = (rows + GEMM_BLOCK - 1) / GEMM_BLOCK;
+    /* OpenBLAS reads whole tiles: none of them may reach into another thread's rows. */
+    const size_t whole = e->gemm.blas_rows == 0 ? 1 : GEMM_ROWS_PAD, most = GEMM_BLOCK / whole * whole;
+    const size_t blocks = (rows + most - 1) / most;
     const size_t tasks = (blocks + e->threads - 1) / e->threads * e->threads;
     const size_t each = (rows + tasks - 1) / tasks;
-    if (e->gemm.blas_rows == 0)
-        return each;
-    /* OpenBLAS reads whole tiles: none of them may reach into another thread's rows. */
-    return (each + GEMM_ROWS_PAD - 1) / GEMM_ROWS_PAD * GEMM_ROWS_PAD;
+    return (each + whole - 1) / whole * whole;
 }
 
 /* y[r] = norm(x[r]) for the rows of a task. */

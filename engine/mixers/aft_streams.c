@@ -74,64 +74,83 @@ static const float *keys_at(const struct engine_core *e, const float *k, size_t 
     return heads;
 }
 
-/* One layer's channels [group, group + count) of all rows of a part. */
-static void mix_slice(const struct engine_core *e, uint32_t layer, const struct activations *a,
-                      const struct stream_part *part, size_t group, size_t count, const float *next)
+/* What the mixing of one layer goes by. */
+struct layer_pass {
+    const struct engine_core *core;
+    const struct block *block;
+    const struct activations *a;
+    const struct stream_pass *pass;
+    size_t state; /* floats before this layer's part of a state */
+    size_t group_floats, slices;
+    uint32_t span;
+    bool half;
+};
+
+static struct layer_pass layer_pass_of(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                                       const struct stream_pass *pass)
 {
-    const struct mixer_config *m = &e->config->mixer;
-    const struct dims *d = &e->dims;
     const struct block *b = &e->blocks[layer];
-    const size_t at = group * LANES;
-    float *state = part->state + layer * aft_layer_floats(e) + group * group_floats(e, b);
-    struct local_step step = {.span = span_of(e, b),
-                              .groups = count,
-                              .gate = m->query_gate,
-                              .global = m->global,
-                              .half = half_ring(e, b),
-                              .next = next};
+    return (struct layer_pass){
+        .core = e,
+        .block = b,
+        .a = a,
+        .pass = pass,
+        .state = layer * aft_layer_floats(e),
+        .group_floats = group_floats(e, b),
+        .slices = (e->dims.channels / LANES + TASK_GROUPS - 1) / TASK_GROUPS,
+        .span = span_of(e, b),
+        .half = half_ring(e, b),
+    };
+}
+
+/* A task is TASK_GROUPS of one part: its state. */
+static float *task_state(const struct layer_pass *l, size_t task)
+{
+    return l->pass->parts[task / l->slices].state + l->state + task % l->slices * TASK_GROUPS * l->group_floats;
+}
+
+/* All rows of the part. */
+static void mix_task(const struct layer_pass *l, size_t task)
+{
+    const struct engine_core *e = l->core;
+    const struct dims *d = &e->dims;
+    const struct stream_part *part = &l->pass->parts[task / l->slices];
+    const size_t group = task % l->slices * TASK_GROUPS, at = group * LANES, left = d->channels / LANES - group;
+    const size_t next = task + 1 < l->pass->part_count * l->slices ? task + 1 : task;
+    float *state = task_state(l, task);
+    struct local_step step = {.span = l->span,
+                              .groups = left < TASK_GROUPS ? left : TASK_GROUPS,
+                              .gate = e->config->mixer.query_gate,
+                              .global = e->config->mixer.global,
+                              .half = l->half,
+                              .next = task_state(l, next)};
     for (uint32_t i = 0; i < part->count; i++) {
         float heads[TASK_GROUPS * LANES];
         const size_t row = part->first + i;
-        const float *q = a->qkv + row * d->qkv, *k = q + d->channels, *v = k + d->keys;
-        float *y = a->h + row * d->channels + at;
+        const float *q = l->a->qkv + row * d->qkv, *k = q + d->channels, *v = k + d->keys;
+        float *y = l->a->h + row * d->channels + at;
         step.t = part->position + i;
-        step.weights = biases_at(e, b, step.t, &step.stride);
+        step.weights = biases_at(e, l->block, step.t, &step.stride);
         if (step.stride != 0)
             step.weights += at;
-        k = keys_at(e, k, at, count * LANES, heads);
-        (b->exact ? e->kernels->local_exact : e->kernels->local_factored)(y, q + at, k, v + at, state, &step);
+        k = keys_at(e, k, at, step.groups * LANES, heads);
+        (l->block->exact ? e->kernels->local_exact : e->kernels->local_factored)(y, q + at, k, v + at, state, &step);
     }
-}
-
-/* A task is TASK_GROUPS of one part. */
-static void mix_task(const struct engine_core *e, uint32_t layer, const struct activations *a,
-                     const struct stream_pass *pass, size_t task)
-{
-    const size_t groups = e->dims.channels / LANES, slices = (groups + TASK_GROUPS - 1) / TASK_GROUPS;
-    const size_t part = task / slices, group = task % slices * TASK_GROUPS, after = task + 1;
-    const size_t behind = after < pass->part_count * slices ? after : task;
-    const float *next = pass->parts[behind / slices].state + layer * aft_layer_floats(e) +
-                        behind % slices * TASK_GROUPS * group_floats(e, &e->blocks[layer]);
-    mix_slice(e, layer, a, &pass->parts[part], group, groups - group < TASK_GROUPS ? groups - group : TASK_GROUPS,
-              next);
-}
-
-static size_t tasks_of(const struct engine_core *e, size_t parts)
-{
-    return parts * ((e->dims.channels / LANES + TASK_GROUPS - 1) / TASK_GROUPS);
 }
 
 void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct activations *a,
                      const struct stream_pass *pass)
 {
+    const struct layer_pass l = layer_pass_of(e, layer, a, pass);
 #pragma omp for schedule(dynamic)
-    for (size_t task = 0; task < tasks_of(e, pass->part_count); task++)
-        mix_task(e, layer, a, pass, task);
+    for (size_t task = 0; task < pass->part_count * l.slices; task++)
+        mix_task(&l, task);
 }
 
 void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct activations *a,
                    const struct stream_pass *pass)
 {
-    for (size_t task = 0; task < tasks_of(e, pass->part_count); task++)
-        mix_task(e, layer, a, pass, task);
+    const struct layer_pass l = layer_pass_of(e, layer, a, pass);
+    for (size_t task = 0; task < pass->part_count * l.slices; task++)
+        mix_task(&l, task);
 }

@@ -9,8 +9,8 @@ time, so that a machine that changes its speed changes all; figures are medians 
 highest, and ratios are medians of the rounds' ratios. One that is missing or fails is named with the reason, and the
 others go on.
 
-aft bench times its streams behind their first window, which is full there; the recurrent step in PyTorch goes over the whole window at
-every byte, so that its cost does not depend on the position.
+aft bench times its streams behind their first window, which is full there; the recurrent step in PyTorch goes over the
+whole window at every byte, so that its cost does not depend on the position.
 """
 import argparse
 import json

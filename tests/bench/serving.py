@@ -29,7 +29,7 @@ from pathlib import Path
 import mixers
 
 STREAMS = 64
-TEXT_BYTES = 300  # of one answer: some seconds of the larger model
+TEXT_BYTES = 450  # of one answer: within the context of both models, and so long that few begin at a time
 START_SECONDS = 30
 SHIPPED = Path("weights/models/enwik8-aft-local")
 BURN = """

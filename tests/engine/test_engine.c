@@ -78,8 +78,8 @@ static void feed_alone(struct engine *e, const uint8_t *bytes, float *want, size
     }
 }
 
-/* Random passes: any subset of the streams, each with a part of any length, or all of them with a byte, in any order and
- * any slot, until all are fed. Some ask for every byte's logits, some for the last one's. */
+/* Random passes: any subset of the streams, each with a part of any length, or all of them with a byte, in any order
+ * and any slot, until all are fed. Some ask for every byte's logits, some for the last one's. */
 static void feed_in_company(struct engine *e, const uint8_t *bytes, const float *want, size_t length,
                             struct random *rng)
 {
