@@ -205,7 +205,7 @@ static void run_chunk(const struct gemm_context *c, const struct gemm *g, uint32
         const size_t n = rows - row < GEMM_ROWS_MAX ? rows - row : GEMM_ROWS_MAX;
         /* Each tile asks for its part of the next chunk; behind the last one lies, as a rule, the next product's. */
         struct ahead ahead = {.weights = chunk + bytes + row / GEMM_ROWS_MAX * (bytes / tiles),
-                              .weights_step = (4 * width + tiles - 1) / tiles,
+                              .weights_step = ((size_t)4 * width + tiles - 1) / tiles,
                               .other = chunk};
         fetch_some(fetch, &ahead, g->precision, g->k);
         c->kernels->product[g->precision](acc, GEMM_CHUNK, x.rows + row * x.stride, x.stride, n, chunk, g->k, width,

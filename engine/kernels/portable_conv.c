@@ -136,10 +136,10 @@ static void conv_whole_rows(const struct conv_whole *f, const float *x, const st
         lanes_store(f->below + y * WIDTH, sum);
         total += sum;
     }
-    memset(to, 0, BLOCK_MAX * WIDTH * sizeof *to);
-    lanes_store(f->above + s->height * WIDTH, total);
+    memset(to, 0, (size_t)BLOCK_MAX * WIDTH * sizeof *to);
+    lanes_store(f->above + (size_t)s->height * WIDTH, total);
     total = lanes_set(0.0f);
-    lanes_store(f->below + s->height * WIDTH, total);
+    lanes_store(f->below + (size_t)s->height * WIDTH, total);
     for (size_t y = s->height; y-- > 0;) {
         total += lanes_load(f->below + y * WIDTH);
         lanes_store(f->below + y * WIDTH, total);

@@ -163,7 +163,7 @@ LANES_INLINE void local_factored_by(float *y, const float *q, const float *k, co
 {
     const size_t channels = s->groups * LANES;
     size_t c = 0;
-    for (; c + 2 * WIDTH <= channels; c += 2 * WIDTH)
+    for (; c + (size_t)2 * WIDTH <= channels; c += (size_t)2 * WIDTH)
         local_factored_sides(y, q, k, v, state, s, (const size_t[SIDES_MAX]){c, c + WIDTH}, 2, half, by_channel);
     if (c < channels)
         local_factored_sides(y, q, k, v, state, s, (const size_t[SIDES_MAX]){c}, 1, half, by_channel);
