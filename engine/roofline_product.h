@@ -11,8 +11,8 @@ struct roofline_product {
     struct gemm weights[PRECISION_COUNT];
 };
 
-/* Pack the weights [side, side], for each precision that roofline_product_has. Errors: ERR_NOMEM, and then there is
- * nothing to clear; else roofline_product_clear. */
+/* Pack the weights [side, side], side a multiple of LANES, for each precision that roofline_product_has. Errors:
+ * ERR_NOMEM, and then there is nothing to clear; else roofline_product_clear. */
 enum status roofline_product_init(struct roofline_product *p, const struct kernels *kernels, uint32_t threads,
                                   const float *weights, uint32_t side, struct error *err);
 void roofline_product_clear(struct roofline_product *p); /* zeroed is fine */
