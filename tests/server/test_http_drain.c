@@ -108,7 +108,7 @@ static void running_streams_finish_and_connections_are_refused(void **state)
     int fds[STREAMS];
     char last[4096];
     (void)state;
-    daemon_start(&aftd, NULL);
+    daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-timeout-ms", 30000), NULL});
     for (int i = 0; i < STREAMS; i++)
         fds[i] = begin_stream(4000);
     daemon_signal(&aftd, SIGTERM);
