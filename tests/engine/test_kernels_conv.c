@@ -34,6 +34,8 @@ static const struct {
     {"a single token", 1, 1, 5, 5, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6, ALL_TAPS},
     {"1 x 1 kernel", 3, 5, 1, 1, 2, 16, FACTORED, false, 2.0f, 1.0f, 1e-6, ALL_TAPS},
     {"even kernel", 6, 7, 4, 2, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"rows of several blocks", 3, 33, 3, 5, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
+    {"rows of several blocks, even kernel", 2, 17, 2, 6, 16, 16, FACTORED, false, 2.0f, 1.0f, 1e-6, ALL_TAPS},
     {"even kernel, window only", 6, 7, 2, 4, 4, 32, WINDOW, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
     {"large keys", 8, 8, 5, 5, 4, 32, FACTORED, false, 80.0f, 1.0f, 2e-5, ALL_TAPS},
     {"a large key whose bias is very negative", 8, 8, 5, 5, 4, 32, FACTORED, false, 30.0f, BIAS_FACTORED, 2e-5,
