@@ -207,11 +207,12 @@ static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t la
 }
 
 /* Does each thread take whole sequences through a block, which then stay in its cache and wait for nobody? Where that
- * leaves hardly any of them idle. */
+ * leaves hardly any of them idle, and the buffers have room for a sequence of each. */
 static bool by_sequence(const struct encoder *n, const struct engine_core *e)
 {
     const size_t rounds = (n->pass.sequences + e->threads - 1) / e->threads;
-    return n->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && 8 * n->pass.sequences >= 7 * rounds * e->threads;
+    return n->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && n->pass.sequences >= e->threads &&
+           8 * n->pass.sequences >= 7 * rounds * e->threads;
 }
 
 /* Sequence i through a block: x is its own, all else the thread's. */
