@@ -25,7 +25,7 @@ void news_free(struct news *n); /* NULL is a no-op */
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* Into a box; where it is already there it stays. Who puts rings afterwards, with no lock held that others wait for. */
+/* Into a box; where it is already there it stays. Who puts rings afterwards, the engine with no lock held. */
 void news_put(struct news *n, uint32_t box, struct news_item *item);
 void news_ring(struct news *n);
 /* Wake the thread of one box in any case. */
