@@ -88,8 +88,8 @@ static void *serve(void *arg)
 
 /* ---- start ------------------------------------------------------------------------------------------------------- */
 
-/* Nobody but a loop's thread uses its library. That one may suspend brings a descriptor to wake it by all the same, which
- * each resumption writes to, on the loop's own thread. */
+/* Nobody but a loop's thread uses its library. That one may suspend brings a descriptor to wake it by all the same,
+ * which each resumption writes to, on the loop's own thread. */
 static struct MHD_Daemon *start_library(struct http_loop *l)
 {
     const struct settings *s = l->http->settings;
