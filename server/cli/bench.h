@@ -12,7 +12,7 @@
 #include "weights/model.h"
 
 #define BENCH_STREAMS_LARGE 64
-#define BENCH_PREFILL_ROWS 112 /* as the daemon's streams_max and pass_rows_max together are by default */
+#define BENCH_PREFILL_ROWS 96 /* as the daemon's streams_max and pass_rows_max together are by default */
 
 struct bench {
     const struct model *model;
