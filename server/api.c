@@ -19,6 +19,24 @@ const struct service *api_service(const struct exchange *x)
     return x->app;
 }
 
+enum status api_use_model(struct exchange *x, struct entry *e, struct error *err)
+{
+    (void)err;
+    entry_reference(e);
+    x->entry = e;
+    x->model = e->metrics_label;
+    return OK;
+}
+
+enum status api_pick_model(struct exchange *x, const char *name, enum model_task task, struct entry **ret,
+                           struct error *err)
+{
+    enum status st = registry_pick(api_service(x)->registry, name, task, ret, err);
+    if (st == OK)
+        st = api_use_model(x, *ret, err);
+    return st;
+}
+
 /* A message may quote what a client sent, cut anywhere. */
 static json_t *json_text(const char *text)
 {

@@ -10,8 +10,10 @@
 #include "config/settings.h"
 #include "config/status.h"
 #include "server/http.h"
+#include "weights/model_config.h"
 
 struct batcher;
+struct entry;
 struct queue;
 struct registry;
 struct job;
@@ -36,6 +38,13 @@ void api_reply_json(struct exchange *x, unsigned status, json_t *value);
 void api_refuse(struct exchange *x, const struct error *err);
 /* Answer with the error that a job ended with. */
 void api_refuse_job(struct exchange *x, const struct job *j);
+
+/* The model that a request means (registry_pick), which the exchange then keeps to its end. *ret is borrowed from it.
+ * Once in an exchange. */
+enum status api_pick_model(struct exchange *x, const char *name, enum model_task task, struct entry **ret,
+                           struct error *err);
+/* The same with a model that was found otherwise. */
+enum status api_use_model(struct exchange *x, struct entry *e, struct error *err);
 
 /* Hand a job to the engine and go on with `next` when it is ready, or answer that this cannot be. Takes `j`. */
 void api_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next);

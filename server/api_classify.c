@@ -135,13 +135,11 @@ static enum status read_input(struct exchange *x, const struct fields *f, bool i
 {
     struct classification *state = x->state;
     struct entry *e;
-    const enum status st = registry_pick(api_service(x)->registry, json_string_value(f->model),
-                                         is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &e, err);
+    const enum status st = api_pick_model(x, json_string_value(f->model),
+                                          is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &e, err);
     if (st != OK)
         return st;
     const struct model_config *c = &e->model->config;
-    x->model = e->metrics_label;
-    x->model_name = e->model->name;
     state->top_k = (uint32_t)f->top_k < c->classes ? (uint32_t)f->top_k : c->classes;
     *in = (struct classify_input){.classes = c->classes};
     *ret = e;

@@ -261,12 +261,10 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st == OK)
         st = fields_read(table, FIELD_COUNT, query, s->settings, &f, err);
     if (st == OK)
-        st = registry_pick(s->registry, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
+        st = api_pick_model(x, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
     json_decref(query);
     if (st != OK)
         return st;
-    x->model = e->metrics_label;
-    x->model_name = e->model->name;
     state->scale = (uint32_t)f.scale;
     state->timeout_ms = (uint32_t)f.timeout_ms;
     state->streams = events_wanted(x, f.stream);

@@ -121,16 +121,15 @@ static void answer_biases(struct exchange *x, const struct entry *e)
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 /* Biases there are of models for any task; the endpoint is one for pictures all the same. */
-static enum status pick_model(const struct exchange *x, const char *name, bool biases, struct entry **ret,
-                              struct error *err)
+static enum status pick_model(struct exchange *x, const char *name, bool biases, struct entry **ret, struct error *err)
 {
     const struct registry *r = api_service(x)->registry;
     for (size_t i = 0; name != NULL && biases && i < registry_count(r); i++)
         if (strcmp(registry_at(r, i)->model->name, name) == 0) {
             *ret = registry_at(r, i);
-            return OK;
+            return api_use_model(x, *ret, err);
         }
-    return registry_pick(r, name, TASK_IMAGE_CLASSIFICATION, ret, err);
+    return api_pick_model(x, name, TASK_IMAGE_CLASSIFICATION, ret, err);
 }
 
 static enum status resolve(struct exchange *x, struct entry **ret, struct error *err)
@@ -151,8 +150,6 @@ static enum status resolve(struct exchange *x, struct entry **ret, struct error 
     st = pick_model(x, json_string_value(f.model), explain_wants_biases(&wish), ret, err);
     if (st != OK)
         return st;
-    x->model = (*ret)->metrics_label;
-    x->model_name = (*ret)->model->name;
     state->size = json_string_value(f.size);
     return explain_resolve(&state->what, &wish, (*ret)->model, (*ret)->engine, err);
 }

@@ -156,11 +156,9 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
 {
     const struct service *s = api_service(x);
     struct entry *e;
-    enum status st = registry_pick(s->registry, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    enum status st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st != OK)
         return st;
-    x->model = e->metrics_label;
-    x->model_name = e->model->name;
     r->in.stream = events_wanted(x, r->stream);
     if (r->in.stream) {
         x->state = calloc(1, sizeof(struct stream));

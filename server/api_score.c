@@ -112,12 +112,10 @@ static enum status read_request(struct exchange *x, json_t *object, bool picture
     struct entry *e;
     enum status st = fields_read(table, picture ? QUERY_FIELD_COUNT : FIELD_COUNT, object, s->settings, &f, err);
     if (st == OK)
-        st = registry_pick(s->registry, json_string_value(f.model),
-                           picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
+        st = api_pick_model(x, json_string_value(f.model), picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e,
+                            err);
     if (st != OK)
         return st;
-    x->model = e->metrics_label;
-    x->model_name = e->model->name;
     state->timeout_ms = (uint32_t)f.timeout_ms;
     in->first = engine_info(e->engine)->starts ? 0 : 1;
     *ret = e;

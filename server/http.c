@@ -50,7 +50,8 @@ static void queue_response(struct exchange *x, unsigned status, const char *type
         return;
     }
     add_headers(x, r, x->reader != NULL);
-    if (MHD_add_response_header(r, "Content-Type", type) != MHD_YES || MHD_queue_response(x->mhd, status, r) != MHD_YES)
+    if ((type != NULL && MHD_add_response_header(r, "Content-Type", type) != MHD_YES) ||
+        MHD_queue_response(x->mhd, status, r) != MHD_YES)
         x->is_broken = true;
     MHD_destroy_response(r);
 }

@@ -29,6 +29,15 @@ struct http;
 
 typedef void http_handler(struct exchange *x);
 
+/* Whose words a request speaks: the shape of its errors, and what a key must be allowed. */
+enum api {
+    API_NATIVE,
+    API_OPEN, /* native, and for everybody: how the daemon is */
+    API_OPENAI,
+    API_INFERENCE, /* the Open Inference Protocol */
+    API_ADMIN,
+};
+
 struct http_app {
     void *arg;
     http_handler *begin;
@@ -57,11 +66,13 @@ struct exchange {
     bool has_body;        /* a length or an encoding was given */
 
     /* for the API to set */
-    unsigned endpoint;           /* index of the route */
-    unsigned model;              /* the metrics' label */
-    const char *model_name;      /* lives as long as the daemon */
-    double queue_ms, compute_ms; /* Server-Timing, and the log */
-    void *state;                 /* the API's own; freed by state_free at the end */
+    unsigned endpoint; /* index of the path */
+    enum api api;
+    char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in the place of each {} */
+    unsigned model;                                     /* the metrics' label */
+    struct entry *entry;                                /* the model that the request means; a reference */
+    double queue_ms, compute_ms;                        /* Server-Timing, and the log */
+    void *state;                                        /* the API's own; freed by state_free at the end */
     void (*state_free)(void *);
 
     /* the answer, for app.end to read */
@@ -124,7 +135,7 @@ void http_drop_body(struct exchange *x);
 
 /* A header of the answer to come; `name` is a literal. */
 void http_add_header(struct exchange *x, const char *name, const char *value);
-/* Answer; `body` is malloc'd and taken. */
+/* Answer; `body` is malloc'd and taken. Without a type there is no body. */
 void http_reply(struct exchange *x, unsigned status, const char *type, char *body, size_t bytes);
 /* Answer 200 with what the reader gives, piece by piece. It is called first from within MHD's sending, and again after
  * each HTTP_LATER once the job has news. After ping_ms of silence the awaited job gets job_ping. */

@@ -1,6 +1,7 @@
 /* routes.c - see routes.h. */
 #include "server/routes.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -9,42 +10,60 @@
 #include "server/job.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/registry.h"
 #include "weights/json.h"
 
-/*   method  path           before the body      handler
- * Each path once; HEAD goes where GET goes. */
-#define ROUTES(X)                                            \
-    X("POST", "/classify", api_classify_begin, api_classify) \
-    X("POST", "/complete", api_complete_begin, api_complete) \
-    X("POST", "/explain", api_explain_begin, api_explain)    \
-    X("POST", "/generate", api_generate_begin, api_generate) \
-    X("POST", "/score", api_score_begin, api_score)          \
-    X("GET", "/v1/models", NULL, api_models)                 \
-    X("GET", "/healthz", NULL, api_healthz)                  \
-    X("GET", "/readyz", NULL, api_readyz)                    \
-    X("GET", "/metrics", NULL, api_metrics)
+/*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->segments[i] */
+#define PATHS(X)                  \
+    X(PATH_CLASSIFY, "/classify") \
+    X(PATH_COMPLETE, "/complete") \
+    X(PATH_EXPLAIN, "/explain")   \
+    X(PATH_GENERATE, "/generate") \
+    X(PATH_SCORE, "/score")       \
+    X(PATH_MODELS, "/v1/models")  \
+    X(PATH_HEALTHZ, "/healthz")   \
+    X(PATH_READYZ, "/readyz")     \
+    X(PATH_METRICS, "/metrics")
 
-static const struct route {
-    const char *method, *path;
-    http_handler *begin, *handler;
-} routes[] = {
-#define X(method, path, begin, handler) {method, path, begin, handler},
-    ROUTES(X)
+enum path {
+#define X(constant, text) constant,
+    PATHS(X)
 #undef X
+        PATH_COUNT
 };
+_Static_assert(PATH_COUNT <= METRICS_ENDPOINTS_MAX, "every path is a label of the metrics");
 
 static const char *const paths[] = {
-#define X(method, path, begin, handler) path,
-    ROUTES(X)
+#define X(constant, text) text,
+    PATHS(X)
 #undef X
 };
 
+enum body_rule { NO_BODY, BODY, MAYBE_BODY };
+
+/* Each method of a path once; HEAD goes where GET goes, OPTIONS is answered here. */
+static const struct route {
+    const char *method;
+    enum path path;
+    enum api api;
+    enum body_rule body;
+    http_handler *begin, *handler; /* before the body is read, may be NULL; and after */
+} routes[] = {
+    {"POST", PATH_CLASSIFY, API_NATIVE, BODY, api_classify_begin, api_classify},
+    {"POST", PATH_COMPLETE, API_NATIVE, BODY, api_complete_begin, api_complete},
+    {"POST", PATH_EXPLAIN, API_NATIVE, BODY, api_explain_begin, api_explain},
+    {"POST", PATH_GENERATE, API_NATIVE, BODY, api_generate_begin, api_generate},
+    {"POST", PATH_SCORE, API_NATIVE, BODY, api_score_begin, api_score},
+    {"GET", PATH_MODELS, API_OPENAI, NO_BODY, NULL, api_models},
+    {"GET", PATH_HEALTHZ, API_OPEN, NO_BODY, NULL, api_healthz},
+    {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz},
+    {"GET", PATH_METRICS, API_OPEN, NO_BODY, NULL, api_metrics},
+};
 enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
-_Static_assert(ROUTE_COUNT <= METRICS_ENDPOINTS_MAX, "every route is a label of the metrics");
 
 const char *const *routes_paths(size_t *count)
 {
-    *count = ROUTE_COUNT;
+    *count = PATH_COUNT;
     return paths;
 }
 
@@ -59,34 +78,82 @@ static const char *path_of(const char *target)
     return slash != NULL ? slash : "/";
 }
 
-static void refuse_method(struct exchange *x, const struct route *r)
+/* Is `path` of the form of `pattern`? Then what stands at its {} is copied to x->segments. */
+static bool path_matches(const char *pattern, const char *path, struct exchange *x)
+{
+    unsigned segment = 0;
+    while (*pattern != '\0') {
+        if (pattern[0] != '{') {
+            if (*pattern++ != *path++)
+                return false;
+            continue;
+        }
+        const size_t size = strcspn(path, "/");
+        if (size == 0 || size >= sizeof x->segments[segment])
+            return false;
+        memcpy(x->segments[segment], path, size);
+        x->segments[segment++][size] = '\0';
+        path += size;
+        pattern += strlen("{}");
+    }
+    return *path == '\0';
+}
+
+/* The route of a path that takes `method`; else NULL, and *allowed lists those that are taken. */
+static const struct route *route_of(unsigned path, const char *method, char *allowed, size_t size)
+{
+    const struct route *found = NULL;
+    size_t used = 0;
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        const struct route *r = &routes[i];
+        if (r->path != path)
+            continue;
+        const bool gets = strcmp(r->method, "GET") == 0;
+        if (strcmp(r->method, method) == 0 || (gets && strcmp(method, "HEAD") == 0))
+            found = r;
+        if (used < size)
+            used += (size_t)snprintf(allowed + used, size - used, "%s%s", used > 0 ? ", " : "",
+                                     gets ? "GET, HEAD" : r->method);
+    }
+    return found;
+}
+
+/* No such method at this path; OPTIONS wants to know those that there are. */
+static void refuse_method(struct exchange *x, const char *allowed)
 {
     struct error err;
-    const char *allowed = strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method;
-    http_add_header(x, "Allow", allowed);
-    (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", r->path, json_quote(x->method).text, allowed);
+    char all[HTTP_HEADER_VALUE_MAX];
+    (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
+    http_add_header(x, "Allow", all);
+    if (strcmp(x->method, "OPTIONS") == 0) {
+        http_reply(x, 204, NULL, NULL, 0);
+        return;
+    }
+    (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", paths[x->endpoint],
+                    json_quote(x->method).text, all);
     api_refuse(x, &err);
 }
 
 static void begin(struct exchange *x)
 {
     struct error err;
+    char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
     x->path = path_of(x->path);
-    for (x->endpoint = 0; x->endpoint < ROUTE_COUNT; x->endpoint++)
-        if (strcmp(routes[x->endpoint].path, x->path) == 0)
+    for (x->endpoint = 0; x->endpoint < PATH_COUNT; x->endpoint++)
+        if (path_matches(paths[x->endpoint], x->path, x))
             break;
-    if (x->endpoint == ROUTE_COUNT) {
+    if (x->endpoint == PATH_COUNT) {
         (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);
         api_refuse(x, &err);
         return;
     }
-    const struct route *r = &routes[x->endpoint];
-    const bool is_get = strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0;
-    if (strcmp(is_get ? "GET" : x->method, r->method) != 0) {
-        refuse_method(x, r);
+    const struct route *r = route_of(x->endpoint, x->method, allowed, sizeof allowed);
+    if (r == NULL) {
+        refuse_method(x, allowed);
         return;
     }
-    if (!is_get && !x->has_body) {
+    x->api = r->api;
+    if (r->body == BODY && !x->has_body) {
         (void)error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
         api_refuse(x, &err);
         return;
@@ -100,7 +167,7 @@ static void begin(struct exchange *x)
 static void refuse(struct exchange *x, const struct error *err)
 {
     if (x->handler == NULL)
-        x->endpoint = ROUTE_COUNT;
+        x->endpoint = PATH_COUNT;
     api_refuse(x, err);
 }
 
@@ -157,18 +224,8 @@ static void count(const struct exchange *x, unsigned status, const char *outcome
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }
 
-static void end(struct exchange *x)
+static void log_end(const struct exchange *x, unsigned status, const char *outcome)
 {
-    const struct service *s = api_service(x);
-    const char *outcome = x->job != NULL ? outcome_of_job(x->job) : x->error != OK ? "error" : "ok";
-    unsigned status = x->status;
-    if (status == 0) { /* the client left before there was an answer */
-        status = status_http(ERR_CANCELLED);
-        outcome = job_finish_word(FINISH_CANCELLED);
-    }
-    count(x, status, outcome);
-    if (!s->settings->log_requests)
-        return;
     char client[64];
     http_client(x, client, sizeof client);
     struct log_request line = {
@@ -176,7 +233,7 @@ static void end(struct exchange *x)
         .client = client,
         .method = x->method,
         .path = x->path,
-        .model = x->model_name,
+        .model = x->entry != NULL ? x->entry->model->name : NULL,
         .outcome = outcome,
         .error = x->error != OK ? status_code(x->error) : NULL,
         .status = status,
@@ -197,6 +254,21 @@ static void end(struct exchange *x)
             line.first_byte_ms = clock_ms_between(x->received_ns, first_ns);
     }
     log_request(&line);
+}
+
+static void end(struct exchange *x)
+{
+    const char *outcome = x->job != NULL ? outcome_of_job(x->job) : x->error != OK ? "error" : "ok";
+    unsigned status = x->status;
+    if (status == 0) { /* the client left before there was an answer */
+        status = status_http(ERR_CANCELLED);
+        outcome = job_finish_word(FINISH_CANCELLED);
+    }
+    count(x, status, outcome);
+    if (api_service(x)->settings->log_requests)
+        log_end(x, status, outcome);
+    entry_release(x->entry);
+    x->entry = NULL;
 }
 
 struct http_app routes_app(struct service *service)
