@@ -152,3 +152,43 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
         predict(n, e, wanted);
     }
 }
+
+/* ---- states ----------------------------------------------------------------------------------------------------- */
+
+static void walk(const struct decoder *n, const struct engine_core *e, float *state, uint32_t position,
+                 struct state_walk *w)
+{
+    const size_t floats = n->mixer->layer_floats(e);
+    for (uint32_t layer = 0; position > 0 && layer < e->config->depth; layer++)
+        n->mixer->walk_state(e, layer, state + layer * floats, position, w);
+}
+
+size_t decoder_saved_bytes(const struct decoder *n, const struct engine_core *e, uint32_t position)
+{
+    struct state_walk w = {.kind = STATE_COUNT};
+    walk(n, e, n->states.memory, position, &w);
+    return w.floats * sizeof *n->states.memory;
+}
+
+void decoder_save(const struct decoder *n, const struct engine_core *e, uint32_t stream, uint8_t *out)
+{
+    struct state_walk w = {.kind = STATE_SAVE, .out = out};
+    walk(n, e, stream_states_at(&n->states, stream), n->states.position[stream], &w);
+}
+
+bool decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t stream, uint32_t position,
+                     const uint8_t *in)
+{
+    struct state_walk w = {.kind = STATE_RESTORE, .in = in};
+    walk(n, e, stream_states_at(&n->states, stream), position, &w);
+    n->states.position[stream] = w.is_not_a_number ? 0 : position;
+    return !w.is_not_a_number;
+}
+
+void decoder_copy(struct decoder *n, const struct engine_core *e, uint32_t from, uint32_t to)
+{
+    float *source = stream_states_at(&n->states, from);
+    struct state_walk w = {.kind = STATE_COPY, .from = source, .to = stream_states_at(&n->states, to)};
+    walk(n, e, source, n->states.position[from], &w);
+    n->states.position[to] = n->states.position[from];
+}

@@ -32,4 +32,12 @@ void decoder_pack(struct decoder *n, const struct engine_core *e, const struct m
 /* As engine_feed (engine.h). */
 void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count);
 
+/* As engine_stream_copy, engine_stream_saved_bytes and engine_stream_save. */
+void decoder_copy(struct decoder *n, const struct engine_core *e, uint32_t from, uint32_t to);
+size_t decoder_saved_bytes(const struct decoder *n, const struct engine_core *e, uint32_t position);
+void decoder_save(const struct decoder *n, const struct engine_core *e, uint32_t stream, uint8_t *out);
+/* Of a position within the context. False where a number is not finite: the slot is reset. */
+bool decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t stream, uint32_t position,
+                     const uint8_t *in);
+
 #endif

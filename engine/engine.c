@@ -341,6 +341,39 @@ uint32_t engine_stream_position(const struct engine *e, uint32_t stream)
     return e->decoder.states.position[stream];
 }
 
+void engine_stream_copy(struct engine *e, uint32_t from, uint32_t to)
+{
+    assert(from != to);
+    decoder_copy(&e->decoder, &e->core, from, to);
+}
+
+size_t engine_stream_saved_bytes(const struct engine *e, uint32_t position)
+{
+    return decoder_saved_bytes(&e->decoder, &e->core, position);
+}
+
+void engine_stream_save(struct engine *e, uint32_t stream, uint8_t *out)
+{
+    decoder_save(&e->decoder, &e->core, stream, out);
+}
+
+enum status engine_stream_restore(struct engine *e, uint32_t stream, uint32_t position, const uint8_t *in, size_t size,
+                                  struct error *err)
+{
+    const uint32_t context = e->decoder.context, most = context < ENGINE_POSITION_MAX ? context : ENGINE_POSITION_MAX;
+    engine_stream_reset(e, stream);
+    if (position > most)
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state is of position %u, expected at most %u", position,
+                               most);
+    const size_t expected = engine_stream_saved_bytes(e, position);
+    if (size != expected)
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected %zu at position %u", size,
+                               expected, position);
+    if (!decoder_restore(&e->decoder, &e->core, stream, position, in))
+        return error_set_param(err, ERR_ARGUMENT, "state", "a number in the state is not finite");
+    return OK;
+}
+
 void engine_feed(struct engine *e, const struct engine_part *parts, size_t n)
 {
     if (n == 0)

@@ -129,6 +129,20 @@ struct engine_part {
 void engine_stream_reset(struct engine *e, uint32_t stream);
 /* Bytes fed since the reset. position + count <= info.context must hold for every part. */
 uint32_t engine_stream_position(const struct engine *e, uint32_t stream);
+/* Make one slot's state another's, `to` another slot than `from`: both go on with the same bits. */
+void engine_stream_copy(struct engine *e, uint32_t from, uint32_t to);
+/* Bytes of a saved state of that position, a number that no thread changes; 0 at the start. */
+size_t engine_stream_saved_bytes(const struct engine *e, uint32_t position);
+/* Save a slot's state to out [engine_stream_saved_bytes of its position]. What is saved has the layout of this machine
+ * and of the engine's precision; it goes on with the same bits in an engine of the same model, instruction set (and BLAS,
+ * where products are not ours) and precision, and means nothing in one of another precision. */
+void engine_stream_save(struct engine *e, uint32_t stream, uint8_t *out);
+/* Have a slot go on from what was saved at `position`. Nothing but the numbers' being finite tells a state that was made
+ * up from one that was saved: it can make the stream's logits anything, and those of no other.
+ * Errors: ERR_ARGUMENT (param "state"): a position beyond the context or ENGINE_POSITION_MAX, another size than a state
+ * of that position has, a number that is infinite or none. The slot is reset then. */
+enum status engine_stream_restore(struct engine *e, uint32_t stream, uint32_t position, const uint8_t *in, size_t size,
+                                  struct error *err);
 /* Feed all parts in one pass; the sum of counts <= rows_max, n <= streams_max. A recurrent step is a pass of parts of
  * one byte, prefill one of longer parts: the same arithmetic, so both agree bit for bit. */
 void engine_feed(struct engine *e, const struct engine_part *parts, size_t n);

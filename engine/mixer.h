@@ -4,6 +4,7 @@
 #define ENGINE_MIXER_H
 
 #include "engine/block.h"
+#include "engine/stream_state.h"
 #include "engine/team.h"
 
 /* A pass over streams: row r is the byte at `position` of a stream, whose state for the layer is `state`. Rows of one
@@ -49,6 +50,10 @@ struct mixer {
     /* The same by the calling thread alone, or NULL. The same bits. */
     void (*mix_parts)(const struct engine_core *e, uint32_t layer, const struct activations *a,
                       const struct stream_pass *pass);
+    /* Go over what a layer's part of a state has in use at `position` > 0, always in the same order: to save and to
+     * copy it. `state`: the layer's. Wherever there is a recurrent form. */
+    void (*walk_state)(const struct engine_core *e, uint32_t layer, float *state, uint32_t position,
+                       struct state_walk *w);
 
     /* The parallel form, every token seeing all: note scratch memory for `rows` rows of sequences of at most `tokens`;
      * then mix (team). */

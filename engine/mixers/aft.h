@@ -24,5 +24,6 @@ void aft_mix_streams(const struct engine_core *e, uint32_t layer, const struct a
                      const struct stream_pass *pass);
 void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct activations *a,
                    const struct stream_pass *pass);
+void aft_walk_state(const struct engine_core *e, uint32_t layer, float *state, uint32_t position, struct state_walk *w);
 
 #endif

@@ -367,6 +367,7 @@ const struct mixer mixer_aft_conv = {
     .layer_floats = aft_layer_floats,
     .mix_streams = aft_mix_streams,
     .mix_parts = aft_mix_parts,
+    .walk_state = aft_walk_state,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
     .mix_alone = mix_alone,

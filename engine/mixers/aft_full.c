@@ -9,6 +9,7 @@ const struct mixer mixer_aft_full = {
     .layer_floats = aft_layer_floats,
     .mix_streams = aft_mix_streams,
     .mix_parts = aft_mix_parts,
+    .walk_state = aft_walk_state,
     .plan_scratch = aft_plan_scratch,
     .mix_sequences = aft_mix_sequences,
     .macs = aft_macs,

@@ -154,3 +154,19 @@ void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct act
     for (size_t task = 0; task < pass->part_count * l.slices; task++)
         mix_task(&l, task);
 }
+
+/* Of each group's ring what was written since the start; exactly, no sums before something has left it. */
+void aft_walk_state(const struct engine_core *e, uint32_t layer, float *state, uint32_t position, struct state_walk *w)
+{
+    const struct block *b = &e->blocks[layer];
+    const uint32_t span = span_of(e, b), terms = position < span ? position : span;
+    const bool half = half_ring(e, b);
+    const bool has_sums = !b->exact || (e->config->mixer.global && position > span);
+    const size_t floats = group_floats(e, b), sums = local_state_floats(0, half);
+    for (size_t group = 0; group < e->dims.channels / LANES; group++) {
+        float *at = state + group * floats;
+        if (has_sums)
+            state_walk_over(w, at, sums, false);
+        state_walk_over(w, at + sums, local_state_floats(terms, half) - sums, half);
+    }
+}

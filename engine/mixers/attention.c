@@ -58,6 +58,21 @@ static void mix_streams(const struct engine_core *e, uint32_t layer, const struc
     }
 }
 
+/* Of the last block of keys only the lanes that have one: in the others may stand another stream's. */
+static void walk_state(const struct engine_core *e, uint32_t layer, float *state, uint32_t position,
+                       struct state_walk *w)
+{
+    const size_t width = e->dims.dim / e->config->mixer.heads, whole = position / LANES * LANES;
+    (void)layer;
+    for (size_t head = 0; head < e->config->mixer.heads; head++) {
+        float *values = state + head * head_floats(e), *keys = values + value_floats(e);
+        state_walk_over(w, values, position * width, false);
+        state_walk_over(w, keys, whole * width, false);
+        for (size_t c = 0; c < width && whole < position; c++)
+            state_walk_over(w, keys + attend_key(whole, c, width), position - whole, false);
+    }
+}
+
 static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
                          uint32_t tokens)
 {
@@ -101,6 +116,7 @@ const struct mixer mixer_attention = {
     .type = MIXER_ATTENTION,
     .layer_floats = layer_floats,
     .mix_streams = mix_streams,
+    .walk_state = walk_state,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
     .macs = macs,
