@@ -213,6 +213,9 @@ $B/%-avx512.o: %.c Makefile
 $B/%.o: %.c Makefile
 	$(compile)
 
+# Its text is part of the program.
+$B/server/openapi.o: server/openapi.json
+
 -include $(shell find $B -type f -name '*.d' 2>/dev/null)
 
 deps: ## install what the build needs (Debian; as root)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/field_lists.h"
 #include "server/job.h"
 #include "server/logits.h"
 #include "server/picture_fit.h"
@@ -33,6 +34,7 @@ static const struct field table[] = {
 /* The query has no text, and an object in the body no size. */
 static const struct field *const query_table = table + 1;
 enum { FIELD_COUNT = sizeof table / sizeof table[0] - 1 }; /* of each */
+const struct field_list classify_fields = {table, FIELD_COUNT}, classify_query = {table + 1, FIELD_COUNT};
 
 /* The exchange's state. */
 struct classification {

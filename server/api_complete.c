@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "server/events.h"
+#include "server/field_lists.h"
 #include "server/job.h"
 #include "server/png.h"
 #include "server/registry.h"
@@ -41,6 +42,7 @@ static const struct field table[] = {
 };
 #undef AT
 enum { FIELD_COUNT = sizeof table / sizeof table[0] };
+const struct field_list complete_query = {table, FIELD_COUNT};
 
 /* The exchange's state. */
 struct completion {

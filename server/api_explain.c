@@ -8,6 +8,7 @@
 
 #include "server/drawing.h"
 #include "server/explanation.h"
+#include "server/field_lists.h"
 #include "server/job.h"
 #include "server/logits.h"
 #include "server/picture_fit.h"
@@ -32,6 +33,7 @@ static const struct field table[] = {
 };
 #undef WORD
 enum { FIELD_COUNT = sizeof table / sizeof table[0] };
+const struct field_list explain_query = {table, FIELD_COUNT};
 
 /* The exchange's state. */
 struct explaining {

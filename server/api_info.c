@@ -1,4 +1,4 @@
-/* api_info.c - the endpoints that tell how the daemon is: /v1/models, /metrics, /healthz, /readyz.
+/* api_info.c - the endpoints that tell how the daemon is: /v1/models, /metrics, /healthz, /readyz, /openapi.json.
  * HTTP threads; nothing here waits for the engine. */
 #include "server/api.h"
 
@@ -9,6 +9,7 @@
 #include "server/batcher.h"
 #include "server/clock.h"
 #include "server/metrics.h"
+#include "server/openapi.h"
 #include "server/queue.h"
 #include "server/registry.h"
 
@@ -88,6 +89,11 @@ void api_metrics(struct exchange *x)
 static void reply_state(struct exchange *x, const char *word)
 {
     api_reply_json(x, 200, json_pack("{s:s}", "status", word));
+}
+
+void api_openapi(struct exchange *x)
+{
+    api_reply_json(x, 200, openapi_describe(api_service(x)->settings));
 }
 
 void api_healthz(struct exchange *x)

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
+#include "server/field_lists.h"
 #include "server/job.h"
 #include "server/registry.h"
 #include "server/request_bytes.h"
@@ -28,6 +29,7 @@ static const struct field table[] = {
 #undef AT
 /* A picture's query has the first two. */
 enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIELD_COUNT = 2 };
+const struct field_list score_fields = {table, FIELD_COUNT}, score_query = {table, QUERY_FIELD_COUNT};
 
 /* The exchange's state. */
 struct scoring {

@@ -19,7 +19,7 @@ double field_max_timeout(const struct settings *s)
     return s->timeout_ms_max;
 }
 
-static double max_of(const struct field *f, const struct settings *s)
+double fields_max(const struct field *f, const struct settings *s)
 {
     return f->max_set != NULL ? f->max_set(s) : f->max;
 }
@@ -34,10 +34,9 @@ const struct field *fields_find(const struct field *table, size_t count, const c
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
 
-/* What is accepted, for a person. */
-static void describe_field(const struct field *f, const struct settings *s, char *out, size_t size)
+void fields_describe(const struct field *f, const struct settings *s, char *out, size_t size)
 {
-    const double max = max_of(f, s);
+    const double max = fields_max(f, s);
     if (f->what != NULL) {
         (void)snprintf(out, size, "%s", f->what);
         return;
@@ -103,13 +102,14 @@ static bool read_field(const struct field *f, const struct settings *s, const js
     void *at = (char *)to + f->offset;
     switch (f->kind) {
     case FIELD_TEXT:
-        return read_text(f, value, max_of(f, s), at);
+        return read_text(f, value, fields_max(f, s), at);
     case FIELD_NAME:
-        return read_text(f, value, max_of(f, s), at) && strlen(json_string_value(value)) == json_string_length(value);
+        return read_text(f, value, fields_max(f, s), at) &&
+               strlen(json_string_value(value)) == json_string_length(value);
     case FIELD_INTEGER:
-        return read_integer(f, value, max_of(f, s), at);
+        return read_integer(f, value, fields_max(f, s), at);
     case FIELD_NUMBER:
-        return read_number(f, value, max_of(f, s), at);
+        return read_number(f, value, fields_max(f, s), at);
     case FIELD_SWITCH:
         return read_switch(value, at);
     case FIELD_OTHER:
@@ -144,7 +144,7 @@ enum status fields_read(const struct field *table, size_t count, json_t *object,
         if (!read_field(f, s, value, to)) {
             char expected[ERROR_MESSAGE_MAX / 2];
             const bool empty = json_is_string(value) && json_string_length(value) == 0;
-            describe_field(f, s, expected, sizeof expected);
+            fields_describe(f, s, expected, sizeof expected);
             return error_set_param(err, ERR_ARGUMENT, name, "\"%s\" is %s; expected %s", name,
                                    empty ? "empty" : json_describe(value).text, expected);
         }

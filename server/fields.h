@@ -35,6 +35,17 @@ struct field {
     void (*expected)(char *out, size_t size);    /* FIELD_OTHER: what is, for a person */
 };
 
+/* A table as /openapi.json knows it. Each that clients may use is named in field_lists.h. */
+struct field_list {
+    const struct field *table;
+    size_t count;
+};
+
+/* What is accepted, for a person. */
+void fields_describe(const struct field *f, const struct settings *s, char *out, size_t size);
+/* The upper end. */
+double fields_max(const struct field *f, const struct settings *s);
+
 /* Store each field of `object` at its offset in `to`; what is not there is left as it is. Errors: ERR_ARGUMENT. */
 enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
                         struct error *err);

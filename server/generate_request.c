@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/fields.h"
+#include "server/field_lists.h"
 #include "server/request_bytes.h"
 #include "server/request_json.h"
 
@@ -77,6 +77,7 @@ static const struct field table[] = {
 };
 #undef AT
 enum { FIELD_COUNT = sizeof table / sizeof table[0] };
+const struct field_list generate_fields = {table, FIELD_COUNT};
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 

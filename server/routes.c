@@ -23,7 +23,8 @@
     X(PATH_MODELS, "/v1/models")  \
     X(PATH_HEALTHZ, "/healthz")   \
     X(PATH_READYZ, "/readyz")     \
-    X(PATH_METRICS, "/metrics")
+    X(PATH_METRICS, "/metrics")   \
+    X(PATH_OPENAPI, "/openapi.json")
 
 enum path {
 #define X(constant, text) constant,
@@ -41,7 +42,8 @@ static const char *const paths[] = {
 
 enum body_rule { NO_BODY, BODY, MAYBE_BODY };
 
-/* Each method of a path once; HEAD goes where GET goes, OPTIONS is answered here. */
+/* Each method of a path once; HEAD goes where GET goes, OPTIONS is answered here. What clients read of them at
+ * /openapi.json is in openapi.json, and make test-openapi wants every route there. */
 static const struct route {
     const char *method;
     enum path path;
@@ -58,6 +60,7 @@ static const struct route {
     {"GET", PATH_HEALTHZ, API_OPEN, NO_BODY, NULL, api_healthz},
     {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz},
     {"GET", PATH_METRICS, API_OPEN, NO_BODY, NULL, api_metrics},
+    {"GET", PATH_OPENAPI, API_OPEN, NO_BODY, NULL, api_openapi},
 };
 enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
 
@@ -65,6 +68,21 @@ const char *const *routes_paths(size_t *count)
 {
     *count = PATH_COUNT;
     return paths;
+}
+
+bool routes_at(size_t i, struct route_info *ret)
+{
+    if (i >= ROUTE_COUNT)
+        return false;
+    const struct route *r = &routes[i];
+    *ret = (struct route_info){
+        .method = r->method,
+        .path = paths[r->path],
+        .api = r->api,
+        .takes_body = r->body != NO_BODY,
+        .needs_body = r->body == BODY,
+    };
+    return true;
 }
 
 /* ---- the beginning --------------------------------------------------------------------------------------------- */

@@ -12,6 +12,15 @@ struct service;
 /* The paths, as the metrics' labels: static, in the order of exchange.endpoint. */
 const char *const *routes_paths(size_t *count);
 
+/* One method of a path, for /openapi.json. */
+struct route_info {
+    const char *method, *path;
+    enum api api;
+    bool takes_body, needs_body;
+};
+/* The i-th; false beyond the last. */
+bool routes_at(size_t i, struct route_info *ret);
+
 /* What http_start wants; `service` is borrowed as long as the server runs. */
 struct http_app routes_app(struct service *service);
 

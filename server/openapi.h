@@ -1,0 +1,12 @@
+/* openapi.h - the description of the HTTP interface for machines, OpenAPI 3.1. HTTP threads; no state. */
+#ifndef SERVER_OPENAPI_H
+#define SERVER_OPENAPI_H
+
+#include <jansson.h>
+
+#include "config/settings.h"
+
+/* The whole document, made anew; NULL for want of memory. */
+json_t *openapi_describe(const struct settings *s);
+
+#endif
