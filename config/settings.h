@@ -31,8 +31,13 @@ enum log_format { LOG_FORMATS(X) };
  *   CHOICE(name, type, LIST, default, help)       enum type, words from LIST
  *   SWITCH(name, default, help)                   bool */
 #define SETTINGS(NUMBER, TEXT, CHOICE, SWITCH)                                                                \
-    TEXT(listen_address, "127.0.0.1", "address to listen on, IPv4 or IPv6")                                   \
+    TEXT(listen_address, "127.0.0.1", "addresses to listen on, IPv4 or IPv6, in a list with commas; or off")  \
     NUMBER(listen_port, 8080, 0, 65535, "TCP port; 0: the kernel chooses one, which is logged")               \
+    TEXT(listen_unix, "off", "path of a Unix socket to listen on as well; or off")                            \
+    TEXT(listen_unix_mode, "0660", "its permissions, octal")                                                  \
+    TEXT(admin_address, "off", "addresses of the admin listener; or off")                                     \
+    NUMBER(admin_port, 8081, 0, 65535, "its TCP port; 0: the kernel chooses one, which is logged")            \
+    TEXT(admin_unix, "off", "path of a Unix socket for administration, which the own user alone may open")    \
     TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                      \
     NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                   \
     TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                     \

@@ -221,6 +221,7 @@ static struct exchange *exchange_create(struct http *h, struct MHD_Connection *m
     x->mhd = mhd;
     x->connection = info->socket_context;
     x->fd = x->connection->fd;
+    x->is_admin = x->connection->is_admin;
     x->app = h->app.arg;
     x->method = method;
     x->path = path;

@@ -64,6 +64,7 @@ struct exchange {
     uint64_t start_ns;    /* its first line was read */
     uint64_t received_ns; /* its last byte was read */
     bool has_body;        /* a length or an encoding was given */
+    bool is_admin;        /* it came by the admin listener */
 
     /* for the API to set */
     unsigned endpoint; /* index of the path */
@@ -107,10 +108,10 @@ struct exchange {
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
 
 /* Listen and serve; a thread's box among `news` has its own number, 0 .. http_threads - 1. All that is given is
- * borrowed until http_stop. *ret and the listening *port are set only on OK.
+ * borrowed until http_stop. *ret is set only on OK, when what is listened on has been logged.
  * Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
-enum status http_start(struct http **ret, uint16_t *port, const struct settings *s, struct watcher *w,
-                       struct news *news, const struct http_app *app, struct error *err);
+enum status http_start(struct http **ret, const struct settings *s, struct watcher *w, struct news *news,
+                       const struct http_app *app, struct error *err);
 /* From now on connections are closed after their answer. */
 void http_close_after_answers(struct http *h);
 /* Refuse new connections. */

@@ -109,16 +109,37 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     return NULL;
 }
 
+/* One of too many of its address is refused before it counts towards connections_max, lest one client takes all. The
+ * admin listener's are few, and let in when all else is taken. */
+static void let_in(struct connection *c, const struct sockaddr *from)
+{
+    struct http *h = c->http;
+    metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
+    if (h->settings->connections_per_address_max > 0 && !c->is_local) {
+        read_address(c, from);
+        if (!enter_address(c)) {
+            (void)shutdown(c->fd, SHUT_RDWR); /* the library sees its end before it reads a request */
+            return;
+        }
+    }
+    c->is_counted = !c->is_admin;
+    c->is_surplus = c->is_counted && atomic_fetch_add(&h->connections, 1) >= h->settings->connections_max;
+}
+
 static struct connection *connection_open(const struct http_loop *l, struct MHD_Connection *mhd)
 {
     struct http *h = l->http;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct connection *c = info != NULL ? calloc(1, sizeof *c) : NULL;
+    const union MHD_ConnectionInfo *from = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    struct connection *c = info != NULL && from != NULL && from->client_addr != NULL ? calloc(1, sizeof *c) : NULL;
     if (c == NULL)
         return NULL;
+    const union http_peer *peer = (const union http_peer *)(const void *)from->client_addr;
     c->http = h;
     c->loop = l;
     c->fd = info->connect_fd;
+    c->is_admin = h->listeners.all[peer->with.listener].is_admin;
+    c->is_local = h->listeners.all[peer->with.listener].is_local;
     c->watch = (struct watch){.notify = watch_connection,
                               .arg = c,
                               .fd = c->fd,
@@ -127,14 +148,7 @@ static struct connection *connection_open(const struct http_loop *l, struct MHD_
         free(c);
         return NULL;
     }
-    c->is_surplus = atomic_fetch_add(&h->connections, 1) >= h->settings->connections_max;
-    metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
-    if (h->settings->connections_per_address_max > 0) {
-        info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-        read_address(c, info != NULL ? info->client_addr : NULL);
-        if (!enter_address(c))
-            (void)shutdown(c->fd, SHUT_RDWR); /* the library sees its end before it reads a request */
-    }
+    let_in(c, from->client_addr);
     return c;
 }
 
@@ -147,9 +161,10 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, e
         struct connection *c = *context;
         leave_address(c);
         watcher_remove(l->http->watcher, &c->watch);
+        if (c->is_counted)
+            (void)atomic_fetch_sub(&l->http->connections, 1);
         free(c);
         *context = NULL;
-        (void)atomic_fetch_sub(&l->http->connections, 1);
         metrics_gauge_add(METRIC_CONNECTIONS, 0, -1);
     }
 }

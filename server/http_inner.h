@@ -8,9 +8,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "config/settings.h"
 #include "server/http.h"
+#include "server/listeners.h"
 #include "server/watcher.h"
 
 #define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: thousands of addresses in chains of some tens */
@@ -22,18 +25,33 @@ struct http_loop {
     struct MHD_Daemon *library;
     uint32_t box; /* among http.news */
     pthread_t thread;
-    bool refuses; /* the library has given up the listening socket */
+    bool is_running;           /* it has a thread */
+    bool refuses;              /* it has given up the listening sockets */
+    uint64_t accepts_again_ns; /* the system had no descriptor left: not before */
 };
+
+/* A client's address, as the library keeps it for each connection; and behind it, where no address reaches, the
+ * listener that it came by, for the library carries nothing else from the accept to http_on_connection. */
+union http_peer {
+    struct sockaddr any;
+    struct sockaddr_storage storage;
+    struct {
+        char address[sizeof(struct sockaddr_storage) - sizeof(uint64_t)];
+        uint64_t listener; /* among http.listeners */
+    } with;
+};
+_Static_assert(sizeof(union http_peer) == sizeof(struct sockaddr_storage), "no more than the library has room for");
+_Static_assert(sizeof(struct sockaddr_un) <= sizeof(struct sockaddr_storage) - sizeof(uint64_t), "room for both");
 
 struct http {
     const struct settings *settings;
     struct watcher *watcher;
     struct news *news;
     struct http_app app;
-    int listen_fd; /* every loop accepts from it; closed by the last that `refuses` */
+    struct listeners listeners; /* every loop accepts from them; closed by the last that `refuses` */
     atomic_bool closes_after_answers;
-    atomic_bool refuses, ends; /* what the loops are told, and then knocked for */
-    atomic_uint listening;     /* loops that accept */
+    atomic_bool accepts, refuses, ends; /* what the loops are told, and then knocked for */
+    atomic_uint listening;              /* loops that may still accept */
     atomic_uint exchanges, connections;
     _Atomic uint64_t body_bytes; /* kept of all requests */
     struct {                     /* where connections_per_address_max bounds them */
@@ -54,6 +72,9 @@ struct connection {
     uint64_t request_ns;  /* when the latest request line was read */
     const char *target;   /* of that line, in the library's memory */
     size_t target_bytes;
+    bool is_admin;                      /* it came by the admin listener */
+    bool is_local;                      /* by a Unix socket: without an address */
+    bool is_counted;                    /* among http.connections */
     bool is_surplus;                    /* opened when connections_max were open: is told so and closed */
     bool path_has_nul;                  /* it would end there, once decoded */
     bool is_entered;                    /* among the connections of its address */

@@ -1,24 +1,31 @@
 /* http_loop.c - the threads that serve connections, and the server's start and end. See http.h.
  *
- * Each loop polls its library's descriptors and its box of news: it resumes all that have some, and then lets the
- * library do what it can. Resuming happens on the connection's own thread, so that it never meets its end, and all that
+ * Each loop polls the listening sockets, its library's descriptors and its box of news: it accepts connections and hands
+ * them to its library, resumes all that have news, and then lets the library do what it can. Resuming happens on the connection's own thread, so that it never meets its end, and all that
  * one step of the engine has for a loop costs one wake-up.
  *
  * http_start, http_refuse_connections and http_stop are the main thread's. */
-#include <assert.h>
+#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
+#include "server/clock.h"
 #include "server/http_inner.h"
 #include "server/listen.h"
+#include "server/listeners.h"
 #include "server/log.h"
 #include "server/news.h"
 
 #define CONNECTION_RESERVE 64 /* beyond connections_max: those that are told so */
+
+enum {
+    ACCEPTS_AT_A_TIME = 4,
+    ACCEPT_PAUSE_MS = 100, /* when the system has no descriptors: until a new try */
+};
 
 static void log_library(void *cls, const char *format, va_list args)
 {
@@ -46,7 +53,7 @@ static void take_news(const struct http_loop *l)
     }
 }
 
-/* Accept no more. The last loop to do so closes the socket, so that clients are refused rather than left in the
+/* Accept no more. The last loop to do so closes the sockets, so that clients are refused rather than left in the
  * backlog. */
 static void give_up_listening(struct http_loop *l)
 {
@@ -54,33 +61,74 @@ static void give_up_listening(struct http_loop *l)
     if (l->refuses)
         return;
     l->refuses = true;
-    (void)MHD_quiesce_daemon(l->library);
     if (atomic_fetch_sub(&h->listening, 1) == 1)
-        (void)close(h->listen_fd);
+        listeners_close(&h->listeners);
+}
+
+/* No connection can be accepted for want of descriptors or memory: a listening socket stays readable, and polling it
+ * would spin. */
+static void pause_accepting(struct http_loop *l, int why)
+{
+    if (l->accepts_again_ns == 0)
+        log_warning("no connection can be accepted: %s", strerror(why));
+    l->accepts_again_ns = clock_now_ns() + ACCEPT_PAUSE_MS * CLOCK_NS_PER_MS;
+}
+
+/* A few at a time, so that the other loops get their share of a burst. */
+static void accept_from(struct http_loop *l, size_t listener)
+{
+    const struct listener *from = &l->http->listeners.all[listener];
+    for (int i = 0; i < ACCEPTS_AT_A_TIME; i++) {
+        union http_peer peer = {.with = {.listener = 0}};
+        socklen_t size = sizeof peer.with.address;
+        const int fd = accept4(from->fd, &peer.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+                pause_accepting(l, errno);
+            return; /* another loop was faster, or the client has left */
+        }
+        l->accepts_again_ns = 0;
+        if (from->is_local)
+            listen_bound_sending(fd);
+        peer.with.listener = listener;
+        (void)MHD_add_connection(l->library, fd, &peer.any, sizeof peer); /* closes it if it cannot */
+    }
 }
 
 /* How long nothing is to be done unless something happens; -1: for ever. */
 static int idle_ms(const struct http_loop *l)
 {
     MHD_UNSIGNED_LONG_LONG ms;
-    if (MHD_get_timeout(l->library, &ms) != MHD_YES)
-        return -1;
-    return ms < INT_MAX ? (int)ms : INT_MAX;
+    int wait_ms = -1;
+    if (MHD_get_timeout(l->library, &ms) == MHD_YES)
+        wait_ms = ms < INT_MAX ? (int)ms : INT_MAX;
+    if (l->accepts_again_ns != 0 && !l->refuses && (wait_ms < 0 || wait_ms > ACCEPT_PAUSE_MS))
+        wait_ms = ACCEPT_PAUSE_MS;
+    return wait_ms;
 }
+
+enum { POLL_NEWS, POLL_LIBRARY, POLL_LISTENERS, POLL_MAX = POLL_LISTENERS + LISTENERS_MAX };
 
 static void *serve(void *arg)
 {
     struct http_loop *l = arg;
     struct http *h = l->http;
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(l->library, MHD_DAEMON_INFO_EPOLL_FD);
-    struct pollfd fds[2] = {{.fd = info->epoll_fd, .events = POLLIN},
-                            {.fd = news_fd(h->news, l->box), .events = POLLIN}};
+    struct pollfd fds[POLL_MAX] = {[POLL_NEWS] = {.fd = news_fd(h->news, l->box), .events = POLLIN},
+                                   [POLL_LIBRARY] = {.fd = info->epoll_fd, .events = POLLIN}};
+    const size_t listeners = h->listeners.count; /* later another loop may close them */
+    for (size_t i = 0; i < listeners; i++)
+        fds[POLL_LISTENERS + i] = (struct pollfd){.fd = h->listeners.all[i].fd, .events = POLLIN};
     while (!atomic_load(&h->ends)) {
-        (void)poll(fds, 2, idle_ms(l));
-        if (fds[1].revents != 0)
+        const bool accepts = atomic_load(&h->accepts) && !l->refuses && clock_now_ns() >= l->accepts_again_ns;
+        (void)poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l));
+        if (fds[POLL_NEWS].revents != 0)
             take_news(l);
         if (atomic_load(&h->refuses))
             give_up_listening(l);
+        for (size_t i = 0; i < listeners && accepts && !l->refuses; i++)
+            if (fds[POLL_LISTENERS + i].revents != 0)
+                accept_from(l, i);
         (void)MHD_run(l->library);
     }
     return NULL;
@@ -93,9 +141,9 @@ static void *serve(void *arg)
 static struct MHD_Daemon *start_library(struct http_loop *l)
 {
     const struct settings *s = l->http->settings;
-    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-                            http_on_request, l, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET,
-                            l->http->listen_fd, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+                            NULL, NULL, http_on_request, l, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+                            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)s->connections_max + CONNECTION_RESERVE, MHD_OPTION_CONNECTION_TIMEOUT,
                             (unsigned)((s->idle_timeout_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                             (size_t)HTTP_CONNECTION_BYTES_MAX, MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, l,
@@ -103,24 +151,36 @@ static struct MHD_Daemon *start_library(struct http_loop *l)
                             http_on_connection, l, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
 }
 
-static enum status start_loop(struct http *h, struct http_loop *l, uint32_t box)
+static void knock_all(struct http *h)
 {
-    l->http = h;
-    l->box = box;
-    l->library = start_library(l);
-    if (l->library == NULL)
-        return ERR_IO;
-    if (pthread_create(&l->thread, NULL, serve, l) != 0) {
-        (void)MHD_quiesce_daemon(l->library);
-        MHD_stop_daemon(l->library);
-        return ERR_IO;
+    for (uint32_t i = 0; i < h->loop_count; i++)
+        news_knock(h->news, h->loops[i].box);
+}
+
+/* Nothing is accepted before all are there: a request that one had suspended could not be ended if another failed. */
+static enum status start_loops(struct http *h, uint32_t count)
+{
+    for (h->loop_count = 0; h->loop_count < count; h->loop_count++) {
+        struct http_loop *l = &h->loops[h->loop_count];
+        *l = (struct http_loop){.http = h, .box = h->loop_count};
+        l->library = start_library(l);
+        if (l->library == NULL)
+            return ERR_IO;
     }
-    (void)pthread_setname_np(l->thread, "http");
+    for (uint32_t i = 0; i < count; i++) {
+        struct http_loop *l = &h->loops[i];
+        if (pthread_create(&l->thread, NULL, serve, l) != 0)
+            return ERR_IO;
+        l->is_running = true;
+        (void)pthread_setname_np(l->thread, "http");
+    }
+    atomic_store(&h->accepts, true);
+    knock_all(h);
     return OK;
 }
 
-enum status http_start(struct http **ret, uint16_t *port, const struct settings *s, struct watcher *w,
-                       struct news *news, const struct http_app *app, struct error *err)
+enum status http_start(struct http **ret, const struct settings *s, struct watcher *w, struct news *news,
+                       const struct http_app *app, struct error *err)
 {
     struct http *h = calloc(1, sizeof *h + s->http_threads * sizeof h->loops[0]);
     if (h == NULL)
@@ -130,33 +190,25 @@ enum status http_start(struct http **ret, uint16_t *port, const struct settings 
     h->news = news;
     h->app = *app;
     (void)pthread_mutex_init(&h->addresses.lock, NULL);
-    enum status st = listen_open(&h->listen_fd, port, s->listen_address, (uint16_t)s->listen_port, err);
+    enum status st = listeners_open(&h->listeners, s, err);
     if (st != OK) {
         http_stop(h);
         return st;
     }
     atomic_store(&h->listening, s->http_threads);
-    for (; h->loop_count < s->http_threads && st == OK; h->loop_count += st == OK)
-        st = start_loop(h, &h->loops[h->loop_count], h->loop_count);
+    st = start_loops(h, s->http_threads);
     if (st != OK) {
         (void)error_set(err, st, "the HTTP threads cannot be started");
-        atomic_store(&h->listening, 1 + h->loop_count); /* no loop is the last: the socket is closed here */
-        const int fd = h->listen_fd;
+        atomic_store(&h->listening, h->loop_count);
         http_stop(h);
-        (void)close(fd);
         return st;
     }
+    listeners_log(&h->listeners);
     *ret = h;
     return OK;
 }
 
 /* ---- end --------------------------------------------------------------------------------------------------------- */
-
-static void knock_all(struct http *h)
-{
-    for (uint32_t i = 0; i < h->loop_count; i++)
-        news_knock(h->news, h->loops[i].box);
-}
 
 void http_close_after_answers(struct http *h)
 {
@@ -182,7 +234,8 @@ void http_stop(struct http *h)
     knock_all(h);
     for (uint32_t i = 0; i < h->loop_count; i++) {
         struct http_loop *l = &h->loops[i];
-        (void)pthread_join(l->thread, NULL);
+        if (l->is_running)
+            (void)pthread_join(l->thread, NULL);
         give_up_listening(l);
         take_news(l); /* the library must not be stopped with a connection suspended */
         MHD_stop_daemon(l->library);

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -99,14 +98,7 @@ static enum status start(struct daemon *d, struct error *err)
     metrics_build_set(AFTD_VERSION, info->isa, info->blas);
     log_info("engine: %u threads, %s, %s", info->threads, info->isa, info->blas);
     const struct http_app app = routes_app(&d->service);
-    uint16_t port;
-    st = http_start(&d->http, &port, d->settings, d->watcher, d->news, &app, err);
-    if (st != OK)
-        return st;
-    const char *address = d->settings->listen_address;
-    const bool v6 = strchr(address, ':') != NULL;
-    log_info("listening on http://%s%s%s:%u", v6 ? "[" : "", address, v6 ? "]" : "", (unsigned)port);
-    return OK;
+    return http_start(&d->http, d->settings, d->watcher, d->news, &app, err);
 }
 
 /* ---- stop ------------------------------------------------------------------------------------------------------ */

@@ -152,13 +152,22 @@ static void refuse_method(struct exchange *x, const char *allowed)
     api_refuse(x, &err);
 }
 
+/* The admin listener has what is for administrators and what is for everybody; the others have all but the former. */
+static bool is_served_here(const struct exchange *x, unsigned path)
+{
+    for (size_t i = 0; i < ROUTE_COUNT; i++)
+        if (routes[i].path == path)
+            return routes[i].api == API_OPEN || (routes[i].api == API_ADMIN) == x->is_admin;
+    return false;
+}
+
 static void begin(struct exchange *x)
 {
     struct error err;
     char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
     x->path = path_of(x->path);
     for (x->endpoint = 0; x->endpoint < PATH_COUNT; x->endpoint++)
-        if (path_matches(paths[x->endpoint], x->path, x))
+        if (path_matches(paths[x->endpoint], x->path, x) && is_served_here(x, x->endpoint))
             break;
     if (x->endpoint == PATH_COUNT) {
         (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);

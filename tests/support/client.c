@@ -78,9 +78,11 @@ static void transfer_prepare(struct transfer *t, const struct daemon *d, const s
     const size_t room = strlen(r->path) + 64;
     char *url = malloc(room);
     assert_non_null(url);
-    (void)snprintf(url, room, "http://127.0.0.1:%u%s", d->port, r->path);
+    (void)snprintf(url, room, "http://127.0.0.1:%u%s", r->port != 0 ? r->port : d->port, r->path);
     (void)curl_easy_setopt(t->easy, CURLOPT_URL, url);
     free(url);
+    if (r->unix_path != NULL)
+        (void)curl_easy_setopt(t->easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path);
     (void)curl_easy_setopt(t->easy, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(t->easy, CURLOPT_PATH_AS_IS, 1L);
     (void)curl_easy_setopt(t->easy, CURLOPT_NOSIGNAL, 1L);

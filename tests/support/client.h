@@ -16,6 +16,8 @@ struct request {
     const void *body;   /* NULL: none. Borrowed until the answer */
     size_t size;
     const char *const *headers; /* more of them, "Name: value", NULL at the end; NULL: none */
+    uint16_t port;              /* 0: the daemon's first */
+    const char *unix_path;      /* a Unix socket instead; NULL: none */
 };
 
 struct reply {

@@ -91,16 +91,26 @@ static void run_child(const char *program, const char *const argv[], int log_fd)
     _exit(127);
 }
 
-/* The port that it logs once it listens; 0 if it has not yet. */
-static uint16_t logged_port(const struct daemon *d)
+/* Of the first line that says `what` with an address on 127.0.0.1; 0: there is none. */
+static uint16_t port_after(const char *log, const char *what)
 {
-    static const char address[] = "127.0.0.1:";
-    char *log = daemon_log(d), *at = strstr(log, address);
-    unsigned long port = 0;
-    if (at != NULL && strchr(at, '\n') != NULL)
-        port = strtoul(at + strlen(address), NULL, 10);
+    static const char address[] = "://127.0.0.1:";
+    for (const char *at = strstr(log, what); at != NULL; at = strstr(at + 1, what)) {
+        const char *scheme_end = at + strlen(what) + strcspn(at + strlen(what), ":\n");
+        if (strncmp(scheme_end, address, strlen(address)) == 0)
+            return (uint16_t)strtoul(scheme_end + strlen(address), NULL, 10);
+    }
+    return 0;
+}
+
+/* The ports that it logs once it listens, the admin listener's first. */
+static void read_ports(struct daemon *d)
+{
+    char *log = daemon_log(d);
+    log[strrchr(log, '\n') != NULL ? strrchr(log, '\n') - log : 0] = '\0'; /* whole lines */
+    d->admin_port = port_after(log, "administration on http");
+    d->port = port_after(log, "listening on http");
     free(log);
-    return (uint16_t)port;
 }
 
 static void fail_with_log(struct daemon *d, const char *what)
@@ -137,7 +147,7 @@ void daemon_start(struct daemon *d, const char *const flags[])
         run_child(program, argv, log_fd);
     (void)close(log_fd);
     assert_true(d->pid > 0);
-    for (const int64_t end = test_now_ms() + test_ms(START_MS); d->port == 0; d->port = logged_port(d)) {
+    for (const int64_t end = test_now_ms() + test_ms(START_MS); d->port == 0; read_ports(d)) {
         if (daemon_wait(d, STEP_MS) != -1)
             fail_with_log(d, "the daemon ended at start");
         if (test_now_ms() > end)

@@ -13,9 +13,10 @@
 #include <sys/types.h>
 
 struct daemon {
-    pid_t pid; /* 0: it does not run */
-    uint16_t port;
-    char dir[PATH_MAX]; /* for its log and the test's own files; removed with it */
+    pid_t pid;           /* 0: it does not run */
+    uint16_t port;       /* of the first address on 127.0.0.1 */
+    uint16_t admin_port; /* of the admin listener; 0: there is none on 127.0.0.1 */
+    char dir[PATH_MAX];  /* for its log and the test's own files; removed with it */
 };
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
