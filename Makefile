@@ -10,11 +10,11 @@ B := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-PKGS := libmicrohttpd jansson libjpeg libpng libexif nettle
+PKGS := libmicrohttpd jansson libjpeg libpng libwebp libwebpdemux libexif nettle
 CLI_PKGS := libcurl # of aft alone
 LIBRARY_SOURCES := $(wildcard config/*.c weights/*.c engine/*.c engine/kernels/*.c engine/mixers/*.c)
 # What aft shares with the daemon beyond the library; the rest of server/ is the daemon's own.
-COMMON_SOURCES := server/drawing.c server/explanation.c server/logits.c server/picture.c server/picture_fit.c server/png.c server/precision.c server/spin.c server/text.c
+COMMON_SOURCES := server/drawing.c server/explanation.c server/logits.c $(filter-out server/picture_lane.c,$(wildcard server/picture*.c)) server/png.c server/precision.c server/spin.c server/text.c
 DAEMON_SOURCES := $(filter-out server/main.c $(COMMON_SOURCES),$(wildcard server/*.c))
 CLI_SOURCES := $(filter-out server/cli/main.c,$(wildcard server/cli/*.c))
 TEST_SUPPORT := $(wildcard tests/support/*.c)
@@ -117,7 +117,7 @@ endif
 # ---- Debian packages -------------------------------------------------------------------------------------------------
 
 DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev libopenblas-openmp-dev libjpeg62-turbo-dev \
-    libpng-dev libexif-dev nettle-dev libcurl4-openssl-dev
+    libpng-dev libwebp-dev libexif-dev nettle-dev libcurl4-openssl-dev
 DEPS_TEST := libcmocka-dev xz-utils
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus qemu-user

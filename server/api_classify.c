@@ -1,4 +1,4 @@
-/* api_classify.c - POST /classify: a JPEG, or JSON with a text, in; the most probable labels out.
+/* api_classify.c - POST /classify: a picture, or JSON with a text, in; the most probable labels out.
  * The picture is decoded and brought to the model's size on the HTTP thread; the engine sees pixels. */
 #include "server/api.h"
 

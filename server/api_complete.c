@@ -205,7 +205,7 @@ static enum status check(const struct exchange *x, const struct entry *e, struct
                                (long long)f->rows, size[0] - 1, e->model->name, size[0], size[1]);
     if (f->rows > 0 && x->body.size == 0)
         return error_set_param(err, ERR_ARGUMENT, "rows",
-                               "\"rows\" is %lld and the body is empty; expected a JPEG picture to take them from",
+                               "\"rows\" is %lld and the body is empty; expected a picture to take them from",
                                (long long)f->rows);
     if (f->rows == 0 && !starts)
         return error_set_param(err, ERR_ARGUMENT, "rows",

@@ -1,4 +1,4 @@
-/* api_explain.c - POST /explain: a JPEG in, a PNG out that shows what the model sees in it, or what it has learnt.
+/* api_explain.c - POST /explain: a picture in, a PNG out that shows what the model sees in it, or what it has learnt.
  * A map rides through the engine with the batch that its picture is in; drawing is the HTTP thread's. */
 #include "server/api.h"
 

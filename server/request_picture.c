@@ -1,27 +1,64 @@
 /* request_picture.c - see request_picture.h. */
 #include "server/request_picture.h"
 
+#include <string.h>
+#include <strings.h>
+
 #include "server/api.h"
 #include "server/picture.h"
 #include "server/picture_fit.h"
 #include "weights/json.h"
 
+enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; longer ones are none that are read */
+
+/* The declared media type without its parameters; false where none fits. */
+static bool declared_type(const struct exchange *x, char out[MEDIA_TYPE_MAX])
+{
+    const char *given = http_header(x, "Content-Type");
+    const size_t size = given != NULL ? strcspn(given, "; \t") : 0;
+    if (size == 0 || size >= MEDIA_TYPE_MAX)
+        return false;
+    memcpy(out, given, size);
+    out[size] = '\0';
+    return true;
+}
+
 void request_picture_check_type(struct exchange *x, const char *or_else)
 {
+    char type[MEDIA_TYPE_MAX];
     struct error err;
-    if (api_has_no_type(x) || api_has_type(x, "image/jpeg") || api_has_type(x, "application/octet-stream"))
+    if (api_has_no_type(x) || api_has_type(x, "application/octet-stream") ||
+        (declared_type(x, type) && picture_reads_type(type)))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
-                          "the body is declared as \"%s\"; expected image/jpeg or application/octet-stream%s",
+                          "the body is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
+                          "application/octet-stream%s",
                           json_quote(http_header(x, "Content-Type")).text, or_else);
     api_refuse(x, &err);
 }
 
+enum status request_picture_check_bytes(const char *declared, const char *param, const uint8_t *bytes, size_t size,
+                                        struct error *err)
+{
+    const char *is = picture_media_type(bytes, size);
+    if (is == NULL || !picture_reads_type(declared) || strcasecmp(is, declared) == 0)
+        return OK;
+    return error_set_param(err, ERR_MEDIA_TYPE, param,
+                           "the picture is declared as %s and its bytes are those of %s; expected both to agree, or "
+                           "application/octet-stream",
+                           declared, is);
+}
+
 enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err)
 {
+    char type[MEDIA_TYPE_MAX];
+    enum status st = OK;
     if (x->body.size == 0)
-        return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JPEG picture");
-    const enum status st = picture_decode(ret, x->body.bytes, x->body.size, err);
+        return error_set(err, ERR_ARGUMENT, "the body is empty; expected " PICTURE_KINDS);
+    if (declared_type(x, type))
+        st = request_picture_check_bytes(type, "Content-Type", x->body.bytes, x->body.size, err);
+    if (st == OK)
+        st = picture_decode(ret, x->body.bytes, x->body.size, err);
     if (st == OK)
         http_drop_body(x);
     return st;

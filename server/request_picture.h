@@ -9,8 +9,13 @@
  * beside pictures, "" for nothing. */
 void request_picture_check_type(struct exchange *x, const char *or_else);
 
+/* Bytes that are of another kind of picture than `declared`, a media type without parameters, says. What is declared as
+ * no picture, and bytes that are none, are somebody else's to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming both. */
+enum status request_picture_check_bytes(const char *declared, const char *param, const uint8_t *bytes, size_t size,
+                                        struct error *err);
+
 /* Decode the body, which is dropped then. picture_clear *ret, which is set only on OK. Errors: ERR_ARGUMENT (an empty
- * body), those of picture_decode. */
+ * body), ERR_MEDIA_TYPE (declared as another kind), those of picture_decode. */
 enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err);
 
 /* The same, brought to the model's trained size: *ret is malloc'd, [size[0], size[1], 3]; *width, *height: the upright

@@ -1,8 +1,8 @@
 /* check_precision.c - aft check-precision MODEL DATA: how good the model is in each precision on data that it was not
  * trained on, recorded beside it for `precision` auto. Single threaded.
  *
- * DATA is a file for a model of texts (bits per byte, as aft score), a folder with one folder of JPEGs for each label
- * for a classifier of pictures (top-1), and a folder of JPEGs, at any depth, for a model that draws them (bits per
+ * DATA is a file for a model of texts (bits per byte, as aft score), a folder with one folder of pictures for each label
+ * for a classifier of pictures (top-1), and a folder of pictures, at any depth, for a model that draws them (bits per
  * dim). */
 #include <errno.h>
 #include <ftw.h>
@@ -14,6 +14,7 @@
 
 #include "server/cli/cli.h"
 #include "server/logits.h"
+#include "server/picture.h"
 #include "server/picture_fit.h"
 #include "server/precision.h"
 
@@ -67,18 +68,6 @@ static bool grow(struct files *f)
     return true;
 }
 
-static bool is_jpeg(const char *path)
-{
-    static const char *const endings[] = {".jpg", ".jpeg"};
-    const size_t size = strlen(path);
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        const size_t n = strlen(endings[i]);
-        if (size > n && strcasecmp(path + size - n, endings[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 static int visit(const char *path, const struct stat *st, int type, struct FTW *where)
 {
     struct files *f = walked;
@@ -88,7 +77,7 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
         f->failed = true;
         return 1;
     }
-    if (type != FTW_F || where->level == 0 || !is_jpeg(path))
+    if (type != FTW_F || where->level == 0 || !picture_has_name(path))
         return 0;
     const uint32_t label = label_of(path);
     if (walked_for->task == TASK_IMAGE_CLASSIFICATION && label == walked_for->classes)
@@ -124,8 +113,8 @@ static int find_files(struct files *f, const struct model_config *c, const char 
         return cli_fail("%s: %s", root, strerror(errno));
     if (f->count == 0)
         return cli_fail(c->task == TASK_IMAGE_CLASSIFICATION
-                            ? "%s: no JPEGs in folders named after the model's labels, such as %s"
-                            : "%s: no JPEGs (%s)",
+                            ? "%s: no pictures in folders named after the model's labels, such as %s"
+                            : "%s: no pictures (%s)",
                         root, c->task == TASK_IMAGE_CLASSIFICATION ? c->labels[0] : "*.jpg");
     return CLI_OK;
 }

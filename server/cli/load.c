@@ -43,7 +43,7 @@ static int check_kinds(const struct load_options *o, const struct words *w)
 {
     const char *of_text = text_option(o, w);
     if (o->kinds[LOAD_CLASSIFY] && o->picture_count == 0)
-        return cli_fail_usage("--classify needs pictures behind the URL: JPEGs, or folders of them");
+        return cli_fail_usage("--classify needs pictures behind the URL: files, or folders of them");
     if (!o->kinds[LOAD_CLASSIFY] && o->picture_count > 0)
         return cli_fail_usage("\"%s\" is a picture, and pictures are for --classify", o->pictures[0]);
     if (!o->kinds[LOAD_CLASSIFY] && o->models[LOAD_CLASSIFY] != NULL)
@@ -91,7 +91,7 @@ static int parse(struct load_options *o, int argc, char **argv, int *count)
     const double day_ms = 1e3 * LOAD_DURATION_MAX_S;
     const struct cli_option options[] = {
         {"generate", CLI_FLAG, &o->kinds[LOAD_GENERATE], 0, 0, "send prompts to /generate (unless --classify)"},
-        {"classify", CLI_FLAG, &o->kinds[LOAD_CLASSIFY], 0, 0, "send the PICTUREs, JPEGs or folders, in turn"},
+        {"classify", CLI_FLAG, &o->kinds[LOAD_CLASSIFY], 0, 0, "send the PICTUREs, files or folders, in turn"},
         {"mix", CLI_NUMBER, &w.mix, 0, 1, "share of requests that classify, with --generate as well (0.5)"},
         {"concurrency", CLI_UNSIGNED, &o->concurrency, 1, LOAD_CLIENTS_MAX,
          "closed loop: clients, each sends when answered (1); open: connections (256)"},

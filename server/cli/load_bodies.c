@@ -7,10 +7,10 @@
 #include <nettle/base64.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "server/cli/load.h"
+#include "server/picture.h"
 
 static const char own_prompt[] = "The history of ";
 
@@ -56,17 +56,16 @@ static int add_picture(struct load_bodies *b, const char *path)
         return cli_fail("more than %d pictures; give fewer", LOAD_PICTURES_MAX);
     if (cli_read(&bytes, &size, path, HTTP_BODY_MAX, &err) != OK)
         return cli_fail_error(&err);
-    if (size < 2 || bytes[0] != 0xff || bytes[1] != 0xd8) {
+    if (picture_media_type(bytes, size) == NULL) {
         free(bytes);
-        return cli_fail("%s is no JPEG: expected a file that begins with the bytes FF D8", path);
+        return cli_fail("%s is no picture: expected a JPEG, PNG or WebP", path);
     }
     return add_body(b, bytes, size);
 }
 
 static int is_picture_name(const struct dirent *e)
 {
-    const char *dot = strrchr(e->d_name, '.');
-    return dot != NULL && (strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
+    return picture_has_name(e->d_name);
 }
 
 static int add_folder(struct load_bodies *b, const char *path)
@@ -78,7 +77,7 @@ static int add_folder(struct load_bodies *b, const char *path)
     if (count < 0)
         return cli_fail("%s: %s", path, strerror(errno));
     if (count == 0)
-        code = cli_fail("%s holds no picture: expected files named *.jpg or *.jpeg", path);
+        code = cli_fail("%s holds no picture: expected files named *.jpg, *.jpeg, *.png or *.webp", path);
     for (int i = 0; i < count; i++) {
         if (code == CLI_OK && snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name) >= (int)sizeof file)
             code = cli_fail("%s: the path of %s is too long", path, entries[i]->d_name);

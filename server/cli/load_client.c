@@ -94,7 +94,7 @@ int load_target_init(struct load_target *t, enum load_kind kind, const struct lo
 {
     static const char *const paths[LOAD_KINDS] = {[LOAD_CLASSIFY] = "/classify", [LOAD_GENERATE] = "/generate"};
     static const char *const types[LOAD_KINDS] = {
-        [LOAD_CLASSIFY] = "Content-Type: image/jpeg", [LOAD_GENERATE] = "Content-Type: application/json"};
+        [LOAD_CLASSIFY] = "Content-Type: application/octet-stream", [LOAD_GENERATE] = "Content-Type: application/json"};
     const char *model = o->models[kind];
     t->bodies = bodies;
     if (kind == LOAD_CLASSIFY && model != NULL) { /* of a text it is in the body */

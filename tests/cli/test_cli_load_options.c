@@ -129,7 +129,7 @@ static void numbers_have_their_ranges(void **state)
 static void what_cannot_be_sent_is_named(void **state)
 {
     (void)state;
-    char empty[PATH_MAX], folder[PATH_MAX], text[PATH_MAX], nothing[PATH_MAX], none[PATH_MAX + 64];
+    char empty[PATH_MAX], folder[PATH_MAX], text[PATH_MAX], nothing[PATH_MAX], none[PATH_MAX + 96];
     temp_path(empty, dir, "empty");
     temp_path(folder, dir, "folder");
     assert_int_equal(mkdir(empty, 0700), 0);
@@ -138,7 +138,8 @@ static void what_cannot_be_sent_is_named(void **state)
     temp_write(text, "text", 4);
     temp_path(nothing, empty, "nothing.txt");
     temp_write(nothing, "", 0);
-    (void)snprintf(none, sizeof none, "%s holds no picture: expected files named *.jpg or *.jpeg", empty);
+    (void)snprintf(none, sizeof none, "%s holds no picture: expected files named *.jpg, *.jpeg, *.png or *.webp",
+                   empty);
     char false_jpeg[PATH_MAX];
     temp_path(false_jpeg, folder, "false.JPG");
     temp_write(false_jpeg, "GIF89a", 6);
@@ -149,10 +150,10 @@ static void what_cannot_be_sent_is_named(void **state)
          1,
          "",
          "no-such.jpg: No such file or directory"},
-        {"a text", {"load", URL, "--classify", text}, NULL, 1, "", "is no JPEG: expected a file that begins with"},
-        {"an empty file", {"load", URL, "--classify", nothing}, NULL, 1, "", "is no JPEG"},
+        {"a text", {"load", URL, "--classify", text}, NULL, 1, "", "is no picture: expected a JPEG, PNG or WebP"},
+        {"an empty file", {"load", URL, "--classify", nothing}, NULL, 1, "", "is no picture"},
         {"a folder without pictures", {"load", URL, "--classify", empty}, NULL, 1, "", none},
-        {"a folder with a false one", {"load", URL, "--classify", folder}, NULL, 1, "", "/false.JPG is no JPEG"},
+        {"a folder with a false one", {"load", URL, "--classify", folder}, NULL, 1, "", "/false.JPG is no picture"},
         {"no such prompt", {"load", URL, "--prompt-file=no-such"}, NULL, 1, "", "no-such: No such file or directory"},
         {"nothing to fill a prompt with",
          {"load", URL, "--prompt-file", nothing, "--prompt-bytes=5"},

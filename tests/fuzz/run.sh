@@ -37,7 +37,7 @@ seed_model_config() {
 }
 
 seed_picture() { # with what a model of 32 x 32 wants behind it
-    for file in tests/data/images/*.jpg tests/data/cifar/*.jpg; do
+    for file in tests/data/images/*.jpg tests/data/images/formats/* tests/data/cifar/*.jpg; do
         { cat "$file"; number 31 1; number 31 1; number 0 1; number 31 2; } >"$1/$(echo "$file" | tr / -)"
     done
 }

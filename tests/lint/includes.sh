@@ -27,8 +27,8 @@ config='config/*.[ch]' weights='weights/*.[ch]' engine='engine/*.[ch] engine/*/*
     deny 'server/ sees the engine through its headers, not its parts' '"engine/(kernels|mixers|encoder|decoder|block|workspace|stream_state)' $server
     deny 'microhttpd.h belongs to server/http*.c and their http_inner.h' '<microhttpd' $(others '^server/http([^/]*\.c|_inner\.h)$' $config $weights $engine $server)
     deny 'http_inner.h belongs to server/http*.c' '"server/http_inner' $(others '^server/http[^/]*\.c$' $config $weights $engine $server)
-    deny 'jpeglib.h and libexif belong to server/picture.c' '<(jpeglib|jerror|libexif)' $(others '^server/picture\.c$' $config $weights $engine $server)
-    deny 'png.h belongs to server/png.c' '<png' $(others '^server/png\.c$' $config $weights $engine $server)
+    deny 'jpeglib.h, webp and libexif belong to server/picture*.c' '<(jpeglib|jerror|webp/|libexif)' $(others '^server/picture[^/]*\.c$' $config $weights $engine $server)
+    deny 'png.h belongs to server/png.c and picture_png.c' '<png' $(others '^server/(picture_)?png\.c$' $config $weights $engine $server)
     deny 'cblas.h belongs to engine/kernels/gemm_blas.c and peak_openblas.c' '<cblas' $(others '^engine/kernels/(gemm_blas|peak_openblas)\.c$' $config $weights $engine $server)
     deny 'curl belongs to server/cli/load*' '<curl' $(others '^server/cli/load[^/]*\.[ch]$' $config $weights $engine $server)
     deny 'aft shares no HTTP with the daemon' '"server/(http|routes|job|queue|batcher|watcher)' server/cli/*.[ch]
