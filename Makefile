@@ -204,6 +204,8 @@ ifeq ($(VARIANT),asan)
 endif
 $B/engine/kernels/dispatch.o $B/engine/kernels/peak.o: ISA_FLAGS = $(PLAIN_FLAGS)
 
+$B/server/api_page.o: $(wildcard server/web/*) weights/models/cifar10-aft-conv/sample.jpg
+
 $B/%-avx2.o: %.c Makefile
 	$(compile)
 
@@ -250,6 +252,7 @@ run: deps ## install what is missing, build, serve the shipped models on 127.0.0
 	@echo "  curl --data-binary @weights/models/cifar10-aft-conv/sample.jpg 'http://127.0.0.1:8080/classify?model=cifar10-aft-conv'"
 	@echo "  curl -N -d '{\"prompt\": \"The history of \", \"stream\": true}' http://127.0.0.1:8080/generate"
 	@echo "  curl http://127.0.0.1:8080/metrics"
+	@echo "or open http://127.0.0.1:8080/ in a browser."
 	@echo "Ctrl-C ends the daemon."
 	@echo
 	@build/aftd --listen-address 127.0.0.1 --listen-port 8080 --models-dir weights/models

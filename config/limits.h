@@ -74,8 +74,8 @@
 #define HTTP_BODY_MAX (64u << 20)       /* the largest that the setting may allow */
 #define JSON_DEPTH_MAX 64               /* of a request's body; the API nests 2 deep */
 #define JSON_VALUES_MAX 1024            /* of a request's body; the API takes about 40 */
-#define HTTP_REPLY_HEADERS_MAX 8        /* of one answer beyond those that every answer has */
-#define HTTP_HEADER_VALUE_MAX 128       /* bytes of a header that we write */
+#define HTTP_REPLY_HEADERS_MAX 12       /* of one answer beyond those that every answer has */
+#define HTTP_HEADER_VALUE_MAX 256       /* bytes of a header that we write; the page's policy is the longest */
 #define HTTP_SEGMENTS_MAX 3             /* parts of a path that are names */
 #define HTTP_SEGMENT_MAX 256            /* bytes of one, its NUL included: longer names of anything are not found */
 #define HTTP_CONNECTION_BYTES_MAX 32768 /* of one connection: request line, headers, and the answer's next piece */

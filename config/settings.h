@@ -66,6 +66,7 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(stuck_after_ms, 10000, 100, 3600000, "without a step for so long, /healthz fails while jobs wait") \
     CHOICE(log_level, log_level, LOG_LEVELS, LOG_LEVEL_INFO, "least serious messages that are logged")        \
     CHOICE(log_format, log_format, LOG_FORMATS, LOG_FORMAT_TEXT, "form of the log's lines")                   \
+    SWITCH(page, true, "serve the page for people at /")                                                      \
     SWITCH(log_requests, true, "log a line for each request")
 
 struct settings {

@@ -37,9 +37,9 @@ static json_t *describe_model(const struct entry *e)
         return NULL;
     int failed = c->classes != 0 ? json_object_set_new(m, "classes", json_integer(c->classes)) : 0;
     failed |= set_macs(m, c, info);
-    if (c->input == INPUT_IMAGE)
+    if (c->size[0] != 0)
         failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
-    else
+    if (c->input != INPUT_IMAGE)
         failed |= json_object_set_new(m, "context", json_integer(c->context));
     if (failed != 0) {
         json_decref(m);

@@ -14,17 +14,19 @@
 #include "weights/json.h"
 
 /*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->segments[i] */
-#define PATHS(X)                  \
-    X(PATH_CLASSIFY, "/classify") \
-    X(PATH_COMPLETE, "/complete") \
-    X(PATH_EXPLAIN, "/explain")   \
-    X(PATH_GENERATE, "/generate") \
-    X(PATH_SCORE, "/score")       \
-    X(PATH_MODELS, "/v1/models")  \
-    X(PATH_HEALTHZ, "/healthz")   \
-    X(PATH_READYZ, "/readyz")     \
-    X(PATH_METRICS, "/metrics")   \
-    X(PATH_OPENAPI, "/openapi.json")
+#define PATHS(X)                     \
+    X(PATH_CLASSIFY, "/classify")    \
+    X(PATH_COMPLETE, "/complete")    \
+    X(PATH_EXPLAIN, "/explain")      \
+    X(PATH_GENERATE, "/generate")    \
+    X(PATH_SCORE, "/score")          \
+    X(PATH_MODELS, "/v1/models")     \
+    X(PATH_HEALTHZ, "/healthz")      \
+    X(PATH_READYZ, "/readyz")        \
+    X(PATH_METRICS, "/metrics")      \
+    X(PATH_OPENAPI, "/openapi.json") \
+    X(PATH_PAGE, "/")                \
+    X(PATH_PAGE_FILE, "/page/{}")
 
 enum path {
 #define X(constant, text) constant,
@@ -61,6 +63,8 @@ static const struct route {
     {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz},
     {"GET", PATH_METRICS, API_OPEN, NO_BODY, NULL, api_metrics},
     {"GET", PATH_OPENAPI, API_OPEN, NO_BODY, NULL, api_openapi},
+    {"GET", PATH_PAGE, API_OPEN, NO_BODY, NULL, api_page},
+    {"GET", PATH_PAGE_FILE, API_OPEN, NO_BODY, NULL, api_page_file},
 };
 enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
 

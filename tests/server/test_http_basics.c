@@ -110,7 +110,7 @@ static const struct {
     long status;
     const char *code, *allow;
 } wrong_targets[] = {
-    {"GET", "/", 404, "not_found", NULL},
+    {"GET", "/pages", 404, "not_found", NULL},
     {"GET", "/nothing", 404, "not_found", NULL},
     {"GET", "/healthz/", 404, "not_found", NULL},
     {"GET", "/HEALTHZ", 404, "not_found", NULL},

@@ -1,0 +1,118 @@
+// api.js - requests to the daemon that this page came from: the key, errors as exceptions, streams of events.
+
+const KEY = "aftd-key"; // in sessionStorage: of this tab, gone when it is closed
+
+let askForKey = () => {};
+
+/** What to call, with the daemon's words, when it wants a key or refuses the one it got. */
+export function onKeyWanted(ask) {
+    askForKey = ask;
+}
+
+export function setKey(key) {
+    sessionStorage.setItem(KEY, key);
+}
+
+/** The message of an answer that is an error, whichever of the daemon's APIs it came by. */
+async function messageOf(response) {
+    try {
+        const { error } = await response.json();
+        return error.message ?? String(error);
+    } catch {
+        return `the daemon answered ${response.status} ${response.statusText}`;
+    }
+}
+
+/** fetch() with the key; an answer that is an error is thrown with the daemon's message. */
+export async function call(path, options = {}) {
+    const headers = new Headers(options.headers);
+    const key = sessionStorage.getItem(KEY);
+    if (key) headers.set("Authorization", `Bearer ${key}`);
+    let response;
+    try {
+        response = await fetch(path, { ...options, headers });
+    } catch (error) {
+        if (error.name === "AbortError") throw error;
+        throw new Error("the daemon cannot be reached");
+    }
+    if (response.ok) return response;
+    const message = await messageOf(response);
+    if (response.status === 401) askForKey(message);
+    throw new Error(message);
+}
+
+/** The path with those parameters that have a value. */
+export function withQuery(path, parameters) {
+    const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "");
+    return given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
+}
+
+/** The events of a stream, parsed. The daemon writes each as one line "data: JSON"; other lines are pings and blanks.
+ *  EventSource would do this, but it cannot POST, send a key or be told why it was refused. */
+export async function* events(response) {
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    let finished = false;
+    for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const lines = (rest + value).split("\n");
+        rest = lines.pop();
+        for (const line of lines) {
+            if (!line.startsWith("data: ")) continue;
+            const event = JSON.parse(line.slice("data: ".length));
+            if (event.error) throw new Error(event.error.message);
+            finished ||= "finish_reason" in event;
+            yield event;
+        }
+    }
+    if (!finished) throw new Error("the daemon cut the connection before the end");
+}
+
+/** One request at a time of a panel: a new one ends the one before, and so does stop(), which the signal's `stopped` tells
+ *  apart. */
+export class Turn {
+    #controller = null;
+
+    begin() {
+        this.#controller?.abort();
+        this.#controller = new AbortController();
+        return this.#controller.signal;
+    }
+
+    stop() {
+        if (this.#controller) this.#controller.signal.stopped = true;
+        this.#controller?.abort();
+    }
+}
+
+/** An element with properties, `class` and `data-*` included, and children: texts, elements. */
+export function make(tag, properties = {}, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) {
+        if (name in element && name !== "list") element[name] = value;
+        else element.setAttribute(name, value);
+    }
+    element.append(...children);
+    return element;
+}
+
+/** Show a panel's error; none hides it. What the user did himself is none. */
+export function showError(panel, error) {
+    const at = panel.querySelector(".error");
+    const said = error && error.name !== "AbortError" ? error.message : "";
+    at.textContent = said && said[0].toUpperCase() + said.slice(1) + ".";
+    at.hidden = said === "";
+}
+
+export function showStatus(panel, text) {
+    panel.querySelector(".status").textContent = text;
+}
+
+/** A <select> offers these models, and goes on with the one chosen before; one model alone needs no choice. */
+export function offerModels(select, models) {
+    const before = select.value;
+    select.replaceChildren(...models.map(({ id }) => make("option", { value: id }, id)));
+    if (models.some(({ id }) => id === before)) select.value = before;
+    select.closest(".model").hidden = models.length < 2;
+}

@@ -1,0 +1,88 @@
+// classify.js - the panel that classifies a picture with one or more models, and shows what they look at.
+import { Turn, call, make, showError, showStatus, withQuery } from "./api.js";
+import { Picture } from "./picture.js";
+
+const LABELS = 5;
+
+// What X-Explain-View names, in words; brightness is relative to the largest value in the picture.
+const VIEWS = {
+    keys: "Weight of each patch’s key in the last layer: violet is none, yellow the largest.",
+    tokens: "Size of each patch’s key in the last layer: violet is none, yellow the largest.",
+};
+
+const panel = document.getElementById("classify");
+const choices = panel.querySelector(".models");
+const explain = panel.querySelector(".explain");
+const results = panel.querySelector(".results");
+const turn = new Turn();
+
+export const picture = new Picture(panel, () => classify(), (error) => showError(panel, error));
+
+function bar({ label, probability }) {
+    const fill = make("span", { className: "fill" });
+    fill.style.width = `${100 * probability}%`;
+    return make("li", {},
+        make("span", { className: "name" }, label),
+        make("span", { className: "value" }, `${(100 * probability).toFixed(1)} %`),
+        make("span", { className: "track", ariaHidden: "true" }, fill));
+}
+
+/** Of a Server-Timing header: the milliseconds that the engine took. */
+function computeTime(response) {
+    const found = /compute;dur=([\d.]+)/.exec(response.headers.get("Server-Timing") ?? "");
+    return found ? `${Number(found[1]).toFixed(1)} ms` : "";
+}
+
+async function showLabels(card, model, signal) {
+    const response = await call(withQuery("/classify", { model, top_k: LABELS }),
+        { method: "POST", body: picture.blob, signal });
+    const { predictions } = await response.json();
+    card.querySelector("h3").append(make("small", {}, computeTime(response)));
+    card.append(make("ol", { className: "bars" }, ...predictions.map(bar)));
+    return predictions[0];
+}
+
+async function showMap(card, model, signal) {
+    const response = await call(withQuery("/explain", { model }), { method: "POST", body: picture.blob, signal });
+    const view = VIEWS[response.headers.get("X-Explain-View")] ?? "";
+    const image = make("img", { alt: `The picture as ${model} sees it. ${view}` });
+    image.src = URL.createObjectURL(await response.blob());
+    image.addEventListener("load", () => URL.revokeObjectURL(image.src));
+    card.append(make("figure", {}, image, make("figcaption", {}, view)));
+}
+
+async function classify() {
+    const models = [...choices.querySelectorAll("input:checked")].map(({ value }) => value);
+    if (!picture.blob || models.length === 0) return;
+    const signal = turn.begin();
+    showError(panel, null);
+    showStatus(panel, "Classifying…");
+    const cards = models.map((model) => make("article", {}, make("h3", {}, model)));
+    try {
+        const best = await Promise.all(models.map(async (model, i) => {
+            const prediction = await showLabels(cards[i], model, signal);
+            if (explain.checked) await showMap(cards[i], model, signal);
+            return prediction;
+        }));
+        results.replaceChildren(...cards);
+        showStatus(panel, models.map((model, i) =>
+            `${model}: ${best[i].label}, ${(100 * best[i].probability).toFixed(0)} %`).join("; "));
+    } catch (error) {
+        if (signal.aborted) return; // the next picture's turn has begun
+        results.replaceChildren();
+        showStatus(panel, "");
+        showError(panel, error);
+    }
+}
+
+export function setModels(all) {
+    const models = all.filter(({ task }) => task === "image-classification");
+    const before = new Map([...choices.querySelectorAll("input")].map(({ value, checked }) => [value, checked]));
+    choices.replaceChildren(choices.firstElementChild, ...models.map(({ id }, i) =>
+        make("label", { className: "check" },
+            make("input", { type: "checkbox", value: id, checked: before.get(id) ?? i === 0 }), id)));
+    if (models.length === 0) showStatus(panel, "This daemon has no model that classifies pictures.");
+}
+
+choices.addEventListener("change", classify);
+explain.addEventListener("change", classify);

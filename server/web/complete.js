@@ -1,0 +1,91 @@
+// complete.js - the panel that keeps a picture's first rows and has the rest drawn, several times, row by row.
+import { Turn, call, events, make, offerModels, showError, showStatus, withQuery } from "./api.js";
+import { Picture } from "./picture.js";
+
+const panel = document.getElementById("complete");
+const form = panel.querySelector("form");
+const fields = form.elements;
+const stop = panel.querySelector(".stop");
+const results = panel.querySelector(".results");
+const turn = new Turn();
+let heights = new Map(); // rows of each model's pictures
+
+export const picture = new Picture(panel, showKept, (error) => showError(panel, error));
+
+function showKept() {
+    picture.shade(Number(fields.rows.value) / (heights.get(fields.model.value) ?? 16));
+}
+
+function newCanvases(count) {
+    const canvases = Array.from({ length: count }, (_, i) =>
+        make("canvas", { width: 0, height: 0, role: "img", ariaLabel: `Picture ${i + 1} of ${count}, being drawn` }));
+    results.replaceChildren(...canvases);
+    results.style.setProperty("--columns", Math.ceil(Math.sqrt(count)));
+    return canvases;
+}
+
+/** Rows of R G B bytes onto the canvas of their picture. */
+function drawRows(canvas, { row, rows, width, height, rgb_base64: base64 }) {
+    if (canvas.width !== width) Object.assign(canvas, { width, height });
+    const rgb = atob(base64);
+    const pixels = new ImageData(width, rows);
+    for (let i = 0; i < width * rows; i++) {
+        for (let c = 0; c < 3; c++) pixels.data[4 * i + c] = rgb.charCodeAt(3 * i + c);
+        pixels.data[4 * i + 3] = 255;
+    }
+    canvas.getContext("2d").putImageData(pixels, 0, row);
+    if (row + rows === height) canvas.ariaLabel = canvas.ariaLabel.replace("being drawn", "complete");
+}
+
+async function complete() {
+    const signal = turn.begin();
+    const rows = picture.blob ? fields.rows.value : 0; // without a picture all of it is drawn
+    const canvases = newCanvases(Number(fields.n.value));
+    showError(panel, null);
+    showStatus(panel, "Drawing…");
+    stop.disabled = false;
+    try {
+        const path = withQuery("/complete", {
+            model: fields.model.value, rows, n: fields.n.value, temperature: fields.temperature.value,
+            seed: fields.seed.value, stream: true,
+        });
+        const response = await call(path, { method: "POST", body: picture.blob ?? "", signal });
+        for await (const event of events(response)) {
+            if ("rgb_base64" in event) drawRows(canvases[event.index], event);
+            if ("finish_reason" in event)
+                showStatus(panel, `${canvases.length} drawn in ${(event.timings.total_ms / 1000).toFixed(1)} s. ` +
+                    `Seed ${event.seed}.`);
+        }
+    } catch (error) {
+        if (signal.aborted && !signal.stopped) return; // new ones have begun
+        showStatus(panel, signal.aborted ? "Stopped." : "");
+        if (!signal.aborted) {
+            results.replaceChildren();
+            showError(panel, error);
+        }
+    }
+    stop.disabled = true;
+}
+
+export function setModels(all) {
+    const models = all.filter(({ task }) => task === "image-generation");
+    heights = new Map(models.map(({ id, input_size: size }) => [id, size[0]]));
+    offerModels(fields.model, models);
+    panel.querySelector(".go").disabled = models.length === 0;
+    if (models.length === 0) showStatus(panel, "This daemon has no model that draws pictures.");
+    else fitSlider();
+}
+
+/** The slider ends one row before the chosen model's pictures do. */
+function fitSlider() {
+    fields.rows.max = heights.get(fields.model.value) - 1;
+    fields.rows.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    complete();
+});
+fields.model.addEventListener("change", fitSlider);
+fields.rows.addEventListener("input", showKept);
+stop.addEventListener("click", () => turn.stop());
