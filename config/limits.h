@@ -103,6 +103,12 @@
 #define CLASSIFY_TOP_K_MAX 1000
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 
+/* ---- states of streams on the move, and what is compressed ----------------------------------------------------- */
+#define MODEL_ARITHMETIC_BYTES 160 /* version, instruction set, precision and the BLAS's description of itself */
+#define STATE_PENDING_MAX 64       /* bytes that a saved stream has yet to be fed: one, however it stopped */
+#define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */
+#define STATE_BYTES_MAX (63u << 20)        /* of the engine's part: a blob is a body, and the keys of 5,000 bytes fit */
+
 /* ---- precisions ------------------------------------------------------------------------------------------ */
 #define PRECISION_TOP1_LOSS_MAX 0.2   /* points of top-1 that bf16 or int8 may lose and still be chosen by itself */
 #define PRECISION_SAMPLES_MIN 500     /* pictures, bytes or sub-pixels that can tell such a loss at all */

@@ -176,13 +176,19 @@ void decoder_save(const struct decoder *n, const struct engine_core *e, uint32_t
     walk(n, e, stream_states_at(&n->states, stream), n->states.position[stream], &w);
 }
 
-bool decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t stream, uint32_t position,
+bool decoder_saved_is_finite(const struct decoder *n, const struct engine_core *e, uint32_t position, const uint8_t *in)
+{
+    struct state_walk w = {.kind = STATE_CHECK, .in = in};
+    walk(n, e, n->states.memory, position, &w);
+    return !w.is_not_a_number;
+}
+
+void decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t stream, uint32_t position,
                      const uint8_t *in)
 {
     struct state_walk w = {.kind = STATE_RESTORE, .in = in};
     walk(n, e, stream_states_at(&n->states, stream), position, &w);
-    n->states.position[stream] = w.is_not_a_number ? 0 : position;
-    return !w.is_not_a_number;
+    n->states.position[stream] = position;
 }
 
 void decoder_copy(struct decoder *n, const struct engine_core *e, uint32_t from, uint32_t to)

@@ -357,11 +357,10 @@ void engine_stream_save(struct engine *e, uint32_t stream, uint8_t *out)
     decoder_save(&e->decoder, &e->core, stream, out);
 }
 
-enum status engine_stream_restore(struct engine *e, uint32_t stream, uint32_t position, const uint8_t *in, size_t size,
-                                  struct error *err)
+enum status engine_stream_check(const struct engine *e, uint32_t position, const uint8_t *in, size_t size,
+                                struct error *err)
 {
     const uint32_t context = e->decoder.context, most = context < ENGINE_POSITION_MAX ? context : ENGINE_POSITION_MAX;
-    engine_stream_reset(e, stream);
     if (position > most)
         return error_set_param(err, ERR_ARGUMENT, "state", "the state is of position %u, expected at most %u", position,
                                most);
@@ -369,9 +368,15 @@ enum status engine_stream_restore(struct engine *e, uint32_t stream, uint32_t po
     if (size != expected)
         return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected %zu at position %u", size,
                                expected, position);
-    if (!decoder_restore(&e->decoder, &e->core, stream, position, in))
-        return error_set_param(err, ERR_ARGUMENT, "state", "a number in the state is not finite");
+    if (!decoder_saved_is_finite(&e->decoder, &e->core, position, in))
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state has a number that is not finite");
     return OK;
+}
+
+void engine_stream_restore(struct engine *e, uint32_t stream, uint32_t position, const uint8_t *in)
+{
+    assert(position <= e->decoder.context && position <= ENGINE_POSITION_MAX);
+    decoder_restore(&e->decoder, &e->core, stream, position, in);
 }
 
 void engine_feed(struct engine *e, const struct engine_part *parts, size_t n)

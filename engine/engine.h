@@ -1,7 +1,7 @@
 /* engine.h - the only public boundary of the engine: open a model, run batches of pictures and streams, close.
  *
  * One thread owns an engine and calls everything here but what reads constants (engine_info, engine_batch_max,
- * engine_heads, engine_biases_*), which any thread may; it alone enters OpenMP and BLAS. All memory is taken by
+ * engine_heads, engine_biases_*, engine_stream_saved_bytes, engine_stream_check), which any thread may; it alone enters OpenMP and BLAS. All memory is taken by
  * engine_open: afterwards nothing here allocates or fails for want of memory.
  *
  * Results do not depend on company: for one build, instruction set and BLAS, the bits of a stream's or a picture's
@@ -131,18 +131,19 @@ void engine_stream_reset(struct engine *e, uint32_t stream);
 uint32_t engine_stream_position(const struct engine *e, uint32_t stream);
 /* Make one slot's state another's, `to` another slot than `from`: both go on with the same bits. */
 void engine_stream_copy(struct engine *e, uint32_t from, uint32_t to);
-/* Bytes of a saved state of that position, a number that no thread changes; 0 at the start. */
+/* Bytes of a saved state of that position; 0 at the start. Any thread. */
 size_t engine_stream_saved_bytes(const struct engine *e, uint32_t position);
 /* Save a slot's state to out [engine_stream_saved_bytes of its position]. What is saved has the layout of this machine
  * and of the engine's precision; it goes on with the same bits in an engine of the same model, instruction set (and BLAS,
  * where products are not ours) and precision, and means nothing in one of another precision. */
 void engine_stream_save(struct engine *e, uint32_t stream, uint8_t *out);
-/* Have a slot go on from what was saved at `position`. Nothing but the numbers' being finite tells a state that was made
- * up from one that was saved: it can make the stream's logits anything, and those of no other.
- * Errors: ERR_ARGUMENT (param "state"): a position beyond the context or ENGINE_POSITION_MAX, another size than a state
- * of that position has, a number that is infinite or none. The slot is reset then. */
-enum status engine_stream_restore(struct engine *e, uint32_t stream, uint32_t position, const uint8_t *in, size_t size,
-                                  struct error *err);
+/* Can `in` [size] be what was saved at `position`? Nothing but its size and the numbers' being finite tells a state that
+ * was made up from one that was saved: it can make its stream's logits anything, and those of no other. Any thread.
+ * Errors: ERR_ARGUMENT (param "state"), also for a position beyond the context or ENGINE_POSITION_MAX. */
+enum status engine_stream_check(const struct engine *e, uint32_t position, const uint8_t *in, size_t size,
+                                struct error *err);
+/* Have a slot go on from what was saved at `position`; from elsewhere, it was checked. */
+void engine_stream_restore(struct engine *e, uint32_t stream, uint32_t position, const uint8_t *in);
 /* Feed all parts in one pass; the sum of counts <= rows_max, n <= streams_max. A recurrent step is a pass of parts of
  * one byte, prefill one of longer parts: the same arithmetic, so both agree bit for bit. */
 void engine_feed(struct engine *e, const struct engine_part *parts, size_t n);

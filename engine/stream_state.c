@@ -35,9 +35,10 @@ void state_walk_over(struct state_walk *w, float *state, size_t floats, bool hal
         memcpy(w->to + (state - w->from), state, floats * sizeof *state);
     } else if (w->kind == STATE_RESTORE) {
         memcpy(state, w->in + at, floats * sizeof *state);
+    } else if (w->kind == STATE_CHECK) {
         for (size_t i = 0; i < floats; i++) {
             uint32_t bits;
-            memcpy(&bits, state + i, sizeof bits);
+            memcpy(&bits, w->in + at + i * sizeof bits, sizeof bits);
             w->is_not_a_number |= !is_finite(bits, half);
         }
     }

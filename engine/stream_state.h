@@ -22,7 +22,8 @@ float *stream_states_at(const struct stream_states *s, uint32_t stream);
 enum state_walk_kind {
     STATE_COUNT,
     STATE_SAVE,    /* to `out`, floats side by side */
-    STATE_RESTORE, /* out of `in`, looking whether all numbers are finite */
+    STATE_CHECK,   /* are the numbers of `in` finite? */
+    STATE_RESTORE, /* out of `in` */
     STATE_COPY,    /* into the same place of the state `to` */
 };
 
@@ -33,7 +34,7 @@ struct state_walk {
     const float *from; /* a copy's states */
     float *to;
     size_t floats;        /* gone over so far */
-    bool is_not_a_number; /* restored: a number is infinite or none */
+    bool is_not_a_number; /* checked: one is infinite or none */
 };
 
 /* Go over the next floats of a state; `half`: each is a pair of bf16. */

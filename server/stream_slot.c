@@ -7,6 +7,7 @@
 
 #include "server/job.h"
 #include "server/logits.h"
+#include "server/stream_snapshot.h"
 
 static bool is_limited(const struct stream_model *m)
 {
@@ -139,4 +140,17 @@ bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, cons
         s->at = s->scored;
     fill_window(m, s, is_limited(m));
     return false;
+}
+
+enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const struct engine *e, struct error *err)
+{
+    const bool ends = engine_info(e)->context != ENGINE_CONTEXT_UNLIMITED;
+    const uint32_t fed = ends ? s->position : 0;
+    if (s->fed_count != fed)
+        return error_set_param(
+            err, ERR_ARGUMENT, "state",
+            "the state has %u bytes of text, expected %u: its position is %u and the model's context "
+            "has %s end",
+            s->fed_count, fed, s->position, ends ? "an" : "no");
+    return engine_stream_check(e, s->position, stream_snapshot_state(s), s->state_bytes, err);
 }

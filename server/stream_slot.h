@@ -12,6 +12,7 @@
 
 struct generate_input;
 struct job;
+struct stream_snapshot;
 
 /* What the slots of a model have in common. */
 struct stream_model {
@@ -54,5 +55,9 @@ bool stream_slot_push(const struct stream_model *m, struct stream_slot *s, uint8
 
 /* Take the log2 probabilities out of a part's logits [count, 256] and go on. True when all elements have theirs. */
 bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, const float *logits, uint32_t count);
+
+/* Can a slot of this engine go on from a snapshot that came from outside? Any thread. Errors: ERR_ARGUMENT (param
+ * "state"). */
+enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const struct engine *e, struct error *err);
 
 #endif

@@ -65,6 +65,31 @@ seed_text() { # stop strings "a" and "ab", or "aab" and "]]"; then the chunks' s
     { number 1 1; number 1 1; printf '\202\254'; number 5 1; printf '\342\202\254'; } >"$1/inside-a-character"
 }
 
+seed_state_blob() { # pending, sampler and a few numbers of a state, with the checksum made to fit or not
+    for fit in 0 1; do
+        {
+            number $fit 1
+            printf aftdstat
+            number 1 4
+            number 1 4
+            number 0 264
+            number 16256 2 # 1.0 as the upper half of a float32, a few times
+            head -c 128 Makefile
+        } >"$1/$fit"
+    done
+    { # made to fit, with numbers that a sampler takes
+        number 1 1
+        number 0 224
+        number 7 16
+        for value in 1065353216 1065353216 0 1065353216; do number $value 4; done
+        number 3 8
+        number 5 8
+        number 0 64
+        head -c 64 Makefile
+        number 0 32
+    } >"$1/sound"
+}
+
 # The words of a parser as libFuzzer's dictionary: what its source has in quotes, in quotes.
 words() { # words FILE...
     grep -oh '"[A-Za-z_][A-Za-z0-9_-]*"' "$@" /dev/null | sort -u | sed 's/"\(.*\)"/"\\"\1\\""/'
