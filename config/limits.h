@@ -101,6 +101,9 @@
 #define SAMPLER_TEMPERATURE_MAX 100    /* flatter than any choice; float32 stays exact enough */
 #define SAMPLER_PENALTY_MAX 100        /* repetition_penalty */
 #define CLASSIFY_TOP_K_MAX 1000
+#define CLASSIFY_INPUTS_MAX 64 /* pictures or texts of one request, which others behind it wait for */
+/* Pixels of all pictures of one request: ten photographs of a phone, some seconds of a thread to decode. */
+#define CLASSIFY_PIXELS_MAX (UINT64_C(128) << 20)
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 
 /* ---- states of streams on the move, and what is compressed ----------------------------------------------------- */

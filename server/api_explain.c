@@ -97,7 +97,7 @@ static void answer_map(struct exchange *x)
         return;
     }
     const struct model_config *c = &j->model->model->config;
-    const struct classify_input *in = &j->in.picture;
+    const struct classify_input *in = &j->in.pictures.inputs[0];
     struct prediction best;
     char prediction[HTTP_HEADER_VALUE_MAX];
     logits_top(&best, 1, j->logits, c->classes);

@@ -60,20 +60,32 @@ static enum status job_create(struct job **ret, enum job_kind kind, size_t ring_
 
 enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in)
 {
+    return job_create_classify_many(ret, model, in, 1);
+}
+
+enum status job_create_classify_many(struct job **ret, struct entry *model, const struct classify_input *inputs,
+                                     uint32_t count)
+{
+    const size_t values = inputs[0].map.values;
+    assert(count >= 1 && count <= CLASSIFY_INPUTS_MAX && (count == 1 || values == 0));
     struct job *j = NULL;
-    float *map = NULL;
-    if (in->map.values > 0 && (map = calloc(in->map.values, sizeof *map)) == NULL)
-        return ERR_NOMEM;
-    const enum status st = job_create(&j, JOB_CLASSIFY, 0, in->classes, 0);
+    struct classify_input *copies = malloc(count * sizeof *copies);
+    float *map = values > 0 ? calloc(values, sizeof *map) : NULL;
+    enum status st = copies == NULL || (values > 0 && map == NULL) ? ERR_NOMEM : OK;
+    if (st == OK)
+        st = job_create(&j, JOB_CLASSIFY, 0, (size_t)count * inputs[0].classes, 0);
     if (st != OK) {
         free(map);
+        free(copies);
         return st;
     }
+    memcpy(copies, inputs, count * sizeof *copies);
     j->map = map;
-    j->item.kind = (uint64_t)in->height << 32 | in->width; /* a batch's inputs are of one size */
+    j->item.kind = job_input_kind(&copies[0]);
     entry_reference(model);
     j->model = model;
-    j->in.picture = *in;
+    j->in.pictures.inputs = copies;
+    j->in.pictures.count = count;
     *ret = j;
     return OK;
 }
@@ -131,7 +143,9 @@ static void free_input(struct job *j)
 {
     switch (j->kind) {
     case JOB_CLASSIFY:
-        free(j->in.picture.pixels);
+        for (uint32_t i = 0; i < j->in.pictures.count; i++)
+            free(j->in.pictures.inputs[i].pixels);
+        free(j->in.pictures.inputs);
         break;
     case JOB_GENERATE:
         free(j->in.text.prompt);

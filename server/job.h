@@ -37,7 +37,7 @@ const char *job_finish_word(enum job_finish finish);
 
 /* A picture as its model wants it, or a text. */
 struct classify_input {
-    uint8_t *pixels; /* [height, width, 3]; of a text its bytes, height 1, [width]; the job's */
+    uint8_t *pixels; /* [height, width, 3]; of a text its bytes, height 1, [width]; malloc'd */
     uint32_t height, width;
     uint32_t classes;
     struct {
@@ -97,13 +97,17 @@ struct job {
     uint64_t deadline_ns;
     struct queue *queue;
     union {
-        struct classify_input picture;
+        struct {
+            struct classify_input *inputs; /* [count], the job's copies; of one model, of any sizes */
+            uint32_t count;
+            uint32_t begun, done; /* the engine thread's: inputs that a batch has taken, that have their logits */
+        } pictures;
         struct generate_input text;
         struct complete_input completion;
         struct score_input score;
     } in;
-    /* The engine thread's until the job is done, then constant. classify: logits [classes] and, where one is wanted, a
-     * map [map.values]; score: log2 of the probability of each element from the first on [count - first]. */
+    /* The engine thread's until the job is done, then constant. classify: logits [count, classes] and, where one is
+     * wanted of the only input, a map [map.values]; score: log2 of the probability of each element from the first on [count - first]. */
     float *logits, *map;
     /* complete: [samples, total], the known ones first; constant below `drawn`. */
     uint8_t *pixels;
@@ -133,6 +137,9 @@ struct job {
  * that `in` points to. ring_bytes: how much output may wait to be read; for whole answers at least max_tokens.
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in);
+/* The same of 1 .. CLASSIFY_INPUTS_MAX inputs; none of several wants a map. */
+enum status job_create_classify_many(struct job **ret, struct entry *model, const struct classify_input *inputs,
+                                     uint32_t count);
 enum status job_create_generate(struct job **ret, struct entry *model, const struct generate_input *in,
                                 size_t ring_bytes);
 enum status job_create_complete(struct job **ret, struct entry *model, const struct complete_input *in);
@@ -178,6 +185,12 @@ void job_cancel(struct job *j, enum status st);
 void job_ping(struct job *j);
 
 /* ---- engine thread --------------------------------------------------------------------------------------------- */
+
+/* What the inputs of a batch have in common, their size: the kind of a job's item is that of its first. */
+static inline uint64_t job_input_kind(const struct classify_input *in)
+{
+    return (uint64_t)in->height << 32 | in->width;
+}
 
 /* The job that a queue's item is part of. */
 struct job *job_of_item(struct queue_item *item);

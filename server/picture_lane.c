@@ -1,7 +1,10 @@
 /* picture_lane.c - batches of pictures, or of texts to classify. See picture_lane.h.
  * A batch's inputs are all of one size, that of the one that has waited longest: those of its size overtake the others,
  * which keep their places in the queue, and there they are cancelled and counted as any. Every batch takes the oldest,
- * so that none waits for more batches than there were jobs before it.
+ * so that none waits for more batches than there were inputs before it.
+ * A job of several inputs is popped once and held by the lane until batches have taken all of them, in their order; at
+ * most one job is held beyond a batch, for nothing is popped while there is one. It ends when all its inputs have their
+ * logits, with the first of its batches that fails, or is stopped as a whole.
  * A picture whose client left, or whose deadline passed, loses its job at once; its pixels go on with the batch, for
  * taking them out would cost more than they do, unless none of the batch is wanted any more. */
 #include "server/picture_lane.h"
@@ -23,9 +26,11 @@ struct picture_lane {
     struct queue *queue;
     uint32_t images_max;
     uint64_t wait_ns;
+    struct job *held;       /* has inputs that no batch has taken; NULL: none. The engine side's reference */
     uint32_t count;         /* pictures of the running batch; 0: none is running */
     uint32_t wanted;        /* of these, with a job */
-    struct job **jobs;      /* [images_max]; NULL where the job has ended; the engine side's references */
+    struct job **jobs;      /* [images_max]; NULL where the job has ended; the engine side's reference, one a job */
+    uint32_t *inputs;       /* [images_max]: which input of the job */
     const uint8_t **pixels; /* [images_max] */
 };
 
@@ -41,7 +46,8 @@ enum status picture_lane_create(struct picture_lane **ret, struct entry *model, 
     l->wait_ns = s->batch_wait_us * CLOCK_NS_PER_US;
     l->jobs = (struct job **)calloc(l->images_max, sizeof(struct job *));
     l->pixels = (const uint8_t **)calloc(l->images_max, sizeof *l->pixels);
-    if (l->jobs == NULL || l->pixels == NULL)
+    l->inputs = calloc(l->images_max, sizeof *l->inputs);
+    if (l->jobs == NULL || l->pixels == NULL || l->inputs == NULL)
         goto no_memory;
     *ret = l;
     return OK;
@@ -55,7 +61,8 @@ void picture_lane_free(struct picture_lane *l)
 {
     if (l == NULL)
         return;
-    assert(l->count == 0);
+    assert(l->count == 0 && l->held == NULL);
+    free(l->inputs);
     free((void *)l->pixels);
     free((void *)l->jobs);
     free(l);
@@ -63,7 +70,7 @@ void picture_lane_free(struct picture_lane *l)
 
 uint32_t picture_lane_running(const struct picture_lane *l)
 {
-    return l->wanted;
+    return l->wanted > 0 || l->held == NULL ? l->wanted : 1;
 }
 
 void picture_lane_cancel(struct picture_lane *l, enum status st)
@@ -71,11 +78,15 @@ void picture_lane_cancel(struct picture_lane *l, enum status st)
     for (uint32_t i = 0; i < l->count; i++)
         if (l->jobs[i] != NULL)
             job_cancel(l->jobs[i], st);
+    if (l->held != NULL)
+        job_cancel(l->held, st);
 }
 
 static bool batch_is_due(const struct picture_lane *l, bool busy)
 {
     const uint32_t waiting = queue_lane_count(l->queue, l->model->lane);
+    if (l->held != NULL)
+        return true;
     if (waiting == 0)
         return false;
     if (!busy || waiting >= l->images_max)
@@ -97,63 +108,98 @@ static uint32_t batch_max(const struct picture_lane *l, const struct classify_in
                             is_picture ? in->height / c->patch[0] * (in->width / c->patch[1]) : in->width);
 }
 
-/* The oldest of all, then the oldest of its size. */
-static struct queue_item *pop_next(const struct picture_lane *l)
+/* The job ends for the reason `st`, wherever its inputs are. */
+static void stop_job(struct picture_lane *l, struct job *j, enum status st, const char *message, uint64_t now_ns)
 {
-    return l->count == 0 ? queue_pop(l->queue, l->model->lane)
-                         : queue_pop_kind(l->queue, l->model->lane, l->jobs[0]->item.kind);
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->jobs[i] == j) {
+            l->jobs[i] = NULL;
+            l->wanted--;
+        }
+    if (l->held == j)
+        l->held = NULL;
+    job_abort(j, st, message, now_ns);
 }
 
-static uint32_t begin_batch(struct picture_lane *l)
+/* The job whose inputs are next: the one that is held, else the oldest of all or, behind others of a batch, the oldest
+ * of their size; NULL if there is none. Those that are popped too late end, and are counted in *ended. */
+static struct job *next_job(struct picture_lane *l, const struct classify_input *like, uint64_t now_ns, uint32_t *ended)
 {
-    const uint64_t now_ns = clock_now_ns();
-    uint32_t ended = 0;
-    const struct classify_input *in = NULL;
-    while (in == NULL || l->count < batch_max(l, in)) {
-        struct queue_item *item = pop_next(l);
+    while (l->held == NULL) {
+        struct queue_item *item = like == NULL ? queue_pop(l->queue, l->model->lane)
+                                               : queue_pop_kind(l->queue, l->model->lane, job_input_kind(like));
         if (item == NULL)
-            break;
+            return NULL;
         struct job *j = job_of_item(item);
         const enum status st = job_stop_reason(j, now_ns);
         if (st != OK) {
             job_abort(j, st, NULL, now_ns);
-            ended++;
+            *ended += 1;
             continue;
         }
         job_start(j, 0, now_ns);
         metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_PICTURES, now_ns - j->result.queued_ns);
-        in = &j->in.picture;
+        l->held = j;
+    }
+    return l->held;
+}
+
+/* Fill the batch, from the held job and the queue. */
+static uint32_t collect_batch(struct picture_lane *l)
+{
+    const uint64_t now_ns = clock_now_ns();
+    uint32_t ended = 0;
+    const struct classify_input *like = NULL;
+    while (like == NULL || l->count < batch_max(l, like)) {
+        struct job *j = next_job(l, like, now_ns, &ended);
+        if (j == NULL)
+            break;
+        const struct classify_input *in = &j->in.pictures.inputs[j->in.pictures.begun];
+        if (like != NULL && job_input_kind(in) != job_input_kind(like))
+            break; /* the held job goes on with another size */
+        like = in;
         l->pixels[l->count] = in->pixels;
+        l->inputs[l->count] = j->in.pictures.begun++;
         l->jobs[l->count++] = j;
+        if (j->in.pictures.begun == j->in.pictures.count)
+            l->held = NULL;
     }
     l->wanted = l->count;
+    return ended;
+}
+
+static uint32_t begin_batch(struct picture_lane *l)
+{
+    const uint32_t ended = collect_batch(l);
     if (l->count == 0)
         return ended;
+    const struct classify_input *in = &l->jobs[0]->in.pictures.inputs[l->inputs[0]];
     if (l->model->model->config.input == INPUT_IMAGE)
         engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
     else
         engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
     for (uint32_t i = 0; i < l->count; i++)
-        if (l->jobs[i]->map != NULL)
-            engine_batch_want_map(l->model->engine, i, l->jobs[i]->in.picture.map.layer,
-                                  l->jobs[i]->in.picture.map.head);
+        if (l->jobs[i]->map != NULL) {
+            const struct classify_input *wish = &l->jobs[i]->in.pictures.inputs[l->inputs[i]];
+            engine_batch_want_map(l->model->engine, i, wish->map.layer, wish->map.head);
+        }
     metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, l->count);
     return ended;
 }
 
-static uint32_t stop_pictures(struct picture_lane *l)
+/* Of the batch, and the one that is held. */
+static uint32_t stop_jobs(struct picture_lane *l)
 {
     const uint64_t now_ns = clock_now_ns();
     uint32_t ended = 0;
-    for (uint32_t i = 0; i < l->count; i++) {
-        const enum status st = l->jobs[i] != NULL ? job_stop_reason(l->jobs[i], now_ns) : OK;
+    for (uint32_t i = 0; i <= l->count; i++) {
+        struct job *j = i < l->count ? l->jobs[i] : l->held;
+        const enum status st = j != NULL ? job_stop_reason(j, now_ns) : OK;
         if (st == OK)
             continue;
-        job_abort(l->jobs[i], st, NULL, now_ns);
-        l->jobs[i] = NULL;
+        stop_job(l, j, st, NULL, now_ns);
         ended++;
     }
-    l->wanted -= ended;
     return ended;
 }
 
@@ -161,25 +207,30 @@ static uint32_t finish_batch(struct picture_lane *l)
 {
     const uint64_t now_ns = clock_now_ns();
     uint32_t ended = 0;
+    uint64_t pictures = 0;
     for (uint32_t i = 0; i < l->count; i++) {
         struct job *j = l->jobs[i];
         if (j == NULL)
             continue;
-        const uint32_t classes = j->in.picture.classes;
+        const struct classify_input *in = &j->in.pictures.inputs[l->inputs[i]];
         const float *logits = engine_batch_logits(l->model->engine, i);
-        if (logits_are_finite(logits, classes)) {
-            memcpy(j->logits, logits, classes * sizeof *logits);
-            if (j->map != NULL)
-                memcpy(j->map, engine_batch_map(l->model->engine, i), j->in.picture.map.values * sizeof *j->map);
-            job_finish(j, FINISH_STOP, now_ns);
-        } else {
-            job_abort(j, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
+        pictures++;
+        if (!logits_are_finite(logits, in->classes)) {
+            stop_job(l, j, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
+            ended++;
+            continue;
         }
+        memcpy(j->logits + (size_t)l->inputs[i] * in->classes, logits, in->classes * sizeof *logits);
+        if (j->map != NULL)
+            memcpy(j->map, engine_batch_map(l->model->engine, i), in->map.values * sizeof *j->map);
         l->jobs[i] = NULL;
-        ended++;
+        if (++j->in.pictures.done == j->in.pictures.count) {
+            job_finish(j, FINISH_STOP, now_ns);
+            ended++;
+        }
     }
     if (l->model->model->config.input == INPUT_IMAGE)
-        metrics_counter_add(METRIC_IMAGES, l->model->metrics_label, ended);
+        metrics_counter_add(METRIC_IMAGES, l->model->metrics_label, pictures);
     l->count = 0;
     l->wanted = 0;
     return ended;
@@ -188,8 +239,8 @@ static uint32_t finish_batch(struct picture_lane *l)
 uint32_t picture_lane_step(struct picture_lane *l, bool busy)
 {
     if (l->count == 0)
-        return batch_is_due(l, busy) ? begin_batch(l) : 0;
-    const uint32_t stopped = stop_pictures(l);
+        return stop_jobs(l) + (batch_is_due(l, busy) ? begin_batch(l) : 0);
+    const uint32_t stopped = stop_jobs(l);
     if (l->wanted == 0) {
         l->count = 0; /* the engine drops an unfinished batch when the next begins */
         return stopped;

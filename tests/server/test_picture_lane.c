@@ -110,11 +110,12 @@ static void expect_batch(struct stage *s, const char *who)
         if (!expected)
             continue;
         assert_int_equal(job_result(j)->status, OK);
-        const uint8_t *batch[1] = {j->in.picture.pixels};
+        const uint8_t *batch[1] = {j->in.pictures.inputs[0].pixels};
         if (c->input == INPUT_IMAGE)
-            engine_images_begin(s->entry->engine, batch, 1, j->in.picture.height, j->in.picture.width);
+            engine_images_begin(s->entry->engine, batch, 1, j->in.pictures.inputs[0].height,
+                                j->in.pictures.inputs[0].width);
         else
-            engine_texts_begin(s->entry->engine, batch, 1, j->in.picture.width);
+            engine_texts_begin(s->entry->engine, batch, 1, j->in.pictures.inputs[0].width);
         while (!engine_batch_step(s->entry->engine))
             ;
         assert_memory_equal(j->logits, engine_batch_logits(s->entry->engine, 0), c->classes * sizeof(float));
@@ -242,6 +243,103 @@ static void texts_of_one_length_share_a_batch(void **state)
     stage_close(&s);
 }
 
+/* ---- jobs of several inputs -------------------------------------------------------------------------------------- */
+
+/* Pictures of these sides, square and all different. */
+static void push_several(struct stage *s, const uint32_t *sides, uint32_t count)
+{
+    struct classify_input in[8];
+    for (uint32_t i = 0; i < count; i++) {
+        in[i] = (struct classify_input){.pixels = draw(sides[i], sides[i], (size_t)sides[i] * sides[i] * 3),
+                                        .height = sides[i],
+                                        .width = sides[i],
+                                        .classes = s->entry->model->config.classes};
+        in[i].pixels[i] ^= 0x80;
+    }
+    assert_int_equal(job_create_classify_many(&s->jobs[s->count], s->entry, in, count), OK);
+    assert_int_equal(job_submit(s->jobs[s->count], s->queue, 0, later_ns()), OK);
+    s->count++;
+}
+
+static void assert_logits_of_each(struct stage *s, const struct job *j)
+{
+    const uint32_t classes = s->entry->model->config.classes;
+    assert_int_equal(job_result(j)->status, OK);
+    for (uint32_t i = 0; i < j->in.pictures.count; i++) {
+        const struct classify_input *in = &j->in.pictures.inputs[i];
+        const uint8_t *batch[1] = {in->pixels};
+        engine_images_begin(s->entry->engine, batch, 1, in->height, in->width);
+        while (!engine_batch_step(s->entry->engine))
+            ;
+        assert_memory_equal(j->logits + (size_t)i * classes, engine_batch_logits(s->entry->engine, 0),
+                            classes * sizeof(float));
+    }
+}
+
+/* Begin the next batch, which must have so many inputs, and run it; returns how many jobs ended. */
+static uint32_t run_batch(struct stage *s, uint32_t inputs)
+{
+    assert_true(picture_lane_has_work(s->lane, false));
+    uint32_t ended = picture_lane_step(s->lane, false);
+    assert_int_equal(picture_lane_running(s->lane), inputs);
+    for (uint32_t block = 0; block < s->entry->model->config.depth; block++)
+        ended += picture_lane_step(s->lane, false);
+    return ended;
+}
+
+static void a_job_of_several_inputs_goes_through_many_batches(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, "tests/data/golden/conv-heads8-k5");
+    push_several(&s, (const uint32_t[]){32, 32, 32, 32, 16}, 5); /* a */
+    push(&s, 16, 16, later_ns());                                /* b */
+    push_several(&s, (const uint32_t[]){16, 32}, 2);             /* c */
+    push(&s, 32, 32, later_ns());                                /* d */
+    assert_int_equal(run_batch(&s, 3), 0); /* of a */
+    assert_true(picture_lane_has_work(s.lane, true)); /* what is held waits for no company */
+    assert_int_equal(run_batch(&s, 1), 0); /* of a: what it has next is of another size */
+    assert_int_equal(run_batch(&s, 3), 2); /* a, b and c share one; a and b end */
+    assert_true(job_is_done(s.jobs[0]) && job_is_done(s.jobs[1]) && !job_is_done(s.jobs[2]));
+    assert_int_equal(run_batch(&s, 2), 2); /* c and d */
+    assert_false(picture_lane_has_work(s.lane, false));
+    for (uint32_t i = 0; i < s.count; i++)
+        assert_logits_of_each(&s, s.jobs[i]);
+    stage_close(&s);
+}
+
+static void a_job_of_several_inputs_is_stopped_as_a_whole(void **state)
+{
+    static const uint32_t sides[] = {32, 32, 32, 32, 32};
+    (void)state;
+    struct stage s;
+    stage_open(&s, "tests/data/golden/conv-heads8-k5");
+    push_several(&s, sides, 5); /* a */
+    push_several(&s, sides, 2); /* b */
+    assert_int_equal(run_batch(&s, 3), 0);
+    job_cancel(s.jobs[0], ERR_CANCELLED); /* between two batches */
+    assert_int_equal(picture_lane_running(s.lane), 1);
+    assert_int_equal(picture_lane_step(s.lane, false), 1);
+    assert_int_equal(job_result(s.jobs[0])->status, ERR_CANCELLED);
+    assert_int_equal(picture_lane_running(s.lane), 2); /* of b, which begins in the same step */
+    while (picture_lane_running(s.lane) > 0)
+        (void)picture_lane_step(s.lane, false);
+    assert_logits_of_each(&s, s.jobs[1]);
+
+    push_several(&s, sides, 5); /* c */
+    push_several(&s, sides, 1); /* d */
+    (void)picture_lane_step(s.lane, false);
+    job_cancel(s.jobs[2], ERR_TIMEOUT); /* in a batch, two inputs yet to come */
+    assert_int_equal(picture_lane_step(s.lane, false), 1);
+    assert_int_equal(job_result(s.jobs[2])->status, ERR_TIMEOUT);
+    assert_int_equal(picture_lane_running(s.lane), 0);
+    (void)picture_lane_step(s.lane, false);
+    picture_lane_cancel(s.lane, ERR_UNAVAILABLE);
+    assert_int_equal(picture_lane_step(s.lane, false), 1);
+    assert_int_equal(job_result(s.jobs[3])->status, ERR_UNAVAILABLE);
+    stage_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +348,8 @@ int main(void)
         cmocka_unit_test(jobs_that_wait_for_another_size_end_as_any_others),
         cmocka_unit_test(a_job_that_waits_for_a_map_may_end_before_it_is_drawn),
         cmocka_unit_test(texts_of_one_length_share_a_batch),
+        cmocka_unit_test(a_job_of_several_inputs_goes_through_many_batches),
+        cmocka_unit_test(a_job_of_several_inputs_is_stopped_as_a_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
