@@ -3,24 +3,31 @@
  * whatever happens before it still has its own status. */
 #include "server/api.h"
 
+#include <math.h>
+#include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "server/events.h"
 #include "server/generate_request.h"
 #include "server/job.h"
 #include "server/registry.h"
-#include "server/text.h"
+#include "server/text_reader.h"
 #include "weights/json.h"
 
-/* What a stream has read from its job and not yet said; the exchange's state. */
-struct stream {
-    size_t held;      /* bytes of `raw` that wait for the rest of a character */
+/* The exchange's state. */
+struct generation {
+    struct text_reader *reader;
+    bool bytes_base64;
     bool said_finish; /* the last event was made */
-    uint8_t raw[UTF8_INCOMPLETE_MAX + STREAM_EVENT_BYTES_MAX];
-    char text[UTF8_GROWTH * (UTF8_INCOMPLETE_MAX + STREAM_EVENT_BYTES_MAX)];
 };
+
+static void generation_free(void *arg)
+{
+    struct generation *g = arg;
+    text_reader_free(g->reader);
+    free(g);
+}
 
 /* ---- what whole answers and streams both say ------------------------------------------------------------------- */
 
@@ -32,46 +39,162 @@ static json_t *describe_usage(const struct job *j)
                      prompt + generated, "prompt_tokens_dropped", (json_int_t)r->prompt_dropped);
 }
 
+/* {"byte", "logprob"}, the latter null where it is not known; NULL for want of memory. */
+static json_t *describe_byte(uint8_t byte, float logprob)
+{
+    return json_pack("{s:i, s:o}", "byte", (int)byte, "logprob",
+                     isnan(logprob) ? json_null() : json_real((double)logprob));
+}
+
+/* Append what is told of a piece's bytes to `list`. */
+static int append_logprobs(json_t *list, const struct text_piece *p, size_t numbers)
+{
+    int failed = 0;
+    for (size_t i = 0; i < p->size; i++) {
+        const float *logprobs = p->logprobs + i * numbers;
+        json_t *byte = describe_byte(p->bytes[i], logprobs[0]);
+        if (numbers > 1) {
+            json_t *top = json_array();
+            for (size_t k = 1; k < numbers && !isnan(logprobs[0]); k++)
+                failed |=
+                    json_array_append_new(top, describe_byte(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
+            failed |= json_object_set_new(byte, "top", top);
+        }
+        failed |= json_array_append_new(list, byte);
+    }
+    return failed;
+}
+
+/* NULL for want of memory. */
+static json_t *in_base64(const uint8_t *bytes, size_t size)
+{
+    char *text = malloc(BASE64_ENCODE_RAW_LENGTH(size) + 1);
+    if (text == NULL)
+        return NULL;
+    base64_encode_raw(text, size, bytes);
+    json_t *value = json_stringn_nocheck(text, BASE64_ENCODE_RAW_LENGTH(size));
+    free(text);
+    return value;
+}
+
+/* Did the request want several texts? Then an answer has a list of them. */
+static bool is_several(const struct job *j)
+{
+    return j->in.text.n > 1;
+}
+
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
 
-/* All that the job, which is done, has generated, as text. *tokens: how many bytes that are. */
-static json_t *read_text(struct job *j, size_t *tokens)
+/* One text, put together of its pieces. */
+struct choice {
+    FILE *text, *raw; /* into the buffers below */
+    char *text_bytes, *raw_bytes;
+    size_t text_size, raw_size;
+    json_t *logprobs; /* NULL: none are told */
+    json_int_t tokens;
+    enum job_finish finish;
+};
+
+static void choices_free(struct choice *choices, size_t count)
 {
-    const size_t size_max = j->in.text.max_tokens;
-    size_t size = 0, n;
-    uint8_t *raw = malloc(size_max);
-    char *text = malloc(UTF8_GROWTH * size_max);
-    json_t *value = NULL;
-    if (raw == NULL || text == NULL)
-        goto done;
-    while (size < size_max && job_read(j, raw + size, size_max - size, &n) == JOB_NEWS_BYTES)
-        size += n;
-    size_t text_bytes;
-    *tokens = utf8_repair(text, &text_bytes, raw, size, true);
-    value = json_stringn(text, text_bytes);
-done:
-    free(text);
-    free(raw);
-    return value;
+    for (size_t i = 0; choices != NULL && i < count; i++) {
+        if (choices[i].text != NULL)
+            (void)fclose(choices[i].text);
+        if (choices[i].raw != NULL)
+            (void)fclose(choices[i].raw);
+        free(choices[i].text_bytes);
+        free(choices[i].raw_bytes);
+        json_decref(choices[i].logprobs);
+    }
+    free(choices);
+}
+
+static bool choice_open(struct choice *c, bool logprobs)
+{
+    c->text = open_memstream(&c->text_bytes, &c->text_size);
+    c->raw = open_memstream(&c->raw_bytes, &c->raw_size);
+    c->logprobs = logprobs ? json_array() : NULL;
+    return c->text != NULL && c->raw != NULL && (!logprobs || c->logprobs != NULL);
+}
+
+/* All that the job, which is done, has generated. NULL for want of memory. */
+static struct choice *read_choices(const struct generation *g, const struct job *j)
+{
+    const uint32_t numbers = j->in.text.logprobs;
+    struct choice *choices = calloc(j->sample_count, sizeof *choices);
+    struct text_piece p;
+    bool fine = choices != NULL;
+    for (uint32_t i = 0; i < j->sample_count && fine; i++)
+        fine = choice_open(&choices[i], numbers > 0);
+    for (enum job_news news; fine && (news = text_reader_next(g->reader, &p)) != JOB_NEWS_END;) {
+        struct choice *c = news == JOB_NEWS_BYTES || news == JOB_NEWS_SAMPLE_END ? &choices[p.sample] : NULL;
+        if (news == JOB_NEWS_SAMPLE_END)
+            c->finish = p.finish;
+        if (news != JOB_NEWS_BYTES)
+            continue;
+        c->tokens += (json_int_t)p.generated;
+        fine = fwrite(p.text, 1, p.text_bytes, c->text) == p.text_bytes &&
+               (!g->bytes_base64 || fwrite(p.bytes, 1, p.size, c->raw) == p.size) &&
+               (numbers == 0 || append_logprobs(c->logprobs, &p, numbers) == 0);
+    }
+    for (uint32_t i = 0; i < j->sample_count && fine; i++)
+        fine = fflush(choices[i].text) == 0 && fflush(choices[i].raw) == 0;
+    if (fine)
+        return choices;
+    choices_free(choices, j->sample_count);
+    return NULL;
+}
+
+/* Set in `to` what there is to say of one text. */
+static int describe_choice(json_t *to, const struct generation *g, const struct choice *c, uint32_t index)
+{
+    int failed = json_object_set_new(to, "text", json_stringn(c->text_bytes, c->text_size));
+    failed |= json_object_set_new(to, "index", json_integer(index));
+    failed |= json_object_set_new(to, "tokens", json_integer(c->tokens));
+    failed |= json_object_set_new(to, "finish_reason", json_string(job_finish_word(c->finish)));
+    if (g->bytes_base64)
+        failed |= json_object_set_new(to, "bytes_base64", in_base64((const uint8_t *)c->raw_bytes, c->raw_size));
+    if (c->logprobs != NULL)
+        failed |= json_object_set(to, "logprobs", c->logprobs);
+    return failed;
+}
+
+static json_t *describe_choices(const struct exchange *x, const struct choice *choices)
+{
+    const struct job *j = x->job;
+    json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
+    int failed = 0;
+    if (!is_several(j)) {
+        failed = describe_choice(whole, x->state, &choices[0], 0);
+    } else {
+        json_t *list = json_array();
+        failed = json_object_set_new(whole, "choices", list);
+        for (uint32_t i = 0; i < j->sample_count && failed == 0; i++) {
+            json_t *one = json_object();
+            failed |= describe_choice(one, x->state, &choices[i], i);
+            failed |= json_array_append_new(list, one);
+        }
+    }
+    failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)j->in.text.sampler.seed));
+    failed |= json_object_set_new(whole, "usage", describe_usage(j));
+    failed |= json_object_set_new(whole, "timings", api_timings(x));
+    if (failed == 0)
+        return whole;
+    json_decref(whole);
+    return NULL;
 }
 
 static void answer_whole(struct exchange *x)
 {
     struct job *j = x->job;
-    const struct job_result *r = job_result(j);
     api_note_times(x);
-    if (r->status != OK) {
+    if (job_result(j)->status != OK) {
         api_refuse_job(x, j);
         return;
     }
-    size_t tokens = 0;
-    json_t *text = read_text(j, &tokens);
-    /* json_pack takes each "o", also when it fails, as it does when one is NULL */
-    api_reply_json(x, 200,
-                   json_pack("{s:s, s:o, s:i, s:I, s:s, s:I, s:o, s:o}", "model", j->model->model->name, "text", text,
-                             "index", 0, "tokens", (json_int_t)tokens, "finish_reason", job_finish_word(r->finish),
-                             "seed", (json_int_t)j->in.text.sampler.seed, "usage", describe_usage(j), "timings",
-                             api_timings(x)));
+    struct choice *choices = read_choices(x->state, j);
+    api_reply_json(x, 200, choices != NULL ? describe_choices(x, choices) : NULL);
+    choices_free(choices, j->sample_count);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -80,8 +203,8 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
 {
     const struct job *j = x->job;
     const struct job_result *r = job_result(j);
-    struct stream *s = x->state;
-    s->said_finish = true;
+    struct generation *g = x->state;
+    g->said_finish = true;
     api_note_times(x);
     if (r->status != OK)
         return event_say_error(x, piece, bytes);
@@ -91,42 +214,46 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
                      piece, bytes);
 }
 
-/* The whole characters of what was read; `last`: no more will come. HTTP_LATER: there are none. */
-static enum http_piece say_text(struct stream *s, bool last, char **piece, size_t *bytes)
+static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
-    size_t text_bytes;
-    const size_t used = utf8_repair(s->text, &text_bytes, s->raw, s->held, last);
-    s->held -= used;
-    memmove(s->raw, s->raw + used, s->held);
-    if (used == 0)
-        return HTTP_LATER;
-    return event_say(
-        json_pack("{s:o, s:i, s:I}", "text", json_stringn(s->text, text_bytes), "index", 0, "tokens", (json_int_t)used),
-        piece, bytes);
+    const struct generation *g = x->state;
+    json_t *event = json_pack("{s:o, s:i, s:I}", "text", json_stringn(p->text, p->text_bytes), "index", (int)p->sample,
+                              "tokens", (json_int_t)p->generated);
+    int failed = 0;
+    if (g->bytes_base64)
+        failed |= json_object_set_new(event, "bytes_base64", in_base64(p->bytes, p->size));
+    if (p->logprobs != NULL) {
+        json_t *list = json_array();
+        failed |= append_logprobs(list, p, x->job->in.text.logprobs);
+        failed |= json_object_set_new(event, "logprobs", list);
+    }
+    if (failed != 0) {
+        json_decref(event);
+        return HTTP_BROKEN;
+    }
+    return event_say(event, piece, bytes);
 }
 
 static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
 {
-    struct stream *s = x->state;
+    const struct generation *g = x->state;
+    struct text_piece p;
     for (;;) {
-        size_t n = 0;
-        enum http_piece said;
-        switch (job_read(x->job, s->raw + s->held, STREAM_EVENT_BYTES_MAX, &n)) {
+        switch (text_reader_next(g->reader, &p)) {
         case JOB_NEWS_LATER:
             return HTTP_LATER;
         case JOB_NEWS_PING:
             return event_say_ping(piece, bytes);
-        case JOB_NEWS_END:
-            said = say_text(s, true, piece, bytes);
-            if (said != HTTP_LATER)
-                return said;
-            return s->said_finish ? HTTP_END : say_finish(x, piece, bytes);
         case JOB_NEWS_BYTES:
-            s->held += n;
-            said = say_text(s, false, piece, bytes);
-            if (said != HTTP_LATER)
-                return said;
-            break; /* a part of a character: wait for the rest */
+            return say_text(x, &p, piece, bytes);
+        case JOB_NEWS_END:
+            return g->said_finish ? HTTP_END : say_finish(x, piece, bytes);
+        case JOB_NEWS_SAMPLE_END:
+            if (is_several(x->job))
+                return event_say(
+                    json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_word(p.finish)), piece,
+                    bytes);
+            break; /* one text's end is the last event */
         }
     }
 }
@@ -160,17 +287,17 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     if (st != OK)
         return st;
     r->in.stream = events_wanted(x, r->stream);
-    if (r->in.stream) {
-        x->state = calloc(1, sizeof(struct stream));
-        x->state_free = free;
-        if (x->state == NULL)
-            return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    struct generation *g = calloc(1, sizeof *g);
+    x->state = g;
+    x->state_free = g != NULL ? generation_free : NULL;
+    const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
+    st = g != NULL ? job_create_generate(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most) : ERR_NOMEM;
+    if (st == OK) {
+        r->in.prompt = NULL; /* the job's now */
+        g->bytes_base64 = r->bytes_base64;
+        st = text_reader_create(&g->reader, *ret, r->echo);
     }
-    st = job_create_generate(ret, e, &r->in, r->in.stream ? s->settings->stream_buffer_bytes : r->in.max_tokens);
-    if (st != OK)
-        return error_set(err, st, "there is no memory for the request at the moment");
-    r->in.prompt = NULL; /* the job's now */
-    return OK;
+    return st == OK ? OK : error_set(err, st, "there is no memory for the request at the moment");
 }
 
 void api_generate(struct exchange *x)
@@ -188,6 +315,7 @@ void api_generate(struct exchange *x)
         http_drop_body(x);
         api_submit(x, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
     } else {
+        job_release(j);
         api_refuse(x, &err);
     }
     generate_request_clear(&r);

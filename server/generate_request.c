@@ -15,13 +15,15 @@
 struct fields {
     const json_t *model, *prompt, *prompt_base64;
     int64_t max_tokens, top_k, seed, timeout_ms; /* seed -1: not given */
+    int64_t n, logprobs;                         /* logprobs -1: not given */
     double temperature, top_p, min_p, repetition_penalty;
-    enum field_switch stream;
+    enum field_switch stream, echo, bytes_base64;
     bool shift;
+    int32_t priority;
     struct stop_set stops;
 };
 
-static bool read_stops(const json_t *value, void *arg)
+bool generate_read_stops(const json_t *value, void *arg)
 {
     struct stop_set *to = arg;
     if (json_is_string(value))
@@ -38,7 +40,7 @@ static bool read_stops(const json_t *value, void *arg)
     return true;
 }
 
-static void expect_stops(char *out, size_t size)
+void generate_expect_stops(char *out, size_t size)
 {
     (void)snprintf(out, size, "a string, or a list of at most %d strings, each of 1 to %d bytes", GENERATE_STOPS_MAX,
                    GENERATE_STOP_BYTES_MAX);
@@ -57,6 +59,33 @@ static void expect_overflow(char *out, size_t size)
     (void)snprintf(out, size, "\"stop\" or \"shift\"");
 }
 
+static const struct {
+    const char *word;
+    int32_t priority;
+} priorities[] = {{"low", QUEUE_PRIORITY_MIN}, {"normal", 0}, {"high", QUEUE_PRIORITY_MAX}};
+
+static bool read_priority(const json_t *value, void *arg)
+{
+    int32_t *to = arg;
+    const json_int_t number = json_integer_value(value);
+    if (json_is_integer(value) && number >= QUEUE_PRIORITY_MIN && number <= QUEUE_PRIORITY_MAX) {
+        *to = (int32_t)number;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof priorities / sizeof priorities[0] && json_is_string(value); i++)
+        if (strcmp(json_string_value(value), priorities[i].word) == 0) {
+            *to = priorities[i].priority;
+            return true;
+        }
+    return false;
+}
+
+static void expect_priority(char *out, size_t size)
+{
+    (void)snprintf(out, size, "\"low\", \"normal\" or \"high\", or a whole number from %d to %d", QUEUE_PRIORITY_MIN,
+                   QUEUE_PRIORITY_MAX);
+}
+
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
@@ -70,8 +99,13 @@ static const struct field table[] = {
     {"repetition_penalty", FIELD_NUMBER, AT(repetition_penalty), FIELD_RANGE(0, SAMPLER_PENALTY_MAX),
      .exclusive = true},
     {"seed", FIELD_INTEGER, AT(seed), FIELD_RANGE(0, SEED_MAX)},
-    {"stop", FIELD_OTHER, AT(stops), .read = read_stops, .expected = expect_stops},
+    {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
+    {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
+    {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
+    {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
+    {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
+    {"priority", FIELD_OTHER, AT(priority), .read = read_priority, .expected = expect_priority},
     {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
     {"context_overflow", FIELD_OTHER, AT(shift), .read = read_overflow, .expected = expect_overflow},
 };
@@ -81,12 +115,38 @@ const struct field_list generate_fields = {table, FIELD_COUNT};
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
+enum status generate_request_check(const struct generate_input *in, struct error *err)
+{
+    const uint64_t samples = (uint64_t)in->prompt_count * in->n, tokens = samples * in->max_tokens,
+                   numbers = in->logprobs * (tokens + (in->prompt_logprobs ? in->prompt_bytes : 0));
+    if (samples > GENERATE_SAMPLES_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "n", "%u prompts with \"n\" %u are %llu texts; expected at most %d",
+                               in->prompt_count, in->n, (unsigned long long)samples, GENERATE_SAMPLES_MAX);
+    if (tokens > GENERATE_TOKENS_MAX)
+        return error_set_param(
+            err, ERR_ARGUMENT, "max_tokens", "%llu texts of \"max_tokens\" %u are %llu bytes; expected at most %d",
+            (unsigned long long)samples, in->max_tokens, (unsigned long long)tokens, GENERATE_TOKENS_MAX);
+    if (numbers > GENERATE_LOGPROBS_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "logprobs",
+                               "\"logprobs\" %u of all bytes asked for are %llu numbers; expected at most %d: fewer "
+                               "bytes or alternatives",
+                               in->logprobs - 1, (unsigned long long)numbers, GENERATE_LOGPROBS_MAX);
+    return OK;
+}
+
 static enum status build(struct generate_request *r, const struct fields *f, struct error *err)
 {
     const char *model = f->model != NULL ? json_string_value(f->model) : "";
     (void)snprintf(r->model, sizeof r->model, "%s", model);
     r->stream = f->stream;
     r->timeout_ms = (uint32_t)f->timeout_ms;
+    r->echo = f->echo == FIELD_TRUE;
+    r->bytes_base64 = f->bytes_base64 == FIELD_TRUE;
+    r->in.priority = f->priority;
+    r->in.prompt_count = 1;
+    r->in.n = (uint32_t)f->n;
+    r->in.logprobs = (uint32_t)(f->logprobs + 1);
+    r->in.prompt_logprobs = r->echo && f->logprobs >= 0;
     r->in.max_tokens = (uint32_t)f->max_tokens;
     r->in.shift = f->shift;
     r->in.stops = f->stops;
@@ -98,8 +158,10 @@ static enum status build(struct generate_request *r, const struct fields *f, str
         .min_p = (float)f->min_p,
         .repetition_penalty = request_positive(f->repetition_penalty),
     };
-    return request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,
-                              GENERATE_PROMPT_MAX, err);
+    const enum status st = request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,
+                                              GENERATE_PROMPT_MAX, err);
+    r->in.ends[0] = r->in.prompt_bytes;
+    return st == OK ? generate_request_check(&r->in, err) : st;
 }
 
 enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
@@ -116,6 +178,8 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
         .max_tokens = s->max_tokens,
         .timeout_ms = s->timeout_ms,
         .seed = -1,
+        .n = 1,
+        .logprobs = -1,
         .top_k = defaults.top_k,
         .temperature = (double)defaults.temperature,
         .top_p = (double)defaults.top_p,
@@ -126,8 +190,10 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
     if (st == OK)
         st = build(&r, &f, err);
     json_decref(object);
-    if (st != OK)
+    if (st != OK) {
+        generate_request_clear(&r);
         return st;
+    }
     *ret = r;
     return OK;
 }

@@ -2,6 +2,7 @@
 #ifndef SERVER_GENERATE_REQUEST_H
 #define SERVER_GENERATE_REQUEST_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@ struct generate_request {
     char model[MODEL_NAME_MAX + 1]; /* empty: none was named */
     struct generate_input in;       /* in.prompt is owned until it is given to a job; in.stream is left false */
     enum field_switch stream;
+    bool echo, bytes_base64;
     uint32_t timeout_ms;
 };
 
@@ -23,6 +25,14 @@ struct generate_request {
  * *ret is set only on OK; clear with generate_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
 enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
                                    const struct settings *s, struct error *err);
+/* What a job may be asked for in all, of n texts of each prompt: at most GENERATE_SAMPLES_MAX texts with together
+ * GENERATE_TOKENS_MAX bytes, and GENERATE_LOGPROBS_MAX numbers of their bytes and, if they are told, the prompts'.
+ * Errors: ERR_ARGUMENT (param "n", "max_tokens", "logprobs"). */
+enum status generate_request_check(const struct generate_input *in, struct error *err);
 void generate_request_clear(struct generate_request *r); /* zeroed is fine */
+
+/* FIELD_OTHER: stop strings, into a struct stop_set. */
+bool generate_read_stops(const json_t *value, void *to);
+void generate_expect_stops(char *out, size_t size);
 
 #endif

@@ -12,7 +12,7 @@
  *
  * Waiting: the HTTP thread looks, and if there is nothing to do marks `suspended` and suspends its connection; who
  * makes news clears `suspended` and resumes. Both happen under the lock, so news is never missed, no connection is
- * resumed twice, and none after job_detach. */
+ * resumed twice, and none after job_detach. job_text.c has the bytes of texts. */
 #include "server/job.h"
 
 #include <assert.h>
@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "server/clock.h"
+#include "server/job_inner.h"
 #include "server/registry.h"
 
 const char *job_finish_word(enum job_finish finish)
@@ -34,21 +35,18 @@ const char *job_finish_word(enum job_finish finish)
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
 /* All but the reference to the model, which the caller takes when nothing can fail any more. */
-static enum status job_create(struct job **ret, enum job_kind kind, size_t ring_bytes, size_t logits, size_t pixels)
+static enum status job_create(struct job **ret, enum job_kind kind, size_t logits, size_t pixels)
 {
     struct job *j = calloc(1, sizeof *j);
     if (j == NULL)
         return ERR_NOMEM;
     j->kind = kind;
-    j->ring = ring_bytes > 0 ? malloc(ring_bytes) : NULL;
-    j->ring_size = ring_bytes;
     j->logits = logits > 0 ? calloc(logits, sizeof *j->logits) : NULL;
     j->pixels = pixels > 0 ? malloc(pixels) : NULL;
-    if ((ring_bytes > 0 && j->ring == NULL) || (logits > 0 && j->logits == NULL) || (pixels > 0 && j->pixels == NULL) ||
+    if ((logits > 0 && j->logits == NULL) || (pixels > 0 && j->pixels == NULL) ||
         pthread_mutex_init(&j->lock, NULL) != 0) {
         free(j->pixels);
         free(j->logits);
-        free(j->ring);
         free(j);
         return ERR_NOMEM;
     }
@@ -73,7 +71,7 @@ enum status job_create_classify_many(struct job **ret, struct entry *model, cons
     float *map = values > 0 ? calloc(values, sizeof *map) : NULL;
     enum status st = copies == NULL || (values > 0 && map == NULL) ? ERR_NOMEM : OK;
     if (st == OK)
-        st = job_create(&j, JOB_CLASSIFY, 0, (size_t)count * inputs[0].classes, 0);
+        st = job_create(&j, JOB_CLASSIFY, (size_t)count * inputs[0].classes, 0);
     if (st != OK) {
         free(map);
         free(copies);
@@ -93,15 +91,18 @@ enum status job_create_classify_many(struct job **ret, struct entry *model, cons
 enum status job_create_generate(struct job **ret, struct entry *model, const struct generate_input *in,
                                 size_t ring_bytes)
 {
-    assert(ring_bytes > 0 && (in->stream || ring_bytes >= in->max_tokens));
     struct job *j = NULL;
-    const enum status st = job_create(&j, JOB_GENERATE, ring_bytes, 0, 0);
+    enum status st = job_create(&j, JOB_GENERATE, 0, 0);
     if (st != OK)
         return st;
+    st = job_text_init(j, in, ring_bytes);
+    if (st != OK) {
+        (void)pthread_mutex_destroy(&j->lock);
+        free(j);
+        return st;
+    }
     entry_reference(model);
     j->model = model;
-    j->in.text = *in;
-    stop_matcher_init(&j->matcher, &j->in.text.stops);
     *ret = j;
     return OK;
 }
@@ -110,7 +111,7 @@ enum status job_create_complete(struct job **ret, struct entry *model, const str
 {
     assert(in->samples >= 1 && in->samples <= COMPLETE_SAMPLES_MAX && in->known_count < in->total);
     struct job *j = NULL;
-    const enum status st = job_create(&j, JOB_COMPLETE, 0, 0, (size_t)in->samples * in->total);
+    const enum status st = job_create(&j, JOB_COMPLETE, 0, (size_t)in->samples * in->total);
     if (st != OK)
         return st;
     entry_reference(model);
@@ -129,7 +130,7 @@ enum status job_create_score(struct job **ret, struct entry *model, const struct
 {
     assert(in->count > in->first);
     struct job *j = NULL;
-    const enum status st = job_create(&j, JOB_SCORE, 0, in->count - in->first, 0);
+    const enum status st = job_create(&j, JOB_SCORE, in->count - in->first, 0);
     if (st != OK)
         return st;
     entry_reference(model);
@@ -149,6 +150,7 @@ static void free_input(struct job *j)
         break;
     case JOB_GENERATE:
         free(j->in.text.prompt);
+        job_text_clear(j);
         break;
     case JOB_COMPLETE:
         free(j->in.completion.known);
@@ -174,7 +176,6 @@ void job_release(struct job *j)
     free(j->pixels);
     free(j->map);
     free(j->logits);
-    free(j->ring);
     free(j);
 }
 
@@ -208,14 +209,14 @@ void job_detach(struct job *j)
     (void)pthread_mutex_unlock(&j->lock);
 }
 
-static void suspend_locked(struct job *j)
+void job_suspend_locked(struct job *j)
 {
     assert(j->attached && !j->suspended);
     j->suspended = true;
     j->waiter.suspend(j->waiter.arg);
 }
 
-static void resume_locked(struct job *j)
+void job_resume_locked(struct job *j)
 {
     if (!j->suspended)
         return;
@@ -223,7 +224,7 @@ static void resume_locked(struct job *j)
     j->waiter.resume(j->waiter.arg);
 }
 
-static bool streams(const struct job *j)
+bool job_streams(const struct job *j)
 {
     return (j->kind == JOB_GENERATE && j->in.text.stream) || (j->kind == JOB_COMPLETE && j->in.completion.stream);
 }
@@ -231,52 +232,22 @@ static bool streams(const struct job *j)
 bool job_await(struct job *j)
 {
     (void)pthread_mutex_lock(&j->lock);
-    const bool ready = j->state == JOB_DONE || (j->state == JOB_STREAMING && streams(j));
+    const bool ready = j->state == JOB_DONE || (j->state == JOB_STREAMING && job_streams(j));
     if (!ready)
-        suspend_locked(j);
+        job_suspend_locked(j);
     (void)pthread_mutex_unlock(&j->lock);
     return ready;
 }
 
-static size_t ring_take_locked(struct job *j, uint8_t *out, size_t size_max)
-{
-    const size_t size = j->ring_bytes < size_max ? j->ring_bytes : size_max;
-    const size_t to_end = j->ring_size - j->ring_start;
-    const size_t first = size < to_end ? size : to_end;
-    if (size == 0)
-        return 0;
-    memcpy(out, j->ring + j->ring_start, first);
-    memcpy(out + first, j->ring, size - first);
-    j->ring_start = (j->ring_start + size) % j->ring_size;
-    j->ring_bytes -= size;
-    return size;
-}
-
 /* News other than data. */
-static enum job_news other_news_locked(struct job *j)
+enum job_news job_other_news_locked(struct job *j)
 {
     if (j->state == JOB_DONE)
         return JOB_NEWS_END;
     if (j->ping)
         return JOB_NEWS_PING;
-    suspend_locked(j);
+    job_suspend_locked(j);
     return JOB_NEWS_LATER;
-}
-
-enum job_news job_read(struct job *j, uint8_t *out, size_t size_max, size_t *size)
-{
-    enum job_news news;
-    (void)pthread_mutex_lock(&j->lock);
-    const size_t n = ring_take_locked(j, out, size_max);
-    if (n > 0) {
-        *size = n;
-        news = JOB_NEWS_BYTES;
-    } else {
-        news = other_news_locked(j);
-    }
-    j->ping = false;
-    (void)pthread_mutex_unlock(&j->lock);
-    return news;
 }
 
 enum job_news job_read_rows(struct job *j, const uint32_t *read, uint32_t *sample, uint32_t *rows)
@@ -291,7 +262,7 @@ enum job_news job_read_rows(struct job *j, const uint32_t *read, uint32_t *sampl
         *sample = i;
         *rows = j->drawn[i] / in->row_count;
     } else {
-        news = other_news_locked(j);
+        news = job_other_news_locked(j);
     }
     j->ping = false;
     (void)pthread_mutex_unlock(&j->lock);
@@ -348,7 +319,7 @@ void job_ping(struct job *j)
     (void)pthread_mutex_lock(&j->lock);
     if (j->state == JOB_STREAMING && j->suspended) {
         j->ping = true;
-        resume_locked(j);
+        job_resume_locked(j);
     }
     (void)pthread_mutex_unlock(&j->lock);
 }
@@ -376,46 +347,6 @@ void job_start(struct job *j, uint32_t prompt_dropped, uint64_t now_ns)
     (void)pthread_mutex_unlock(&j->lock);
 }
 
-/* False if they do not fit; then none is added. */
-static bool ring_put_locked(struct job *j, const uint8_t *bytes, size_t size)
-{
-    if (size == 0)
-        return true;
-    if (size > j->ring_size - j->ring_bytes)
-        return false;
-    const size_t at = (j->ring_start + j->ring_bytes) % j->ring_size;
-    const size_t first = size < j->ring_size - at ? size : j->ring_size - at;
-    memcpy(j->ring + at, bytes, first);
-    memcpy(j->ring, bytes + first, size - first);
-    j->ring_bytes += size;
-    return true;
-}
-
-enum job_next job_emit(struct job *j, uint8_t byte, uint64_t gap_ns, uint64_t now_ns)
-{
-    uint8_t text[GENERATE_STOP_BYTES_MAX];
-    size_t size;
-    const bool stopped = stop_matcher_feed(&j->matcher, byte, text, &size);
-
-    (void)pthread_mutex_lock(&j->lock);
-    const bool first = j->state == JOB_RUNNING;
-    assert(first || j->state == JOB_STREAMING);
-    if (first) {
-        j->state = JOB_STREAMING;
-        j->result.first_ns = now_ns;
-    }
-    j->result.generated++;
-    const bool fits = ring_put_locked(j, text, size);
-    if (streams(j) && j->suspended && (first || (j->ring_bytes > 0 && now_ns - j->resumed_ns >= gap_ns))) {
-        resume_locked(j);
-        j->resumed_ns = now_ns;
-    }
-    (void)pthread_mutex_unlock(&j->lock);
-    if (!fits)
-        j->matcher.held_bytes = 0; /* what follows a gap is not handed out, even where it would fit */
-    return !fits ? JOB_OVERRUN : stopped ? JOB_STOPPED : JOB_CONTINUE;
-}
-
 void job_draw(struct job *j, uint32_t sample, uint8_t value, uint64_t now_ns)
 {
     const struct complete_input *in = &j->in.completion;
@@ -428,26 +359,24 @@ void job_draw(struct job *j, uint32_t sample, uint8_t value, uint64_t now_ns)
     }
     j->result.generated++;
     j->pixels[(size_t)sample * in->total + j->drawn[sample]++] = value;
-    if (streams(j) && (first || j->drawn[sample] % in->row_count == 0))
-        resume_locked(j);
+    if (job_streams(j) && (first || j->drawn[sample] % in->row_count == 0))
+        job_resume_locked(j);
     (void)pthread_mutex_unlock(&j->lock);
 }
 
 /* DONE. Takes the result's end and gives up the engine side's reference. */
 static void job_end(struct job *j, enum status st, enum job_finish finish, const char *message, uint64_t now_ns)
 {
-    uint8_t text[GENERATE_STOP_BYTES_MAX];
-    const size_t size = j->kind == JOB_GENERATE ? stop_matcher_flush(&j->matcher, text) : 0;
     (void)pthread_mutex_lock(&j->lock);
     assert(j->state != JOB_DONE);
-    if (!ring_put_locked(j, text, size))
-        finish = FINISH_CANCELLED; /* the reader was too slow for the last bytes too */
+    if (j->kind == JOB_GENERATE)
+        finish = job_text_end_locked(j, finish);
     j->state = JOB_DONE;
     j->result.status = st;
     j->result.finish = finish;
     j->result.done_ns = now_ns;
     (void)snprintf(j->result.message, sizeof j->result.message, "%s", message);
-    resume_locked(j);
+    job_resume_locked(j);
     (void)pthread_mutex_unlock(&j->lock);
     job_release(j);
 }
@@ -475,9 +404,9 @@ void job_abort(struct job *j, enum status st, const char *message, uint64_t now_
 {
     assert(st != OK);
     const bool begun = j->result.generated > 0;
-    if (begun && st == ERR_TIMEOUT && (j->kind == JOB_GENERATE || streams(j)))
+    if (begun && st == ERR_TIMEOUT && (j->kind == JOB_GENERATE || job_streams(j)))
         job_end(j, OK, FINISH_TIMEOUT, "", now_ns);
-    else if (begun && streams(j) && (st == ERR_CANCELLED || st == ERR_UNAVAILABLE))
+    else if (begun && job_streams(j) && (st == ERR_CANCELLED || st == ERR_UNAVAILABLE))
         job_end(j, OK, FINISH_CANCELLED, "", now_ns);
     else
         job_end(j, st, FINISH_CANCELLED, message != NULL ? message : reason_text(st), now_ns);

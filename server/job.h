@@ -46,12 +46,20 @@ struct classify_input {
     } map; /* as for engine_batch_want_map */
 };
 
+/* Prompts, and how each is to be gone on with. Sample i is the (i % n)-th of prompt i / n, and drawn by the sampler's
+ * sample i % n: a prompt's text is the same alone and in a list. */
 struct generate_input {
-    uint8_t *prompt; /* the job's; may be NULL when prompt_bytes is 0 */
-    size_t prompt_bytes;
-    uint32_t max_tokens; /* >= 1 */
-    bool stream;         /* hand out bytes while they come, rather than all at the end */
-    bool shift;          /* context_overflow */
+    uint8_t *prompt; /* [prompt_bytes]: all prompts, one after another; the job's; may be NULL when there is no byte */
+    size_t prompt_bytes;               /* of all */
+    size_t ends[GENERATE_PROMPTS_MAX]; /* where each prompt ends; the last: prompt_bytes */
+    uint32_t prompt_count;             /* 1 .. GENERATE_PROMPTS_MAX */
+    uint32_t n;                        /* >= 1; prompt_count * n <= GENERATE_SAMPLES_MAX */
+    uint32_t max_tokens;               /* of a sample; 0: the prompt is only looked at */
+    uint32_t logprobs;                 /* numbers told of a byte: its own and those of the likeliest; 0: none */
+    bool prompt_logprobs;              /* of the prompts' bytes too */
+    bool stream;                       /* hand out bytes while they come, rather than all at the end */
+    bool shift;                        /* context_overflow */
+    int32_t priority;                  /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX */
     struct sampler_options sampler;
     struct stop_set stops;
 };
@@ -73,6 +81,15 @@ struct score_input {
     size_t first; /* the first one that has a probability: 1 for a model without start embedding, else 0 */
 };
 
+/* One of a generate job's texts. */
+struct job_sample {
+    struct stop_matcher matcher; /* the engine thread's; what it holds lies in the ring, behind what may be read */
+    /* under the job's lock */
+    size_t start, bytes; /* of its ring: what is to be read */
+    bool is_over, is_told;
+    enum job_finish finish; /* once over */
+};
+
 /* Who is told that there is news. Both are called under the job's lock, from any thread, and must not block. */
 struct job_waiter {
     void (*suspend)(void *arg);
@@ -83,7 +100,7 @@ struct job_waiter {
 /* Complete and constant once the job is done. Times are clock_now_ns(), 0 where it did not come to that. */
 struct job_result {
     enum status status;     /* OK: there is an answer */
-    enum job_finish finish; /* if OK and text */
+    enum job_finish finish; /* if OK and text; of several samples the last in the list that any has */
     char message[ERROR_MESSAGE_MAX];
     uint64_t queued_ns, started_ns, first_ns, done_ns;
     uint32_t generated; /* bytes drawn, those of a stop string included; sub-pixels of all samples */
@@ -111,10 +128,13 @@ struct job {
     float *logits, *map;
     /* complete: [samples, total], the known ones first; constant below `drawn`. */
     uint8_t *pixels;
+    /* generate with prompt_logprobs: of each byte of the prompts, as job_reading has them; NAN where the model was given
+     * nothing before it. The engine thread's until something of a sample of the prompt was read. */
+    float *prompt_logprobs;    /* [prompt_bytes, in.text.logprobs] */
+    uint8_t *prompt_likeliest; /* [prompt_bytes, in.text.logprobs - 1] */
 
-    struct queue_item item;      /* the queue's */
-    struct stop_matcher matcher; /* the engine thread's */
-    uint64_t resumed_ns;         /* the engine thread's: when job_emit last resumed the waiter */
+    struct queue_item item; /* the queue's */
+    uint64_t resumed_ns;    /* the engine thread's: when job_emit last resumed the waiter */
     atomic_uint references;
     atomic_int cancelled; /* the first enum status that job_cancel was given; OK: none */
 
@@ -125,8 +145,13 @@ struct job {
     bool suspended; /* the waiter's suspend was called, resume not yet */
     bool ping;
     struct job_waiter waiter;
-    uint8_t *ring; /* [ring_size]: bytes for the reader */
-    size_t ring_size, ring_start, ring_bytes;
+    /* generate: for each sample a ring of bytes for the reader, and what is told of each of them. */
+    struct job_sample *samples;           /* [sample_count] */
+    uint32_t sample_count, next_sample;   /* the one that is looked at first when something is to be read */
+    size_t ring_size, ring_limit;         /* of a ring; and of these bytes what may wait to be read */
+    uint8_t *ring;                        /* [sample_count, ring_size] */
+    float *ring_logprobs;                 /* [sample_count, ring_size, logprobs] */
+    uint8_t *ring_likeliest;              /* [sample_count, ring_size, logprobs - 1] */
     uint32_t drawn[COMPLETE_SAMPLES_MAX]; /* complete: sub-pixels of each sample, the known ones included */
     struct job_result result;
 };
@@ -134,7 +159,7 @@ struct job {
 /* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
 
 /* A job for a model, with one reference, the caller's. Takes a reference of its own to `model`, and on OK the memory
- * that `in` points to. ring_bytes: how much output may wait to be read; for whole answers at least max_tokens.
+ * that `in` points to. ring_bytes: how much output of a sample may wait to be read; for whole answers at least max_tokens.
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in);
 /* The same of 1 .. CLASSIFY_INPUTS_MAX inputs; none of several wants a map. */
@@ -158,19 +183,40 @@ void job_detach(struct job *j);
  * suspended and will be resumed. */
 bool job_await(struct job *j);
 
-enum job_news { JOB_NEWS_BYTES, JOB_NEWS_PING, JOB_NEWS_END, JOB_NEWS_LATER };
-/* What there is to say: *size > 0 bytes, copied to out [size_max]; a ping; the end, when all bytes were read; or
- * nothing yet, and the waiter was suspended and will be resumed. */
-enum job_news job_read(struct job *j, uint8_t *out, size_t size_max, size_t *size);
+enum job_news { JOB_NEWS_BYTES, JOB_NEWS_SAMPLE_END, JOB_NEWS_PING, JOB_NEWS_END, JOB_NEWS_LATER };
 
-/* The same for a completion, by rows: a sample of which more rows are there than `read` [samples] says, and how many
+/* Where what is read goes: [size_max] bytes and, if the job tells them, for each byte in.text.logprobs natural
+ * logarithms of softmax(logits), whatever it was drawn by: its own and those of the likeliest bytes. */
+struct job_reading {
+    size_t size_max;
+    uint8_t *bytes;
+    float *logprobs;    /* [size_max, in.text.logprobs] */
+    uint8_t *likeliest; /* [size_max, in.text.logprobs - 1] */
+    /* what was read */
+    uint32_t sample;
+    size_t size;            /* > 0 */
+    enum job_finish finish; /* of a sample that has ended */
+};
+/* What there is to say of a text: bytes of a sample; once that all of a sample was read; a ping; the end, when all was
+ * read; or nothing yet, and the waiter was suspended and will be resumed. Samples take turns. */
+enum job_news job_read(struct job *j, struct job_reading *r);
+
+/* The prompt of a sample. */
+struct job_prompt {
+    const uint8_t *bytes; /* [size], may be NULL when that is 0 */
+    size_t size;
+    size_t offset; /* in all prompts */
+};
+struct job_prompt job_prompt(const struct job *j, uint32_t sample);
+
+/* The same as job_read for a completion, by rows: a sample of which more rows are there than `read` [samples] says, and how many
  * are in all. Those read from job.pixels stay as they are. */
 enum job_news job_read_rows(struct job *j, const uint32_t *read, uint32_t *sample, uint32_t *rows);
 
 /* The result of a job for which job_await, job_read or job_read_rows said that it is done. */
 const struct job_result *job_result(const struct job *j);
 bool job_is_done(struct job *j);
-/* Elements that the request gave a generating model: a prompt, the known part of a picture, what is to be scored. */
+/* Elements that the request gave a generating model: its prompts, the known part of a picture, what is to be scored. */
 size_t job_given(const struct job *j);
 /* How far a text or picture has come, done or not: elements generated, and when the first was (0: not yet). Any
  * thread. */
@@ -200,16 +246,20 @@ enum status job_stop_reason(const struct job *j, uint64_t now_ns);
 void job_start(struct job *j, uint32_t prompt_dropped, uint64_t now_ns);
 
 enum job_next { JOB_CONTINUE, JOB_STOPPED, JOB_OVERRUN };
-/* A byte was generated. JOB_STOPPED: it ended a stop string; JOB_OVERRUN: the reader is too slow, the ring is full.
- * A waiter is resumed for the first byte, and then not before gap_ns have passed since the last time: what comes in
- * between it gets with the next byte, or at the end. */
-enum job_next job_emit(struct job *j, uint8_t byte, uint64_t gap_ns, uint64_t now_ns);
+/* A sample's next byte was generated; logprobs, likeliest: as in job_reading, of this byte, not looked at if the job tells
+ * none. JOB_STOPPED: it ended a stop string; JOB_OVERRUN: the reader is too slow, the ring is full.
+ * A waiter is resumed for the job's first byte, and then not before gap_ns have passed since the last time: what comes in
+ * between it gets with the next byte, or at an end. */
+enum job_next job_emit(struct job *j, uint32_t sample, uint8_t byte, const float *logprobs, const uint8_t *likeliest,
+                       uint64_t gap_ns, uint64_t now_ns);
+/* A sample has ended, others may go on; bytes withheld for a stop string become text unless it came. */
+void job_end_sample(struct job *j, uint32_t sample, enum job_finish finish);
 
 /* The next sub-pixel of a sample was drawn. A waiter is resumed for the first of all, and for each row's last. */
 void job_draw(struct job *j, uint32_t sample, uint8_t value, uint64_t now_ns);
 
 /* The end. Both give up the engine side's reference.
- * job_finish: with an answer. `finish` is for texts; bytes withheld for a stop string become text unless it came. */
+ * job_finish: with an answer. `finish` is for the samples of a text that have not ended before. */
 void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns);
 /* job_abort: without a full one, because of `st` (not OK) and, for a person, `message`. What was generated by then
  * still is an answer if the deadline passed (FINISH_TIMEOUT; but not half a picture), or if the client has begun to

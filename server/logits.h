@@ -13,6 +13,11 @@ bool logits_are_finite(const float *logits, size_t n);
 /* log2 of the probability that softmax(logits) gives to `index`. logits [n], finite. In double. */
 double logits_log2(const float *logits, size_t n, uint32_t index);
 
+/* The natural logarithm of the probabilities that softmax(logits) gives to `byte`, and then to the `likeliest_count`
+ * most probable bytes, best first, ties to the lower one. logits [256], finite; logprobs [1 + likeliest_count],
+ * likeliest [likeliest_count], not above GENERATE_LIKELIEST_MAX. In double, from which a float32 is made. */
+void logits_logprobs(float *logprobs, uint8_t *likeliest, uint32_t likeliest_count, const float *logits, uint8_t byte);
+
 struct prediction {
     uint32_t index;
     double probability;

@@ -1,11 +1,13 @@
-/* queue.c - see queue.h. A lane is a doubly linked list, so that a job whose client has left is taken from the middle
- * at once. Invariant, under the lock: `count` is the number of linked items, and never above `items_max`. */
+/* queue.c - see queue.h. A lane is a doubly linked list in the order of turns, so that a job whose client has left is taken
+ * from the middle at once. Invariant, under the lock: `count` is the number of linked items, and never above
+ * `items_max`. */
 #include "server/queue.h"
 
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "config/limits.h"
 #include "server/clock.h"
 
 struct lane {
@@ -57,10 +59,13 @@ void queue_free(struct queue *q)
 static void link_locked(struct queue *q, struct queue_item *item)
 {
     struct lane *l = &q->lane[item->lane];
-    item->next = NULL;
-    item->previous = l->last;
-    *(l->last != NULL ? &l->last->next : &l->first) = item;
-    l->last = item;
+    struct queue_item *before = l->last; /* from the end: most are of one priority */
+    while (before != NULL && before->turn_ns > item->turn_ns)
+        before = before->previous;
+    item->previous = before;
+    item->next = before != NULL ? before->next : l->first;
+    *(before != NULL ? &before->next : &l->first) = item;
+    *(item->next != NULL ? &item->next->previous : &l->last) = item;
     item->linked = true;
     l->count++;
     if (q->count++ == 0)
@@ -81,6 +86,7 @@ static void unlink_locked(struct queue *q, struct queue_item *item)
 enum status queue_push(struct queue *q, uint32_t lane, struct queue_item *item)
 {
     assert(lane < q->lanes && !item->linked);
+    assert(item->priority >= QUEUE_PRIORITY_MIN && item->priority <= QUEUE_PRIORITY_MAX);
     const uint64_t now_ns = clock_now_ns();
     enum status st = OK;
     (void)pthread_mutex_lock(&q->lock);
@@ -91,6 +97,7 @@ enum status queue_push(struct queue *q, uint32_t lane, struct queue_item *item)
     } else {
         item->lane = lane;
         item->pushed_ns = now_ns;
+        item->turn_ns = (int64_t)now_ns - item->priority * (int64_t)QUEUE_PRIORITY_NS;
         link_locked(q, item);
         (void)pthread_cond_signal(&q->pushed);
     }

@@ -123,14 +123,25 @@ void stream_lane_cancel(struct stream_lane *l, enum status st)
 
 static uint32_t samples_of(const struct job *j)
 {
-    return j->kind == JOB_COMPLETE ? j->in.completion.samples : 1;
+    return j->kind == JOB_GENERATE ? j->sample_count : j->kind == JOB_COMPLETE ? j->in.completion.samples : 1;
+}
+
+/* Elements of what a job was given that are fed. */
+static size_t kept_of(const struct stream_lane *l, const struct job *j)
+{
+    size_t kept = 0;
+    if (j->kind == JOB_SCORE)
+        return j->in.score.count;
+    if (j->kind == JOB_COMPLETE)
+        return (size_t)j->in.completion.known_count * j->in.completion.samples;
+    for (uint32_t i = 0; i < j->sample_count; i += j->in.text.n)
+        kept += stream_slot_kept(&l->shape, &j->in.text, job_prompt(j, i).size);
+    return kept;
 }
 
 static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 {
-    const size_t prompt = j->kind == JOB_GENERATE ? stream_slot_kept(&l->shape, &j->in.text)
-                          : j->kind == JOB_SCORE  ? j->in.score.count
-                                                  : (size_t)j->in.completion.known_count * j->in.completion.samples;
+    const size_t prompt = kept_of(l, j);
     job_start(j, j->kind == JOB_GENERATE ? (uint32_t)(j->in.text.prompt_bytes - prompt) : 0, now_ns);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_STREAMS, now_ns - j->result.queued_ns);
     metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, prompt);
@@ -145,6 +156,9 @@ static void enter_sample(struct stream_lane *l)
     struct stream_slot *s = &l->slots[index];
     struct job *j = l->entering;
     stream_slot_begin(&l->shape, s, j, l->next_sample++);
+    for (uint32_t place = 0; place < l->running; place++)
+        if (stream_slot_follow(s, &l->slots[l->order[place]]))
+            break;
     if (l->next_sample == samples_of(j))
         l->entering = NULL;
     l->order[l->running++] = index;
@@ -223,12 +237,16 @@ static uint32_t admit_jobs(struct stream_lane *l, uint64_t now_ns)
 
 /* ---- a pass ---------------------------------------------------------------------------------------------------- */
 
-static uint32_t count_prompts(const struct stream_lane *l)
+/* Slots that wait with a prompt. *others: is there one that has a single element to feed? */
+static uint32_t count_prompts(const struct stream_lane *l, bool *others)
 {
     uint32_t prompts = 0;
+    *others = false;
     for (uint32_t place = 0; place < l->running; place++) {
         const struct stream_slot *s = &l->slots[l->order[place]];
-        prompts += s->length - s->fed > 1;
+        const bool prompt = !s->follows && s->length - s->fed > 1;
+        prompts += prompt;
+        *others = *others || !(prompt || s->follows);
     }
     return prompts;
 }
@@ -238,15 +256,16 @@ static uint32_t count_prompts(const struct stream_lane *l)
  * some. */
 static void share_rows(struct stream_lane *l)
 {
-    uint32_t sharers = count_prompts(l);
-    uint32_t rows = l->prompt_rows_max + (sharers == l->running ? l->streams_max : 0);
+    bool others;
+    uint32_t sharers = count_prompts(l, &others);
+    uint32_t rows = l->prompt_rows_max + (others ? 0 : l->streams_max);
     l->first_sharer = l->first_sharer + 1 < l->running ? l->first_sharer + 1 : 0;
     for (uint32_t i = 0; i < l->running; i++) {
         const uint32_t place = (l->first_sharer + i) % l->running;
         const struct stream_slot *s = &l->slots[l->order[place]];
         const uint32_t waiting = s->length - s->fed;
-        l->taken[place] = 1;
-        if (waiting <= 1)
+        l->taken[place] = s->follows ? 0 : 1;
+        if (s->follows || waiting <= 1)
             continue;
         assert(sharers > 0);
         const uint32_t share = (rows + sharers - 1) / sharers;
@@ -267,10 +286,12 @@ static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
     for (uint32_t place = 0; place < l->running; place++) {
         const uint32_t index = l->order[place], take = l->taken[place];
         struct stream_slot *s = &l->slots[index];
-        const bool every = s->job->kind == JOB_SCORE;
+        const bool scores = s->job->kind == JOB_SCORE, every = scores || s->tells;
         if (take == 0)
             continue;
-        const bool wanted = every || (take == s->length - s->fed && s->at == s->given_count);
+        const bool chooses = !scores && take == s->length - s->fed && s->at == s->given_count;
+        const bool wanted = every || chooses;
+        s->choice = chooses ? logits + (size_t)(every ? take - 1 : 0) * BYTE_VALUES : NULL;
         *prompts = *prompts || s->generated == 0 || take > 1;
         l->parts[count++] = (struct engine_part){
             .stream = index,
@@ -284,9 +305,29 @@ static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
     return count;
 }
 
+/* The parts of slots whose leaders have fed all that they were given; the engine knows nothing of these. Returns how many
+ * parts there are then. */
+static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
+{
+    uint32_t count = parts;
+    for (uint32_t i = 0; i < parts; i++) {
+        const struct engine_part *p = &l->parts[i];
+        struct stream_slot *leader = &l->slots[p->stream];
+        for (uint32_t place = 0; leader->followers > 0 && leader->choice != NULL && place < l->running; place++) {
+            struct stream_slot *s = &l->slots[l->order[place]];
+            if (!s->follows || s->leader != leader->index)
+                continue;
+            stream_slot_fork(&l->shape, s, leader, p->count);
+            l->parts[count++] = (struct engine_part){.stream = s->index, .logits = l->logits + (s->choice - l->logits)};
+        }
+    }
+    return count;
+}
+
 enum after { GOES_ON, SAMPLE_OVER, JOB_OVER };
 
-static enum after next_byte(struct stream_lane *l, struct stream_slot *s, uint8_t byte, uint64_t now_ns)
+static enum after next_byte(struct stream_lane *l, struct stream_slot *s, uint8_t byte, uint64_t now_ns,
+                            enum job_finish *finish)
 {
     struct job *j = s->job;
     if (s->generated == 1)
@@ -294,16 +335,17 @@ static enum after next_byte(struct stream_lane *l, struct stream_slot *s, uint8_
     else
         metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, now_ns - s->drawn_ns);
     s->drawn_ns = now_ns;
-    const enum job_next next = job_emit(j, byte, l->running * STREAM_WAKE_NS, now_ns);
-    if (next == JOB_OVERRUN)
+    const enum job_next next =
+        job_emit(j, s->sample, byte, s->logprobs, s->likeliest, l->running * STREAM_WAKE_NS, now_ns);
+    if (next == JOB_OVERRUN) {
         job_finish(j, FINISH_CANCELLED, now_ns);
-    else if (next == JOB_STOPPED)
-        job_finish(j, FINISH_STOP, now_ns);
-    else if (s->generated == j->in.text.max_tokens || !stream_slot_push(&l->shape, s, byte, j->in.text.shift))
-        job_finish(j, FINISH_LENGTH, now_ns);
-    else
+        return JOB_OVER;
+    }
+    if (next != JOB_STOPPED && s->generated < j->in.text.max_tokens &&
+        stream_slot_push(&l->shape, s, byte, j->in.text.shift))
         return GOES_ON;
-    return JOB_OVER;
+    *finish = next == JOB_STOPPED ? FINISH_STOP : FINISH_LENGTH;
+    return SAMPLE_OVER;
 }
 
 static enum after next_sub_pixel(struct stream_lane *l, struct stream_slot *s, uint8_t value, uint64_t now_ns)
@@ -327,60 +369,79 @@ static void draw_all(struct stream_lane *l, uint32_t parts)
         const struct engine_part *p = &l->parts[i];
         struct stream_slot *s = &l->slots[p->stream];
         s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
-        if (p->logits == NULL || p->every || !s->is_fine)
-            continue;
-        s->drawn = sampler_draw(&s->sampler, p->logits);
-        sampler_accept(&s->sampler, s->drawn);
+        if (s->is_fine && s->tells)
+            stream_slot_tell(s, p->logits, p->count);
+        if (s->is_fine && s->choice != NULL && stream_slot_draws(s))
+            stream_slot_draw(s);
     }
 }
 
-/* What a part's rows gave. */
-static enum after use_part(struct stream_lane *l, const struct engine_part *p, uint64_t now_ns, uint32_t *drawn)
+/* What a part's rows gave. *finish: how the sample ended, if that was it. */
+static enum after use_part(struct stream_lane *l, const struct engine_part *p, uint64_t now_ns, uint32_t *drawn,
+                           enum job_finish *finish)
 {
     struct stream_slot *s = &l->slots[p->stream];
     s->fed += p->count;
+    *finish = FINISH_STOP;
     if (!s->is_fine) {
         job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
         return JOB_OVER;
     }
-    if (p->every)
+    if (s->job->kind == JOB_SCORE)
         return stream_slot_score(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
-    if (p->logits != NULL) {
+    if (s->choice != NULL && stream_slot_draws(s)) {
         (*drawn)++;
         s->generated++;
-        return s->job->kind == JOB_GENERATE ? next_byte(l, s, s->drawn, now_ns)
+        s->tells = false;
+        return s->job->kind == JOB_GENERATE ? next_byte(l, s, s->drawn, now_ns, finish)
                                             : next_sub_pixel(l, s, s->drawn, now_ns);
+    }
+    if (s->choice != NULL) {
+        *finish = FINISH_LENGTH;
+        return SAMPLE_OVER;
     }
     if (s->fed == s->length)
         stream_slot_go_on(&l->shape, s);
     return GOES_ON;
 }
 
+/* A slot's sample has ended. True if its job has, too. */
+static bool end_sample(struct stream_lane *l, uint32_t index, enum job_finish finish, uint64_t now_ns)
+{
+    const struct stream_slot *s = &l->slots[index];
+    struct job *j = s->job;
+    uint32_t place = 0;
+    while (l->order[place] != index)
+        place++;
+    slot_stop(l, place);
+    if (j->kind == JOB_COMPLETE)
+        metrics_counter_add(METRIC_COMPLETED_IMAGES, l->model->metrics_label, 1);
+    if (!has_samples(l, j)) {
+        job_finish(j, finish, now_ns);
+        return true;
+    }
+    if (j->kind == JOB_GENERATE)
+        job_end_sample(j, s->sample, finish);
+    return false;
+}
+
 static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns)
 {
     uint32_t ended = 0, drawn = 0;
     draw_all(l, parts);
-    for (uint32_t i = 0, place = 0; i < parts; i++) {
+    for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
         struct job *j = l->slots[p->stream].job;
         if (j == NULL) /* its job has ended with another sample of it */
             continue;
-        while (l->order[place] != p->stream) /* the order is that of the parts, some left out */
-            place++;
-        const enum after after = use_part(l, p, now_ns, &drawn);
-        if (after == GOES_ON)
-            continue;
-        if (after == SAMPLE_OVER)
-            slot_stop(l, place);
-        if (after == SAMPLE_OVER && j->kind == JOB_COMPLETE)
-            metrics_counter_add(METRIC_COMPLETED_IMAGES, l->model->metrics_label, 1);
-        if (after == SAMPLE_OVER && has_samples(l, j))
-            continue;
-        if (after == SAMPLE_OVER)
-            job_finish(j, FINISH_STOP, now_ns);
-        forget_job(l, j);
-        place = 0;
-        ended++;
+        enum job_finish finish;
+        const enum after after = use_part(l, p, now_ns, &drawn, &finish);
+        if (after == SAMPLE_OVER && end_sample(l, p->stream, finish, now_ns))
+            ended++;
+        if (after == JOB_OVER) {
+            forget_job(l, j);
+            ended++;
+        }
     }
     metrics_counter_add(METRIC_GENERATED_BYTES, l->model->metrics_label, drawn);
     return ended;
@@ -401,5 +462,5 @@ uint32_t stream_lane_step(struct stream_lane *l)
     const uint64_t end_ns = clock_now_ns();
     metrics_histogram_observe(prompts ? METRIC_PREFILL : METRIC_DECODE, 0, end_ns - start_ns);
     metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_STREAMS, parts);
-    return ended + use_parts(l, parts, end_ns);
+    return ended + use_parts(l, fork_followers(l, parts), end_ns);
 }

@@ -1,6 +1,7 @@
 /* stream_slot.c - see stream_slot.h. */
 #include "server/stream_slot.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -31,29 +32,35 @@ static void fill_window(const struct stream_model *m, struct stream_slot *s, boo
     s->at += n;
 }
 
-/* How many bytes at the end of a prompt are fed. One more than the context is fed only for a stream that shifts. */
-size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in)
+/* One more than the context is fed only for a stream that shifts. */
+size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in, size_t size)
 {
     if (!is_limited(m))
-        return in->prompt_bytes;
+        return size;
     const uint32_t most = m->context - (m->starts ? 1 : 0);
-    const uint32_t whole = in->shift || m->starts ? most : most > 1 ? most - 1 : 1;
+    const bool all = in->shift || m->starts || in->max_tokens == 0;
+    const uint32_t whole = all ? most : most > 1 ? most - 1 : 1;
     const uint32_t half = m->context > 1 ? m->context / 2 : most;
-    return in->prompt_bytes <= whole ? in->prompt_bytes : in->shift ? half : whole;
+    return size <= whole ? size : in->shift ? half : whole;
 }
 
-static void begin_text(const struct stream_model *m, struct stream_slot *s, const struct generate_input *in)
+static void begin_text(const struct stream_model *m, struct stream_slot *s)
 {
     static const uint8_t newline[1] = {'\n'};
-    sampler_init(&s->sampler, &in->sampler);
+    const struct generate_input *in = &s->job->in.text;
+    const struct job_prompt prompt = job_prompt(s->job, s->sample);
+    struct sampler_options options = in->sampler;
+    options.sample = s->sample % in->n;
+    sampler_init(&s->sampler, &options);
     /* The penalty looks at the prompt's last bytes, those that the model does not get included. */
-    for (size_t i = in->prompt_bytes > SAMPLER_HISTORY ? in->prompt_bytes - SAMPLER_HISTORY : 0; i < in->prompt_bytes;
-         i++)
-        sampler_accept(&s->sampler, in->prompt[i]);
-    s->given = in->prompt;
-    s->given_count = in->prompt_bytes;
-    s->at = in->prompt_bytes - stream_slot_kept(m, in);
-    if (in->prompt_bytes == 0 && !m->starts) { /* something must be fed; this is not echoed and not counted */
+    for (size_t i = prompt.size > SAMPLER_HISTORY ? prompt.size - SAMPLER_HISTORY : 0; i < prompt.size; i++)
+        sampler_accept(&s->sampler, prompt.bytes[i]);
+    s->given = prompt.bytes;
+    s->given_count = prompt.size;
+    s->at = prompt.size - stream_slot_kept(m, in, prompt.size);
+    s->scored = s->at + (m->starts ? 0 : 1); /* the first byte fed has a probability only behind the start */
+    s->tells = in->prompt_logprobs && options.sample == 0 && prompt.size > 0;
+    if (prompt.size == 0 && !m->starts) { /* something must be fed; this is not echoed and not counted */
         s->given = newline;
         s->given_count = 1;
     }
@@ -82,14 +89,54 @@ void stream_slot_begin(const struct stream_model *m, struct stream_slot *s, stru
 {
     s->job = j;
     s->sample = sample;
-    s->generated = 0;
+    s->generated = s->followers = 0;
+    s->tells = s->follows = false;
     if (j->kind == JOB_GENERATE)
-        begin_text(m, s, &j->in.text);
+        begin_text(m, s);
     else if (j->kind == JOB_COMPLETE)
         begin_picture(s, &j->in.completion);
     else
         begin_score(s, &j->in.score);
     fill_window(m, s, true);
+}
+
+bool stream_slot_follow(struct stream_slot *s, struct stream_slot *leader)
+{
+    const struct job *j = s->job;
+    const uint32_t n = j->kind == JOB_GENERATE ? j->in.text.n : j->kind == JOB_COMPLETE ? j->in.completion.samples : 1;
+    if (leader->job != j || leader->sample / n != s->sample / n || leader->follows || leader->generated > 0)
+        return false;
+    s->follows = true;
+    s->leader = leader->index;
+    leader->followers++;
+    return true;
+}
+
+void stream_slot_fork(const struct stream_model *m, struct stream_slot *s, struct stream_slot *leader, uint32_t fed)
+{
+    assert(s->follows && s->leader == leader->index && leader->followers > 0);
+    engine_stream_copy(m->engine, leader->index, s->index);
+    memcpy(s->window, leader->window, leader->length);
+    s->length = leader->length;
+    s->fed = leader->fed + fed;
+    s->at = leader->at;
+    s->choice = leader->choice;
+    s->follows = false;
+    leader->followers--;
+}
+
+bool stream_slot_draws(const struct stream_slot *s)
+{
+    return s->job->kind != JOB_GENERATE || s->job->in.text.max_tokens > 0;
+}
+
+void stream_slot_draw(struct stream_slot *s)
+{
+    const uint32_t numbers = s->job->kind == JOB_GENERATE ? s->job->in.text.logprobs : 0;
+    s->drawn = sampler_draw(&s->sampler, s->choice);
+    sampler_accept(&s->sampler, s->drawn);
+    if (numbers > 0)
+        logits_logprobs(s->logprobs, s->likeliest, numbers - 1, s->choice, s->drawn);
 }
 
 void stream_slot_go_on(const struct stream_model *m, struct stream_slot *s)
@@ -153,4 +200,18 @@ enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const st
             "has %s end",
             s->fed_count, fed, s->position, ends ? "an" : "no");
     return engine_stream_check(e, s->position, stream_snapshot_state(s), s->state_bytes, err);
+}
+
+void stream_slot_tell(struct stream_slot *s, const float *logits, uint32_t count)
+{
+    struct job *j = s->job;
+    const struct job_prompt prompt = job_prompt(j, s->sample);
+    const size_t numbers = j->in.text.logprobs;
+    for (uint32_t i = 0; i < count && s->scored < prompt.size; i++, s->scored++) {
+        const size_t at = prompt.offset + s->scored;
+        uint8_t none[1];
+        logits_logprobs(j->prompt_logprobs + at * numbers,
+                        numbers > 1 ? j->prompt_likeliest + at * (numbers - 1) : none, (uint32_t)numbers - 1,
+                        logits + (size_t)i * BYTE_VALUES, prompt.bytes[s->scored]);
+    }
 }

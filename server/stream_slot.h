@@ -28,23 +28,44 @@ struct stream_slot {
     uint32_t index;  /* the engine's stream */
     struct job *job; /* NULL: free */
     uint32_t sample; /* of the job's */
+    /* Samples with one prompt feed it once: it is fed by the first that has a slot, and while it is, the others wait in
+     * theirs for a copy of its state. */
+    bool follows; /* it waits for the slot `leader` */
+    uint32_t leader;
+    uint32_t followers; /* slots that wait for this one */
     struct sampler sampler;
     uint8_t *window; /* [window_size] */
     uint32_t fed, length;
     const uint8_t *given; /* [given_count] of the request: those before `at` have been in the window */
     size_t given_count, at;
-    size_t scored; /* of a text or picture to score: logits used so far */
+    size_t scored;       /* of what is to be scored: logits used so far; of a prompt that is told: its bytes so far */
+    bool tells;          /* logprobs of the prompt's bytes, of which some are still to come */
+    const float *choice; /* logits of the pass that the next element is drawn from; NULL: it draws none */
     uint32_t generated;
-    uint8_t drawn;     /* the latest element */
+    uint8_t drawn;                              /* the latest element */
+    float logprobs[1 + GENERATE_LIKELIEST_MAX]; /* of that, where the job tells them */
+    uint8_t likeliest[GENERATE_LIKELIEST_MAX];
     bool is_fine;      /* the pass's logits are finite */
     uint64_t drawn_ns; /* when the latest element was drawn */
 };
 
-/* How many bytes at the end of a prompt are fed. */
-size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in);
+/* How many bytes at the end of a prompt of `size` bytes are fed. */
+size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in, size_t size);
 
 /* Begin a sample of a job from a reset state; index and window are set. */
 void stream_slot_begin(const struct stream_model *m, struct stream_slot *s, struct job *j, uint32_t sample);
+
+/* Is `leader` feeding what the sample of `s`, which has just begun, would feed as well? Then have that wait for it. */
+bool stream_slot_follow(struct stream_slot *s, struct stream_slot *leader);
+
+/* All that `leader` was given is fed, the `fed` elements of this pass included: the follower `s` has fed it, too. */
+void stream_slot_fork(const struct stream_model *m, struct stream_slot *s, struct stream_slot *leader, uint32_t fed);
+
+/* Does it draw elements? Of a prompt that is only looked at nothing is drawn. */
+bool stream_slot_draws(const struct stream_slot *s);
+
+/* Draw the next element from `choice`, with what is to be told of it. As stream_slot_tell. */
+void stream_slot_draw(struct stream_slot *s);
 
 /* All of the window is fed, but not all that was given: the next of it, behind what the state holds. Only a stream
  * without an end comes to this, and one to score. */
@@ -59,5 +80,9 @@ bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, cons
 /* Can a slot of this engine go on from a snapshot that came from outside? Any thread. Errors: ERR_ARGUMENT (param
  * "state"). */
 enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const struct engine *e, struct error *err);
+
+/* Take what is to be told of the prompt's bytes out of a part's logits [count, 256]. Not the engine's thread alone: slots
+ * of a pass may be looked at in parallel. */
+void stream_slot_tell(struct stream_slot *s, const float *logits, uint32_t count);
 
 #endif

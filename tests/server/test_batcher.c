@@ -79,14 +79,15 @@ struct ask {
 
 static struct job *submit_text(struct party *p, const struct ask *a, uint64_t deadline_ns)
 {
-    struct generate_input in = {.max_tokens = a->max_tokens, .stream = true, .shift = a->shift};
+    struct generate_input in = {
+        .prompt_count = 1, .n = 1, .max_tokens = a->max_tokens, .stream = true, .shift = a->shift};
     const size_t size = strlen(a->prompt);
     const struct job_waiter waiter = party_waiter(p);
     struct job *j = NULL;
     sampler_options_default(&in.sampler);
     in.sampler.temperature = a->temperature;
     in.sampler.seed = a->seed;
-    in.prompt_bytes = size * a->prompt_repeats;
+    in.prompt_bytes = in.ends[0] = size * a->prompt_repeats;
     in.prompt = malloc(in.prompt_bytes + 1);
     assert_non_null(in.prompt);
     for (size_t i = 0; i < a->prompt_repeats; i++)

@@ -197,9 +197,9 @@ static void the_ends_of_a_range_are_in_it(void **state)
 
 static void an_unknown_field_is_refused_by_name(void **state)
 {
-    static const char *const names[] = {"n",        "logprobs", "echo",   "session",    "priority", "max_token",
-                                        "Prompt",   "user",     "suffix", "best_of",    "",         "\xc3\xa4",
-                                        "messages", "state",    "images", "min_tokens", "top_k "};
+    static const char *const names[] = {"N",        "logprob", "echoes", "session",    "prio",  "max_token",
+                                        "Prompt",   "user",    "suffix", "best_of",    "",      "\xc3\xa4",
+                                        "messages", "state",   "images", "min_tokens", "top_k "};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         char body[128];

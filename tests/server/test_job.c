@@ -29,7 +29,7 @@ struct scene {
 
 static struct generate_input input(bool stream, const char *stop)
 {
-    struct generate_input in = {.max_tokens = RING_BYTES, .stream = stream};
+    struct generate_input in = {.prompt_count = 1, .n = 1, .max_tokens = RING_BYTES, .stream = stream};
     if (stop != NULL)
         assert_true(stop_set_add(&in.stops, stop, strlen(stop)));
     return in;
@@ -57,17 +57,20 @@ static enum job_next emit(struct scene *s, const char *bytes)
 {
     enum job_next next = JOB_CONTINUE;
     for (; *bytes != '\0' && next == JOB_CONTINUE; bytes++)
-        next = job_emit(s->job, (uint8_t)*bytes, 0, clock_now_ns());
+        next = job_emit(s->job, 0, (uint8_t)*bytes, NULL, NULL, 0, clock_now_ns());
     return next;
 }
 
 static void assert_reads(struct scene *s, enum job_news news, const char *bytes)
 {
     uint8_t out[RING_BYTES];
-    size_t n = 0;
-    assert_int_equal(job_read(s->job, out, sizeof out, &n), news);
-    assert_int_equal(n, strlen(bytes));
-    assert_memory_equal(out, bytes, n);
+    struct job_reading r = {.bytes = out, .size_max = sizeof out};
+    enum job_news got = job_read(s->job, &r);
+    while (got == JOB_NEWS_SAMPLE_END) /* said once, before the end of all */
+        got = job_read(s->job, &r);
+    assert_int_equal(got, news);
+    assert_int_equal(r.size, strlen(bytes));
+    assert_memory_equal(out, bytes, r.size);
 }
 
 static int set_up(void **state)
@@ -129,17 +132,17 @@ static void between_two_wake_ups_of_a_stream_lies_the_gap(void **state)
     submit(s, true, NULL);
     assert_false(job_await(s->job));
     start_job(s);
-    (void)job_emit(s->job, 'a', GAP, 1000); /* the first byte does not wait */
+    (void)job_emit(s->job, 0, 'a', NULL, NULL, GAP, 1000); /* the first byte does not wait */
     assert_int_equal(s->party.resumes, 1);
     assert_reads(s, JOB_NEWS_BYTES, "a");
     assert_reads(s, JOB_NEWS_LATER, "");
-    (void)job_emit(s->job, 'b', GAP, 1050);
+    (void)job_emit(s->job, 0, 'b', NULL, NULL, GAP, 1050);
     assert_int_equal(s->party.resumes, 1);
-    (void)job_emit(s->job, 'c', GAP, 1100);
+    (void)job_emit(s->job, 0, 'c', NULL, NULL, GAP, 1100);
     assert_int_equal(s->party.resumes, 2);
     assert_reads(s, JOB_NEWS_BYTES, "bc");
     assert_reads(s, JOB_NEWS_LATER, "");
-    (void)job_emit(s->job, 'd', GAP, 1150);
+    (void)job_emit(s->job, 0, 'd', NULL, NULL, GAP, 1150);
     job_finish(s->job, FINISH_LENGTH, 1160); /* the end does not wait either */
     assert_int_equal(s->party.resumes, 3);
     assert_reads(s, JOB_NEWS_BYTES, "d");
@@ -374,10 +377,10 @@ static void *engine_side(void *arg)
     start_job(s);
     for (unsigned i = 0; i < BYTES;) {
         (void)pthread_mutex_lock(&s->job->lock);
-        const bool room = s->job->ring_bytes < s->job->ring_size;
+        const bool room = s->job->samples[0].bytes < s->job->ring_limit;
         (void)pthread_mutex_unlock(&s->job->lock);
         if (room)
-            assert_int_equal(job_emit(s->job, (uint8_t)i++, 0, clock_now_ns()), JOB_CONTINUE);
+            assert_int_equal(job_emit(s->job, 0, (uint8_t)i++, NULL, NULL, 0, clock_now_ns()), JOB_CONTINUE);
         if (i % 64 == 0)
             job_ping(s->job);
     }

@@ -74,12 +74,13 @@ size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max)
 {
     size_t used = 0;
     for (;;) {
-        size_t n = 0;
-        switch (job_read(j, out + used, size_max - used, &n)) {
+        struct job_reading r = {.bytes = out + used, .size_max = size_max - used};
+        switch (job_read(j, &r)) {
         case JOB_NEWS_BYTES:
-            used += n;
+            used += r.size;
             assert_true(used < size_max);
             break;
+        case JOB_NEWS_SAMPLE_END:
         case JOB_NEWS_PING:
             break;
         case JOB_NEWS_LATER:
