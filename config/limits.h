@@ -85,6 +85,8 @@
 
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
 #define REGISTRY_MODELS_MAX 32               /* models that one daemon serves; each takes a turn in the engine's loop */
+#define BATCHER_LANES_MAX 64                 /* the same, and as many that were replaced and still have requests */
+#define LOADER_CHANGES_MAX 64                /* changes to models that wait: administrators are few */
 #define QUEUE_PRIORITY_MIN (-100)            /* of a job */
 #define QUEUE_PRIORITY_MAX 100               /* the same: as if it had come 5 s earlier than a usual one, and no more */
 #define QUEUE_PRIORITY_NS UINT64_C(50000000) /* that one step of priority is worth */

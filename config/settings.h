@@ -39,6 +39,8 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(admin_port, 8081, 0, 65535, "its TCP port; 0: the kernel chooses one, which is logged")            \
     TEXT(admin_unix, "off", "path of a Unix socket for administration, which the own user alone may open")    \
     TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                      \
+    SWITCH(models_lazy, false, "load a model when a request first asks for it")                               \
+    NUMBER(models_memory_max_mb, 0, 0, 1048576, "most memory of all loaded models together; 0: no bound")     \
     NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                   \
     TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                     \
     TEXT(precision, "f32", "f32, bf16, int8 or auto, or NAME=one of them for a model, in a list with commas") \

@@ -17,11 +17,13 @@
     X(ERR_TOO_LARGE, 413, "invalid_request_error", "body_too_large")     \
     X(ERR_MEDIA_TYPE, 415, "invalid_request_error", "unsupported_media") \
     X(ERR_PICTURE, 422, "invalid_request_error", "undecodable_picture")  \
+    X(ERR_BAD_MODEL, 422, "invalid_request_error", "bad_model")          \
     X(ERR_CANCELLED, 499, "cancelled_error", "client_left")              \
     X(ERR_INTERNAL, 500, "server_error", "internal")                     \
     X(ERR_NOMEM, 503, "overloaded_error", "out_of_memory")               \
     X(ERR_FULL, 503, "overloaded_error", "queue_full")                   \
     X(ERR_UNAVAILABLE, 503, "overloaded_error", "unavailable")           \
+    X(ERR_LOADING, 503, "overloaded_error", "model_loading")             \
     X(ERR_IO, 500, "server_error", "io")                                 \
     X(ERR_FORMAT, 500, "server_error", "bad_file")                       \
     X(ERR_UNSUPPORTED, 500, "server_error", "unsupported_model")         \

@@ -51,13 +51,29 @@ static enum status check_range(const char *name, uint32_t value, uint32_t min, u
     return error_set_param(err, ERR_ARGUMENT, name, "%s is %u, expected %u to %u", name, value, min, max);
 }
 
+static enum status check_isa(const char *isa, struct error *err)
+{
+    if (kernels_select(isa) != NULL)
+        return OK;
+    return error_set_param(err, ERR_ARGUMENT, "isa", "instruction set \"%s\" is unknown or not on this machine", isa);
+}
+
+enum status engine_describe(struct engine_info *ret, const struct engine_options *o, struct error *err)
+{
+    const enum status st = check_isa(o->isa, err);
+    if (st == OK)
+        *ret = (struct engine_info){.threads = o->threads != 0 ? o->threads : processors_count(),
+                                    .isa = kernels_select(o->isa)->isa,
+                                    .blas = gemm_library()};
+    return st;
+}
+
 static enum status check_options(const struct model *m, const struct engine_options *o, struct error *err)
 {
     const bool classifier = !model_config_causal(&m->config);
-    if (kernels_select(o->isa) == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "isa", "instruction set \"%s\" is unknown or not on this machine",
-                               o->isa);
-    enum status st = check_range("threads", o->threads, 0, ENGINE_THREADS_MAX, err);
+    enum status st = check_isa(o->isa, err);
+    if (st == OK)
+        st = check_range("threads", o->threads, 0, ENGINE_THREADS_MAX, err);
     if (st == OK && classifier)
         st = check_range("images_max", o->images_max, 1, ENGINE_IMAGES_MAX, err);
     if (st == OK && classifier)
@@ -225,6 +241,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
         return error_set_param(err, ERR_ARGUMENT, "mixer.type", "no engine for %s with %s",
                                model_task_name(m->config.task), mixer_type_name(m->config.mixer.type));
     gemm_setup();
+    set_threads(1); /* whatever is multiplied here, the caller does it alone: another thread may have a team at work */
     e = calloc(1, sizeof *e);
     if (e != NULL)
         e->core.blocks = calloc(m->config.depth, sizeof *e->core.blocks);

@@ -1,7 +1,9 @@
 /* engine.h - the only public boundary of the engine: open a model, run batches of pictures and streams, close.
  *
  * One thread owns an engine and calls everything here but what reads constants (engine_info, engine_batch_max,
- * engine_heads, engine_biases_*, engine_stream_saved_bytes, engine_stream_check), which any thread may; it alone enters OpenMP and BLAS. All memory is taken by
+ * engine_heads, engine_biases_*, engine_stream_saved_bytes, engine_stream_check), which any thread may; it alone enters
+ * OpenMP. Another may have opened the engine, and may close it once its owner has let go of it: both work on the caller
+ * alone. All memory is taken by
  * engine_open: afterwards nothing here allocates or fails for want of memory.
  *
  * Results do not depend on company: for one build, instruction set and BLAS, the bits of a stream's or a picture's
@@ -68,6 +70,10 @@ struct engine_info {
 enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err);
 void engine_close(struct engine *e); /* NULL is a no-op */
 const struct engine_info *engine_info(const struct engine *e);
+
+/* What engines run on here, whatever the model: threads, isa and blas of an engine_info for these options; the rest is
+ * zero. Errors: ERR_ARGUMENT (isa). */
+enum status engine_describe(struct engine_info *ret, const struct engine_options *o, struct error *err);
 
 /* ---- classifiers: a batch goes block by block, so that the caller can do other work between the blocks --------- */
 

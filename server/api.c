@@ -28,12 +28,15 @@ enum status api_use_model(struct exchange *x, struct entry *e, struct error *err
     return OK;
 }
 
-enum status api_pick_model(struct exchange *x, const char *name, enum model_task task, struct entry **ret,
-                           struct error *err)
+enum status api_pick_model(struct exchange *x, const char *name, int task, struct entry **ret, struct error *err)
 {
-    enum status st = registry_pick(api_service(x)->registry, name, task, ret, err);
+    struct entry *e = NULL;
+    enum status st = registry_pick(api_service(x)->registry, name, task, &e, err);
     if (st == OK)
-        st = api_use_model(x, *ret, err);
+        st = api_use_model(x, e, err);
+    if (st == OK)
+        *ret = e; /* the exchange holds it now */
+    entry_release(e);
     return st;
 }
 

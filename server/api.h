@@ -14,17 +14,21 @@
 
 struct batcher;
 struct entry;
+struct loader;
 struct queue;
 struct registry;
+struct reload;
 struct job;
 
 /* Constant while requests are served, but for what is atomic. An exchange's `app`. */
 struct service {
     const struct settings *settings;
     struct batcher *batcher;
-    struct queue *queue;             /* the batcher's */
-    const struct registry *registry; /* the batcher's */
-    atomic_bool draining;            /* /readyz says so */
+    struct queue *queue; /* the batcher's */
+    struct registry *registry;
+    struct loader *loader;
+    struct reload *reload;
+    atomic_bool draining; /* /readyz says so */
 };
 
 const struct service *api_service(const struct exchange *x);
@@ -41,8 +45,7 @@ void api_refuse_job(struct exchange *x, const struct job *j);
 
 /* The model that a request means (registry_pick), which the exchange then keeps to its end. *ret is borrowed from it.
  * Once in an exchange. */
-enum status api_pick_model(struct exchange *x, const char *name, enum model_task task, struct entry **ret,
-                           struct error *err);
+enum status api_pick_model(struct exchange *x, const char *name, int task, struct entry **ret, struct error *err);
 /* The same with a model that was found otherwise. */
 enum status api_use_model(struct exchange *x, struct entry *e, struct error *err);
 

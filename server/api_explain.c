@@ -125,13 +125,8 @@ static void answer_biases(struct exchange *x, const struct entry *e)
 /* Biases there are of models for any task; the endpoint is one for pictures all the same. */
 static enum status pick_model(struct exchange *x, const char *name, bool biases, struct entry **ret, struct error *err)
 {
-    const struct registry *r = api_service(x)->registry;
-    for (size_t i = 0; name != NULL && biases && i < registry_count(r); i++)
-        if (strcmp(registry_at(r, i)->model->name, name) == 0) {
-            *ret = registry_at(r, i);
-            return api_use_model(x, *ret, err);
-        }
-    return api_pick_model(x, name, TASK_IMAGE_CLASSIFICATION, ret, err);
+    const int task = name != NULL && biases ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
+    return api_pick_model(x, name, task, ret, err);
 }
 
 static enum status resolve(struct exchange *x, struct entry **ret, struct error *err)

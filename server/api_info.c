@@ -50,26 +50,24 @@ static json_t *describe_model(const struct entry *e)
 
 void api_models(struct exchange *x)
 {
-    const struct registry *r = api_service(x)->registry;
+    struct registry_view v;
     json_t *data = json_array();
-    for (size_t i = 0; i < registry_count(r); i++)
-        if (json_array_append_new(data, describe_model(registry_at(r, i))) != 0) {
+    registry_view_take(api_service(x)->registry, &v);
+    for (size_t i = 0; i < v.count; i++)
+        if (json_array_append_new(data, describe_model(v.entries[i])) != 0) {
             json_decref(data);
             data = NULL;
             break;
         }
+    registry_view_clear(&v);
     api_reply_json(x, 200, data != NULL ? json_pack("{s:s, s:o}", "object", "list", "data", data) : NULL);
 }
 
 /* The queue's depth is looked at when it is asked for, rather than kept up to date with every job. */
 static void measure_queue(const struct service *s)
 {
-    uint64_t depth[METRICS_KIND_COUNT] = {0};
-    for (size_t i = 0; i < registry_count(s->registry); i++) {
-        const struct entry *e = registry_at(s->registry, i);
-        const bool text = model_config_causal(&e->model->config);
-        depth[text ? METRICS_KIND_STREAMS : METRICS_KIND_PICTURES] += queue_lane_count(s->queue, e->lane);
-    }
+    uint64_t depth[METRICS_KIND_COUNT];
+    batcher_depths(s->batcher, &depth[METRICS_KIND_STREAMS], &depth[METRICS_KIND_PICTURES]);
     for (unsigned kind = 0; kind < METRICS_KIND_COUNT; kind++)
         metrics_gauge_set(METRIC_QUEUE_DEPTH, kind, depth[kind]);
 }

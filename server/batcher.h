@@ -1,5 +1,5 @@
-/* batcher.h - the engine thread: loads the models, takes jobs from the queue, forms passes and batches, runs them and
- * hands the results to the jobs. It alone enters the engine, for all models.
+/* batcher.h - the engine thread: takes jobs from the queue, forms passes and batches, runs them and hands the results to
+ * the jobs. It alone runs the engines of all models that are served.
  * batcher_start, batcher_stop and batcher_free are for the main thread, all else is for any. */
 #ifndef SERVER_BATCHER_H
 #define SERVER_BATCHER_H
@@ -11,23 +11,33 @@
 #include "config/status.h"
 
 struct batcher;
+struct entry;
 struct news;
 struct queue;
-struct registry;
 
-/* Start the thread and wait until it has loaded the models. `s` and `news` are borrowed until batcher_free; `news` is
- * rung after every step, since jobs that have some only put it; NULL: nobody's waiter puts any. *ret is set only on OK.
- * Errors: those of registry_load; ERR_NOMEM. */
+/* Start the thread, which serves no model yet. `s` and `news` are borrowed until batcher_free; `news` is rung after
+ * every step, since jobs that have some only put it; NULL: nobody's waiter puts any. *ret is set only on OK.
+ * Errors: ERR_NOMEM. */
 enum status batcher_start(struct batcher **ret, const struct settings *s, struct news *news, struct error *err);
 /* Refuse new jobs, let the thread end all that is left (to hurry it, batcher_cancel first) and join it. Afterwards
  * every job that was submitted is done. Once. */
 void batcher_stop(struct batcher *b);
-/* After batcher_stop, when nobody uses the batcher, its queue or its registry any more. NULL is a no-op. */
+/* After batcher_stop, when nobody uses the batcher, its queue or a model any more. NULL is a no-op. */
 void batcher_free(struct batcher *b);
 
-/* Valid, and the registry constant, until batcher_free. */
+/* Valid until batcher_free. */
 struct queue *batcher_queue(const struct batcher *b);
-const struct registry *batcher_registry(const struct batcher *b);
+
+/* Give a model a lane, from where its jobs are run until the lane's is the last reference to it (entry.h). Takes a
+ * reference of its own. All memory that serving it takes is taken here, on the caller's thread.
+ * Errors: ERR_NOMEM; ERR_UNAVAILABLE (every lane is taken: by models that were replaced and still have requests). */
+enum status batcher_serve(struct batcher *b, struct entry *e, struct error *err);
+/* Whom to wake when a model has gone; he calls batcher_reap. NULL: nobody. */
+void batcher_wake_for_gone(struct batcher *b, struct queue *q);
+/* Jobs that wait, of models of text and of pictures that generate, and of classifiers. */
+void batcher_depths(struct batcher *b, uint64_t *streams, uint64_t *pictures);
+/* Free the models that have gone: on the caller's thread, for that takes a while. */
+void batcher_reap(struct batcher *b);
 
 /* Refuse new jobs, and have all that wait and run end now as ERR_UNAVAILABLE. */
 void batcher_cancel(struct batcher *b);

@@ -140,9 +140,23 @@ enum status job_create_score(struct job **ret, struct entry *model, const struct
     return OK;
 }
 
+enum status job_create_change(struct job **ret, const struct change_input *in)
+{
+    struct job *j = NULL;
+    const enum status st = job_create(&j, JOB_CHANGE, 0, 0);
+    if (st != OK)
+        return st;
+    j->in.change = *in;
+    *ret = j;
+    return OK;
+}
+
 static void free_input(struct job *j)
 {
     switch (j->kind) {
+    case JOB_CHANGE:
+        j->in.change.free(j->in.change.what);
+        break;
     case JOB_CLASSIFY:
         for (uint32_t i = 0; i < j->in.pictures.count; i++)
             free(j->in.pictures.inputs[i].pixels);

@@ -21,7 +21,7 @@
 
 struct entry;
 
-enum job_kind { JOB_CLASSIFY, JOB_GENERATE, JOB_COMPLETE, JOB_SCORE };
+enum job_kind { JOB_CLASSIFY, JOB_GENERATE, JOB_COMPLETE, JOB_SCORE, JOB_CHANGE };
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
 
 /* How a generated text ended, in the contract's words. */
@@ -90,6 +90,12 @@ struct job_sample {
     enum job_finish finish; /* once over */
 };
 
+/* Something to be done that no model does: see loader.h. */
+struct change_input {
+    void *what; /* the job's */
+    void (*free)(void *what);
+};
+
 /* Who is told that there is news. Both are called under the job's lock, from any thread, and must not block. */
 struct job_waiter {
     void (*suspend)(void *arg);
@@ -110,7 +116,7 @@ struct job_result {
 struct job {
     /* constant after job_submit */
     enum job_kind kind;
-    struct entry *model; /* one reference */
+    struct entry *model; /* one reference; NULL of a change */
     uint64_t deadline_ns;
     struct queue *queue;
     union {
@@ -122,6 +128,7 @@ struct job {
         struct generate_input text;
         struct complete_input completion;
         struct score_input score;
+        struct change_input change;
     } in;
     /* The engine thread's until the job is done, then constant. classify: logits [count, classes] and, where one is
      * wanted of the only input, a map [map.values]; score: log2 of the probability of each element from the first on [count - first]. */
@@ -169,6 +176,7 @@ enum status job_create_generate(struct job **ret, struct entry *model, const str
                                 size_t ring_bytes);
 enum status job_create_complete(struct job **ret, struct entry *model, const struct complete_input *in);
 enum status job_create_score(struct job **ret, struct entry *model, const struct score_input *in);
+enum status job_create_change(struct job **ret, const struct change_input *in);
 void job_reference(struct job *j);
 void job_release(struct job *j); /* NULL is a no-op */
 

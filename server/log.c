@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -46,19 +47,24 @@ _Static_assert(LINE_OVERHEAD + LOG_PATH_MAX + 7 * LOG_FIELD_MAX + REQUEST_FIELDS
                "a request's line must fit: a path and at most 7 other texts");
 _Static_assert(REQUEST_ID_MAX <= LOG_FIELD_MAX && MODEL_NAME_MAX <= LOG_FIELD_MAX, "names are not cut");
 
+static _Atomic enum log_level level_max = LOG_LEVEL_INFO;
 /* Set by log_init before other threads exist. */
-static enum log_level level_max = LOG_LEVEL_INFO;
 static enum log_format line_format = LOG_FORMAT_TEXT;
 
 void log_init(enum log_level level, enum log_format format)
 {
-    level_max = level;
+    log_set_level(level);
     line_format = format;
+}
+
+void log_set_level(enum log_level level)
+{
+    atomic_store_explicit(&level_max, level, memory_order_relaxed);
 }
 
 bool log_enabled(enum log_level level)
 {
-    return level <= level_max;
+    return level <= atomic_load_explicit(&level_max, memory_order_relaxed);
 }
 
 /* ---- text from outside ----------------------------------------------------------------------------------------- */

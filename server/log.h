@@ -13,6 +13,9 @@
 /* Before other threads exist. Without it: info, text. */
 void log_init(enum log_level level, enum log_format format);
 
+/* Another level from now on. Any thread. */
+void log_set_level(enum log_level level);
+
 /* Would a message of this level be written? For messages that cost something to make. */
 bool log_enabled(enum log_level level);
 

@@ -1,15 +1,16 @@
 /* main.c - aftd: start, signals, ordered shutdown; nothing else.
  *
- * Started in the order engine thread (which loads the models), watcher, HTTP; ended in the opposite one. All threads
+ * Started in the order engine thread and models, loader, watcher, HTTP; ended in the opposite one. All threads
  * have the signals blocked; the main thread waits for them, so no handler ever runs.
  *
  * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are taken for drain_delay_ms; then connections are refused
  * and what runs may end within drain_timeout_ms; then the rest is cancelled, which resumes every suspended connection,
  * and the answers are written. A second signal skips the waiting.
- * SIGHUP asks daemons to read their files anew, which this one does not do yet: it says so and goes on. */
+ * SIGHUP has files read anew (reload.h), by the loader's thread. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,10 +21,12 @@
 #include "server/batcher.h"
 #include "server/clock.h"
 #include "server/http.h"
+#include "server/loader.h"
 #include "server/log.h"
 #include "server/metrics.h"
+#include "server/models.h"
 #include "server/news.h"
-#include "server/registry.h"
+#include "server/reload.h"
 #include "server/routes.h"
 #include "server/spin.h"
 #include "server/watcher.h"
@@ -35,9 +38,15 @@ enum {
 };
 
 struct daemon {
-    const struct settings *settings;
+    const struct settings *settings; /* of the config */
+    const struct config *config;
+    int argc;
+    char **argv;
     struct news *news;
-    struct batcher *batcher;
+    struct models *models;
+    struct batcher *batcher; /* of the models */
+    struct reload *reload;
+    struct loader *loader;
     struct watcher *watcher;
     struct http *http;
     struct service service;
@@ -75,6 +84,17 @@ static void block_signals(struct daemon *d)
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
+static enum status describe_engine(const struct settings *s, struct error *err)
+{
+    const struct engine_options o = {.isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa, .threads = s->threads};
+    struct engine_info info;
+    if (engine_describe(&info, &o, err) != OK)
+        return ERR_CONFIG;
+    metrics_build_set(AFTD_VERSION, info.isa, info.blas);
+    log_info("engine: %u threads, %s, %s", info.threads, info.isa, info.blas);
+    return OK;
+}
+
 static enum status start(struct daemon *d, struct error *err)
 {
     size_t endpoints;
@@ -84,7 +104,15 @@ static enum status start(struct daemon *d, struct error *err)
     enum status st = news_create(&d->news, d->settings->http_threads);
     if (st != OK)
         return error_set(err, st, "the HTTP threads' boxes of news cannot be made");
-    st = batcher_start(&d->batcher, d->settings, d->news, err);
+    st = describe_engine(d->settings, err);
+    if (st == OK)
+        st = models_start(&d->models, d->settings, d->news, err);
+    if (st != OK)
+        return st;
+    d->batcher = models_batcher(d->models);
+    st = reload_create(&d->reload, d->config, d->argc, d->argv, environ, d->models, err);
+    if (st == OK)
+        st = loader_start(&d->loader, d->models, d->reload, d->news, err);
     if (st != OK)
         return st;
     st = watcher_start(&d->watcher, err);
@@ -93,10 +121,9 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.settings = d->settings;
     d->service.batcher = d->batcher;
     d->service.queue = batcher_queue(d->batcher);
-    d->service.registry = batcher_registry(d->batcher);
-    const struct engine_info *info = engine_info(registry_at(d->service.registry, 0)->engine);
-    metrics_build_set(AFTD_VERSION, info->isa, info->blas);
-    log_info("engine: %u threads, %s, %s", info->threads, info->isa, info->blas);
+    d->service.registry = models_registry(d->models);
+    d->service.loader = d->loader;
+    d->service.reload = d->reload;
     const struct http_app app = routes_app(&d->service);
     return http_start(&d->http, d->settings, d->watcher, d->news, &app, err);
 }
@@ -109,7 +136,7 @@ static void wait_for_signal(const struct daemon *d)
     int received = 0;
     while (sigwait(&d->signals, &received) != 0 || received == SIGHUP)
         if (received == SIGHUP)
-            log_warning("SIGHUP: nothing is read anew; restart to change settings or models");
+            loader_ask_reload(d->loader);
 }
 
 /* Wait for one at most so long; a SIGHUP counts as none. */
@@ -149,19 +176,23 @@ static void drain(struct daemon *d)
 /* Takes what a start that failed has left, too. */
 static void stop(struct daemon *d)
 {
-    if (d->batcher != NULL)
-        batcher_stop(d->batcher); /* now every job is done, so no connection is suspended */
+    if (d->loader != NULL)
+        loader_stop(d->loader);
+    models_stop(d->models); /* now every job is done, so no connection is suspended */
     http_stop(d->http);
     watcher_free(d->watcher);
-    batcher_free(d->batcher);
+    loader_free(d->loader);
+    reload_free(d->reload);
+    models_free(d->models);
     news_free(d->news);
 }
 
 /* ---- the program ----------------------------------------------------------------------------------------------- */
 
-static int run(const struct settings *settings)
+static int run(const struct config *config, int argc, char *argv[])
 {
-    struct daemon d = {.settings = settings};
+    const struct settings *settings = &config->settings;
+    struct daemon d = {.settings = settings, .config = config, .argc = argc, .argv = argv};
     struct error err;
     log_init(settings->log_level, settings->log_format);
     block_signals(&d);
@@ -205,5 +236,5 @@ int main(int argc, char *argv[])
     case CONFIG_RUN:
         break;
     }
-    return run(&config.settings);
+    return run(&config, argc, argv);
 }

@@ -119,6 +119,7 @@ struct model_labels {
     char mixer[METRICS_TEXT_MAX + 1];
     char precision[METRICS_TEXT_MAX + 1];
     char precision_by[METRICS_TEXT_MAX + 1];
+    bool loaded;
 };
 
 /* Written by metrics_init and metrics_build_set only. */
@@ -147,6 +148,7 @@ void metrics_init(const char *const names[], size_t n)
         endpoints[i] = names[i];
     endpoint_count = n;
     model_count = 0;
+    memset(models, 0, sizeof models);
     memset(&build, 0, sizeof build);
     for (size_t m = 0; m < METRIC_COUNT; m++) {
         for (size_t i = 0; i < rows[m].series; i++) {
@@ -183,11 +185,21 @@ unsigned metrics_model_add(const struct metrics_model *m)
         copy_text(models[i].mixer, sizeof models[i].mixer, m->mixer);
         copy_text(models[i].precision, sizeof models[i].precision, m->precision);
         copy_text(models[i].precision_by, sizeof models[i].precision_by, m->precision_by);
+        models[i].loaded = true;
         model_count = i == model_count ? i + 1 : model_count;
         index = METRICS_MODEL_FIRST + (unsigned)i;
     }
     (void)pthread_mutex_unlock(&lock);
     return index;
+}
+
+void metrics_model_remove(unsigned model)
+{
+    if (model < METRICS_MODEL_FIRST || model >= MODEL_LABELS)
+        return;
+    (void)pthread_mutex_lock(&lock);
+    models[model - METRICS_MODEL_FIRST].loaded = false;
+    (void)pthread_mutex_unlock(&lock);
 }
 
 /* ---- updates --------------------------------------------------------------------------------------------------- */
@@ -380,11 +392,14 @@ static void print_histogram_locked(FILE *to, const struct row *row, size_t serie
 /* Series that exist whatever happens are shown from the start; those of requests once they counted something. */
 static bool is_shown_locked(const struct row *row, size_t series, bool counted)
 {
+    const size_t model = series - METRICS_MODEL_FIRST;
     switch (row->labels) {
-    case LABELS_MODEL:
-        return counted || (series >= METRICS_MODEL_FIRST && series - METRICS_MODEL_FIRST < model_count);
+    case LABELS_MODEL: /* what is of a loaded model, but that its last streams still run */
+        if (series >= METRICS_MODEL_FIRST && row->type == TYPE_GAUGE)
+            return models[model].loaded || (counted && row == &rows[METRIC_STREAMS_RUNNING]);
+        return counted || (series >= METRICS_MODEL_FIRST && model < model_count);
     case LABELS_MODEL_INFO:
-        return series >= METRICS_MODEL_FIRST && series - METRICS_MODEL_FIRST < model_count;
+        return series >= METRICS_MODEL_FIRST && models[model].loaded;
     case LABELS_ENDPOINT:
     case LABELS_REQUEST:
         return counted;

@@ -111,6 +111,10 @@ struct metrics_model {
  * they are the latest given. METRICS_MODEL_OTHER once METRICS_MODELS_MAX are known. Any thread. */
 unsigned metrics_model_add(const struct metrics_model *m);
 
+/* It is not loaded any more: what is told of loaded models leaves it out until it is added again; what was counted
+ * stays. Any thread. */
+void metrics_model_remove(unsigned model);
+
 /* A request was answered. An endpoint, a model or an HTTP status that is not known counts as "other". */
 void metrics_request(unsigned endpoint, unsigned model, unsigned http_status);
 

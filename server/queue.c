@@ -21,7 +21,7 @@ struct queue {
     uint32_t lanes, items_max;
     uint32_t count;            /* of all lanes */
     uint64_t waiting_since_ns; /* 0 while count is 0 */
-    bool closed;
+    bool closed, woken;
     struct lane lane[];
 };
 
@@ -142,11 +142,20 @@ bool queue_remove(struct queue *q, struct queue_item *item)
 bool queue_wait(struct queue *q)
 {
     (void)pthread_mutex_lock(&q->lock);
-    while (q->count == 0 && !q->closed)
+    while (q->count == 0 && !q->closed && !q->woken)
         (void)pthread_cond_wait(&q->pushed, &q->lock);
-    const bool waiting = q->count > 0;
+    const bool goes_on = q->count > 0 || !q->closed;
+    q->woken = false;
     (void)pthread_mutex_unlock(&q->lock);
-    return waiting;
+    return goes_on;
+}
+
+void queue_wake(struct queue *q)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    q->woken = true;
+    (void)pthread_cond_signal(&q->pushed);
+    (void)pthread_mutex_unlock(&q->lock);
 }
 
 void queue_close(struct queue *q)

@@ -38,8 +38,11 @@ struct queue_item *queue_pop_kind(struct queue *q, uint32_t lane, uint64_t kind)
 /* Take an item out of turn. True if it was waiting: then the caller, and nobody else, has it. Any thread. */
 bool queue_remove(struct queue *q, struct queue_item *item);
 
-/* Sleep until an item waits in any lane: true. False once the queue is closed and empty. Engine thread. */
+/* Sleep until an item waits in any lane, or somebody calls queue_wake: true. False once the queue is closed and empty.
+ * The thread that pops. */
 bool queue_wait(struct queue *q);
+/* Have queue_wait return, now or at its next call. Any thread. */
+void queue_wake(struct queue *q);
 /* Refuse every later push. Any thread. */
 void queue_close(struct queue *q);
 

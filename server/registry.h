@@ -1,50 +1,95 @@
-/* registry.h - the loaded models by name.
- * An entry is counted: the registry holds one reference, and each job that runs on the model another, so that an entry
- * may leave the registry while requests still run on it. The list is filled before requests are taken and constant
- * from then on: looking up takes no lock. */
+/* registry.h - the models by name: those that are loaded, and those that could be.
+ * Any thread looks up, under a short lock, and gets counted references (entry.h), so that the list may change at any
+ * time. One thread alone changes it: the main thread at start, then the loader's (models.h). The lock is a leaf but for
+ * the queue's. */
 #ifndef SERVER_REGISTRY_H
 #define SERVER_REGISTRY_H
 
-#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/settings.h"
+#include "config/limits.h"
 #include "config/status.h"
-#include "engine/engine.h"
-#include "weights/model.h"
+#include "server/entry.h"
+#include "server/models_dir.h"
+#include "weights/model_config.h"
 
+struct queue;
 struct registry;
 
-/* Constant but for the references. The engine is the engine thread's; engine_info is anyone's. */
-struct entry {
-    atomic_uint references;
-    struct model *model;
-    struct engine *engine;
-    uint32_t lane;          /* of the queue: the entry's index */
-    unsigned metrics_label; /* of {model} */
-    int64_t created_s;      /* Unix time of loading */
+/*   state            in answers    a request for it */
+#define MODEL_STATES(X)           \
+    X(MODEL_LOADED, "loaded")     \
+    X(MODEL_IDLE, "idle")         \
+    X(MODEL_UNLOADED, "unloaded") \
+    X(MODEL_FAILED, "failed")
+#define X(constant, word) constant,
+/* Answered; has it loaded, 503 until then; 404, an administrator took it away; 503, its files are not accepted. */
+enum model_state { MODEL_STATES(X) };
+#undef X
+const char *model_state_word(enum model_state state);
+
+/* What is known of one model. */
+struct registry_model {
+    struct found_model found;
+    enum model_state state;
+    bool wanted;                     /* idle, and a request has asked for it */
+    enum model_task task;            /* of one that is loaded or idle */
+    struct entry *entry;             /* a reference, if loaded; else NULL */
+    char failure[ERROR_MESSAGE_MAX]; /* what was wrong with the files that were tried last; empty: nothing */
+    uint64_t used_ns;                /* when a request last asked for it */
 };
 
-void entry_reference(struct entry *e);
-void entry_release(struct entry *e); /* NULL is a no-op */
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* Load every subfolder of settings->models_dir that has a config.json, in the order of their names, and open an engine
- * for each. On the engine thread, which alone may enter the engine. *ret is set only on OK; free with registry_free.
- * Errors: ERR_IO (the folder), ERR_CONFIG (no model in it, or too many), ERR_NOMEM, and
- * those of model_load and engine_open, naming the model. */
-enum status registry_load(struct registry **ret, const struct settings *settings, struct error *err);
-/* Drops the registry's references. When no thread looks up any more. NULL is a no-op. */
-void registry_free(struct registry *r);
+/* The loaded models at one moment, by name: [count] references. */
+struct registry_view {
+    size_t count;
+    struct entry *entries[REGISTRY_MODELS_MAX];
+};
+void registry_view_take(struct registry *r, struct registry_view *ret);
+void registry_view_clear(struct registry_view *v);
 
-size_t registry_count(const struct registry *r);
-/* Borrowed. i < registry_count. */
-struct entry *registry_at(const struct registry *r, size_t i);
+/* All that is known, [*count] rows of what `*ret`, malloc'd, has; end with registry_models_free. Errors: ERR_NOMEM. */
+enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);
+void registry_models_free(struct registry_model *rows, size_t count);
 
-/* The model that a request means: the one named, or, where `name` is NULL, the only one of the task. Borrowed.
+/* The model that a request means: the one named, or, where `name` is NULL, the only one of the task (an enum model_task,
+ * or REGISTRY_ANY_TASK). *ret is a reference: entry_release it.
  * Errors: ERR_NOT_FOUND (no such model), ERR_ARGUMENT (another task; none named and there is not exactly one): both
- * list what there is. */
-enum status registry_pick(const struct registry *r, const char *name, enum model_task task, struct entry **ret,
-                          struct error *err);
+ * list what there is. ERR_LOADING: it is idle, and now wanted; ERR_UNAVAILABLE: its files are not accepted. */
+enum status registry_pick(struct registry *r, const char *name, int task, struct entry **ret, struct error *err);
+#define REGISTRY_ANY_TASK (-1)
+/* A loaded model for any task, by name; NULL: there is none. entry_release it. */
+struct entry *registry_find(struct registry *r, const char *name);
+
+/* ---- who changes it -------------------------------------------------------------------------------------------- */
+
+/* *ret is set only on OK; free with registry_free, when nobody looks up any more. Errors: ERR_NOMEM. */
+enum status registry_create(struct registry **ret);
+void registry_free(struct registry *r); /* NULL is a no-op */
+/* Whom to wake when a model is wanted. */
+void registry_wake_for_wanted(struct registry *r, struct queue *q);
+
+/* Add a model, or replace the one of that name. Takes `e`, which is not NULL exactly where the state is MODEL_LOADED,
+ * and gives back the reference to what it replaces. Errors: ERR_CONFIG (REGISTRY_MODELS_MAX are known): nothing is
+ * taken. */
+enum status registry_put(struct registry *r, const struct found_model *found, enum model_state state,
+                         enum model_task task, struct entry *e, struct error *err);
+/* Take a loaded model from those that are found; what is known of it stays. Unknown names are no-ops. */
+void registry_drop(struct registry *r, const char *name, enum model_state state);
+/* Forget a model. */
+void registry_remove(struct registry *r, const char *name);
+/* What was wrong when it was tried. One that is not loaded has failed from now on. Unknown names are no-ops. */
+void registry_note_failure(struct registry *r, const char *name, const char *message);
+
+/* The one that is wanted; false: none. */
+bool registry_next_wanted(struct registry *r, struct found_model *ret);
+/* Of the loaded models that no request holds, beside `but`, the one that was asked for longest ago: a reference; NULL:
+ * there is none. */
+struct entry *registry_least_used(struct registry *r, const char *but);
+/* Memory of all that are loaded, beside `but`. */
+uint64_t registry_bytes(struct registry *r, const char *but);
 
 #endif

@@ -211,6 +211,8 @@ static enum metrics_reason reason_of(const struct exchange *x)
         return METRICS_REASON_QUEUE_FULL;
     case ERR_NOMEM:
         return METRICS_REASON_OUT_OF_MEMORY;
+    case ERR_LOADING:
+        return METRICS_REASON_LOADING;
     case ERR_UNAVAILABLE:
         return atomic_load(&api_service(x)->draining) ? METRICS_REASON_DRAINING : METRICS_REASON_OTHER;
     case ERR_TOO_LARGE:
@@ -221,6 +223,7 @@ static enum metrics_reason reason_of(const struct exchange *x)
     case ERR_LENGTH:
     case ERR_MEDIA_TYPE:
     case ERR_PICTURE:
+    case ERR_BAD_MODEL:
         return METRICS_REASON_INVALID;
     default:
         return METRICS_REASON_OTHER;
@@ -275,7 +278,7 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
         .first_byte_ms = -1.0,
         .total_ms = clock_ms_between(x->start_ns, clock_now_ns()),
     };
-    if (x->job != NULL && x->job->kind != JOB_CLASSIFY) {
+    if (x->job != NULL && x->job->kind != JOB_CLASSIFY && x->job->kind != JOB_CHANGE) {
         uint32_t generated;
         uint64_t first_ns;
         job_progress(x->job, &generated, &first_ns);

@@ -94,7 +94,7 @@ void gemm_product(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t
 
 /* What the library says of itself. */
 const char *gemm_library(void);
-/* Make the library run each call on its caller alone. Once, before any product. */
+/* Make the library run each call on its caller alone. Before any product; what is done again has no effect. */
 void gemm_setup(void);
 
 #endif

@@ -2,6 +2,7 @@
  * activations. See gemm.h. */
 #include <assert.h>
 #include <cblas.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "engine/kernels/gemm.h"
@@ -84,7 +85,13 @@ const char *gemm_library(void)
     return openblas_get_config();
 }
 
-void gemm_setup(void)
+static void set_up_library(void)
 {
     openblas_set_num_threads(1);
+}
+
+void gemm_setup(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, set_up_library);
 }

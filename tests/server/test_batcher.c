@@ -19,6 +19,7 @@
 #include "server/clock.h"
 #include "server/job.h"
 #include "server/metrics.h"
+#include "server/models.h"
 #include "server/queue.h"
 #include "server/registry.h"
 #include "tests/support/job_party.h"
@@ -30,7 +31,8 @@
 enum { STREAMS = 4, QUEUE = 12, PASS_ROWS = 24, IMAGES = 4, LATER_S = 1000, BYTES_MAX = 4096 };
 
 static struct settings settings;
-static struct batcher *batcher;
+static struct models *served;
+static struct batcher *batcher; /* theirs */
 
 static int start(void **state)
 {
@@ -43,8 +45,10 @@ static int start(void **state)
     settings.pass_rows_max = PASS_ROWS;
     settings.batch_images_max = IMAGES;
     settings.queue_jobs_max = QUEUE;
-    if (batcher_start(&batcher, &settings, NULL, &err) == OK)
+    if (models_start(&served, &settings, NULL, &err) == OK) {
+        batcher = models_batcher(served);
         return 0;
+    }
     print_error("%s\n", err.message);
     return -1;
 }
@@ -52,8 +56,8 @@ static int start(void **state)
 static int stop(void **state)
 {
     (void)state;
-    batcher_stop(batcher);
-    batcher_free(batcher);
+    models_stop(served);
+    models_free(served);
     return 0;
 }
 
@@ -61,7 +65,8 @@ static struct entry *model_for(enum model_task task)
 {
     struct entry *e = NULL;
     struct error err;
-    assert_int_equal(registry_pick(batcher_registry(batcher), NULL, task, &e, &err), OK);
+    assert_int_equal(registry_pick(models_registry(served), NULL, (int)task, &e, &err), OK);
+    entry_release(e); /* nothing is unloaded here */
     return e;
 }
 
@@ -410,13 +415,13 @@ static void a_folder_without_models_is_an_error_that_names_it(void **state)
     (void)state;
     struct settings s;
     struct error err;
-    struct batcher *b = NULL;
+    struct models *b = NULL;
     settings_init(&s);
     (void)snprintf(s.models_dir, sizeof s.models_dir, "tests/support");
-    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "tests/support"));
     (void)snprintf(s.models_dir, sizeof s.models_dir, "no/such/folder");
-    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_IO);
+    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_IO);
     assert_non_null(strstr(err.message, "no/such/folder"));
 }
 
@@ -434,7 +439,8 @@ static void models_whose_pictures_do_not_fit_are_left_out(void **state)
     char models[PATH_MAX];
     struct settings s;
     struct error err;
-    struct batcher *b = NULL;
+    struct models *b = NULL;
+    struct registry_view v;
     char path[PATH_MAX];
     struct model_copy c;
     temp_dir_create(models);
@@ -447,14 +453,16 @@ static void models_whose_pictures_do_not_fit_are_left_out(void **state)
     settings_init(&s);
     s.threads = 1;
     assert_in_range(snprintf(s.models_dir, sizeof s.models_dir, "%s", models), 1, sizeof s.models_dir - 1);
-    assert_int_equal(batcher_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "of a model that this build runs"));
 
     link_model(models, "conv", "tests/data/golden/conv-heads8-k5");
-    assert_int_equal(batcher_start(&b, &s, NULL, &err), OK);
-    assert_int_equal(registry_count(batcher_registry(b)), 1);
-    batcher_stop(b);
-    batcher_free(b);
+    assert_int_equal(models_start(&b, &s, NULL, &err), OK);
+    registry_view_take(models_registry(b), &v);
+    assert_int_equal(v.count, 1);
+    registry_view_clear(&v);
+    models_stop(b);
+    models_free(b);
     temp_dir_remove(models);
 }
 

@@ -1,0 +1,123 @@
+/* entry.c - see entry.h. */
+#include "server/entry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/precision.h"
+#include "server/queue.h"
+
+/* ---- references ------------------------------------------------------------------------------------------------ */
+
+void entry_reference(struct entry *e)
+{
+    (void)atomic_fetch_add_explicit(&e->references, 1, memory_order_relaxed);
+}
+
+void entry_release(struct entry *e)
+{
+    if (e == NULL)
+        return;
+    struct queue *queue = e->queue; /* outlives it; after the next line *e may be gone */
+    const unsigned before = atomic_fetch_sub_explicit(&e->references, 1, memory_order_acq_rel);
+    if (before == 2 && queue != NULL)
+        queue_wake(queue);
+    if (before != 1)
+        return;
+    engine_close(e->engine); /* before the model, whose config it borrows */
+    model_free(e->model);
+    free(e);
+}
+
+bool entry_is_used(const struct entry *e)
+{
+    return atomic_load(&e->references) > 2;
+}
+
+/* ---- loading --------------------------------------------------------------------------------------------------- */
+
+static void warn_of_key(void *arg, const char *message)
+{
+    const struct found_model *found = arg;
+    log_warning("%s: %s", found->path, message);
+}
+
+/* Can a picture be drawn to its end? Every sub-pixel is fed but the last, which without a start embedding takes the
+ * place of the start. */
+static enum status check_pictures(const struct entry *e, const char *path, struct error *err)
+{
+    const struct model_config *c = &e->model->config;
+    const struct engine_info *info = engine_info(e->engine);
+    const uint64_t total = (uint64_t)3 * c->size[0] * c->size[1], fed = total - (info->starts ? 0 : 1);
+    if (c->task != TASK_IMAGE_GENERATION || (total <= COMPLETE_TOTAL_MAX && fed <= info->context))
+        return OK;
+    return error_set_param(err, ERR_UNSUPPORTED, "input.size",
+                           "%s: input.size is [%u, %u], %llu sub-pixels; this build serves what fits the context, here "
+                           "%u, and at most %u",
+                           path, c->size[0], c->size[1], (unsigned long long)total, info->context, COMPLETE_TOTAL_MAX);
+}
+
+enum status entry_load(struct entry **ret, const struct found_model *found, const struct settings *s, struct error *err)
+{
+    const uint32_t rows_left = ENGINE_ROWS_MAX - s->streams_max;
+    struct engine_options options = {
+        .isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa,
+        .threads = s->threads,
+        .images_max = s->batch_images_max,
+        .tokens_max = s->picture_tokens_max,
+        .streams_max = s->streams_max,
+        .rows_max = s->streams_max + (s->pass_rows_max < rows_left ? s->pass_rows_max : rows_left),
+    };
+    struct found_model named = *found;
+    struct entry *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return error_set(err, ERR_NOMEM, "%s: no memory to load the model", found->path);
+    atomic_init(&e->references, 1);
+    e->version = found->version;
+    e->created_s = (int64_t)time(NULL);
+    enum status st = model_load(&e->model, found->path, warn_of_key, &named, err);
+    if (st == OK) { /* the folder of a version is named by its number */
+        (void)snprintf(e->model->name, sizeof e->model->name, "%s", found->name);
+        st = precision_choose(&options.precision, s->precision, found->name, found->path, options.isa, err);
+    }
+    if (st == OK)
+        st = engine_open(&e->engine, e->model, &options, err);
+    if (st == ERR_ARGUMENT) /* all options are settings */
+        st = ERR_CONFIG;
+    if (st == OK)
+        st = check_pictures(e, found->path, err);
+    if (st != OK) {
+        entry_release(e);
+        return st;
+    }
+    model_drop_weights(e->model); /* the engine has packed its own */
+    e->bytes = engine_info(e->engine)->weight_bytes + engine_info(e->engine)->workspace_bytes;
+    *ret = e;
+    return OK;
+}
+
+void entry_publish(struct entry *e, const struct settings *s)
+{
+    const struct engine_info *info = engine_info(e->engine);
+    const struct model_config *c = &e->model->config;
+    const bool streams = model_config_causal(c);
+    const struct metrics_model labels = {
+        .name = e->model->name,
+        .task = model_task_name(c->task),
+        .mixer = mixer_type_name(c->mixer.type),
+        .precision = info->precision,
+        .precision_by = precision_is_auto(s->precision, e->model->name) ? "auto" : "setting",
+    };
+    e->metrics_label = metrics_model_add(&labels);
+    metrics_gauge_set(METRIC_MODEL_RESIDENT_BYTES, e->metrics_label, e->bytes);
+    metrics_gauge_set(METRIC_STREAM_SLOTS, e->metrics_label, streams ? s->streams_max : 0);
+    metrics_gauge_set(METRIC_STREAM_STATE_BYTES, e->metrics_label, streams ? info->stream_bytes : 0);
+    log_info("model %s: %s, %s, %s, %llu parameters, %llu bytes of packed weights, %llu of workspace, %llu a stream",
+             e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type), info->precision,
+             (unsigned long long)e->model->parameters, (unsigned long long)info->weight_bytes,
+             (unsigned long long)info->workspace_bytes, (unsigned long long)info->stream_bytes);
+}

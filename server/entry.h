@@ -1,0 +1,49 @@
+/* entry.h - a loaded model: its constants, its engine, and who still uses it.
+ * An entry is counted. The registry holds one reference while the model is to be found, its lane in the batcher another,
+ * and so does each request and job that is about it. Once the lane's is the only one left nobody can come to use it any
+ * more, and the batcher lets go of it: so a model may be replaced while requests run, which end on what they began
+ * with. */
+#ifndef SERVER_ENTRY_H
+#define SERVER_ENTRY_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+#include "engine/engine.h"
+#include "server/models_dir.h"
+#include "weights/model.h"
+
+struct queue;
+
+/* Constant but for the references. The engine is the engine thread's; engine_info is anyone's. */
+struct entry {
+    atomic_uint references;
+    struct model *model;
+    struct engine *engine;
+    uint32_t version;       /* of a model that has versions, else 0 */
+    uint32_t lane;          /* of the queue, from batcher_serve on */
+    struct queue *queue;    /* woken when only the lane is left; NULL: there is none */
+    unsigned metrics_label; /* of {model}, from entry_publish on */
+    uint64_t bytes;         /* of memory: weights, workspace, states of all streams */
+    int64_t created_s;      /* Unix time of loading */
+};
+
+/* Read a model's files, check all that is in them, and open an engine. Any thread: no product is shared among threads
+ * here. *ret has one reference and is set only on OK.
+ * Errors: ERR_CONFIG (a setting that does not go with it), ERR_UNSUPPORTED (a sound model that this build does not
+ * serve), ERR_NOMEM and those of model_load, naming the file. */
+enum status entry_load(struct entry **ret, const struct found_model *found, const struct settings *s,
+                       struct error *err);
+/* Tell the log and the metrics of it; to be called before it is found by requests. */
+void entry_publish(struct entry *e, const struct settings *s);
+
+void entry_reference(struct entry *e);
+void entry_release(struct entry *e); /* NULL is a no-op */
+
+/* Does somebody hold it beside the registry and the lane? Only a hint, where requests may come to find it. */
+bool entry_is_used(const struct entry *e);
+
+#endif
