@@ -27,7 +27,7 @@ static const struct field table[] = {
     {"text_base64", FIELD_TEXT, AT(text_base64), FIELD_RANGE(0, 2 * SCORE_BYTES_MAX)},
 };
 #undef AT
-/* A picture's query has the first two. */
+/* The query has the first two. */
 enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIELD_COUNT = 2 };
 const struct field_list score_fields = {table, FIELD_COUNT}, score_query = {table, QUERY_FIELD_COUNT};
 
@@ -104,15 +104,18 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
     return st;
 }
 
-/* Of `object`, the body's JSON or the query of a picture. */
-static enum status read_request(struct exchange *x, json_t *object, bool picture, struct entry **ret,
+/* Of the query and of `object`, the body's JSON, which counts more; NULL: the body is a picture. */
+static enum status read_request(struct exchange *x, json_t *query, json_t *object, struct entry **ret,
                                 struct score_input *in, struct error *err)
 {
+    const bool picture = object == NULL;
     const struct service *s = api_service(x);
     struct scoring *state = x->state;
     struct fields f = {.timeout_ms = s->settings->timeout_ms};
     struct entry *e;
-    enum status st = fields_read(table, picture ? QUERY_FIELD_COUNT : FIELD_COUNT, object, s->settings, &f, err);
+    enum status st = fields_read(table, QUERY_FIELD_COUNT, query, s->settings, &f, err);
+    if (st == OK && !picture)
+        st = fields_read(table, FIELD_COUNT, object, s->settings, &f, err);
     if (st == OK)
         st = api_pick_model(x, json_string_value(f.model), picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e,
                             err);
@@ -131,14 +134,15 @@ static enum status read_request(struct exchange *x, json_t *object, bool picture
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
     struct score_input in = {0};
-    struct entry *e;
-    json_t *object = NULL;
-    const bool picture = !is_json(x);
-    enum status st = picture ? request_query_parse(&object, table, QUERY_FIELD_COUNT, x, err)
-                             : request_json_parse(&object, x->body.bytes, x->body.size, err);
+    struct entry *e = NULL;
+    json_t *query = NULL, *object = NULL;
+    enum status st = request_query_parse(&query, table, QUERY_FIELD_COUNT, x, err);
+    if (st == OK && is_json(x))
+        st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = read_request(x, object, picture, &e, &in, err);
+        st = read_request(x, query, object, &e, &in, err);
     json_decref(object);
+    json_decref(query);
     if (st == OK && job_create_score(ret, e, &in) == OK)
         return OK;
     free(in.elements);

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""run.py [--daemon build/aftd] [--examples 5000] [--seed N]: hold a real daemon's answers against its /openapi.json.
+
+The document is validated, then schemathesis sends about as many requests as asked for, right and wrong ones, and checks each
+answer's status, headers, content type and body (schemathesis.toml, hooks.py). The daemon must still be well after that, and
+stop as it should. Ends with "N passed, N failed"; exit code 77 and a reason where a package is missing.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+SLOW = int(os.environ.get("AFTD_TEST_SLOW", "1"))
+START_S = 30 * SLOW
+STOP_S = 30 * SLOW
+# Short texts and deadlines keep thousands of requests a matter of minutes.
+FLAGS = [
+    "--listen-address=127.0.0.1",
+    "--listen-port=0",
+    "--threads=1",
+    "--max-tokens=16",
+    "--max-tokens-max=64",
+    f"--timeout-ms={20000 * SLOW}",
+    f"--timeout-ms-max={20000 * SLOW}",
+    "--log-requests=false",
+]
+
+
+class Daemon:
+    """A process that is ended by its id, and its log."""
+
+    def __init__(self, program, flags):
+        self.log = tempfile.NamedTemporaryFile("w+", prefix="aftd-openapi-")
+        env = {k: v for k, v in os.environ.items() if not k.startswith("AFTD_")}
+        self.process = subprocess.Popen([program, *flags], cwd=ROOT, env=env, stderr=self.log)
+        self.url = self._await_port()
+
+    def said(self):
+        return pathlib.Path(self.log.name).read_text(errors="replace")
+
+    def _await_port(self):
+        end = time.monotonic() + START_S
+        while time.monotonic() < end and self.process.poll() is None:
+            port = re.search(r"127\.0\.0\.1:(\d+)[^\d]*.*\n", self.said())
+            if port:
+                return f"http://127.0.0.1:{port.group(1)}"
+            time.sleep(0.02)
+        self.process.kill()
+        sys.exit(f"the daemon does not listen:\n{self.said()}")
+
+    def stop(self):
+        """None, or what went wrong."""
+        if self.process.poll() is not None:
+            return f"the daemon ended with {self.process.returncode} while requests were sent"
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return "the daemon does not stop"
+        return None if code == 0 else f"the daemon's exit code is {code}"
+
+
+def operations_with_input(doc):
+    """How many operations there is something to make up for."""
+    return sum(
+        1
+        for item in doc["paths"].values()
+        for operation in item.values()
+        if operation.get("parameters") or operation.get("requestBody")
+    )
+
+
+def run_schemathesis(url, doc, args):
+    """Its exit code, and how many requests it has made up."""
+    each = max(1, -(-args.examples // operations_with_input(doc)))
+    command = [
+        sys.executable,
+        "-c",
+        "from schemathesis.cli import schemathesis; schemathesis()",
+        "--config-file",
+        str(HERE / "schemathesis.toml"),
+        "run",
+        f"{url}/openapi.json",
+        f"--max-examples={each}",
+        "--workers=1",
+        "--no-color",
+    ]
+    if args.seed is not None:
+        command.append(f"--seed={args.seed}")
+    env = {
+        **os.environ,
+        "SCHEMATHESIS_HOOKS": "hooks",
+        "PYTHONPATH": str(HERE),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "AFTD_URL": url,
+    }
+    # It keeps a database of what it found in the working directory.
+    with tempfile.TemporaryDirectory(prefix="aftd-openapi-") as folder:
+        done = subprocess.run(command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(done.stdout)
+    found = re.search(r"(\d[\d,]*) generated", done.stdout)
+    return done.returncode, int(found.group(1).replace(",", "")) if found else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--daemon", default=str(ROOT / "build/aftd"))
+    parser.add_argument("--models", default="weights/models")
+    parser.add_argument("--examples", type=int, default=5000)
+    parser.add_argument("--seed", type=int)
+    args = parser.parse_args()
+    try:
+        import schemathesis  # noqa: F401
+        from openapi_spec_validator import validate
+    except ImportError as lack:
+        print(f"the answers were not held against /openapi.json ({lack}); for what that needs: make deps-openapi")
+        return 77
+    passed, faults = 0, []
+    daemon = Daemon(args.daemon, [*FLAGS, f"--models-dir={args.models}"])
+    try:
+        with urllib.request.urlopen(f"{daemon.url}/openapi.json") as answer:
+            doc = json.load(answer)
+        validate(doc)  # raises
+        passed += 1
+        code, count = run_schemathesis(daemon.url, doc, args)
+        if code != 0:
+            faults.append(f"schemathesis ended with {code}")
+        if count < args.examples:
+            faults.append(f"{count} requests were made up, expected {args.examples}")
+        passed += 1 if code == 0 and count >= args.examples else 0
+        with urllib.request.urlopen(f"{daemon.url}/healthz") as answer:
+            passed += 1 if answer.status == 200 else 0
+    except Exception as fault:  # whatever it is, the daemon is stopped and the log shown
+        faults.append(f"{type(fault).__name__}: {fault}")
+    fault = daemon.stop()
+    if fault:
+        faults.append(fault)
+    else:
+        passed += 1
+    if faults:
+        print("the daemon's log:", daemon.said()[-8000:], *faults, sep="\n")
+    print(f"{passed} passed, {len(faults)} failed")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
