@@ -134,6 +134,12 @@
 #define BENCH_RUNS_MAX 1001          /* of which a figure is the median; kept on the stack */
 #define CLI_TEXTS_MAX 16             /* values of an option that may be given several times */
 
+/* ---- aft as a client of a daemon ------------------------------------------------------------------------- */
+#define REMOTE_CONNECT_S 10           /* until there is a connection; an answer takes as long as it takes */
+#define REMOTE_ANSWER_MAX (64u << 20) /* bytes of a whole answer: the largest PNG, SCORE_BYTES_MAX numbers */
+#define REMOTE_EVENT_MAX (1u << 20)   /* bytes of one event: STREAM_EVENT_BYTES_MAX, each escaped and with its extras */
+#define REMOTE_KEY_MAX 512            /* bytes of a key */
+
 /* ---- aft load -------------------------------------------------------------------------------------------- */
 #define LOAD_CLIENTS_MAX 4096        /* connections; a daemon has no more stream slots for one model */
 #define LOAD_CLIENTS_OPEN 256        /* connections of an open loop that says nothing of them */

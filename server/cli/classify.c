@@ -1,9 +1,11 @@
-/* classify.c - aft classify MODEL PICTURE...: labels and probabilities, one picture after the other.
- * Single threaded. */
+/* classify.c - aft classify MODEL PICTURE..., or PICTURE... and a daemon: labels and probabilities, one picture after the
+ * other. Single threaded. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/remote.h"
 #include "server/logits.h"
 #include "server/picture_fit.h"
 
@@ -65,24 +67,98 @@ static int classify(struct engine *e, const struct model *m, char **paths, int c
     return code;
 }
 
+/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
+
+static int print_predictions(json_t *answer)
+{
+    size_t i;
+    json_t *each;
+    json_array_foreach(json_object_get(answer, "predictions"), i, each)
+    {
+        double probability = 0.0;
+        const char *label = NULL;
+        if (json_unpack(each, "{s:F, s:s}", "probability", &probability, "label", &label) != 0)
+            return cli_fail("the daemon's answer has a prediction without label or probability");
+        (void)printf("%.4f %s\n", probability, label);
+    }
+    return CLI_OK;
+}
+
+static int ask_one(const struct remote *r, const char *path, const char *size, const char *top_k, json_t **ret)
+{
+    const struct remote_parameter query[] = {{"model", r->model}, {"size", size}, {"top_k", top_k}};
+    uint8_t *bytes = NULL;
+    struct remote_request request = {.path = "/classify",
+                                     .type = "application/octet-stream",
+                                     .query = query,
+                                     .query_count = sizeof query / sizeof query[0],
+                                     .subject = path};
+    struct error err;
+    if (cli_read(&bytes, &request.size, path, HTTP_BODY_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    request.body = bytes;
+    const int code = remote_post_json(r, &request, ret);
+    free(bytes);
+    return code;
+}
+
+/* As classify() does it with a model of our own. */
+static int ask(const struct remote *r, char **paths, int count, const char *size, uint64_t top_k)
+{
+    const char *separator = "";
+    char number[24];
+    int code = CLI_OK;
+    (void)snprintf(number, sizeof number, "%" PRIu64, top_k);
+    for (int i = 0; i < count; i++) {
+        json_t *answer = NULL;
+        int one = ask_one(r, paths[i], size, number, &answer);
+        if (one == CLI_OK && count > 1)
+            (void)printf("%s%s:\n", separator, paths[i]);
+        if (one == CLI_OK) {
+            one = print_predictions(answer);
+            separator = "\n";
+        }
+        json_decref(answer);
+        if (one == CLI_USAGE)
+            return one;
+        code = one != CLI_OK ? one : code;
+    }
+    return code;
+}
+
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+
 int cli_classify(int argc, char **argv)
 {
-    uint64_t top_k = 5, tokens_max = PICTURE_TOKENS_DEFAULT;
+    uint64_t top_k = 5, tokens_max = 0;
     const char *size = NULL;
+    struct remote remote = {0};
+    bool asks = false;
     const struct cli_option options[] = {
         {"top-k", CLI_UNSIGNED, &top_k, 1, CLASSIFY_TOP_K_MAX, "how many labels to print (5)"},
         {"size", CLI_TEXT, (void *)&size, 0, 0, "native or HxW: what the model sees (its own size)"},
         {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "most patches that --size may make (4096)"},
-        {0},
+        REMOTE_OPTIONS(&remote){0},
     };
     int count;
-    int code = cli_parse(options, argc, argv, 2, argc, &count);
+    int code = cli_parse(options, argc, argv, 1, argc, &count);
+    if (code == CLI_OK && count >= 0)
+        code = remote_check(&remote, &asks);
     if (code != CLI_OK || count < 0)
         return code;
+    if (asks && tokens_max != 0)
+        return cli_fail_usage("--tokens-max is the daemon's setting picture_tokens_max");
+    if (asks)
+        return ask(&remote, argv + 1, count, size, top_k);
+    if (count < 2)
+        return cli_fail_usage("too few arguments");
     struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_IMAGE_CLASSIFICATION});
     if (m == NULL)
         return CLI_FAILED;
-    struct engine_options o = {.images_max = 1, .tokens_max = size != NULL ? (uint32_t)tokens_max : 0};
+    struct engine_options o = {.images_max = 1,
+                               .tokens_max = size == NULL      ? 0
+                                             : tokens_max != 0 ? (uint32_t)tokens_max
+                                                               : PICTURE_TOKENS_DEFAULT};
     struct engine *e = cli_open_engine(m, &o);
     code = e != NULL ? classify(e, m, argv + 2, count - 1, size, top_k) : CLI_FAILED;
     engine_close(e);

@@ -1,4 +1,4 @@
-/* explain.c - aft explain MODEL [PICTURE] -o PNG: what the model sees in a picture, or its position biases, drawn as
+/* explain.c - aft explain MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: what the model sees in a picture, or its position biases, drawn as
  * POST /explain does it. Single threaded. */
 #include <errno.h>
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/remote.h"
 #include "server/drawing.h"
 #include "server/explanation.h"
 #include "server/picture_fit.h"
@@ -50,13 +51,8 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
     return cli_check_logits(engine_batch_logits(run->engine, 0), c->classes);
 }
 
-static int write_png(const struct picture *p, const char *path)
+static int write_bytes(const char *bytes, size_t size, const char *path)
 {
-    char *bytes = NULL;
-    size_t size = 0;
-    struct error err;
-    if (png_encode(&bytes, &size, p, &err) != OK)
-        return cli_fail_error(&err);
     const bool standard = strcmp(path, "-") == 0;
     int code = CLI_OK;
     errno = 0;
@@ -65,6 +61,17 @@ static int write_png(const struct picture *p, const char *path)
     const bool closed = f != NULL && (standard || fclose(f) == 0);
     if (!standard && !(written && closed)) /* of standard output main says it */
         code = cli_fail("%s: %s", path, strerror(errno));
+    return code;
+}
+
+static int write_png(const struct picture *p, const char *path)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    struct error err;
+    if (png_encode(&bytes, &size, p, &err) != OK)
+        return cli_fail_error(&err);
+    const int code = write_bytes(bytes, size, path);
     free(bytes);
     return code;
 }
@@ -94,10 +101,44 @@ done:
     return code;
 }
 
+/* The same by a daemon. What it finds wrong with an option is the command line's fault, as it is without one. */
+static int ask(const struct remote *r, const struct explain_run *run)
+{
+    static const char *const ours[] = {"view", "layer", "head", "side"};
+    const struct explain_request *wish = &run->request;
+    const struct remote_parameter query[] = {{"model", r->model},  {"view", wish->view}, {"layer", wish->layer},
+                                             {"head", wish->head}, {"side", wish->side}, {"size", run->size}};
+    struct remote_request request = {.path = "/explain",
+                                     .type = "application/octet-stream",
+                                     .query = query,
+                                     .query_count = sizeof query / sizeof query[0],
+                                     .subject = run->picture};
+    struct remote_answer answer = {0};
+    struct error err;
+    char param[ERROR_PARAM_MAX];
+    uint8_t *bytes = NULL;
+    if (run->picture == NULL && !explain_wants_biases(wish))
+        return cli_fail_usage("a picture is missing; --view biases alone needs none");
+    if (run->picture != NULL && cli_read(&bytes, &request.size, run->picture, HTTP_BODY_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    request.body = bytes;
+    int code = remote_post(r, &request, &answer, param);
+    for (size_t i = 0; code == CLI_FAILED && i < sizeof ours / sizeof ours[0]; i++)
+        if (strcmp(param, ours[i]) == 0)
+            code = CLI_USAGE;
+    if (code == CLI_OK)
+        code = write_bytes(answer.bytes, answer.size, run->out);
+    free(answer.bytes);
+    free(bytes);
+    return code;
+}
+
 int cli_explain(int argc, char **argv)
 {
     struct explain_run run = {.out = NULL};
-    uint64_t tokens_max = PICTURE_TOKENS_DEFAULT;
+    uint64_t tokens_max = 0;
+    struct remote remote = {0};
+    bool asks = false;
     const struct cli_option options[] = {
         {"o", CLI_TEXT, (void *)&run.out, 0, 0, "the PNG to write (- is standard output)"},
         {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "keys or tokens, as the model has them, or biases"},
@@ -106,14 +147,26 @@ int cli_explain(int argc, char **argv)
         {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "pixels of the PNG's longer side (512)"},
         {"size", CLI_TEXT, (void *)&run.size, 0, 0, "native or HxW: what the model sees (its own size)"},
         {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "most patches that --size may make (4096)"},
-        {0},
+        REMOTE_OPTIONS(&remote){0},
     };
     int count;
-    int code = cli_parse(options, argc, argv, 1, 2, &count);
+    int code = cli_parse(options, argc, argv, 0, 2, &count);
+    if (code == CLI_OK && count >= 0)
+        code = remote_check(&remote, &asks);
     if (code != CLI_OK || count < 0)
         return code;
+    if (!asks && count < 1)
+        return cli_fail_usage("too few arguments");
     if (run.out == NULL)
         return cli_fail_usage("-o is missing: where to write the PNG");
+    if (asks && tokens_max != 0)
+        return cli_fail_usage("--tokens-max is the daemon's setting picture_tokens_max");
+    if (asks && count > 1)
+        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
+    if (asks) {
+        run.picture = count > 0 ? argv[1] : NULL;
+        return ask(&remote, &run);
+    }
     run.picture = count > 1 ? argv[2] : NULL;
     const enum model_task pictures = TASK_IMAGE_CLASSIFICATION;
     struct model *m = cli_load_model(argv[1], explain_wants_biases(&run.request) ? NULL : &pictures);
@@ -121,7 +174,7 @@ int cli_explain(int argc, char **argv)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
     if (run.size != NULL)
-        o.tokens_max = (uint32_t)tokens_max;
+        o.tokens_max = tokens_max != 0 ? (uint32_t)tokens_max : PICTURE_TOKENS_DEFAULT;
     run.model = m;
     run.engine = cli_open_engine(m, &o);
     code = run.engine != NULL ? explain(&run) : CLI_FAILED;

@@ -1,4 +1,4 @@
-/* generate.c - aft generate MODEL: bytes to standard output as they are drawn. On a terminal they are repaired to valid
+/* generate.c - aft generate MODEL, or a daemon: bytes to standard output as they are drawn. On a terminal they are repaired to valid
  * UTF-8 without control characters, so that a model cannot drive it; elsewhere they are written as they are.
  * Single threaded. */
 #include <errno.h>
@@ -10,6 +10,7 @@
 
 #include "engine/sampler.h"
 #include "server/cli/cli.h"
+#include "server/cli/remote.h"
 #include "server/text.h"
 
 #define PREFILL_ROWS 64 /* bytes of a pass over the prompt */
@@ -150,7 +151,93 @@ static int read_prompt(uint8_t **ret, size_t *size, const char *prompt)
     return CLI_OK;
 }
 
-static int parse(struct request *r, int argc, char **argv, int *count)
+/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
+
+/* What its events are for. */
+struct listener {
+    struct output out;
+    const char *finish; /* of the last event: a literal, or NULL */
+    json_int_t dropped; /* of the prompt */
+    int code;
+};
+
+static bool fail_listener(struct listener *l, const char *what)
+{
+    output_end(&l->out);
+    l->code = cli_fail("%s", what);
+    return false;
+}
+
+static bool on_text(struct listener *l, const json_t *text)
+{
+    const char *bytes = json_string_value(text);
+    for (size_t i = 0; i < json_string_length(text); i++)
+        if (output_byte(&l->out, (uint8_t)bytes[i]) != CLI_OK) {
+            l->code = CLI_FAILED;
+            return false;
+        }
+    return true;
+}
+
+static bool on_event(void *arg, json_t *event)
+{
+    static const char *const words[] = {"length", "stop", "timeout", "cancelled"};
+    struct listener *l = arg;
+    const char *finish = json_string_value(json_object_get(event, "finish_reason")), *message = NULL;
+    if (json_unpack(event, "{s:{s:s}}", "error", "message", &message) == 0)
+        return fail_listener(l, message);
+    for (size_t i = 0; finish != NULL && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(finish, words[i]) == 0)
+            l->finish = words[i];
+    (void)json_unpack(event, "{s:{s:I}}", "usage", "prompt_tokens_dropped", &l->dropped);
+    return on_text(l, json_object_get(event, "text"));
+}
+
+static char *describe(const struct request *r, const char *model, const uint8_t *prompt, size_t size)
+{
+    const struct sampler_options *s = &r->sampler;
+    json_t *object =
+        json_pack("{s:b, s:o, s:I, s:f, s:i, s:f, s:f, s:f, s:I, s:s*}", "stream", 1, "prompt_base64",
+                  remote_base64(prompt, size), "max_tokens", (json_int_t)r->max_tokens, "temperature",
+                  (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p,
+                  "repetition_penalty", (double)s->repetition_penalty, "seed", (json_int_t)s->seed, "model", model);
+    char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    return text;
+}
+
+static int ask(const struct remote *remote, const struct request *r, const uint8_t *prompt, size_t size)
+{
+    struct listener l = {.out = {.terminal = isatty(STDOUT_FILENO) == 1}};
+    struct remote_answer answer = {0};
+    char *body = describe(r, remote->model, prompt, size);
+    if (body == NULL)
+        return cli_fail("out of memory");
+    const struct remote_request request = {.path = "/generate",
+                                           .type = "application/json",
+                                           .body = body,
+                                           .size = strlen(body),
+                                           .on_event = on_event,
+                                           .arg = &l};
+    int code = remote_post(remote, &request, &answer, NULL);
+    free(answer.bytes);
+    free(body);
+    if (code != CLI_OK)
+        return l.code != CLI_OK ? l.code : code;
+    output_end(&l.out);
+    if (l.dropped > 0)
+        (void)fprintf(stderr, "aft generate: the prompt has %zu bytes; its last %zu are used\n", size,
+                      size - (size_t)l.dropped);
+    if (l.finish == NULL)
+        return cli_fail("the daemon's answer ends in the middle");
+    if (strcmp(l.finish, "length") != 0 && strcmp(l.finish, "stop") != 0)
+        return cli_fail("the daemon ended the text before its end: %s", l.finish);
+    return CLI_OK;
+}
+
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+
+static int parse(struct request *r, struct remote *remote, int argc, char **argv, int *count)
 {
     double temperature = 1.0, top_p = 1.0, min_p = 0.0, penalty = 1.0;
     uint64_t top_k = 0, seed = UINT64_MAX;
@@ -163,9 +250,9 @@ static int parse(struct request *r, int argc, char **argv, int *count)
         {"min-p", CLI_NUMBER, &min_p, 0, 1, "leave out what is rarer than p times the likeliest (0)"},
         {"repetition-penalty", CLI_NUMBER, &penalty, 1e-3, 100, "against the last 64 bytes; 1 is off (1)"},
         {"seed", CLI_UNSIGNED, &seed, 0, (double)SEED_MAX, "the same seed gives the same text (drawn)"},
-        {0},
+        REMOTE_OPTIONS(remote){0},
     };
-    const int code = cli_parse(options, argc, argv, 1, 1, count);
+    const int code = cli_parse(options, argc, argv, 0, 1, count);
     if (code != CLI_OK)
         return code;
     if (*count >= 0 && seed == UINT64_MAX && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
@@ -182,18 +269,26 @@ static int parse(struct request *r, int argc, char **argv, int *count)
 int cli_generate(int argc, char **argv)
 {
     struct request r = {.prompt = "", .max_tokens = 256};
+    struct remote remote = {0};
+    bool asks = false;
     uint8_t *prompt = NULL;
     size_t size = 0;
     int count;
-    int code = parse(&r, argc, argv, &count);
+    int code = parse(&r, &remote, argc, argv, &count);
+    if (code == CLI_OK && count >= 0)
+        code = remote_check(&remote, &asks);
     if (code != CLI_OK || count < 0)
         return code;
-    struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_TEXT_GENERATION});
-    if (m == NULL)
+    if (asks && count > 0)
+        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
+    if (!asks && count < 1)
+        return cli_fail_usage("too few arguments");
+    struct model *m = asks ? NULL : cli_load_model(argv[1], &(enum model_task){TASK_TEXT_GENERATION});
+    if (!asks && m == NULL)
         return CLI_FAILED;
     code = read_prompt(&prompt, &size, r.prompt);
     if (code == CLI_OK)
-        code = generate(m, &r, prompt, size);
+        code = asks ? ask(&remote, &r, prompt, size) : generate(m, &r, prompt, size);
     free(prompt);
     model_free(m);
     return code;

@@ -151,7 +151,7 @@ int cli_load(int argc, char **argv)
     int code = parse(&o, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    code = load_url_make(&url, argv[1]);
+    code = cli_url_make(&url, argv[1], "--header");
     if (code != CLI_OK)
         goto done;
     o.url = url;

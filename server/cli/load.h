@@ -34,7 +34,7 @@
 enum load_kind { LOAD_CLASSIFY, LOAD_GENERATE, LOAD_KINDS };
 
 struct load_options {
-    const char *url;                        /* of load_url_make */
+    const char *url;                        /* of cli_url_make */
     bool kinds[LOAD_KINDS];                 /* at least one */
     const char *models[LOAD_KINDS];         /* NULL: the daemon's only one */
     double mix;                             /* share of requests that classify; 1 or 0 where only one kind is sent */
@@ -120,9 +120,6 @@ struct load_outcome {
 void load_tally_add(struct load_tally *t, const struct load_options *o, const struct load_outcome *outcome);
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
-
-/* *ret is the URL without a slash at its end; free it. Prints why not and returns an exit code. */
-int load_url_make(char **ret, const char *url);
 
 /* Send, wait, count, into *ret (zeroed). Prints why and returns CLI_FAILED if it cannot begin. */
 int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_KINDS], struct load_result *ret);

@@ -4,54 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the URL ----------------------------------------------------------------------------------------------------- */
-
-static bool has_part(CURLU *u, CURLUPart part)
-{
-    char *text = NULL;
-    const bool there = curl_url_get(u, part, &text, 0) == CURLUE_OK;
-    curl_free(text);
-    return there;
-}
-
-static bool has_scheme(CURLU *u)
-{
-    char *scheme = NULL;
-    const bool good = curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
-                      (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0);
-    curl_free(scheme);
-    return good;
-}
-
-int load_url_make(char **ret, const char *url)
-{
-    char *whole = NULL;
-    int code = CLI_OK;
-    CURLU *u = curl_url();
-    if (u == NULL)
-        return cli_fail("out of memory");
-    /* a text without "://" would parse as some scheme or other */
-    if (strstr(url, "://") == NULL || curl_url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK || !has_scheme(u))
-        code =
-            cli_fail_usage("the URL is \"%.200s\", expected http://HOST:PORT or https://HOST:PORT, with the path that "
-                           "a proxy puts before the daemon's, if any",
-                           url);
-    else if (has_part(u, CURLUPART_QUERY) || has_part(u, CURLUPART_FRAGMENT))
-        code =
-            cli_fail_usage("the URL is \"%.200s\", expected none with \"?\" or \"#\": what is asked for is chosen by "
-                           "options",
-                           url);
-    else if (has_part(u, CURLUPART_USER) || has_part(u, CURLUPART_PASSWORD))
-        code = cli_fail_usage("the URL holds a user name or a password; send it by --header instead");
-    else if (curl_url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK || (*ret = strdup(whole)) == NULL)
-        code = cli_fail("out of memory");
-    for (size_t n = code == CLI_OK ? strlen(*ret) : 0; n > 0 && (*ret)[n - 1] == '/'; n--)
-        (*ret)[n - 1] = '\0';
-    curl_free(whole);
-    curl_url_cleanup(u);
-    return code;
-}
-
 static char *join(const char *base, const char *path, const char *more)
 {
     const size_t room = strlen(base) + strlen(path) + strlen(more) + 1;

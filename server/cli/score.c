@@ -1,4 +1,4 @@
-/* score.c - aft score MODEL FILE: mean -log2 p of a file's bytes in windows of T, each from scratch and beginning with
+/* score.c - aft score MODEL FILE, or FILE and a daemon: mean -log2 p of a file's bytes in windows of T, each from scratch and beginning with
  * the last byte of the one before, or in one piece where the model has no end; without a start embedding the first byte
  * of the file is not scored. Single threaded. */
 #include <math.h>
@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/remote.h"
 #include "server/logits.h"
 
 int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t size)
@@ -76,13 +77,55 @@ done:
     return code;
 }
 
+/* The same by a daemon, which takes less of it. */
+static int ask(const struct remote *r, const char *path)
+{
+    struct error err;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    json_t *answer = NULL;
+    int code = CLI_FAILED;
+    if (cli_read(&bytes, &size, path, SCORE_BYTES_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    json_t *object = json_pack("{s:o, s:s*}", "text_base64", remote_base64(bytes, size), "model", r->model);
+    char *body = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    if (body == NULL) {
+        (void)cli_fail("out of memory");
+        goto done;
+    }
+    const struct remote_request request = {
+        .path = "/score", .type = "application/json", .body = body, .size = strlen(body)};
+    code = remote_post_json(r, &request, &answer);
+    double bits = 0.0;
+    if (code == CLI_OK && json_unpack(answer, "{s:F}", "bits_per_byte", &bits) != 0)
+        code = cli_fail("the daemon's answer has no bits_per_byte");
+    if (code == CLI_OK)
+        (void)printf("%.4f bits per byte\n", bits);
+done:
+    json_decref(answer);
+    json_decref(object);
+    free(body);
+    free(bytes);
+    return code;
+}
+
 int cli_score(int argc, char **argv)
 {
-    const struct cli_option options[] = {{0}};
+    struct remote remote = {0};
+    bool asks = false;
+    const struct cli_option options[] = {REMOTE_OPTIONS(&remote){0}};
     int count;
-    int code = cli_parse(options, argc, argv, 2, 2, &count);
+    int code = cli_parse(options, argc, argv, 1, 2, &count);
+    if (code == CLI_OK && count >= 0)
+        code = remote_check(&remote, &asks);
     if (code != CLI_OK || count < 0)
         return code;
+    if (asks && count > 1)
+        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
+    if (asks)
+        return ask(&remote, argv[1]);
+    if (count < 2)
+        return cli_fail_usage("too few arguments");
     struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_TEXT_GENERATION});
     if (m == NULL)
         return CLI_FAILED;

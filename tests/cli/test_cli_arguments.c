@@ -55,7 +55,7 @@ static void verbs_are_found_and_explained(void **state)
         {"version", {"--version"}, NULL, 0, "aft 0.", ""},
         {"help of classify", {"classify", "--help"}, NULL, 0, "--top-k N", ""},
         {"help of generate", {"generate", "--help"}, NULL, 0, "--max-tokens N", ""},
-        {"help of score", {"score", "-h"}, NULL, 0, "usage: aft score MODEL FILE\n", ""},
+        {"help of score", {"score", "-h"}, NULL, 0, "usage: aft score MODEL FILE [OPTIONS]\n", ""},
         {"help of inspect", {"inspect", "-h"}, NULL, 0, "usage: aft inspect MODEL\n", ""},
         {"help of verify", {"verify", "--help"}, NULL, 0, "--tolerance X", ""},
         {"help of bench", {"bench", "--help"}, NULL, 0, "--json  ", ""},

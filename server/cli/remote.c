@@ -1,0 +1,282 @@
+/* remote.c - see remote.h. */
+#include "server/cli/remote.h"
+
+#include <curl/curl.h>
+#include <nettle/base64.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One exchange. While events come, `bytes` holds the line that is not complete yet. */
+struct call {
+    const struct remote_request *request;
+    const char *name; /* of the daemon, for messages */
+    CURL *easy;
+    struct curl_slist *headers;
+    char *url, *bytes;
+    size_t size, room;
+    bool events;        /* the answer is events */
+    bool stopped;       /* on_event wants no more, or why was printed */
+    const char *excess; /* the answer is none that this reads, and why */
+    char why[CURL_ERROR_SIZE];
+};
+
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+int remote_check(struct remote *r, bool *wanted)
+{
+    *wanted = r->url != NULL || r->unix_path != NULL;
+    if (!*wanted && (r->model != NULL || r->key != NULL || r->ca_file != NULL))
+        return cli_fail_usage("--%s is for a daemon, and neither --url nor --unix names one", r->model != NULL ? "model"
+                                                                                              : r->key != NULL
+                                                                                                  ? "key"
+                                                                                                  : "ca-file");
+    if (!*wanted)
+        return CLI_OK;
+    if (r->url == NULL)
+        r->url = "http://localhost";
+    if (r->key == NULL)
+        r->key = getenv("AFT_KEY");
+    if (r->key != NULL && r->key[0] == '\0')
+        r->key = NULL;
+    for (const char *at = r->key; at != NULL && *at != '\0'; at++)
+        if (*at <= ' ' || *at > '~' || at - r->key >= REMOTE_KEY_MAX)
+            return cli_fail_usage("the key is no key, expected at most %d printable ASCII characters without blanks",
+                                  REMOTE_KEY_MAX);
+    return CLI_OK;
+}
+
+/* ---- the request ------------------------------------------------------------------------------------------------- */
+
+/* *text grows by `more`, which it may be NULL. False without memory. */
+static bool add_text(char **text, const char *more)
+{
+    const size_t had = *text != NULL ? strlen(*text) : 0, size = strlen(more);
+    char *longer = realloc(*text, had + size + 1);
+    if (longer == NULL)
+        return false;
+    memcpy(longer + had, more, size + 1);
+    *text = longer;
+    return true;
+}
+
+static bool add_query(char **url, const struct remote_request *q)
+{
+    const char *separator = "?";
+    for (size_t i = 0; i < q->query_count; i++) {
+        if (q->query[i].value == NULL)
+            continue;
+        char *escaped = curl_easy_escape(NULL, q->query[i].value, 0);
+        const bool added = escaped != NULL && add_text(url, separator) && add_text(url, q->query[i].name) &&
+                           add_text(url, "=") && add_text(url, escaped);
+        curl_free(escaped);
+        if (!added)
+            return false;
+        separator = "&";
+    }
+    return true;
+}
+
+static bool add_header(struct call *c, const char *name, const char *value)
+{
+    char line[REMOTE_KEY_MAX + 64];
+    (void)snprintf(line, sizeof line, "%s%s", name, value);
+    struct curl_slist *longer = curl_slist_append(c->headers, line);
+    if (longer != NULL)
+        c->headers = longer;
+    return longer != NULL;
+}
+
+static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg);
+
+/* CLI_OK, or an exit code and why is printed. */
+static int prepare(struct call *c, const struct remote *r)
+{
+    const struct remote_request *q = c->request;
+    const int code = cli_url_make(&c->url, r->url, "--key");
+    if (code != CLI_OK)
+        return code;
+    c->easy = curl_easy_init();
+    /* "Expect:" keeps libcurl from asking leave, and waiting for it, before it sends a large body */
+    if (c->easy == NULL || !add_text(&c->url, q->path) || !add_query(&c->url, q) ||
+        !add_header(c, "Content-Type: ", q->type) || !add_header(c, "Expect:", "") ||
+        (r->key != NULL && !add_header(c, "Authorization: Bearer ", r->key)))
+        return cli_fail("out of memory");
+    (void)curl_easy_setopt(c->easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(c->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)curl_easy_setopt(c->easy, CURLOPT_PROXY, "");
+    (void)curl_easy_setopt(c->easy, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(c->easy, CURLOPT_USERAGENT, "aft/" AFTD_VERSION);
+    (void)curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT, (long)REMOTE_CONNECT_S);
+    (void)curl_easy_setopt(c->easy, CURLOPT_URL, c->url);
+    if (r->unix_path != NULL && curl_easy_setopt(c->easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path) != CURLE_OK)
+        return cli_fail("out of memory");
+    if (r->ca_file != NULL && curl_easy_setopt(c->easy, CURLOPT_CAINFO, r->ca_file) != CURLE_OK)
+        return cli_fail("out of memory");
+    (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->size);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->size > 0 ? (const char *)q->body : "");
+    (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
+    (void)curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_bytes);
+    (void)curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
+    (void)curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->why);
+    return CLI_OK;
+}
+
+/* ---- the answer -------------------------------------------------------------------------------------------------- */
+
+static long status_of(const struct call *c)
+{
+    long status = 0;
+    (void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    return status;
+}
+
+static bool is_events(const struct call *c)
+{
+    const char *type = NULL;
+    (void)curl_easy_getinfo(c->easy, CURLINFO_CONTENT_TYPE, &type);
+    return status_of(c) == 200 && c->request->on_event != NULL && type != NULL &&
+           strncmp(type, "text/event-stream", strlen("text/event-stream")) == 0;
+}
+
+/* Keep them, with a NUL behind. False if they are too many. */
+static bool keep(struct call *c, const char *bytes, size_t size, size_t max)
+{
+    if (size > max || c->size > max - size) {
+        c->excess = "is larger than any that was asked for";
+        return false;
+    }
+    while (c->room < c->size + size + 1) {
+        const size_t room = c->room == 0 ? 65536 : 2 * c->room;
+        char *more = realloc(c->bytes, room);
+        if (more == NULL) {
+            c->excess = "finds no memory";
+            return false;
+        }
+        c->bytes = more;
+        c->room = room;
+    }
+    memcpy(c->bytes + c->size, bytes, size);
+    c->size += size;
+    c->bytes[c->size] = '\0';
+    return true;
+}
+
+/* The line that is complete now. */
+static bool take_line(struct call *c)
+{
+    static const char prefix[] = "data: ";
+    bool good = true;
+    if (strncmp(c->bytes, prefix, strlen(prefix)) == 0) {
+        json_t *event = json_loads(c->bytes + strlen(prefix), JSON_ALLOW_NUL, NULL);
+        good = json_is_object(event);
+        if (!good)
+            c->excess = "has an event that is no JSON object";
+        else if (!c->request->on_event(c->request->arg, event))
+            good = !(c->stopped = true);
+        json_decref(event);
+    }
+    c->size = 0;
+    return good;
+}
+
+static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct call *c = arg;
+    const size_t size = one * n;
+    c->events = is_events(c);
+    if (!c->events)
+        return keep(c, bytes, size, REMOTE_ANSWER_MAX) ? size : 0;
+    for (size_t at = 0; at < size;) {
+        const char *end = memchr(bytes + at, '\n', size - at);
+        const size_t part = end != NULL ? (size_t)(end - (bytes + at)) : size - at;
+        if (!keep(c, bytes + at, part, REMOTE_EVENT_MAX) || (end != NULL && !take_line(c)))
+            return 0; /* which ends the transfer */
+        at += part + (end != NULL ? 1 : 0);
+    }
+    return size;
+}
+
+/* What an answer that is an error says, in its own words. */
+static int fail_refused(const struct call *c, long status, char param[ERROR_PARAM_MAX])
+{
+    const char *subject = c->request->subject, *message = NULL, *field = NULL;
+    json_t *answer = c->bytes != NULL ? json_loadb(c->bytes, c->size, 0, NULL) : NULL;
+    (void)json_unpack(answer, "{s:{s:s}}", "error", "message", &message);
+    (void)json_unpack(answer, "{s:{s:s}}", "error", "param", &field);
+    const char *before = subject != NULL ? subject : "", *colon = subject != NULL ? ": " : "";
+    if (param != NULL)
+        (void)snprintf(param, ERROR_PARAM_MAX, "%s", field != NULL ? field : "");
+    if (message != NULL)
+        (void)cli_fail("%s%sthe daemon answers %ld: %s%s%s%s", before, colon, status, message,
+                       field != NULL ? " (" : "", field != NULL ? field : "", field != NULL ? ")" : "");
+    else
+        (void)cli_fail("%s%s%s answers %ld, expected 200; is it an aftd?", before, colon, c->name, status);
+    json_decref(answer);
+    return CLI_FAILED;
+}
+
+static int judge(const struct call *c, CURLcode result, char param[ERROR_PARAM_MAX])
+{
+    const long status = status_of(c);
+    if (c->stopped)
+        return CLI_FAILED;
+    if (c->excess != NULL)
+        return cli_fail("the answer of %s %s", c->name, c->excess);
+    if (result != CURLE_OK)
+        return cli_fail("%s: %s", c->name, c->why[0] != '\0' ? c->why : curl_easy_strerror(result));
+    if (status != 200)
+        return fail_refused(c, status, param);
+    return CLI_OK;
+}
+
+int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret,
+                char param[ERROR_PARAM_MAX])
+{
+    struct call c = {.request = q, .name = r->unix_path != NULL ? r->unix_path : r->url};
+    if (param != NULL)
+        param[0] = '\0';
+    int code = prepare(&c, r);
+    if (code == CLI_OK)
+        code = judge(&c, curl_easy_perform(c.easy), param);
+    if (code == CLI_OK && !c.events) {
+        ret->bytes = c.bytes;
+        ret->size = c.size;
+        c.bytes = NULL;
+    }
+    curl_easy_cleanup(c.easy);
+    curl_slist_free_all(c.headers);
+    free(c.url);
+    free(c.bytes);
+    return code;
+}
+
+int remote_post_json(const struct remote *r, const struct remote_request *q, json_t **ret)
+{
+    struct remote_answer answer = {0};
+    const int code = remote_post(r, q, &answer, NULL);
+    if (code != CLI_OK)
+        return code;
+    json_t *object = answer.bytes != NULL ? json_loadb(answer.bytes, answer.size, JSON_ALLOW_NUL, NULL) : NULL;
+    free(answer.bytes);
+    if (!json_is_object(object)) {
+        json_decref(object);
+        return cli_fail("%s answers what is no JSON object; is it an aftd?",
+                        r->unix_path != NULL ? r->unix_path : r->url);
+    }
+    *ret = object;
+    return CLI_OK;
+}
+
+json_t *remote_base64(const uint8_t *bytes, size_t size)
+{
+    const size_t room = BASE64_ENCODE_RAW_LENGTH(size);
+    char *text = malloc(room + 1);
+    if (text == NULL)
+        return NULL;
+    base64_encode_raw(text, size, bytes);
+    json_t *value = json_stringn(text, room);
+    free(text);
+    return value;
+}

@@ -1,0 +1,63 @@
+/* remote.h - a daemon that does a verb's work in the place of a model: `aft VERB --url URL`, or --unix PATH. One request
+ * and its answer, by libcurl; no proxy of the environment is used. Single threaded. Errors of the daemon are printed as
+ * it says them. */
+#ifndef SERVER_CLI_REMOTE_H
+#define SERVER_CLI_REMOTE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+#include "server/cli/cli.h"
+
+/* What the options say; zeroed before they are read. */
+struct remote {
+    const char *url, *unix_path, *key, *ca_file, *model;
+};
+/* Rows of a verb's options. */
+#define REMOTE_OPTIONS(r)                                                                                         \
+    {"url", CLI_TEXT, (void *)&(r)->url, 0, 0, "http(s)://HOST:PORT of a daemon, which does the work; no MODEL"}, \
+        {"unix", CLI_TEXT, (void *)&(r)->unix_path, 0, 0, "the same by its Unix socket"},                         \
+        {"model", CLI_TEXT, (void *)&(r)->model, 0, 0, "which of the daemon's models (the only one there is)"},   \
+        {"key", CLI_TEXT, (void *)&(r)->key, 0, 0, "the daemon's key, which others may see here ($AFT_KEY)"},     \
+        {"ca-file", CLI_TEXT, (void *)&(r)->ca_file, 0, 0, "PEM certificates to trust (the system's)"},
+
+/* *wanted: there is a daemon to ask. Fills what is left out (the key, the URL of a socket). Prints what is wrong and
+ * returns CLI_USAGE. */
+int remote_check(struct remote *r, bool *wanted);
+
+struct remote_parameter {
+    const char *name, *value; /* NULL: left out */
+};
+
+struct remote_request {
+    const char *path, *type; /* Content-Type */
+    const struct remote_parameter *query;
+    size_t query_count;
+    const void *body; /* [size], borrowed */
+    size_t size;
+    const char *subject; /* what messages begin with, as a picture's path; NULL: nothing */
+    /* Where the answer is server-sent events: each one's value. False: go no further, it has said why. */
+    bool (*on_event)(void *arg, json_t *event);
+    void *arg;
+};
+
+/* The answer to a request that the daemon did not refuse. */
+struct remote_answer {
+    char *bytes; /* [size] and a NUL; NULL where all was events */
+    size_t size;
+};
+
+/* POST it and read the whole answer. Prints why not and returns CLI_FAILED; *param, if given, is then the field that the
+ * daemon found wrong, or empty. free ret->bytes. */
+int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret,
+                char param[ERROR_PARAM_MAX]);
+/* The same, and the answer is a JSON object: json_decref *ret. */
+int remote_post_json(const struct remote *r, const struct remote_request *q, json_t **ret);
+
+/* Bytes as a JSON string in base64; NULL without memory. */
+json_t *remote_base64(const uint8_t *bytes, size_t size);
+
+#endif
