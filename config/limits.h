@@ -122,6 +122,12 @@
 #define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */
 #define STATE_BYTES_MAX (63u << 20)        /* of the engine's part: a blob is a body, and the keys of 5,000 bytes fit */
 
+/* ---- multipart/form-data --------------------------------------------------------------------------------- */
+#define MULTIPART_BOUNDARY_MAX 70       /* RFC 2046, 5.1.1 */
+#define MULTIPART_HEADER_BYTES_MAX 4096 /* of one part; browsers and curl write some 200 */
+#define MULTIPART_NAME_MAX 64           /* bytes of a part's name or media type, its NUL included */
+#define MULTIPART_PARAMETER_MAX 1024    /* bytes of a header's parameter, as a file's name */
+
 /* ---- precisions ------------------------------------------------------------------------------------------ */
 #define PRECISION_TOP1_LOSS_MAX 0.2   /* points of top-1 that bf16 or int8 may lose and still be chosen by itself */
 #define PRECISION_SAMPLES_MIN 500     /* pictures, bytes or sub-pixels that can tell such a loss at all */

@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool decode(const json_t *text, uint8_t *out, size_t *size)
+bool request_base64_decode(const char *in, size_t in_size, uint8_t *out, size_t *size)
 {
     struct base64_decode_ctx base64;
-    const char *in = json_string_value(text);
-    const size_t in_size = json_string_length(text);
     if (in_size % 4 != 0 || memchr(in, '\0', in_size) != NULL || strpbrk(in, " \t\r\n\v\f") != NULL)
         return false; /* the library skips spaces; RFC 4648 has none */
     base64_decode_init(&base64);
@@ -38,7 +36,7 @@ enum status request_bytes_read(uint8_t **ret, size_t *size, const char *name, co
         return error_set(err, ERR_NOMEM, "there is no memory for the %s at the moment", name);
     if (text != NULL) {
         memcpy(copy, json_string_value(value), bytes);
-    } else if (!decode(value, copy, &bytes) || bytes > max) {
+    } else if (!request_base64_decode(json_string_value(value), bytes, copy, &bytes) || bytes > max) {
         free(copy);
         return error_set_param(err, ERR_ARGUMENT, in_base64,
                                "\"%s\" is not base64 of at most %zu bytes; expected RFC 4648's, padded, without "

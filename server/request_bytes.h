@@ -4,10 +4,15 @@
 #define SERVER_REQUEST_BYTES_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "config/status.h"
+
+/* RFC 4648's base64, padded, without line breaks, `in` ending with a NUL; false if it is something else. out [*size],
+ * at least in_size; *size becomes the bytes that there are. */
+bool request_base64_decode(const char *in, size_t in_size, uint8_t *out, size_t *size);
 
 /* The field `name` (`text`, a string) or NAME_base64 (`base64`, a string), either NULL where it is not given: *ret is
  * malloc'd, *size bytes, at most `max`. NULL and 0 where neither is given, or it is empty. Set only on OK.

@@ -9,10 +9,7 @@
 #include "server/picture_fit.h"
 #include "weights/json.h"
 
-enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; longer ones are none that are read */
-
-/* The declared media type without its parameters; false where none fits. */
-static bool declared_type(const struct exchange *x, char out[MEDIA_TYPE_MAX])
+bool request_picture_declared(const struct exchange *x, char out[MEDIA_TYPE_MAX])
 {
     const char *given = http_header(x, "Content-Type");
     const size_t size = given != NULL ? strcspn(given, "; \t") : 0;
@@ -28,7 +25,7 @@ void request_picture_check_type(struct exchange *x, const char *or_else)
     char type[MEDIA_TYPE_MAX];
     struct error err;
     if (api_has_no_type(x) || api_has_type(x, "application/octet-stream") ||
-        (declared_type(x, type) && picture_reads_type(type)))
+        (request_picture_declared(x, type) && picture_reads_type(type)))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
@@ -41,7 +38,14 @@ enum status request_picture_check_bytes(const char *declared, const char *param,
                                         struct error *err)
 {
     const char *is = picture_media_type(bytes, size);
-    if (is == NULL || !picture_reads_type(declared) || strcasecmp(is, declared) == 0)
+    if (declared[0] == '\0' || strcasecmp(declared, "application/octet-stream") == 0)
+        return OK;
+    if (!picture_reads_type(declared))
+        return error_set_param(err, ERR_MEDIA_TYPE, param,
+                               "the picture is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
+                               "application/octet-stream",
+                               json_quote(declared).text);
+    if (is == NULL || strcasecmp(is, declared) == 0)
         return OK;
     return error_set_param(err, ERR_MEDIA_TYPE, param,
                            "the picture is declared as %s and its bytes are those of %s; expected both to agree, or "
@@ -55,7 +59,7 @@ enum status request_picture_decode(struct picture *ret, struct exchange *x, stru
     enum status st = OK;
     if (x->body.size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected " PICTURE_KINDS);
-    if (declared_type(x, type))
+    if (request_picture_declared(x, type) && picture_reads_type(type))
         st = request_picture_check_bytes(type, "Content-Type", x->body.bytes, x->body.size, err);
     if (st == OK)
         st = picture_decode(ret, x->body.bytes, x->body.size, err);

@@ -9,8 +9,12 @@
  * beside pictures, "" for nothing. */
 void request_picture_check_type(struct exchange *x, const char *or_else);
 
-/* Bytes that are of another kind of picture than `declared`, a media type without parameters, says. What is declared as
- * no picture, and bytes that are none, are somebody else's to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming both. */
+enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; longer ones are none that are read */
+/* The body's declared media type without its parameters; false where there is none, or it is too long. */
+bool request_picture_declared(const struct exchange *x, char out[MEDIA_TYPE_MAX]);
+
+/* Are the bytes those of what `declared`, a media type without parameters, says? "" and application/octet-stream say
+ * nothing; bytes that are no picture are picture_decode's to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming both. */
 enum status request_picture_check_bytes(const char *declared, const char *param, const uint8_t *bytes, size_t size,
                                         struct error *err);
 

@@ -42,6 +42,13 @@ seed_picture() { # with what a model of 32 x 32 wants behind it
     done
 }
 
+seed_multipart() { # the header, a NUL, the body
+    { printf 'multipart/form-data; boundary=b'; number 0 1
+        printf -- '--b\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\nContent-Type: image/png\r\n\r\nabc\r\n--b--\r\n'; } >"$1/one"
+    { printf 'multipart/form-data; boundary="a b"'; number 0 1
+        printf 'x\r\n--a b\r\nContent-Disposition: form-data; name=image\r\n\r\nabc\r\n--a b\r\nContent-Disposition: form-data; name=i\r\n\r\n--a b--'; } >"$1/two"
+}
+
 seed_request() {
     n=0
     while read -r line; do

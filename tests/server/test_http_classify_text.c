@@ -180,7 +180,7 @@ static void wrong_bodies_are_refused_by_name(void **state)
         {"{\"model\": \"text-attention\", \"text\": \"a\", \"top_k\": 1.5}", 400, "invalid_value", "top_k",
          "from 1 to 1000"},
         {"{\"model\": \"text-attention\", \"text\": \"a\", \"image\": \"b\"}", 400, "invalid_value", "image",
-         "text, model, top_k"},
+         "text, images, model, top_k"},
         {"{\"model\": 7, \"text\": \"a\"}", 400, "invalid_value", "model", "the name of a model"},
         {"{\"model\": \"nothing\", \"text\": \"a\"}", 404, "not_found", "model", "text-attention"},
         {"{\"model\": \"conv-heads8-k5\", \"text\": \"a\"}", 400, "invalid_value", "model", "image-classification"},
