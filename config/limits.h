@@ -74,6 +74,7 @@
 #define HTTP_BODY_MAX (64u << 20)       /* the largest that the setting may allow */
 #define JSON_DEPTH_MAX 64               /* of a request's body; the API nests 2 deep */
 #define JSON_VALUES_MAX 1024            /* of a request's body; the API takes about 40 */
+#define JSON_BYTES_VALUES_MAX 140000    /* of one whose prompts may be lists of bytes; 6 MB while it is looked at */
 #define HTTP_REPLY_HEADERS_MAX 12       /* of one answer beyond those that every answer has */
 #define HTTP_HEADER_VALUE_MAX 256       /* bytes of a header that we write; the page's policy is the longest */
 #define HTTP_SEGMENTS_MAX 3             /* parts of a path that are names */
@@ -96,6 +97,9 @@
 /* ---- generation requests --------------------------------------------------------------------------------- */
 #define GENERATE_TOKENS_MAX 1048576 /* max_tokens */
 #define GENERATE_PROMPT_MAX 1048576 /* bytes of a prompt */
+#define OPENAI_TOKENS_DEFAULT 16       /* max_tokens of /v1/completions where it is not said, as there */
+#define OPENAI_PENALTY_MAX 2           /* presence_penalty, frequency_penalty, as there */
+#define OPENAI_USER_MAX 1024           /* bytes of "user", which means nothing here */
 #define GENERATE_STOPS_MAX 8        /* stop strings */
 #define GENERATE_STOP_BYTES_MAX 64  /* bytes of one stop string */
 #define GENERATE_PROMPTS_MAX 64     /* prompts of one request: lm-eval's batches; each is fed by itself */

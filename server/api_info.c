@@ -12,6 +12,7 @@
 #include "server/openapi.h"
 #include "server/queue.h"
 #include "server/registry.h"
+#include "weights/json.h"
 
 /* Multiply-adds of linear layers and of mixing, for what is paid at once: a token of a stream, a picture, a text. */
 static int set_macs(json_t *m, const struct model_config *c, const struct engine_info *info)
@@ -61,6 +62,20 @@ void api_models(struct exchange *x)
         }
     registry_view_clear(&v);
     api_reply_json(x, 200, data != NULL ? json_pack("{s:s, s:o}", "object", "list", "data", data) : NULL);
+}
+
+void api_model(struct exchange *x)
+{
+    struct error err;
+    struct entry *e = registry_find(api_service(x)->registry, x->segments[0]);
+    if (e != NULL) {
+        api_reply_json(x, 200, describe_model(e));
+        entry_release(e);
+        return;
+    }
+    (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists those loaded",
+                          json_quote(x->segments[0]).text);
+    api_refuse(x, &err);
 }
 
 /* The queue's depth is looked at when it is asked for, rather than kept up to date with every job. */

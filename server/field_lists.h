@@ -11,6 +11,7 @@
     X(complete_query)  \
     X(explain_query)   \
     X(generate_fields) \
+    X(openai_fields)   \
     X(score_fields)    \
     X(score_query)
 

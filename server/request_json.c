@@ -8,7 +8,7 @@
 #include "weights/json.h"
 
 /* The parser recurses, and a value takes it a hundred times the memory of its text: bound both before it begins. */
-static const char *find_excess(const uint8_t *text, size_t size)
+static const char *find_excess(const uint8_t *text, size_t size, unsigned values_max)
 {
     unsigned depth = 0, values = 0;
     bool quoted = false;
@@ -17,7 +17,7 @@ static const char *find_excess(const uint8_t *text, size_t size)
             i++;
         else if (text[i] == '"')
             quoted = !quoted;
-        else if (!quoted && text[i] != '\0' && strchr("[{,:", text[i]) != NULL && ++values > JSON_VALUES_MAX)
+        else if (!quoted && text[i] != '\0' && strchr("[{,:", text[i]) != NULL && ++values > values_max)
             return "has too many values";
         else if (!quoted && (text[i] == '[' || text[i] == '{') && ++depth > JSON_DEPTH_MAX)
             return "is nested too deep";
@@ -27,15 +27,15 @@ static const char *find_excess(const uint8_t *text, size_t size)
     return NULL;
 }
 
-enum status request_json_parse(json_t **ret, const uint8_t *body, size_t size, struct error *err)
+static enum status parse(json_t **ret, const uint8_t *body, size_t size, unsigned values_max, struct error *err)
 {
     json_error_t fault;
     if (size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JSON object");
-    const char *excess = find_excess(body, size);
+    const char *excess = find_excess(body, size, values_max);
     if (excess != NULL)
-        return error_set(err, ERR_ARGUMENT, "the body's JSON %s; at most %d levels and %d marks , : [ { are read",
-                         excess, JSON_DEPTH_MAX, JSON_VALUES_MAX);
+        return error_set(err, ERR_ARGUMENT, "the body's JSON %s; at most %d levels and %u marks , : [ { are read",
+                         excess, JSON_DEPTH_MAX, values_max);
     json_t *object = json_loadb((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
     if (object == NULL)
         return error_set(err, ERR_ARGUMENT, "the body is not valid JSON: line %d, column %d: %s", fault.line,
@@ -48,4 +48,14 @@ enum status request_json_parse(json_t **ret, const uint8_t *body, size_t size, s
     }
     *ret = object;
     return OK;
+}
+
+enum status request_json_parse(json_t **ret, const uint8_t *body, size_t size, struct error *err)
+{
+    return parse(ret, body, size, JSON_VALUES_MAX, err);
+}
+
+enum status request_json_parse_bytes(json_t **ret, const uint8_t *body, size_t size, struct error *err)
+{
+    return parse(ret, body, size, JSON_BYTES_VALUES_MAX, err);
 }

@@ -14,18 +14,20 @@
 #include "weights/json.h"
 
 /*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->segments[i] */
-#define PATHS(X)                     \
-    X(PATH_CLASSIFY, "/classify")    \
-    X(PATH_COMPLETE, "/complete")    \
-    X(PATH_EXPLAIN, "/explain")      \
-    X(PATH_GENERATE, "/generate")    \
-    X(PATH_SCORE, "/score")          \
-    X(PATH_MODELS, "/v1/models")     \
-    X(PATH_HEALTHZ, "/healthz")      \
-    X(PATH_READYZ, "/readyz")        \
-    X(PATH_METRICS, "/metrics")      \
-    X(PATH_OPENAPI, "/openapi.json") \
-    X(PATH_PAGE, "/")                \
+#define PATHS(X)                           \
+    X(PATH_CLASSIFY, "/classify")          \
+    X(PATH_COMPLETE, "/complete")          \
+    X(PATH_EXPLAIN, "/explain")            \
+    X(PATH_GENERATE, "/generate")          \
+    X(PATH_SCORE, "/score")                \
+    X(PATH_COMPLETIONS, "/v1/completions") \
+    X(PATH_MODELS, "/v1/models")           \
+    X(PATH_MODEL, "/v1/models/{}")         \
+    X(PATH_HEALTHZ, "/healthz")            \
+    X(PATH_READYZ, "/readyz")              \
+    X(PATH_METRICS, "/metrics")            \
+    X(PATH_OPENAPI, "/openapi.json")       \
+    X(PATH_PAGE, "/")                      \
     X(PATH_PAGE_FILE, "/page/{}")
 
 enum path {
@@ -58,6 +60,8 @@ static const struct route {
     {"POST", PATH_EXPLAIN, API_NATIVE, BODY, api_explain_begin, api_explain},
     {"POST", PATH_GENERATE, API_NATIVE, BODY, api_generate_begin, api_generate},
     {"POST", PATH_SCORE, API_NATIVE, BODY, api_score_begin, api_score},
+    {"POST", PATH_COMPLETIONS, API_OPENAI, BODY, api_generate_begin, api_openai_completions},
+    {"GET", PATH_MODEL, API_OPENAI, NO_BODY, NULL, api_model},
     {"GET", PATH_MODELS, API_OPENAI, NO_BODY, NULL, api_models},
     {"GET", PATH_HEALTHZ, API_OPEN, NO_BODY, NULL, api_healthz},
     {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz},

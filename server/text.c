@@ -110,6 +110,13 @@ static size_t utf8_span(const uint8_t *in, size_t size, unsigned length, uint8_t
     return n;
 }
 
+size_t utf8_first(const uint8_t *in, size_t size)
+{
+    const struct utf8_lead lead = utf8_lead(in[0]);
+    bool whole;
+    return utf8_span(in, size, lead.length, lead.low, lead.high, &whole);
+}
+
 size_t utf8_repair(char *out, size_t *out_bytes, const uint8_t *in, size_t size, bool last)
 {
     static const char replacement[UTF8_GROWTH] = {'\xef', '\xbf', '\xbd'};

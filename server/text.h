@@ -42,6 +42,9 @@ size_t stop_matcher_flush(struct stop_matcher *m, uint8_t *out);
 #define UTF8_GROWTH 3         /* one byte that is not UTF-8 becomes U+FFFD, three bytes */
 #define UTF8_INCOMPLETE_MAX 3 /* bytes of a character that may wait for its last one */
 
+/* Bytes of `in` (size > 0) that utf8_repair makes its first character of, if nothing comes behind them: at least 1. */
+size_t utf8_first(const uint8_t *in, size_t size);
+
 /* Copy `in` to `out` (UTF8_GROWTH * size bytes) up to the end of its last character, replacing each maximal subpart
  * of an ill-formed sequence by one U+FFFD (Unicode 15, section 3.9; what Python's errors="replace" gives). A
  * character that `in` begins and does not end is left, unless this is the `last` of the stream: then it is one U+FFFD.
