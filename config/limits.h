@@ -97,9 +97,9 @@
 /* ---- generation requests --------------------------------------------------------------------------------- */
 #define GENERATE_TOKENS_MAX 1048576 /* max_tokens */
 #define GENERATE_PROMPT_MAX 1048576 /* bytes of a prompt */
-#define OPENAI_TOKENS_DEFAULT 16       /* max_tokens of /v1/completions where it is not said, as there */
-#define OPENAI_PENALTY_MAX 2           /* presence_penalty, frequency_penalty, as there */
-#define OPENAI_USER_MAX 1024           /* bytes of "user", which means nothing here */
+#define OPENAI_TOKENS_DEFAULT 16    /* max_tokens of /v1/completions where it is not said, as there */
+#define OPENAI_PENALTY_MAX 2        /* presence_penalty, frequency_penalty, as there */
+#define OPENAI_USER_MAX 1024        /* bytes of "user", which means nothing here */
 #define GENERATE_STOPS_MAX 8        /* stop strings */
 #define GENERATE_STOP_BYTES_MAX 64  /* bytes of one stop string */
 #define GENERATE_PROMPTS_MAX 64     /* prompts of one request: lm-eval's batches; each is fed by itself */
