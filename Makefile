@@ -145,13 +145,14 @@ PYTHON = $(if $(wildcard .venv/bin/pip),.venv/bin/python,python3)
 # without it, TORCH=torch==2.13.0+cpu takes one of those.
 TORCH ?= torch==2.13.0
 RUFF := ruff==0.17.6
+OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
 PEERS := onnx==1.23.2 onnxruntime==1.31.1
 VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-peers run test test-built test-cpus test-arm64 \
-    check bench bench-mixers bench-http bench-peers fmt lint cover asan tsan fuzz fuzz-built install uninstall dist clean
+.PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-openapi deps-peers run test test-built test-cpus \
+    test-arm64 test-openapi check bench bench-mixers bench-http bench-peers fmt lint cover asan tsan fuzz fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 # Sub-makes of one command line build with both cores unless -j says otherwise.
@@ -242,6 +243,11 @@ deps-train: ## install what training and its tests need, PyTorch above all, in .
 	@.venv/bin/pip install $(TORCH)
 	@.venv/bin/pip install -e 'weights/train[test]'
 
+deps-openapi: ## install what holds the daemon's answers against its /openapi.json, in .venv
+	$(call install,$(DEPS_PYTHON))
+	$(VENV)
+	@.venv/bin/pip install -q $(OPENAPI)
+
 deps-peers: deps-train ## install what bench-peers measures beside PyTorch as well
 	$(call install,$(DEPS_PEERS))
 	@.venv/bin/pip install $(PEERS)
@@ -265,6 +271,10 @@ test-built: all $(TESTS)
 	@PYTHON=$(PYTHON) tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train)
 
 check: lint test ## lint and test
+
+test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /openapi.json says? (5 minutes)
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@.venv/bin/python tests/openapi/run.py --daemon $B/aftd $(OPENAPI_FLAGS)
 
 bench: all ## how fast this machine is, and what of that the shipped models and the papers' sizes reach (4 minutes)
 	@build/aft bench --roofline

@@ -168,15 +168,19 @@ static bool fail_listener(struct listener *l, const char *what)
     return false;
 }
 
-static bool on_text(struct listener *l, const json_t *text)
+/* Bytes as they were drawn, which need not be UTF-8, in base64. */
+static bool on_bytes(struct listener *l, const json_t *base64)
 {
-    const char *bytes = json_string_value(text);
-    for (size_t i = 0; i < json_string_length(text); i++)
-        if (output_byte(&l->out, (uint8_t)bytes[i]) != CLI_OK) {
-            l->code = CLI_FAILED;
-            return false;
-        }
-    return true;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    if (base64 == NULL)
+        return true;
+    if (!remote_read_base64(&bytes, &size, base64))
+        return fail_listener(l, "the daemon's answer has an event whose bytes are not base64");
+    for (size_t i = 0; i < size && l->code == CLI_OK; i++)
+        l->code = output_byte(&l->out, bytes[i]);
+    free(bytes);
+    return l->code == CLI_OK;
 }
 
 static bool on_event(void *arg, json_t *event)
@@ -190,15 +194,15 @@ static bool on_event(void *arg, json_t *event)
         if (strcmp(finish, words[i]) == 0)
             l->finish = words[i];
     (void)json_unpack(event, "{s:{s:I}}", "usage", "prompt_tokens_dropped", &l->dropped);
-    return on_text(l, json_object_get(event, "text"));
+    return on_bytes(l, json_object_get(event, "bytes_base64"));
 }
 
 static char *describe(const struct request *r, const char *model, const uint8_t *prompt, size_t size)
 {
     const struct sampler_options *s = &r->sampler;
     json_t *object =
-        json_pack("{s:b, s:o, s:I, s:f, s:i, s:f, s:f, s:f, s:I, s:s*}", "stream", 1, "prompt_base64",
-                  remote_base64(prompt, size), "max_tokens", (json_int_t)r->max_tokens, "temperature",
+        json_pack("{s:b, s:b, s:o, s:I, s:f, s:i, s:f, s:f, s:f, s:I, s:s*}", "stream", 1, "bytes_base64", 1,
+                  "prompt_base64", remote_base64(prompt, size), "max_tokens", (json_int_t)r->max_tokens, "temperature",
                   (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p,
                   "repetition_penalty", (double)s->repetition_penalty, "seed", (json_int_t)s->seed, "model", model);
     char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;

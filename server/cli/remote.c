@@ -280,3 +280,21 @@ json_t *remote_base64(const uint8_t *bytes, size_t size)
     free(text);
     return value;
 }
+
+bool remote_read_base64(uint8_t **ret, size_t *size, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    const size_t length = json_string_length(value); /* 0 of what is no string */
+    struct base64_decode_ctx context;
+    size_t count = BASE64_DECODE_LENGTH(length);
+    uint8_t *bytes = malloc(count + 1);
+    base64_decode_init(&context);
+    if (text == NULL || bytes == NULL || base64_decode_update(&context, &count, bytes, length, text) == 0 ||
+        base64_decode_final(&context) == 0) {
+        free(bytes);
+        return false;
+    }
+    *ret = bytes;
+    *size = count;
+    return true;
+}

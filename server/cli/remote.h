@@ -59,5 +59,7 @@ int remote_post_json(const struct remote *r, const struct remote_request *q, jso
 
 /* Bytes as a JSON string in base64; NULL without memory. */
 json_t *remote_base64(const uint8_t *bytes, size_t size);
+/* The bytes back: free *ret. False if it is no base64, or without memory. */
+bool remote_read_base64(uint8_t **ret, size_t *size, const json_t *value);
 
 #endif

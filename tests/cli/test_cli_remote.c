@@ -110,6 +110,11 @@ static void a_daemon_prints_what_the_model_itself_does(void **state)
          TEXT_MODEL,
          {"--prompt=-", "--seed=3", "--max-tokens=40"},
          "caf\xe9 \xff\xfe"},
+        {"a text that is not UTF-8",
+         "generate",
+         TEXT_MODEL,
+         {"--seed=5", "--temperature=20", "--max-tokens=300"},
+         NULL},
         {"a file", "score", TEXT_MODEL, {"README.md"}, NULL},
         {"bytes", "score", TEXT_MODEL, {"-"}, "\x80\x81 The history of Rome \xff"},
     };
@@ -285,7 +290,7 @@ static struct program_run run_at(const char *text)
 }
 
 #define EVENTS "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-#define FIRST_EVENT "data: {\"text\":\"abc\",\"index\":0,\"tokens\":3}\n\n"
+#define FIRST_EVENT "data: {\"text\":\"abc\",\"index\":0,\"tokens\":3,\"bytes_base64\":\"YWJj\"}\n\n"
 
 static void what_is_no_answer_of_a_daemon_is_refused(void **state)
 {
@@ -299,6 +304,8 @@ static void what_is_no_answer_of_a_daemon_is_refused(void **state)
         {"no HTTP", "hello\n", "", "aft generate: http://127.0.0.1:"},
         {"nothing", "", "", "aft generate: http://127.0.0.1:"},
         {"no JSON", EVENTS "data: {\n\n", "", "no JSON object"},
+        {"no base64", EVENTS "data: {\"text\":\"a\",\"bytes_base64\":\"Y\"}\n\n", "", "not base64"},
+        {"no bytes", EVENTS "data: {\"text\":\"a\",\"bytes_base64\":5}\n\n", "", "not base64"},
         {"no object", EVENTS "data: []\n\n", "", "no JSON object"},
         {"a text that just ends", EVENTS ": ping\n\n" FIRST_EVENT, "abc", "ends in the middle"},
         {"half an event", EVENTS FIRST_EVENT "data: {\"text\":", "abc", "ends in the middle"},

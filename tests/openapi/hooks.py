@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 URL = os.environ["AFTD_URL"]
 IMAGES = pathlib.Path(__file__).resolve().parent.parent / "data" / "images"
 with urllib.request.urlopen(f"{URL}/v1/models") as answer:
-    MODELS = [model["id"] for model in json.load(answer)["data"]]
+    MODELS = json.load(answer)["data"]
 
 # ---- pictures: whole ones, cut ones, ones with a byte changed, and no pictures ---------------------------------------
 
-pictures = st.sampled_from([path.read_bytes() for path in sorted(IMAGES.iterdir()) if path.stat().st_size < 20000])
+FILES = [path for kind in ("jpg", "png", "webp") for path in sorted(IMAGES.rglob(f"*.{kind}"))]
+pictures = st.sampled_from([path.read_bytes() for path in FILES if path.stat().st_size < 20000])
 
 
 @st.composite
@@ -33,23 +34,49 @@ bodies = st.one_of(pictures, pictures, damaged(), st.binary(max_size=64))
 for kind in ("image/jpeg", "image/png", "image/webp", "application/octet-stream"):
     schemathesis.openapi.media_type(kind, bodies)
 
-# ---- models: three of four names that are made up become ones that there are ---------------------------------------------
+# ---- models: three of four names that are made up become ones that there are, as a rule of the task ------------------
+
+TASKS = {
+    "/classify": "image-classification",
+    "/explain": "image-classification",
+    "/complete": "image-generation",
+    "/generate": "text-generation",
+    "/v1/completions": "text-generation",
+    "/v1/compress": "text-generation",
+    "/v1/sessions": "text-generation",
+}
 
 
-def name_a_model(given):
+def some_model(context, choice):
+    """`choice` is any number; every eighth model is of any task."""
+    task = TASKS.get(context.operation.path)
+    fit = [model["id"] for model in MODELS if choice % 8 == 7 or task in (None, model["task"])]
+    return fit[choice % len(fit)]
+
+
+def name_a_model(context, given):
     if isinstance(given, dict) and isinstance(given.get("model"), str) and len(given["model"]) % 4 != 3:
-        given["model"] = MODELS[len(given["model"]) % len(MODELS)]
+        given["model"] = some_model(context, len(given["model"]))
     return given
 
 
 @schemathesis.hook
 def map_query(context, query):
-    return name_a_model(query)
+    return name_a_model(context, query)
 
 
 @schemathesis.hook
 def map_body(context, body):
-    return name_a_model(body)
+    return name_a_model(context, body)
+
+
+@schemathesis.hook
+def map_path_parameters(context, path_parameters):
+    for name in ("model", "name"):
+        given = (path_parameters or {}).get(name)
+        if isinstance(given, str) and len(given) % 4 != 3:
+            path_parameters[name] = some_model(context, len(given))
+    return path_parameters
 
 
 # ---- pictures in answers ---------------------------------------------------------------------------------------------
