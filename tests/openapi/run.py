@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """run.py [--daemon build/aftd] [--examples 5000] [--seed N]: hold a real daemon's answers against its /openapi.json.
 
-The document is validated, then schemathesis sends about as many requests as asked for, right and wrong ones, and checks each
-answer's status, headers, content type and body (schemathesis.toml, hooks.py). The daemon must still be well after that, and
-stop as it should. Ends with "N passed, N failed"; exit code 77 and a reason where a package is missing.
+The document is validated, then schemathesis sends about as many requests as asked for, right and wrong ones, and checks
+each answer's status, headers, content type and body (schemathesis.toml, hooks.py). The daemon must still be well after
+that, and stop as it should. Ends with "N passed, N failed"; exit code 77 and a reason where a package is missing.
 """
 
 import argparse
