@@ -14,7 +14,7 @@ PKGS := libmicrohttpd jansson libjpeg libpng libwebp libwebpdemux libexif nettle
 CLI_PKGS := libcurl # of aft alone
 LIBRARY_SOURCES := $(wildcard config/*.c weights/*.c engine/*.c engine/kernels/*.c engine/mixers/*.c)
 # What aft shares with the daemon beyond the library; the rest of server/ is the daemon's own.
-COMMON_SOURCES := server/drawing.c server/explanation.c server/logits.c $(filter-out server/picture_lane.c,$(wildcard server/picture*.c)) server/png.c server/precision.c server/spin.c server/text.c
+COMMON_SOURCES := server/drawing.c server/explanation.c server/keys_file.c server/logits.c $(filter-out server/picture_lane.c,$(wildcard server/picture*.c)) server/png.c server/precision.c server/spin.c server/text.c
 DAEMON_SOURCES := $(filter-out server/main.c $(COMMON_SOURCES),$(wildcard server/*.c))
 CLI_SOURCES := $(filter-out server/cli/main.c,$(wildcard server/cli/*.c))
 TEST_SUPPORT := $(wildcard tests/support/*.c)

@@ -84,6 +84,14 @@
 #define HTTP_RETRY_AFTER_MAX_S 60       /* a client that is told to wait longer would not come back */
 #define HTTP_BODIES_BYTES_MAX (UINT64_C(1) << 29) /* kept of all requests together; a flood of uploads gets 503 */
 
+/* ---- keys ------------------------------------------------------------------------------------------------ */
+#define AUTH_KEYS_MAX 1000    /* of a file: each request with a key looks at all of them, half a millisecond */
+#define KEYS_FILE_MAX 8388608 /* bytes: AUTH_KEYS_MAX keys with dozens of models each */
+#define KEY_NAME_MAX 64       /* bytes of a key's name; it becomes a metric label */
+#define KEY_RATE_MAX 1e9      /* requests or bytes a second */
+#define KEY_RATE_MIN 1e-3     /* one in a quarter of an hour */
+#define METRICS_KEYS_MAX 64   /* keys that get series of their own; the others share one */
+
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
 #define REGISTRY_MODELS_MAX 32               /* models that one daemon serves; each takes a turn in the engine's loop */
 #define BATCHER_LANES_MAX 64                 /* the same, and as many that were replaced and still have requests */

@@ -10,6 +10,8 @@
 #define STATUSES(X)                                                      \
     X(OK, 200, "ok", "ok")                                               \
     X(ERR_ARGUMENT, 400, "invalid_request_error", "invalid_value")       \
+    X(ERR_KEY, 401, "authentication_error", "invalid_api_key")           \
+    X(ERR_FORBIDDEN, 403, "permission_error", "not_allowed")             \
     X(ERR_NOT_FOUND, 404, "not_found_error", "not_found")                \
     X(ERR_METHOD, 405, "invalid_request_error", "method_not_allowed")    \
     X(ERR_TIMEOUT, 408, "timeout_error", "deadline_exceeded")            \
@@ -18,6 +20,7 @@
     X(ERR_MEDIA_TYPE, 415, "invalid_request_error", "unsupported_media") \
     X(ERR_PICTURE, 422, "invalid_request_error", "undecodable_picture")  \
     X(ERR_BAD_MODEL, 422, "invalid_request_error", "bad_model")          \
+    X(ERR_RATE, 429, "rate_limit_error", "rate_limit_exceeded")          \
     X(ERR_CANCELLED, 499, "cancelled_error", "client_left")              \
     X(ERR_INTERNAL, 500, "server_error", "internal")                     \
     X(ERR_NOMEM, 503, "overloaded_error", "out_of_memory")               \

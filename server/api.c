@@ -7,12 +7,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/authorise.h"
 #include "server/batcher.h"
 #include "server/clock.h"
 #include "server/job.h"
 #include "server/queue.h"
 #include "server/registry.h"
 #include "server/text.h"
+#include "weights/json.h"
 
 const struct service *api_service(const struct exchange *x)
 {
@@ -21,17 +23,66 @@ const struct service *api_service(const struct exchange *x)
 
 enum status api_use_model(struct exchange *x, struct entry *e, struct error *err)
 {
-    (void)err;
+    const enum status st = authorise_model(x, e->model->name, err);
+    if (st != OK)
+        return st;
     entry_reference(e);
     x->entry = e;
     x->model = e->metrics_label;
     return OK;
 }
 
+static enum status pick_named_for_key(struct exchange *x, const char *name, int task, struct entry **ret,
+                                      struct error *err)
+{
+    enum status st = authorise_model(x, name, err);
+    if (st == OK)
+        st = registry_pick(api_service(x)->registry, name, task, ret, err);
+    if (st == ERR_NOT_FOUND || st == ERR_ARGUMENT)
+        st = error_set_param(err, st, "model", "the model \"%s\" is not there, or is not for this",
+                             json_quote(name).text);
+    return st;
+}
+
+/* For a key of some models: the one that it means without naming it, and errors that tell of no others. */
+static enum status pick_for_key(struct exchange *x, const char *name, int task, struct entry **ret, struct error *err)
+{
+    const struct key *k = x->grant.key;
+    struct entry *only = NULL;
+    struct error why;
+    enum status st = OK;
+    size_t found = 0;
+    if (name != NULL)
+        return pick_named_for_key(x, name, task, ret, err);
+    for (size_t i = 0; i < k->model_count; i++) {
+        struct entry *e = NULL;
+        struct error wrong;
+        const enum status picked = registry_pick(api_service(x)->registry, k->models[i], task, &e, &wrong);
+        if (picked == ERR_NOT_FOUND || picked == ERR_ARGUMENT)
+            continue;
+        entry_release(only);
+        only = e;
+        st = picked;
+        why = wrong;
+        found++;
+    }
+    if (found == 1 && st == OK) {
+        *ret = only;
+        return OK;
+    }
+    entry_release(only);
+    if (found == 1)
+        return error_set_param(err, st, why.param, "%s", why.message);
+    return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" is missing and the key \"%s\" may use %zu for this",
+                           k->name, found);
+}
+
 enum status api_pick_model(struct exchange *x, const char *name, int task, struct entry **ret, struct error *err)
 {
     struct entry *e = NULL;
-    enum status st = registry_pick(api_service(x)->registry, name, task, &e, err);
+    enum status st = x->grant.key != NULL && x->grant.key->model_count > 0
+                         ? pick_for_key(x, name, task, &e, err)
+                         : registry_pick(api_service(x)->registry, name, task, &e, err);
     if (st == OK)
         st = api_use_model(x, e, err);
     if (st == OK)

@@ -12,6 +12,7 @@
 #include "server/http.h"
 #include "weights/model_config.h"
 
+struct auth;
 struct batcher;
 struct entry;
 struct loader;
@@ -29,6 +30,7 @@ struct service {
     struct loader *loader;
     struct reload *reload;
     atomic_bool draining; /* /readyz says so */
+    struct auth *keys;    /* NULL: none are asked for */
 };
 
 const struct service *api_service(const struct exchange *x);
@@ -46,7 +48,7 @@ void api_refuse_job(struct exchange *x, const struct job *j);
 /* The model that a request means (registry_pick), which the exchange then keeps to its end. *ret is borrowed from it.
  * Once in an exchange. */
 enum status api_pick_model(struct exchange *x, const char *name, int task, struct entry **ret, struct error *err);
-/* The same with a model that was found otherwise. */
+/* The same with a model that was found otherwise. Errors: ERR_FORBIDDEN: not by this key. */
 enum status api_use_model(struct exchange *x, struct entry *e, struct error *err);
 
 /* Hand a job to the engine and go on with `next` when it is ready, or answer that this cannot be. Takes `j`. */

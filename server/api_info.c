@@ -55,7 +55,8 @@ void api_models(struct exchange *x)
     json_t *data = json_array();
     registry_view_take(api_service(x)->registry, &v);
     for (size_t i = 0; i < v.count; i++)
-        if (json_array_append_new(data, describe_model(v.entries[i])) != 0) {
+        if (auth_may_use(&x->grant, v.entries[i]->model->name) &&
+            json_array_append_new(data, describe_model(v.entries[i])) != 0) {
             json_decref(data);
             data = NULL;
             break;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "server/clock.h"
 #include "server/framing.h"
@@ -126,6 +127,31 @@ void http_set_handler(struct exchange *x, http_handler *handler)
 const char *http_header(const struct exchange *x, const char *name)
 {
     return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
+}
+
+struct same_headers {
+    const char *name, *last;
+    size_t count;
+};
+
+static enum MHD_Result same_header_step(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct same_headers *s = cls;
+    (void)kind;
+    if (strcasecmp(name, s->name) == 0) {
+        s->last = value != NULL ? value : "";
+        s->count++;
+    }
+    return MHD_YES;
+}
+
+size_t http_headers(const struct exchange *x, const char *name, const char **ret)
+{
+    struct same_headers same = {.name = name};
+    (void)MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, same_header_step, &same);
+    if (same.count > 0)
+        *ret = same.last;
+    return same.count;
 }
 
 struct query {

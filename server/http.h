@@ -17,9 +17,11 @@
 
 #include "config/settings.h"
 #include "config/status.h"
+#include "server/auth.h"
 #include "server/body.h"
 #include "server/job.h"
 #include "server/news.h"
+#include "server/rights.h"
 #include "server/watcher.h"
 
 struct MHD_Connection;
@@ -28,15 +30,6 @@ struct exchange;
 struct http;
 
 typedef void http_handler(struct exchange *x);
-
-/* Whose words a request speaks: the shape of its errors, and what a key must be allowed. */
-enum api {
-    API_NATIVE,
-    API_OPEN, /* native, and for everybody: how the daemon is */
-    API_OPENAI,
-    API_INFERENCE, /* the Open Inference Protocol */
-    API_ADMIN,
-};
 
 struct http_app {
     void *arg;
@@ -72,6 +65,7 @@ struct exchange {
     char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in the place of each {} */
     unsigned model;                                     /* the metrics' label */
     struct entry *entry;                                /* the model that the request means; a reference */
+    struct auth_grant grant;                            /* the key that let it in, if keys are asked for */
     double queue_ms, compute_ms;                        /* Server-Timing, and the log */
     void *state;                                        /* the API's own; freed by state_free at the end */
     void (*state_free)(void *);
@@ -126,6 +120,8 @@ void http_stop(struct http *h);
 void http_set_handler(struct exchange *x, http_handler *handler);
 /* NULL where there is none. */
 const char *http_header(const struct exchange *x, const char *name);
+/* How many headers of that name there are; *ret is the last, where there is one. */
+size_t http_headers(const struct exchange *x, const char *name, const char **ret);
 /* Call `each` with every query parameter, decoded; a value may be NULL. Stops when it returns false. */
 void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes),
                 void *arg);

@@ -36,14 +36,14 @@ struct line {
 };
 
 enum {
-    REQUEST_FIELDS = 16,
+    REQUEST_FIELDS = 17,
     TIME_MAX = 32,       /* "2026-01-02T03:04:05.678Z" and a NUL, with room for a clock gone astray */
     FIELD_OVERHEAD = 48, /* key, punctuation, and the value where it is a number */
     LINE_OVERHEAD = 128  /* time, level, braces, newline */
 };
 _Static_assert(LOG_LINE_MAX <= PIPE_BUF, "longer lines could be torn");
 _Static_assert(LINE_OVERHEAD + LOG_MESSAGE_MAX <= LOG_LINE_MAX, "a message must fit");
-_Static_assert(LINE_OVERHEAD + LOG_PATH_MAX + 7 * LOG_FIELD_MAX + REQUEST_FIELDS * FIELD_OVERHEAD <= LOG_LINE_MAX,
+_Static_assert(LINE_OVERHEAD + LOG_PATH_MAX + 8 * LOG_FIELD_MAX + REQUEST_FIELDS * FIELD_OVERHEAD <= LOG_LINE_MAX,
                "a request's line must fit: a path and at most 7 other texts");
 _Static_assert(REQUEST_ID_MAX <= LOG_FIELD_MAX && MODEL_NAME_MAX <= LOG_FIELD_MAX, "names are not cut");
 
@@ -307,6 +307,7 @@ void log_request(const struct log_request *r)
         {.key = "method", .kind = FIELD_TEXT, .text = r->method},
         {.key = "path", .kind = FIELD_TEXT, .text = r->path != NULL ? path : NULL},
         {.key = "status", .kind = FIELD_NUMBER, .number = r->status},
+        {.key = "key", .kind = FIELD_TEXT, .text = r->key},
         {.key = "model", .kind = FIELD_TEXT, .text = r->model},
         {.key = "outcome", .kind = FIELD_TEXT, .text = r->outcome},
         {.key = "error", .kind = FIELD_TEXT, .text = r->error},

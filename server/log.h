@@ -33,6 +33,7 @@ struct log_request {
     const char *client;  /* address */
     const char *method;  /* GET */
     const char *path;    /* without the query; one that has it is cut at the '?' */
+    const char *key;     /* its name; NULL: none */
     const char *model;   /* NULL: none */
     const char *outcome; /* ok, stop, length, timeout, cancelled, error, ... */
     const char *error;   /* status_code() of what failed */

@@ -18,6 +18,7 @@
 #include "config/config.h"
 #include "engine/engine.h"
 #include "server/api.h"
+#include "server/auth.h"
 #include "server/batcher.h"
 #include "server/clock.h"
 #include "server/http.h"
@@ -110,7 +111,12 @@ static enum status start(struct daemon *d, struct error *err)
     if (st != OK)
         return st;
     d->batcher = models_batcher(d->models);
-    st = reload_create(&d->reload, d->config, d->argc, d->argv, environ, d->models, err);
+    if (strcmp(d->settings->keys_file, "off") != 0)
+        st = auth_create(&d->service.keys, d->settings->keys_file, err);
+    if (st == OK)
+        st = reload_create(&d->reload, d->config, d->argc, d->argv, environ, d->models, err);
+    if (st == OK)
+        reload_keys(d->reload, d->service.keys);
     if (st == OK)
         st = loader_start(&d->loader, d->models, d->reload, d->news, err);
     if (st != OK)
@@ -183,6 +189,7 @@ static void stop(struct daemon *d)
     watcher_free(d->watcher);
     loader_free(d->loader);
     reload_free(d->reload);
+    auth_free(d->service.keys);
     models_free(d->models);
     news_free(d->news);
 }

@@ -23,6 +23,7 @@ enum labels {
     LABELS_NONE,
     LABELS_ENDPOINT,
     LABELS_MODEL,
+    LABELS_KEY,
     LABELS_KIND,
     LABELS_REASON,
     LABELS_REQUEST,
@@ -42,6 +43,7 @@ enum {
     SERIES_NONE = 1,
     SERIES_ENDPOINT = ENDPOINT_LABELS,
     SERIES_MODEL = MODEL_LABELS,
+    SERIES_KEY = METRICS_KEYS_MAX + 1,
     SERIES_KIND = METRICS_KIND_COUNT,
     SERIES_REASON = METRICS_REASON_COUNT,
     SERIES_REQUEST = ENDPOINT_LABELS * MODEL_LABELS * STATUS_LABELS,
@@ -129,9 +131,11 @@ static struct {
     char version[METRICS_TEXT_MAX + 1], isa[METRICS_TEXT_MAX + 1], blas[METRICS_TEXT_MAX + 1];
 } build;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* models, model_count; one rendering at a time */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* models, keys and their counts; one rendering at a time */
 static struct model_labels models[METRICS_MODELS_MAX];
 static size_t model_count;
+static char keys[METRICS_KEYS_MAX][KEY_NAME_MAX + 1];
+static size_t key_count;
 
 static void copy_text(char *to, size_t size, const char *from)
 {
@@ -147,7 +151,7 @@ void metrics_init(const char *const names[], size_t n)
     for (size_t i = 0; i < n; i++)
         endpoints[i] = names[i];
     endpoint_count = n;
-    model_count = 0;
+    model_count = key_count = 0;
     memset(models, 0, sizeof models);
     memset(&build, 0, sizeof build);
     for (size_t m = 0; m < METRIC_COUNT; m++) {
@@ -202,6 +206,18 @@ void metrics_model_remove(unsigned model)
     (void)pthread_mutex_unlock(&lock);
 }
 
+unsigned metrics_key_add(const char *name)
+{
+    unsigned i = 0;
+    (void)pthread_mutex_lock(&lock);
+    while (i < key_count && strcmp(keys[i], name) != 0)
+        i++;
+    if (i == key_count && i < METRICS_KEYS_MAX)
+        copy_text(keys[key_count++], sizeof keys[0], name);
+    (void)pthread_mutex_unlock(&lock);
+    return i;
+}
+
 /* ---- updates --------------------------------------------------------------------------------------------------- */
 
 /* The series of a label. A route or a model without one of its own is "other"; other lists are enums of ours. */
@@ -211,8 +227,8 @@ static size_t series_of(const struct row *row, unsigned label)
         return label < endpoint_count ? label : ENDPOINT_OTHER;
     if (row->labels == LABELS_MODEL)
         return label < MODEL_LABELS ? label : METRICS_MODEL_OTHER;
-    assert(label < row->series &&
-           (row->labels == LABELS_NONE || row->labels == LABELS_KIND || row->labels == LABELS_REASON));
+    assert(label < row->series && (row->labels == LABELS_NONE || row->labels == LABELS_KEY ||
+                                   row->labels == LABELS_KIND || row->labels == LABELS_REASON));
     return label;
 }
 
@@ -335,6 +351,9 @@ static void print_labels_locked(FILE *to, bool *first, const struct row *row, si
     case LABELS_MODEL:
         print_label(to, first, "model", model_word_locked(series));
         break;
+    case LABELS_KEY:
+        print_label(to, first, "key", series < key_count ? keys[series] : "other");
+        break;
     case LABELS_KIND:
         print_label(to, first, "kind", kind_words[series]);
         break;
@@ -400,6 +419,8 @@ static bool is_shown_locked(const struct row *row, size_t series, bool counted)
         return counted || (series >= METRICS_MODEL_FIRST && model < model_count);
     case LABELS_MODEL_INFO:
         return series >= METRICS_MODEL_FIRST && models[model].loaded;
+    case LABELS_KEY:
+        return counted || series < key_count;
     case LABELS_ENDPOINT:
     case LABELS_REQUEST:
         return counted;

@@ -25,6 +25,7 @@
     X(METRICS_REASON_LOADING, "loading")               \
     X(METRICS_REASON_DRAINING, "draining")             \
     X(METRICS_REASON_CLIENT_LIMIT, "client_limit")     \
+    X(METRICS_REASON_NOT_ALLOWED, "not_allowed")       \
     X(METRICS_REASON_BODY_TOO_LARGE, "body_too_large") \
     X(METRICS_REASON_INVALID, "invalid_request")       \
     X(METRICS_REASON_OTHER, "other")
@@ -36,11 +37,12 @@ enum metrics_reason { METRICS_REASONS(X) METRICS_REASON_COUNT };
 
 /* Indices of {model} that no call to metrics_model_add returns. */
 enum { METRICS_MODEL_NONE, METRICS_MODEL_OTHER, METRICS_MODEL_FIRST };
+enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
 
 /* The only list of metrics:  constant  name  unit  labels  buckets  help
  * unit    COUNT    values are whole things
  *         SECONDS  values are given in nanoseconds and shown in seconds
- * labels  NONE, ENDPOINT, MODEL, KIND, REASON: what the `label` of an update means (0 for NONE)
+ * labels  NONE, ENDPOINT, MODEL, KEY, KIND, REASON: what the `label` of an update means (0 for NONE)
  * Updates of {endpoint,model,status}, {version,isa,blas} and what a model is have functions of their own. */
 #define METRICS(COUNTER, GAUGE, HISTOGRAM)                                                                           \
     COUNTER(METRIC_REQUESTS, "aftd_requests_total", COUNT, REQUEST, "Requests answered.")                            \
@@ -74,6 +76,9 @@ enum { METRICS_MODEL_NONE, METRICS_MODEL_OTHER, METRICS_MODEL_FIRST };
     COUNTER(METRIC_CANCELLED, "aftd_requests_cancelled_total", COUNT, NONE, "Requests whose client left.")           \
     COUNTER(METRIC_TIMED_OUT, "aftd_requests_timed_out_total", COUNT, NONE, "Requests that reached their deadline.") \
     COUNTER(METRIC_REJECTED, "aftd_requests_rejected_total", COUNT, REASON, "Requests refused before any work.")     \
+    COUNTER(METRIC_KEY_REQUESTS, "aftd_key_requests_total", COUNT, KEY, "Requests with a key.")                      \
+    COUNTER(METRIC_KEY_LIMITED, "aftd_key_limited_total", COUNT, KEY, "Requests beyond their key's rates.")          \
+    COUNTER(METRIC_KEY_BYTES, "aftd_key_bytes_total", COUNT, KEY, "Bytes received and generated for a key.")         \
     GAUGE(METRIC_BUILD_INFO, "aftd_build_info", COUNT, BUILD_INFO, "Always 1; what is running.")                     \
     GAUGE(METRIC_CONNECTIONS, "aftd_connections", COUNT, NONE, "Open client connections.")                           \
     COUNTER(METRIC_CPU, "process_cpu_seconds_total", SECONDS, NONE, "User and system processor time.")               \
@@ -114,6 +119,9 @@ unsigned metrics_model_add(const struct metrics_model *m);
 /* It is not loaded any more: what is told of loaded models leaves it out until it is added again; what was counted
  * stays. Any thread. */
 void metrics_model_remove(unsigned model);
+
+/* The same for a key's name; METRICS_KEY_OTHER once METRICS_KEYS_MAX are known. Any thread. */
+unsigned metrics_key_add(const char *name);
 
 /* A request was answered. An endpoint, a model or an HTTP status that is not known counts as "other". */
 void metrics_request(unsigned endpoint, unsigned model, unsigned http_status);

@@ -284,6 +284,7 @@ static void add_error(struct maker *m, json_t *responses, const struct route_inf
 static void expand_responses(struct maker *m, json_t *operation, const struct route_info *r)
 {
     json_t *responses = under(m, operation, "responses", json_object), *errors = take(operation, "x-errors"), *value;
+    static const enum status by_key[] = {ERR_KEY, ERR_FORBIDDEN, ERR_RATE};
     const char *key;
     size_t i;
     json_object_foreach(responses, key, value)
@@ -292,6 +293,9 @@ static void expand_responses(struct maker *m, json_t *operation, const struct ro
             add_headers(m, key, value);
     }
     add_error(m, responses, r, status_http(ERR_ARGUMENT));
+    if (r->api != API_OPEN)
+        for (size_t k = 0; k < sizeof by_key / sizeof by_key[0]; k++)
+            add_error(m, responses, r, status_http(by_key[k]));
     if (r->takes_body)
         add_error(m, responses, r, status_http(ERR_TOO_LARGE));
     if (r->needs_body)

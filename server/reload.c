@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/auth.h"
 #include "server/log.h"
 #include "server/models.h"
 
@@ -14,6 +15,7 @@ struct reload {
     char *const *argv;
     char *const *envp;
     struct models *models;
+    struct auth *keys; /* NULL: there are none */
     pthread_mutex_t lock;
     struct config config;
 };
@@ -33,6 +35,11 @@ enum status reload_create(struct reload **ret, const struct config *config, int 
     r->config = *config;
     *ret = r;
     return OK;
+}
+
+void reload_keys(struct reload *r, struct auth *keys)
+{
+    r->keys = keys;
 }
 
 void reload_free(struct reload *r)
@@ -102,6 +109,8 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
 {
     struct config *next = malloc(sizeof *next); /* tens of kilobytes */
     json_t *changed = json_array(), *restart = json_array(), *scanned = NULL, *report = NULL;
+    struct auth_table *keys = NULL;
+    size_t key_count = 0;
     enum status st = OK;
     if (next == NULL) {
         st = error_set(err, ERR_NOMEM, "no memory to read the settings");
@@ -110,12 +119,18 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     st = config_load(next, r->argc, r->argv, r->envp, warn_of_setting, NULL, err);
     if (st == OK)
         st = compare(&r->config.settings, &next->settings, changed, restart, err);
+    if (st == OK && r->keys != NULL)
+        st = auth_read(r->keys, &keys, &key_count, err);
     if (st == OK)
         st = models_scan(r->models, &scanned, err); /* what is not accepted is in its report, and changes nothing */
     if (st != OK)
         goto done;
     take_over(r, next);
-    report = json_pack("{s:O, s:O, s:O}", "changed", changed, "restart", restart, "models", scanned);
+    if (keys != NULL)
+        auth_put(r->keys, keys);
+    keys = NULL;
+    report = json_pack("{s:O, s:O, s:I, s:O}", "changed", changed, "restart", restart, "keys", (json_int_t)key_count,
+                       "models", scanned);
     if (report == NULL) {
         st = error_set(err, ERR_NOMEM, "all was read, but there is no memory to say what has changed");
         goto done;
@@ -123,6 +138,7 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     log_report(report);
     *ret = report;
 done:
+    auth_table_free(keys);
     json_decref(scanned);
     json_decref(restart);
     json_decref(changed);

@@ -1,4 +1,4 @@
-/* reload.h - reading the daemon's files anew, for SIGHUP and POST /admin/config/reload: the settings, models_dir.
+/* reload.h - reading the daemon's files anew, for SIGHUP and POST /admin/config/reload: the settings, keys, models_dir.
  * Everything is looked at before anything changes; what cannot be taken over while the daemon runs is named as needing a
  * restart. reload_run is the loader's thread's, reload_config anybody's. */
 #ifndef SERVER_RELOAD_H
@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "config/status.h"
 
+struct auth;
 struct models;
 struct reload;
 
@@ -16,10 +17,12 @@ struct reload;
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status reload_create(struct reload **ret, const struct config *config, int argc, char *const argv[],
                           char *const envp[], struct models *m, struct error *err);
+/* Keys to be read again as well; NULL: there are none. Before reload_run. */
+void reload_keys(struct reload *r, struct auth *keys);
 void reload_free(struct reload *r); /* NULL is a no-op */
 
-/* Read all again. *ret, for json_decref, is {"changed": [settings], "restart": [settings], "models": models_scan}.
- * Errors: ERR_CONFIG, ERR_IO (the settings or models_dir), ERR_NOMEM: nothing has changed. */
+/* Read all again. *ret, for json_decref, is {"changed": [settings], "restart": [settings], "keys": how many, "models": models_scan}.
+ * Errors: ERR_CONFIG, ERR_IO (the settings, the keys or models_dir), ERR_NOMEM: nothing has changed. */
 enum status reload_run(struct reload *r, json_t **ret, struct error *err);
 
 /* The settings in force. */

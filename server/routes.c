@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "server/api.h"
+#include "server/authorise.h"
 #include "server/clock.h"
 #include "server/job.h"
 #include "server/log.h"
@@ -98,9 +99,10 @@ bool routes_at(size_t i, struct route_info *ret)
 /* A request target may name the server too (RFC 9112, 3.2.2). */
 static const char *path_of(const char *target)
 {
-    if (strncasecmp(target, "http://", 7) != 0)
+    const size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+    if (scheme == 0)
         return target;
-    const char *slash = strchr(target + 7, '/');
+    const char *slash = strchr(target + scheme, '/');
     return slash != NULL ? slash : "/";
 }
 
@@ -169,6 +171,11 @@ static bool is_served_here(const struct exchange *x, unsigned path)
     return false;
 }
 
+static bool needs_key(const struct exchange *x, const struct route *r)
+{
+    return r->api != API_OPEN || (r->path == PATH_METRICS && !api_service(x)->settings->metrics_open);
+}
+
 static void begin(struct exchange *x)
 {
     struct error err;
@@ -188,6 +195,8 @@ static void begin(struct exchange *x)
         return;
     }
     x->api = r->api;
+    if (needs_key(x, r) && !authorise(x))
+        return;
     if (r->body == BODY && !x->has_body) {
         (void)error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
         api_refuse(x, &err);
@@ -219,6 +228,11 @@ static enum metrics_reason reason_of(const struct exchange *x)
         return METRICS_REASON_LOADING;
     case ERR_UNAVAILABLE:
         return atomic_load(&api_service(x)->draining) ? METRICS_REASON_DRAINING : METRICS_REASON_OTHER;
+    case ERR_KEY:
+    case ERR_FORBIDDEN:
+        return METRICS_REASON_NOT_ALLOWED;
+    case ERR_RATE:
+        return METRICS_REASON_CLIENT_LIMIT;
     case ERR_TOO_LARGE:
         return METRICS_REASON_BODY_TOO_LARGE;
     case ERR_ARGUMENT:
@@ -271,6 +285,7 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
         .client = client,
         .method = x->method,
         .path = x->path,
+        .key = auth_name(&x->grant),
         .model = x->entry != NULL ? x->entry->model->name : NULL,
         .outcome = outcome,
         .error = x->error != OK ? status_code(x->error) : NULL,
@@ -294,6 +309,15 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
     log_request(&line);
 }
 
+static uint64_t generated_bytes(const struct exchange *x)
+{
+    uint32_t generated = 0;
+    uint64_t first_ns;
+    if (x->job != NULL)
+        job_progress(x->job, &generated, &first_ns);
+    return generated;
+}
+
 static void end(struct exchange *x)
 {
     const char *outcome = x->job != NULL ? outcome_of_job(x->job) : x->error != OK ? "error" : "ok";
@@ -305,6 +329,7 @@ static void end(struct exchange *x)
     count(x, status, outcome);
     if (api_service(x)->settings->log_requests)
         log_end(x, status, outcome);
+    authorise_end(x, x->body.received + generated_bytes(x));
     entry_release(x->entry);
     x->entry = NULL;
 }

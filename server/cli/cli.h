@@ -27,6 +27,7 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
     X(check_precision, "check-precision", "MODEL DATA",                                                               \
       "what bf16 and int8 cost in quality, recorded for precision=auto")                                              \
     X(bench, "bench", "[MODEL]", "how fast the model runs here, or how fast this machine is")                         \
+    X(key, "key", "add|list|remove [NAME] --file F", "make, list and take back the keys that clients of aftd need")   \
     X(load, "load", "URL [PICTURE...]", "send a running daemon many requests and tell how it answers")
 
 /* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one

@@ -1,0 +1,112 @@
+/* authorise.c - see authorise.h. */
+#include "server/authorise.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/api.h"
+#include "server/auth.h"
+#include "server/clock.h"
+#include "server/metrics.h"
+#include "weights/json.h"
+
+enum { KEY_TEXT_MAX = 512 }; /* of what is hashed at all; keys have KEY_TEXT_BYTES */
+
+/* The key after "Bearer "; NULL: the credentials are of another kind. */
+static const char *key_of_bearer(const char *value)
+{
+    static const char scheme[] = "Bearer ";
+    if (strncasecmp(value, scheme, strlen(scheme)) != 0)
+        return NULL;
+    value += strlen(scheme);
+    return value + strspn(value, " ");
+}
+
+/* What the headers give as the key; else NULL, and *why says what is wrong with them. One is given once: what two
+ * readers could understand differently is not let in. */
+static const char *key_of_headers(const struct exchange *x, const char **why)
+{
+    const char *bearer = NULL, *plain = NULL;
+    const size_t bearers = http_headers(x, "Authorization", &bearer), plains = http_headers(x, "X-API-Key", &plain);
+    *why = "a key is needed: Authorization: Bearer KEY";
+    if (bearers + plains == 0)
+        return NULL;
+    *why = "more than one key is given; expected Authorization or X-API-Key, once";
+    if (bearers + plains > 1)
+        return NULL;
+    *why = "the credentials are of a kind that is not known; expected Authorization: Bearer KEY";
+    return bearers > 0 ? key_of_bearer(bearer) : plain;
+}
+
+static void refuse_key(struct exchange *x, const char *why, bool was_given)
+{
+    struct error err;
+    http_add_header(x, "WWW-Authenticate",
+                    was_given ? "Bearer realm=\"aftd\", error=\"invalid_token\"" : "Bearer realm=\"aftd\"");
+    (void)error_set(&err, ERR_KEY, "%s", why);
+    api_refuse(x, &err);
+}
+
+static void refuse_rate(struct exchange *x, double wait_s)
+{
+    struct error err;
+    char seconds[16];
+    const double whole = fmin(fmax(ceil(wait_s), 1.0), HTTP_RETRY_AFTER_MAX_S);
+    (void)snprintf(seconds, sizeof seconds, "%.0f", whole);
+    http_add_header(x, "Retry-After", seconds);
+    metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->grant), 1);
+    (void)error_set(&err, ERR_RATE, "the key \"%s\" may ask for no more now; again in %.3g s", auth_name(&x->grant),
+                    fmax(wait_s, 1e-3));
+    api_refuse(x, &err);
+}
+
+bool authorise(struct exchange *x)
+{
+    struct auth *keys = api_service(x)->keys;
+    struct error err;
+    const char *why;
+    double wait_s;
+    if (keys == NULL)
+        return true;
+    const char *text = key_of_headers(x, &why);
+    if (text == NULL) {
+        refuse_key(x, why, false);
+        return false;
+    }
+    const size_t size = strlen(text);
+    if (size > KEY_TEXT_MAX || !auth_find(keys, text, size, &x->grant)) {
+        refuse_key(x, "the key is none that is known here", true);
+        return false;
+    }
+    metrics_counter_add(METRIC_KEY_REQUESTS, auth_metrics_label(&x->grant), 1);
+    if (!auth_may_call(&x->grant, x->api)) {
+        (void)error_set(&err, ERR_FORBIDDEN, "the key \"%s\" may not use the API \"%s\"", auth_name(&x->grant),
+                        key_api_word(x->api));
+        api_refuse(x, &err);
+        return false;
+    }
+    if (auth_take_request(&x->grant, clock_now_ns(), &wait_s) != OK) {
+        refuse_rate(x, wait_s);
+        return false;
+    }
+    return true;
+}
+
+void authorise_end(struct exchange *x, uint64_t bytes)
+{
+    if (x->grant.key == NULL)
+        return;
+    metrics_counter_add(METRIC_KEY_BYTES, auth_metrics_label(&x->grant), bytes);
+    auth_take_bytes(&x->grant, clock_now_ns(), bytes);
+    auth_release(&x->grant);
+}
+
+enum status authorise_model(const struct exchange *x, const char *name, struct error *err)
+{
+    if (auth_may_use(&x->grant, name))
+        return OK;
+    return error_set_param(err, ERR_FORBIDDEN, "model", "the key \"%s\" may not use the model \"%s\"",
+                           auth_name(&x->grant), json_quote(name).text);
+}

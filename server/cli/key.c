@@ -1,0 +1,188 @@
+/* key.c - aft key add NAME, aft key list, aft key remove NAME: the file of keys that a daemon asks its clients for
+ * (setting keys_file). Single threaded; the file's folder is locked while it is changed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/cli/cli.h"
+#include "server/keys_file.h"
+
+struct key_options {
+    const char *file, *models, *apis, *rate, *bytes_rate;
+};
+
+/* "10/s", "0.5" -> a rate; NULL: none. Tells what is wrong. */
+static bool read_rate(const char *option, const char *text, double *ret)
+{
+    char *end = NULL;
+    if (text == NULL)
+        return true;
+    const double rate = strtod(text, &end);
+    const bool is_number = end != text && (text[0] == '.' || (text[0] >= '0' && text[0] <= '9'));
+    if (!is_number || !(*end == '\0' || strcmp(end, "/s") == 0) || !(rate >= KEY_RATE_MIN && rate <= KEY_RATE_MAX)) {
+        (void)cli_fail_usage("--%s %s: expected a number from %g to %g and /s, as 10/s", option, text, KEY_RATE_MIN,
+                             KEY_RATE_MAX);
+        return false;
+    }
+    *ret = rate;
+    return true;
+}
+
+/* Names with commas between them. Tells what is wrong. */
+static bool read_models(const char *list, struct key *k)
+{
+    if (list == NULL || strcmp(list, "*") == 0)
+        return true;
+    k->models = calloc(REGISTRY_MODELS_MAX, sizeof k->models[0]);
+    if (k->models == NULL) {
+        (void)cli_fail("no memory");
+        return false;
+    }
+    while (list != NULL) {
+        const size_t size = strcspn(list, ",");
+        if (size == 0 || size > MODEL_NAME_MAX || k->model_count == REGISTRY_MODELS_MAX) {
+            (void)cli_fail_usage("--models: expected 1 to %d names of 1 to %d bytes, with commas between them",
+                                 REGISTRY_MODELS_MAX, MODEL_NAME_MAX);
+            return false;
+        }
+        memcpy(k->models[k->model_count], list, size);
+        k->models[k->model_count][size] = '\0';
+        for (size_t i = 0; i < k->model_count; i++)
+            if (strcmp(k->models[i], k->models[k->model_count]) == 0) {
+                (void)cli_fail_usage("--models: \"%s\" is there twice", k->models[i]);
+                return false;
+            }
+        k->model_count++;
+        list = list[size] == ',' ? list + size + 1 : NULL;
+    }
+    return true;
+}
+
+/* The file as it is; an empty one where there is none yet. */
+static enum status read_file(struct keys_file *f, const char *path, struct error *err)
+{
+    *f = (struct keys_file){0};
+    return access(path, F_OK) == 0 ? keys_file_read(f, path, err) : OK;
+}
+
+static int add(const char *name, const struct key_options *o)
+{
+    struct key k = {.apis = APIS_USUAL};
+    struct keys_file f = {0};
+    struct error err;
+    char text[KEY_TEXT_BYTES + 1];
+    int lock = -1;
+    enum status st = OK;
+    int code = CLI_USAGE;
+    if (!key_name_is_fine(name)) {
+        (void)cli_fail_usage("\"%.80s\": expected a name of 1 to %d of A-Z a-z 0-9 . _ -", name, KEY_NAME_MAX);
+        goto done;
+    }
+    memcpy(k.name, name, strlen(name) + 1);
+    if (o->apis != NULL && key_read_apis(&k.apis, o->apis, &err) != OK) {
+        (void)cli_fail_usage("--apis: %s", err.message);
+        goto done;
+    }
+    if (!read_rate("rate", o->rate, &k.requests_per_s) || !read_rate("bytes-rate", o->bytes_rate, &k.bytes_per_s) ||
+        !read_models(o->models, &k))
+        goto done;
+    st = keys_file_lock(&lock, o->file, &err);
+    if (st == OK)
+        st = read_file(&f, o->file, &err);
+    if (st == OK)
+        st = key_make(&k, text, &err);
+    if (st == OK)
+        st = keys_file_add(&f, &k, &err);
+    if (st == OK) {
+        k.models = NULL; /* the file's now */
+        st = keys_file_write(&f, o->file, &err);
+    }
+    code = st == OK ? CLI_OK : cli_fail_error(&err);
+    if (st == OK)
+        (void)printf("%s\n", text);
+done:
+    if (lock >= 0)
+        keys_file_unlock(lock);
+    keys_file_clear(&f);
+    free(k.models);
+    return code;
+}
+
+static int take_back(const char *name, const struct key_options *o)
+{
+    struct keys_file f = {0};
+    struct error err;
+    int lock = -1;
+    enum status st = keys_file_lock(&lock, o->file, &err);
+    if (st == OK)
+        st = keys_file_read(&f, o->file, &err);
+    if (st == OK)
+        st = keys_file_remove(&f, name, &err);
+    if (st == OK)
+        st = keys_file_write(&f, o->file, &err);
+    if (lock >= 0)
+        keys_file_unlock(lock);
+    keys_file_clear(&f);
+    return st == OK ? CLI_OK : cli_fail_error(&err);
+}
+
+static void print_rate(const char *what, double rate)
+{
+    if (rate > 0.0)
+        (void)printf("  %g %s/s", rate, what);
+}
+
+static int list(const struct key_options *o)
+{
+    struct keys_file f;
+    struct error err;
+    if (keys_file_read(&f, o->file, &err) != OK)
+        return cli_fail_error(&err);
+    for (size_t i = 0; i < f.count; i++) {
+        const struct key *k = &f.keys[i];
+        const char *before = "  ";
+        (void)printf("%s", k->name);
+        for (unsigned api = 0; api < API_COUNT; api++)
+            if ((k->apis & API_BIT(api)) != 0) {
+                (void)printf("%s%s", before, key_api_word((enum api)api));
+                before = ",";
+            }
+        (void)printf("  %s", k->model_count == 0 ? "all models" : "");
+        for (size_t m = 0; m < k->model_count; m++)
+            (void)printf("%s%s", m > 0 ? "," : "", k->models[m]);
+        print_rate("requests", k->requests_per_s);
+        print_rate("bytes", k->bytes_per_s);
+        (void)printf("\n");
+    }
+    keys_file_clear(&f);
+    return CLI_OK;
+}
+
+int cli_key(int argc, char **argv)
+{
+    struct key_options o = {0};
+    const struct cli_option options[] = {
+        {"file", CLI_TEXT, &o.file, 0, 0, "the file of keys, which add makes where there is none"},
+        {"models", CLI_TEXT, &o.models, 0, 0, "add: models that it may use, with commas between them (all)"},
+        {"apis", CLI_TEXT, &o.apis, 0, 0, "add: of native,openai,inference,admin (all but admin)"},
+        {"rate", CLI_TEXT, &o.rate, 0, 0, "add: requests a second, as 10/s (no limit)"},
+        {"bytes-rate", CLI_TEXT, &o.bytes_rate, 0, 0, "add: bytes received and generated a second (no limit)"},
+        {NULL, CLI_FLAG, NULL, 0, 0, NULL},
+    };
+    int count;
+    const int code = cli_parse(options, argc, argv, 1, 2, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    const char *action = argv[1];
+    const bool adds = strcmp(action, "add") == 0, removes = strcmp(action, "remove") == 0;
+    if (!adds && !removes && strcmp(action, "list") != 0)
+        return cli_fail_usage("\"%.80s\": expected add, list or remove", action);
+    if (count != (adds || removes ? 2 : 1))
+        return cli_fail_usage("%s: expected %s", action, adds || removes ? "one name" : "no name");
+    if (o.file == NULL)
+        return cli_fail_usage("--file is missing: which file of keys?");
+    if (!adds && (o.models != NULL || o.apis != NULL || o.rate != NULL || o.bytes_rate != NULL))
+        return cli_fail_usage("%s takes no option but --file", action);
+    return adds ? add(argv[2], &o) : removes ? take_back(argv[2], &o) : list(&o);
+}
