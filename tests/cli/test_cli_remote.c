@@ -21,14 +21,15 @@
 #include "tests/support/temp_dir.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
-#define CAT PICTURES_DIR "small-32.jpg"
-#define GRAY PICTURES_DIR "gray.jpg"
 #define PICTURE_MODEL "cifar10-aft-conv"
 #define TEXT_MODEL "enwik8-aft-local"
 #define LOCAL_MODELS "tests/data/models/"
 
 enum { LIMIT_S = 120, URL_MAX_BYTES = 64 };
 
+static const char cat[] = PICTURES_DIR "small-32.jpg", cat_title[] = PICTURES_DIR "small-32.jpg:\n";
+static const char gray[] = PICTURES_DIR "gray.jpg";
+static const char local_text_model[] = LOCAL_MODELS TEXT_MODEL;
 static struct daemon aftd;
 static char aft[PATH_MAX], dir[PATH_MAX], url[URL_MAX_BYTES], socket_path[PATH_MAX];
 
@@ -86,14 +87,14 @@ static void a_daemon_prints_what_the_model_itself_does(void **state)
     static const struct {
         const char *name, *verb, *model, *options[10], *input;
     } cases[] = {
-        {"labels", "classify", PICTURE_MODEL, {CAT}, NULL},
-        {"one label of each picture", "classify", PICTURE_MODEL, {CAT, GRAY, "--top-k", "1"}, NULL},
-        {"more labels than there are", "classify", PICTURE_MODEL, {"--top-k=1000", GRAY}, NULL},
-        {"an overlay", "explain", PICTURE_MODEL, {GRAY, "-o", "-"}, NULL},
+        {"labels", "classify", PICTURE_MODEL, {cat}, NULL},
+        {"one label of each picture", "classify", PICTURE_MODEL, {cat, gray, "--top-k", "1"}, NULL},
+        {"more labels than there are", "classify", PICTURE_MODEL, {"--top-k=1000", gray}, NULL},
+        {"an overlay", "explain", PICTURE_MODEL, {gray, "-o", "-"}, NULL},
         {"an overlay with options",
          "explain",
          PICTURE_MODEL,
-         {"-o", "-", "--layer", "0", "--head", "1", "--side", "64", CAT},
+         {"-o", "-", "--layer", "0", "--head", "1", "--side", "64", cat},
          NULL},
         {"biases", "explain", PICTURE_MODEL, {"--view", "biases", "-o", "-"}, NULL},
         {"a text", "generate", TEXT_MODEL, {"--prompt", "The history of ", "--seed", "1", "--max-tokens", "200"}, NULL},
@@ -145,7 +146,7 @@ static void a_long_prompt_is_cut_and_that_is_said(void **state)
     char prompt[LONG];
     (void)state;
     memset(prompt, 'a', sizeof prompt);
-    struct program_run local = run(LIST("generate", LOCAL_MODELS TEXT_MODEL), options, prompt, sizeof prompt);
+    struct program_run local = run(LIST("generate", local_text_model), options, prompt, sizeof prompt);
     struct program_run remote = run(LIST("generate", "--url", url), options, prompt, sizeof prompt);
     assert_non_null(strstr(local.err, "the prompt has 3000 bytes; its last "));
     assert_same_output(&local, &remote, "a long prompt");
@@ -158,7 +159,7 @@ static void a_terminal_sees_repaired_text(void **state)
 {
     (void)state;
     program_need_terminal();
-    struct program_run local = {.argv = {aft, "generate", LOCAL_MODELS TEXT_MODEL, "--seed=4", "--max-tokens=60"},
+    struct program_run local = {.argv = {aft, "generate", local_text_model, "--seed=4", "--max-tokens=60"},
                                 .out_sink = PROGRAM_TERMINAL};
     struct program_run remote = {.argv = {aft, "generate", "--url", url, "--seed=4", "--max-tokens=60"},
                                  .out_sink = PROGRAM_TERMINAL};
@@ -181,7 +182,7 @@ static void what_is_wrong_is_said(void **state)
     (void)snprintf(elsewhere, sizeof elsewhere, "%s/no/such/place", url);
     const struct program_case cases[] = {
         {"a model that is not there",
-         {"classify", CAT, "--url", url, "--model", "x"},
+         {"classify", cat, "--url", url, "--model", "x"},
          NULL,
          1,
          "",
@@ -198,11 +199,11 @@ static void what_is_wrong_is_said(void **state)
          1,
          "",
          "aft classify: README.md: the daemon answers 415: "},
-        {"one of two is no picture", {"classify", "README.md", CAT, "--url", url}, NULL, 1, CAT ":\n", "README.md: "},
+        {"one of two is no picture", {"classify", "README.md", cat, "--url", url}, NULL, 1, cat_title, "README.md: "},
         {"no such file", {"classify", "/nonexistent", "--url", url}, NULL, 1, "", "No such file"},
-        {"no such layer", {"explain", CAT, "--layer", "99", "-o", "-", "--url", url}, NULL, 2, "", "(layer)"},
+        {"no such layer", {"explain", cat, "--layer", "99", "-o", "-", "--url", url}, NULL, 2, "", "(layer)"},
         {"no picture to explain", {"explain", "-o", "-", "--url", url}, NULL, 2, "", "a picture is missing"},
-        {"a folder that is none", {"explain", CAT, "-o", "/nonexistent/x", "--url", url}, NULL, 1, "", "No such file"},
+        {"a folder that is none", {"explain", cat, "-o", "/nonexistent/x", "--url", url}, NULL, 1, "", "No such file"},
         {"too many bytes", {"generate", "--max-tokens", "501", "--url", url}, NULL, 1, "", "from 1 to 500"},
         {"nothing to score", {"score", "/dev/null", "--url", url}, NULL, 1, "", "at least 2"},
         {"no daemon", {"generate", "--url", nowhere}, NULL, 1, "", "127.0.0.1:1: "},
@@ -213,18 +214,18 @@ static void what_is_wrong_is_said(void **state)
         {"a key in two lines", {"generate", "--url", url, "--key", "a\r\nX: y"}, NULL, 2, "", "the key"},
         {"MODEL beside a URL", {"generate", TEXT_MODEL, "--url", url}, NULL, 2, "", "--model"},
         {"MODEL beside a URL", {"score", TEXT_MODEL, "README.md", "--url", url}, NULL, 2, "", "--model"},
-        {"MODEL beside a URL", {"explain", PICTURE_MODEL, CAT, "-o", "-", "--url", url}, NULL, 2, "", "--model"},
+        {"MODEL beside a URL", {"explain", PICTURE_MODEL, cat, "-o", "-", "--url", url}, NULL, 2, "", "--model"},
         {"--model without a daemon", {"generate", TEXT_MODEL, "--model", "x"}, NULL, 2, "", "--url"},
         {"--key without a daemon", {"score", TEXT_MODEL, "README.md", "--key", "x"}, NULL, 2, "", "--url"},
-        {"--ca-file without a daemon", {"classify", PICTURE_MODEL, CAT, "--ca-file", "x"}, NULL, 2, "", "--url"},
+        {"--ca-file without a daemon", {"classify", PICTURE_MODEL, cat, "--ca-file", "x"}, NULL, 2, "", "--url"},
         {"a setting of the daemon",
-         {"classify", CAT, "--tokens-max", "9", "--url", url},
+         {"classify", cat, "--tokens-max", "9", "--url", url},
          NULL,
          2,
          "",
          "picture_tokens_max"},
         {"a setting of the daemon",
-         {"explain", CAT, "-o", "-", "--tokens-max", "9", "--url", url},
+         {"explain", cat, "-o", "-", "--tokens-max", "9", "--url", url},
          NULL,
          2,
          "",

@@ -26,7 +26,7 @@ static const struct {
     const char *name;
     const struct field_list *list;
 } lists[] = {
-#define X(name) {#name, &name},
+#define X(name) {#name, &(name)},
     FIELD_LISTS(X)
 #undef X
 };
