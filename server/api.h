@@ -78,6 +78,7 @@ void api_note_times(struct exchange *x);
 http_handler api_classify_begin, api_complete_begin, api_explain_begin, api_generate_begin, api_score_begin;
 http_handler api_classify, api_complete, api_explain, api_generate, api_score;
 http_handler api_openai_completions, api_model;
+http_handler api_compress, api_decompress;
 http_handler api_models, api_metrics, api_healthz, api_readyz, api_openapi;
 http_handler api_page, api_page_file;
 

@@ -61,6 +61,17 @@ static enum status check_pictures(const struct entry *e, const char *path, struc
                            path, c->size[0], c->size[1], (unsigned long long)total, info->context, COMPLETE_TOTAL_MAX);
 }
 
+static enum status identify(struct entry *e, const char *path, struct error *err)
+{
+    char digest[PRECISION_DIGEST_BYTES];
+    if (!model_config_causal(&e->model->config))
+        return OK;
+    const enum status st = precision_digest(digest, path, err);
+    if (st == OK)
+        model_identity_init(&e->identity, digest, engine_info(e->engine));
+    return st;
+}
+
 enum status entry_load(struct entry **ret, const struct found_model *found, const struct settings *s, struct error *err)
 {
     const uint32_t rows_left = ENGINE_ROWS_MAX - s->streams_max;
@@ -90,6 +101,8 @@ enum status entry_load(struct entry **ret, const struct found_model *found, cons
         st = ERR_CONFIG;
     if (st == OK)
         st = check_pictures(e, found->path, err);
+    if (st == OK)
+        st = identify(e, found->path, err);
     if (st != OK) {
         entry_release(e);
         return st;

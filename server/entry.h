@@ -13,6 +13,7 @@
 #include "config/settings.h"
 #include "config/status.h"
 #include "engine/engine.h"
+#include "server/model_identity.h"
 #include "server/models_dir.h"
 #include "weights/model.h"
 
@@ -23,12 +24,13 @@ struct entry {
     atomic_uint references;
     struct model *model;
     struct engine *engine;
-    uint32_t version;       /* of a model that has versions, else 0 */
-    uint32_t lane;          /* of the queue, from batcher_serve on */
-    struct queue *queue;    /* woken when only the lane is left; NULL: there is none */
-    unsigned metrics_label; /* of {model}, from entry_publish on */
-    uint64_t bytes;         /* of memory: weights, workspace, states of all streams */
-    int64_t created_s;      /* Unix time of loading */
+    uint32_t version;               /* of a model that has versions, else 0 */
+    uint32_t lane;                  /* of the queue, from batcher_serve on */
+    struct queue *queue;            /* woken when only the lane is left; NULL: there is none */
+    unsigned metrics_label;         /* of {model}, from entry_publish on */
+    uint64_t bytes;                 /* of memory: weights, workspace, states of all streams */
+    int64_t created_s;              /* Unix time of loading */
+    struct model_identity identity; /* of generating models: their states and what they compress go by it */
 };
 
 /* Read a model's files, check all that is in them, and open an engine. Any thread: no product is shared among threads

@@ -9,6 +9,7 @@
     X(classify_fields) \
     X(classify_query)  \
     X(complete_query)  \
+    X(compress_query)  \
     X(explain_query)   \
     X(generate_fields) \
     X(openai_fields)   \

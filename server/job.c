@@ -151,6 +151,31 @@ enum status job_create_change(struct job **ret, const struct change_input *in)
     return OK;
 }
 
+static enum status create_coding(struct job **ret, enum job_kind kind, struct entry *model,
+                                 const struct coding_input *in)
+{
+    assert(in->block_count >= 1);
+    struct job *j = NULL;
+    const enum status st = job_create(&j, kind, 0, 0);
+    if (st != OK)
+        return st;
+    entry_reference(model);
+    j->model = model;
+    j->in.coding = *in;
+    *ret = j;
+    return OK;
+}
+
+enum status job_create_compress(struct job **ret, struct entry *model, const struct coding_input *in)
+{
+    return create_coding(ret, JOB_COMPRESS, model, in);
+}
+
+enum status job_create_decompress(struct job **ret, struct entry *model, const struct coding_input *in)
+{
+    return create_coding(ret, JOB_DECOMPRESS, model, in);
+}
+
 static void free_input(struct job *j)
 {
     switch (j->kind) {
@@ -171,6 +196,12 @@ static void free_input(struct job *j)
         break;
     case JOB_SCORE:
         free(j->in.score.elements);
+        break;
+    case JOB_COMPRESS:
+    case JOB_DECOMPRESS:
+        free(j->in.coding.text);
+        free(j->in.coding.code);
+        free(j->in.coding.blocks);
         break;
     }
 }
@@ -305,6 +336,8 @@ size_t job_given(const struct job *j)
         return j->in.completion.known_count;
     case JOB_SCORE:
         return j->in.score.count;
+    case JOB_COMPRESS:
+        return j->in.coding.text_bytes;
     default:
         return 0;
     }

@@ -19,9 +19,18 @@
 #include "server/queue.h"
 #include "server/text.h"
 
+struct coding_block;
 struct entry;
 
-enum job_kind { JOB_CLASSIFY, JOB_GENERATE, JOB_COMPLETE, JOB_SCORE, JOB_CHANGE };
+enum job_kind {
+    JOB_CLASSIFY,
+    JOB_GENERATE,
+    JOB_COMPLETE,
+    JOB_SCORE,
+    JOB_COMPRESS,
+    JOB_DECOMPRESS,
+    JOB_CHANGE,
+};
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
 
 /* How a generated text ended, in the contract's words. */
@@ -96,6 +105,14 @@ struct change_input {
     void (*free)(void *what);
 };
 
+/* A text to compress or to restore, block by block. */
+struct coding_input {
+    uint8_t *text, *code;        /* what the blocks' lie in; the job's */
+    struct coding_block *blocks; /* [block_count], the job's: what is to be made is constant once the job is done */
+    uint32_t block_count;        /* >= 1 */
+    size_t text_bytes;           /* of all blocks */
+};
+
 /* Who is told that there is news. Both are called under the job's lock, from any thread, and must not block. */
 struct job_waiter {
     void (*suspend)(void *arg);
@@ -129,6 +146,7 @@ struct job {
         struct complete_input completion;
         struct score_input score;
         struct change_input change;
+        struct coding_input coding;
     } in;
     /* The engine thread's until the job is done, then constant. classify: logits [count, classes] and, where one is
      * wanted of the only input, a map [map.values]; score: log2 of the probability of each element from the first on [count - first]. */
@@ -177,6 +195,8 @@ enum status job_create_generate(struct job **ret, struct entry *model, const str
 enum status job_create_complete(struct job **ret, struct entry *model, const struct complete_input *in);
 enum status job_create_score(struct job **ret, struct entry *model, const struct score_input *in);
 enum status job_create_change(struct job **ret, const struct change_input *in);
+enum status job_create_compress(struct job **ret, struct entry *model, const struct coding_input *in);
+enum status job_create_decompress(struct job **ret, struct entry *model, const struct coding_input *in);
 void job_reference(struct job *j);
 void job_release(struct job *j); /* NULL is a no-op */
 

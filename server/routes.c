@@ -22,6 +22,8 @@
     X(PATH_GENERATE, "/generate")          \
     X(PATH_SCORE, "/score")                \
     X(PATH_COMPLETIONS, "/v1/completions") \
+    X(PATH_COMPRESS, "/v1/compress")       \
+    X(PATH_DECOMPRESS, "/v1/decompress")   \
     X(PATH_MODELS, "/v1/models")           \
     X(PATH_MODEL, "/v1/models/{}")         \
     X(PATH_HEALTHZ, "/healthz")            \
@@ -63,6 +65,8 @@ static const struct route {
     {"POST", PATH_SCORE, API_NATIVE, BODY, api_score_begin, api_score},
     {"POST", PATH_COMPLETIONS, API_OPENAI, BODY, api_generate_begin, api_openai_completions},
     {"GET", PATH_MODEL, API_OPENAI, NO_BODY, NULL, api_model},
+    {"POST", PATH_COMPRESS, API_NATIVE, BODY, NULL, api_compress},
+    {"POST", PATH_DECOMPRESS, API_NATIVE, BODY, NULL, api_decompress},
     {"GET", PATH_MODELS, API_OPENAI, NO_BODY, NULL, api_models},
     {"GET", PATH_HEALTHZ, API_OPEN, NO_BODY, NULL, api_healthz},
     {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz},

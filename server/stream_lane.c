@@ -123,7 +123,17 @@ void stream_lane_cancel(struct stream_lane *l, enum status st)
 
 static uint32_t samples_of(const struct job *j)
 {
-    return j->kind == JOB_GENERATE ? j->sample_count : j->kind == JOB_COMPLETE ? j->in.completion.samples : 1;
+    switch (j->kind) {
+    case JOB_GENERATE:
+        return j->sample_count;
+    case JOB_COMPLETE:
+        return j->in.completion.samples;
+    case JOB_COMPRESS:
+    case JOB_DECOMPRESS:
+        return j->in.coding.block_count;
+    default:
+        return 1;
+    }
 }
 
 /* Elements of what a job was given that are fed. */
@@ -132,6 +142,8 @@ static size_t kept_of(const struct stream_lane *l, const struct job *j)
     size_t kept = 0;
     if (j->kind == JOB_SCORE)
         return j->in.score.count;
+    if (j->kind == JOB_COMPRESS || j->kind == JOB_DECOMPRESS)
+        return j->kind == JOB_COMPRESS ? j->in.coding.text_bytes : 0;
     if (j->kind == JOB_COMPLETE)
         return (size_t)j->in.completion.known_count * j->in.completion.samples;
     for (uint32_t i = 0; i < j->sample_count; i += j->in.text.n)
@@ -286,7 +298,7 @@ static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
     for (uint32_t place = 0; place < l->running; place++) {
         const uint32_t index = l->order[place], take = l->taken[place];
         struct stream_slot *s = &l->slots[index];
-        const bool scores = s->job->kind == JOB_SCORE, every = scores || s->tells;
+        const bool scores = s->job->kind == JOB_SCORE || s->job->kind == JOB_COMPRESS, every = scores || s->tells;
         if (take == 0)
             continue;
         const bool chooses = !scores && take == s->length - s->fed && s->at == s->given_count;
@@ -389,6 +401,10 @@ static enum after use_part(struct stream_lane *l, const struct engine_part *p, u
     }
     if (s->job->kind == JOB_SCORE)
         return stream_slot_score(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
+    if (s->job->kind == JOB_COMPRESS)
+        return stream_coding_encode(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
+    if (s->job->kind == JOB_DECOMPRESS && s->choice != NULL)
+        return stream_coding_go_on(&l->shape, s) ? SAMPLE_OVER : GOES_ON;
     if (s->choice != NULL && stream_slot_draws(s)) {
         (*drawn)++;
         s->generated++;

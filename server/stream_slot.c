@@ -95,9 +95,14 @@ void stream_slot_begin(const struct stream_model *m, struct stream_slot *s, stru
         begin_text(m, s);
     else if (j->kind == JOB_COMPLETE)
         begin_picture(s, &j->in.completion);
-    else
+    else if (j->kind == JOB_SCORE)
         begin_score(s, &j->in.score);
-    fill_window(m, s, true);
+    else if (j->kind == JOB_COMPRESS)
+        stream_coding_begin_encode(m, s, &j->in.coding.blocks[sample]);
+    else
+        stream_coding_begin_decode(m, s, &j->in.coding.blocks[sample]);
+    if (j->kind != JOB_COMPRESS && j->kind != JOB_DECOMPRESS)
+        fill_window(m, s, true);
 }
 
 bool stream_slot_follow(struct stream_slot *s, struct stream_slot *leader)
@@ -133,6 +138,10 @@ bool stream_slot_draws(const struct stream_slot *s)
 void stream_slot_draw(struct stream_slot *s)
 {
     const uint32_t numbers = s->job->kind == JOB_GENERATE ? s->job->in.text.logprobs : 0;
+    if (s->job->kind == JOB_DECOMPRESS) {
+        s->drawn = stream_coding_decode(s, s->choice);
+        return;
+    }
     s->drawn = sampler_draw(&s->sampler, s->choice);
     sampler_accept(&s->sampler, s->drawn);
     if (numbers > 0)

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "server/stream_coding.h"
 
 struct generate_input;
 struct job;
@@ -41,6 +42,7 @@ struct stream_slot {
     size_t scored;       /* of what is to be scored: logits used so far; of a prompt that is told: its bytes so far */
     bool tells;          /* logprobs of the prompt's bytes, of which some are still to come */
     const float *choice; /* logits of the pass that the next element is drawn from; NULL: it draws none */
+    struct stream_coding coding; /* of a block to compress or to restore */
     uint32_t generated;
     uint8_t drawn;                              /* the latest element */
     float logprobs[1 + GENERATE_LIKELIEST_MAX]; /* of that, where the job tells them */

@@ -19,7 +19,7 @@ enum status stream_snapshot_copy(struct stream_snapshot *ret, const struct strea
 {
     struct stream_snapshot made = {.memory = NULL};
     const enum status st = stream_snapshot_create(&made, s->fed_count, s->pending_count, s->state_bytes, err);
-    if (st != OK)
+    if (made.memory == NULL)
         return st;
     made.position = s->position;
     made.sampler = s->sampler;
