@@ -39,6 +39,7 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(admin_port, 8081, 0, 65535, "its TCP port; 0: the kernel chooses one, which is logged")            \
     TEXT(admin_unix, "off", "path of a Unix socket for administration, which the own user alone may open")    \
     TEXT(keys_file, "off", "file of the keys that clients need, made by aft key; off: they need none")        \
+    TEXT(cors_origins, "off", "origins whose pages browsers may let ask, in a list with commas; *; or off")   \
     SWITCH(metrics_open, true, "where clients need keys: /metrics needs none")                                \
     TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                      \
     SWITCH(models_lazy, false, "load a model when a request first asks for it")                               \

@@ -17,6 +17,7 @@
 #include <strings.h>
 
 #include "server/clock.h"
+#include "server/cors.h"
 #include "server/framing.h"
 #include "server/http_inner.h"
 #include "server/job.h"
@@ -26,6 +27,20 @@
 #define STREAM_BLOCK_BYTES 16384 /* most that the library takes from a stream at a time */
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
+
+/* For browsers that run another site's page. */
+static bool add_cors_headers(struct exchange *x, struct MHD_Response *r)
+{
+    const char *origins = x->settings->cors_origins;
+    const char *answer = x->is_admin ? NULL : cors_answer(origins, http_header(x, "Origin"));
+    bool fine = true;
+    if (cors_varies(origins))
+        fine = MHD_add_response_header(r, "Vary", "Origin") == MHD_YES;
+    if (answer != NULL)
+        fine = MHD_add_response_header(r, "Access-Control-Allow-Origin", answer) == MHD_YES &&
+               MHD_add_response_header(r, "Access-Control-Expose-Headers", CORS_EXPOSED) == MHD_YES && fine;
+    return fine;
+}
 
 static void add_headers(struct exchange *x, struct MHD_Response *r, bool stream)
 {
@@ -38,7 +53,7 @@ static void add_headers(struct exchange *x, struct MHD_Response *r, bool stream)
         fine = MHD_add_response_header(r, "Server-Timing", timing) == MHD_YES && fine;
     if (x->closes || atomic_load_explicit(&x->http->closes_after_answers, memory_order_relaxed))
         fine = MHD_add_response_header(r, "Connection", "close") == MHD_YES && fine;
-    x->is_broken = x->is_broken || !fine;
+    x->is_broken = x->is_broken || !fine || !add_cors_headers(x, r);
 }
 
 /* Takes `r`, which may be NULL for want of memory. */

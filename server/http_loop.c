@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include "server/clock.h"
+#include "server/cors.h"
 #include "server/http_inner.h"
 #include "server/listen.h"
 #include "server/listeners.h"
@@ -190,7 +191,9 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
     h->news = news;
     h->app = *app;
     (void)pthread_mutex_init(&h->addresses.lock, NULL);
-    enum status st = listeners_open(&h->listeners, s, err);
+    enum status st = cors_check(s->cors_origins, err);
+    if (st == OK)
+        st = listeners_open(&h->listeners, s, err);
     if (st != OK) {
         http_stop(h);
         return st;

@@ -8,6 +8,7 @@
 #include "server/api.h"
 #include "server/authorise.h"
 #include "server/clock.h"
+#include "server/cors.h"
 #include "server/job.h"
 #include "server/log.h"
 #include "server/metrics.h"
@@ -158,6 +159,11 @@ static void refuse_method(struct exchange *x, const char *allowed)
     (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
     http_add_header(x, "Allow", all);
     if (strcmp(x->method, "OPTIONS") == 0) {
+        if (!x->is_admin && cors_answer(x->settings->cors_origins, http_header(x, "Origin")) != NULL) {
+            http_add_header(x, "Access-Control-Allow-Methods", all);
+            http_add_header(x, "Access-Control-Allow-Headers", CORS_ALLOWED);
+            http_add_header(x, "Access-Control-Max-Age", CORS_MAX_AGE_S);
+        }
         http_reply(x, 204, NULL, NULL, 0);
         return;
     }
