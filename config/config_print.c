@@ -68,6 +68,22 @@ void config_describe_source(const struct config *c, enum setting_id id, char *ou
     }
 }
 
+json_t *config_describe(const struct config *c)
+{
+    json_t *all = json_object();
+    for (size_t id = 0; id < SETTING_COUNT; id++) {
+        const struct setting *s = setting_at(id);
+        char source[SETTING_TEXT_MAX + 64];
+        config_describe_source(c, (enum setting_id)id, source, sizeof source);
+        json_t *one = json_pack("{s:o, s:s}", "value", value_to_json(s, &c->settings), "source", source);
+        if (json_object_set_new(all, s->name, one) != 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
+}
+
 static void print_value(const struct setting *s, const struct settings *from, FILE *to)
 {
     switch (s->kind) {

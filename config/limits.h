@@ -15,7 +15,7 @@
 #define LOG_MESSAGE_MAX 1500     /* bytes of a message, escapes included: an error's message and its context */
 #define LOG_PATH_MAX 512         /* bytes of a path in a request's line, escapes included */
 #define LOG_FIELD_MAX 160        /* bytes of any other text in a request's line, escapes included */
-#define METRICS_ENDPOINTS_MAX 32 /* rows of the daemon's table of endpoints, each a label */
+#define METRICS_ENDPOINTS_MAX 64 /* rows of the daemon's table of endpoints, each a label */
 #define METRICS_MODELS_MAX 32    /* models that get series of their own; the others share one */
 #define METRICS_TEXT_MAX 256     /* bytes of a label's value that we choose: a version, the BLAS's description */
 

@@ -19,7 +19,7 @@
     X(ERR_TOO_LARGE, 413, "invalid_request_error", "body_too_large")     \
     X(ERR_MEDIA_TYPE, 415, "invalid_request_error", "unsupported_media") \
     X(ERR_PICTURE, 422, "invalid_request_error", "undecodable_picture")  \
-    X(ERR_BAD_MODEL, 422, "invalid_request_error", "bad_model")          \
+    X(ERR_REFUSED, 422, "invalid_request_error", "file_refused")         \
     X(ERR_RATE, 429, "rate_limit_error", "rate_limit_exceeded")          \
     X(ERR_CANCELLED, 499, "cancelled_error", "client_left")              \
     X(ERR_INTERNAL, 500, "server_error", "internal")                     \

@@ -81,5 +81,7 @@ http_handler api_openai_completions, api_model;
 http_handler api_compress, api_decompress;
 http_handler api_models, api_metrics, api_healthz, api_readyz, api_openapi;
 http_handler api_page, api_page_file;
+http_handler api_admin_models, api_admin_model_begin, api_admin_model, api_admin_reload, api_admin_config,
+    api_admin_drain;
 
 #endif

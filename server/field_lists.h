@@ -5,15 +5,16 @@
 
 #include "server/fields.h"
 
-#define FIELD_LISTS(X) \
-    X(classify_fields) \
-    X(classify_query)  \
-    X(complete_query)  \
-    X(compress_query)  \
-    X(explain_query)   \
-    X(generate_fields) \
-    X(openai_fields)   \
-    X(score_fields)    \
+#define FIELD_LISTS(X)    \
+    X(classify_fields)    \
+    X(classify_query)     \
+    X(complete_query)     \
+    X(compress_query)     \
+    X(explain_query)      \
+    X(generate_fields)    \
+    X(openai_fields)      \
+    X(score_fields)       \
+    X(admin_model_fields) \
     X(score_query)
 
 #define X(name) extern const struct field_list name;

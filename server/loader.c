@@ -89,6 +89,12 @@ static enum status change_model(struct loader *l, struct change *c, struct error
     return c->answer != NULL ? OK : error_set(err, ERR_NOMEM, "the change is made, but there is no memory to say so");
 }
 
+/* For who asked: that a file of ours is not accepted, so that nothing was changed, is no failure of the server. */
+static enum status as_answer(enum status st)
+{
+    return st == ERR_FORMAT || st == ERR_CONFIG || st == ERR_UNSUPPORTED || st == ERR_IO ? ERR_REFUSED : st;
+}
+
 static void run_job(struct loader *l, struct job *j)
 {
     struct change *c = j->in.change.what;
@@ -103,7 +109,7 @@ static void run_job(struct loader *l, struct job *j)
     if (st == OK)
         job_finish(j, FINISH_STOP, clock_now_ns());
     else
-        job_abort(j, st, err.message, clock_now_ns());
+        job_abort(j, as_answer(st), err.message, clock_now_ns());
 }
 
 static void run_reload(struct loader *l)

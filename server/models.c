@@ -107,15 +107,6 @@ static enum status note_idle(struct models *m, const struct found_model *found, 
     return st;
 }
 
-/* For who asked for one model: what is wrong with files is no failure of the server. */
-static enum status as_answer(enum status st, struct error *err)
-{
-    if (st == ERR_FORMAT || st == ERR_CONFIG || st == ERR_UNSUPPORTED || st == ERR_IO)
-        st = ERR_BAD_MODEL;
-    err->status = st;
-    return st;
-}
-
 enum status models_load(struct models *m, const char *name, bool again, struct error *err)
 {
     struct found_model found;
@@ -135,7 +126,7 @@ enum status models_load(struct models *m, const char *name, bool again, struct e
         return OK;
     registry_note_failure(m->registry, name, err->message);
     log_warning("model %s: not loaded: %s", name, err->message);
-    return as_answer(st, err);
+    return st;
 }
 
 enum status models_unload(struct models *m, const char *name, struct error *err)
@@ -191,6 +182,8 @@ static void scan_one(struct models *m, const struct found_model *found, const st
     struct error err;
     const bool same = known != NULL && memcmp(known->found.print, found->print, sizeof found->print) == 0;
     if (known != NULL && (known->state == MODEL_UNLOADED || (same && known->state != MODEL_FAILED))) {
+        if (known->entry != NULL)
+            registry_note_failure(m->registry, found->name, ""); /* files that were tried since are gone again */
         report_name(r, "unchanged", found->name);
         return;
     }

@@ -16,23 +16,28 @@
 #include "weights/json.h"
 
 /*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->segments[i] */
-#define PATHS(X)                           \
-    X(PATH_CLASSIFY, "/classify")          \
-    X(PATH_COMPLETE, "/complete")          \
-    X(PATH_EXPLAIN, "/explain")            \
-    X(PATH_GENERATE, "/generate")          \
-    X(PATH_SCORE, "/score")                \
-    X(PATH_COMPLETIONS, "/v1/completions") \
-    X(PATH_COMPRESS, "/v1/compress")       \
-    X(PATH_DECOMPRESS, "/v1/decompress")   \
-    X(PATH_MODELS, "/v1/models")           \
-    X(PATH_MODEL, "/v1/models/{}")         \
-    X(PATH_HEALTHZ, "/healthz")            \
-    X(PATH_READYZ, "/readyz")              \
-    X(PATH_METRICS, "/metrics")            \
-    X(PATH_OPENAPI, "/openapi.json")       \
-    X(PATH_PAGE, "/")                      \
-    X(PATH_PAGE_FILE, "/page/{}")
+#define PATHS(X)                                 \
+    X(PATH_CLASSIFY, "/classify")                \
+    X(PATH_COMPLETE, "/complete")                \
+    X(PATH_EXPLAIN, "/explain")                  \
+    X(PATH_GENERATE, "/generate")                \
+    X(PATH_SCORE, "/score")                      \
+    X(PATH_COMPLETIONS, "/v1/completions")       \
+    X(PATH_COMPRESS, "/v1/compress")             \
+    X(PATH_DECOMPRESS, "/v1/decompress")         \
+    X(PATH_MODELS, "/v1/models")                 \
+    X(PATH_MODEL, "/v1/models/{}")               \
+    X(PATH_HEALTHZ, "/healthz")                  \
+    X(PATH_READYZ, "/readyz")                    \
+    X(PATH_METRICS, "/metrics")                  \
+    X(PATH_OPENAPI, "/openapi.json")             \
+    X(PATH_PAGE, "/")                            \
+    X(PATH_PAGE_FILE, "/page/{}")                \
+    X(PATH_ADMIN_MODELS, "/admin/models")        \
+    X(PATH_ADMIN_MODEL, "/admin/models/{}")      \
+    X(PATH_ADMIN_CONFIG, "/admin/config")        \
+    X(PATH_ADMIN_RELOAD, "/admin/config/reload") \
+    X(PATH_ADMIN_DRAIN, "/admin/drain")
 
 enum path {
 #define X(constant, text) constant,
@@ -75,6 +80,11 @@ static const struct route {
     {"GET", PATH_OPENAPI, API_OPEN, NO_BODY, NULL, api_openapi},
     {"GET", PATH_PAGE, API_OPEN, NO_BODY, NULL, api_page},
     {"GET", PATH_PAGE_FILE, API_OPEN, NO_BODY, NULL, api_page_file},
+    {"GET", PATH_ADMIN_MODELS, API_ADMIN, NO_BODY, NULL, api_admin_models},
+    {"POST", PATH_ADMIN_MODEL, API_ADMIN, BODY, api_admin_model_begin, api_admin_model},
+    {"GET", PATH_ADMIN_CONFIG, API_ADMIN, NO_BODY, NULL, api_admin_config},
+    {"POST", PATH_ADMIN_RELOAD, API_ADMIN, MAYBE_BODY, NULL, api_admin_reload},
+    {"POST", PATH_ADMIN_DRAIN, API_ADMIN, MAYBE_BODY, NULL, api_admin_drain},
 };
 enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
 
@@ -251,7 +261,7 @@ static enum metrics_reason reason_of(const struct exchange *x)
     case ERR_LENGTH:
     case ERR_MEDIA_TYPE:
     case ERR_PICTURE:
-    case ERR_BAD_MODEL:
+    case ERR_REFUSED:
         return METRICS_REASON_INVALID;
     default:
         return METRICS_REASON_OTHER;
