@@ -124,6 +124,7 @@ DEPS_TEST := libcmocka-dev xz-utils
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus qemu-user
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
+DEPS_PAGE := chromium fonts-dejavu-core # without a font there is no text to look at
 DEPS_PEERS := g++ python3-dev # torch.compile writes C++
 
 # $(call install,PACKAGES): what is missing of them, as root; otherwise say what to type.
@@ -146,13 +147,15 @@ PYTHON = $(if $(wildcard .venv/bin/pip),.venv/bin/python,python3)
 TORCH ?= torch==2.13.0
 RUFF := ruff==0.17.6
 OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
+PAGE := playwright==1.65.2 axe-playwright-python==0.1.8 pytest==9.2.0
 PEERS := onnx==1.23.2 onnxruntime==1.31.1
 VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-openapi deps-peers run test test-built test-cpus \
-    test-arm64 test-openapi check bench bench-mixers bench-http bench-peers fmt lint cover asan tsan fuzz fuzz-built install uninstall dist clean
+.PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-openapi deps-peers deps-page run test test-built \
+    test-cpus test-arm64 test-openapi test-page check bench bench-mixers bench-http bench-peers fmt lint cover asan tsan \
+    fuzz fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
 # Sub-makes of one command line build with both cores unless -j says otherwise.
@@ -252,6 +255,11 @@ deps-peers: deps-train ## install what bench-peers measures beside PyTorch as we
 	$(call install,$(DEPS_PEERS))
 	@.venv/bin/pip install $(PEERS)
 
+deps-page: deps ## install what the tests of the page need: a browser, and what drives it in .venv
+	$(call install,$(DEPS_PYTHON) $(DEPS_PAGE))
+	$(VENV)
+	@.venv/bin/python -m pip install -q $(PAGE)
+
 run: deps ## install what is missing, build, serve the shipped models on 127.0.0.1:8080
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@echo
@@ -318,6 +326,10 @@ test-arm64: deps-arm64 ## build for arm64, and the golden models and the tests o
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=arm64 all \
 	    $(addprefix build/arm64/tests/engine/test_,gemm peak kernels kernels_attention kernels_conv)
 	@tests/arm64/run.sh $(SYSROOT) build/arm64/aft build/arm64/tests
+
+test-page: deps-page ## the page at / in a headless browser against the real daemon; screenshots in build/page/
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests/page
 
 fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
 	@$(MAKE) --no-print-directory $(JOBS) VARIANT=fuzz fuzz-built

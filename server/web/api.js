@@ -109,6 +109,17 @@ export function showStatus(panel, text) {
     panel.querySelector(".status").textContent = text;
 }
 
+/** A button that puts the seed of what was drawn into its field, so that the same can be drawn again. */
+export function offerSeed(button, field, seed) {
+    button.hidden = field.value !== "";
+    button.textContent = `Keep the seed ${seed}`;
+    button.onclick = () => {
+        field.value = seed;
+        button.hidden = true;
+        field.focus();
+    };
+}
+
 /** A <select> offers these models, and goes on with the one chosen before; one model alone needs no choice. */
 export function offerModels(select, models) {
     const before = select.value;

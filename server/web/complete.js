@@ -1,11 +1,12 @@
 // complete.js - the panel that keeps a picture's first rows and has the rest drawn, several times, row by row.
-import { Turn, call, events, make, offerModels, showError, showStatus, withQuery } from "./api.js";
+import { Turn, call, events, make, offerModels, offerSeed, showError, showStatus, withQuery } from "./api.js";
 import { Picture } from "./picture.js";
 
 const panel = document.getElementById("complete");
 const form = panel.querySelector("form");
 const fields = form.elements;
 const stop = panel.querySelector(".stop");
+const keep = panel.querySelector(".keep");
 const results = panel.querySelector(".results");
 const turn = new Turn();
 let heights = new Map(); // rows of each model's pictures
@@ -43,18 +44,20 @@ async function complete() {
     const canvases = newCanvases(Number(fields.n.value));
     showError(panel, null);
     showStatus(panel, "Drawing…");
+    keep.hidden = true;
     stop.disabled = false;
     try {
         const path = withQuery("/complete", {
             model: fields.model.value, rows, n: fields.n.value, temperature: fields.temperature.value,
             seed: fields.seed.value, stream: true,
         });
-        const response = await call(path, { method: "POST", body: picture.blob ?? "", signal });
+        const response = await call(path, { method: "POST", body: picture.blob, signal });
         for await (const event of events(response)) {
             if ("rgb_base64" in event) drawRows(canvases[event.index], event);
-            if ("finish_reason" in event)
-                showStatus(panel, `${canvases.length} drawn in ${(event.timings.total_ms / 1000).toFixed(1)} s. ` +
-                    `Seed ${event.seed}.`);
+            if ("finish_reason" in event) {
+                showStatus(panel, `${canvases.length} drawn in ${(event.timings.total_ms / 1000).toFixed(1)} s.`);
+                offerSeed(keep, fields.seed, event.seed);
+            }
         }
     } catch (error) {
         if (signal.aborted && !signal.stopped) return; // new ones have begun

@@ -1,65 +1,101 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
-import { Turn, call, events, make, offerModels, showError, showStatus } from "./api.js";
+import { Turn, call, events, make, offerModels, offerSeed, showError, showStatus } from "./api.js";
 
-// Probabilities from which on a byte is of a step, the likeliest first; page.css has .p0 to .p5.
-const STEPS = [0.9, 0.6, 0.3, 0.1, 0.02, 0];
+// Probabilities from which on a character is of a step, the likeliest first; page.css has a colour for each: .p0 to .p4.
+const STEPS = [0.7, 0.3, 0.1, 0.02, 0];
 
 const panel = document.getElementById("generate");
 const form = panel.querySelector("form");
 const fields = form.elements;
 const stop = panel.querySelector(".stop");
 const text = panel.querySelector(".text");
+const keep = panel.querySelector(".keep");
 const legend = panel.querySelector(".legend");
 const turn = new Turn();
 
-/** What the form says; a field left empty is left to the daemon. */
+/** What the form says; a field left empty is left to the daemon. Texts longer than a model's context go on from their end. */
 function request() {
-    const body = { prompt: fields.prompt.value, temperature: Number(fields.temperature.value), stream: true };
+    const body = {
+        prompt: fields.prompt.value, temperature: Number(fields.temperature.value), stream: true, context_overflow: "shift",
+    };
     if (fields.model.value) body.model = fields.model.value;
     for (const name of ["max_tokens", "seed", "top_k", "top_p"])
         if (fields[name].value !== "") body[name] = Number(fields[name].value);
+    if (fields.colour.checked) body.logprobs = 0; // of the byte drawn, and no other
     return body;
 }
 
-function append(event) {
-    // Follow the end unless the reader has scrolled up.
-    const follows = text.scrollTop + text.clientHeight >= text.scrollHeight - 4;
-    text.append(event.text);
+const percent = (probability) => `${Number((100 * probability).toPrecision(2))} %`;
+
+/** Makes of bytes with their logprobs one coloured element for each character: of several bytes, their product counts. */
+function colouring() {
+    const decoder = new TextDecoder();
+    let logprob = 0;
+    return (bytes) => bytes.flatMap((each) => {
+        logprob += each.logprob;
+        const character = decoder.decode(new Uint8Array([each.byte]), { stream: true });
+        if (character === "") return []; // its last byte is to come
+        const probability = Math.exp(logprob);
+        logprob = 0;
+        return [make("span", {
+            className: `p${STEPS.findIndex((from) => probability >= from)}`, title: percent(probability),
+        }, character)];
+    });
+}
+
+// What came since the last frame: laying the text out anew for each event would take longer than the events do.
+let arrived = [];
+
+function append(...nodes) {
+    if (arrived.length === 0) requestAnimationFrame(flush);
+    arrived.push(...nodes);
+}
+
+function flush() {
+    if (arrived.length === 0) return;
+    const follows = text.scrollTop + text.clientHeight >= text.scrollHeight - 4; // unless the reader has scrolled up
+    text.append(...arrived);
+    text.normalize(); // neighbouring pieces of text become one
+    arrived = [];
     if (follows) text.scrollTop = text.scrollHeight;
 }
 
-function summary({ finish_reason: reason, usage, timings, seed }) {
+function finish({ finish_reason: reason, usage, timings, seed }) {
     const bytes = usage.completion_tokens;
     const rate = timings.decode_ms > 0 ? Math.round(bytes / timings.decode_ms * 1000) : 0;
     const ends = { stop: "ended", length: "full length", timeout: "out of time", cancelled: "cancelled" };
-    return `${bytes.toLocaleString("en")} bytes, ${ends[reason] ?? reason}: first after ` +
-        `${timings.first_byte_ms.toFixed(1)} ms, then ${rate.toLocaleString("en")} bytes/s. Seed ${seed}.`;
+    showStatus(panel, `${bytes.toLocaleString("en")} bytes, ${ends[reason] ?? reason}: the first after ` +
+        `${timings.first_byte_ms.toFixed(1)} ms, then ${rate.toLocaleString("en")} bytes/s.`);
+    offerSeed(keep, fields.seed, seed);
 }
 
 async function generate() {
     const signal = turn.begin();
     const asked = request();
+    const colour = colouring();
     let bytes = 0;
     showError(panel, null);
     showStatus(panel, "Writing…");
+    arrived = [];
     text.replaceChildren(make("span", { className: "given" }, asked.prompt));
-    panel.ariaBusy = "true";
+    legend.hidden = !fields.colour.checked;
+    keep.hidden = true;
     stop.disabled = false;
     try {
         const response = await call("/generate", {
             method: "POST", signal, body: JSON.stringify(asked), headers: { "Content-Type": "application/json" },
         });
         for await (const event of events(response)) {
-            if ("text" in event) append(event);
+            if ("text" in event) append(...(event.logprobs ? colour(event.logprobs) : [event.text]));
             bytes += event.tokens ?? 0;
-            if ("finish_reason" in event) showStatus(panel, summary(event));
+            if ("finish_reason" in event) finish(event);
         }
     } catch (error) {
         if (signal.aborted && !signal.stopped) return; // a new text has begun
         showStatus(panel, signal.aborted ? `Stopped after ${bytes.toLocaleString("en")} bytes.` : "");
         if (!signal.aborted) showError(panel, error);
     }
-    panel.ariaBusy = "false";
+    flush();
     stop.disabled = true;
 }
 
@@ -78,3 +114,6 @@ form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
 });
 stop.addEventListener("click", () => turn.stop());
+
+legend.append("Probability:", ...STEPS.map((from, i) =>
+    make("span", { className: `p${i}` }, i < STEPS.length - 1 ? `from ${percent(from)}` : `below ${percent(STEPS[i - 1])}`)));

@@ -68,7 +68,7 @@ function sample(text) {
     };
 }
 
-const rate = (key) => (now, before) => (now[key] - before[key]) / ((now.at - before.at) / 1000);
+const rate = (key) => (now, before) => before && (now[key] - before[key]) / ((now.at - before.at) / 1000);
 const latency = (key) => (now, before, window) => quantile(0.5, now[key], window[key]);
 
 // Each number: `of` the newest sample, the one before and the one at the window's start; null has no point in the plot.
@@ -110,10 +110,9 @@ const samples = [];
 
 function show() {
     const now = samples.at(-1);
-    const before = samples.at(-2);
-    if (!before) return;
+    const before = samples.at(-2) ?? null;
     for (const row of NUMBERS) {
-        const value = row.of(now, before, samples.at(-1 - WINDOW) ?? samples[0]);
+        const value = row.of(now, before, samples[0]);
         row.values.push(value);
         if (row.values.length > POINTS) row.values.shift();
         row.text.textContent = value === null ? "–" : row.say(value, now);

@@ -6,7 +6,7 @@ import * as generate from "./generate.js";
 import "./live.js";
 import { routePictures } from "./picture.js";
 
-// ---- tabs: one is open; arrows go through them, as ARIA's pattern has it, and the address keeps which ----------------
+// ---- tabs: one is open; arrows go through them, as ARIA's pattern has it; the address keeps which, as no element's id --
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const panelOf = (tab) => document.getElementById(tab.getAttribute("aria-controls"));
@@ -18,7 +18,7 @@ function open(tab) {
         each.tabIndex = each === tab ? 0 : -1;
         panelOf(each).hidden = each !== tab;
     }
-    history.replaceState(null, "", `#${panelOf(tab).id}`);
+    history.replaceState(null, "", `#/${panelOf(tab).id}`);
 }
 
 for (const [i, tab] of tabs.entries()) {
@@ -30,7 +30,7 @@ for (const [i, tab] of tabs.entries()) {
         openTab().focus();
     });
 }
-const openByAddress = () => open(tabs.find((tab) => `#${panelOf(tab).id}` === location.hash) ?? openTab() ?? tabs[0]);
+const openByAddress = () => open(tabs.find((tab) => `#/${panelOf(tab).id}` === location.hash) ?? openTab() ?? tabs[0]);
 addEventListener("hashchange", openByAddress);
 openByAddress();
 

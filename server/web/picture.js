@@ -33,7 +33,7 @@ export class Picture {
     blob = null; // as the daemon gets it
     #image = make("img", { alt: "Your picture", hidden: true });
     #shade = make("div", { className: "shade", hidden: true });
-    #hint = make("p", {}, "Drop or paste a picture here, or");
+    #hint = make("p", { className: "hint" }, "Drop or paste a picture here, or");
     #changed;
     #failed;
 

@@ -1,0 +1,126 @@
+"""Headless Chromium and the real daemon, for the tests of the page. `make test-page` runs them.
+
+Nothing but 127.0.0.1 can be reached from the browser, every request that a page makes is looked at, and a test fails if
+the page wrote an error to the console. Screenshots go to build/page/. AFTD_TEST_SLOW=N stretches the time limits.
+"""
+import os
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+SCREENSHOTS = ROOT / "build" / "page"
+SLOW = float(os.environ.get("AFTD_TEST_SLOW", "1"))
+LIMIT_MS = 10_000 * SLOW
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = ["--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+
+
+class Daemon:
+    """build/aftd with the shipped models, on a port that the kernel chooses."""
+
+    def __init__(self, *flags):
+        self.log = tempfile.TemporaryFile("w+")
+        environment = {"GOMP_SPINCOUNT": "1000", **os.environ}
+        program = os.environ.get("AFTD_TEST_DAEMON", ROOT / "build" / "aftd")
+        self.process = subprocess.Popen(
+            [program, "--models-dir", "weights/models", "--listen-port", "0", "--threads", "1", *flags],
+            stderr=self.log, cwd=ROOT, env=environment)
+        until = time.monotonic() + 20 * SLOW
+        while not (found := re.search(r"listening on (http://127\.0\.0\.1:\d+)", self.said())):
+            assert self.process.poll() is None and time.monotonic() < until, self.said()
+            time.sleep(0.05)
+        self.url = found[1]
+
+    def said(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            assert self.process.wait(20 * SLOW) == 0
+        finally:
+            self.process.kill()
+
+
+@pytest.fixture(scope="session")
+def daemon():
+    d = Daemon("--max-tokens-max=20000")
+    yield d
+    d.stop()
+
+
+@pytest.fixture
+def start_daemon():
+    started = []
+
+    def start(*flags):
+        started.append(Daemon(*flags))
+        return started[-1]
+
+    yield start
+    for d in started:
+        if d.process.poll() is None:
+            d.stop()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox refuses root
+    with sync_playwright() as p:
+        b = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS + root)
+        yield b
+        b.close()
+
+
+@pytest.fixture
+def visit(browser, daemon):
+    """A function that opens the page as somebody with such a screen and such wishes does."""
+    contexts, faults = [], []
+
+    def open_page(url=None, width=1280, height=1000, expect=(), **wishes):
+        url = url or daemon.url
+        phone = width < 500
+        context = browser.new_context(viewport={"width": width, "height": height}, has_touch=phone, is_mobile=phone,
+                                      **wishes)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(LIMIT_MS)
+
+        def hear(message):
+            if message.type in ("error", "warning") and not any(text in message.text for text in expect):
+                faults.append(f"console: {message.text}")
+
+        def look(request):
+            if not request.url.startswith((url + "/", f"blob:{url}/", "data:")):
+                faults.append(f"asked elsewhere: {request.url}")
+
+        page.on("console", hear)
+        page.on("pageerror", lambda error: faults.append(f"exception: {error}"))
+        page.on("request", look)
+        page.goto(url + "/")
+        page.get_by_role("checkbox", name="cifar10-aft-conv").wait_for()  # the models are known
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+@pytest.fixture
+def shoot():
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    return lambda page, name: page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The line that CI adds up."""
+    count = lambda *kinds: sum(len(terminalreporter.stats.get(kind, [])) for kind in kinds)
+    print(f"\n{count('passed')} passed, {count('failed', 'error')} failed, {count('skipped')} skipped")

@@ -1,0 +1,137 @@
+"""The page for everybody: keyboard, screen readers, phones, both themes, little motion."""
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+from test_page import panel, status
+
+TABS = ("Classify", "Write", "Complete")
+
+FOCUSED = """() => {
+    const e = document.activeElement;
+    const label = e.labels?.[0];
+    const words = [e.ariaLabel, label?.firstChild.textContent, label?.textContent, e.textContent];
+    return words.find((text) => text?.trim()).trim().replace(/\\s+/g, " ");
+}"""
+
+
+def tab_through(page, count):
+    names = []
+    for _ in range(count):
+        page.keyboard.press("Tab")
+        names.append(page.evaluate(FOCUSED))
+    return names
+
+
+def test_the_keyboard_goes_in_the_order_of_reading(visit):
+    page = visit()
+    assert tab_through(page, 8) == ["Skip to the content", "Classify", "Choose…", "Sample", "cifar10-aft-conv",
+                                    "cifar10-sima", "Show what the model looks at", "Pause"]
+    page.get_by_role("tab", name="Classify").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(FOCUSED) == "Write" and page.url.endswith("#/generate")
+    assert tab_through(page, 9) == ["Prompt", "Temperature", "Most bytes", "Seed", "Top k", "Top p",
+                                    "Colour each byte by its probability", "Write", "Pause"]
+    page.get_by_role("tab", name="Write").focus()
+    page.keyboard.press("End")
+    assert tab_through(page, 8) == ["Choose…", "Sample", "Rows kept", "Temperature", "Pictures", "Seed", "Draw",
+                                    "Pause"]
+    page.get_by_role("tab", name="Complete").focus()
+    page.keyboard.press("ArrowRight")  # round
+    assert page.evaluate(FOCUSED) == "Classify"
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(FOCUSED) == "Complete"
+
+
+def test_every_use_goes_without_a_mouse(visit):
+    page = visit()
+    page.get_by_role("tab", name="Classify").focus()
+    tab_through(page, 2)
+    page.keyboard.press("Enter")  # Sample
+    expect(status(page.locator("#classify"))).to_contain_text("ship")
+    tab_through(page, 3)
+    page.keyboard.press("Space")  # what the model looks at
+    expect(page.locator("figure img")).to_be_visible()
+    page.get_by_role("tab", name="Classify").focus()
+    page.keyboard.press("ArrowRight")
+    tab_through(page, 1)
+    page.keyboard.type(" x")
+    page.keyboard.press("Control+Enter")
+    expect(status(page.locator("#generate"))).to_contain_text("300 bytes")
+    page.get_by_role("tab", name="Write").focus()
+    page.keyboard.press("ArrowRight")
+    tab_through(page, 2)
+    page.keyboard.press("Enter")
+    tab_through(page, 5)
+    page.keyboard.press("Enter")
+    expect(status(page.locator("#complete"))).to_contain_text("4 drawn")
+
+
+def test_what_has_the_focus_is_marked(visit):
+    page = visit()
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        marked = page.evaluate("""() => {
+            const e = document.activeElement;
+            return [e, e.parentElement].some((at) => getComputedStyle(at).outlineStyle === "solid");
+        }""")
+        assert marked, page.evaluate(FOCUSED)
+
+
+def use_everything(page):
+    part = panel(page, "Classify")
+    part.get_by_role("checkbox", name="cifar10-sima").check()
+    part.get_by_role("switch").check()
+    part.get_by_role("button", name="Sample").click()
+    expect(part.locator("figure img")).to_have_count(2)
+    part = panel(page, "Write")
+    part.get_by_label("Seed").fill("5")
+    part.get_by_role("button", name="Write").click()
+    expect(status(part)).to_contain_text("300 bytes")
+    part = panel(page, "Complete")
+    part.get_by_role("button", name="Sample").click()
+    part.get_by_label("Pictures").fill("9")
+    part.get_by_role("button", name="Draw").click()
+    expect(status(part)).to_contain_text("9 drawn")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_nothing_stands_in_the_way(visit, shoot, theme, width):
+    page = visit(width=width, height=1000 if width > 500 else 2600, color_scheme=theme)
+    shoot(page, f"empty-{theme}-{width}")
+    use_everything(page)
+    for name in TABS:
+        panel(page, name)
+        shoot(page, f"{name.lower()}-{theme}-{width}")
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width < 500:  # a finger's width
+        small = page.locator("button:visible, .button:visible, select:visible").evaluate_all(
+            "all => all.filter((e) => e.offsetHeight < 40).map((e) => e.textContent)")
+        assert small == []
+
+
+def test_the_themes_differ(visit):
+    grounds = {theme: visit(color_scheme=theme).evaluate("getComputedStyle(document.body).backgroundColor")
+               for theme in ("light", "dark")}
+    assert grounds == {"light": "rgb(246, 245, 241)", "dark": "rgb(19, 24, 22)"}
+
+
+def test_nothing_moves_for_those_who_want_that(visit):
+    css = "getComputedStyle(document.querySelector('.switch input'), '::after').transitionDuration"
+    assert visit().evaluate(css) == "0.15s"
+    assert visit(reduced_motion="reduce").evaluate(css) == "0s"
+
+
+def test_screen_readers_are_told_what_happens(visit):
+    page = visit()
+    for name in TABS:
+        part = panel(page, name)
+        expect(status(part)).to_have_role("status")
+        expect(part.locator(".error")).to_have_attribute("role", "alert")
+        assert part.get_attribute("aria-labelledby") == page.get_by_role("tab", name=name).get_attribute("id")
+        expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("heading", level=1)).to_have_text("aftd")
+    # The text itself is no live region: it would be read out letter by letter.
+    assert page.locator(".text").get_attribute("aria-live") is None
