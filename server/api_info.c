@@ -107,7 +107,7 @@ static void reply_state(struct exchange *x, const char *word)
 
 void api_openapi(struct exchange *x)
 {
-    api_reply_json(x, 200, openapi_describe(api_service(x)->settings));
+    api_reply_json(x, 200, openapi_describe(api_service(x)->settings, x->is_admin));
 }
 
 void api_healthz(struct exchange *x)

@@ -210,6 +210,26 @@ static void expand_body(struct maker *m, json_t *operation, const struct route_i
     }
 }
 
+/* ---- keys ------------------------------------------------------------------------------------------------------ */
+
+static bool asks_for_keys(const struct settings *s)
+{
+    return strcmp(s->keys_file, "off") != 0;
+}
+
+/* Which of the schemes will do; {} is none. */
+static void add_security(struct maker *m, json_t *operation, const struct route_info *r)
+{
+    json_t *ways = json_array();
+    if (r->needs_key) {
+        append(m, ways, json_pack("{s:[]}", "bearer"));
+        append(m, ways, json_pack("{s:[]}", "header"));
+        if (!asks_for_keys(m->settings))
+            append(m, ways, json_object());
+    }
+    set(m, operation, "security", ways);
+}
+
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
 /* Does an API say its errors in words of its own? */
@@ -293,7 +313,7 @@ static void expand_responses(struct maker *m, json_t *operation, const struct ro
             add_headers(m, key, value);
     }
     add_error(m, responses, r, status_http(ERR_ARGUMENT));
-    if (r->api != API_OPEN)
+    if (r->needs_key)
         for (size_t k = 0; k < sizeof by_key / sizeof by_key[0]; k++)
             add_error(m, responses, r, status_http(by_key[k]));
     if (r->takes_body)
@@ -358,6 +378,27 @@ static json_t *operation_id(const char *method, const char *path)
     return json_string(id);
 }
 
+/* openapi.json's word for a method. */
+static void lower_method(char method[16], const struct route_info *r)
+{
+    size_t i = 0;
+    for (; r->method[i] != '\0' && i + 1 < 16; i++)
+        method[i] = (char)tolower((unsigned char)r->method[i]);
+    method[i] = '\0';
+}
+
+/* What another listener serves. */
+static void drop_operation(struct maker *m, const struct route_info *r)
+{
+    char method[16];
+    const char *path;
+    json_t *item = find_item(m, r->path, &path);
+    lower_method(method, r);
+    (void)json_object_del(item, method);
+    if (json_object_size(item) == 0)
+        (void)json_object_del(json_object_get(m->doc, "paths"), path);
+}
+
 static void add_operation(struct maker *m, const struct route_info *r)
 {
     static const char *const tags[] = {
@@ -367,10 +408,7 @@ static void add_operation(struct maker *m, const struct route_info *r)
     char method[16];
     const char *path;
     json_t *item = find_item(m, r->path, &path);
-    size_t i = 0;
-    for (; r->method[i] != '\0' && i + 1 < sizeof method; i++)
-        method[i] = (char)tolower((unsigned char)r->method[i]);
-    method[i] = '\0';
+    lower_method(method, r);
     if (json_object_get(item, method) == NULL)
         set(m, item, method,
             json_pack("{s:b, s:s, s:{s:{s:s}}}", "x-undocumented", 1, "summary", r->path, "responses", "200",
@@ -378,6 +416,7 @@ static void add_operation(struct maker *m, const struct route_info *r)
     json_t *operation = json_object_get(item, method);
     set(m, operation, "operationId", operation_id(method, path));
     set(m, operation, "tags", json_pack("[s]", tags[r->api]));
+    add_security(m, operation, r);
     add_segments(m, operation, path);
     add_query(m, operation);
     expand_body(m, operation, r);
@@ -386,7 +425,7 @@ static void add_operation(struct maker *m, const struct route_info *r)
 
 /* ---- the document ---------------------------------------------------------------------------------------------- */
 
-json_t *openapi_describe(const struct settings *s)
+json_t *openapi_describe(const struct settings *s, bool admin)
 {
     struct maker m = {.settings = s};
     struct route_info r;
@@ -397,8 +436,11 @@ json_t *openapi_describe(const struct settings *s)
     m.errors = take(m.doc, "x-errors");
     set(&m, json_object_get(m.doc, "info"), "version", json_string(AFTD_VERSION));
     add_components(&m);
-    for (size_t i = 0; routes_at(i, &r); i++)
-        add_operation(&m, &r);
+    for (size_t i = 0; routes_at(i, s, &r); i++)
+        if (routes_serves(r.api, admin))
+            add_operation(&m, &r);
+        else
+            drop_operation(&m, &r);
     json_decref(m.fields);
     json_decref(m.errors);
     if (m.failed) {

@@ -3,10 +3,11 @@
 #define SERVER_OPENAPI_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "config/settings.h"
 
-/* The whole document, made anew; NULL for want of memory. */
-json_t *openapi_describe(const struct settings *s);
+/* The whole document, made anew, of what the admin listener serves or the others; NULL for want of memory. */
+json_t *openapi_describe(const struct settings *s, bool admin);
 
 #endif

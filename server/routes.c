@@ -94,7 +94,17 @@ const char *const *routes_paths(size_t *count)
     return paths;
 }
 
-bool routes_at(size_t i, struct route_info *ret)
+static bool needs_key(const struct route *r, const struct settings *s)
+{
+    return r->api != API_OPEN || (r->path == PATH_METRICS && !s->metrics_open);
+}
+
+bool routes_serves(enum api api, bool is_admin)
+{
+    return api == API_OPEN || (api == API_ADMIN) == is_admin;
+}
+
+bool routes_at(size_t i, const struct settings *s, struct route_info *ret)
 {
     if (i >= ROUTE_COUNT)
         return false;
@@ -105,6 +115,7 @@ bool routes_at(size_t i, struct route_info *ret)
         .api = r->api,
         .takes_body = r->body != NO_BODY,
         .needs_body = r->body == BODY,
+        .needs_key = needs_key(r, s),
     };
     return true;
 }
@@ -182,18 +193,12 @@ static void refuse_method(struct exchange *x, const char *allowed)
     api_refuse(x, &err);
 }
 
-/* The admin listener has what is for administrators and what is for everybody; the others have all but the former. */
 static bool is_served_here(const struct exchange *x, unsigned path)
 {
     for (size_t i = 0; i < ROUTE_COUNT; i++)
         if (routes[i].path == path)
-            return routes[i].api == API_OPEN || (routes[i].api == API_ADMIN) == x->is_admin;
+            return routes_serves(routes[i].api, x->is_admin);
     return false;
-}
-
-static bool needs_key(const struct exchange *x, const struct route *r)
-{
-    return r->api != API_OPEN || (r->path == PATH_METRICS && !api_service(x)->settings->metrics_open);
 }
 
 static void begin(struct exchange *x)
@@ -215,7 +220,7 @@ static void begin(struct exchange *x)
         return;
     }
     x->api = r->api;
-    if (needs_key(x, r) && !authorise(x))
+    if (needs_key(r, api_service(x)->settings) && !authorise(x))
         return;
     if (r->body == BODY && !x->has_body) {
         (void)error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");

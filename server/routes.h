@@ -17,9 +17,12 @@ struct route_info {
     const char *method, *path;
     enum api api;
     bool takes_body, needs_body;
+    bool needs_key; /* where clients need keys */
 };
 /* The i-th; false beyond the last. */
-bool routes_at(size_t i, struct route_info *ret);
+bool routes_at(size_t i, const struct settings *s, struct route_info *ret);
+/* Does the admin listener serve what is of `api`, or do the others? What is for everybody is on both. */
+bool routes_serves(enum api api, bool is_admin);
 
 /* What http_start wants; `service` is borrowed as long as the server runs. */
 struct http_app routes_app(struct service *service);

@@ -16,6 +16,7 @@
 
 #include "config/limits.h"
 #include "tests/support/daemon.h"
+#include "tests/support/keys.h"
 #include "tests/support/pictures.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
@@ -344,6 +345,33 @@ static void the_key_is_sent_and_nothing_else_of_the_environment(void **state)
     program_run_clear(&p);
 }
 
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+static void a_daemon_that_wants_a_key_is_shown_it(void **state)
+{
+    struct daemon keyed;
+    char file[PATH_MAX], flag[PATH_MAX + 32], key[KEYS_TEXT_MAX], there[URL_MAX_BYTES];
+    (void)state;
+    temp_path(file, dir, "keys");
+    keys_add(file, "reader", NULL, key);
+    (void)snprintf(flag, sizeof flag, "--keys-file=%s", file);
+    daemon_start(&keyed, LIST(flag));
+    (void)snprintf(there, sizeof there, "http://127.0.0.1:%u", keyed.port);
+    const struct program_case cases[] = {
+        {"no key", {"classify", cat, "--url", there}, NULL, 1, "", "the daemon answers 401: "},
+        {"another key", {"classify", cat, "--url", there, "--key", "x"}, NULL, 1, "", "the daemon answers 401: "},
+        {"the key", {"classify", cat, "--url", there, "--key", key, "--top-k=1"}, NULL, 0, "cat\n", ""},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+    assert_int_equal(setenv("AFT_KEY", key, 1), 0);
+    program_expect(aft,
+                   &(const struct program_case){
+                       "the environment's", {"score", "README.md", "--url", there}, NULL, 0, "bits per byte\n", ""},
+                   1);
+    (void)unsetenv("AFT_KEY");
+    daemon_stop(&keyed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +380,7 @@ int main(void)
         cmocka_unit_test(a_terminal_sees_repaired_text),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(what_is_no_answer_of_a_daemon_is_refused),
+        cmocka_unit_test(a_daemon_that_wants_a_key_is_shown_it),
         cmocka_unit_test(the_key_is_sent_and_nothing_else_of_the_environment),
     };
     test_limit_s(LIMIT_S);

@@ -95,6 +95,7 @@ def run_schemathesis(url, doc, args):
         f"--max-examples={each}",
         "--workers=1",
         "--no-color",
+        f"--header=Authorization: Bearer {args.key}",
     ]
     if args.seed is not None:
         command.append(f"--seed={args.seed}")
@@ -104,6 +105,7 @@ def run_schemathesis(url, doc, args):
         "PYTHONPATH": str(HERE),
         "PYTHONDONTWRITEBYTECODE": "1",
         "AFTD_URL": url,
+        "AFTD_KEY": args.key,
     }
     # It keeps a database of what it found in the working directory.
     with tempfile.TemporaryDirectory(prefix="aftd-openapi-") as folder:
@@ -127,7 +129,12 @@ def main():
         print(f"the answers were not held against /openapi.json ({lack}); for what that needs: make deps-openapi")
         return 77
     passed, faults = 0, []
-    daemon = Daemon(args.daemon, [*FLAGS, f"--models-dir={args.models}"])
+    folder = tempfile.TemporaryDirectory(prefix="aftd-openapi-")
+    keys = f"{folder.name}/keys"
+    aft = pathlib.Path(args.daemon).with_name("aft")
+    made = subprocess.run([aft, "key", "add", "test", "--file", keys], check=True, stdout=subprocess.PIPE, text=True)
+    args.key = made.stdout.strip()
+    daemon = Daemon(args.daemon, [*FLAGS, f"--models-dir={args.models}", f"--keys-file={keys}"])
     try:
         with urllib.request.urlopen(f"{daemon.url}/openapi.json") as answer:
             doc = json.load(answer)

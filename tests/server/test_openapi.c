@@ -32,20 +32,22 @@ static const struct {
 };
 
 static struct settings settings;
-static json_t *doc;
+static json_t *doc, *admin_doc;
 
 static int make(void **state)
 {
     (void)state;
     settings_init(&settings);
-    doc = openapi_describe(&settings);
-    return doc != NULL ? 0 : -1;
+    doc = openapi_describe(&settings, false);
+    admin_doc = openapi_describe(&settings, true);
+    return doc != NULL && admin_doc != NULL ? 0 : -1;
 }
 
 static int drop(void **state)
 {
     (void)state;
     json_decref(doc);
+    json_decref(admin_doc);
     return 0;
 }
 
@@ -79,6 +81,7 @@ static void every_route_and_field_is_described(void **state)
 {
     (void)state;
     visit(doc, "", refuse_undocumented);
+    visit(admin_doc, "", refuse_undocumented);
 }
 
 static void refuse_left_over(const json_t *value, const char *path)
@@ -90,17 +93,16 @@ static void refuse_left_over(const json_t *value, const char *path)
 }
 
 /* An operation that no route has would keep openapi.json's own words, or have no operationId. */
-static void nothing_is_described_that_is_no_route(void **state)
+static void expect_routes(json_t *described, bool admin)
 {
     size_t routes = 0, operations = 0;
     const char *path, *method;
     json_t *item, *operation;
     struct route_info r;
-    (void)state;
-    visit(doc, "", refuse_left_over);
-    while (routes_at(routes, &r))
-        routes++;
-    json_object_foreach(json_object_get(doc, "paths"), path, item)
+    visit(described, "", refuse_left_over);
+    for (size_t i = 0; routes_at(i, &settings, &r); i++)
+        routes += routes_serves(r.api, admin) ? 1 : 0;
+    json_object_foreach(json_object_get(described, "paths"), path, item)
     {
         json_object_foreach(item, method, operation)
         {
@@ -110,6 +112,41 @@ static void nothing_is_described_that_is_no_route(void **state)
         }
     }
     assert_int_equal(operations, routes);
+}
+
+static void each_listener_describes_what_it_serves(void **state)
+{
+    (void)state;
+    expect_routes(doc, false);
+    expect_routes(admin_doc, true);
+    assert_non_null(json_object_get(json_object_get(doc, "paths"), "/generate"));
+    assert_null(json_object_get(json_object_get(admin_doc, "paths"), "/generate"));
+}
+
+/* Of `path`, whose GET is meant: may it be asked without a key? */
+static bool asks_for_key(const json_t *described, const char *path)
+{
+    json_t *ways = NULL, *way;
+    size_t i;
+    bool without = false;
+    assert_int_equal(json_unpack((json_t *)described, "{s:{s:{s:{s:o}}}}", "paths", path, "get", "security", &ways), 0);
+    json_array_foreach(ways, i, way) without |= json_object_size(way) == 0;
+    return json_array_size(ways) > 0 && !without;
+}
+
+static void keys_are_asked_for_where_they_are_needed(void **state)
+{
+    struct settings keyed = settings;
+    (void)state;
+    assert_false(asks_for_key(doc, "/v1/models"));
+    (void)snprintf(keyed.keys_file, sizeof keyed.keys_file, "/keys");
+    keyed.metrics_open = false;
+    json_t *described = openapi_describe(&keyed, false);
+    assert_non_null(described);
+    assert_true(asks_for_key(described, "/v1/models"));
+    assert_true(asks_for_key(described, "/metrics"));
+    assert_false(asks_for_key(described, "/healthz"));
+    json_decref(described);
 }
 
 /* The words about fields name fields that there are. */
@@ -188,7 +225,7 @@ static void the_daemon_serves_it_with_its_own_settings(void **state)
     struct settings own = settings;
     own.max_tokens = 7;
     own.max_tokens_max = 77;
-    json_t *expected = openapi_describe(&own);
+    json_t *expected = openapi_describe(&own, false);
     assert_non_null(expected);
     assert_true(json_equal(served, expected));
     assert_false(json_equal(served, doc));
@@ -202,7 +239,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_and_field_is_described),
-        cmocka_unit_test(nothing_is_described_that_is_no_route),
+        cmocka_unit_test(each_listener_describes_what_it_serves),
+        cmocka_unit_test(keys_are_asked_for_where_they_are_needed),
         cmocka_unit_test(every_note_is_about_a_field),
         cmocka_unit_test(every_reference_leads_somewhere),
         cmocka_unit_test(ranges_are_those_of_the_tables_and_settings),
