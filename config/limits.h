@@ -71,10 +71,11 @@
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */
 #define LISTENERS_MAX 16 /* addresses and Unix sockets to listen on: each thread polls all of them */
 #define HTTP_URL_MAX 2048
-#define HTTP_BODY_MAX (64u << 20)       /* the largest that the setting may allow */
-#define JSON_DEPTH_MAX 64               /* of a request's body; the API nests 2 deep */
-#define JSON_VALUES_MAX 1024            /* of a request's body; the API takes about 40 */
-#define JSON_BYTES_VALUES_MAX 140000    /* of one whose prompts may be lists of bytes; 6 MB while it is looked at */
+#define HTTP_BODY_MAX (64u << 20) /* the largest that the setting may allow */
+#define JSON_DEPTH_MAX 64         /* of a request's body; the API nests 2 deep */
+#define JSON_VALUES_MAX 1024      /* of a request's body; the API takes about 40 */
+/* Of one whose prompts may be lists of bytes, or pictures numbers, 151,000 at 224 x 224; 15 MB while it is looked at. */
+#define JSON_BYTES_VALUES_MAX 262144
 #define HTTP_REPLY_HEADERS_MAX 12       /* of one answer beyond those that every answer has */
 #define HTTP_HEADER_VALUE_MAX 256       /* bytes of a header that we write; the page's policy is the longest */
 #define HTTP_SEGMENTS_MAX 3             /* parts of a path that are names */
@@ -129,8 +130,8 @@
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 
 /* ---- states of streams on the move, and what is compressed ----------------------------------------------------- */
-#define MODEL_ARITHMETIC_BYTES 160 /* version, instruction set, precision and the BLAS's description of itself */
-#define STATE_PENDING_MAX 64       /* bytes that a saved stream has yet to be fed: one, however it stopped */
+#define MODEL_ARITHMETIC_BYTES 160    /* version, instruction set, precision and the BLAS's description of itself */
+#define STATE_PENDING_MAX 64          /* bytes that a saved stream has yet to be fed: one, however it stopped */
 #define COMPRESS_BYTES_MAX (1u << 20) /* of one text: two minutes of a small model */
 #define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */
 #define STATE_BYTES_MAX (63u << 20)        /* of the engine's part: a blob is a body, and the keys of 5,000 bytes fit */

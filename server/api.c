@@ -129,7 +129,8 @@ void api_refuse(struct exchange *x, const struct error *err)
         http_add_header(x, "Retry-After", seconds);
     }
     x->error = err->status;
-    api_reply_json(x, http, api_error(err));
+    api_reply_json(x, http,
+                   x->api == API_INFERENCE ? json_pack("{s:o}", "error", json_text(err->message)) : api_error(err));
 }
 
 void api_refuse_job(struct exchange *x, const struct job *j)

@@ -83,5 +83,7 @@ http_handler api_models, api_metrics, api_healthz, api_readyz, api_openapi;
 http_handler api_page, api_page_file;
 http_handler api_admin_models, api_admin_model_begin, api_admin_model, api_admin_reload, api_admin_config,
     api_admin_drain;
+http_handler api_inference_server, api_inference_live, api_inference_ready, api_inference_model;
+http_handler api_inference_model_ready, api_inference_infer_begin, api_inference_infer;
 
 #endif

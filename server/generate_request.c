@@ -167,12 +167,19 @@ static enum status build(struct generate_request *r, const struct fields *f, str
 enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
                                    const struct settings *s, struct error *err)
 {
-    struct sampler_options defaults;
-    struct generate_request r = {0};
     json_t *object = NULL;
     enum status st = request_json_parse(&object, body, size, err);
-    if (st != OK)
-        return st;
+    if (st == OK)
+        st = generate_request_read(ret, object, s, err);
+    json_decref(object);
+    return st;
+}
+
+enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
+                                  struct error *err)
+{
+    struct sampler_options defaults;
+    struct generate_request r = {0};
     sampler_options_default(&defaults);
     struct fields f = {
         .max_tokens = s->max_tokens,
@@ -186,10 +193,9 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
         .min_p = (double)defaults.min_p,
         .repetition_penalty = (double)defaults.repetition_penalty,
     };
-    st = fields_read(table, FIELD_COUNT, object, s, &f, err);
+    enum status st = fields_read(table, FIELD_COUNT, object, s, &f, err);
     if (st == OK)
         st = build(&r, &f, err);
-    json_decref(object);
     if (st != OK) {
         generate_request_clear(&r);
         return st;

@@ -25,6 +25,9 @@ struct generate_request {
  * *ret is set only on OK; clear with generate_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
 enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
                                    const struct settings *s, struct error *err);
+/* The same of an object that was parsed already. */
+enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
+                                  struct error *err);
 /* What a job may be asked for in all, of n texts of each prompt: at most GENERATE_SAMPLES_MAX texts with together
  * GENERATE_TOKENS_MAX bytes, and GENERATE_LOGPROBS_MAX numbers of their bytes and, if they are told, the prompts'.
  * Errors: ERR_ARGUMENT (param "n", "max_tokens", "logprobs"). */

@@ -25,6 +25,13 @@ static double log_sum(const float *logits, size_t n)
     return top + log(sum);
 }
 
+void logits_probabilities(float *probabilities, const float *logits, size_t n)
+{
+    const double whole = log_sum(logits, n);
+    for (size_t i = 0; i < n; i++)
+        probabilities[i] = (float)exp((double)logits[i] - whole);
+}
+
 double logits_log2(const float *logits, size_t n, uint32_t index)
 {
     return ((double)logits[index] - log_sum(logits, n)) / log(2.0);

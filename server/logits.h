@@ -18,6 +18,9 @@ double logits_log2(const float *logits, size_t n, uint32_t index);
  * likeliest [likeliest_count], not above GENERATE_LIKELIEST_MAX. In double, from which a float32 is made. */
 void logits_logprobs(float *logprobs, uint8_t *likeliest, uint32_t likeliest_count, const float *logits, uint8_t byte);
 
+/* softmax(logits). probabilities, logits [n], finite, n >= 1. In double. */
+void logits_probabilities(float *probabilities, const float *logits, size_t n);
+
 struct prediction {
     uint32_t index;
     double probability;

@@ -16,28 +16,37 @@
 #include "weights/json.h"
 
 /*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->segments[i] */
-#define PATHS(X)                                 \
-    X(PATH_CLASSIFY, "/classify")                \
-    X(PATH_COMPLETE, "/complete")                \
-    X(PATH_EXPLAIN, "/explain")                  \
-    X(PATH_GENERATE, "/generate")                \
-    X(PATH_SCORE, "/score")                      \
-    X(PATH_COMPLETIONS, "/v1/completions")       \
-    X(PATH_COMPRESS, "/v1/compress")             \
-    X(PATH_DECOMPRESS, "/v1/decompress")         \
-    X(PATH_MODELS, "/v1/models")                 \
-    X(PATH_MODEL, "/v1/models/{}")               \
-    X(PATH_HEALTHZ, "/healthz")                  \
-    X(PATH_READYZ, "/readyz")                    \
-    X(PATH_METRICS, "/metrics")                  \
-    X(PATH_OPENAPI, "/openapi.json")             \
-    X(PATH_PAGE, "/")                            \
-    X(PATH_PAGE_FILE, "/page/{}")                \
-    X(PATH_ADMIN_MODELS, "/admin/models")        \
-    X(PATH_ADMIN_MODEL, "/admin/models/{}")      \
-    X(PATH_ADMIN_CONFIG, "/admin/config")        \
-    X(PATH_ADMIN_RELOAD, "/admin/config/reload") \
-    X(PATH_ADMIN_DRAIN, "/admin/drain")
+#define PATHS(X)                                                       \
+    X(PATH_CLASSIFY, "/classify")                                      \
+    X(PATH_COMPLETE, "/complete")                                      \
+    X(PATH_EXPLAIN, "/explain")                                        \
+    X(PATH_GENERATE, "/generate")                                      \
+    X(PATH_SCORE, "/score")                                            \
+    X(PATH_COMPLETIONS, "/v1/completions")                             \
+    X(PATH_COMPRESS, "/v1/compress")                                   \
+    X(PATH_DECOMPRESS, "/v1/decompress")                               \
+    X(PATH_MODELS, "/v1/models")                                       \
+    X(PATH_MODEL, "/v1/models/{}")                                     \
+    X(PATH_HEALTHZ, "/healthz")                                        \
+    X(PATH_READYZ, "/readyz")                                          \
+    X(PATH_METRICS, "/metrics")                                        \
+    X(PATH_OPENAPI, "/openapi.json")                                   \
+    X(PATH_PAGE, "/")                                                  \
+    X(PATH_PAGE_FILE, "/page/{}")                                      \
+    X(PATH_ADMIN_MODELS, "/admin/models")                              \
+    X(PATH_ADMIN_MODEL, "/admin/models/{}")                            \
+    X(PATH_ADMIN_CONFIG, "/admin/config")                              \
+    X(PATH_ADMIN_RELOAD, "/admin/config/reload")                       \
+    X(PATH_ADMIN_DRAIN, "/admin/drain")                                \
+    X(PATH_INFERENCE, "/v2")                                           \
+    X(PATH_INFERENCE_LIVE, "/v2/health/live")                          \
+    X(PATH_INFERENCE_READY, "/v2/health/ready")                        \
+    X(PATH_INFERENCE_MODEL, "/v2/models/{}")                           \
+    X(PATH_INFERENCE_MODEL_READY, "/v2/models/{}/ready")               \
+    X(PATH_INFERENCE_INFER, "/v2/models/{}/infer")                     \
+    X(PATH_INFERENCE_VERSION, "/v2/models/{}/versions/{}")             \
+    X(PATH_INFERENCE_VERSION_READY, "/v2/models/{}/versions/{}/ready") \
+    X(PATH_INFERENCE_VERSION_INFER, "/v2/models/{}/versions/{}/infer")
 
 enum path {
 #define X(constant, text) constant,
@@ -85,6 +94,15 @@ static const struct route {
     {"GET", PATH_ADMIN_CONFIG, API_ADMIN, NO_BODY, NULL, api_admin_config},
     {"POST", PATH_ADMIN_RELOAD, API_ADMIN, MAYBE_BODY, NULL, api_admin_reload},
     {"POST", PATH_ADMIN_DRAIN, API_ADMIN, MAYBE_BODY, NULL, api_admin_drain},
+    {"GET", PATH_INFERENCE, API_INFERENCE, NO_BODY, NULL, api_inference_server},
+    {"GET", PATH_INFERENCE_LIVE, API_INFERENCE, NO_BODY, NULL, api_inference_live},
+    {"GET", PATH_INFERENCE_READY, API_INFERENCE, NO_BODY, NULL, api_inference_ready},
+    {"GET", PATH_INFERENCE_MODEL, API_INFERENCE, NO_BODY, NULL, api_inference_model},
+    {"GET", PATH_INFERENCE_MODEL_READY, API_INFERENCE, NO_BODY, NULL, api_inference_model_ready},
+    {"POST", PATH_INFERENCE_INFER, API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer},
+    {"GET", PATH_INFERENCE_VERSION, API_INFERENCE, NO_BODY, NULL, api_inference_model},
+    {"GET", PATH_INFERENCE_VERSION_READY, API_INFERENCE, NO_BODY, NULL, api_inference_model_ready},
+    {"POST", PATH_INFERENCE_VERSION_INFER, API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer},
 };
 enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
 
@@ -201,6 +219,17 @@ static bool is_served_here(const struct exchange *x, unsigned path)
     return false;
 }
 
+/* Whose words are spoken there. */
+static enum api api_of(unsigned path)
+{
+    size_t i = 0;
+    while (routes[i].path != path)
+        i++;
+    return routes[i].api;
+}
+
+static bool needs_key(const struct exchange *x, const struct route *r) return r->api != API_OPEN ||
+    (r->path == PATH_METRICS && !api_service(x)->settings->metrics_open);
 static void begin(struct exchange *x)
 {
     struct error err;
@@ -214,6 +243,7 @@ static void begin(struct exchange *x)
         api_refuse(x, &err);
         return;
     }
+    x->api = api_of(x->endpoint);
     const struct route *r = route_of(x->endpoint, x->method, allowed, sizeof allowed);
     if (r == NULL) {
         refuse_method(x, allowed);
@@ -221,7 +251,8 @@ static void begin(struct exchange *x)
     }
     x->api = r->api;
     if (needs_key(r, api_service(x)->settings) && !authorise(x))
-        return;
+        if (needs_key(x, r) && !authorise(x))
+            return;
     if (r->body == BODY && !x->has_body) {
         (void)error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
         api_refuse(x, &err);
