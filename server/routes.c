@@ -228,8 +228,6 @@ static enum api api_of(unsigned path)
     return routes[i].api;
 }
 
-static bool needs_key(const struct exchange *x, const struct route *r) return r->api != API_OPEN ||
-    (r->path == PATH_METRICS && !api_service(x)->settings->metrics_open);
 static void begin(struct exchange *x)
 {
     struct error err;
@@ -249,10 +247,8 @@ static void begin(struct exchange *x)
         refuse_method(x, allowed);
         return;
     }
-    x->api = r->api;
     if (needs_key(r, api_service(x)->settings) && !authorise(x))
-        if (needs_key(x, r) && !authorise(x))
-            return;
+        return;
     if (r->body == BODY && !x->has_body) {
         (void)error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
         api_refuse(x, &err);
