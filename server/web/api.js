@@ -23,7 +23,7 @@ async function messageOf(response) {
     }
 }
 
-/** fetch() with the key; an answer that is an error is thrown with the daemon's message. */
+/** fetch() with the key; an answer that is an error is thrown with the daemon's message and its status. */
 export async function call(path, options = {}) {
     const headers = new Headers(options.headers);
     const key = sessionStorage.getItem(KEY);
@@ -38,7 +38,7 @@ export async function call(path, options = {}) {
     if (response.ok) return response;
     const message = await messageOf(response);
     if (response.status === 401) askForKey(message);
-    throw new Error(message);
+    throw Object.assign(new Error(message), { status: response.status });
 }
 
 /** The path with those parameters that have a value. */
@@ -69,8 +69,8 @@ export async function* events(response) {
     if (!finished) throw new Error("the daemon cut the connection before the end");
 }
 
-/** One request at a time of a panel: a new one ends the one before, and so does stop(), which the signal's `stopped` tells
- *  apart. */
+/** One request at a time of a panel: a new one ends the one before, and so does stop(), which the signal's
+ *  `stopped` tells apart. */
 export class Turn {
     #controller = null;
 
@@ -97,12 +97,14 @@ export function make(tag, properties = {}, ...children) {
     return element;
 }
 
+/** The daemon's messages begin small and have no full stop. */
+export const sentence = (message) => `${message[0].toUpperCase()}${message.slice(1)}.`;
+
 /** Show a panel's error; none hides it. What the user did himself is none. */
 export function showError(panel, error) {
     const at = panel.querySelector(".error");
-    const said = error && error.name !== "AbortError" ? error.message : "";
-    at.textContent = said && said[0].toUpperCase() + said.slice(1) + ".";
-    at.hidden = said === "";
+    at.hidden = !error || error.name === "AbortError";
+    at.textContent = at.hidden ? "" : sentence(error.message);
 }
 
 export function showStatus(panel, text) {

@@ -2,6 +2,8 @@
 import { Turn, call, events, make, offerModels, offerSeed, showError, showStatus, withQuery } from "./api.js";
 import { Picture } from "./picture.js";
 
+const ROWS = 16; // of a picture, where the daemon does not say
+
 const panel = document.getElementById("complete");
 const form = panel.querySelector("form");
 const fields = form.elements;
@@ -14,7 +16,7 @@ let heights = new Map(); // rows of each model's pictures
 export const picture = new Picture(panel, showKept, (error) => showError(panel, error));
 
 function showKept() {
-    picture.shade(Number(fields.rows.value) / (heights.get(fields.model.value) ?? 16));
+    picture.shade(Number(fields.rows.value) / (heights.get(fields.model.value) ?? ROWS));
 }
 
 function newCanvases(count) {
@@ -72,7 +74,7 @@ async function complete() {
 
 export function setModels(all) {
     const models = all.filter(({ task }) => task === "image-generation");
-    heights = new Map(models.map(({ id, input_size: size }) => [id, size[0]]));
+    heights = new Map(models.map(({ id, input_size: size }) => [id, size?.[0] ?? ROWS]));
     offerModels(fields.model, models);
     panel.querySelector(".go").disabled = models.length === 0;
     if (models.length === 0) showStatus(panel, "This daemon has no model that draws pictures.");

@@ -1,7 +1,7 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
 import { Turn, call, events, make, offerModels, offerSeed, showError, showStatus } from "./api.js";
 
-// Probabilities from which on a character is of a step, the likeliest first; page.css has a colour for each: .p0 to .p4.
+// Probabilities from which on a character is of a step, likeliest first; page.css has a colour for each, .p0 to .p4.
 const STEPS = [0.7, 0.3, 0.1, 0.02, 0];
 
 const panel = document.getElementById("generate");
@@ -13,10 +13,12 @@ const keep = panel.querySelector(".keep");
 const legend = panel.querySelector(".legend");
 const turn = new Turn();
 
-/** What the form says; a field left empty is left to the daemon. Texts longer than a model's context go on from their end. */
+/** What the form says; a field left empty is left to the daemon. What is longer than a model's context goes on from its
+ *  end. */
 function request() {
     const body = {
-        prompt: fields.prompt.value, temperature: Number(fields.temperature.value), stream: true, context_overflow: "shift",
+        prompt: fields.prompt.value, temperature: Number(fields.temperature.value),
+        stream: true, context_overflow: "shift",
     };
     if (fields.model.value) body.model = fields.model.value;
     for (const name of ["max_tokens", "seed", "top_k", "top_p"])
@@ -27,7 +29,7 @@ function request() {
 
 const percent = (probability) => `${Number((100 * probability).toPrecision(2))} %`;
 
-/** Makes of bytes with their logprobs one coloured element for each character: of several bytes, their product counts. */
+/** Makes of bytes with their logprobs a coloured element for each character; of several bytes, their product counts. */
 function colouring() {
     const decoder = new TextDecoder();
     let logprob = 0;
@@ -115,5 +117,5 @@ form.addEventListener("keydown", (event) => {
 });
 stop.addEventListener("click", () => turn.stop());
 
-legend.append("Probability:", ...STEPS.map((from, i) =>
-    make("span", { className: `p${i}` }, i < STEPS.length - 1 ? `from ${percent(from)}` : `below ${percent(STEPS[i - 1])}`)));
+const inWords = (i) => (STEPS[i] > 0 ? `from ${percent(STEPS[i])}` : `below ${percent(STEPS[i - 1])}`);
+legend.append("Probability:", ...STEPS.map((_, i) => make("span", { className: `p${i}` }, inWords(i))));

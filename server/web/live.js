@@ -1,4 +1,4 @@
-// live.js - how the daemon is: numbers and small plots from /metrics, looked at every two seconds while somebody can see them.
+// live.js - how the daemon is: numbers and small plots from /metrics, every two seconds while somebody can see them.
 import { call, make } from "./api.js";
 
 const PERIOD_MS = 2000;
@@ -11,7 +11,7 @@ const pause = section.querySelector(".pause");
 const health = document.getElementById("health");
 
 /** Prometheus text: each series as {name, labels, value}. */
-function parse(text) {
+export function parse(text) {
     const series = [];
     for (const line of text.split("\n")) {
         const found = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/.exec(line);
@@ -50,7 +50,10 @@ function quantile(q, now, then) {
 }
 
 const number = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
-const time = (s) => (s >= 1 ? `${s.toPrecision(2)} s` : s >= 1e-3 ? `${Number((1e3 * s).toPrecision(2))} ms` : `${Math.round(1e6 * s)} µs`);
+function time(s) {
+    if (s >= 1) return `${s.toPrecision(2)} s`;
+    return s >= 1e-3 ? `${Number((1e3 * s).toPrecision(2))} ms` : `${Math.round(1e6 * s)} µs`;
+}
 
 // What a look at /metrics keeps.
 function sample(text) {
@@ -133,9 +136,9 @@ async function look() {
         if (samples.length > WINDOW + 1) samples.shift();
         say(ready.ok ? "ready" : "draining", `${ready.ok ? "ready" : "draining"}, version ${samples.at(-1).version}`);
         show();
-    } catch {
+    } catch (error) {
         samples.length = 0; // another daemon's counters may begin anew
-        say("away", "not reachable");
+        say("away", error.status ? error.message : "not reachable");
     }
 }
 

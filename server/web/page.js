@@ -1,12 +1,14 @@
 // page.js - the page as a whole: tabs, the key, and which models there are.
-import { call, onKeyWanted, setKey } from "./api.js";
+import { call, onKeyWanted, sentence, setKey } from "./api.js";
 import * as classify from "./classify.js";
 import * as complete from "./complete.js";
 import * as generate from "./generate.js";
-import "./live.js";
+import { parse } from "./live.js";
 import { routePictures } from "./picture.js";
 
-// ---- tabs: one is open; arrows go through them, as ARIA's pattern has it; the address keeps which, as no element's id --
+// ---- tabs ----------------------------------------------------------------------------------------------------------
+// One is open; arrows go through them, as ARIA's pattern has it. The address keeps which, by what is no element's id: to
+// one of those the browser would scroll.
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const panelOf = (tab) => document.getElementById(tab.getAttribute("aria-controls"));
@@ -36,35 +38,52 @@ openByAddress();
 
 routePictures(() => ({ classify, complete })[panelOf(openTab()).id]?.picture);
 
-// ---- sliders say their value -----------------------------------------------------------------------------------------
+// ---- sliders say their value ---------------------------------------------------------------------------------------
 
 for (const slider of document.querySelectorAll("input[type=range]"))
     slider.addEventListener("input", () => {
         slider.parentElement.querySelector("output").textContent = slider.value;
     });
 
-// ---- the key ---------------------------------------------------------------------------------------------------------
+// ---- the key -------------------------------------------------------------------------------------------------------
 
 const keyForm = document.getElementById("key-form");
+const keyField = document.getElementById("key");
 onKeyWanted((message) => {
+    const why = document.getElementById("key-why");
+    const text = sentence(message);
     keyForm.hidden = false;
-    document.getElementById("key-why").textContent = `This daemon wants a key: ${message}.`;
+    if (why.textContent !== text) why.textContent = text; // it is read out: once
 });
-keyForm.addEventListener("submit", (event) => {
+keyForm.addEventListener("submit", async (event) => {
     event.preventDefault();
-    setKey(document.getElementById("key").value);
+    setKey(keyField.value.trim());
     keyForm.hidden = true;
-    loadModels();
+    await loadModels();
+    if (keyForm.hidden) openTab().focus();
+    else keyField.select();
 });
 
-// ---- models ----------------------------------------------------------------------------------------------------------
+// ---- models --------------------------------------------------------------------------------------------------------
+
+/** A key may be good for pictures and texts, and not for OpenAI's API, whose list this is; the metrics name models too. */
+async function listModels() {
+    try {
+        return (await (await call("/v1/models")).json()).data;
+    } catch (error) {
+        if (error.status !== 403) throw error;
+        const series = parse(await (await call("/metrics")).text());
+        return series.filter(({ name }) => name === "aftd_model_info")
+            .map(({ labels }) => ({ id: labels.model, task: labels.task }));
+    }
+}
 
 async function loadModels() {
     try {
-        const { data } = await (await call("/v1/models")).json();
-        for (const panel of [classify, generate, complete]) panel.setModels(data);
-    } catch (error) {
-        console.warn(`models: ${error.message}`); // the panels' own requests will say it where it can be seen
+        const models = await listModels();
+        for (const panel of [classify, generate, complete]) panel.setModels(models);
+    } catch {
+        // The form for the key says it, or the daemon's state at the top.
     }
 }
 loadModels();

@@ -84,7 +84,7 @@ def visit(browser, daemon):
     """A function that opens the page as somebody with such a screen and such wishes does."""
     contexts, faults = [], []
 
-    def open_page(url=None, width=1280, height=1000, expect=(), **wishes):
+    def open_page(url=None, width=1280, height=1000, expect=(), ready="#classify .check input", **wishes):
         url = url or daemon.url
         phone = width < 500
         context = browser.new_context(viewport={"width": width, "height": height}, has_touch=phone, is_mobile=phone,
@@ -105,7 +105,7 @@ def visit(browser, daemon):
         page.on("pageerror", lambda error: faults.append(f"exception: {error}"))
         page.on("request", look)
         page.goto(url + "/")
-        page.get_by_role("checkbox", name="cifar10-aft-conv").wait_for()  # the models are known
+        page.locator(ready).first.wait_for()  # the models are known
         return page
 
     yield open_page
