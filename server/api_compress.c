@@ -135,6 +135,18 @@ static enum status create_job(struct exchange *x, const struct coding *c, bool r
     return restores ? job_create_decompress(ret, x->entry, &in) : job_create_compress(ret, x->entry, &in);
 }
 
+/* *ret: what codes the blocks; NULL: there is nothing to code. */
+static enum status prepare(struct exchange *x, struct coding *c, bool restores, struct job **ret, struct error *err)
+{
+    enum status st = read_query(x, c, err);
+    if (st == OK)
+        st = restores ? open_body(x, c, err) : split_body(x, c, err);
+    if (st != OK || c->blocks.count == 0)
+        return st;
+    st = create_job(x, c, restores, ret);
+    return st == OK ? OK : error_set(err, st, "there is no memory for the request at the moment");
+}
+
 static void answer(struct exchange *x, bool restores)
 {
     struct error err;
@@ -144,16 +156,13 @@ static void answer(struct exchange *x, bool restores)
     struct coding *c = calloc(1, sizeof *c);
     x->state = c;
     x->state_free = free;
-    enum status st =
-        c != NULL ? read_query(x, c, &err) : error_set(&err, ERR_NOMEM, "there is no memory for the request");
-    if (st == OK)
-        st = restores ? open_body(x, c, &err) : split_body(x, c, &err);
-    if (st == OK && c->blocks.count > 0) {
-        st = create_job(x, c, restores, &j);
-        if (st != OK)
-            (void)error_set(&err, st, "there is no memory for the request at the moment");
+    if (c == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        api_refuse(x, &err);
+        return;
     }
-    if (st == OK && j != NULL) {
+    const enum status st = prepare(x, c, restores, &j, &err);
+    if (j != NULL) {
         http_drop_body(x);
         api_submit(x, j, c->timeout_ms, restores ? answer_restored : answer_compressed);
         return;
@@ -164,8 +173,7 @@ static void answer(struct exchange *x, bool restores)
         say_restored(x, &c->archive, &c->blocks.text);
     else
         say_compressed(x, &c->blocks);
-    if (c != NULL)
-        archive_blocks_clear(&c->blocks);
+    archive_blocks_clear(&c->blocks);
 }
 
 void api_compress(struct exchange *x)

@@ -7,11 +7,14 @@
 #include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/events.h"
 #include "server/generate_request.h"
 #include "server/job.h"
 #include "server/registry.h"
+#include "server/state_blob.h"
+#include "server/stream_slot.h"
 #include "server/text_reader.h"
 #include "weights/json.h"
 
@@ -34,7 +37,8 @@ static void generation_free(void *arg)
 static json_t *describe_usage(const struct job *j)
 {
     const struct job_result *r = job_result(j);
-    const json_int_t prompt = (json_int_t)j->in.text.prompt_bytes, generated = r->generated;
+    const json_int_t prompt = (json_int_t)(j->in.text.prompt_bytes - j->in.text.from.pending_count),
+                     generated = r->generated;
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
                      prompt + generated, "prompt_tokens_dropped", (json_int_t)r->prompt_dropped);
 }
@@ -74,6 +78,20 @@ static json_t *in_base64(const uint8_t *bytes, size_t size)
     base64_encode_raw(text, size, bytes);
     json_t *value = json_stringn_nocheck(text, BASE64_ENCODE_RAW_LENGTH(size));
     free(text);
+    return value;
+}
+
+/* The state that the request wanted, in base64; null where the text did not come to its end. NULL for want of memory. */
+static json_t *describe_state(const struct job *j)
+{
+    uint8_t *blob;
+    size_t size;
+    if (!j->has_saved)
+        return json_null();
+    if (state_blob_make(&blob, &size, &j->saved, &j->model->identity, NULL) != OK)
+        return NULL;
+    json_t *value = in_base64(blob, size);
+    free(blob);
     return value;
 }
 
@@ -178,6 +196,8 @@ static json_t *describe_choices(const struct exchange *x, const struct choice *c
     failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)j->in.text.sampler.seed));
     failed |= json_object_set_new(whole, "usage", describe_usage(j));
     failed |= json_object_set_new(whole, "timings", api_timings(x));
+    if (j->in.text.saves)
+        failed |= json_object_set_new(whole, "state", describe_state(j));
     if (failed == 0)
         return whole;
     json_decref(whole);
@@ -208,10 +228,14 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     api_note_times(x);
     if (r->status != OK)
         return event_say_error(x, piece, bytes);
-    return event_say(json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
-                               describe_usage(j), "timings", api_timings(x), "seed",
-                               (json_int_t)j->in.text.sampler.seed, "model", j->model->model->name),
-                     piece, bytes);
+    json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
+                              describe_usage(j), "timings", api_timings(x), "seed", (json_int_t)j->in.text.sampler.seed,
+                              "model", j->model->model->name);
+    if (j->in.text.saves && json_object_set_new(event, "state", describe_state(j)) != 0) {
+        json_decref(event);
+        return HTTP_BROKEN;
+    }
+    return event_say(event, piece, bytes);
 }
 
 static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
@@ -278,12 +302,66 @@ void api_generate_begin(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
+/* The options that the request does not name are the state's. */
+static void take_options(struct generate_request *r, const struct sampler_options *from)
+{
+    struct sampler_options *o = &r->in.sampler;
+    o->seed = r->said.seed ? o->seed : from->seed;
+    o->temperature = r->said.temperature ? o->temperature : from->temperature;
+    o->top_k = r->said.top_k ? o->top_k : from->top_k;
+    o->top_p = r->said.top_p ? o->top_p : from->top_p;
+    o->min_p = r->said.min_p ? o->min_p : from->min_p;
+    o->repetition_penalty = r->said.repetition_penalty ? o->repetition_penalty : from->repetition_penalty;
+}
+
+/* What is pending, and the prompt behind it. */
+static enum status join_prompt(struct generate_input *in, struct error *err)
+{
+    const uint32_t pending = in->from.pending_count;
+    uint8_t *prompt = malloc(pending + in->prompt_bytes);
+    if (prompt == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    memcpy(prompt, stream_snapshot_pending(&in->from), pending);
+    if (in->prompt_bytes > 0)
+        memcpy(prompt + pending, in->prompt, in->prompt_bytes);
+    free(in->prompt);
+    in->prompt = prompt;
+    in->prompt_bytes += pending;
+    in->ends[0] = in->prompt_bytes;
+    return OK;
+}
+
+/* The state that the request goes on from, where it does. */
+static enum status open_state(struct generate_request *r, const struct entry *e, struct error *err)
+{
+    struct generate_input *in = &r->in;
+    const uint32_t context = engine_info(e->engine)->context;
+    if (r->state == NULL)
+        return OK;
+    enum status st = state_blob_read(&in->from, r->state, r->state_size, &e->identity, err);
+    if (st == OK)
+        st = stream_slot_check_snapshot(&in->from, e->engine, err);
+    if (st == OK)
+        st = join_prompt(in, err);
+    if (st != OK)
+        return st;
+    if (context != ENGINE_CONTEXT_UNLIMITED && !in->shift && in->prompt_bytes > context - in->from.position)
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state is at position %u and %zu bytes are to follow, beyond the model's context of "
+                               "%u; expected fewer, or \"context_overflow\" \"shift\"",
+                               in->from.position, in->prompt_bytes, context);
+    take_options(r, &in->from.sampler.options);
+    return OK;
+}
+
 /* The job takes what it needs from `r`. */
 static enum status prepare(struct exchange *x, struct generate_request *r, struct job **ret, struct error *err)
 {
     const struct service *s = api_service(x);
     struct entry *e;
     enum status st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    if (st == OK)
+        st = open_state(r, e, err);
     if (st != OK)
         return st;
     r->in.stream = events_wanted(x, r->stream);
@@ -293,7 +371,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
     st = g != NULL ? job_create_generate(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most) : ERR_NOMEM;
     if (st == OK) {
-        r->in.prompt = NULL; /* the job's now */
+        r->in.prompt = r->in.from.memory = NULL; /* the job's now */
         g->bytes_base64 = r->bytes_base64;
         st = text_reader_create(&g->reader, *ret, r->echo);
     }

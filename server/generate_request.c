@@ -17,7 +17,8 @@ struct fields {
     int64_t max_tokens, top_k, seed, timeout_ms; /* seed -1: not given */
     int64_t n, logprobs;                         /* logprobs -1: not given */
     double temperature, top_p, min_p, repetition_penalty;
-    enum field_switch stream, echo, bytes_base64;
+    enum field_switch stream, echo, bytes_base64, return_state;
+    const json_t *state;
     bool shift;
     int32_t priority;
     struct stop_set stops;
@@ -104,6 +105,8 @@ static const struct field table[] = {
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
+    {"state", FIELD_TEXT, AT(state), FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX))},
+    {"return_state", FIELD_SWITCH, AT(return_state), FIELD_RANGE(0, 0)},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     {"priority", FIELD_OTHER, AT(priority), .read = read_priority, .expected = expect_priority},
     {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
@@ -134,6 +137,57 @@ enum status generate_request_check(const struct generate_input *in, struct error
     return OK;
 }
 
+/* Of one that was not said, what it is without a state. */
+static double or_else(double value, double otherwise)
+{
+    return value >= 0.0 ? value : otherwise;
+}
+
+static void build_sampler(struct generate_request *r, const struct fields *f)
+{
+    struct sampler_options *o = &r->in.sampler;
+    sampler_options_default(o);
+    r->said.seed = f->seed >= 0;
+    r->said.temperature = f->temperature >= 0.0;
+    r->said.top_k = f->top_k >= 0;
+    r->said.top_p = f->top_p >= 0.0;
+    r->said.min_p = f->min_p >= 0.0;
+    r->said.repetition_penalty = f->repetition_penalty >= 0.0;
+    o->seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
+    o->temperature = (float)or_else(f->temperature, (double)o->temperature);
+    o->top_k = f->top_k >= 0 ? (uint32_t)f->top_k : o->top_k;
+    o->top_p = request_positive(or_else(f->top_p, (double)o->top_p));
+    o->min_p = (float)or_else(f->min_p, (double)o->min_p);
+    o->repetition_penalty = request_positive(or_else(f->repetition_penalty, (double)o->repetition_penalty));
+}
+
+static enum status read_state(struct generate_request *r, const struct fields *f, struct error *err)
+{
+    const size_t size = json_string_length(f->state);
+    if (f->state == NULL)
+        return OK;
+    r->state = malloc(size + 1);
+    if (r->state == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the state at the moment");
+    if (!request_base64_decode(json_string_value(f->state), size, r->state, &r->state_size))
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "\"state\" is not base64; expected RFC 4648's, padded, without line breaks");
+    return OK;
+}
+
+/* A state is that of one text, in which a prompt has no beginning. */
+static enum status check_state(const struct generate_request *r, struct error *err)
+{
+    if (r->in.saves && r->in.n > 1)
+        return error_set_param(err, ERR_ARGUMENT, "return_state",
+                               "\"return_state\" is of one text and \"n\" is %u; expected 1", r->in.n);
+    if (r->state != NULL && r->echo)
+        return error_set_param(err, ERR_ARGUMENT, "echo",
+                               "\"echo\" is true beside \"state\"; expected false: what "
+                               "the state was made of is not in it");
+    return OK;
+}
+
 static enum status build(struct generate_request *r, const struct fields *f, struct error *err)
 {
     const char *model = f->model != NULL ? json_string_value(f->model) : "";
@@ -150,17 +204,15 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     r->in.max_tokens = (uint32_t)f->max_tokens;
     r->in.shift = f->shift;
     r->in.stops = f->stops;
-    r->in.sampler = (struct sampler_options){
-        .seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed(),
-        .temperature = (float)f->temperature,
-        .top_k = (uint32_t)f->top_k,
-        .top_p = request_positive(f->top_p),
-        .min_p = (float)f->min_p,
-        .repetition_penalty = request_positive(f->repetition_penalty),
-    };
-    const enum status st = request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,
-                                              GENERATE_PROMPT_MAX, err);
+    r->in.saves = f->return_state == FIELD_TRUE;
+    build_sampler(r, f);
+    enum status st = request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,
+                                        GENERATE_PROMPT_MAX, err);
     r->in.ends[0] = r->in.prompt_bytes;
+    if (st == OK)
+        st = read_state(r, f, err);
+    if (st == OK)
+        st = check_state(r, err);
     return st == OK ? generate_request_check(&r->in, err) : st;
 }
 
@@ -178,20 +230,18 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
 enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
                                   struct error *err)
 {
-    struct sampler_options defaults;
     struct generate_request r = {0};
-    sampler_options_default(&defaults);
     struct fields f = {
         .max_tokens = s->max_tokens,
         .timeout_ms = s->timeout_ms,
         .seed = -1,
         .n = 1,
         .logprobs = -1,
-        .top_k = defaults.top_k,
-        .temperature = (double)defaults.temperature,
-        .top_p = (double)defaults.top_p,
-        .min_p = (double)defaults.min_p,
-        .repetition_penalty = (double)defaults.repetition_penalty,
+        .temperature = -1.0, /* not said, as all that follow */
+        .top_k = -1,
+        .top_p = -1.0,
+        .min_p = -1.0,
+        .repetition_penalty = -1.0,
     };
     enum status st = fields_read(table, FIELD_COUNT, object, s, &f, err);
     if (st == OK)
@@ -207,5 +257,7 @@ enum status generate_request_read(struct generate_request *ret, json_t *object, 
 void generate_request_clear(struct generate_request *r)
 {
     free(r->in.prompt);
+    free(r->state);
+    stream_snapshot_clear(&r->in.from);
     *r = (struct generate_request){0};
 }

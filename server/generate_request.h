@@ -18,6 +18,11 @@ struct generate_request {
     enum field_switch stream;
     bool echo, bytes_base64;
     uint32_t timeout_ms;
+    uint8_t *state; /* [state_size]: a blob to go on from, unchecked; NULL: none */
+    size_t state_size;
+    struct {
+        bool seed, temperature, top_k, top_p, min_p, repetition_penalty;
+    } said; /* of in.sampler; a state has its own of what was not */
 };
 
 /* Every field is looked up in one table; one that is not in it, or is not of its kind or range, is ERR_ARGUMENT naming

@@ -95,8 +95,15 @@ enum status job_create_generate(struct job **ret, struct entry *model, const str
     enum status st = job_create(&j, JOB_GENERATE, 0, 0);
     if (st != OK)
         return st;
-    st = job_text_init(j, in, ring_bytes);
+    if (in->saves) { /* as much as it can come to: the engine's thread allocates nothing */
+        const struct engine_info *info = engine_info(model->engine);
+        const uint32_t fed = info->context == ENGINE_CONTEXT_UNLIMITED ? 0 : info->context;
+        st = stream_snapshot_create(&j->saved, fed, 1, info->stream_bytes, NULL);
+    }
+    if (st == OK)
+        st = job_text_init(j, in, ring_bytes);
     if (st != OK) {
+        stream_snapshot_clear(&j->saved);
         (void)pthread_mutex_destroy(&j->lock);
         free(j);
         return st;
@@ -189,6 +196,8 @@ static void free_input(struct job *j)
         break;
     case JOB_GENERATE:
         free(j->in.text.prompt);
+        stream_snapshot_clear(&j->in.text.from);
+        stream_snapshot_clear(&j->saved);
         job_text_clear(j);
         break;
     case JOB_COMPLETE:

@@ -17,6 +17,7 @@
 #include "config/status.h"
 #include "engine/sampler.h"
 #include "server/queue.h"
+#include "server/stream_snapshot.h"
 #include "server/text.h"
 
 struct coding_block;
@@ -71,6 +72,10 @@ struct generate_input {
     int32_t priority;                  /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX */
     struct sampler_options sampler;
     struct stop_set stops;
+    /* Go on from there rather than from nothing; the prompt, a single one, begins with what is pending. The job's. It has
+     * room for the whole prompt, or the job shifts. */
+    struct stream_snapshot from;
+    bool saves; /* keep what the stream is at its end; one sample */
 };
 
 /* A picture's first sub-pixels, to be gone on with. */
@@ -153,6 +158,9 @@ struct job {
     float *logits, *map;
     /* complete: [samples, total], the known ones first; constant below `drawn`. */
     uint8_t *pixels;
+    /* generate that saves: once done, where `has_saved`, what the stream is then, with the last byte pending. */
+    struct stream_snapshot saved;
+    bool has_saved;
     /* generate with prompt_logprobs: of each byte of the prompts, as job_reading has them; NAN where the model was given
      * nothing before it. The engine thread's until something of a sample of the prompt was read. */
     float *prompt_logprobs;    /* [prompt_bytes, in.text.logprobs] */

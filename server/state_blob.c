@@ -147,8 +147,8 @@ static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, s
         return refuse(err, "number of pending bytes", s->pending_count, 1, STATE_PENDING_MAX);
     if (s->fed_count > MODEL_CONTEXT_MAX)
         return refuse(err, "number of bytes of text", s->fed_count, 0, MODEL_CONTEXT_MAX);
-    if (s->position > ENGINE_POSITION_MAX)
-        return refuse(err, "position", s->position, 0, ENGINE_POSITION_MAX);
+    if (s->position < 1 || s->position > ENGINE_POSITION_MAX)
+        return refuse(err, "position", s->position, 1, ENGINE_POSITION_MAX);
     if (state_bytes > STATE_BYTES_MAX)
         return refuse(err, "number of bytes of the engine", state_bytes, 0, STATE_BYTES_MAX);
     s->state_bytes = (size_t)state_bytes;

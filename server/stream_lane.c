@@ -427,6 +427,10 @@ static bool end_sample(struct stream_lane *l, uint32_t index, enum job_finish fi
     const struct stream_slot *s = &l->slots[index];
     struct job *j = s->job;
     uint32_t place = 0;
+    if (j->kind == JOB_GENERATE && j->in.text.saves) {
+        stream_slot_save(&l->shape, s, &j->saved);
+        j->has_saved = true;
+    }
     while (l->order[place] != index)
         place++;
     slot_stop(l, place);

@@ -15,6 +15,17 @@ static bool is_limited(const struct stream_model *m)
     return m->context != ENGINE_CONTEXT_UNLIMITED;
 }
 
+/* Put what the request gives next behind what the window has. */
+static void fill_room(const struct stream_model *m, struct stream_slot *s)
+{
+    const size_t left = s->given_count - s->at, room = m->window_size - s->length;
+    const size_t n = left < room ? left : room;
+    if (n > 0)
+        memcpy(s->window + s->length, s->given + s->at, n);
+    s->length += (uint32_t)n;
+    s->at += n;
+}
+
 /* Put what the request gives next into the window, all of which was fed; `anew` in front of everything, or behind what
  * the state holds. */
 static void fill_window(const struct stream_model *m, struct stream_slot *s, bool anew)
@@ -24,23 +35,20 @@ static void fill_window(const struct stream_model *m, struct stream_slot *s, boo
         engine_stream_reset(m->engine, s->index);
     if (anew && m->starts)
         s->window[s->length++] = 0;
-    const size_t left = s->given_count - s->at, room = m->window_size - s->length;
-    const size_t n = left < room ? left : room;
-    if (n > 0)
-        memcpy(s->window + s->length, s->given + s->at, n);
-    s->length += (uint32_t)n;
-    s->at += n;
+    fill_room(m, s);
 }
 
 /* One more than the context is fed only for a stream that shifts. */
 size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in, size_t size)
 {
-    if (!is_limited(m))
+    if (!is_limited(m) || (in->from.memory != NULL && size <= m->context - in->from.position))
         return size;
     const uint32_t most = m->context - (m->starts ? 1 : 0);
     const bool all = in->shift || m->starts || in->max_tokens == 0;
     const uint32_t whole = all ? most : most > 1 ? most - 1 : 1;
     const uint32_t half = m->context > 1 ? m->context / 2 : most;
+    if (in->from.memory != NULL)
+        return size < half ? size : half;
     return size <= whole ? size : in->shift ? half : whole;
 }
 
@@ -52,8 +60,16 @@ static void begin_text(const struct stream_model *m, struct stream_slot *s)
     struct sampler_options options = in->sampler;
     options.sample = s->sample % in->n;
     sampler_init(&s->sampler, &options);
+    size_t seen = prompt.size > SAMPLER_HISTORY ? prompt.size - SAMPLER_HISTORY : 0;
+    if (in->from.memory != NULL) {
+        const struct sampler *before = &in->from.sampler;
+        options.sample = in->n > 1 ? options.sample : before->options.sample;
+        s->sampler = *before;
+        s->sampler.options = options;
+        seen = in->from.pending_count > seen ? in->from.pending_count : seen; /* it has seen what is pending */
+    }
     /* The penalty looks at the prompt's last bytes, those that the model does not get included. */
-    for (size_t i = prompt.size > SAMPLER_HISTORY ? prompt.size - SAMPLER_HISTORY : 0; i < prompt.size; i++)
+    for (size_t i = seen; i < prompt.size; i++)
         sampler_accept(&s->sampler, prompt.bytes[i]);
     s->given = prompt.bytes;
     s->given_count = prompt.size;
@@ -64,6 +80,33 @@ static void begin_text(const struct stream_model *m, struct stream_slot *s)
         s->given = newline;
         s->given_count = 1;
     }
+}
+
+/* Go on from a snapshot, with what is given behind it. Where both do not fit into the context, begin again with the last
+ * half of it, as start_again does. */
+static void resume(const struct stream_model *m, struct stream_slot *s, const struct stream_snapshot *from)
+{
+    const size_t given = s->given_count;
+    s->at = 0;
+    s->fed = s->length = 0;
+    if (!is_limited(m) || given <= m->context - from->position) {
+        engine_stream_restore(m->engine, s->index, from->position, stream_snapshot_state(from));
+        if (is_limited(m)) {
+            memcpy(s->window, from->memory, from->fed_count);
+            s->fed = s->length = from->fed_count;
+        }
+    } else {
+        const uint32_t first = m->starts ? 1 : 0;
+        const size_t half = m->context > 1 ? m->context / 2 : 1 - first, text = from->fed_count - first;
+        const size_t left = given < half ? half - given : 0, tail = left < text ? left : text;
+        engine_stream_reset(m->engine, s->index);
+        if (m->starts)
+            s->window[s->length++] = 0;
+        memcpy(s->window + s->length, from->memory + from->fed_count - tail, tail);
+        s->length += (uint32_t)tail;
+        s->at = given > half ? given - half : 0;
+    }
+    fill_room(m, s);
 }
 
 static void begin_picture(struct stream_slot *s, const struct complete_input *in)
@@ -101,7 +144,9 @@ void stream_slot_begin(const struct stream_model *m, struct stream_slot *s, stru
         stream_coding_begin_encode(m, s, &j->in.coding.blocks[sample]);
     else
         stream_coding_begin_decode(m, s, &j->in.coding.blocks[sample]);
-    if (j->kind != JOB_COMPRESS && j->kind != JOB_DECOMPRESS)
+    if (j->kind == JOB_GENERATE && j->in.text.from.memory != NULL)
+        resume(m, s, &j->in.text.from);
+    else if (j->kind != JOB_COMPRESS && j->kind != JOB_DECOMPRESS)
         fill_window(m, s, true);
 }
 
@@ -196,6 +241,18 @@ bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, cons
         s->at = s->scored;
     fill_window(m, s, is_limited(m));
     return false;
+}
+
+void stream_slot_save(const struct stream_model *m, const struct stream_slot *s, struct stream_snapshot *to)
+{
+    to->position = engine_stream_position(m->engine, s->index);
+    to->sampler = s->sampler;
+    to->fed_count = is_limited(m) ? s->fed : 0;
+    to->pending_count = 1;
+    to->state_bytes = engine_stream_saved_bytes(m->engine, to->position);
+    memcpy(to->memory, s->window, to->fed_count);
+    *stream_snapshot_pending(to) = s->drawn;
+    engine_stream_save(m->engine, s->index, stream_snapshot_state(to));
 }
 
 enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const struct engine *e, struct error *err)

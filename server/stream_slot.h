@@ -79,6 +79,9 @@ bool stream_slot_push(const struct stream_model *m, struct stream_slot *s, uint8
 /* Take the log2 probabilities out of a part's logits [count, 256] and go on. True when all elements have theirs. */
 bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, const float *logits, uint32_t count);
 
+/* What the stream is now that its last element is drawn and not fed, into a snapshot with room for it. */
+void stream_slot_save(const struct stream_model *m, const struct stream_slot *s, struct stream_snapshot *to);
+
 /* Can a slot of this engine go on from a snapshot that came from outside? Any thread. Errors: ERR_ARGUMENT (param
  * "state"). */
 enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const struct engine *e, struct error *err);

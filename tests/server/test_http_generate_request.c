@@ -199,7 +199,7 @@ static void an_unknown_field_is_refused_by_name(void **state)
 {
     static const char *const names[] = {"N",        "logprob", "echoes", "session",    "prio",  "max_token",
                                         "Prompt",   "user",    "suffix", "best_of",    "",      "\xc3\xa4",
-                                        "messages", "state",   "images", "min_tokens", "top_k "};
+                                        "messages", "states",  "images", "min_tokens", "top_k "};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         char body[128];

@@ -1,0 +1,308 @@
+/* test_http_state.c - /generate with return_state and state: a text that is stopped, and goes on in another daemon, has
+ * the bytes of one that never was; what is no state of the model is refused. Two real daemons. */
+#include <jansson.h>
+#include <nettle/base64.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/support/client.h"
+#include "tests/support/daemon.h"
+#include "tests/support/model_copy.h"
+#include "tests/support/random.h"
+#include "tests/support/temp_dir.h"
+
+#define GOLDEN "tests/data/golden/"
+#define LM "enwik8-aft-local"
+
+enum { LIMIT_S = 120, WHOLE = 60, MUTATED = 200 };
+
+static char models[PATH_MAX];
+static struct daemon here, there;
+
+static void link_model(const char *dir, const char *name)
+{
+    char source[PATH_MAX], target[PATH_MAX], link[PATH_MAX];
+    temp_path(source, dir, name);
+    temp_path(link, models, name);
+    assert_non_null(realpath(source, target));
+    assert_int_equal(symlink(target, link), 0);
+}
+
+static void write_model(struct model_copy *c, const char *name)
+{
+    char path[PATH_MAX];
+    temp_path(path, models, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    model_copy_write(c, path);
+    model_copy_clear(c);
+}
+
+/* A text model with a start embedding, of the tensors of a picture model; and one whose context has no end. */
+static void write_models(void)
+{
+    struct model_copy c;
+    model_copy_read(&c, GOLDEN "pixels-local");
+    assert_int_equal(json_object_set_new(c.config, "task", json_string("text-generation")), 0);
+    assert_int_equal(json_object_set_new(c.config, "input", json_pack("{s:s, s:i}", "kind", "bytes", "context", 48)),
+                     0);
+    write_model(&c, "starting");
+    model_copy_read(&c, GOLDEN "lm-conv-heads4-k5");
+    model_copy_drop(&c, "pos_embed");
+    assert_int_equal(json_object_set_new(json_object_get(c.config, "input"), "context", json_integer(6)), 0);
+    write_model(&c, "endless");
+}
+
+static int start(void **state)
+{
+    (void)state;
+    char flag[PATH_MAX + 16];
+    temp_dir_create(models);
+    link_model("weights/models", LM);
+    link_model(GOLDEN, "lm-attention");
+    link_model(GOLDEN, "lm-local-no-global");
+    write_models();
+    (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
+    daemon_start(&here, (const char *const[]){flag, NULL});
+    daemon_start(&there, (const char *const[]){flag, "--streams-max=3", "--pass-rows-max=5", NULL});
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    daemon_stop(&here);
+    daemon_stop(&there);
+    temp_dir_remove(models);
+    return 0;
+}
+
+/* ---- asking ----------------------------------------------------------------------------------------------------- */
+
+/* POST /generate with `fields`, which are taken. */
+static void ask(const struct daemon *d, json_t *fields, struct reply *ret)
+{
+    char *body = json_dumps(fields, 0);
+    json_decref(fields);
+    assert_non_null(body);
+    const struct request r = {.path = "/generate", .type = "application/json", .body = body, .size = strlen(body)};
+    client_call(d, &r, ret);
+    free(body);
+}
+
+static json_t *generate(const struct daemon *d, json_t *fields)
+{
+    struct reply r;
+    ask(d, fields, &r);
+    if (r.status != 200)
+        fail_msg("%s", r.body);
+    json_t *answer = reply_json(&r);
+    reply_clear(&r);
+    return answer;
+}
+
+/* Append the answer's bytes to out; returns how many it has then. */
+static size_t append_bytes(uint8_t *out, size_t size, const json_t *answer)
+{
+    const char *text = json_string_value(json_object_get(answer, "bytes_base64"));
+    struct base64_decode_ctx base64;
+    size_t n;
+    assert_non_null(text);
+    base64_decode_init(&base64);
+    assert_int_equal(base64_decode_update(&base64, &n, out + size, strlen(text), text), 1);
+    return size + n;
+}
+
+static json_t *fields_of(const char *model, int max_tokens)
+{
+    return json_pack("{s:s, s:i, s:b, s:s}", "model", model, "max_tokens", max_tokens, "bytes_base64", 1,
+                     "context_overflow", "shift");
+}
+
+static json_t *first_fields(const char *model, int max_tokens)
+{
+    json_t *fields = fields_of(model, max_tokens);
+    assert_int_equal(
+        json_object_update_new(fields, json_pack("{s:s, s:i, s:f, s:f, s:f}", "prompt", "The history of ", "seed", 5,
+                                                 "temperature", 0.9, "top_p", 0.95, "repetition_penalty", 1.2)),
+        0);
+    return fields;
+}
+
+/* ---- going on --------------------------------------------------------------------------------------------------- */
+
+/* In turns of any length, here and there: the sampler's options, its place in its random numbers and the penalty's
+ * memory go along, over the end of the context too. */
+static void a_moved_text_goes_on_as_if_it_never_was(void **state)
+{
+    (void)state;
+    static const char *const names[] = {LM, "lm-attention", "lm-local-no-global", "starting", "endless"};
+    static const int turns[] = {1, 17, 1, 2, 15, 24};
+    for (size_t m = 0; m < sizeof names / sizeof names[0]; m++) {
+        uint8_t want[2 * WHOLE], got[2 * WHOLE];
+        json_t *whole = generate(&here, first_fields(names[m], WHOLE)), *kept = NULL;
+        size_t n = 0;
+        assert_int_equal(append_bytes(want, 0, whole), WHOLE);
+        json_decref(whole);
+        for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++) {
+            json_t *fields = i == 0 ? first_fields(names[m], turns[0]) : fields_of(names[m], turns[i]);
+            if (kept != NULL)
+                assert_int_equal(json_object_set_new(fields, "state", kept), 0);
+            assert_int_equal(json_object_set_new(fields, "return_state", json_true()), 0);
+            json_t *answer = generate(i % 2 == 0 ? &here : &there, fields);
+            n = append_bytes(got, n, answer);
+            assert_int_equal(json_integer_value(json_object_get(answer, "seed")), 5);
+            assert_int_equal(json_integer_value(json_object_get(json_object_get(answer, "usage"), "prompt_tokens")),
+                             i == 0 ? (int)strlen("The history of ") : 0);
+            kept = json_incref(json_object_get(answer, "state"));
+            assert_true(json_is_string(kept));
+            json_decref(answer);
+        }
+        json_decref(kept);
+        assert_int_equal(n, WHOLE);
+        assert_memory_equal(got, want, WHOLE);
+    }
+}
+
+/* A prompt behind a state is as a prompt behind the text that the state was made of. */
+static void a_prompt_goes_behind_a_state(void **state)
+{
+    (void)state;
+    uint8_t want[128], got[128];
+    json_t *first = generate(&here, json_pack("{s:s, s:s, s:i, s:i, s:b}", "model", LM, "prompt", "Rome is a ",
+                                              "max_tokens", 20, "temperature", 0, "return_state", 1));
+    char prompt[256];
+    (void)snprintf(prompt, sizeof prompt, "Rome is a %s. [[London]] ",
+                   json_string_value(json_object_get(first, "text")));
+    json_t *whole = generate(&here, json_pack("{s:s, s:s, s:i, s:i, s:b}", "model", LM, "prompt", prompt, "max_tokens",
+                                              30, "temperature", 0, "bytes_base64", 1));
+    json_t *moved =
+        generate(&there, json_pack("{s:s, s:O, s:s, s:i, s:b}", "model", LM, "state", json_object_get(first, "state"),
+                                   "prompt", ". [[London]] ", "max_tokens", 30, "bytes_base64", 1));
+    assert_int_equal(append_bytes(want, 0, whole), 30);
+    assert_int_equal(append_bytes(got, 0, moved), 30);
+    assert_memory_equal(got, want, 30);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(moved, "usage"), "prompt_tokens")), 13);
+    json_decref(moved);
+    json_decref(whole);
+    json_decref(first);
+}
+
+/* Several texts from one state: the first is what the state's own stream would say. */
+static void a_state_forks(void **state)
+{
+    (void)state;
+    json_t *first = generate(&here, json_pack("{s:s, s:s, s:i, s:i, s:b}", "model", LM, "prompt", "The ", "max_tokens",
+                                              5, "seed", 3, "return_state", 1));
+    json_t *one = generate(
+        &there, json_pack("{s:s, s:O, s:i}", "model", LM, "state", json_object_get(first, "state"), "max_tokens", 20));
+    json_t *three = generate(&there, json_pack("{s:s, s:O, s:i, s:i}", "model", LM, "state",
+                                               json_object_get(first, "state"), "max_tokens", 20, "n", 3));
+    const json_t *choices = json_object_get(three, "choices");
+    assert_int_equal(json_array_size(choices), 3);
+    const char *texts[3];
+    for (size_t i = 0; i < 3; i++)
+        texts[i] = json_string_value(json_object_get(json_array_get(choices, i), "text"));
+    assert_string_equal(texts[0], json_string_value(json_object_get(one, "text")));
+    assert_string_not_equal(texts[1], texts[0]);
+    assert_string_not_equal(texts[2], texts[1]);
+    json_decref(three);
+    json_decref(one);
+    json_decref(first);
+}
+
+static void a_stream_tells_it_last(void **state)
+{
+    (void)state;
+    struct reply r;
+    ask(&here,
+        json_pack("{s:s, s:s, s:i, s:i, s:b, s:b}", "model", LM, "prompt", "The ", "max_tokens", 5, "seed", 3,
+                  "return_state", 1, "stream", 1),
+        &r);
+    json_t *whole = generate(&here, json_pack("{s:s, s:s, s:i, s:i, s:b}", "model", LM, "prompt", "The ", "max_tokens",
+                                              5, "seed", 3, "return_state", 1));
+    assert_int_equal(r.status, 200);
+    assert_non_null(strstr(strstr(r.body, "finish_reason"), json_string_value(json_object_get(whole, "state"))));
+    json_decref(whole);
+    reply_clear(&r);
+}
+
+static void a_text_that_was_cut_has_none(void **state)
+{
+    (void)state;
+    json_t *cut = generate(&here, json_pack("{s:s, s:i, s:i, s:b, s:s}", "model", LM, "max_tokens", 65536, "timeout_ms",
+                                            (int)test_ms(400), "return_state", 1, "context_overflow", "shift"));
+    assert_string_equal(json_string_value(json_object_get(cut, "finish_reason")), "timeout");
+    assert_true(json_is_null(json_object_get(cut, "state")));
+    json_decref(cut);
+}
+
+/* ---- what is refused -------------------------------------------------------------------------------------------- */
+
+static void expect_refusal(json_t *fields, const char *param, const char *says)
+{
+    struct reply r;
+    ask(&there, fields, &r);
+    reply_assert_error(&r, 400, "invalid_value", param, says);
+    reply_clear(&r);
+}
+
+static void what_does_not_go_together_is_refused(void **state)
+{
+    (void)state;
+    json_t *first = generate(&here, json_pack("{s:s, s:s, s:i, s:b}", "model", "lm-attention", "prompt", "The ",
+                                              "max_tokens", 30, "return_state", 1));
+    json_t *kept = json_object_get(first, "state");
+    expect_refusal(json_pack("{s:s, s:b, s:i}", "model", LM, "return_state", 1, "n", 2), "return_state", "expected 1");
+    expect_refusal(json_pack("{s:s, s:O, s:b}", "model", "lm-attention", "state", kept, "echo", 1), "echo", "state");
+    expect_refusal(json_pack("{s:s, s:O}", "model", LM, "state", kept), "state", "of another model");
+    expect_refusal(json_pack("{s:s, s:s}", "model", LM, "state", "AAAA===="), "state", "base64");
+    expect_refusal(json_pack("{s:s, s:s}", "model", LM, "state", "AAAA"), "state", "expected at least");
+    expect_refusal(json_pack("{s:s, s:i}", "model", LM, "state", 5), "state", "string");
+    expect_refusal(json_pack("{s:s, s:O, s:s}", "model", "lm-attention", "state", kept, "prompt",
+                             "so much more that it goes beyond the end of it"),
+                   "state", "context_overflow");
+    json_decref(first);
+}
+
+static void mutated_states_are_refused(void **state)
+{
+    (void)state;
+    struct random rng = {31};
+    json_t *first = generate(&here, json_pack("{s:s, s:s, s:i, s:b}", "model", "lm-attention", "prompt", "The ",
+                                              "max_tokens", 20, "return_state", 1));
+    char *text = strdup(json_string_value(json_object_get(first, "state")));
+    assert_non_null(text);
+    for (int i = 0; i < MUTATED; i++) {
+        const size_t at = random_below(&rng, (uint32_t)strlen(text) - 8);
+        const char was = text[at];
+        text[at] = was == 'A' ? 'B' : 'A';
+        expect_refusal(json_pack("{s:s, s:s}", "model", "lm-attention", "state", text), "state", NULL);
+        text[at] = was;
+    }
+    free(text);
+    json_decref(first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_moved_text_goes_on_as_if_it_never_was),
+        cmocka_unit_test(a_prompt_goes_behind_a_state),
+        cmocka_unit_test(a_state_forks),
+        cmocka_unit_test(a_stream_tells_it_last),
+        cmocka_unit_test(a_text_that_was_cut_has_none),
+        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(mutated_states_are_refused),
+    };
+    test_limit_s(LIMIT_S);
+    return cmocka_run_group_tests_name("http_state", tests, start, stop);
+}
