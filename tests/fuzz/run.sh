@@ -42,6 +42,15 @@ seed_picture() { # with what a model of 32 x 32 wants behind it
     done
 }
 
+seed_inference() { # 65535: JSON alone; else where it ends
+    { number 65535 2
+        printf '{"id": "a", "inputs": [{"name": "image", "datatype": "BYTES", "shape": [2, 1], "data": [["YWI="], ["YQ=="]]}], "outputs": [{"name": "logits", "parameters": {"binary_data": true, "classification": 3}}], "parameters": {"timeout": 5000, "binary_data_output": true}}'; } >"$1/json"
+    { number 65535 2
+        printf '{"inputs": [{"name": "pixels", "datatype": "FP32", "shape": [1, 2, 1, 3], "data": [[[[1, 2.5, 3]], [[4, 5, 255]]]]}]}'; } >"$1/numbers"
+    { number 105 2
+        printf '{"inputs": [{"name": "image", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 7}}]}'; number 3 4; printf abc; } >"$1/binary"
+}
+
 seed_multipart() { # the header, a NUL, the body
     { printf 'multipart/form-data; boundary=b'; number 0 1
         printf -- '--b\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\nContent-Type: image/png\r\n\r\nabc\r\n--b--\r\n'; } >"$1/one"
@@ -103,6 +112,7 @@ words() { # words FILE...
 }
 words weights/model_config.c >"$seeds/model_config.dict"
 words weights/safetensors.c weights/tensor.c >"$seeds/safetensors.dict"
+words server/inference_request.c server/inference_request.h >"$seeds/inference.dict"
 {
     grep -oE 'FIELD\(KIND_[A-Z]+, [a-z_0-9]+' server/generate_request.c | sed 's/.*, \(.*\)/"\\"\1\\""/'
     words server/generate_request.c
