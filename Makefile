@@ -149,12 +149,15 @@ RUFF := ruff==0.17.6
 OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
 PAGE := playwright==1.65.2 axe-playwright-python==0.1.8 pytest==9.2.0
 PEERS := onnx==1.23.2 onnxruntime==1.31.1
+# What tests/clients talks to the daemon with, as others publish it.
+CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0
+NODE_CLIENTS := openai@7.57.0
 VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-openapi deps-peers deps-page run test test-built \
-    test-cpus test-arm64 test-openapi test-page check bench bench-mixers bench-http bench-peers fmt lint cover asan tsan \
+.PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-openapi deps-clients deps-peers deps-page run test \
+    test-built test-cpus test-arm64 test-openapi test-page check bench bench-mixers bench-http bench-peers fmt lint cover asan tsan \
     fuzz fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -251,6 +254,15 @@ deps-openapi: ## install what holds the daemon's answers against its /openapi.js
 	$(VENV)
 	@.venv/bin/pip install -q $(OPENAPI)
 
+deps-clients: ## install the clients of others that tests/clients uses, in .venv and, where there is npm, in build/clients
+	$(call install,$(DEPS_PYTHON))
+	$(VENV)
+	@.venv/bin/python -m pip install -q $(CLIENTS)
+	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+	    echo "node and npm (20 or later) are missing: the tests with JavaScript's client will be skipped"; \
+	elif ! grep -qs '"version": "$(lastword $(subst @, ,$(NODE_CLIENTS)))"' build/clients/node_modules/openai/package.json; then \
+	    mkdir -p build/clients && npm install --prefix build/clients --silent --no-audit --no-fund $(NODE_CLIENTS); fi
+
 deps-peers: deps-train ## install what bench-peers measures beside PyTorch as well
 	$(call install,$(DEPS_PEERS))
 	@.venv/bin/pip install $(PEERS)
@@ -272,11 +284,11 @@ run: deps ## install what is missing, build, serve the shipped models on 127.0.0
 	@echo
 	@build/aftd --listen-address 127.0.0.1 --listen-port 8080 --models-dir weights/models
 
-test: deps-test ## install what is missing, build, run all tests; those of weights/train after `make deps-train`
+test: deps-test ## install what is missing, build, run all tests; some after `make deps-train`, `make deps-clients`
 	@$(MAKE) --no-print-directory $(JOBS) test-built
 
 test-built: all $(TESTS)
-	@PYTHON=$(PYTHON) tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train)
+	@PYTHON=$(PYTHON) tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train tests/clients)
 
 check: lint test ## lint and test
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# run.sh DIR [PYTHON_TESTS]: run every test program under DIR, and the Python tests in a folder, if $PYTHON has what they
+# run.sh DIR [PYTHON_TESTS...]: run every test program under DIR, and the Python tests in folders, if $PYTHON has what they
 # need; show what failed, end with "N passed, N failed".
 # As many run at a time as there are processors, or AFTD_TEST_JOBS=N: half of their time they wait, and a daemon under test
 # computes with one thread. What each says is shown whole, in the order in which they started. Those in `alone` come last,
 # one by one.
 # A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits.
 set -u
-dir=$1 python_tests=${2:-}
+dir=$1
+shift
+python_tests=" $* "
 slow=1
 case $dir in
 *asan*) slow=4 ;;
@@ -52,9 +54,10 @@ run() { # run LOG SECONDS COMMAND...
     } 2>"$log.time"
     echo $? >"$log.code"
 }
+is_python() { [[ $python_tests = *" $1 "* ]]; }
 start() { # start NAME
     local log="$logs/${1//\//-}"
-    if [ "$1" = "$python_tests" ]; then
+    if is_python "$1"; then
         PYTHONPATH=weights/train PYTHONDONTWRITEBYTECODE=1 run "$log" $((1200 * AFTD_TEST_SLOW)) \
             "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$1" &
     else
@@ -71,7 +74,7 @@ said() { grep -E '^[0-9]+ .* in [0-9.]+s' "$2" | tail -n 1 | grep -oE "[0-9]+ ($
 show() { # show NAME: count and show what it said, once it has ended
     local log="$logs/${1//\//-}" code ok bad left
     code=$(cat "$log.code" 2>/dev/null || echo 137) # none: somebody killed the job itself
-    if [ "$1" = "$python_tests" ]; then
+    if is_python "$1"; then
         ok=$(said passed "$log") bad=$(said 'failed|error' "$log") left=$(said skipped "$log")
     else
         ok=$(count PASSED "$log") bad=$(count FAILED "$log") left=$(count SKIPPED "$log")
@@ -110,13 +113,17 @@ all() {
 # ---- what there is -------------------------------------------------------------------------------------------------
 
 together=() last=()
-if [ -z "$python_tests" ]; then
-    :
-elif ! lacks=$("${PYTHON:=python3}" -c 'import matplotlib, numpy, PIL, pytest, safetensors, torch, tqdm; torch.optim.Muon' 2>&1); then
-    echo "$python_tests was not run ($PYTHON: $(echo "$lacks" | tail -n 1)); for what it needs: make deps-train"
-else
-    together+=("$python_tests") # first, as it takes longest
-fi
+for folder in $python_tests; do
+    case $folder in
+    */train) needs='import matplotlib, numpy, PIL, pytest, safetensors, torch, tqdm; torch.optim.Muon' ;;
+    *) needs='import pytest' ;; # they skip what they lack the client for
+    esac
+    if lacks=$("${PYTHON:=python3}" -c "$needs" 2>&1); then
+        together+=("$folder") # first, as they take longest
+    else
+        echo "$folder was not run ($PYTHON: $(echo "$lacks" | tail -n 1)); for what it needs: make deps-${folder##*/}"
+    fi
+done
 for program in "$dir"/*/test_*; do
     name=${program#"$dir"/}
     case ${name##*/} in *.*) continue ;; esac # objects and the like

@@ -1,0 +1,65 @@
+"""The real daemon for tests with clients that others wrote: started on a free port, its process ended by its id."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SLOW = float(os.environ.get("AFTD_TEST_SLOW", "1"))
+START_S = 30 * SLOW
+STOP_S = 30 * SLOW
+
+
+class Daemon:
+    def __init__(self, folder, flags):
+        program = os.environ.get("AFTD_TEST_DAEMON", str(ROOT / "build" / "aftd"))
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [program, "--listen-address=127.0.0.1", "--listen-port=0", "--threads=1",
+                 f"--models-dir={ROOT / 'weights' / 'models'}", *flags],
+                stderr=log, stdout=log, stdin=subprocess.DEVNULL, cwd=ROOT,
+            )  # fmt: skip
+        end = time.monotonic() + START_S
+        while (found := re.search(r"listening on http\S*?:(\d+)", self.log.read_text())) is None:
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.process.kill()
+                raise RuntimeError(f"the daemon did not start:\n{self.log.read_text()}")
+            time.sleep(0.02)
+        self.port = int(found.group(1))
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        assert code == 0, self.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def start_daemon(tmp_path_factory):
+    """start_daemon(*flags): one more daemon, until the session ends."""
+    running = []
+
+    def start(*flags):
+        running.append(Daemon(tmp_path_factory.mktemp("aftd"), flags))
+        return running[-1]
+
+    yield start
+    for daemon in running:
+        daemon.stop()
+
+
+@pytest.fixture(scope="session")
+def daemon(start_daemon):
+    """The one that tests share which need nothing of their own."""
+    return start_daemon()
