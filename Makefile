@@ -10,7 +10,7 @@ B := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-PKGS := libmicrohttpd jansson libjpeg libpng libwebp libwebpdemux libexif nettle
+PKGS := libmicrohttpd jansson libjpeg libpng libwebp libwebpdemux libexif nettle gnutls
 CLI_PKGS := libcurl # of aft alone
 LIBRARY_SOURCES := $(wildcard config/*.c weights/*.c engine/*.c engine/kernels/*.c engine/mixers/*.c)
 # What aft shares with the daemon beyond the library; the rest of server/ is the daemon's own.
@@ -118,8 +118,8 @@ endif
 # ---- Debian packages -------------------------------------------------------------------------------------------------
 
 DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev libopenblas-openmp-dev libjpeg62-turbo-dev \
-    libpng-dev libwebp-dev libexif-dev nettle-dev libcurl4-openssl-dev
-DEPS_TEST := libcmocka-dev xz-utils
+    libpng-dev libwebp-dev libexif-dev nettle-dev libgnutls28-dev libcurl4-openssl-dev
+DEPS_TEST := libcmocka-dev xz-utils openssl
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus qemu-user
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user

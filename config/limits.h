@@ -69,7 +69,9 @@
 #define EXPLAIN_SIDE_DEFAULT 512 /* a picture of 32 x 32 can be looked at, and a photograph still has its details */
 
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */
-#define LISTENERS_MAX 16 /* addresses and Unix sockets to listen on: each thread polls all of them */
+#define LISTENERS_MAX 16     /* addresses and Unix sockets to listen on: each thread polls all of them */
+#define TLS_CHAIN_MAX 16     /* certificates of a chain; usual ones have 2 or 3 */
+#define TLS_FILE_MAX 1048576 /* bytes of a certificate's or a key's file */
 #define HTTP_URL_MAX 2048
 #define HTTP_BODY_MAX (64u << 20) /* the largest that the setting may allow */
 #define JSON_DEPTH_MAX 64         /* of a request's body; the API nests 2 deep */

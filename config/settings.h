@@ -38,6 +38,8 @@ enum log_format { LOG_FORMATS(X) };
     TEXT(admin_address, "off", "addresses of the admin listener; or off")                                     \
     NUMBER(admin_port, 8081, 0, 65535, "its TCP port; 0: the kernel chooses one, which is logged")            \
     TEXT(admin_unix, "off", "path of a Unix socket for administration, which the own user alone may open")    \
+    TEXT(tls_certificate, "off", "PEM file of the certificate, or its chain: TCP is encrypted then; or off")  \
+    TEXT(tls_key, "off", "PEM file of its key")                                                               \
     TEXT(keys_file, "off", "file of the keys that clients need, made by aft key; off: they need none")        \
     TEXT(cors_origins, "off", "origins whose pages browsers may let ask, in a list with commas; *; or off")   \
     SWITCH(metrics_open, true, "where clients need keys: /metrics needs none")                                \

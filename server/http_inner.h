@@ -18,12 +18,15 @@
 
 #define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: thousands of addresses in chains of some tens */
 
-/* A thread that serves connections, with an instance of the library for itself: what its connections do happens there
+/* An instance of the library serves connections that are all encrypted or all plain. */
+enum { HTTP_PLAIN, HTTP_TLS, HTTP_LIBRARIES };
+
+/* A thread that serves connections, with instances of the library for itself: what its connections do happens there
  * alone. */
 struct http_loop {
     struct http *http;
-    struct MHD_Daemon *library;
-    uint32_t box; /* among http.news */
+    struct MHD_Daemon *libraries[HTTP_LIBRARIES]; /* NULL: there are no such connections */
+    uint32_t box;                                 /* among http.news */
     pthread_t thread;
     bool is_running;           /* it has a thread */
     bool refuses;              /* it has given up the listening sockets */

@@ -20,6 +20,7 @@
 #include "server/listeners.h"
 #include "server/log.h"
 #include "server/news.h"
+#include "server/tls.h"
 
 #define CONNECTION_RESERVE 64 /* beyond connections_max: those that are told so */
 
@@ -92,7 +93,8 @@ static void accept_from(struct http_loop *l, size_t listener)
         if (from->is_local)
             listen_bound_sending(fd);
         peer.with.listener = listener;
-        (void)MHD_add_connection(l->library, fd, &peer.any, sizeof peer); /* closes it if it cannot */
+        (void)MHD_add_connection(l->libraries[from->is_tls ? HTTP_TLS : HTTP_PLAIN], fd, &peer.any,
+                                 sizeof peer); /* closes it if it cannot */
     }
 }
 
@@ -101,22 +103,36 @@ static int idle_ms(const struct http_loop *l)
 {
     MHD_UNSIGNED_LONG_LONG ms;
     int wait_ms = -1;
-    if (MHD_get_timeout(l->library, &ms) == MHD_YES)
-        wait_ms = ms < INT_MAX ? (int)ms : INT_MAX;
+    for (size_t i = 0; i < HTTP_LIBRARIES; i++)
+        if (l->libraries[i] != NULL && MHD_get_timeout(l->libraries[i], &ms) == MHD_YES &&
+            (wait_ms < 0 || ms < (MHD_UNSIGNED_LONG_LONG)wait_ms))
+            wait_ms = ms < INT_MAX ? (int)ms : INT_MAX;
     if (l->accepts_again_ns != 0 && !l->refuses && (wait_ms < 0 || wait_ms > ACCEPT_PAUSE_MS))
         wait_ms = ACCEPT_PAUSE_MS;
     return wait_ms;
 }
 
-enum { POLL_NEWS, POLL_LIBRARY, POLL_LISTENERS, POLL_MAX = POLL_LISTENERS + LISTENERS_MAX };
+enum {
+    POLL_NEWS,
+    POLL_LIBRARIES,
+    POLL_LISTENERS = POLL_LIBRARIES + HTTP_LIBRARIES,
+    POLL_MAX = POLL_LISTENERS + LISTENERS_MAX
+};
+
+/* What is polled for a library; one that is not there has a descriptor that is never ready. */
+static struct pollfd poll_library(struct MHD_Daemon *library)
+{
+    const union MHD_DaemonInfo *info = library != NULL ? MHD_get_daemon_info(library, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    return (struct pollfd){.fd = info != NULL ? info->epoll_fd : -1, .events = POLLIN};
+}
 
 static void *serve(void *arg)
 {
     struct http_loop *l = arg;
     struct http *h = l->http;
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(l->library, MHD_DAEMON_INFO_EPOLL_FD);
     struct pollfd fds[POLL_MAX] = {[POLL_NEWS] = {.fd = news_fd(h->news, l->box), .events = POLLIN},
-                                   [POLL_LIBRARY] = {.fd = info->epoll_fd, .events = POLLIN}};
+                                   [POLL_LIBRARIES + HTTP_PLAIN] = poll_library(l->libraries[HTTP_PLAIN]),
+                                   [POLL_LIBRARIES + HTTP_TLS] = poll_library(l->libraries[HTTP_TLS])};
     const size_t listeners = h->listeners.count; /* later another loop may close them */
     for (size_t i = 0; i < listeners; i++)
         fds[POLL_LISTENERS + i] = (struct pollfd){.fd = h->listeners.all[i].fd, .events = POLLIN};
@@ -130,7 +146,9 @@ static void *serve(void *arg)
         for (size_t i = 0; i < listeners && accepts && !l->refuses; i++)
             if (fds[POLL_LISTENERS + i].revents != 0)
                 accept_from(l, i);
-        (void)MHD_run(l->library);
+        for (size_t i = 0; i < HTTP_LIBRARIES; i++)
+            if (l->libraries[i] != NULL)
+                (void)MHD_run(l->libraries[i]);
     }
     return NULL;
 }
@@ -139,17 +157,22 @@ static void *serve(void *arg)
 
 /* Nobody but a loop's thread uses its library. That one may suspend brings a descriptor to wake it by all the same,
  * which each resumption writes to, on the loop's own thread. */
-static struct MHD_Daemon *start_library(struct http_loop *l)
+static struct MHD_Daemon *start_library(struct http_loop *l, bool is_tls)
 {
     const struct settings *s = l->http->settings;
-    return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
-                            NULL, NULL, http_on_request, l, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
-                            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
-                            (unsigned)s->connections_max + CONNECTION_RESERVE, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)((s->idle_timeout_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                            (size_t)HTTP_CONNECTION_BYTES_MAX, MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, l,
-                            MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION,
-                            http_on_connection, l, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+    const unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    struct MHD_OptionItem encryption[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
+                                          {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_callback()},
+                                          {MHD_OPTION_END, 0, NULL}};
+    const struct MHD_OptionItem none = {MHD_OPTION_END, 0, NULL};
+    return MHD_start_daemon(
+        is_tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, http_on_request, l, MHD_OPTION_EXTERNAL_LOGGER,
+        log_library, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)s->connections_max + CONNECTION_RESERVE, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)((s->idle_timeout_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HTTP_CONNECTION_BYTES_MAX, MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, l,
+        MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, l,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, is_tls ? encryption : &none, MHD_OPTION_END);
 }
 
 static void knock_all(struct http *h)
@@ -158,15 +181,26 @@ static void knock_all(struct http *h)
         news_knock(h->news, h->loops[i].box);
 }
 
+static void stop_libraries(struct http_loop *l)
+{
+    for (size_t i = 0; i < HTTP_LIBRARIES; i++)
+        if (l->libraries[i] != NULL)
+            MHD_stop_daemon(l->libraries[i]);
+}
+
 /* Nothing is accepted before all are there: a request that one had suspended could not be ended if another failed. */
 static enum status start_loops(struct http *h, uint32_t count)
 {
     for (h->loop_count = 0; h->loop_count < count; h->loop_count++) {
         struct http_loop *l = &h->loops[h->loop_count];
         *l = (struct http_loop){.http = h, .box = h->loop_count};
-        l->library = start_library(l);
-        if (l->library == NULL)
+        l->libraries[HTTP_PLAIN] = start_library(l, false);
+        if (l->libraries[HTTP_PLAIN] != NULL && tls_is_on(h->settings))
+            l->libraries[HTTP_TLS] = start_library(l, true);
+        if (l->libraries[HTTP_PLAIN] == NULL || (tls_is_on(h->settings) && l->libraries[HTTP_TLS] == NULL)) {
+            stop_libraries(l);
             return ERR_IO;
+        }
     }
     for (uint32_t i = 0; i < count; i++) {
         struct http_loop *l = &h->loops[i];
@@ -192,6 +226,10 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
     h->app = *app;
     (void)pthread_mutex_init(&h->addresses.lock, NULL);
     enum status st = cors_check(s->cors_origins, err);
+    struct tls_identity *identity = NULL;
+    if (st == OK)
+        st = tls_read(&identity, s, err);
+    tls_put(identity);
     if (st == OK)
         st = listeners_open(&h->listeners, s, err);
     if (st != OK) {
@@ -241,8 +279,9 @@ void http_stop(struct http *h)
             (void)pthread_join(l->thread, NULL);
         give_up_listening(l);
         take_news(l); /* the library must not be stopped with a connection suspended */
-        MHD_stop_daemon(l->library);
+        stop_libraries(l);
     }
+    tls_stop();
     (void)pthread_mutex_destroy(&h->addresses.lock);
     free(h);
 }

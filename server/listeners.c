@@ -8,6 +8,7 @@
 
 #include "server/listen.h"
 #include "server/log.h"
+#include "server/tls.h"
 
 enum { ADMIN_UNIX_MODE = 0600 }; /* the daemon's own user, and root */
 
@@ -84,7 +85,8 @@ static enum status read_mode(const char *text, mode_t *ret, struct error *err)
 enum status listeners_open(struct listeners *ret, const struct settings *s, struct error *err)
 {
     struct listeners l = {.count = 0};
-    const struct listener open = {.fd = -1}, admin = {.fd = -1, .is_admin = true};
+    const struct listener tcp = {.fd = -1, .is_tls = tls_is_on(s)}, local = {.fd = -1};
+    const struct listener admin = {.fd = -1, .is_admin = true};
     mode_t mode = 0;
     enum status st = read_mode(s->listen_unix_mode, &mode, err);
     if (st == OK && is_off(s->listen_address) && is_off(s->listen_unix))
@@ -96,9 +98,9 @@ enum status listeners_open(struct listeners *ret, const struct settings *s, stru
     if (st == OK)
         st = add_unix(&l, admin, s->admin_unix, ADMIN_UNIX_MODE, "admin_unix", err);
     if (st == OK)
-        st = add_addresses(&l, open, s->listen_address, s->listen_port, "listen_address", err);
+        st = add_addresses(&l, tcp, s->listen_address, s->listen_port, "listen_address", err);
     if (st == OK)
-        st = add_unix(&l, open, s->listen_unix, mode, "listen_unix", err);
+        st = add_unix(&l, local, s->listen_unix, mode, "listen_unix", err);
     if (st == OK)
         *ret = l;
     else

@@ -16,7 +16,7 @@
 struct listener {
     int fd;           /* non-blocking */
     bool is_admin;    /* what comes by it may administrate, and nothing else */
-    bool is_tls;      /* its connections are encrypted */
+    bool is_tls;      /* its connections are encrypted: TCP's, but for administration */
     bool is_local;    /* a Unix socket: its clients have no address */
     char name[160];   /* for the log: http://127.0.0.1:8080, unix:/run/aftd.sock */
     const char *path; /* of a Unix socket; the settings' */

@@ -9,6 +9,7 @@
 #include "server/auth.h"
 #include "server/log.h"
 #include "server/models.h"
+#include "server/tls.h"
 
 struct reload {
     int argc;
@@ -110,6 +111,7 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     struct config *next = malloc(sizeof *next); /* tens of kilobytes */
     json_t *changed = json_array(), *restart = json_array(), *scanned = NULL, *report = NULL;
     struct auth_table *keys = NULL;
+    struct tls_identity *identity = NULL;
     size_t key_count = 0;
     enum status st = OK;
     if (next == NULL) {
@@ -122,6 +124,8 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     if (st == OK && r->keys != NULL)
         st = auth_read(r->keys, &keys, &key_count, err);
     if (st == OK)
+        st = tls_read(&identity, &r->config.settings, err);
+    if (st == OK)
         st = models_scan(r->models, &scanned, err); /* what is not accepted is in its report, and changes nothing */
     if (st != OK)
         goto done;
@@ -129,8 +133,11 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     if (keys != NULL)
         auth_put(r->keys, keys);
     keys = NULL;
-    report = json_pack("{s:O, s:O, s:I, s:O}", "changed", changed, "restart", restart, "keys", (json_int_t)key_count,
-                       "models", scanned);
+    const bool certifies = identity != NULL;
+    tls_put(identity);
+    identity = NULL;
+    report = json_pack("{s:O, s:O, s:I, s:b, s:O}", "changed", changed, "restart", restart, "keys",
+                       (json_int_t)key_count, "certificate", (int)certifies, "models", scanned);
     if (report == NULL) {
         st = error_set(err, ERR_NOMEM, "all was read, but there is no memory to say what has changed");
         goto done;
@@ -139,6 +146,7 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     *ret = report;
 done:
     auth_table_free(keys);
+    tls_free(identity);
     json_decref(scanned);
     json_decref(restart);
     json_decref(changed);

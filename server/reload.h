@@ -1,4 +1,5 @@
-/* reload.h - reading the daemon's files anew, for SIGHUP and POST /admin/config/reload: the settings, keys, models_dir.
+/* reload.h - reading the daemon's files anew, for SIGHUP and POST /admin/config/reload: the settings, keys,
+ * certificate, models_dir.
  * Everything is looked at before anything changes; what cannot be taken over while the daemon runs is named as needing a
  * restart. reload_run is the loader's thread's, reload_config anybody's. */
 #ifndef SERVER_RELOAD_H
@@ -21,7 +22,8 @@ enum status reload_create(struct reload **ret, const struct config *config, int 
 void reload_keys(struct reload *r, struct auth *keys);
 void reload_free(struct reload *r); /* NULL is a no-op */
 
-/* Read all again. *ret, for json_decref, is {"changed": [settings], "restart": [settings], "keys": how many, "models": models_scan}.
+/* Read all again. *ret, for json_decref, is {"changed": [settings], "restart": [settings], "keys": how many,
+ * "certificate": is there another, "models": models_scan}.
  * Errors: ERR_CONFIG, ERR_IO (the settings, the keys or models_dir), ERR_NOMEM: nothing has changed. */
 enum status reload_run(struct reload *r, json_t **ret, struct error *err);
 

@@ -30,6 +30,7 @@ config='config/*.[ch]' weights='weights/*.[ch]' engine='engine/*.[ch] engine/*/*
     deny 'jpeglib.h, webp and libexif belong to server/picture*.c' '<(jpeglib|jerror|webp/|libexif)' $(others '^server/picture[^/]*\.c$' $config $weights $engine $server)
     deny 'png.h belongs to server/png.c and picture_png.c' '<png' $(others '^server/(picture_)?png\.c$' $config $weights $engine $server)
     deny 'cblas.h belongs to engine/kernels/gemm_blas.c and peak_openblas.c' '<cblas' $(others '^engine/kernels/(gemm_blas|peak_openblas)\.c$' $config $weights $engine $server)
+    deny 'gnutls belongs to server/tls.c' '<gnutls' $(others '^server/tls\.c$' $config $weights $engine $server)
     deny 'curl belongs to server/cli/load*, remote.c and url.c' '<curl' $(others '^server/cli/(load[^/]*\.[ch]|(remote|url)\.c)$' $config $weights $engine $server)
     deny 'aft shares no HTTP with the daemon' '"server/(http|routes|job|queue|batcher|watcher)' server/cli/*.[ch]
     deny 'includes are written from the root' '"\.\.?/' $config $weights $engine $server tests/*/*.[ch]

@@ -78,9 +78,12 @@ static void transfer_prepare(struct transfer *t, const struct daemon *d, const s
     const size_t room = strlen(r->path) + 64;
     char *url = malloc(room);
     assert_non_null(url);
-    (void)snprintf(url, room, "http://127.0.0.1:%u%s", r->port != 0 ? r->port : d->port, r->path);
+    (void)snprintf(url, room, "%s://127.0.0.1:%u%s", r->ca_file != NULL ? "https" : "http",
+                   r->port != 0 ? r->port : d->port, r->path);
     (void)curl_easy_setopt(t->easy, CURLOPT_URL, url);
     free(url);
+    if (r->ca_file != NULL)
+        (void)curl_easy_setopt(t->easy, CURLOPT_CAINFO, r->ca_file);
     if (r->unix_path != NULL)
         (void)curl_easy_setopt(t->easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path);
     (void)curl_easy_setopt(t->easy, CURLOPT_PROXY, "");

@@ -18,6 +18,7 @@ struct request {
     const char *const *headers; /* more of them, "Name: value", NULL at the end; NULL: none */
     uint16_t port;              /* 0: the daemon's first */
     const char *unix_path;      /* a Unix socket instead; NULL: none */
+    const char *ca_file;        /* over TLS, the certificate being this one or signed by it; NULL: plain */
 };
 
 struct reply {
