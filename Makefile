@@ -150,7 +150,7 @@ OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
 PAGE := playwright==1.65.2 axe-playwright-python==0.1.8 pytest==9.2.0
 PEERS := onnx==1.23.2 onnxruntime==1.31.1
 # What tests/clients talks to the daemon with, as others publish it.
-CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0
+CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0
 NODE_CLIENTS := openai@7.57.0
 VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
 

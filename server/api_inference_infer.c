@@ -277,8 +277,9 @@ static enum status add_pixels(struct classify_request *r, const struct inference
                                CLASSIFY_INPUTS_MAX);
     const size_t area = (size_t)(height * width);
     uint8_t *all = malloc(t->elements);
-    enum status st = all == NULL ? error_set(err, ERR_NOMEM, "there is no memory for the request at the moment")
-                                 : inference_read_pixels(all, t, err);
+    if (all == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    enum status st = inference_read_pixels(all, t, err);
     for (uint64_t i = 0; i < t->shape[0] && st == OK; i++) {
         uint8_t *pixels = malloc(area * 3);
         if (pixels == NULL) {
@@ -365,7 +366,7 @@ static enum status read_prompts(struct generate_input *in, const struct inferenc
             const uint8_t *bytes;
             size_t size;
             st = inference_next_bytes(t, &at, &bytes, &size, err);
-            if (st == OK && copying != 0 && size > 0)
+            if (st == OK && copying != 0 && size > 0 && in->prompt != NULL)
                 memcpy(in->prompt + total, bytes, size);
             total += st == OK ? size : 0;
             in->ends[i] = total;
@@ -461,10 +462,13 @@ void api_inference_infer(struct exchange *x)
         return;
     struct inference *s = calloc(1, sizeof *s);
     x->state = s;
-    x->state_free = s != NULL ? inference_free : NULL;
-    const enum status st = s == NULL ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
-                                     : prepare(x, &j, &err);
-    if (st != OK) {
+    if (s == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        api_refuse(x, &err);
+        return;
+    }
+    x->state_free = inference_free;
+    if (prepare(x, &j, &err) != OK || j == NULL) {
         job_release(j);
         api_refuse(x, &err);
         return;

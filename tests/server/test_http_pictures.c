@@ -290,7 +290,10 @@ static void wrong_parts_are_refused_by_name(void **state)
     call_form("/classify?model=" CONV, "--XX--", 6, &r);
     reply_assert_error(&r, 400, "invalid_value", "image", "no part");
     reply_clear(&r);
-    memcpy(memmem(form, size, "\x89PNG", 4), "GIF8", 4);
+    char *png = memmem(form, size, "\x89PNG", 4);
+    assert_non_null(png);
+    for (size_t i = 0; i < 4; i++)
+        png[i] = "GIF8"[i];
     call_form("/classify?model=" CONV, form, size, &r);
     reply_assert_error(&r, 415, "unsupported_media", "image[1]", "looks like GIF");
     reply_clear(&r);
@@ -349,6 +352,8 @@ static void many_large_pictures_are_refused(void **state)
     (void)state;
     assert_true(pixels != NULL && form != NULL);
     const size_t bytes = WebPEncodeLosslessRGB(pixels, SIDE, SIDE, (int)row, &webp);
+    if (webp == NULL)
+        fail_msg("libwebp wrote nothing");
     for (int i = 0; i < 6; i++) {
         size += (size_t)sprintf(form + size, "--XX\r\nContent-Disposition: form-data; name=image\r\n\r\n");
         memcpy(form + size, webp, bytes);

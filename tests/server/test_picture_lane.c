@@ -296,10 +296,10 @@ static void a_job_of_several_inputs_goes_through_many_batches(void **state)
     push(&s, 16, 16, later_ns());                                /* b */
     push_several(&s, (const uint32_t[]){16, 32}, 2);             /* c */
     push(&s, 32, 32, later_ns());                                /* d */
-    assert_int_equal(run_batch(&s, 3), 0); /* of a */
-    assert_true(picture_lane_has_work(s.lane, true)); /* what is held waits for no company */
-    assert_int_equal(run_batch(&s, 1), 0); /* of a: what it has next is of another size */
-    assert_int_equal(run_batch(&s, 3), 2); /* a, b and c share one; a and b end */
+    assert_int_equal(run_batch(&s, 3), 0);                       /* of a */
+    assert_true(picture_lane_has_work(s.lane, true));            /* what is held waits for no company */
+    assert_int_equal(run_batch(&s, 1), 0);                       /* of a: what it has next is of another size */
+    assert_int_equal(run_batch(&s, 3), 2);                       /* a, b and c share one; a and b end */
     assert_true(job_is_done(s.jobs[0]) && job_is_done(s.jobs[1]) && !job_is_done(s.jobs[2]));
     assert_int_equal(run_batch(&s, 2), 2); /* c and d */
     assert_false(picture_lane_has_work(s.lane, false));
