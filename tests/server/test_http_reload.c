@@ -26,10 +26,11 @@ enum {
     WARM_ROUNDS = 20, /* after these memory is what it is */
     TEXTS = 8,
     PICTURES = 4,
-    REQUESTS = TEXTS + PICTURES + 1, /* the last is the reload */
+    RELOAD = TEXTS / 2, /* its place among the requests of a round, which start in order */
+    REQUESTS = TEXTS + 1 + PICTURES,
     TOKENS = 200,
-    TEXT_EVERY_MS = 8,
-    RELOAD_AFTER_MS = 10,  /* of a round: texts are being written then */
+    RELOAD_AFTER_MS = 2, /* of a round: the texts before it are being written */
+    REST_AFTER_MS = 12,
     GROWTH_MAX = 16 << 20, /* bytes; one model takes 9 MB, and forty would be left */
     USAGE_MS = 5000
 };
@@ -115,31 +116,38 @@ static void check_reload(const struct reply *r, bool accepted)
         reply_assert_error(r, 422, "file_refused", NULL, NULL);
 }
 
+/* Of text i among the requests: half of them before the reload. */
+static int place_of(int i)
+{
+    return i < RELOAD ? i : i + 1;
+}
+
 /* All at once, and in the midst of it the reload, which ends with `after` in the place of `before`. */
 static void run_round(int before, int after, bool accepted, size_t picture_size)
 {
     static const char action[] = "{\"action\": \"reload\"}";
     struct request requests[REQUESTS];
     struct reply replies[REQUESTS];
-    long starts_ms[REQUESTS] = {[REQUESTS - 1] = RELOAD_AFTER_MS};
+    long starts_ms[REQUESTS] = {0};
     char bodies[TEXTS][256];
     for (int i = 0; i < TEXTS; i++) {
         text_body(bodies[i], i);
-        requests[i] = text_request(bodies[i]);
-        starts_ms[i] = TEXT_EVERY_MS * i; /* some before it, some after it */
+        requests[place_of(i)] = text_request(bodies[i]);
     }
-    for (int i = TEXTS; i < TEXTS + PICTURES; i++)
+    for (int i = RELOAD; i < REQUESTS; i++)
+        starts_ms[i] = i == RELOAD ? RELOAD_AFTER_MS : REST_AFTER_MS;
+    for (int i = TEXTS + 1; i < REQUESTS; i++)
         requests[i] = (struct request){
             .path = "/classify?model=picture", .type = "image/jpeg", .body = picture, .size = picture_size};
-    requests[REQUESTS - 1] = (struct request){.path = "/admin/models/text",
-                                              .type = "application/json",
-                                              .body = action,
-                                              .size = strlen(action),
-                                              .port = aftd.admin_port};
+    requests[RELOAD] = (struct request){.path = "/admin/models/text",
+                                        .type = "application/json",
+                                        .body = action,
+                                        .size = strlen(action),
+                                        .port = aftd.admin_port};
     client_call_all(&aftd, requests, replies, REQUESTS, starts_ms);
-    check_reload(&replies[REQUESTS - 1], accepted);
+    check_reload(&replies[RELOAD], accepted);
     for (int i = 0; i < TEXTS; i++) {
-        char *text = text_of(&replies[i]);
+        char *text = text_of(&replies[place_of(i)]);
         const bool is_old = strcmp(text, texts[before][i]) == 0, is_new = strcmp(text, texts[after][i]) == 0;
         if (!is_old && !is_new)
             fail_msg("text %d is of neither weights: %s", i, text);
@@ -147,7 +155,7 @@ static void run_round(int before, int after, bool accepted, size_t picture_size)
         of_new += before != after && is_new;
         free(text);
     }
-    for (int i = TEXTS; i < TEXTS + PICTURES; i++) {
+    for (int i = TEXTS + 1; i < REQUESTS; i++) {
         assert_int_equal(replies[i].status, 200);
         assert_string_equal(replies[i].body, labels);
     }
