@@ -176,12 +176,14 @@ static enum status find_only_locked(struct registry *r, int task, struct registr
 {
     const char *what = task >= 0 ? model_task_name((enum model_task)task) : "any task";
     char names[ERROR_MESSAGE_MAX / 2];
-    const size_t count = list_names_locked(r, task, names, sizeof names, ret);
+    struct registry_model *only = NULL;
+    const size_t count = list_names_locked(r, task, names, sizeof names, &only);
     if (count == 0)
         return error_set_param(err, ERR_ARGUMENT, "model", "no model for %s is loaded", what);
     if (count > 1)
         return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" is missing and %zu models are for %s: %s", count,
                                what, names);
+    *ret = only;
     return OK;
 }
 
@@ -190,12 +192,13 @@ enum status registry_pick(struct registry *r, const char *name, int task, struct
     struct registry_model *row = NULL;
     (void)pthread_mutex_lock(&r->lock);
     enum status st = name != NULL ? find_named_locked(r, name, task, &row, err) : find_only_locked(r, task, &row, err);
-    if (st == OK)
+    assert((st == OK) == (row != NULL));
+    if (row != NULL)
         row->used_ns = clock_now_ns();
-    if (st == OK && row->entry != NULL) {
+    if (row != NULL && row->entry != NULL) {
         entry_reference(row->entry);
         *ret = row->entry;
-    } else if (st == OK) {
+    } else if (row != NULL) {
         row->wanted = true;
         if (r->wake != NULL)
             queue_wake(r->wake);
