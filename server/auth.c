@@ -85,7 +85,7 @@ static enum status table_create(struct auth_table **ret, const char *path, const
     enum status st = keys_file_read(&t->file, path, err);
     if (st != OK)
         goto done;
-    t->meters = calloc(t->file.count + 1, sizeof *t->meters);
+    t->meters = calloc(t->file.count + 1, sizeof(void *));
     for (size_t i = 0; t->meters != NULL && i < t->file.count && st == OK; i++) {
         t->meters[i] = meter_for(t->file.keys[i].name, old);
         st = t->meters[i] != NULL ? OK : ERR_NOMEM;

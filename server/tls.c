@@ -110,7 +110,7 @@ static enum status parse(struct tls_identity *t, const struct settings *s, struc
 
 static bool is_same(const gnutls_datum_t *a, const gnutls_datum_t *b)
 {
-    return a->size == b->size && memcmp(a->data, b->data, a->size) == 0;
+    return a->data != NULL && b->data != NULL && a->size == b->size && memcmp(a->data, b->data, a->size) == 0;
 }
 
 enum status tls_read(struct tls_identity **ret, const struct settings *s, struct error *err)
