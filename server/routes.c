@@ -237,6 +237,8 @@ static void begin(struct exchange *x)
         if (path_matches(paths[x->endpoint], x->path, x) && is_served_here(x, x->endpoint))
             break;
     if (x->endpoint == PATH_COUNT) {
+        if (strncmp(x->path, "/v2/", strlen("/v2/")) == 0)
+            x->api = API_INFERENCE; /* whose clients read no other errors */
         (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);
         api_refuse(x, &err);
         return;

@@ -300,6 +300,7 @@ static void wrong_requests_are_refused_in_the_protocols_shape(void **state)
         const char *says;
     } cases[] = {
         {"/v2/models/none/infer", "{}", -1, 404, "none"},
+        {"/v2/models/none/nothing", "{}", -1, 404, "there is nothing at"},
         {CONV "/versions/2/infer", "{}", -1, 404, "there is no version \"2\""},
         {"/v2/models/cifar10-pixels-16/infer", "{}", -1, 400, "draws pictures"},
         {CONV "/infer", "", -1, 400, "empty"},
