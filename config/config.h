@@ -50,7 +50,8 @@ void config_describe_source(const struct config *c, enum setting_id id, char *ou
 
 /* The settings in force as a JSON object that is a valid configuration file. Errors: ERR_IO, ERR_NOMEM. */
 enum status config_print(const struct config *c, FILE *to, struct error *err);
-/* {NAME: {"value", "source"}, ..} of all settings, for json_decref; none of them is a secret. NULL for want of memory. */
+/* {NAME: {"value", "source"}, ..} of all settings, for json_decref; none of them is a secret. NULL for want of
+ * memory. */
 json_t *config_describe(const struct config *c);
 /* "configuration is fine", then the settings that are not at their default and who set them. */
 void config_print_check(const struct config *c, FILE *to);

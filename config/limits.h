@@ -76,7 +76,8 @@
 #define HTTP_BODY_MAX (64u << 20) /* the largest that the setting may allow */
 #define JSON_DEPTH_MAX 64         /* of a request's body; the API nests 2 deep */
 #define JSON_VALUES_MAX 1024      /* of a request's body; the API takes about 40 */
-/* Of one whose prompts may be lists of bytes, or pictures numbers, 151,000 at 224 x 224; 15 MB while it is looked at. */
+/* Of one whose prompts may be lists of bytes, or pictures numbers, 151,000 at 224 x 224; 15 MB while it is looked
+ * at. */
 #define JSON_BYTES_VALUES_MAX 262144
 #define HTTP_REPLY_HEADERS_MAX 12       /* of one answer beyond those that every answer has */
 #define HTTP_HEADER_VALUE_MAX 256       /* bytes of a header that we write; the page's policy is the longest */

@@ -140,12 +140,12 @@ void engine_stream_copy(struct engine *e, uint32_t from, uint32_t to);
 /* Bytes of a saved state of that position; 0 at the start. Any thread. */
 size_t engine_stream_saved_bytes(const struct engine *e, uint32_t position);
 /* Save a slot's state to out [engine_stream_saved_bytes of its position]. What is saved has the layout of this machine
- * and of the engine's precision; it goes on with the same bits in an engine of the same model, instruction set (and BLAS,
- * where products are not ours) and precision, and means nothing in one of another precision. */
+ * and of the engine's precision; it goes on with the same bits in an engine of the same model, instruction set (and
+ * BLAS, where products are not ours) and precision, and means nothing in one of another precision. */
 void engine_stream_save(struct engine *e, uint32_t stream, uint8_t *out);
-/* Can `in` [size] be what was saved at `position`? Nothing but its size and the numbers' being finite tells a state that
- * was made up from one that was saved: it can make its stream's logits anything, and those of no other. Any thread.
- * Errors: ERR_ARGUMENT (param "state"), also for a position beyond the context or ENGINE_POSITION_MAX. */
+/* Can `in` [size] be what was saved at `position`? Nothing but its size and the numbers' being finite tells a state
+ * that was made up from one that was saved: it can make its stream's logits anything, and those of no other. Any
+ * thread. Errors: ERR_ARGUMENT (param "state"), also for a position beyond the context or ENGINE_POSITION_MAX. */
 enum status engine_stream_check(const struct engine *e, uint32_t position, const uint8_t *in, size_t size,
                                 struct error *err);
 /* Have a slot go on from what was saved at `position`; from elsewhere, it was checked. */

@@ -1,5 +1,5 @@
-/* stream_state.h - the fixed-size states of all streams of a model, in slots, and how one of them is moved: what of it is
- * in use is gone over in one order (a walk), which a mixer knows. Engine thread only. */
+/* stream_state.h - the fixed-size states of all streams of a model, in slots, and how one of them is moved: what of it
+ * is in use is gone over in one order (a walk), which a mixer knows. Engine thread only. */
 #ifndef ENGINE_STREAM_STATE_H
 #define ENGINE_STREAM_STATE_H
 

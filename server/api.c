@@ -1,6 +1,7 @@
 /* api.c - see api.h. */
 #include "server/api.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,7 @@ enum status api_pick_model(struct exchange *x, const char *name, int task, struc
     enum status st = x->grant.key != NULL && x->grant.key->model_count > 0
                          ? pick_for_key(x, name, task, &e, err)
                          : registry_pick(api_service(x)->registry, name, task, &e, err);
+    assert(st != OK || e != NULL);
     if (st == OK)
         st = api_use_model(x, e, err);
     if (st == OK)

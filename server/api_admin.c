@@ -1,5 +1,5 @@
-/* api_admin.c - administration, on the admin listener alone: which models there are and changes to them, the settings in
- * force, reading files anew, draining. Changes are the loader's work; the exchange waits for it as for any job. */
+/* api_admin.c - administration, on the admin listener alone: which models there are and changes to them, the settings
+ * in force, reading files anew, draining. Changes are the loader's work; the exchange waits for it as for any job. */
 #include "server/api.h"
 
 #include <signal.h>

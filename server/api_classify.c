@@ -1,6 +1,6 @@
-/* api_classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. A picture is the body;
- * several are parts of multipart/form-data, or strings in JSON. They are decoded and brought to the model's size on the
- * HTTP thread; the engine sees pixels. */
+/* api_classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. A picture is the
+ * body; several are parts of multipart/form-data, or strings in JSON. They are decoded and brought to the model's size
+ * on the HTTP thread; the engine sees pixels. */
 #include "server/api.h"
 
 #include <stdio.h>

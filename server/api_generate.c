@@ -81,7 +81,8 @@ static json_t *in_base64(const uint8_t *bytes, size_t size)
     return value;
 }
 
-/* The state that the request wanted, in base64; null where the text did not come to its end. NULL for want of memory. */
+/* The state that the request wanted, in base64; null where the text did not come to its end. NULL for want of
+ * memory. */
 static json_t *describe_state(const struct job *j)
 {
     uint8_t *blob;

@@ -1,5 +1,5 @@
-/* api_inference.h - what the files of the Open Inference Protocol share: names of tensors, and how a path names a model.
- * HTTP threads; no state. */
+/* api_inference.h - what the files of the Open Inference Protocol share: names of tensors, and how a path names a
+ * model. HTTP threads; no state. */
 #ifndef SERVER_API_INFERENCE_H
 #define SERVER_API_INFERENCE_H
 

@@ -1,5 +1,5 @@
-/* api_page.c - the page for people: GET / and GET /page/{}, the files of server/web/ as they are, which the compiler puts
- * into the binary. HTTP threads; constant but for the tags, which are made once.
+/* api_page.c - the page for people: GET / and GET /page/{}, the files of server/web/ as they are, which the compiler
+ * puts into the binary. HTTP threads; constant but for the tags, which are made once.
  *
  * The page asks nobody but this daemon, and its policy holds the browser to that: no script, style, picture or
  * connection from elsewhere, none written into the page itself, and no frame around it. */

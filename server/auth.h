@@ -1,8 +1,8 @@
 /* auth.h - the keys in force: which one a text is, and how much each may still ask for.
  *
- * The keys are an immutable, counted table, which a reload swaps for another: a request keeps the one that it was let in
- * by, so it goes on to its end whatever happens to its key. What a key has used is counted in a meter, which a key of
- * the same name in the next table takes over.
+ * The keys are an immutable, counted table, which a reload swaps for another: a request keeps the one that it was let
+ * in by, so it goes on to its end whatever happens to its key. What a key has used is counted in a meter, which a key
+ * of the same name in the next table takes over.
  * Any thread. Locks: the table's pointer and each meter have one; both are leaves. */
 #ifndef SERVER_AUTH_H
 #define SERVER_AUTH_H
@@ -34,8 +34,9 @@ enum status auth_read(struct auth *a, struct auth_table **ret, size_t *count, st
 void auth_put(struct auth *a, struct auth_table *t); /* takes it */
 void auth_table_free(struct auth_table *t);          /* NULL is a no-op */
 
-/* Is `text` a key? Then *ret is a grant; end with auth_release. The time that this takes does not tell how much of a key
- * was right, nor which key it is: every key is hashed with its salt and compared in constant time, whatever matched. */
+/* Is `text` a key? Then *ret is a grant; end with auth_release. The time that this takes does not tell how much of a
+ * key was right, nor which key it is: every key is hashed with its salt and compared in constant time, whatever
+ * matched. */
 bool auth_find(struct auth *a, const char *text, size_t size, struct auth_grant *ret);
 void auth_release(struct auth_grant *g); /* zeroed is fine, and what it is afterwards */
 

@@ -1,5 +1,5 @@
-/* batcher.h - the engine thread: takes jobs from the queue, forms passes and batches, runs them and hands the results to
- * the jobs. It alone runs the engines of all models that are served.
+/* batcher.h - the engine thread: takes jobs from the queue, forms passes and batches, runs them and hands the results
+ * to the jobs. It alone runs the engines of all models that are served.
  * batcher_start, batcher_stop and batcher_free are for the main thread, all else is for any. */
 #ifndef SERVER_BATCHER_H
 #define SERVER_BATCHER_H

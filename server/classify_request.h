@@ -1,5 +1,5 @@
-/* classify_request.h - what a request wants to be classified, gathered input by input, whatever the API that it came by:
- * pictures as files or as pixels, or texts. HTTP threads; no state of its own. */
+/* classify_request.h - what a request wants to be classified, gathered input by input, whatever the API that it came
+ * by: pictures as files or as pixels, or texts. HTTP threads; no state of its own. */
 #ifndef SERVER_CLASSIFY_REQUEST_H
 #define SERVER_CLASSIFY_REQUEST_H
 

@@ -1,8 +1,8 @@
 /* entry.h - a loaded model: its constants, its engine, and who still uses it.
- * An entry is counted. The registry holds one reference while the model is to be found, its lane in the batcher another,
- * and so does each request and job that is about it. Once the lane's is the only one left nobody can come to use it any
- * more, and the batcher lets go of it: so a model may be replaced while requests run, which end on what they began
- * with. */
+ * An entry is counted. The registry holds one reference while the model is to be found, its lane in the batcher
+ * another, and so does each request and job that is about it. Once the lane's is the only one left nobody can come to
+ * use it any more, and the batcher lets go of it: so a model may be replaced while requests run, which end on what they
+ * began with. */
 #ifndef SERVER_ENTRY_H
 #define SERVER_ENTRY_H
 

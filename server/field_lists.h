@@ -1,5 +1,5 @@
-/* field_lists.h - the tables of fields that clients may use, by the names that openapi.json calls them. A new one is a row
- * here, and defined beside its table: const struct field_list NAME = {table, COUNT}. Constant. */
+/* field_lists.h - the tables of fields that clients may use, by the names that openapi.json calls them. A new one is a
+ * row here, and defined beside its table: const struct field_list NAME = {table, COUNT}. Constant. */
 #ifndef SERVER_FIELD_LISTS_H
 #define SERVER_FIELD_LISTS_H
 

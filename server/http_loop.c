@@ -1,8 +1,9 @@
 /* http_loop.c - the threads that serve connections, and the server's start and end. See http.h.
  *
- * Each loop polls the listening sockets, its library's descriptors and its box of news: it accepts connections and hands
- * them to its library, resumes all that have news, and then lets the library do what it can. Resuming happens on the connection's own thread, so that it never meets its end, and all that
- * one step of the engine has for a loop costs one wake-up.
+ * Each loop polls the listening sockets, its library's descriptors and its box of news: it accepts connections and
+ * hands them to its library, resumes all that have news, and then lets the library do what it can. Resuming happens on
+ * the connection's own thread, so that it never meets its end, and all that one step of the engine has for a loop costs
+ * one wake-up.
  *
  * http_start, http_refuse_connections and http_stop are the main thread's. */
 #include <errno.h>
@@ -161,7 +162,8 @@ static struct MHD_Daemon *start_library(struct http_loop *l, bool is_tls)
 {
     const struct settings *s = l->http->settings;
     const unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    struct MHD_OptionItem encryption[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
+    static char priorities[] = TLS_PRIORITIES; /* the library wants a pointer that is not const, and only reads */
+    struct MHD_OptionItem encryption[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, priorities},
                                           {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_callback()},
                                           {MHD_OPTION_END, 0, NULL}};
     const struct MHD_OptionItem none = {MHD_OPTION_END, 0, NULL};

@@ -1,5 +1,5 @@
-/* inference_reply.h - the answer to an Open Inference Protocol request: a JSON head and, behind it, the tensors that are
- * wanted binary. HTTP threads; no state. */
+/* inference_reply.h - the answer to an Open Inference Protocol request: a JSON head and, behind it, the tensors that
+ * are wanted binary. HTTP threads; no state. */
 #ifndef SERVER_INFERENCE_REPLY_H
 #define SERVER_INFERENCE_REPLY_H
 

@@ -1,5 +1,5 @@
-/* inference_request.h - the body of an Open Inference Protocol request: a JSON head and, behind it, the tensors that the
- * head says are binary. HTTP threads; no state. */
+/* inference_request.h - the body of an Open Inference Protocol request: a JSON head and, behind it, the tensors that
+ * the head says are binary. HTTP threads; no state. */
 #ifndef SERVER_INFERENCE_REQUEST_H
 #define SERVER_INFERENCE_REQUEST_H
 
@@ -50,8 +50,8 @@ struct inference_request {
     bool binary_outputs;   /* those that are not asked for one by one */
 };
 
-/* head_length: the value of Inference-Header-Content-Length; NULL: the body is JSON alone. The body is borrowed. *ret is
- * set only on OK: inference_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
+/* head_length: the value of Inference-Header-Content-Length; NULL: the body is JSON alone. The body is borrowed. *ret
+ * is set only on OK: inference_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
 enum status inference_request_parse(struct inference_request *ret, const uint8_t *body, size_t size,
                                     const char *head_length, const struct settings *s, struct error *err);
 void inference_request_clear(struct inference_request *r);

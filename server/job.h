@@ -72,8 +72,8 @@ struct generate_input {
     int32_t priority;                  /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX */
     struct sampler_options sampler;
     struct stop_set stops;
-    /* Go on from there rather than from nothing; the prompt, a single one, begins with what is pending. The job's. It has
-     * room for the whole prompt, or the job shifts. */
+    /* Go on from there rather than from nothing; the prompt, a single one, begins with what is pending. The job's. It
+     * has room for the whole prompt, or the job shifts. */
     struct stream_snapshot from;
     bool saves; /* keep what the stream is at its end; one sample */
 };
@@ -154,15 +154,16 @@ struct job {
         struct coding_input coding;
     } in;
     /* The engine thread's until the job is done, then constant. classify: logits [count, classes] and, where one is
-     * wanted of the only input, a map [map.values]; score: log2 of the probability of each element from the first on [count - first]. */
+     * wanted of the only input, a map [map.values]; score: log2 of the probability of each element from the first on
+     * [count - first]. */
     float *logits, *map;
     /* complete: [samples, total], the known ones first; constant below `drawn`. */
     uint8_t *pixels;
     /* generate that saves: once done, where `has_saved`, what the stream is then, with the last byte pending. */
     struct stream_snapshot saved;
     bool has_saved;
-    /* generate with prompt_logprobs: of each byte of the prompts, as job_reading has them; NAN where the model was given
-     * nothing before it. The engine thread's until something of a sample of the prompt was read. */
+    /* generate with prompt_logprobs: of each byte of the prompts, as job_reading has them; NAN where the model was
+     * given nothing before it. The engine thread's until something of a sample of the prompt was read. */
     float *prompt_logprobs;    /* [prompt_bytes, in.text.logprobs] */
     uint8_t *prompt_likeliest; /* [prompt_bytes, in.text.logprobs - 1] */
 
@@ -192,7 +193,8 @@ struct job {
 /* ---- HTTP threads ---------------------------------------------------------------------------------------------- */
 
 /* A job for a model, with one reference, the caller's. Takes a reference of its own to `model`, and on OK the memory
- * that `in` points to. ring_bytes: how much output of a sample may wait to be read; for whole answers at least max_tokens.
+ * that `in` points to. ring_bytes: how much output of a sample may wait to be read; for whole answers at least
+ * max_tokens.
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status job_create_classify(struct job **ret, struct entry *model, const struct classify_input *in);
 /* The same of 1 .. CLASSIFY_INPUTS_MAX inputs; none of several wants a map. */
@@ -245,8 +247,8 @@ struct job_prompt {
 };
 struct job_prompt job_prompt(const struct job *j, uint32_t sample);
 
-/* The same as job_read for a completion, by rows: a sample of which more rows are there than `read` [samples] says, and how many
- * are in all. Those read from job.pixels stay as they are. */
+/* The same as job_read for a completion, by rows: a sample of which more rows are there than `read` [samples] says, and
+ * how many are in all. Those read from job.pixels stay as they are. */
 enum job_news job_read_rows(struct job *j, const uint32_t *read, uint32_t *sample, uint32_t *rows);
 
 /* The result of a job for which job_await, job_read or job_read_rows said that it is done. */
@@ -282,10 +284,10 @@ enum status job_stop_reason(const struct job *j, uint64_t now_ns);
 void job_start(struct job *j, uint32_t prompt_dropped, uint64_t now_ns);
 
 enum job_next { JOB_CONTINUE, JOB_STOPPED, JOB_OVERRUN };
-/* A sample's next byte was generated; logprobs, likeliest: as in job_reading, of this byte, not looked at if the job tells
- * none. JOB_STOPPED: it ended a stop string; JOB_OVERRUN: the reader is too slow, the ring is full.
- * A waiter is resumed for the job's first byte, and then not before gap_ns have passed since the last time: what comes in
- * between it gets with the next byte, or at an end. */
+/* A sample's next byte was generated; logprobs, likeliest: as in job_reading, of this byte, not looked at if the job
+ * tells none. JOB_STOPPED: it ended a stop string; JOB_OVERRUN: the reader is too slow, the ring is full.
+ * A waiter is resumed for the job's first byte, and then not before gap_ns have passed since the last time: what comes
+ * in between it gets with the next byte, or at an end. */
 enum job_next job_emit(struct job *j, uint32_t sample, uint8_t byte, const float *logprobs, const uint8_t *likeliest,
                        uint64_t gap_ns, uint64_t now_ns);
 /* A sample has ended, others may go on; bytes withheld for a stop string become text unless it came. */

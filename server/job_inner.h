@@ -1,4 +1,5 @@
-/* job_inner.h - what job.c and job_text.c share; nobody else includes it. Those _locked are called under the job's lock. */
+/* job_inner.h - what job.c and job_text.c share; nobody else includes it. Those _locked are called under the job's
+ * lock. */
 #ifndef SERVER_JOB_INNER_H
 #define SERVER_JOB_INNER_H
 

@@ -1,8 +1,8 @@
 /* job_text.c - the texts of a generate job, between the engine thread that draws their bytes and the HTTP thread that
  * reads them. See job.h.
  *
- * Each sample has a ring. Invariant: from `start` on lie first `bytes` that may be read, then those that its matcher holds
- * because a stop string may have begun with them; of the former at most ring_limit, of the latter fewer than
+ * Each sample has a ring. Invariant: from `start` on lie first `bytes` that may be read, then those that its matcher
+ * holds because a stop string may have begun with them; of the former at most ring_limit, of the latter fewer than
  * GENERATE_STOP_BYTES_MAX, and ring_size has room for both. Only the engine thread writes behind the former. */
 #include <assert.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* keys_file.h - the file of keys: who may use the daemon, with what rights; and what makes a key.
  *
  * JSON: {"keys": [{"name", "salt", "sha256", "models": [...], "apis": [...], "requests_per_s", "bytes_per_s"}, ...]}.
- * It holds no key, only the SHA-256 of a salt and the key. That once is enough: slow hashes are for passwords, which can
- * be guessed; a key is 256 random bits, and no speed of guessing gets through those.
+ * It holds no key, only the SHA-256 of a salt and the key. That once is enough: slow hashes are for passwords, which
+ * can be guessed; a key is 256 random bits, and no speed of guessing gets through those.
  * Any thread; no state. */
 #ifndef SERVER_KEYS_FILE_H
 #define SERVER_KEYS_FILE_H

@@ -1,10 +1,10 @@
 /* loader.h - the thread that changes which models are served, while others serve them: what an administrator asks for,
  * what a signal asks for, models that a request wants first (models_lazy), and the end of those that were replaced.
- * One change at a time, in the order they came. Reading and packing a model's weights is done on this thread alone, which
- * has no team: streams go on beside it.
+ * One change at a time, in the order they came. Reading and packing a model's weights is done on this thread alone,
+ * which has no team: streams go on beside it.
  *
- * What an administrator asks for is a job (job.h, JOB_CHANGE) in the loader's own queue, so that its connection waits as
- * any does. A change that has begun is ended, also when its client has left. */
+ * What an administrator asks for is a job (job.h, JOB_CHANGE) in the loader's own queue, so that its connection waits
+ * as any does. A change that has begun is ended, also when its client has left. */
 #ifndef SERVER_LOADER_H
 #define SERVER_LOADER_H
 

@@ -1,9 +1,9 @@
 /* models.h - which models are served: from models_dir to the registry, where requests find them, and to the batcher,
  * which runs them; and the changes to that while requests run.
  *
- * A model's files are read and checked whole, and its engine is opened, before anything changes. Then it takes the place
- * of the one of its name: requests that come find the new one, those under way end on the old one, which is freed after
- * the last of them. Files that are not accepted change nothing.
+ * A model's files are read and checked whole, and its engine is opened, before anything changes. Then it takes the
+ * place of the one of its name: requests that come find the new one, those under way end on the old one, which is freed
+ * after the last of them. Files that are not accepted change nothing.
  *
  * Changes are for one thread at a time: the main thread at start, then the loader's (loader.h). */
 #ifndef SERVER_MODELS_H
@@ -37,8 +37,8 @@ struct registry *models_registry(const struct models *m);
 /* ---- changes --------------------------------------------------------------------------------------------------- */
 
 /* Load the model of that name as it is on the disk now, in the place of what is loaded of it. `again`: it must be
- * loaded already. Errors: ERR_NOT_FOUND; those of entry_load (its files are not accepted), batcher_serve; ERR_NOMEM also
- * for models_memory_max_mb. */
+ * loaded already. Errors: ERR_NOT_FOUND; those of entry_load (its files are not accepted), batcher_serve; ERR_NOMEM
+ * also for models_memory_max_mb. */
 enum status models_load(struct models *m, const char *name, bool again, struct error *err);
 /* Take it away. Errors: ERR_NOT_FOUND (it is not loaded). */
 enum status models_unload(struct models *m, const char *name, struct error *err);

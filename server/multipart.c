@@ -192,8 +192,8 @@ static bool ends_as_delimiter(const uint8_t *at, size_t left, size_t *skip, bool
     return left >= i + 2 && at[i] == '\r' && at[i + 1] == '\n';
 }
 
-/* What is before the next delimiter is *size bytes; m goes on behind it. False if there is none. At the start of a body,
- * and of a part without content, the delimiter's line has its beginning from what is before. */
+/* What is before the next delimiter is *size bytes; m goes on behind it. False if there is none. At the start of a
+ * body, and of a part without content, the delimiter's line has its beginning from what is before. */
 static bool find_delimiter(struct multipart *m, size_t *size)
 {
     const uint8_t *from = m->at;

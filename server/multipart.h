@@ -1,6 +1,6 @@
-/* multipart.h - the parts of a complete multipart/form-data body (RFC 7578, RFC 2046), one after the other. The library's
- * own parser is for bodies that arrive piece by piece, and has had faults; ours has the whole body before it and copies
- * nothing but names. Any thread; no state beyond struct multipart. */
+/* multipart.h - the parts of a complete multipart/form-data body (RFC 7578, RFC 2046), one after the other. The
+ * library's own parser is for bodies that arrive piece by piece, and has had faults; ours has the whole body before it
+ * and copies nothing but names. Any thread; no state beyond struct multipart. */
 #ifndef SERVER_MULTIPART_H
 #define SERVER_MULTIPART_H
 

@@ -16,8 +16,8 @@ struct openai_request {
     bool echo, include_usage;
 };
 
-/* As generate_request_parse: a field of another kind or range, or one that means something that this server does not do, is
- * ERR_ARGUMENT naming it; null is the same as leaving a field out. *ret is set only on OK; clear with
+/* As generate_request_parse: a field of another kind or range, or one that means something that this server does not
+ * do, is ERR_ARGUMENT naming it; null is the same as leaving a field out. *ret is set only on OK; clear with
  * openai_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
 enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
                                  struct error *err);

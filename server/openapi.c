@@ -1,11 +1,12 @@
-/* openapi.c - see openapi.h. What routes, fields, settings and statuses know comes from their tables; the words around it,
- * examples and the shape of answers from openapi.json, which is part of the program. There
+/* openapi.c - see openapi.h. What routes, fields, settings and statuses know comes from their tables; the words around
+ * it, examples and the shape of answers from openapi.json, which is part of the program. There
  *
  *     paths."/a/{name}".METHOD   is what is said of a route; {name} names a {} of its path, and becomes a parameter
  *     x-query, x-fields: LIST    of an operation, of a body's media type: a list of field_lists.h, to be put in
  *     x-required: [NAME]         beside x-fields: what must be there
  *     x-errors: [STATUS]         of an operation: what it may answer beside 400, and 411 and 413 where there are bodies
- *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what kind and range of a field say; a schema with a type,
+ *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what kind and range of a field say; a schema with a
+ * type,
  *                                                   an anyOf or a $ref replaces that
  *     top level x-errors: {STATUS: TEXT}            is what an error's status means
  *

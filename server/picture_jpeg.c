@@ -2,8 +2,8 @@
  *
  * libjpeg reports what is wrong through callbacks that must not return; ours keep the message and jump to
  * decoder_run, the only setjmp, which then falls out with nothing in hand: what libjpeg allocated hangs on its own
- * struct, the pixels on struct decoder, and picture_jpeg_decode releases both. A warning means that data were missing or
- * made up, so the first one ends the decoding as an error does; a damaged picture costs no more than its sound part.
+ * struct, the pixels on struct decoder, and picture_jpeg_decode releases both. A warning means that data were missing
+ * or made up, so the first one ends the decoding as an error does; a damaged picture costs no more than its sound part.
  *
  * What a hostile file may cost is bounded in this order: the sides and the pixels as soon as the header tells them,
  * before anything of that size exists; the memory of libjpeg, whose coefficient arrays a progressive file needs; the

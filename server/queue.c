@@ -1,5 +1,5 @@
-/* queue.c - see queue.h. A lane is a doubly linked list in the order of turns, so that a job whose client has left is taken
- * from the middle at once. Invariant, under the lock: `count` is the number of linked items, and never above
+/* queue.c - see queue.h. A lane is a doubly linked list in the order of turns, so that a job whose client has left is
+ * taken from the middle at once. Invariant, under the lock: `count` is the number of linked items, and never above
  * `items_max`. */
 #include "server/queue.h"
 

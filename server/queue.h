@@ -14,7 +14,8 @@
 
 struct queue;
 
-/* Embedded in what waits; zeroed before its first use. Its fields belong to the queue, but for `kind` and `priority`. */
+/* Embedded in what waits; zeroed before its first use. Its fields belong to the queue, but for `kind` and
+ * `priority`. */
 struct queue_item {
     uint64_t kind;    /* set before the push: what may be taken together is of one kind */
     int32_t priority; /* set before the push: QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX; 0: usual */

@@ -55,8 +55,8 @@ void registry_view_clear(struct registry_view *v);
 enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);
 void registry_models_free(struct registry_model *rows, size_t count);
 
-/* The model that a request means: the one named, or, where `name` is NULL, the only one of the task (an enum model_task,
- * or REGISTRY_ANY_TASK). *ret is a reference: entry_release it.
+/* The model that a request means: the one named, or, where `name` is NULL, the only one of the task (an enum
+ * model_task, or REGISTRY_ANY_TASK). *ret is a reference: entry_release it.
  * Errors: ERR_NOT_FOUND (no such model), ERR_ARGUMENT (another task; none named and there is not exactly one): both
  * list what there is. ERR_LOADING: it is idle, and now wanted; ERR_UNAVAILABLE: its files are not accepted. */
 enum status registry_pick(struct registry *r, const char *name, int task, struct entry **ret, struct error *err);

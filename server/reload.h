@@ -1,7 +1,7 @@
 /* reload.h - reading the daemon's files anew, for SIGHUP and POST /admin/config/reload: the settings, keys,
  * certificate, models_dir.
- * Everything is looked at before anything changes; what cannot be taken over while the daemon runs is named as needing a
- * restart. reload_run is the loader's thread's, reload_config anybody's. */
+ * Everything is looked at before anything changes; what cannot be taken over while the daemon runs is named as needing
+ * a restart. reload_run is the loader's thread's, reload_config anybody's. */
 #ifndef SERVER_RELOAD_H
 #define SERVER_RELOAD_H
 

@@ -10,7 +10,8 @@
     X(API_OPENAI, "openai")       \
     X(API_INFERENCE, "inference") \
     X(API_ADMIN, "admin")
-/* API_OPEN speaks natively too and is for everybody: how the daemon is. API_INFERENCE is the Open Inference Protocol. */
+/* API_OPEN speaks natively too and is for everybody: how the daemon is. API_INFERENCE is the Open Inference
+ * Protocol. */
 
 #define X(constant, word) constant,
 enum api { APIS(X) API_COUNT };

@@ -15,8 +15,8 @@
  *        336  F+P+S  the bytes fed, those pending, the engine's state
  *        end     32  SHA-256 of all before
  *
- * Numbers are little-endian, fractions float32. The checksum finds accidents; who can make up a blob can make it fit. So
- * every field is checked for what it does, and a state from outside can spoil its own stream alone.
+ * Numbers are little-endian, fractions float32. The checksum finds accidents; who can make up a blob can make it fit.
+ * So every field is checked for what it does, and a state from outside can spoil its own stream alone.
  * Any thread; no state. */
 #ifndef SERVER_STATE_BLOB_H
 #define SERVER_STATE_BLOB_H

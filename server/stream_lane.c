@@ -317,8 +317,8 @@ static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
     return count;
 }
 
-/* The parts of slots whose leaders have fed all that they were given; the engine knows nothing of these. Returns how many
- * parts there are then. */
+/* The parts of slots whose leaders have fed all that they were given; the engine knows nothing of these. Returns how
+ * many parts there are then. */
 static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
 {
     uint32_t count = parts;

@@ -82,8 +82,8 @@ static void begin_text(const struct stream_model *m, struct stream_slot *s)
     }
 }
 
-/* Go on from a snapshot, with what is given behind it. Where both do not fit into the context, begin again with the last
- * half of it, as start_again does. */
+/* Go on from a snapshot, with what is given behind it. Where both do not fit into the context, begin again with the
+ * last half of it, as start_again does. */
 static void resume(const struct stream_model *m, struct stream_slot *s, const struct stream_snapshot *from)
 {
     const size_t given = s->given_count;

@@ -86,8 +86,8 @@ void stream_slot_save(const struct stream_model *m, const struct stream_slot *s,
  * "state"). */
 enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const struct engine *e, struct error *err);
 
-/* Take what is to be told of the prompt's bytes out of a part's logits [count, 256]. Not the engine's thread alone: slots
- * of a pass may be looked at in parallel. */
+/* Take what is to be told of the prompt's bytes out of a part's logits [count, 256]. Not the engine's thread alone:
+ * slots of a pass may be looked at in parallel. */
 void stream_slot_tell(struct stream_slot *s, const float *logits, uint32_t count);
 
 #endif

@@ -1,6 +1,6 @@
-/* text_reader.c - see text_reader.h. What was read of a sample and does not end a character is held, with what is told of
- * it, until more of that sample comes. A prompt is said before the first news of its sample, so that nothing is said of a
- * request that was refused or never began. */
+/* text_reader.c - see text_reader.h. What was read of a sample and does not end a character is held, with what is told
+ * of it, until more of that sample comes. A prompt is said before the first news of its sample, so that nothing is said
+ * of a request that was refused or never began. */
 #include "server/text_reader.h"
 
 #include <assert.h>

@@ -1,5 +1,6 @@
-/* text_reader.h - the texts of a generate job as its client gets them: the prompt in front, where it is to be echoed, whole
- * characters of valid UTF-8, and what is told of each byte. The HTTP thread that answers; a reader has one job. */
+/* text_reader.h - the texts of a generate job as its client gets them: the prompt in front, where it is to be echoed,
+ * whole characters of valid UTF-8, and what is told of each byte. The HTTP thread that answers; a reader has one
+ * job. */
 #ifndef SERVER_TEXT_READER_H
 #define SERVER_TEXT_READER_H
 
@@ -26,8 +27,8 @@ struct text_piece {
     enum job_finish finish;   /* of JOB_NEWS_SAMPLE_END */
 };
 
-/* `j` is borrowed until text_reader_free. With `echo`, a job that tells logprobs tells those of its prompts. *ret is set
- * only on OK. Errors: ERR_NOMEM. */
+/* `j` is borrowed until text_reader_free. With `echo`, a job that tells logprobs tells those of its prompts. *ret is
+ * set only on OK. Errors: ERR_NOMEM. */
 enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo);
 void text_reader_free(struct text_reader *r); /* NULL is a no-op */
 

@@ -62,11 +62,11 @@ static void mix_streams(const struct engine_core *e, uint32_t layer, const struc
 static void walk_state(const struct engine_core *e, uint32_t layer, float *state, uint32_t position,
                        struct state_walk *w)
 {
-    const size_t width = e->dims.dim / e->config->mixer.heads, whole = position / LANES * LANES;
+    const size_t width = e->dims.dim / e->config->mixer.heads, whole = (size_t)position / LANES * LANES;
     (void)layer;
     for (size_t head = 0; head < e->config->mixer.heads; head++) {
         float *values = state + head * head_floats(e), *keys = values + value_floats(e);
-        state_walk_over(w, values, position * width, false);
+        state_walk_over(w, values, (size_t)position * width, false);
         state_walk_over(w, keys, whole * width, false);
         for (size_t c = 0; c < width && whole < position; c++)
             state_walk_over(w, keys + attend_key(whole, c, width), position - whole, false);

@@ -1,9 +1,9 @@
 /* check_precision.c - aft check-precision MODEL DATA: how good the model is in each precision on data that it was not
  * trained on, recorded beside it for `precision` auto. Single threaded.
  *
- * DATA is a file for a model of texts (bits per byte, as aft score), a folder with one folder of pictures for each label
- * for a classifier of pictures (top-1), and a folder of pictures, at any depth, for a model that draws them (bits per
- * dim). */
+ * DATA is a file for a model of texts (bits per byte, as aft score), a folder with one folder of pictures for each
+ * label for a classifier of pictures (top-1), and a folder of pictures, at any depth, for a model that draws them (bits
+ * per dim). */
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>

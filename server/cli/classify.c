@@ -1,5 +1,5 @@
-/* classify.c - aft classify MODEL PICTURE..., or PICTURE... and a daemon: labels and probabilities, one picture after the
- * other. Single threaded. */
+/* classify.c - aft classify MODEL PICTURE..., or PICTURE... and a daemon: labels and probabilities, one picture after
+ * the other. Single threaded. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -92,8 +92,8 @@ struct engine *cli_open_engine(const struct model *m, struct engine_options *o);
  * ERR_TOO_LARGE. */
 enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err);
 
-/* A daemon's URL without a slash at its end; free it. `secrets` is the option that a password belongs to. Prints why not
- * and returns an exit code. */
+/* A daemon's URL without a slash at its end; free it. `secrets` is the option that a password belongs to. Prints why
+ * not and returns an exit code. */
 int cli_url_make(char **ret, const char *url, const char *secrets);
 
 /* A picture's file, decoded; messages name the path. picture_clear *ret, which is set only on OK. */

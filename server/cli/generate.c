@@ -1,6 +1,6 @@
-/* generate.c - aft generate MODEL, or a daemon: bytes to standard output as they are drawn. On a terminal they are repaired to valid
- * UTF-8 without control characters, so that a model cannot drive it; elsewhere they are written as they are.
- * Single threaded. */
+/* generate.c - aft generate MODEL, or a daemon: bytes to standard output as they are drawn. On a terminal they are
+ * repaired to valid UTF-8 without control characters, so that a model cannot drive it; elsewhere they are written as
+ * they are. Single threaded. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

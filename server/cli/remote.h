@@ -1,6 +1,6 @@
-/* remote.h - a daemon that does a verb's work in the place of a model: `aft VERB --url URL`, or --unix PATH. One request
- * and its answer, by libcurl; no proxy of the environment is used. Single threaded. Errors of the daemon are printed as
- * it says them. */
+/* remote.h - a daemon that does a verb's work in the place of a model: `aft VERB --url URL`, or --unix PATH. One
+ * request and its answer, by libcurl; no proxy of the environment is used. Single threaded. Errors of the daemon are
+ * printed as it says them. */
 #ifndef SERVER_CLI_REMOTE_H
 #define SERVER_CLI_REMOTE_H
 
@@ -50,8 +50,8 @@ struct remote_answer {
     size_t size;
 };
 
-/* POST it and read the whole answer. Prints why not and returns CLI_FAILED; *param, if given, is then the field that the
- * daemon found wrong, or empty. free ret->bytes. */
+/* POST it and read the whole answer. Prints why not and returns CLI_FAILED; *param, if given, is then the field that
+ * the daemon found wrong, or empty. free ret->bytes. */
 int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret,
                 char param[ERROR_PARAM_MAX]);
 /* The same, and the answer is a JSON object: json_decref *ret. */

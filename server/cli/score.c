@@ -1,6 +1,6 @@
-/* score.c - aft score MODEL FILE, or FILE and a daemon: mean -log2 p of a file's bytes in windows of T, each from scratch and beginning with
- * the last byte of the one before, or in one piece where the model has no end; without a start embedding the first byte
- * of the file is not scored. Single threaded. */
+/* score.c - aft score MODEL FILE, or FILE and a daemon: mean -log2 p of a file's bytes in windows of T, each from
+ * scratch and beginning with the last byte of the one before, or in one piece where the model has no end; without a
+ * start embedding the first byte of the file is not scored. Single threaded. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* test_cli_remote.c - aft classify, explain, generate and score with a daemon's URL or socket: what they print is what they
- * print with the model itself, and what goes wrong is said in the daemon's words. */
+/* test_cli_remote.c - aft classify, explain, generate and score with a daemon's URL or socket: what they print is what
+ * they print with the model itself, and what goes wrong is said in the daemon's words. */
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>

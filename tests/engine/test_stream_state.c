@@ -64,7 +64,8 @@ static void fill_slot_with_another(struct engine *e, uint32_t stream, size_t n)
     feed(e, stream, junk, n, NULL);
 }
 
-/* Feed `cut` bytes, move the state into another engine's slot and within it to one more, both used before, and go on. */
+/* Feed `cut` bytes, move the state into another engine's slot and within it to one more, both used before, and go
+ * on. */
 static void move_at(struct engine *from, struct engine *to, const uint8_t *bytes, size_t length, size_t cut,
                     const float *want)
 {

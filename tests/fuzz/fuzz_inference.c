@@ -1,5 +1,6 @@
-/* fuzz_inference.c - the body of an Open Inference Protocol request: two bytes say where its JSON ends (65535: it is all
- * JSON), the body is behind them. It is refused with a reason, or is a request whose tensors lie in it and can be read. */
+/* fuzz_inference.c - the body of an Open Inference Protocol request: two bytes say where its JSON ends (65535: it is
+ * all JSON), the body is behind them. It is refused with a reason, or is a request whose tensors lie in it and can be
+ * read. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* fuzz_picture.c - bytes that call themselves a picture are refused with a reason, or become pixels of a bounded size that
- * can be made ready for any model. An input is the file with five bytes behind it, which a decoder does not look at:
- * what the model wants. */
+/* fuzz_picture.c - bytes that call themselves a picture are refused with a reason, or become pixels of a bounded size
+ * that can be made ready for any model. An input is the file with five bytes behind it, which a decoder does not look
+ * at: what the model wants. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

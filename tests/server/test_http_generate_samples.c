@@ -1,5 +1,5 @@
-/* test_http_generate_samples.c - several texts of one prompt, what is told of their bytes, the prompt's echo, the order that
- * priorities give: whole and streamed, from the real daemon. */
+/* test_http_generate_samples.c - several texts of one prompt, what is told of their bytes, the prompt's echo, the order
+ * that priorities give: whole and streamed, from the real daemon. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,8 +66,9 @@ static void take(struct texts *t, const json_t *piece)
     const char *text = json_string_value(json_object_get(piece, "text"));
     const char *finish = json_string_value(json_object_get(piece, "finish_reason"));
     if (text != NULL) {
-        assert_true(strlen(to->text) + strlen(text) < TEXT_MAX);
-        strcat(to->text, text);
+        const size_t at = strlen(to->text);
+        assert_true(at + strlen(text) < TEXT_MAX);
+        memcpy(to->text + at, text, strlen(text) + 1);
     }
     to->tokens += json_integer_value(json_object_get(piece, "tokens"));
     if (finish != NULL)

@@ -219,7 +219,8 @@ static void a_stream_is_the_answer_in_chunks(void **state)
         } else {
             const size_t i = (size_t)json_integer_value(json_object_get(one, "index"));
             assert_true(i < 4 && usages == 0 && json_is_null(json_object_get(chunk, "usage")));
-            strcat(texts[i], json_string_value(json_object_get(one, "text")));
+            const size_t at = strlen(texts[i]);
+            (void)snprintf(texts[i] + at, sizeof texts[i] - at, "%s", json_string_value(json_object_get(one, "text")));
             bytes[i] += (unsigned)json_array_size(json_object_get(json_object_get(one, "logprobs"), "token_logprobs"));
             ends += json_is_string(json_object_get(one, "finish_reason"));
         }
@@ -304,12 +305,13 @@ static void what_is_not_done_is_named(void **state)
 
 static void too_many_prompts_are_refused(void **state)
 {
-    char body[BODY_MAX] = "{\"prompt\":[\"a\"";
+    char body[BODY_MAX];
+    size_t at = (size_t)snprintf(body, sizeof body, "{\"prompt\":[\"a\"");
     struct reply r;
     (void)state;
     for (int i = 1; i < 65; i++)
-        strcat(body, ",\"a\"");
-    strcat(body, "]}");
+        at += (size_t)snprintf(body + at, sizeof body - at, ",\"a\"");
+    (void)snprintf(body + at, sizeof body - at, "]}");
     post(body, &r);
     reply_assert_error(&r, 400, "invalid_value", "prompt", "at most 64");
     reply_clear(&r);

@@ -1,5 +1,5 @@
-/* test_http_page.c - the page's files as the daemon serves them: what they are, what a browser may do with them, that one
- * which was not changed is not sent twice, that they ask nobody else. What the page does is tests/page's. The real
+/* test_http_page.c - the page's files as the daemon serves them: what they are, what a browser may do with them, that
+ * one which was not changed is not sent twice, that they ask nobody else. What the page does is tests/page's. The real
  * daemon over loopback. */
 #include <setjmp.h>
 #include <stdarg.h>

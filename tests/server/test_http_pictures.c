@@ -351,9 +351,13 @@ static void many_large_pictures_are_refused(void **state)
     struct reply r;
     (void)state;
     assert_true(pixels != NULL && form != NULL);
-    const size_t bytes = WebPEncodeLosslessRGB(pixels, SIDE, SIDE, (int)row, &webp);
-    if (webp == NULL)
+    const size_t bytes = pixels != NULL ? WebPEncodeLosslessRGB(pixels, SIDE, SIDE, (int)row, &webp) : 0;
+    if (webp == NULL || form == NULL) {
+        free(form);
+        free(pixels);
         fail_msg("libwebp wrote nothing");
+        return;
+    }
     for (int i = 0; i < 6; i++) {
         size += (size_t)sprintf(form + size, "--XX\r\nContent-Disposition: form-data; name=image\r\n\r\n");
         memcpy(form + size, webp, bytes);

@@ -79,7 +79,7 @@ static void measure(const struct request *r, double cost, double rate)
         ;
     const int64_t start = test_now_ms();
     int64_t now = start;
-    for (bool refused = false; now < start + SECONDS * 1000 || !refused; now = test_now_ms()) {
+    for (bool refused = false; now < start + (int64_t)SECONDS * 1000 || !refused; now = test_now_ms()) {
         refused = ask(r) == 429;
         answered += refused ? 0 : 1;
         if (refused)

@@ -1,6 +1,6 @@
-/* test_http_reload.c - a hundred reloads of a model while clients use it, every second one of files that are not accepted:
- * no request fails, each gets the whole of its text from one set of weights, what is refused changes nothing, and nothing
- * is left behind. The real daemon. */
+/* test_http_reload.c - a hundred reloads of a model while clients use it, every second one of files that are not
+ * accepted: no request fails, each gets the whole of its text from one set of weights, what is refused changes nothing,
+ * and nothing is left behind. The real daemon. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_openapi.c - /openapi.json says all that the tables of routes and fields have, and nothing else. What it says is held
- * against the daemon's answers by `make test-openapi`. */
+/* test_openapi.c - /openapi.json says all that the tables of routes and fields have, and nothing else. What it says is
+ * held against the daemon's answers by `make test-openapi`. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -203,7 +203,7 @@ static uint8_t *webp_write(uint32_t width, uint32_t height, size_t *size)
     assert_non_null(pixels);
     *size = WebPEncodeLosslessRGB(pixels, (int)width, (int)height, (int)width * 3, &webp);
     assert_true(*size > 0);
-    uint8_t *copy = malloc(*size);
+    uint8_t *copy = malloc(*size + 1); /* never nothing */
     assert_non_null(copy);
     memcpy(copy, webp, *size);
     WebPFree(webp);
