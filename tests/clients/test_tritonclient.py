@@ -1,5 +1,5 @@
-"""The unmodified tritonclient against the Open Inference Protocol of the real daemon: health, metadata, infer with files and
-numbers, JSON and binary, errors."""
+"""The unmodified tritonclient against the Open Inference Protocol of the real daemon: health, metadata, infer with
+files and numbers, JSON and binary, errors."""
 
 import os
 import pathlib

@@ -23,7 +23,12 @@ EXIF = struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, 0x112, 3, 1, 6, 0, 0)  # tur
 def samples(kind, depth):
     y, x = np.mgrid[0:H, 0:W]
     top = (1 << depth) - 1
-    planes = [(x * top) // (W - 1), (y * top) // (H - 1), ((x * 7 + y * 13) * 257) % (top + 1), (x + y) * top // (W + H - 2)]
+    planes = [
+        (x * top) // (W - 1),
+        (y * top) // (H - 1),
+        ((x * 7 + y * 13) * 257) % (top + 1),
+        (x + y) * top // (W + H - 2),
+    ]
     if kind in (GRAY_ALPHA,):
         planes = [planes[0], planes[3]]
     return np.stack(planes[:CHANNELS[kind]], axis=-1).astype(np.uint32)
