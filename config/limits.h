@@ -45,10 +45,11 @@
 #define MODEL_STD_MAX 1000.0                     /* as MODEL_MEAN_MAX */
 
 /* ---- engine --------------------------------------------------------------------------------------------- */
-#define ENGINE_THREADS_MAX 256         /* OpenMP threads of the one compute pool */
-#define ENGINE_IMAGES_MAX 256          /* pictures of one batch */
-#define ENGINE_STREAMS_MAX 4096        /* stream slots of one model */
-#define ENGINE_ROWS_MAX 8192           /* bytes fed in one pass, all streams together */
+#define ENGINE_THREADS_MAX 256  /* OpenMP threads of the one compute pool */
+#define ENGINE_IMAGES_MAX 256   /* pictures of one batch */
+#define ENGINE_STREAMS_MAX 4096 /* stream slots of one model */
+#define ENGINE_ROWS_MAX 8192    /* bytes fed in one pass, all streams together */
+#define ENGINE_PROMPT_ROWS 96   /* bytes of a pass of prompts alone, at least: fewer use the products less well */
 #define ENGINE_POSITION_MAX (1u << 31) /* elements before which a saved state is taken up: half of what is counted */
 #define BYTE_VALUES 256                /* the vocabulary of a byte model */
 #define ROOFLINE_BYTES_MAX 512000000   /* read to measure the memory's speed: beyond every cache */

@@ -50,7 +50,7 @@ enum log_format { LOG_FORMATS(X) };
     TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                     \
     TEXT(precision, "f32", "f32, bf16, int8 or auto, or NAME=one of them for a model, in a list with commas") \
     NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "streams that one text model runs at a time")              \
-    NUMBER(pass_rows_max, 32, 1, ENGINE_ROWS_MAX, "prompt bytes fed in one pass beside the running streams")  \
+    NUMBER(pass_rows_max, 16, 1, ENGINE_ROWS_MAX, "prompt bytes fed in one pass beside the running streams")  \
     NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "pictures of one size, or texts, in one batch")         \
     NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for company in its batch")          \
     NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                   \

@@ -72,16 +72,23 @@ static enum status identify(struct entry *e, const char *path, struct error *err
     return st;
 }
 
+/* A row for each stream and those that prompts get beside them; where there are prompts alone, what suits the products. */
+static uint32_t rows_of_pass(const struct settings *s)
+{
+    const uint32_t most = ENGINE_ROWS_MAX - s->streams_max;
+    const uint32_t rows = s->streams_max + (s->pass_rows_max < most ? s->pass_rows_max : most);
+    return rows > ENGINE_PROMPT_ROWS ? rows : ENGINE_PROMPT_ROWS;
+}
+
 enum status entry_load(struct entry **ret, const struct found_model *found, const struct settings *s, struct error *err)
 {
-    const uint32_t rows_left = ENGINE_ROWS_MAX - s->streams_max;
     struct engine_options options = {
         .isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa,
         .threads = s->threads,
         .images_max = s->batch_images_max,
         .tokens_max = s->picture_tokens_max,
         .streams_max = s->streams_max,
-        .rows_max = s->streams_max + (s->pass_rows_max < rows_left ? s->pass_rows_max : rows_left),
+        .rows_max = rows_of_pass(s),
     };
     struct found_model named = *found;
     struct entry *e = calloc(1, sizeof *e);
@@ -89,6 +96,7 @@ enum status entry_load(struct entry **ret, const struct found_model *found, cons
         return error_set(err, ERR_NOMEM, "%s: no memory to load the model", found->path);
     atomic_init(&e->references, 1);
     e->version = found->version;
+    e->rows_max = options.rows_max;
     e->created_s = (int64_t)time(NULL);
     enum status st = model_load(&e->model, found->path, warn_of_key, &named, err);
     if (st == OK) { /* the folder of a version is named by its number */

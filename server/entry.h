@@ -30,6 +30,7 @@ struct entry {
     unsigned metrics_label;         /* of {model}, from entry_publish on */
     uint64_t bytes;                 /* of memory: weights, workspace, states of all streams */
     int64_t created_s;              /* Unix time of loading */
+    uint32_t rows_max;              /* bytes of one pass, all streams together: streams_max and more */
     struct model_identity identity; /* of generating models: their states and what they compress go by it */
 };
 

@@ -32,8 +32,8 @@ struct stream_lane {
     struct entry *model;
     struct queue *queue;
     struct stream_model shape;
-    uint32_t threads; /* the engine's */
-    uint32_t streams_max, prompt_rows_max;
+    uint32_t threads;                                /* the engine's */
+    uint32_t streams_max, prompt_rows_max, rows_max; /* rows_max: of a pass without a stream that has one row to feed */
     uint32_t running;
     uint32_t *order; /* [streams_max]: the first `running` are the taken slots, by admission */
     uint32_t *spare; /* [streams_max]: the last streams_max - running are the free slots */
@@ -42,7 +42,7 @@ struct stream_lane {
     uint32_t first_sharer;     /* place that a pass's rows for prompts are shared from */
     struct engine_part *parts; /* [streams_max] */
     uint8_t *windows;
-    float *logits; /* [streams_max + prompt_rows_max, BYTE_VALUES] of the pass */
+    float *logits; /* [rows_max, BYTE_VALUES] of the pass */
     /* The job whose samples are being given slots, by number; NULL: none waits. */
     struct job *entering;
     uint32_t next_sample;
@@ -54,7 +54,6 @@ enum status stream_lane_create(struct stream_lane **ret, struct entry *model, st
                                struct error *err)
 {
     const struct engine_info *info = engine_info(model->engine);
-    const uint32_t rows_left = ENGINE_ROWS_MAX - s->streams_max; /* of a pass, beside a row for each stream */
     struct stream_lane *l = calloc(1, sizeof *l);
     if (l == NULL)
         goto no_memory;
@@ -68,14 +67,16 @@ enum status stream_lane_create(struct stream_lane **ret, struct entry *model, st
     };
     l->threads = info->threads;
     l->streams_max = s->streams_max;
-    l->prompt_rows_max = s->pass_rows_max < rows_left ? s->pass_rows_max : rows_left;
+    l->rows_max = model->rows_max;
+    l->prompt_rows_max =
+        s->pass_rows_max < l->rows_max - l->streams_max ? s->pass_rows_max : l->rows_max - l->streams_max;
     l->order = calloc(l->streams_max, sizeof *l->order);
     l->spare = calloc(l->streams_max, sizeof *l->spare);
     l->slots = calloc(l->streams_max, sizeof *l->slots);
     l->taken = calloc(l->streams_max, sizeof *l->taken);
     l->parts = calloc(l->streams_max, sizeof *l->parts);
     l->windows = calloc(l->streams_max, l->shape.window_size);
-    l->logits = calloc((size_t)(l->streams_max + l->prompt_rows_max) * BYTE_VALUES, sizeof *l->logits);
+    l->logits = calloc((size_t)l->rows_max * BYTE_VALUES, sizeof *l->logits);
     if (l->order == NULL || l->spare == NULL || l->slots == NULL || l->taken == NULL || l->parts == NULL ||
         l->windows == NULL || l->logits == NULL)
         goto no_memory;
@@ -270,7 +271,7 @@ static void share_rows(struct stream_lane *l)
 {
     bool others;
     uint32_t sharers = count_prompts(l, &others);
-    uint32_t rows = l->prompt_rows_max + (others ? 0 : l->streams_max);
+    uint32_t rows = others ? l->prompt_rows_max : l->rows_max;
     l->first_sharer = l->first_sharer + 1 < l->running ? l->first_sharer + 1 : 0;
     for (uint32_t i = 0; i < l->running; i++) {
         const uint32_t place = (l->first_sharer + i) % l->running;

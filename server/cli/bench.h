@@ -7,12 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "config/limits.h"
 #include "engine/engine.h"
 #include "engine/roofline.h"
 #include "weights/model.h"
 
 #define BENCH_STREAMS_LARGE 64
-#define BENCH_PREFILL_ROWS 96 /* as the daemon's streams_max and pass_rows_max together are by default */
+#define BENCH_PREFILL_ROWS ENGINE_PROMPT_ROWS /* as the daemon feeds prompts by default */
 
 struct bench {
     const struct model *model;

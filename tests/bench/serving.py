@@ -11,9 +11,10 @@ Client and daemon share this machine, so each round measures, one after the othe
     beside    the same beside a process that takes as much of a processor as `aft load` did
 
 "http/beside" is what serving costs by itself: daemon and bench have the same left. CPU time is by thread, from
-/proc/PID/task. A gap is the time between two events of one stream as the client sees them; the last part adds two
-prompts of 1,000 bytes, one after the other, to 63 running streams and tells the largest gap of any in median ones (of
-the shipped model, whose context is 512, only the last 511 bytes of a prompt are fed).
+/proc/PID/task. A gap is the time between two events of one stream as the client sees them; the last part adds a prompt
+of 1,000 bytes to 63 running streams, whose texts are just long enough to be there while it is fed, and tells the
+largest gap of any, beside that of a run without (of the shipped model, whose context is 512, only the last 511 bytes
+of a prompt are fed).
 """
 import argparse
 import json
@@ -121,13 +122,13 @@ def round_of(daemon, folder, temperature, seconds, runs):
             "byte gap p99/p50": text["byte_gap_ms"]["p99"] / text["byte_gap_ms"]["p50"]}
 
 
-def prompts(daemon, temperature, count):
-    """Largest and median gap of 63 streams beside `count` prompts, one after the other."""
+def gaps(daemon, temperature, text_bytes, prompts):
+    """Largest and median gap of 63 streams of so many bytes, beside `prompts` prompts, none or one."""
     others = load(daemon.url, "--concurrency", STREAMS - 1, "--requests", STREAMS - 1, "--prompt", "T", "--max-tokens",
-                  TEXT_BYTES, "--temperature", temperature)
+                  text_bytes, "--temperature", temperature)
     time.sleep(0.3)
-    if count > 0:
-        told(load(daemon.url, "--requests", count, "--prompt", "A long prompt. ", "--prompt-bytes", 1000,
+    if prompts > 0:
+        told(load(daemon.url, "--requests", prompts, "--prompt", "A long prompt. ", "--prompt-bytes", 1000,
                   "--max-tokens", 1))
     answer = told(others)["generate"]
     return answer["event_gap_ms"]["max"], answer["event_gap_ms"]["p50"]
@@ -138,7 +139,7 @@ def show(name, values, form):
           f"{form.format(max(values))})", flush=True)
 
 
-def measure(name, folder, temperature, options):
+def measure(name, folder, temperature, beside, options):
     with tempfile.TemporaryDirectory() as parent:
         Path(parent, folder.name).symlink_to(folder.resolve())
         daemon = Daemon(parent)
@@ -148,9 +149,10 @@ def measure(name, folder, temperature, options):
                       for _ in range(options.rounds)]
             for key in rounds[0]:
                 show(key, [r[key] for r in rounds], "{:.0f}" if key in ("http", "alone", "beside") else "{:.3f}")
-            for count, what in ((0, "no prompt"), (2, "prompts of 1,000 bytes")):
-                gaps = [prompts(daemon, temperature, count) for _ in range(options.rounds)]
-                show(f"gap, {what}", [most / median for most, median in gaps], "{:.2f}")
+            pairs = [[gaps(daemon, temperature, beside, prompts) for prompts in (0, 1)] for _ in range(options.rounds)]
+            show("largest gap, no prompt", [most / median for (most, median), _ in pairs], "{:.2f}")
+            show("largest gap, a prompt", [most / median for _, (most, median) in pairs], "{:.2f}")
+            show("of gaps without it", [most / median for (_, median), (most, _) in pairs], "{:.2f}")
         finally:
             daemon.stop()
 
@@ -163,12 +165,12 @@ def main():
     parser.add_argument("--model", choices=("shipped", "l24"), help="this one alone")
     options = parser.parse_args()
     if options.model != "l24":
-        measure(SHIPPED.name, SHIPPED, 1.0, options)
+        measure(SHIPPED.name, SHIPPED, 1.0, TEXT_BYTES, options)
     if options.model != "shipped":
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent, "aft-local-24x256")
             mixers.write_model(folder, "aft-local", 1024, dim=256, depth=24)
-            measure(folder.name, folder, 0.01, options)  # sharp: only the likeliest bytes
+            measure(folder.name, folder, 0.01, 110, options)  # sharp: only the likeliest bytes
 
 
 if __name__ == "__main__":

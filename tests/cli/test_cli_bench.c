@@ -88,7 +88,8 @@ static void bench_has_every_figure(void **state)
     json_decref(expect_figures(small_text_model, "--threads", "1", KEYS(STREAM_KEYS, "step_ms_at_47")));
 }
 
-/* Each limit follows from the rates beside it by the formula that is printed; share is the figure over it. */
+/* Each limit follows from the rates beside it by the formula that is printed; share is the figure over it. How large it
+ * is says nothing here: rates and figure are measured one after the other, on a machine that may have others on it. */
 static void expect_limits(json_t *all, const char *const keys[], const double streams[])
 {
     const json_t *limits = json_object_get(all, "limits"), *figures = json_object_get(limits, "figures");
@@ -111,8 +112,6 @@ static void expect_limits(json_t *all, const char *const keys[], const double st
         }
         if (fabs(limit / expected - 1.0) > 1e-4 || fabs(share * limit / number(all, keys[count]) - 1.0) > 1e-4)
             fail_msg("%s: limit %g, expected %g; share %g", keys[count], limit, expected, share);
-        if (!(share > 0.0 && share < 1.5))
-            fail_msg("%s is at %g of its limit", keys[count], share);
     }
     assert_int_equal(json_object_size(figures), count);
 }
