@@ -134,9 +134,10 @@
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 
 /* ---- states of streams on the move, and what is compressed ----------------------------------------------------- */
-#define MODEL_ARITHMETIC_BYTES 160    /* version, instruction set, precision and the BLAS's description of itself */
-#define STATE_PENDING_MAX 64          /* bytes that a saved stream has yet to be fed: one, however it stopped */
-#define COMPRESS_BYTES_MAX (1u << 20) /* of one text: two minutes of a small model */
+#define MODEL_ARITHMETIC_BYTES 160 /* version, instruction set, precision and the BLAS's description of itself */
+/* Bytes that a saved stream has yet to be fed: one; half a context where that is about to begin anew. */
+#define STATE_PENDING_MAX MODEL_CONTEXT_MAX
+#define COMPRESS_BYTES_MAX (1u << 20)      /* of one text: two minutes of a small model */
 #define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */
 #define STATE_BYTES_MAX (63u << 20)        /* of the engine's part: a blob is a body, and the keys of 5,000 bytes fit */
 

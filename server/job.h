@@ -75,7 +75,9 @@ struct generate_input {
     /* Go on from there rather than from nothing; the prompt, a single one, begins with what is pending. The job's. It
      * has room for the whole prompt, or the job shifts. */
     struct stream_snapshot from;
-    bool saves; /* keep what the stream is at its end; one sample */
+    /* Keep what the stream is at its end; one sample. With max_tokens 0 that is behind the prompt: as the model takes
+     * the prompt, that has two bytes or more then. */
+    bool saves;
 };
 
 /* A picture's first sub-pixels, to be gone on with. */

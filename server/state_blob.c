@@ -143,14 +143,15 @@ static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, s
     s->fed_count = (uint32_t)le_take(&at, 4);
     s->position = (uint32_t)le_take(&at, 4);
     const uint64_t state_bytes = le_take(&at, 8);
-    if (s->pending_count < 1 || s->pending_count > STATE_PENDING_MAX)
-        return refuse(err, "number of pending bytes", s->pending_count, 1, STATE_PENDING_MAX);
+    const uint32_t least_pending = s->position > 0 ? 1 : 0;
+    if (s->pending_count < least_pending || s->pending_count > STATE_PENDING_MAX)
+        return refuse(err, "number of pending bytes", s->pending_count, least_pending, STATE_PENDING_MAX);
     if (s->fed_count > MODEL_CONTEXT_MAX)
         return refuse(err, "number of bytes of text", s->fed_count, 0, MODEL_CONTEXT_MAX);
-    if (s->position < 1 || s->position > ENGINE_POSITION_MAX)
-        return refuse(err, "position", s->position, 1, ENGINE_POSITION_MAX);
-    if (state_bytes > STATE_BYTES_MAX)
-        return refuse(err, "number of bytes of the engine", state_bytes, 0, STATE_BYTES_MAX);
+    if (s->position > ENGINE_POSITION_MAX)
+        return refuse(err, "position", s->position, 0, ENGINE_POSITION_MAX);
+    if (state_bytes > (s->position > 0 ? STATE_BYTES_MAX : 0))
+        return refuse(err, "number of bytes of the engine", state_bytes, 0, s->position > 0 ? STATE_BYTES_MAX : 0);
     s->state_bytes = (size_t)state_bytes;
     if (size != least + stream_snapshot_bytes(s))
         return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected %zu by its header", size,

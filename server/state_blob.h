@@ -5,7 +5,7 @@
  *          8      4  format's version, STATE_BLOB_VERSION
  *         12      4  P: pending bytes, given or drawn and not yet fed
  *         16      4  F: bytes fed since the last reset, of a model whose context has an end
- *         20      4  position: how many were fed
+ *         20      4  position: how many were fed; 0: none, the stream is yet to begin with those pending
  *         24      8  S: bytes of the engine's state
  *         32     32  SHA-256 of the model
  *         64    160  arithmetic: what computed it, filled up with zeros (model_identity.h)

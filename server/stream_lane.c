@@ -209,6 +209,14 @@ static bool has_samples(const struct stream_lane *l, const struct job *j)
     return has;
 }
 
+/* A text that its deadline cuts is one as far as it has come. */
+static void keep_cut(struct stream_lane *l, const struct job *j)
+{
+    for (uint32_t place = 0; place < l->running; place++)
+        if (l->slots[l->order[place]].job == j)
+            stream_slot_keep(&l->shape, &l->slots[l->order[place]]);
+}
+
 static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
 {
     uint32_t ended = 0;
@@ -219,6 +227,8 @@ static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
             place++;
             continue;
         }
+        if (st == ERR_TIMEOUT)
+            keep_cut(l, j);
         forget_job(l, j); /* one that moved up is looked at here, or in the next step */
         job_abort(j, st, NULL, now_ns);
         ended++;
@@ -428,10 +438,7 @@ static bool end_sample(struct stream_lane *l, uint32_t index, enum job_finish fi
     const struct stream_slot *s = &l->slots[index];
     struct job *j = s->job;
     uint32_t place = 0;
-    if (j->kind == JOB_GENERATE && j->in.text.saves) {
-        stream_slot_save(&l->shape, s, &j->saved);
-        j->has_saved = true;
-    }
+    stream_slot_keep(&l->shape, s);
     while (l->order[place] != index)
         place++;
     slot_stop(l, place);

@@ -38,13 +38,18 @@ static void fill_window(const struct stream_model *m, struct stream_slot *s, boo
     fill_room(m, s);
 }
 
+uint32_t stream_slot_room(const struct stream_model *m, uint32_t position)
+{
+    return m->context - (position == 0 && m->starts ? 1 : position);
+}
+
 /* One more than the context is fed only for a stream that shifts. */
 size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in, size_t size)
 {
-    if (!is_limited(m) || (in->from.memory != NULL && size <= m->context - in->from.position))
+    if (!is_limited(m) || (in->from.memory != NULL && size <= stream_slot_room(m, in->from.position)))
         return size;
     const uint32_t most = m->context - (m->starts ? 1 : 0);
-    const bool all = in->shift || m->starts || in->max_tokens == 0;
+    const bool all = in->shift || m->starts || (in->max_tokens == 0 && !in->saves);
     const uint32_t whole = all ? most : most > 1 ? most - 1 : 1;
     const uint32_t half = m->context > 1 ? m->context / 2 : most;
     if (in->from.memory != NULL)
@@ -80,6 +85,10 @@ static void begin_text(const struct stream_model *m, struct stream_slot *s)
         s->given = newline;
         s->given_count = 1;
     }
+    if (in->saves && in->max_tokens == 0) { /* the last byte waits for what is to follow it */
+        s->drawn = prompt.bytes[--s->given_count];
+        assert(s->at < s->given_count);
+    }
 }
 
 /* Go on from a snapshot, with what is given behind it. Where both do not fit into the context, begin again with the
@@ -89,7 +98,11 @@ static void resume(const struct stream_model *m, struct stream_slot *s, const st
     const size_t given = s->given_count;
     s->at = 0;
     s->fed = s->length = 0;
-    if (!is_limited(m) || given <= m->context - from->position) {
+    if (from->position == 0 && (!is_limited(m) || given <= stream_slot_room(m, 0))) {
+        engine_stream_reset(m->engine, s->index);
+        if (m->starts)
+            s->window[s->length++] = 0;
+    } else if (!is_limited(m) || given <= stream_slot_room(m, from->position)) {
         engine_stream_restore(m->engine, s->index, from->position, stream_snapshot_state(from));
         if (is_limited(m)) {
             memcpy(s->window, from->memory, from->fed_count);
@@ -97,7 +110,8 @@ static void resume(const struct stream_model *m, struct stream_slot *s, const st
         }
     } else {
         const uint32_t first = m->starts ? 1 : 0;
-        const size_t half = m->context > 1 ? m->context / 2 : 1 - first, text = from->fed_count - first;
+        const size_t half = m->context > 1 ? m->context / 2 : 1 - first;
+        const size_t text = from->fed_count > first ? from->fed_count - first : 0;
         const size_t left = given < half ? half - given : 0, tail = left < text ? left : text;
         engine_stream_reset(m->engine, s->index);
         if (m->starts)
@@ -243,16 +257,32 @@ bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, cons
     return false;
 }
 
-void stream_slot_save(const struct stream_model *m, const struct stream_slot *s, struct stream_snapshot *to)
+static void save(const struct stream_model *m, const struct stream_slot *s, struct stream_snapshot *to)
 {
-    to->position = engine_stream_position(m->engine, s->index);
+    const uint32_t position = engine_stream_position(m->engine, s->index);
+    const bool is_pushed = s->length > s->fed;
+    const uint32_t first = position == 0 && m->starts ? 1 : s->fed; /* the start is no byte of the text */
+    to->position = position;
     to->sampler = s->sampler;
     to->fed_count = is_limited(m) ? s->fed : 0;
-    to->pending_count = 1;
-    to->state_bytes = engine_stream_saved_bytes(m->engine, to->position);
+    to->pending_count = is_pushed ? s->length - first : 1;
+    to->state_bytes = position > 0 ? engine_stream_saved_bytes(m->engine, position) : 0;
     memcpy(to->memory, s->window, to->fed_count);
-    *stream_snapshot_pending(to) = s->drawn;
-    engine_stream_save(m->engine, s->index, stream_snapshot_state(to));
+    if (is_pushed)
+        memcpy(stream_snapshot_pending(to), s->window + first, to->pending_count);
+    else
+        *stream_snapshot_pending(to) = s->drawn;
+    if (position > 0)
+        engine_stream_save(m->engine, s->index, stream_snapshot_state(to));
+}
+
+void stream_slot_keep(const struct stream_model *m, const struct stream_slot *s)
+{
+    struct job *j = s->job;
+    if (j->kind != JOB_GENERATE || !j->in.text.saves || (s->generated == 0 && j->in.text.max_tokens > 0))
+        return;
+    save(m, s, &j->saved);
+    j->has_saved = true;
 }
 
 enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const struct engine *e, struct error *err)
@@ -265,6 +295,8 @@ enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const st
             "the state has %u bytes of text, expected %u: its position is %u and the model's context "
             "has %s end",
             s->fed_count, fed, s->position, ends ? "an" : "no");
+    if (s->position == 0)
+        return OK;
     return engine_stream_check(e, s->position, stream_snapshot_state(s), s->state_bytes, err);
 }
 

@@ -51,6 +51,9 @@ struct stream_slot {
     uint64_t drawn_ns; /* when the latest element was drawn */
 };
 
+/* Elements that a stream of a model whose context ends can still be fed at a position; at 0 it is yet to begin. */
+uint32_t stream_slot_room(const struct stream_model *m, uint32_t position);
+
 /* How many bytes at the end of a prompt of `size` bytes are fed. */
 size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in, size_t size);
 
@@ -79,8 +82,10 @@ bool stream_slot_push(const struct stream_model *m, struct stream_slot *s, uint8
 /* Take the log2 probabilities out of a part's logits [count, 256] and go on. True when all elements have theirs. */
 bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, const float *logits, uint32_t count);
 
-/* What the stream is now that its last element is drawn and not fed, into a snapshot with room for it. */
-void stream_slot_save(const struct stream_model *m, const struct stream_slot *s, struct stream_snapshot *to);
+/* Where the job wants it, keep in job.saved what the stream is now that its last element is drawn and not fed, pushed
+ * or not; of a job that draws none its prompt's last byte takes that one's place, and all before it must be fed. Of a
+ * stream that is yet to draw its first nothing is kept. */
+void stream_slot_keep(const struct stream_model *m, const struct stream_slot *s);
 
 /* Can a slot of this engine go on from a snapshot that came from outside? Any thread. Errors: ERR_ARGUMENT (param
  * "state"). */

@@ -11,7 +11,7 @@
 #include "engine/sampler.h"
 
 struct stream_snapshot {
-    uint32_t position; /* elements fed since the last reset, as the engine counts them */
+    uint32_t position; /* elements fed since the last reset, as the engine counts them; 0: it has no state of it */
     struct sampler sampler;
     uint32_t fed_count; /* position where the model's context has an end; else 0: nobody will look back */
     uint32_t pending_count;

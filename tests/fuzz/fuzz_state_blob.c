@@ -11,7 +11,8 @@
 static void check_snapshot(const struct stream_snapshot *s)
 {
     const struct sampler_options *o = &s->sampler.options;
-    fuzz_check(s->pending_count >= 1 && s->pending_count <= STATE_PENDING_MAX, "something is pending, and little");
+    fuzz_check(s->pending_count > 0 || s->position == 0, "something is pending where something was fed");
+    fuzz_check(s->pending_count <= STATE_PENDING_MAX, "what is pending is in its bounds");
     fuzz_check(s->fed_count <= MODEL_CONTEXT_MAX && s->position <= ENGINE_POSITION_MAX, "its length is in its bounds");
     fuzz_check(o->seed <= SEED_MAX && o->top_k <= BYTE_VALUES, "seed and top_k are in their bounds");
     fuzz_check(o->temperature >= 0.0f && o->temperature <= 100.0f, "the temperature is in its bounds");
@@ -25,7 +26,8 @@ static void check_snapshot(const struct stream_snapshot *s)
     }
 }
 
-/* What is found by chance alone: magic, version, digest and arithmetic of zeros, lengths, the checksum. */
+/* What is found by chance alone: magic, version, digest and arithmetic of zeros, lengths, a position, the
+ * checksum. */
 static void make_fit(uint8_t *blob, size_t size)
 {
     static const uint8_t beginning[] = "aftdstat\1\0\0\0\1";
@@ -35,6 +37,7 @@ static void make_fit(uint8_t *blob, size_t size)
         return;
     memset(blob, 0, 224);
     memcpy(blob, beginning, sizeof beginning - 1);
+    blob[20] = 1; /* the position */
     for (unsigned i = 0; i < 4; i++)
         blob[24 + i] = (uint8_t)((size - frame - 1) >> 8 * i);
     sha256_init(&sha);

@@ -23,7 +23,7 @@
 #define GOLDEN "tests/data/golden/"
 #define LM "enwik8-aft-local"
 
-enum { LIMIT_S = 120, WHOLE = 60, MUTATED = 200 };
+enum { LIMIT_S = 120, WHOLE = 60, MUTATED = 200, CUTS = 12 };
 
 static char models[PATH_MAX];
 static struct daemon here, there;
@@ -235,14 +235,36 @@ static void a_stream_tells_it_last(void **state)
     reply_clear(&r);
 }
 
-static void a_text_that_was_cut_has_none(void **state)
+/* Wherever the deadline falls: behind a byte, or where a context has just begun again. */
+static void a_text_that_was_cut_goes_on(void **state)
 {
     (void)state;
-    json_t *cut = generate(&here, json_pack("{s:s, s:i, s:i, s:b, s:s}", "model", LM, "max_tokens", 65536, "timeout_ms",
-                                            (int)test_ms(400), "return_state", 1, "context_overflow", "shift"));
-    assert_string_equal(json_string_value(json_object_get(cut, "finish_reason")), "timeout");
-    assert_true(json_is_null(json_object_get(cut, "state")));
-    json_decref(cut);
+    static const char *const names[] = {LM, "lm-attention", "starting"};
+    for (size_t i = 0; i < CUTS; i++) {
+        const char *name = names[i % (sizeof names / sizeof names[0])];
+        json_t *fields = first_fields(name, 65536);
+        assert_int_equal(
+            json_object_update_new(fields, json_pack("{s:i, s:b}", "timeout_ms", (int)test_ms(60), "return_state", 1)),
+            0);
+        json_t *cut = generate(&here, fields);
+        assert_string_equal(json_string_value(json_object_get(cut, "finish_reason")), "timeout");
+        const int tokens = (int)json_integer_value(json_object_get(cut, "tokens"));
+        assert_in_range(tokens, 1, 65535);
+        fields = fields_of(name, WHOLE);
+        assert_int_equal(json_object_set(fields, "state", json_object_get(cut, "state")), 0);
+        json_t *rest = generate(&there, fields), *whole = generate(&here, first_fields(name, tokens + WHOLE));
+        uint8_t *want = malloc((size_t)tokens + 2 * WHOLE), *got = malloc((size_t)tokens + 2 * WHOLE);
+        assert_true(want != NULL && got != NULL);
+        const size_t n = append_bytes(want, 0, whole);
+        assert_int_equal(n, tokens + WHOLE);
+        assert_int_equal(append_bytes(got, append_bytes(got, 0, cut), rest), n);
+        assert_memory_equal(got, want, n);
+        free(got);
+        free(want);
+        json_decref(whole);
+        json_decref(rest);
+        json_decref(cut);
+    }
 }
 
 /* ---- what is refused -------------------------------------------------------------------------------------------- */
@@ -299,7 +321,7 @@ int main(void)
         cmocka_unit_test(a_prompt_goes_behind_a_state),
         cmocka_unit_test(a_state_forks),
         cmocka_unit_test(a_stream_tells_it_last),
-        cmocka_unit_test(a_text_that_was_cut_has_none),
+        cmocka_unit_test(a_text_that_was_cut_goes_on),
         cmocka_unit_test(what_does_not_go_together_is_refused),
         cmocka_unit_test(mutated_states_are_refused),
     };

@@ -231,6 +231,7 @@ static const struct {
     {"much text", 16, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "bytes of text is 4294967295"},
     {"position", 20, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "position is 4294967295"},
     {"position and text", 20, {1}, 1, "expected 1: its position is 1"},
+    {"a state of no position", 20, {0}, 1, "bytes of the engine is"},
     {"size of the state", 24, {0, 0, 0, 0, 0, 0, 0, 0xFF}, 8, "bytes of the engine is"},
     {"size by the header", 24, {1, 0, 0, 0, 0, 0, 0, 0}, 8, "by its header"},
     {"another model", 32, {1, 2, 3, 4}, 4, "of another model: its digest begins with 01020304"},
