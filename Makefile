@@ -14,7 +14,7 @@ PKGS := libmicrohttpd jansson libjpeg libpng libwebp libwebpdemux libexif nettle
 CLI_PKGS := libcurl # of aft alone
 LIBRARY_SOURCES := $(wildcard config/*.c weights/*.c engine/*.c engine/kernels/*.c engine/mixers/*.c)
 # What aft shares with the daemon beyond the library; the rest of server/ is the daemon's own.
-COMMON_SOURCES := server/drawing.c server/explanation.c server/keys_file.c server/logits.c $(filter-out server/picture_lane.c,$(wildcard server/picture*.c)) server/png.c server/precision.c server/spin.c server/text.c
+COMMON_SOURCES := server/archive.c server/arithmetic_coder.c server/drawing.c server/explanation.c server/keys_file.c server/logits.c server/model_identity.c $(filter-out server/picture_lane.c,$(wildcard server/picture*.c)) server/png.c server/precision.c server/spin.c server/stream_coding.c server/text.c
 DAEMON_SOURCES := $(filter-out server/main.c $(COMMON_SOURCES),$(wildcard server/*.c))
 CLI_SOURCES := $(filter-out server/cli/main.c,$(wildcard server/cli/*.c))
 TEST_SUPPORT := $(wildcard tests/support/*.c)
@@ -101,8 +101,8 @@ SUPPORT_OBJECTS := $(TEST_SUPPORT:%.c=$B/%.o)
 # Fuzz targets link the parsers of what comes from outside, and nothing that computes with it.
 FUZZERS := $(patsubst tests/fuzz/%.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard config/*.c weights/*.c) engine/image.c engine/sampler.c \
-    $(filter-out server/drawing.c server/explanation.c server/picture_fit.c server/precision.c,$(COMMON_SOURCES)) server/fields.c \
-    server/generate_request.c server/inference_request.c server/multipart.c server/request_bytes.c server/request_json.c server/model_identity.c server/state_blob.c \
+    $(filter-out server/drawing.c server/explanation.c server/picture_fit.c server/precision.c server/stream_coding.c,$(COMMON_SOURCES)) server/fields.c \
+    server/generate_request.c server/inference_request.c server/multipart.c server/request_bytes.c server/request_json.c server/state_blob.c \
     server/stream_snapshot.c tests/fuzz/fuzz.c)
 FUZZ_SECONDS ?= 20
 

@@ -117,7 +117,7 @@ static enum status open_body(struct exchange *x, struct coding *c, struct error 
 {
     enum status st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = model_identity_check(&x->entry->identity, &c->archive.id, "the body", "body", err);
+        st = model_identity_check(&x->entry->identity, &c->archive.id, "the archive", "body", err);
     if (st == OK)
         st = archive_open(&c->blocks, &c->archive, err);
     c->archive.blocks = NULL; /* the body goes */

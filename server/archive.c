@@ -113,7 +113,7 @@ enum status archive_make(uint8_t **ret, size_t *size, const struct archive_block
 
 static enum status refuse(struct error *err, const char *what)
 {
-    return error_set_param(err, ERR_ARGUMENT, "body", "the body %s", what);
+    return error_set_param(err, ERR_ARGUMENT, "body", "the archive %s", what);
 }
 
 /* Does every block of the text have a size, and do these make up the rest? */
@@ -140,19 +140,19 @@ enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size,
     struct archive a = {.id = {.arithmetic = ""}};
     const uint8_t *at = bytes + sizeof magic;
     if (size < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
-        return refuse(err, "is nothing that /v1/compress made: it does not begin with \"aftz\"");
+        return refuse(err, "is none: it does not begin with \"aftz\"");
     if (size < HEADER_BYTES)
         return refuse(err, "ends within its header");
     const unsigned version = (unsigned)le_take(&at, 1);
     if (version != ARCHIVE_VERSION)
-        return error_set_param(err, ERR_ARGUMENT, "body", "the body's version is %u, expected %d", version,
+        return error_set_param(err, ERR_ARGUMENT, "body", "the archive's version is %u, expected %d", version,
                                ARCHIVE_VERSION);
     const size_t name = (size_t)le_take(&at, 1);
     if (le_take(&at, 2) != 0)
         return refuse(err, "has something in a part of its header that is zero");
     const uint64_t text_bytes = le_take(&at, 8);
     if (text_bytes > COMPRESS_BYTES_MAX)
-        return error_set_param(err, ERR_ARGUMENT, "body", "the body's text has %llu bytes, expected at most %u",
+        return error_set_param(err, ERR_ARGUMENT, "body", "the archive's text has %llu bytes, expected at most %u",
                                (unsigned long long)text_bytes, COMPRESS_BYTES_MAX);
     a.text_bytes = (size_t)text_bytes;
     memcpy(a.checksum, at, sizeof a.checksum);

@@ -26,6 +26,10 @@
 #include "server/stream_coding.h"
 
 enum { ARCHIVE_VERSION = 1, ARCHIVE_BLOCK_BYTES = 8192, ARCHIVE_CHECKSUM_BYTES = 8 };
+/* Of the largest archive: header, and two bytes a block beside the text. */
+#define ARCHIVE_BYTES_MAX                                                    \
+    (24 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + COMPRESS_BYTES_MAX + \
+     2 * (COMPRESS_BYTES_MAX / ARCHIVE_BLOCK_BYTES))
 
 /* Blocks of a text, and the memory that they lie in; all malloc'd. */
 struct archive_blocks {

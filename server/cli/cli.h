@@ -22,6 +22,9 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
       "what the model sees in a picture, or its position biases, as a PNG")                                           \
     X(generate, "generate", "MODEL [--prompt P]", "continue a prompt, byte by byte (- reads it from standard input)") \
     X(score, "score", "MODEL FILE", "bits per byte of a file under the model (- is standard input)")                  \
+    X(compress, "compress", "MODEL [FILE] [-o OUT]",                                                                  \
+      "make a file small by the model's probabilities (standard input)")                                              \
+    X(decompress, "decompress", "MODEL [FILE] [-o OUT]", "restore what compress made, of the same model")             \
     X(inspect, "inspect", "MODEL", "architecture, sizes and tensors of a model")                                      \
     X(verify, "verify", "DIR...", "run each model directory's cases.safetensors and compare")                         \
     X(check_precision, "check-precision", "MODEL DATA",                                                               \
@@ -91,6 +94,10 @@ struct engine *cli_open_engine(const struct model *m, struct engine_options *o);
 /* All of a file, or of standard input for "-", at most `max` bytes. Free *ret. Errors: ERR_IO, ERR_NOMEM,
  * ERR_TOO_LARGE. */
 enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err);
+
+/* `bytes` as the file, which is written whole or not at all, or to standard output for "-" (what is lost there cli_flush
+ * says). Prints why and returns CLI_FAILED. */
+int cli_write(const char *path, const void *bytes, size_t size);
 
 /* A daemon's URL without a slash at its end; free it. `secrets` is the option that a password belongs to. Prints why
  * not and returns an exit code. */

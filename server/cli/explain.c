@@ -1,6 +1,5 @@
 /* explain.c - aft explain MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: what the model sees in a picture, or its
  * position biases, drawn as POST /explain does it. Single threaded. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,19 +50,6 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
     return cli_check_logits(engine_batch_logits(run->engine, 0), c->classes);
 }
 
-static int write_bytes(const char *bytes, size_t size, const char *path)
-{
-    const bool standard = strcmp(path, "-") == 0;
-    int code = CLI_OK;
-    errno = 0;
-    FILE *f = standard ? stdout : fopen(path, "wb");
-    const bool written = f != NULL && fwrite(bytes, 1, size, f) == size;
-    const bool closed = f != NULL && (standard || fclose(f) == 0);
-    if (!standard && !(written && closed)) /* of standard output main says it */
-        code = cli_fail("%s: %s", path, strerror(errno));
-    return code;
-}
-
 static int write_png(const struct picture *p, const char *path)
 {
     char *bytes = NULL;
@@ -71,7 +57,7 @@ static int write_png(const struct picture *p, const char *path)
     struct error err;
     if (png_encode(&bytes, &size, p, &err) != OK)
         return cli_fail_error(&err);
-    const int code = write_bytes(bytes, size, path);
+    const int code = cli_write(path, bytes, size);
     free(bytes);
     return code;
 }
@@ -127,7 +113,7 @@ static int ask(const struct remote *r, const struct explain_run *run)
         if (strcmp(param, ours[i]) == 0)
             code = CLI_USAGE;
     if (code == CLI_OK)
-        code = write_bytes(answer.bytes, answer.size, run->out);
+        code = cli_write(run->out, answer.bytes, answer.size);
     free(answer.bytes);
     free(bytes);
     return code;

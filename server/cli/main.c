@@ -11,7 +11,8 @@ static void print_usage(FILE *to)
     for (size_t i = 0; i < cli_verb_count; i++)
         (void)fprintf(to, "  aft %-15s %-22s  %s\n", cli_verbs[i].name, cli_verbs[i].arguments, cli_verbs[i].help);
     (void)fprintf(to, "\nMODEL is a model directory, or the name of one under weights/models/ or $AFTD_MODELS_DIR.\n"
-                      "classify, explain, generate and score ask a daemon instead with --url URL or --unix PATH.\n"
+                      "classify, explain, generate, score, compress and decompress ask a daemon instead with --url URL "
+                      "or --unix PATH.\n"
                       "aft VERB --help lists a verb's options.\n");
 }
 

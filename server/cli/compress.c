@@ -1,0 +1,210 @@
+/* compress.c - aft compress MODEL [FILE] and aft decompress MODEL [FILE], or FILE and a daemon: any bytes, made small by
+ * a model's probabilities, and back. An archive is the same whoever made it: the coder, the blocks and the format are
+ * the daemon's. Single threaded. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/archive.h"
+#include "server/cli/cli.h"
+#include "server/cli/coding.h"
+#include "server/cli/remote.h"
+#include "server/precision.h"
+#include "server/text.h"
+
+/* What the command line says. */
+struct wish {
+    bool restores;
+    const char *model, *file, *out;
+    uint64_t timeout_ms; /* 0: the daemon's own */
+    struct remote remote;
+    bool asks; /* a daemon */
+};
+
+static const char *name_of(const char *file)
+{
+    return file[0] == '-' && file[1] == '\0' ? "standard input" : file;
+}
+
+static bool goes_to_terminal(const char *out)
+{
+    return out[0] == '-' && out[1] == '\0' && isatty(STDOUT_FILENO) == 1;
+}
+
+/* UTF-8 without control characters but newline and tab, C1's included: what no terminal obeys. */
+static bool is_plain_text(const uint8_t *bytes, size_t size)
+{
+    char repaired[UTF8_GROWTH * (UTF8_INCOMPLETE_MAX + 1)];
+    for (size_t at = 0, used; at < size; at += used) {
+        const uint8_t *c = bytes + at;
+        size_t written = 0;
+        used = utf8_first(c, size - at);
+        if ((c[0] < 0x20 && c[0] != '\n' && c[0] != '\t') || c[0] == 0x7f || (c[0] == 0xc2 && used > 1 && c[1] < 0xa0))
+            return false;
+        (void)utf8_repair(repaired, &written, c, used, true);
+        if (written != used || memcmp(repaired, c, used) != 0)
+            return false;
+    }
+    return true;
+}
+
+static int write_out(const struct wish *w, const void *bytes, size_t size)
+{
+    if (goes_to_terminal(w->out) && !is_plain_text(bytes, size))
+        return cli_fail("%s holds what is no text for a terminal: -o FILE or a pipe takes it", name_of(w->file));
+    return cli_write(w->out, bytes, size);
+}
+
+/* ---- with the model itself --------------------------------------------------------------------------------------- */
+
+static int fail_file(const struct wish *w, const struct error *err)
+{
+    return cli_fail("%s: %s", name_of(w->file), err->message);
+}
+
+/* The latest model that was loaded, computed by `e`. */
+static enum status identify(struct model_identity *ret, const struct engine *e, struct error *err)
+{
+    char digest[PRECISION_DIGEST_BYTES];
+    const enum status st = precision_digest(digest, cli_model_dir(), err);
+    if (st == OK)
+        model_identity_init(ret, digest, engine_info(e));
+    return st;
+}
+
+/* Blocks to code of the file's bytes, an archive where they are to be restored. */
+static enum status make_blocks(struct archive_blocks *ret, struct archive *archive, const struct wish *w,
+                               const uint8_t *bytes, size_t size, struct error *err)
+{
+    if (!w->restores)
+        return archive_split(ret, bytes, size, err);
+    const enum status st = archive_read(archive, bytes, size, err);
+    return st == OK ? archive_open(ret, archive, err) : st;
+}
+
+/* Code the blocks and write what comes of it. */
+static int code_blocks(const struct wish *w, const struct model *m, struct engine *e, struct archive_blocks *b,
+                       const struct archive *archive)
+{
+    struct model_identity ours;
+    struct error err;
+    uint8_t *made = NULL;
+    size_t size = 0;
+    if (identify(&ours, e, &err) != OK)
+        return cli_fail_error(&err);
+    if (w->restores && model_identity_check(&ours, &archive->id, "the archive", "body", &err) != OK)
+        return fail_file(w, &err);
+    int code = coding_run(e, m, b, w->restores);
+    if (code != CLI_OK)
+        return code;
+    if (w->restores)
+        return archive_check_text(archive, b->text, &err) == OK ? write_out(w, b->text, b->text_bytes)
+                                                                : fail_file(w, &err);
+    if (archive_make(&made, &size, b, &ours, &err) != OK)
+        return fail_file(w, &err);
+    code = write_out(w, made, size);
+    free(made);
+    return code;
+}
+
+static int run(const struct wish *w, const uint8_t *bytes, size_t size)
+{
+    struct archive archive;
+    struct archive_blocks blocks = {0};
+    struct error err;
+    int code = CLI_FAILED;
+    if (make_blocks(&blocks, &archive, w, bytes, size, &err) != OK)
+        return fail_file(w, &err);
+    struct engine_options o = coding_options(blocks.count);
+    struct model *m = cli_load_model(w->model, &(enum model_task){TASK_TEXT_GENERATION});
+    struct engine *e = m != NULL ? cli_open_engine(m, &o) : NULL;
+    if (e != NULL)
+        code = code_blocks(w, m, e, &blocks, &archive);
+    engine_close(e);
+    model_free(m);
+    archive_blocks_clear(&blocks);
+    return code;
+}
+
+/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
+
+static int ask(const struct wish *w, const uint8_t *bytes, size_t size)
+{
+    char timeout[24];
+    (void)snprintf(timeout, sizeof timeout, "%" PRIu64, w->timeout_ms);
+    const struct remote_parameter query[] = {{"model", w->remote.model},
+                                             {"timeout_ms", w->timeout_ms != 0 ? timeout : NULL}};
+    const struct remote_request request = {.path = w->restores ? "/v1/decompress" : "/v1/compress",
+                                           .type = "application/octet-stream",
+                                           .query = query,
+                                           .query_count = sizeof query / sizeof query[0],
+                                           .body = bytes,
+                                           .size = size,
+                                           .subject = name_of(w->file)};
+    struct remote_answer answer = {0};
+    int code = remote_post(&w->remote, &request, &answer, NULL);
+    if (code == CLI_OK)
+        code = write_out(w, answer.bytes != NULL ? answer.bytes : "", answer.size);
+    free(answer.bytes);
+    return code;
+}
+
+/* ---- the verbs --------------------------------------------------------------------------------------------------- */
+
+/* CLI_OK to go on; *done: there is nothing more to do. */
+static int parse(struct wish *w, int argc, char **argv, bool *done)
+{
+    const struct cli_option options[] = {
+        {"o", CLI_TEXT, (void *)&w->out, 0, 0, "the file to write, whole or not at all (- is standard output)"},
+        {"timeout-ms", CLI_UNSIGNED, &w->timeout_ms, 1, UINT32_MAX, "how long a daemon may take (its setting)"},
+        REMOTE_OPTIONS(&w->remote){0},
+    };
+    int count;
+    int code = cli_parse(options, argc, argv, 0, 2, &count);
+    *done = code == CLI_OK && count < 0;
+    if (code == CLI_OK && !*done)
+        code = remote_check(&w->remote, &w->asks);
+    if (code != CLI_OK || *done)
+        return code;
+    if (w->asks && count > 1)
+        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
+    if (!w->asks && count < 1)
+        return cli_fail_usage("too few arguments");
+    if (!w->asks && w->timeout_ms != 0)
+        return cli_fail_usage("--timeout-ms is for a daemon, and neither --url nor --unix names one");
+    if (!w->restores && goes_to_terminal(w->out))
+        return cli_fail_usage("an archive is no text, and standard output is a terminal: -o FILE or a pipe takes it");
+    const int first = w->asks ? 1 : 2;
+    w->model = w->asks ? NULL : argv[1];
+    w->file = count >= first ? argv[first] : "-";
+    return CLI_OK;
+}
+
+static int compress(bool restores, int argc, char **argv)
+{
+    struct wish w = {.restores = restores, .out = "-"};
+    bool done;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    struct error err;
+    int code = parse(&w, argc, argv, &done);
+    if (code != CLI_OK || done)
+        return code;
+    if (cli_read(&bytes, &size, w.file, restores ? ARCHIVE_BYTES_MAX : COMPRESS_BYTES_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    code = w.asks ? ask(&w, bytes, size) : run(&w, bytes, size);
+    free(bytes);
+    return code;
+}
+
+int cli_compress(int argc, char **argv)
+{
+    return compress(false, argc, argv);
+}
+
+int cli_decompress(int argc, char **argv)
+{
+    return compress(true, argc, argv);
+}

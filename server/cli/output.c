@@ -1,0 +1,81 @@
+/* output.c - a verb's result as a file that is written whole or not at all; see cli.h. Single threaded. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/cli/cli.h"
+
+static bool write_all(int fd, const uint8_t *bytes, size_t size)
+{
+    for (size_t at = 0; at < size;) {
+        const ssize_t n = write(fd, bytes + at, size - at);
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* What is there is no file that another could take the place of: a pipe, a device. */
+static int write_into(const char *path, const uint8_t *bytes, size_t size)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const bool written = fd >= 0 && write_all(fd, bytes, size);
+    const int why = errno;
+    const bool closed = fd >= 0 && close(fd) == 0;
+    return written && closed ? CLI_OK : cli_fail("%s: %s", path, strerror(written ? errno : why));
+}
+
+/* A file beside it that takes its name, and has its mode, once all is in it. */
+static int replace(const char *path, const uint8_t *bytes, size_t size, mode_t mode)
+{
+    char aside[PATH_MAX];
+    errno = ENAMETOOLONG;
+    const int length = snprintf(aside, sizeof aside, "%s.XXXXXX", path);
+    const int fd = length > 0 && (size_t)length < sizeof aside ? mkostemp(aside, O_CLOEXEC) : -1;
+    if (fd < 0)
+        return cli_fail("%s: %s", path, strerror(errno));
+    bool fine = write_all(fd, bytes, size) && fchmod(fd, mode) == 0 && fsync(fd) == 0;
+    int why = errno;
+    if (close(fd) != 0 && fine) {
+        fine = false;
+        why = errno;
+    }
+    if (fine && rename(aside, path) == 0)
+        return CLI_OK;
+    why = fine ? errno : why;
+    (void)unlink(aside);
+    return cli_fail("%s: %s", path, strerror(why));
+}
+
+int cli_write(const char *path, const void *bytes, size_t size)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0) {
+        (void)fwrite(bytes, 1, size, stdout); /* what is lost of it cli_flush says */
+        return CLI_OK;
+    }
+    if (stat(path, &st) != 0) {
+        const mode_t mask = umask(0);
+        (void)umask(mask);
+        return errno == ENOENT ? replace(path, bytes, size, 0666 & ~mask) : cli_fail("%s: %s", path, strerror(errno));
+    }
+    if (S_ISDIR(st.st_mode))
+        return cli_fail("%s: %s", path, strerror(EISDIR));
+    if (!S_ISREG(st.st_mode))
+        return write_into(path, bytes, size);
+    if (access(path, W_OK) != 0)
+        return cli_fail("%s: %s", path, strerror(errno));
+    char *real = realpath(path, NULL); /* a link stays one */
+    if (real == NULL)
+        return cli_fail("%s: %s", path, strerror(errno));
+    const int code = replace(real, bytes, size, st.st_mode & 07777);
+    free(real);
+    return code;
+}
