@@ -128,7 +128,7 @@ enum status fields_refuse(const struct field *table, size_t count, const char *k
     for (size_t i = 0; i < count && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", table[i].name);
     return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no %s \"%s\" here; expected: %s", kind,
-                           json_quote(name).text, names);
+                           json_quote(name).text, count > 0 ? names : "none");
 }
 
 enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,

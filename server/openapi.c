@@ -2,7 +2,7 @@
  * it, examples and the shape of answers from openapi.json, which is part of the program. There
  *
  *     paths."/a/{name}".METHOD   is what is said of a route; {name} names a {} of its path, and becomes a parameter
- *     x-query, x-fields: LIST    of an operation, of a body's media type: a list of field_lists.h, to be put in
+ *     x-fields: LIST             of a body's media type: a list of field_lists.h, to be put in
  *     x-required: [NAME]         beside x-fields: what must be there
  *     x-errors: [STATUS]         of an operation: what it may answer beside 400, and 411 and 413 where there are bodies
  *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what kind and range of a field say; a schema with a
@@ -169,15 +169,14 @@ static json_t *schema_of_list(struct maker *m, const char *name)
     return schema;
 }
 
-/* A parameter of the query for each field. */
-static void add_query(struct maker *m, json_t *operation)
+/* A parameter of the query for each field; list: NULL for none. */
+static void add_query(struct maker *m, json_t *operation, const struct field_list *list)
 {
-    json_t *name = take(operation, "x-query");
-    const struct field_list *list = name != NULL ? find_list(json_string_value(name)) : NULL;
-    const json_t *notes = json_object_get(m->fields, name != NULL ? json_string_value(name) : "");
     json_t *parameters = list != NULL ? under(m, operation, "parameters", json_array) : NULL;
-    if (name != NULL && list == NULL)
-        set(m, operation, "x-undocumented", json_true());
+    const json_t *notes = NULL;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        if (lists[i].list == list)
+            notes = json_object_get(m->fields, lists[i].name);
     for (size_t i = 0; list != NULL && i < list->count; i++) {
         const struct field *f = &list->table[i];
         json_t *schema = schema_of_field(m, f, json_object_get(notes, f->name)), *about = take(schema, "description");
@@ -185,7 +184,6 @@ static void add_query(struct maker *m, json_t *operation)
             m, parameters,
             json_pack("{s:s, s:s, s:o, s:o}", "name", f->name, "in", "query", "description", about, "schema", schema));
     }
-    json_decref(name);
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------------------------- */
@@ -419,7 +417,7 @@ static void add_operation(struct maker *m, const struct route_info *r)
     set(m, operation, "tags", json_pack("[s]", tags[r->api]));
     add_security(m, operation, r);
     add_segments(m, operation, path);
-    add_query(m, operation);
+    add_query(m, operation, r->query);
     expand_body(m, operation, r);
     expand_responses(m, operation, r);
 }

@@ -36,6 +36,25 @@ static bool add_parameter(void *arg, const char *name, const char *value, size_t
     return q->status == OK;
 }
 
+static bool check_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
+{
+    struct query *q = arg;
+    (void)value;
+    (void)value_bytes;
+    if (fields_find(q->table, q->count, name) == NULL)
+        q->status = fields_refuse(q->table, q->count, "parameter", name, q->err);
+    return q->status == OK;
+}
+
+enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err)
+{
+    static const struct field_list none = {NULL, 0};
+    const struct field_list *list = known != NULL ? known : &none;
+    struct query q = {.table = list->table, .count = list->count, .err = err};
+    http_query(x, check_parameter, &q);
+    return q.status;
+}
+
 enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
                                 struct error *err)
 {

@@ -5,6 +5,10 @@
 #include "server/fields.h"
 #include "server/http.h"
 
+/* Does the query name parameters of `known` alone (NULL: none at all)? For routes.c, which asks before there is a body.
+ * Errors: ERR_ARGUMENT, naming one that is not. */
+enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err);
+
 /* An object for fields_read: a text where the table wants one, else what the value is as JSON. Free *ret with
  * json_decref. Errors: ERR_ARGUMENT (a name that is not in the table or given twice, a text that is not UTF-8),
  * ERR_NOMEM. */

@@ -9,10 +9,12 @@
 #include "server/authorise.h"
 #include "server/clock.h"
 #include "server/cors.h"
+#include "server/field_lists.h"
 #include "server/job.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/registry.h"
+#include "server/request_query.h"
 #include "weights/json.h"
 
 /*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->segments[i] */
@@ -71,38 +73,39 @@ static const struct route {
     enum path path;
     enum api api;
     enum body_rule body;
-    http_handler *begin, *handler; /* before the body is read, may be NULL; and after */
+    http_handler *begin, *handler;  /* before the body is read, may be NULL; and after */
+    const struct field_list *query; /* the parameters that it knows; NULL: none */
 } routes[] = {
-    {"POST", PATH_CLASSIFY, API_NATIVE, BODY, api_classify_begin, api_classify},
-    {"POST", PATH_COMPLETE, API_NATIVE, BODY, api_complete_begin, api_complete},
-    {"POST", PATH_EXPLAIN, API_NATIVE, BODY, api_explain_begin, api_explain},
-    {"POST", PATH_GENERATE, API_NATIVE, BODY, api_generate_begin, api_generate},
-    {"POST", PATH_SCORE, API_NATIVE, BODY, api_score_begin, api_score},
-    {"POST", PATH_COMPLETIONS, API_OPENAI, BODY, api_generate_begin, api_openai_completions},
-    {"GET", PATH_MODEL, API_OPENAI, NO_BODY, NULL, api_model},
-    {"POST", PATH_COMPRESS, API_NATIVE, BODY, NULL, api_compress},
-    {"POST", PATH_DECOMPRESS, API_NATIVE, BODY, NULL, api_decompress},
-    {"GET", PATH_MODELS, API_OPENAI, NO_BODY, NULL, api_models},
-    {"GET", PATH_HEALTHZ, API_OPEN, NO_BODY, NULL, api_healthz},
-    {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz},
-    {"GET", PATH_METRICS, API_OPEN, NO_BODY, NULL, api_metrics},
-    {"GET", PATH_OPENAPI, API_OPEN, NO_BODY, NULL, api_openapi},
-    {"GET", PATH_PAGE, API_OPEN, NO_BODY, NULL, api_page},
-    {"GET", PATH_PAGE_FILE, API_OPEN, NO_BODY, NULL, api_page_file},
-    {"GET", PATH_ADMIN_MODELS, API_ADMIN, NO_BODY, NULL, api_admin_models},
-    {"POST", PATH_ADMIN_MODEL, API_ADMIN, BODY, api_admin_model_begin, api_admin_model},
-    {"GET", PATH_ADMIN_CONFIG, API_ADMIN, NO_BODY, NULL, api_admin_config},
-    {"POST", PATH_ADMIN_RELOAD, API_ADMIN, MAYBE_BODY, NULL, api_admin_reload},
-    {"POST", PATH_ADMIN_DRAIN, API_ADMIN, MAYBE_BODY, NULL, api_admin_drain},
-    {"GET", PATH_INFERENCE, API_INFERENCE, NO_BODY, NULL, api_inference_server},
-    {"GET", PATH_INFERENCE_LIVE, API_INFERENCE, NO_BODY, NULL, api_inference_live},
-    {"GET", PATH_INFERENCE_READY, API_INFERENCE, NO_BODY, NULL, api_inference_ready},
-    {"GET", PATH_INFERENCE_MODEL, API_INFERENCE, NO_BODY, NULL, api_inference_model},
-    {"GET", PATH_INFERENCE_MODEL_READY, API_INFERENCE, NO_BODY, NULL, api_inference_model_ready},
-    {"POST", PATH_INFERENCE_INFER, API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer},
-    {"GET", PATH_INFERENCE_VERSION, API_INFERENCE, NO_BODY, NULL, api_inference_model},
-    {"GET", PATH_INFERENCE_VERSION_READY, API_INFERENCE, NO_BODY, NULL, api_inference_model_ready},
-    {"POST", PATH_INFERENCE_VERSION_INFER, API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer},
+    {"POST", PATH_CLASSIFY, API_NATIVE, BODY, api_classify_begin, api_classify, &classify_query},
+    {"POST", PATH_COMPLETE, API_NATIVE, BODY, api_complete_begin, api_complete, &complete_query},
+    {"POST", PATH_EXPLAIN, API_NATIVE, BODY, api_explain_begin, api_explain, &explain_query},
+    {"POST", PATH_GENERATE, API_NATIVE, BODY, api_generate_begin, api_generate, NULL},
+    {"POST", PATH_SCORE, API_NATIVE, BODY, api_score_begin, api_score, &score_query},
+    {"POST", PATH_COMPLETIONS, API_OPENAI, BODY, api_generate_begin, api_openai_completions, NULL},
+    {"GET", PATH_MODEL, API_OPENAI, NO_BODY, NULL, api_model, NULL},
+    {"POST", PATH_COMPRESS, API_NATIVE, BODY, NULL, api_compress, &compress_query},
+    {"POST", PATH_DECOMPRESS, API_NATIVE, BODY, NULL, api_decompress, &compress_query},
+    {"GET", PATH_MODELS, API_OPENAI, NO_BODY, NULL, api_models, NULL},
+    {"GET", PATH_HEALTHZ, API_OPEN, NO_BODY, NULL, api_healthz, NULL},
+    {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz, NULL},
+    {"GET", PATH_METRICS, API_OPEN, NO_BODY, NULL, api_metrics, NULL},
+    {"GET", PATH_OPENAPI, API_OPEN, NO_BODY, NULL, api_openapi, NULL},
+    {"GET", PATH_PAGE, API_OPEN, NO_BODY, NULL, api_page, NULL},
+    {"GET", PATH_PAGE_FILE, API_OPEN, NO_BODY, NULL, api_page_file, NULL},
+    {"GET", PATH_ADMIN_MODELS, API_ADMIN, NO_BODY, NULL, api_admin_models, NULL},
+    {"POST", PATH_ADMIN_MODEL, API_ADMIN, BODY, api_admin_model_begin, api_admin_model, NULL},
+    {"GET", PATH_ADMIN_CONFIG, API_ADMIN, NO_BODY, NULL, api_admin_config, NULL},
+    {"POST", PATH_ADMIN_RELOAD, API_ADMIN, MAYBE_BODY, NULL, api_admin_reload, NULL},
+    {"POST", PATH_ADMIN_DRAIN, API_ADMIN, MAYBE_BODY, NULL, api_admin_drain, NULL},
+    {"GET", PATH_INFERENCE, API_INFERENCE, NO_BODY, NULL, api_inference_server, NULL},
+    {"GET", PATH_INFERENCE_LIVE, API_INFERENCE, NO_BODY, NULL, api_inference_live, NULL},
+    {"GET", PATH_INFERENCE_READY, API_INFERENCE, NO_BODY, NULL, api_inference_ready, NULL},
+    {"GET", PATH_INFERENCE_MODEL, API_INFERENCE, NO_BODY, NULL, api_inference_model, NULL},
+    {"GET", PATH_INFERENCE_MODEL_READY, API_INFERENCE, NO_BODY, NULL, api_inference_model_ready, NULL},
+    {"POST", PATH_INFERENCE_INFER, API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer, NULL},
+    {"GET", PATH_INFERENCE_VERSION, API_INFERENCE, NO_BODY, NULL, api_inference_model, NULL},
+    {"GET", PATH_INFERENCE_VERSION_READY, API_INFERENCE, NO_BODY, NULL, api_inference_model_ready, NULL},
+    {"POST", PATH_INFERENCE_VERSION_INFER, API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer, NULL},
 };
 enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
 
@@ -115,6 +118,12 @@ const char *const *routes_paths(size_t *count)
 static bool needs_key(const struct route *r, const struct settings *s)
 {
     return r->api != API_OPEN || (r->path == PATH_METRICS && !s->metrics_open);
+}
+
+/* What is open to everybody is asked by balancers, monitors and links, which bring parameters of their own. */
+static bool ignores_query(const struct route *r)
+{
+    return r->api == API_OPEN;
 }
 
 bool routes_serves(enum api api, bool is_admin)
@@ -134,6 +143,7 @@ bool routes_at(size_t i, const struct settings *s, struct route_info *ret)
         .takes_body = r->body != NO_BODY,
         .needs_body = r->body == BODY,
         .needs_key = needs_key(r, s),
+        .query = r->query,
     };
     return true;
 }
@@ -228,6 +238,14 @@ static enum api api_of(unsigned path)
     return routes[i].api;
 }
 
+/* Where no route is known: clients of the Open Inference Protocol read no errors but its own. */
+static void set_api_by_path(struct exchange *x)
+{
+    const char *path = path_of(x->path);
+    if (strcmp(path, "/v2") == 0 || strncmp(path, "/v2/", strlen("/v2/")) == 0)
+        x->api = API_INFERENCE;
+}
+
 static void begin(struct exchange *x)
 {
     struct error err;
@@ -237,8 +255,7 @@ static void begin(struct exchange *x)
         if (path_matches(paths[x->endpoint], x->path, x) && is_served_here(x, x->endpoint))
             break;
     if (x->endpoint == PATH_COUNT) {
-        if (strncmp(x->path, "/v2/", strlen("/v2/")) == 0)
-            x->api = API_INFERENCE; /* whose clients read no other errors */
+        set_api_by_path(x);
         (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);
         api_refuse(x, &err);
         return;
@@ -251,6 +268,10 @@ static void begin(struct exchange *x)
     }
     if (needs_key(r, api_service(x)->settings) && !authorise(x))
         return;
+    if (!ignores_query(r) && request_query_check(r->query, x, &err) != OK) {
+        api_refuse(x, &err);
+        return;
+    }
     if (r->body == BODY && !x->has_body) {
         (void)error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
         api_refuse(x, &err);
@@ -264,8 +285,10 @@ static void begin(struct exchange *x)
 /* An error found by http.c: before `begin`, or instead of the handler. */
 static void refuse(struct exchange *x, const struct error *err)
 {
-    if (x->handler == NULL)
+    if (x->handler == NULL) {
         x->endpoint = PATH_COUNT;
+        set_api_by_path(x);
+    }
     api_refuse(x, err);
 }
 

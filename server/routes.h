@@ -7,6 +7,7 @@
 
 #include "server/http.h"
 
+struct field_list;
 struct service;
 
 /* The paths, as the metrics' labels: static, in the order of exchange.endpoint. */
@@ -17,7 +18,8 @@ struct route_info {
     const char *method, *path;
     enum api api;
     bool takes_body, needs_body;
-    bool needs_key; /* where clients need keys */
+    bool needs_key;                 /* where clients need keys */
+    const struct field_list *query; /* the parameters of its query; NULL: none */
 };
 /* The i-th; false beyond the last. */
 bool routes_at(size_t i, const struct settings *s, struct route_info *ret);
