@@ -6,6 +6,7 @@
 #define ERROR_MESSAGE_MAX 512 /* one readable sentence with names and numbers; longer ones are cut */
 #define ERROR_PARAM_MAX 128   /* a field, a setting or a tensor's name */
 #define MODEL_NAME_MAX 64     /* a folder's name; it becomes a metric label */
+#define MODEL_WISH_MAX 75     /* what a request calls a model: its name, or NAME@VERSION with ten digits */
 #define REQUEST_ID_MAX 128    /* X-Request-Id, as the HTTP contract says */
 
 /* ---- configuration and reports -------------------------------------------------------------------------- */

@@ -36,7 +36,9 @@ enum status api_use_model(struct exchange *x, struct entry *e, struct error *err
 static enum status pick_named_for_key(struct exchange *x, const char *name, int task, struct entry **ret,
                                       struct error *err)
 {
-    enum status st = authorise_model(x, name, err);
+    char bare[MODEL_NAME_MAX + 1]; /* keys are of models, whatever their versions */
+    registry_name_of(bare, name);
+    enum status st = authorise_model(x, bare, err);
     if (st == OK)
         st = registry_pick(api_service(x)->registry, name, task, ret, err);
     if (st == ERR_NOT_FOUND || st == ERR_ARGUMENT)

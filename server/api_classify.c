@@ -57,7 +57,7 @@ static void expect_images(char *out, size_t size)
 static const struct field table[] = {
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},
     {"images", FIELD_OTHER, AT(images), .read = read_images, .expected = expect_images},
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX), .what = "the name of a model"},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX), .what = "the name of a model"},
     {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(1, CLASSIFY_TOP_K_MAX)},
     {"size", FIELD_NAME, AT(size), FIELD_RANGE(1, HTTP_URL_MAX), .what = "native or HxW in pixels"},
 };

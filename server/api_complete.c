@@ -28,7 +28,7 @@ struct fields {
 
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_NAME_MAX)},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
     {"rows", FIELD_INTEGER, AT(rows), FIELD_RANGE(0, MODEL_PICTURE_SIDE_MAX)},
     {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, COMPLETE_SAMPLES_MAX)},
     {"scale", FIELD_INTEGER, AT(scale), FIELD_RANGE(1, COMPLETE_SCALE_MAX)},

@@ -40,6 +40,8 @@ static json_t *describe_model(const struct entry *e)
     failed |= set_macs(m, c, info);
     if (c->size[0] != 0)
         failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
+    if (e->version != 0)
+        failed |= json_object_set_new(m, "version", json_integer(e->version));
     if (c->input != INPUT_IMAGE)
         failed |= json_object_set_new(m, "context", json_integer(c->context));
     if (failed != 0) {
@@ -68,12 +70,13 @@ void api_models(struct exchange *x)
 void api_model(struct exchange *x)
 {
     struct error err;
-    struct entry *e = registry_find(api_service(x)->registry, x->segments[0]);
-    if (e != NULL) {
+    struct entry *e = registry_find_wished(api_service(x)->registry, x->segments[0]);
+    if (e != NULL && auth_may_use(&x->grant, e->model->name)) {
         api_reply_json(x, 200, describe_model(e));
         entry_release(e);
         return;
     }
+    entry_release(e);
     (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists those loaded",
                           json_quote(x->segments[0]).text);
     api_refuse(x, &err);

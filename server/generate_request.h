@@ -13,7 +13,7 @@
 #include "server/job.h"
 
 struct generate_request {
-    char model[MODEL_NAME_MAX + 1]; /* empty: none was named */
+    char model[MODEL_WISH_MAX + 1]; /* as registry_pick takes it; empty: none was named */
     struct generate_input in;       /* in.prompt is owned until it is given to a job; in.stream is left false */
     enum field_switch stream;
     bool echo, bytes_base64;

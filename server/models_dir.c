@@ -20,8 +20,7 @@ static bool has_config(const char *path)
     return access(config, F_OK) == 0;
 }
 
-/* "12" is 12; 0 for what is no number from 1 without leading zeros. */
-static uint32_t parse_version(const char *text)
+uint32_t models_dir_version(const char *text)
 {
     const size_t digits = strspn(text, "0123456789");
     if (digits == 0 || digits > VERSION_DIGITS_MAX || text[digits] != '\0' || text[0] == '0')
@@ -38,7 +37,7 @@ static uint32_t find_version(const char *path)
         return 0;
     for (const struct dirent *d; (d = readdir(dir)) != NULL;) {
         char sub[MODELS_DIR_PATH_BYTES + 256];
-        const uint32_t version = parse_version(d->d_name);
+        const uint32_t version = models_dir_version(d->d_name);
         (void)snprintf(sub, sizeof sub, "%s/%s", path, d->d_name);
         if (version > best && has_config(sub))
             best = version;

@@ -27,6 +27,9 @@ struct found_model {
 /* All models, by name, in *ret, malloc'd, which is set only on OK.
  * Errors: ERR_IO (the folder), ERR_CONFIG (there is none, or too many; a name is too long), ERR_NOMEM. */
 enum status models_dir_scan(struct found_model **ret, size_t *count, const char *dir, struct error *err);
+/* "12" is 12; 0 for what is no number from 1 without leading zeros. */
+uint32_t models_dir_version(const char *text);
+
 /* One by name. Errors: ERR_NOT_FOUND. */
 enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err);
 

@@ -11,7 +11,7 @@
 #include "server/job.h"
 
 struct openai_request {
-    char model[MODEL_NAME_MAX + 1]; /* empty: none was named */
+    char model[MODEL_WISH_MAX + 1]; /* as registry_pick takes it; empty: none was named */
     struct generate_input in;       /* in.prompt is owned until it is given to a job */
     bool echo, include_usage;
 };

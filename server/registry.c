@@ -113,21 +113,61 @@ void registry_models_free(struct registry_model *rows, size_t count)
     free(rows);
 }
 
+/* A reference to what the row has loaded; NULL: nothing, or there is no row. */
+static struct entry *use_locked(struct registry_model *row)
+{
+    if (row == NULL || row->entry == NULL)
+        return NULL;
+    row->used_ns = clock_now_ns();
+    entry_reference(row->entry);
+    return row->entry;
+}
+
 struct entry *registry_find(struct registry *r, const char *name)
 {
-    struct entry *e = NULL;
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = find_locked(r, name);
-    if (row != NULL && row->entry != NULL) {
-        row->used_ns = clock_now_ns();
-        e = row->entry;
-        entry_reference(e);
-    }
+    struct entry *e = use_locked(find_locked(r, name));
     (void)pthread_mutex_unlock(&r->lock);
     return e;
 }
 
 /* ---- what a request means -------------------------------------------------------------------------------------- */
+
+void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish)
+{
+    const size_t size = strcspn(wish, "@");
+    (void)snprintf(ret, MODEL_NAME_MAX + 1, "%.*s", (int)(size < MODEL_NAME_MAX ? size : MODEL_NAME_MAX), wish);
+}
+
+/* The row of a name; *version is what stands behind its "@", which no name has, or NULL. */
+static struct registry_model *find_wished_locked(struct registry *r, const char *wish, const char **version)
+{
+    char name[MODEL_NAME_MAX + 1];
+    const char *at = strchr(wish, '@');
+    *version = at != NULL ? at + 1 : NULL;
+    if (strcspn(wish, "@") > MODEL_NAME_MAX)
+        return NULL;
+    registry_name_of(name, wish);
+    return find_locked(r, name);
+}
+
+/* The version that is served, or would be. */
+static uint32_t version_of(const struct registry_model *row)
+{
+    const uint32_t version = row->entry != NULL ? row->entry->version : row->found.version;
+    return version != 0 ? version : 1;
+}
+
+struct entry *registry_find_wished(struct registry *r, const char *wish)
+{
+    const char *version;
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *row = find_wished_locked(r, wish, &version);
+    const bool is_it = row != NULL && (version == NULL || models_dir_version(version) == version_of(row));
+    struct entry *e = is_it ? use_locked(row) : NULL;
+    (void)pthread_mutex_unlock(&r->lock);
+    return e;
+}
 
 /* Models that there is anything to say of but that they are gone. */
 static bool can_serve(const struct registry_model *row)
@@ -156,15 +196,20 @@ static enum status find_named_locked(struct registry *r, const char *name, int t
                                      struct error *err)
 {
     char names[ERROR_MESSAGE_MAX / 2];
-    struct registry_model *last = NULL, *row = find_locked(r, name);
+    const char *version;
+    struct registry_model *last = NULL, *row = find_wished_locked(r, name, &version);
     if (row != NULL && row->state == MODEL_FAILED)
-        return error_set_param(err, ERR_UNAVAILABLE, "model", "the model \"%s\" cannot be loaded: %.300s", name,
-                               row->failure);
+        return error_set_param(err, ERR_UNAVAILABLE, "model", "the model \"%s\" cannot be loaded: %.300s",
+                               row->found.name, row->failure);
     if (row == NULL || !can_serve(row)) {
         (void)list_names_locked(r, -1, names, sizeof names, &last);
         return error_set_param(err, ERR_NOT_FOUND, "model", "no model is named \"%.*s\"; loaded are: %s",
-                               MODEL_NAME_MAX, name, names);
+                               MODEL_WISH_MAX, name, names);
     }
+    if (version != NULL && models_dir_version(version) != version_of(row))
+        return error_set_param(err, ERR_NOT_FOUND, "model",
+                               "there is no version \"%.20s\" of the model \"%s\"; expected %s or %s@%u", version,
+                               row->found.name, row->found.name, row->found.name, version_of(row));
     if (task >= 0 && row->task != (enum model_task)task)
         return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is for %s; this request is for %s", name,
                                model_task_name(row->task), model_task_name((enum model_task)task));
@@ -193,12 +238,11 @@ enum status registry_pick(struct registry *r, const char *name, int task, struct
     (void)pthread_mutex_lock(&r->lock);
     enum status st = name != NULL ? find_named_locked(r, name, task, &row, err) : find_only_locked(r, task, &row, err);
     assert((st == OK) == (row != NULL));
-    if (row != NULL)
-        row->used_ns = clock_now_ns();
-    if (row != NULL && row->entry != NULL) {
-        entry_reference(row->entry);
-        *ret = row->entry;
+    struct entry *e = use_locked(row);
+    if (e != NULL) {
+        *ret = e;
     } else if (row != NULL) {
+        row->used_ns = clock_now_ns();
         row->wanted = true;
         if (r->wake != NULL)
             queue_wake(r->wake);
