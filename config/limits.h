@@ -140,7 +140,9 @@
 #define STATE_PENDING_MAX MODEL_CONTEXT_MAX
 #define COMPRESS_BYTES_MAX (1u << 20)      /* of one text: two minutes of a small model */
 #define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */
-#define STATE_BYTES_MAX (63u << 20)        /* of the engine's part: a blob is a body, and the keys of 5,000 bytes fit */
+#define PREFIX_CHUNK_BYTES 4096 /* of the memory for states of prompts: half of it is lost on each, at 3,000 and more */
+#define PREFIX_SHARE_OF_PROMPT 4    /* one prompt's states take no more than that part of it, so that others stay */
+#define STATE_BYTES_MAX (63u << 20) /* of the engine's part: a blob is a body, and the keys of 5,000 bytes fit */
 
 /* ---- multipart/form-data --------------------------------------------------------------------------------- */
 #define MULTIPART_BOUNDARY_MAX 70       /* RFC 2046, 5.1.1 */

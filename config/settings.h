@@ -51,6 +51,9 @@ enum log_format { LOG_FORMATS(X) };
     TEXT(precision, "f32", "f32, bf16, int8 or auto, or NAME=one of them for a model, in a list with commas") \
     NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "streams that one text model runs at a time")              \
     NUMBER(pass_rows_max, 16, 1, ENGINE_ROWS_MAX, "prompt bytes fed in one pass beside the running streams")  \
+    NUMBER(prefix_cache_mb, 32, 0, 1048576, "memory of a text model for states of prompts; 0: none are kept") \
+    NUMBER(prefix_cache_bytes, 64, 8, 65536, "bytes between two states that are kept of a prompt")            \
+    SWITCH(prefix_cache_shared, false, "one key's prompts may begin with states of another's")                \
     NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "pictures of one size, or texts, in one batch")         \
     NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for company in its batch")          \
     NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                   \

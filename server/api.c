@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "server/auth.h"
 #include "server/authorise.h"
 #include "server/batcher.h"
 #include "server/clock.h"
@@ -160,9 +161,18 @@ bool api_refuse_if_full(struct exchange *x)
     return true;
 }
 
+/* Whose prompts a job's may begin with. Where the daemon asks for no keys all clients are one. */
+static const char *prefix_owner(const struct exchange *x)
+{
+    const char *name = api_service(x)->settings->prefix_cache_shared ? NULL : auth_name(&x->grant);
+    return name != NULL ? name : "";
+}
+
 void api_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next)
 {
     const uint64_t deadline_ns = x->received_ns + timeout_ms * CLOCK_NS_PER_MS;
+    if (j->kind == JOB_GENERATE)
+        job_keep_prefixes(j, prefix_owner(x));
     const enum status st = job_submit(j, api_service(x)->queue, j->model->lane, deadline_ns);
     if (st == OK) {
         http_await(x, j, next);

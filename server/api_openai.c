@@ -192,8 +192,9 @@ static json_t *describe_choice(uint32_t index, json_t *text, const struct told *
 static json_t *describe_usage(const struct job *j)
 {
     const json_int_t prompt = (json_int_t)j->in.text.prompt_bytes, generated = job_result(j)->generated;
-    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
-                     prompt + generated);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", generated,
+                     "total_tokens", prompt + generated, "prompt_tokens_details", "cached_tokens",
+                     (json_int_t)job_result(j)->prompt_cached);
 }
 
 /* Takes choices and usage; without the latter there is none. NULL for want of memory. */

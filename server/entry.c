@@ -117,6 +117,8 @@ enum status entry_load(struct entry **ret, const struct found_model *found, cons
     }
     model_drop_weights(e->model); /* the engine has packed its own */
     e->bytes = engine_info(e->engine)->weight_bytes + engine_info(e->engine)->workspace_bytes;
+    if (e->model->config.task == TASK_TEXT_GENERATION)
+        e->bytes += (uint64_t)s->prefix_cache_mb << 20;
     *ret = e;
     return OK;
 }

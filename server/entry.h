@@ -28,7 +28,7 @@ struct entry {
     uint32_t lane;                  /* of the queue, from batcher_serve on */
     struct queue *queue;            /* woken when only the lane is left; NULL: there is none */
     unsigned metrics_label;         /* of {model}, from entry_publish on */
-    uint64_t bytes;                 /* of memory: weights, workspace, states of all streams */
+    uint64_t bytes;                 /* of memory: weights, workspace, states of all streams and of prompts */
     int64_t created_s;              /* Unix time of loading */
     uint32_t rows_max;              /* bytes of one pass, all streams together: streams_max and more */
     struct model_identity identity; /* of generating models: their states and what they compress go by it */

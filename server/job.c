@@ -233,6 +233,12 @@ void job_release(struct job *j)
     free(j);
 }
 
+void job_keep_prefixes(struct job *j, const char *owner)
+{
+    j->keeps_prefixes = true;
+    (void)snprintf(j->prefix_owner, sizeof j->prefix_owner, "%s", owner);
+}
+
 enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns)
 {
     j->queue = q;
@@ -400,6 +406,13 @@ void job_start(struct job *j, uint32_t prompt_dropped, uint64_t now_ns)
     j->state = JOB_RUNNING;
     j->result.started_ns = now_ns;
     j->result.prompt_dropped = prompt_dropped;
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
+void job_note_cached(struct job *j, uint32_t bytes)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    j->result.prompt_cached += bytes;
     (void)pthread_mutex_unlock(&j->lock);
 }
 

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/limits.h"
 #include "config/status.h"
 #include "engine/sampler.h"
 #include "server/queue.h"
@@ -135,6 +136,7 @@ struct job_result {
     uint64_t queued_ns, started_ns, first_ns, done_ns;
     uint32_t generated; /* bytes drawn, those of a stop string included; sub-pixels of all samples */
     uint32_t prompt_dropped;
+    uint32_t prompt_cached; /* bytes of prompts that were not fed, for a state was kept that has been */
 };
 
 struct job {
@@ -143,6 +145,8 @@ struct job {
     struct entry *model; /* one reference; NULL of a change */
     uint64_t deadline_ns;
     struct queue *queue;
+    bool keeps_prefixes; /* its prompts leave states and go on from some, those of this owner */
+    char prefix_owner[KEY_NAME_MAX + 1];
     union {
         struct {
             struct classify_input *inputs; /* [count], the job's copies; of one model, of any sizes */
@@ -211,6 +215,9 @@ enum status job_create_compress(struct job **ret, struct entry *model, const str
 enum status job_create_decompress(struct job **ret, struct entry *model, const struct coding_input *in);
 void job_reference(struct job *j);
 void job_release(struct job *j); /* NULL is a no-op */
+
+/* Before job_submit: have its prompts leave states behind, and begin with those that prompts of that owner left. */
+void job_keep_prefixes(struct job *j, const char *owner);
 
 /* Into its model's lane; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed): the job is as it was. */
 enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns);
@@ -284,6 +291,9 @@ struct job *job_of_item(struct queue_item *item);
 enum status job_stop_reason(const struct job *j, uint64_t now_ns);
 /* The caller has popped it and begins. */
 void job_start(struct job *j, uint32_t prompt_dropped, uint64_t now_ns);
+
+/* So many bytes more of its prompts need not be fed. */
+void job_note_cached(struct job *j, uint32_t bytes);
 
 enum job_next { JOB_CONTINUE, JOB_STOPPED, JOB_OVERRUN };
 /* A sample's next byte was generated; logprobs, likeliest: as in job_reading, of this byte, not looked at if the job

@@ -63,6 +63,14 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     COUNTER(METRIC_RECEIVED_BYTES, "aftd_received_bytes_total", COUNT, NONE, "Bytes of request bodies received.")    \
     COUNTER(METRIC_PROMPT_BYTES, "aftd_prompt_bytes_total", COUNT, MODEL,                                            \
             "Bytes and sub-pixels given: prompts, pictures' first rows, scores.")                                    \
+    COUNTER(METRIC_PREFIX_HITS, "aftd_prefix_cache_hits_total", COUNT, MODEL, "Prompts begun with a kept state.")    \
+    COUNTER(METRIC_PREFIX_MISSES, "aftd_prefix_cache_misses_total", COUNT, MODEL,                                    \
+            "Prompts for which no state was kept.")                                                                  \
+    COUNTER(METRIC_PREFIX_SKIPPED, "aftd_prefix_cache_skipped_bytes_total", COUNT, MODEL,                            \
+            "Bytes of prompts that a kept state stood for.")                                                         \
+    COUNTER(METRIC_PREFIX_EVICTIONS, "aftd_prefix_cache_evictions_total", COUNT, MODEL,                              \
+            "Kept states that made room for others.")                                                                \
+    GAUGE(METRIC_PREFIX_BYTES, "aftd_prefix_cache_bytes", COUNT, MODEL, "Memory of states kept of prompts.")         \
     COUNTER(METRIC_GENERATED_BYTES, "aftd_generated_bytes_total", COUNT, MODEL, "Bytes and sub-pixels generated.")   \
     COUNTER(METRIC_IMAGES, "aftd_images_total", COUNT, MODEL, "Pictures classified.")                                \
     COUNTER(METRIC_COMPLETED_IMAGES, "aftd_completed_images_total", COUNT, MODEL, "Pictures completed.")             \

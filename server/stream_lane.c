@@ -32,6 +32,7 @@ struct stream_lane {
     struct entry *model;
     struct queue *queue;
     struct stream_model shape;
+    struct stream_prefixes *prefixes;
     uint32_t threads;                                /* the engine's */
     uint32_t streams_max, prompt_rows_max, rows_max; /* rows_max: of a pass without a stream that has one row to feed */
     uint32_t running;
@@ -80,6 +81,11 @@ enum status stream_lane_create(struct stream_lane **ret, struct entry *model, st
     if (l->order == NULL || l->spare == NULL || l->slots == NULL || l->taken == NULL || l->parts == NULL ||
         l->windows == NULL || l->logits == NULL)
         goto no_memory;
+    const enum status st = stream_prefixes_create(&l->prefixes, model, &l->shape, s, err);
+    if (st != OK) {
+        stream_lane_free(l);
+        return st;
+    }
     for (uint32_t i = 0; i < l->streams_max; i++) {
         l->spare[i] = i;
         l->slots[i].index = i;
@@ -97,6 +103,7 @@ void stream_lane_free(struct stream_lane *l)
     if (l == NULL)
         return;
     assert(l->running == 0 && l->entering == NULL);
+    stream_prefixes_free(l->prefixes);
     free(l->logits);
     free(l->windows);
     free(l->parts);
@@ -122,39 +129,9 @@ void stream_lane_cancel(struct stream_lane *l, enum status st)
 
 /* ---- slots ----------------------------------------------------------------------------------------------------- */
 
-static uint32_t samples_of(const struct job *j)
-{
-    switch (j->kind) {
-    case JOB_GENERATE:
-        return j->sample_count;
-    case JOB_COMPLETE:
-        return j->in.completion.samples;
-    case JOB_COMPRESS:
-    case JOB_DECOMPRESS:
-        return j->in.coding.block_count;
-    default:
-        return 1;
-    }
-}
-
-/* Elements of what a job was given that are fed. */
-static size_t kept_of(const struct stream_lane *l, const struct job *j)
-{
-    size_t kept = 0;
-    if (j->kind == JOB_SCORE)
-        return j->in.score.count;
-    if (j->kind == JOB_COMPRESS || j->kind == JOB_DECOMPRESS)
-        return j->kind == JOB_COMPRESS ? j->in.coding.text_bytes : 0;
-    if (j->kind == JOB_COMPLETE)
-        return (size_t)j->in.completion.known_count * j->in.completion.samples;
-    for (uint32_t i = 0; i < j->sample_count; i += j->in.text.n)
-        kept += stream_slot_kept(&l->shape, &j->in.text, job_prompt(j, i).size);
-    return kept;
-}
-
 static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 {
-    const size_t prompt = kept_of(l, j);
+    const size_t prompt = stream_slot_given(&l->shape, j);
     job_start(j, j->kind == JOB_GENERATE ? (uint32_t)(j->in.text.prompt_bytes - prompt) : 0, now_ns);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_STREAMS, now_ns - j->result.queued_ns);
     metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, prompt);
@@ -172,7 +149,8 @@ static void enter_sample(struct stream_lane *l)
     for (uint32_t place = 0; place < l->running; place++)
         if (stream_slot_follow(s, &l->slots[l->order[place]]))
             break;
-    if (l->next_sample == samples_of(j))
+    stream_prefix_begin(l->prefixes, s);
+    if (l->next_sample == stream_slot_samples(j))
         l->entering = NULL;
     l->order[l->running++] = index;
     metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, 1);
@@ -292,7 +270,7 @@ static void share_rows(struct stream_lane *l)
             continue;
         assert(sharers > 0);
         const uint32_t share = (rows + sharers - 1) / sharers;
-        l->taken[place] = waiting < share ? waiting : share;
+        l->taken[place] = stream_prefix_take(s, waiting < share ? waiting : share);
         rows -= l->taken[place];
         sharers--;
     }
@@ -410,6 +388,7 @@ static enum after use_part(struct stream_lane *l, const struct engine_part *p, u
         job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
         return JOB_OVER;
     }
+    stream_prefix_keep(l->prefixes, s);
     if (s->job->kind == JOB_SCORE)
         return stream_slot_score(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
     if (s->job->kind == JOB_COMPRESS)

@@ -57,6 +57,35 @@ size_t stream_slot_kept(const struct stream_model *m, const struct generate_inpu
     return size <= whole ? size : in->shift ? half : whole;
 }
 
+uint32_t stream_slot_samples(const struct job *j)
+{
+    switch (j->kind) {
+    case JOB_GENERATE:
+        return j->sample_count;
+    case JOB_COMPLETE:
+        return j->in.completion.samples;
+    case JOB_COMPRESS:
+    case JOB_DECOMPRESS:
+        return j->in.coding.block_count;
+    default:
+        return 1;
+    }
+}
+
+size_t stream_slot_given(const struct stream_model *m, const struct job *j)
+{
+    size_t kept = 0;
+    if (j->kind == JOB_SCORE)
+        return j->in.score.count;
+    if (j->kind == JOB_COMPRESS || j->kind == JOB_DECOMPRESS)
+        return j->kind == JOB_COMPRESS ? j->in.coding.text_bytes : 0;
+    if (j->kind == JOB_COMPLETE)
+        return (size_t)j->in.completion.known_count * j->in.completion.samples;
+    for (uint32_t i = 0; i < j->sample_count; i += j->in.text.n)
+        kept += stream_slot_kept(m, &j->in.text, job_prompt(j, i).size);
+    return kept;
+}
+
 static void begin_text(const struct stream_model *m, struct stream_slot *s)
 {
     static const uint8_t newline[1] = {'\n'};
@@ -162,6 +191,20 @@ void stream_slot_begin(const struct stream_model *m, struct stream_slot *s, stru
         resume(m, s, &j->in.text.from);
     else if (j->kind != JOB_COMPRESS && j->kind != JOB_DECOMPRESS)
         fill_window(m, s, true);
+}
+
+void stream_slot_skip(const struct stream_model *m, struct stream_slot *s, size_t from, size_t size,
+                      const uint8_t *state)
+{
+    const uint32_t position = (uint32_t)size + (m->starts ? 1 : 0);
+    assert(s->fed == 0 && size < s->given_count - from);
+    engine_stream_restore(m->engine, s->index, position, state);
+    if (is_limited(m)) { /* the window has all of it */
+        s->fed = position;
+        return;
+    }
+    s->at = from + size;
+    fill_window(m, s, false);
 }
 
 bool stream_slot_follow(struct stream_slot *s, struct stream_slot *leader)

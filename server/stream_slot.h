@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "server/stream_coding.h"
+#include "server/stream_prefix.h"
 
 struct generate_input;
 struct job;
@@ -43,6 +44,7 @@ struct stream_slot {
     bool tells;          /* logprobs of the prompt's bytes, of which some are still to come */
     const float *choice; /* logits of the pass that the next element is drawn from; NULL: it draws none */
     struct stream_coding coding; /* of a block to compress or to restore */
+    struct stream_prefix prefix;
     uint32_t generated;
     uint8_t drawn;                              /* the latest element */
     float logprobs[1 + GENERATE_LIKELIEST_MAX]; /* of that, where the job tells them */
@@ -54,11 +56,20 @@ struct stream_slot {
 /* Elements that a stream of a model whose context ends can still be fed at a position; at 0 it is yet to begin. */
 uint32_t stream_slot_room(const struct stream_model *m, uint32_t position);
 
+/* Samples of a job, each of which takes a slot. */
+uint32_t stream_slot_samples(const struct job *j);
+/* Elements of what a job was given that are fed. */
+size_t stream_slot_given(const struct stream_model *m, const struct job *j);
 /* How many bytes at the end of a prompt of `size` bytes are fed. */
 size_t stream_slot_kept(const struct stream_model *m, const struct generate_input *in, size_t size);
 
 /* Begin a sample of a job from a reset state; index and window are set. */
 void stream_slot_begin(const struct stream_model *m, struct stream_slot *s, struct job *j, uint32_t sample);
+
+/* Of what the slot, which has just begun, is given from `from` on the first `size` are fed already: `state` is what the
+ * engine saved then. Something is left to feed. */
+void stream_slot_skip(const struct stream_model *m, struct stream_slot *s, size_t from, size_t size,
+                      const uint8_t *state);
 
 /* Is `leader` feeding what the sample of `s`, which has just begun, would feed as well? Then have that wait for it. */
 bool stream_slot_follow(struct stream_slot *s, struct stream_slot *leader);

@@ -80,7 +80,8 @@ static void an_answer_has_every_field_and_the_text_of_generate(void **state)
 {
     static const char *const keys[] = {"id", "object", "created", "model", "choices", "system_fingerprint", "usage"};
     static const char *const of_choice[] = {"text", "index", "logprobs", "finish_reason"};
-    static const char *const of_usage[] = {"prompt_tokens", "completion_tokens", "total_tokens"};
+    static const char *const of_usage[] = {"prompt_tokens", "completion_tokens", "total_tokens",
+                                           "prompt_tokens_details"};
     struct generation g;
     (void)state;
     json_t *whole = complete("{\"model\":\"enwik8-aft-local\",\"prompt\":\"The history of \",\"seed\":4}");

@@ -9,18 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
-#include "tests/support/model_copy.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 
-#define GOLDEN "tests/data/golden/"
+#define GOLDEN "tests/data/golden"
 #define LM "enwik8-aft-local"
 
 enum { LIMIT_S = 120, WHOLE = 60, MUTATED = 200, CUTS = 12 };
@@ -28,48 +26,15 @@ enum { LIMIT_S = 120, WHOLE = 60, MUTATED = 200, CUTS = 12 };
 static char models[PATH_MAX];
 static struct daemon here, there;
 
-static void link_model(const char *dir, const char *name)
-{
-    char source[PATH_MAX], target[PATH_MAX], link[PATH_MAX];
-    temp_path(source, dir, name);
-    temp_path(link, models, name);
-    assert_non_null(realpath(source, target));
-    assert_int_equal(symlink(target, link), 0);
-}
-
-static void write_model(struct model_copy *c, const char *name)
-{
-    char path[PATH_MAX];
-    temp_path(path, models, name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    model_copy_write(c, path);
-    model_copy_clear(c);
-}
-
-/* A text model with a start embedding, of the tensors of a picture model; and one whose context has no end. */
-static void write_models(void)
-{
-    struct model_copy c;
-    model_copy_read(&c, GOLDEN "pixels-local");
-    assert_int_equal(json_object_set_new(c.config, "task", json_string("text-generation")), 0);
-    assert_int_equal(json_object_set_new(c.config, "input", json_pack("{s:s, s:i}", "kind", "bytes", "context", 48)),
-                     0);
-    write_model(&c, "starting");
-    model_copy_read(&c, GOLDEN "lm-conv-heads4-k5");
-    model_copy_drop(&c, "pos_embed");
-    assert_int_equal(json_object_set_new(json_object_get(c.config, "input"), "context", json_integer(6)), 0);
-    write_model(&c, "endless");
-}
-
 static int start(void **state)
 {
     (void)state;
     char flag[PATH_MAX + 16];
     temp_dir_create(models);
-    link_model("weights/models", LM);
-    link_model(GOLDEN, "lm-attention");
-    link_model(GOLDEN, "lm-local-no-global");
-    write_models();
+    model_variants_link(models, "weights/models", LM);
+    model_variants_link(models, GOLDEN, "lm-attention");
+    model_variants_link(models, GOLDEN, "lm-local-no-global");
+    model_variants_write(models);
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
     daemon_start(&here, (const char *const[]){flag, NULL});
     daemon_start(&there, (const char *const[]){flag, "--streams-max=3", "--pass-rows-max=5", NULL});

@@ -1,0 +1,49 @@
+/* model_variants.c - see model_variants.h. */
+#include "tests/support/model_variants.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/support/model_copy.h"
+#include "tests/support/temp_dir.h"
+
+void model_variants_link(const char *folder, const char *dir, const char *name)
+{
+    char source[PATH_MAX], target[PATH_MAX], link[PATH_MAX];
+    temp_path(source, dir, name);
+    temp_path(link, folder, name);
+    assert_non_null(realpath(source, target));
+    assert_int_equal(symlink(target, link), 0);
+}
+
+static void write_model(struct model_copy *c, const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    temp_path(path, folder, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    model_copy_write(c, path);
+    model_copy_clear(c);
+}
+
+void model_variants_write(const char *folder)
+{
+    struct model_copy c;
+    model_copy_read(&c, "tests/data/golden/pixels-local");
+    assert_int_equal(json_object_set_new(c.config, "task", json_string("text-generation")), 0);
+    assert_int_equal(json_object_set_new(c.config, "input", json_pack("{s:s, s:i}", "kind", "bytes", "context", 48)),
+                     0);
+    write_model(&c, folder, "starting");
+    model_copy_read(&c, "tests/data/golden/lm-conv-heads4-k5");
+    model_copy_drop(&c, "pos_embed");
+    assert_int_equal(json_object_set_new(json_object_get(c.config, "input"), "context", json_integer(6)), 0);
+    write_model(&c, folder, "endless");
+}
