@@ -62,12 +62,29 @@ static void refuse_rate(struct exchange *x, double wait_s)
     api_refuse(x, &err);
 }
 
+/* A browser names the page that asks, and no program does: a page that somebody only looks at must not administrate the
+ * daemon on the same machine, which needs no answer that it may read. */
+static bool refuse_page(struct exchange *x)
+{
+    struct error err;
+    const char *origin = x->api == API_ADMIN ? http_header(x, "Origin") : NULL;
+    if (origin == NULL)
+        return false;
+    (void)error_set_param(&err, ERR_FORBIDDEN, "Origin",
+                          "a page of \"%s\" asks; expected no Origin: administration is not for pages in browsers",
+                          json_quote(origin).text);
+    api_refuse(x, &err);
+    return true;
+}
+
 bool authorise(struct exchange *x)
 {
     struct auth *keys = api_service(x)->keys;
     struct error err;
     const char *why;
     double wait_s;
+    if (refuse_page(x))
+        return false;
     if (keys == NULL)
         return true;
     const char *text = key_of_headers(x, &why);

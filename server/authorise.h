@@ -10,7 +10,8 @@
 struct exchange;
 
 /* Let a request in by the key of its headers, Authorization: Bearer KEY or X-API-Key: KEY, for x->api. False: it was
- * answered with 401, 403 or 429. Where the daemon has no keys everybody may do everything. */
+ * answered with 401, 403 or 429. Where the daemon has no keys everybody may do everything, but that pages in browsers do
+ * not administrate. */
 bool authorise(struct exchange *x);
 /* At the exchange's end: what it has received and generated is taken from what its key may ask for. */
 void authorise_end(struct exchange *x, uint64_t bytes);

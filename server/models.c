@@ -32,31 +32,32 @@ struct registry *models_registry(const struct models *m)
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-static bool fits_beside(const struct models *m, const struct entry *e)
+static bool fits_beside(const struct models *m, const char *name, uint64_t bytes)
 {
     const uint64_t most = m->settings->models_memory_max_mb * MEGABYTE;
-    return most == 0 || registry_bytes(m->registry, e->model->name) + e->bytes <= most;
+    return most == 0 || registry_bytes(m->registry, name) + bytes <= most;
 }
 
-static enum status refuse_size(const struct models *m, const struct entry *e, const char *why, struct error *err)
+static enum status refuse_size(const struct models *m, enum status st, const char *name, uint64_t bytes,
+                               const char *why, struct error *err)
 {
-    return error_set_param(err, ERR_NOMEM, "models_memory_max_mb",
-                           "the model \"%s\" takes %llu MB of memory, and models_memory_max_mb is %u: %s",
-                           e->model->name, (unsigned long long)((e->bytes + MEGABYTE - 1) / MEGABYTE),
-                           m->settings->models_memory_max_mb, why);
+    return error_set_param(
+        err, st, "models_memory_max_mb", "the model \"%s\" takes %llu MB of memory, and models_memory_max_mb is %u: %s",
+        name, (unsigned long long)((bytes + MEGABYTE - 1) / MEGABYTE), m->settings->models_memory_max_mb, why);
 }
 
-/* Take away what has not been used for longest until there is room for `e`. */
-static enum status make_room(struct models *m, const struct entry *e, struct error *err)
+/* Take away what has not been used for longest until there is room for so many bytes of the model of that name.
+ * Errors: ERR_NOMEM (there never is), ERR_UNAVAILABLE (not now). */
+static enum status make_room(struct models *m, const char *name, uint64_t bytes, struct error *err)
 {
     const uint64_t most = m->settings->models_memory_max_mb * MEGABYTE;
-    if (most != 0 && e->bytes > most)
-        return refuse_size(m, e, "it cannot be loaded", err);
-    while (!fits_beside(m, e)) {
-        struct entry *idle = registry_least_used(m->registry, e->model->name);
+    if (most != 0 && bytes > most)
+        return refuse_size(m, ERR_NOMEM, name, bytes, "it cannot be loaded", err);
+    while (!fits_beside(m, name, bytes)) {
+        struct entry *idle = registry_least_used(m->registry, name);
         if (idle == NULL)
-            return refuse_size(m, e, "the other models have requests; try again later", err);
-        log_info("model %s: unloaded, to make room for %s", idle->model->name, e->model->name);
+            return refuse_size(m, ERR_UNAVAILABLE, name, bytes, "the other models have requests; try again later", err);
+        log_info("model %s: unloaded, to make room for %s", idle->model->name, name);
         metrics_model_remove(idle->metrics_label);
         registry_drop(m->registry, idle->model->name, MODEL_IDLE);
         entry_release(idle);
@@ -76,15 +77,23 @@ static enum status install(struct models *m, const struct found_model *found, st
     }
     if (st != OK)
         entry_release(e);
+    else
+        registry_note_size(m->registry, found, e->bytes);
     return st;
 }
 
+/* Where it is known how much they take, room is made before the files are read: what there is no room for costs no
+ * reading each time that it is asked for. */
 static enum status load(struct models *m, const struct found_model *found, struct error *err)
 {
     struct entry *e = NULL;
-    enum status st = entry_load(&e, found, m->settings, err);
+    enum status st = make_room(m, found->name, registry_size(m->registry, found), err);
+    if (st == OK)
+        st = entry_load(&e, found, m->settings, err);
     if (st == OK) {
-        st = make_room(m, e, err);
+        st = make_room(m, found->name, e->bytes, err);
+        if (st != OK)
+            registry_note_size(m->registry, found, e->bytes);
         if (st == OK)
             st = install(m, found, e, err);
         else
@@ -107,6 +116,15 @@ static enum status note_idle(struct models *m, const struct found_model *found, 
     return st;
 }
 
+static void note_not_loaded(struct models *m, const char *name, const struct error *why)
+{
+    if (why->status == ERR_UNAVAILABLE)
+        registry_note_shortage(m->registry, name, why->message);
+    else
+        registry_note_failure(m->registry, name, why->message);
+    log_warning("model %s: not loaded: %s", name, why->message);
+}
+
 enum status models_load(struct models *m, const char *name, bool again, struct error *err)
 {
     struct found_model found;
@@ -122,10 +140,8 @@ enum status models_load(struct models *m, const char *name, bool again, struct e
     if (st != OK)
         return st;
     st = load(m, &found, err);
-    if (st == OK)
-        return OK;
-    registry_note_failure(m->registry, name, err->message);
-    log_warning("model %s: not loaded: %s", name, err->message);
+    if (st != OK)
+        note_not_loaded(m, name, err);
     return st;
 }
 
@@ -147,10 +163,8 @@ bool models_load_wanted(struct models *m)
     struct error err;
     if (!registry_next_wanted(m->registry, &found))
         return false;
-    if (load(m, &found, &err) != OK) {
-        registry_note_failure(m->registry, found.name, err.message);
-        log_warning("model %s: not loaded: %s", found.name, err.message);
-    }
+    if (load(m, &found, &err) != OK)
+        note_not_loaded(m, found.name, &err);
     return true;
 }
 
@@ -191,10 +205,11 @@ static void scan_one(struct models *m, const struct found_model *found, const st
         report_name(r, known != NULL && known->entry != NULL ? "reloaded" : "loaded", found->name);
         return;
     }
-    log_warning("model %s: not loaded: %s", found->name, err.message);
-    if (known == NULL) /* so that an administrator sees why it is not there */
+    if (known == NULL && err.status == ERR_UNAVAILABLE)
+        (void)note_idle(m, found, NULL); /* as at the start: what does not fit waits until it is asked for */
+    else if (known == NULL)              /* so that an administrator sees why it is not there */
         (void)registry_put(m->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
-    registry_note_failure(m->registry, found->name, err.message);
+    note_not_loaded(m, found->name, &err);
     r->failed |= json_array_append_new(json_object_get(r->whole, "failed"),
                                        json_pack("{s:s, s:s}", "model", found->name, "message", err.message)) != 0;
 }
@@ -268,7 +283,7 @@ static enum status load_at_start(struct models *m, const struct found_model *fou
     }
     if (st != OK)
         return st;
-    if (fits_beside(m, e))
+    if (fits_beside(m, found->name, e->bytes))
         return install(m, found, e, err);
     log_info("model %s: not loaded before it is asked for: models_memory_max_mb is %u", found->name,
              m->settings->models_memory_max_mb);

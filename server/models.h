@@ -37,8 +37,9 @@ struct registry *models_registry(const struct models *m);
 /* ---- changes --------------------------------------------------------------------------------------------------- */
 
 /* Load the model of that name as it is on the disk now, in the place of what is loaded of it. `again`: it must be
- * loaded already. Errors: ERR_NOT_FOUND; those of entry_load (its files are not accepted), batcher_serve; ERR_NOMEM
- * also for models_memory_max_mb. */
+ * loaded already. Errors: ERR_NOT_FOUND; those of entry_load (its files are not accepted), batcher_serve; for
+ * models_memory_max_mb ERR_NOMEM, and ERR_UNAVAILABLE where the others have requests: it is tried again then when it is
+ * asked for. */
 enum status models_load(struct models *m, const char *name, bool again, struct error *err);
 /* Take it away. Errors: ERR_NOT_FOUND (it is not loaded). */
 enum status models_unload(struct models *m, const char *name, struct error *err);

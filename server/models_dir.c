@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "weights/model.h"
+
 enum { VERSION_DIGITS_MAX = 9 };
 
 static bool has_config(const char *path)
@@ -104,8 +106,8 @@ static enum status look_at_all(struct found_model *all, size_t *found, struct di
         (void)snprintf(path, sizeof path, "%s/%s", dir, name);
         if (name[0] == '.' || (!has_config(path) && find_version(path) == 0))
             continue;
-        if (strlen(name) > MODEL_NAME_MAX)
-            return error_set(err, ERR_CONFIG, "%s: the name of a model has at most %d bytes", path, MODEL_NAME_MAX);
+        if (model_check_name(name, strlen(name), path, err) != OK)
+            return ERR_FORMAT;
         if (*found == REGISTRY_MODELS_MAX)
             return error_set(err, ERR_CONFIG, "%s: more than %d models", dir, REGISTRY_MODELS_MAX);
         *found += look_at(&all[*found], dir, name);
@@ -137,8 +139,7 @@ enum status models_dir_scan(struct found_model **ret, size_t *count, const char 
 
 enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err)
 {
-    if (name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strlen(name) <= MODEL_NAME_MAX &&
-        look_at(ret, dir, name))
+    if (name[0] != '.' && model_check_name(name, strlen(name), dir, NULL) == OK && look_at(ret, dir, name))
         return OK;
     return error_set_param(err, ERR_NOT_FOUND, "model", "there is no folder of a model \"%.*s\" in models_dir",
                            MODEL_NAME_MAX, name);

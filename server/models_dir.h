@@ -25,7 +25,8 @@ struct found_model {
 };
 
 /* All models, by name, in *ret, malloc'd, which is set only on OK.
- * Errors: ERR_IO (the folder), ERR_CONFIG (there is none, or too many; a name is too long), ERR_NOMEM. */
+ * Errors: ERR_IO (the folder), ERR_CONFIG (there is none, or too many), ERR_FORMAT (a name that names no model,
+ * see model_check_name), ERR_NOMEM. */
 enum status models_dir_scan(struct found_model **ret, size_t *count, const char *dir, struct error *err);
 /* "12" is 12; 0 for what is no number from 1 without leading zeros. */
 uint32_t models_dir_version(const char *text);

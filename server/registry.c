@@ -246,7 +246,11 @@ enum status registry_pick(struct registry *r, const char *name, int task, struct
         row->wanted = true;
         if (r->wake != NULL)
             queue_wake(r->wake);
-        st = error_set_param(err, ERR_LOADING, "model", "the model \"%s\" is being loaded", row->found.name);
+        st = row->failure[0] == '\0'
+                 ? error_set_param(err, ERR_LOADING, "model", "the model \"%s\" is being loaded", row->found.name)
+                 : error_set_param(err, ERR_LOADING, "model",
+                                   "the model \"%s\" is being loaded; when that was tried last: %.300s",
+                                   row->found.name, row->failure);
     }
     (void)pthread_mutex_unlock(&r->lock);
     return st;
@@ -271,6 +275,12 @@ static struct registry_model *row_locked(struct registry *r, const char *name)
     return row;
 }
 
+/* Is what is known of the row known of these very files? */
+static bool is_of(const struct registry_model *row, const struct found_model *found)
+{
+    return memcmp(row->found.print, found->print, sizeof found->print) == 0;
+}
+
 enum status registry_put(struct registry *r, const struct found_model *found, enum model_state state,
                          enum model_task task, struct entry *e, struct error *err)
 {
@@ -279,6 +289,8 @@ enum status registry_put(struct registry *r, const struct found_model *found, en
     struct registry_model *row = row_locked(r, found->name);
     struct entry *old = row != NULL ? row->entry : NULL;
     if (row != NULL) {
+        if (!is_of(row, found))
+            row->bytes = 0;
         row->found = *found;
         row->state = state;
         row->task = task;
@@ -322,15 +334,46 @@ void registry_remove(struct registry *r, const char *name)
     entry_release(old);
 }
 
-void registry_note_failure(struct registry *r, const char *name, const char *message)
+/* `otherwise`: what it is, where it is not loaded. */
+static void note(struct registry *r, const char *name, const char *message, enum model_state otherwise)
 {
     (void)pthread_mutex_lock(&r->lock);
     struct registry_model *row = find_locked(r, name);
     if (row != NULL) {
         row->wanted = false;
-        row->state = row->entry != NULL ? MODEL_LOADED : MODEL_FAILED;
+        row->state = row->entry != NULL ? MODEL_LOADED : otherwise;
         (void)snprintf(row->failure, sizeof row->failure, "%s", message);
     }
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+void registry_note_failure(struct registry *r, const char *name, const char *message)
+{
+    note(r, name, message, MODEL_FAILED);
+}
+
+void registry_note_shortage(struct registry *r, const char *name, const char *message)
+{
+    note(r, name, message, MODEL_IDLE);
+}
+
+uint64_t registry_size(struct registry *r, const struct found_model *found)
+{
+    uint64_t bytes = 0;
+    (void)pthread_mutex_lock(&r->lock);
+    const struct registry_model *row = find_locked(r, found->name);
+    if (row != NULL && is_of(row, found))
+        bytes = row->bytes;
+    (void)pthread_mutex_unlock(&r->lock);
+    return bytes;
+}
+
+void registry_note_size(struct registry *r, const struct found_model *found, uint64_t bytes)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *row = find_locked(r, found->name);
+    if (row != NULL && is_of(row, found))
+        row->bytes = bytes;
     (void)pthread_mutex_unlock(&r->lock);
 }
 

@@ -38,6 +38,7 @@ struct registry_model {
     enum model_task task;            /* of one that is loaded or idle */
     struct entry *entry;             /* a reference, if loaded; else NULL */
     char failure[ERROR_MESSAGE_MAX]; /* what was wrong with the files that were tried last; empty: nothing */
+    uint64_t bytes;                  /* of memory that these files take, once they were loaded; 0: not known yet */
     uint64_t used_ns;                /* when a request last asked for it */
 };
 
@@ -88,6 +89,11 @@ void registry_drop(struct registry *r, const char *name, enum model_state state)
 void registry_remove(struct registry *r, const char *name);
 /* What was wrong when it was tried. One that is not loaded has failed from now on. Unknown names are no-ops. */
 void registry_note_failure(struct registry *r, const char *name, const char *message);
+/* There was no room for it, for now: one that is not loaded is idle, and tried again when it is asked for. */
+void registry_note_shortage(struct registry *r, const char *name, const char *message);
+/* How much memory the files of `found` take, if it is known of just these; else 0. */
+uint64_t registry_size(struct registry *r, const struct found_model *found);
+void registry_note_size(struct registry *r, const struct found_model *found, uint64_t bytes);
 
 /* The one that is wanted; false: none. */
 bool registry_next_wanted(struct registry *r, struct found_model *ret);

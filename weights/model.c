@@ -91,19 +91,9 @@ static enum status read_name(struct model *m, const char *dir, struct error *err
             return error_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
         name = last_component(real, &n);
     }
-    if (n == 0 || n > MODEL_NAME_MAX)
-        return error_set(err, ERR_FORMAT, "%s: the folder's name has %zu bytes, expected 1..%d: it names the model",
-                         dir, n, MODEL_NAME_MAX);
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)name[i];
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-                           c == '_' || c == '-';
-        if (!plain)
-            return error_set(err, ERR_FORMAT,
-                             "%s: the folder's name holds the byte 0x%02x, expected letters, digits, '.', '_' and '-' "
-                             "alone: it names the model",
-                             dir, c);
-    }
+    const enum status st = model_check_name(name, n, dir, err);
+    if (st != OK)
+        return st;
     memcpy(m->name, name, n);
     m->name[n] = '\0';
     return OK;
@@ -229,6 +219,24 @@ static enum status load_weights(struct model *m, const char *dir, struct error *
 }
 
 /* ---- public ----------------------------------------------------------------------------------------------------- */
+
+enum status model_check_name(const char *name, size_t n, const char *dir, struct error *err)
+{
+    if (n == 0 || n > MODEL_NAME_MAX)
+        return error_set(err, ERR_FORMAT, "%s: the folder's name has %zu bytes, expected 1..%d: it names the model",
+                         dir, n, MODEL_NAME_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)name[i];
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+                           c == '_' || c == '-';
+        if (!plain)
+            return error_set(err, ERR_FORMAT,
+                             "%s: the folder's name holds the byte 0x%02x, expected letters, digits, '.', '_' and '-' "
+                             "alone: it names the model",
+                             dir, c);
+    }
+    return OK;
+}
 
 enum status model_load(struct model **ret, const char *dir, model_warning *warn, void *arg, struct error *err)
 {

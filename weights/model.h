@@ -65,6 +65,9 @@ struct model {
     uint64_t arena_bytes;
 };
 
+/* Can the `n` bytes at `name` name a model, in paths, JSON and lists alike? `dir` is the folder that has that name, for
+ * the message. Errors: ERR_FORMAT. */
+enum status model_check_name(const char *name, size_t n, const char *dir, struct error *err);
 /* Load DIR/config.json and DIR/model.safetensors. *ret is set only on OK; free with model_free.
  * Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming the file, the key or the tensor and what was expected.
  * `warn` (may be NULL) is told of unknown keys. */

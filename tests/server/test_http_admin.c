@@ -134,6 +134,65 @@ static void files_that_are_not_accepted_change_nothing(void **state)
     daemon_stop(&administered);
 }
 
+/* What is listed in JSON and asked for in paths must be nameable there. */
+static void a_folder_that_cannot_name_a_model_is_refused(void **state)
+{
+    static const char *const folders[] = {"two words", "\xff", "a\nb", "caf\xc3\xa9"};
+    (void)state;
+    model_folder_put(models_folder, "one", TEXT_A);
+    administration_start(NULL, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        char version[32], path[PATH_MAX];
+        struct reply r;
+        model_folder_put(models_folder, folders[i], TEXT_A); /* makes the folder; then it is one with versions alone */
+        (void)snprintf(version, sizeof version, "%s/1", folders[i]);
+        model_folder_put(models_folder, version, TEXT_A);
+        (void)snprintf(version, sizeof version, "%s/config.json", folders[i]);
+        temp_path(path, models_folder, version);
+        assert_int_equal(remove(path), 0);
+        admin_post("/admin/config/reload", "", &r);
+        reply_assert_error(&r, 422, "file_refused", NULL, "it names the model");
+        reply_clear(&r);
+        json_decref(admin_get("/admin/models"));
+        (void)snprintf(version, sizeof version, "%s/1", folders[i]);
+        model_folder_drop(models_folder, version);
+    }
+    assert_string_equal(admin_reload(), "unchanged one");
+    daemon_stop(&administered);
+}
+
+/* A browser sends a POST of another site's page before it asks whether it may, and drops the answer only. */
+static void pages_in_browsers_do_not_administrate(void **state)
+{
+    static const char *const from_page[] = {"Origin: http://evil.example", NULL}, *const from_file[] = {"Origin: null",
+                                                                                                        NULL};
+    static const struct {
+        const char *path, *body;
+    } cases[] = {{"/admin/models/one", "{\"action\": \"unload\"}"},
+                 {"/admin/config/reload", ""},
+                 {"/admin/drain", ""},
+                 {"/admin/config", NULL},
+                 {"/admin/models", NULL}};
+    (void)state;
+    model_folder_put(models_folder, "one", TEXT_A);
+    administration_start(NULL, NULL);
+    for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {
+        struct reply r;
+        const char *body = cases[i / 2].body;
+        client_call(&administered,
+                    &(struct request){.path = cases[i / 2].path,
+                                      .body = body,
+                                      .size = body != NULL ? strlen(body) : 0,
+                                      .headers = i % 2 == 0 ? from_page : from_file,
+                                      .port = administered.admin_port},
+                    &r);
+        reply_assert_error(&r, 403, "not_allowed", "Origin", "not for pages in browsers");
+        reply_clear(&r);
+    }
+    assert_string_equal(admin_state_of("one"), "loaded");
+    daemon_stop(&administered);
+}
+
 /* ---- all of them ----------------------------------------------------------------------------------------------- */
 
 static void models_dir_is_followed(void **state)
@@ -273,6 +332,10 @@ int main(void)
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_done_is_said, administration_set_up, administration_tear_down),
         cmocka_unit_test_setup_teardown(files_that_are_not_accepted_change_nothing, administration_set_up,
+                                        administration_tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_that_cannot_name_a_model_is_refused, administration_set_up,
+                                        administration_tear_down),
+        cmocka_unit_test_setup_teardown(pages_in_browsers_do_not_administrate, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(models_dir_is_followed, administration_set_up, administration_tear_down),
         cmocka_unit_test_setup_teardown(a_hangup_follows_models_dir_and_settings, administration_set_up,

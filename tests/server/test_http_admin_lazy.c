@@ -16,6 +16,7 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/raw_socket.h"
 
 #define GOLDEN "tests/data/golden/"
 #define TEXT_A GOLDEN "lm-local-8"
@@ -109,12 +110,77 @@ static void the_model_that_rested_longest_makes_room(void **state)
     daemon_stop(&administered);
 }
 
+/* A stream that nobody reads holds its model until its client leaves. */
+static int begin_stream(const char *model)
+{
+    static struct raw_input in;
+    char json[256];
+    (void)snprintf(json, sizeof json,
+                   "{\"model\": \"%s\", \"prompt\": \"x\", \"max_tokens\": 65536, \"context_overflow\": \"shift\", "
+                   "\"stream\": true}",
+                   model);
+    char *text = raw_post("/generate", json, "");
+    const int fd = raw_connect_small(administered.port);
+    assert_true(raw_send_text(fd, text));
+    free(text);
+    assert_int_equal(raw_receive(fd, &in, "data: ", test_ms(WAIT_MS)), RAW_FOUND);
+    return fd;
+}
+
+static void await_failure(const char *model, const char *says)
+{
+    for (const int64_t end = test_now_ms() + test_ms(WAIT_MS);;) {
+        struct reply r;
+        model_ask(model, &r);
+        reply_assert_error(&r, 503, "model_loading", "model", "is being loaded");
+        const bool found = strstr(r.body, says) != NULL;
+        reply_clear(&r);
+        if (found)
+            return;
+        if (test_now_ms() > end)
+            fail_msg("%s is not said to have failed: %s", model, says);
+        test_sleep_ms(LOOK_MS);
+    }
+}
+
+static void a_model_that_finds_no_room_is_tried_again(void **state)
+{
+    static const char rows[] = "--pass-rows-max=4096";
+    char flag[64];
+    (void)state;
+    model_folder_put(models_folder, "a", TEXT_A);
+    administration_start(rows, NULL);
+    json_t *all = admin_get("/admin/models");
+    const json_int_t one = json_integer_value(json_object_get(all, "memory_bytes"));
+    json_decref(all);
+    daemon_stop(&administered);
+
+    (void)snprintf(flag, sizeof flag, "--models-memory-max-mb=%d", (int)(one * 3 / 2 >> 20)); /* one fits alone */
+    model_folder_put(models_folder, "b", TEXT_B);
+    administration_start(flag, rows);
+    assert_string_equal(admin_state_of("b"), "idle");
+    const int fd = begin_stream("a");
+    await_failure("b", "the other models have requests");
+    assert_string_equal(admin_state_of("b"), "idle");
+    admin_act_badly("b", "load", 503, "unavailable", "the other models have requests");
+    model_folder_put(models_folder, "c", TEXT_A);
+    assert_string_equal(admin_reload(), "unchanged a, unchanged b, failed c");
+    assert_string_equal(admin_state_of("c"), "idle");
+    raw_close(fd);
+    free(text_after_loading("b"));
+    assert_string_equal(admin_state_of("a"), "idle");
+    free(text_after_loading("c"));
+    daemon_stop(&administered);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_lazy_model_is_loaded_when_it_is_asked_for, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(the_model_that_rested_longest_makes_room, administration_set_up,
+                                        administration_tear_down),
+        cmocka_unit_test_setup_teardown(a_model_that_finds_no_room_is_tried_again, administration_set_up,
                                         administration_tear_down),
     };
     test_limit_s(LIMIT_S);
