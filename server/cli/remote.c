@@ -217,6 +217,14 @@ static int fail_refused(const struct call *c, long status, char param[ERROR_PARA
     return CLI_FAILED;
 }
 
+/* The certificate was signed by nobody who is trusted; of one for another host libcurl leaves the 1 of before. */
+static bool is_distrusted(const struct call *c, CURLcode result)
+{
+    long verified = 0;
+    (void)curl_easy_getinfo(c->easy, CURLINFO_SSL_VERIFYRESULT, &verified);
+    return result == CURLE_PEER_FAILED_VERIFICATION && verified > 1;
+}
+
 static int judge(const struct call *c, CURLcode result, char param[ERROR_PARAM_MAX])
 {
     const long status = status_of(c);
@@ -225,7 +233,8 @@ static int judge(const struct call *c, CURLcode result, char param[ERROR_PARAM_M
     if (c->excess != NULL)
         return cli_fail("the answer of %s %s", c->name, c->excess);
     if (result != CURLE_OK)
-        return cli_fail("%s: %s", c->name, c->why[0] != '\0' ? c->why : curl_easy_strerror(result));
+        return cli_fail("%s: %s%s", c->name, c->why[0] != '\0' ? c->why : curl_easy_strerror(result),
+                        is_distrusted(c, result) ? "; --ca-file names the certificates to trust" : "");
     if (status != 200)
         return fail_refused(c, status, param);
     return CLI_OK;
