@@ -323,6 +323,7 @@ enum status batcher_start(struct batcher **ret, const struct settings *s, struct
         batcher_free(b);
         return error_set(err, ERR_NOMEM, "the queue or the engine thread cannot be made");
     }
+    (void)pthread_setname_np(b->thread, "engine");
     *ret = b;
     return OK;
 }

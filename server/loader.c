@@ -168,6 +168,7 @@ enum status loader_start(struct loader **ret, struct models *m, struct reload *r
         free(l);
         return error_set(err, ERR_NOMEM, "the thread that loads models cannot be started");
     }
+    (void)pthread_setname_np(l->thread, "loader");
     batcher_wake_for_gone(models_batcher(m), l->queue);
     registry_wake_for_wanted(models_registry(m), l->queue);
     *ret = l;

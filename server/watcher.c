@@ -194,6 +194,7 @@ enum status watcher_start(struct watcher **ret, struct error *err)
         free_parts(w);
         return error_set(err, ERR_IO, "the watcher's descriptors or its thread cannot be made");
     }
+    (void)pthread_setname_np(w->thread, "watcher");
     *ret = w;
     return OK;
 }
