@@ -102,8 +102,8 @@ SUPPORT_OBJECTS := $(TEST_SUPPORT:%.c=$B/%.o)
 FUZZERS := $(patsubst tests/fuzz/%.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard config/*.c weights/*.c) engine/image.c engine/sampler.c \
     $(filter-out server/drawing.c server/explanation.c server/picture_fit.c server/precision.c server/stream_coding.c,$(COMMON_SOURCES)) server/fields.c \
-    server/generate_request.c server/inference_request.c server/multipart.c server/request_bytes.c server/request_json.c server/state_blob.c \
-    server/stream_snapshot.c tests/fuzz/fuzz.c)
+    server/generate_request.c server/inference_request.c server/multipart.c server/openai_request.c server/request_bytes.c server/request_json.c server/state_blob.c \
+    server/stream_snapshot.c tests/fuzz/fuzz.c tests/fuzz/generation.c)
 FUZZ_SECONDS ?= 20
 
 # Commands are shown in short; V=1 shows them whole.

@@ -72,6 +72,21 @@ seed_request() {
 END
 }
 
+seed_openai() {
+    n=0
+    while read -r line; do
+        n=$((n + 1))
+        printf '%s\n' "$line" >"$1/$n"
+    done <<'END'
+{"model": "enwik8-aft-local@1", "prompt": "The history of ", "max_tokens": 64, "stream": true, "stream_options": {"include_usage": true, "include_obfuscation": null}}
+{"prompt": ["a", "", "\u00e4\u0000"], "n": 2, "best_of": 2, "logprobs": 5, "echo": true, "max_tokens": 0}
+{"prompt": [[0, 97, 255], [13]], "stop": ["\n\n", "]]"], "seed": -9223372036854775808, "user": "me", "suffix": null}
+{"prompt": [84, 104, 101], "stop": "end", "temperature": 0.5, "top_p": 0, "top_k": 3, "min_p": 0.1, "repetition_penalty": 1.3}
+{"presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "prompt": null, "logprobs": null, "n": 1}
+{"prompt": [[256]], "logit_bias": {"1": 5}, "suffix": "x", "best_of": 3, "seed": 1e400}
+END
+}
+
 seed_text() { # stop strings "a" and "ab", or "aab" and "]]"; then the chunks' seed and the text
     { number 2 1; number 0 1; printf a; number 1 1; printf ab; number 7 1; printf 'xxabaab'; } >"$1/letters"
     { number 2 1; number 2 1; printf aab; number 1 1; printf ']]'; number 1 1; printf 'aaab aa]x]]'; } >"$1/overlaps"
@@ -117,6 +132,7 @@ words server/inference_request.c server/inference_request.h >"$seeds/inference.d
     grep -oE 'FIELD\(KIND_[A-Z]+, [a-z_0-9]+' server/generate_request.c | sed 's/.*, \(.*\)/"\\"\1\\""/'
     words server/generate_request.c
 } >"$seeds/request.dict"
+words server/openai_request.c >"$seeds/openai.dict"
 
 status=0
 for program in "$dir"/fuzz_*; do
