@@ -45,7 +45,7 @@ static void take_gap(struct load_answer *a, uint64_t tokens, double now_s)
 static uint64_t take_event(struct load_answer *a, const char *text, size_t n, double now_s)
 {
     uint64_t tokens = 0;
-    json_t *event = json_loadb(text, n, 0, NULL);
+    json_t *event = json_loadb(text, n, JSON_ALLOW_NUL, NULL); /* a model may write any byte */
     const char *reason = json_string_value(json_object_get(event, "finish_reason"));
     const json_int_t count = json_integer_value(json_object_get(event, "tokens"));
     if (!json_is_object(event)) {
@@ -145,7 +145,7 @@ void load_answer_begin(struct load_answer *a, enum load_form form, struct load_h
 
 static uint64_t end_text(struct load_answer *a)
 {
-    json_t *object = json_loadb(a->held != NULL ? a->held : "", a->used, 0, NULL);
+    json_t *object = json_loadb(a->held != NULL ? a->held : "", a->used, JSON_ALLOW_NUL, NULL);
     const char *reason = json_string_value(json_object_get(object, "finish_reason"));
     const json_int_t count = json_integer_value(json_object_get(object, "tokens"));
     if (reason == NULL)
@@ -158,7 +158,7 @@ static uint64_t end_text(struct load_answer *a)
 
 static void end_error(struct load_answer *a)
 {
-    json_t *object = json_loadb(a->held != NULL ? a->held : "", a->used, 0, NULL);
+    json_t *object = json_loadb(a->held != NULL ? a->held : "", a->used, JSON_ALLOW_NUL, NULL);
     const char *message = error_message(object);
     if (message != NULL)
         (void)snprintf(a->detail, sizeof a->detail, "%s", message);

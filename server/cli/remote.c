@@ -202,7 +202,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
 static int fail_refused(const struct call *c, long status, char param[ERROR_PARAM_MAX])
 {
     const char *subject = c->request->subject, *message = NULL, *field = NULL;
-    json_t *answer = c->bytes != NULL ? json_loadb(c->bytes, c->size, 0, NULL) : NULL;
+    json_t *answer = c->bytes != NULL ? json_loadb(c->bytes, c->size, JSON_ALLOW_NUL, NULL) : NULL;
     (void)json_unpack(answer, "{s:{s:s}}", "error", "message", &message);
     (void)json_unpack(answer, "{s:{s:s}}", "error", "param", &field);
     const char *before = subject != NULL ? subject : "", *colon = subject != NULL ? ": " : "";

@@ -131,6 +131,22 @@ static const char stream[] = ": ping\n\ndata: {\"text\":\"a\",\"index\":0,\"toke
                              "data: {\"text\":\"\\n\\\"tokens\\\":9\",\"index\":0,\"tokens\":3}\r\n\r\n"
                              "data: {\"finish_reason\":\"length\",\"usage\":{\"completion_tokens\":4}}\n\n";
 
+static void texts_may_have_a_nul(void **state)
+{
+    static const char event[] = "data: {\"text\":\"\\u0000\",\"index\":0,\"tokens\":1}\n\n"
+                                "data: {\"finish_reason\":\"length\"}\n\n",
+                      whole[] = "{\"text\":\"\\u0000\",\"tokens\":1,\"finish_reason\":\"length\"}";
+    (void)state;
+    struct load_answer a = {0};
+    load_answer_begin(&a, LOAD_FORM_EVENTS, NULL, NULL);
+    assert_int_equal(load_answer_take(&a, event, sizeof event - 1, 1.0) + load_answer_end(&a), 1);
+    assert_null(a.fault);
+    load_answer_begin(&a, LOAD_FORM_TEXT, NULL, NULL);
+    assert_int_equal(load_answer_take(&a, whole, sizeof whole - 1, 1.0) + load_answer_end(&a), 1);
+    assert_null(a.fault);
+    load_answer_clear(&a);
+}
+
 static void a_stream_is_the_same_however_it_is_cut(void **state)
 {
     (void)state;
@@ -350,6 +366,7 @@ int main(void)
         cmocka_unit_test(quantiles_of_few_values_are_some_of_them),
         cmocka_unit_test(a_histogram_takes_any_time),
         cmocka_unit_test(arrivals_are_a_poisson_process_that_the_seed_decides),
+        cmocka_unit_test(texts_may_have_a_nul),
         cmocka_unit_test(a_stream_is_the_same_however_it_is_cut),
         cmocka_unit_test(gaps_are_between_events_and_shared_by_their_bytes),
         cmocka_unit_test(answers_that_are_not_what_was_asked_for_are_faults),
