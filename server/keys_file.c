@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -307,20 +308,32 @@ static void folder_of(const char *path, char *out, size_t size)
         (void)snprintf(out, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* A file of its own beside it takes its name once it is on the disk. */
-static enum status replace_file(const char *path, const char *text, struct error *err)
+/* Whoever changes the file, who could read it before can afterwards: its owner, and its group where that was allowed to,
+ * as a daemon with a user of its own needs it of a file of root's. False if that cannot be had. */
+static bool keep_readers(int fd, const char *path)
 {
-    char temporary[4096], folder[4096];
-    const int length = snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    struct stat before;
+    if (stat(path, &before) != 0)
+        return true;
+    const bool is_shared = (before.st_mode & S_IRGRP) != 0;
+    if (is_shared && (fchown(fd, (uid_t)-1, before.st_gid) != 0 || fchmod(fd, S_IRUSR | S_IWUSR | S_IRGRP) != 0))
+        return false;
+    return before.st_uid == geteuid() || fchown(fd, before.st_uid, before.st_gid) == 0;
+}
+
+/* A file of its own beside it takes its name once it is on the disk. A link stays one. */
+static enum status replace_file(const char *named, const char *text, struct error *err)
+{
+    char path[PATH_MAX], temporary[PATH_MAX + 8], folder[PATH_MAX];
+    if (realpath(named, path) == NULL)
+        (void)snprintf(path, sizeof path, "%s", named);
+    (void)snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     folder_of(path, folder, sizeof folder);
-    const int fd = length < (int)sizeof temporary ? mkostemp(temporary, O_CLOEXEC) : -1; /* mode 0600 */
+    const int fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return error_set(err, ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     const size_t size = strlen(text);
-    struct stat before; /* whose file it was, whoever changes it: the daemon has to read it */
-    const bool is_ours =
-        stat(path, &before) != 0 || before.st_uid == geteuid() || fchown(fd, before.st_uid, before.st_gid) == 0;
-    bool fine = is_ours && write(fd, text, size) == (ssize_t)size && fsync(fd) == 0;
+    bool fine = keep_readers(fd, path) && write(fd, text, size) == (ssize_t)size && fsync(fd) == 0;
     fine = close(fd) == 0 && fine && rename(temporary, path) == 0;
     if (!fine) {
         const enum status st = error_set(err, ERR_IO, "%s: cannot be written: %s", path, strerror(errno));

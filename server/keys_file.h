@@ -42,7 +42,8 @@ struct keys_file {
 /* *ret is set only on OK; end with keys_file_clear. Errors: ERR_IO, ERR_NOMEM, ERR_CONFIG (saying what in the file was
  * wrong and what was expected; it never quotes what could be a key). */
 enum status keys_file_read(struct keys_file *ret, const char *path, struct error *err);
-/* Put it in the place of the file, whole or not at all, readable by its owner alone. Errors: ERR_IO, ERR_NOMEM. */
+/* Put it in the place of the file, whole or not at all, readable by its owner alone, or by its group as well where the
+ * file that is replaced was. Errors: ERR_IO, ERR_NOMEM. */
 enum status keys_file_write(const struct keys_file *f, const char *path, struct error *err);
 void keys_file_clear(struct keys_file *f); /* zeroed is fine */
 

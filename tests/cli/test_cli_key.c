@@ -76,6 +76,28 @@ static void keys_are_made_listed_and_taken_back(void **state)
     assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): nothing is left beside it */
 }
 
+/* As of a file of root's that the daemon's group may read, by a link where the settings look for it. */
+static void a_file_keeps_its_group_and_its_place(void **state)
+{
+    const gid_t group = geteuid() == 0 ? 1 : getegid();
+    char key[KEYS_TEXT_MAX], link[PATH_MAX];
+    struct stat there;
+    (void)state;
+    keys_add(file, "one", NULL, key);
+    assert_int_equal(chown(file, (uid_t)-1, group), 0);
+    assert_int_equal(chmod(file, 0644), 0); /* others could, and shall not */
+    temp_path(link, dir, "link.json");
+    assert_int_equal(symlink(file, link), 0);
+    keys_add(link, "two", NULL, key);
+    assert_int_equal(lstat(link, &there), 0);
+    assert_true(S_ISLNK(there.st_mode));
+    assert_int_equal(lstat(file, &there), 0);
+    assert_int_equal(there.st_mode & 07777, 0640);
+    assert_int_equal(there.st_gid, group);
+    const struct program_case list = {"list", {"key", "list", "--file", file}, NULL, 0, "one  ", ""};
+    program_expect(aft, &list, 1);
+}
+
 static void wrong_command_lines_are_named(void **state)
 {
     (void)state;
@@ -175,6 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(keys_are_made_listed_and_taken_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_keeps_its_group_and_its_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_command_lines_are_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_files_are_refused_by_name, set_up, tear_down),
     };
