@@ -109,25 +109,23 @@ static void ask_for(const char *header, const char *prompt)
 /* One after another. */
 static const struct step {
     const char *name;
-    char letter;
-    size_t same;
-    char other;
-    size_t size;
+    char letter, other;
+    size_t same, size;
     double hits, misses, skipped;
 } steps[] = {
-    {"one of a new kind", 'a', 200, 'a', 200, 0, 1, 0},
-    {"the same again", 'a', 200, 'a', 200, 1, 0, 192},
-    {"a longer one", 'a', 200, 'b', 300, 1, 0, 192},
-    {"the longer one again", 'a', 200, 'b', 300, 1, 0, 256},
-    {"one that parts early", 'a', 100, 'c', 300, 1, 0, 64},
-    {"one that parts too early", 'a', 63, 'c', 300, 0, 1, 0},
-    {"one that ends where a state is: its last byte is to be fed", 'a', 192, 'a', 192, 1, 0, 128},
-    {"its first 65 bytes", 'a', 65, 'a', 65, 1, 0, 64},
-    {"its first 64 bytes: nothing could be skipped", 'a', 64, 'a', 64, 0, 0, 0},
-    {"a short one", 'a', 10, 'a', 10, 0, 0, 0},
-    {"none", 'a', 0, 'a', 0, 0, 0, 0},
-    {"more than the context, of which the last bytes are fed", 'd', 700, 'd', 700, 0, 1, 0},
-    {"the same again", 'd', 700, 'd', 700, 1, 0, 448},
+    {"one of a new kind", 'a', 'a', 200, 200, 0, 1, 0},
+    {"the same again", 'a', 'a', 200, 200, 1, 0, 192},
+    {"a longer one", 'a', 'b', 200, 300, 1, 0, 192},
+    {"the longer one again", 'a', 'b', 200, 300, 1, 0, 256},
+    {"one that parts early", 'a', 'c', 100, 300, 1, 0, 64},
+    {"one that parts too early", 'a', 'c', 63, 300, 0, 1, 0},
+    {"one that ends where a state is: its last byte is to be fed", 'a', 'a', 192, 192, 1, 0, 128},
+    {"its first 65 bytes", 'a', 'a', 65, 65, 1, 0, 64},
+    {"its first 64 bytes: nothing could be skipped", 'a', 'a', 64, 64, 0, 0, 0},
+    {"a short one", 'a', 'a', 10, 10, 0, 0, 0},
+    {"none", 'a', 'a', 0, 0, 0, 0, 0},
+    {"more than the context, of which the last bytes are fed", 'd', 'd', 700, 700, 0, 1, 0},
+    {"the same again", 'd', 'd', 700, 700, 1, 0, 448},
 };
 
 static void what_begins_as_before_is_not_fed_again(void **state)
@@ -234,6 +232,70 @@ static void memory_is_bounded_and_the_oldest_goes(void **state)
     assert_counted("the first", &both, &now, 0, 1, 0);
     for (size_t i = 0; i < 3; i++)
         free(prompts[i]);
+    daemon_stop(&aftd);
+}
+
+static json_t *probe(const char *prompt)
+{
+    json_t *answer =
+        ask("/generate", NULL,
+            json_pack("{s:s, s:i, s:i, s:i}", "prompt", prompt, "max_tokens", 4, "seed", 1, "logprobs", 20));
+    assert_int_equal(json_object_del(answer, "timings"), 0);
+    return answer;
+}
+
+/* A text goes on for long behind a prompt that ends where a state is kept; that state makes room for others
+ * meanwhile. */
+static void a_text_leaves_no_states(void **state)
+{
+    (void)state;
+    daemon_start(&aftd, (const char *const[]){"--prefix-cache-mb=1", NULL});
+    static const long starts_ms[4] = {0, 10, 15, 20};
+    char *prompts[4], *bodies[4], *longer = make_prompt('p', 64, 'x', 80);
+    struct request requests[4];
+    struct reply replies[4];
+    json_t *want = probe(longer);
+    for (size_t i = 0; i < 4; i++) {
+        prompts[i] = i == 0 ? make_prompt('p', 64, 'p', 64) : make_prompt((char)('a' + i), 500, 'x', 500);
+        bodies[i] = generate_body(
+            json_pack("{s:s, s:i, s:i}", "prompt", prompts[i], "max_tokens", i == 0 ? 440 : 1, "temperature", 0));
+        requests[i] = generate_request(bodies[i]);
+    }
+    client_call_all(&aftd, requests, replies, 4, starts_ms);
+    json_t *got = probe(longer);
+    assert_true(json_equal(got, want));
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(replies[i].status, 200);
+        reply_clear(&replies[i]);
+        free(bodies[i]);
+        free(prompts[i]);
+    }
+    json_decref(got);
+    json_decref(want);
+    free(longer);
+    daemon_stop(&aftd);
+}
+
+/* There is room for a dozen states: a prompt gets three of them, evenly spaced. Texts that come after one of their
+ * prompt find what that has left, and are not told of. */
+static void a_prompt_takes_a_part_of_the_memory(void **state)
+{
+    (void)state;
+    daemon_start(&aftd, (const char *const[]){"--prefix-cache-mb=4", "--streams-max=1", NULL});
+    char *prompt = make_prompt('a', 500, 'a', 500);
+    const struct counts start = counts_of(&aftd);
+    ask_for(NULL, prompt);
+    const struct counts before = counts_of(&aftd);
+    assert_true(before.bytes > 3 * 308736 && before.bytes < 4 * 308736);
+    json_t *answer =
+        ask("/v1/completions", NULL, json_pack("{s:s, s:i, s:i}", "prompt", prompt, "max_tokens", 2, "n", 3));
+    const struct counts now = counts_of(&aftd);
+    assert_counted("the first", &start, &before, 0, 1, 0);
+    assert_counted("three texts", &before, &now, 3, 0, 3 * 384);
+    const json_t *details = json_object_get(json_object_get(answer, "usage"), "prompt_tokens_details");
+    assert_int_equal(json_integer_value(json_object_get(details, "cached_tokens")), 384);
+    json_decref(answer);
+    free(prompt);
     daemon_stop(&aftd);
 }
 
@@ -381,6 +443,8 @@ int main(void)
     };
     const struct CMUnitTest others[] = {
         cmocka_unit_test_teardown(memory_is_bounded_and_the_oldest_goes, tear_down),
+        cmocka_unit_test_teardown(a_text_leaves_no_states, tear_down),
+        cmocka_unit_test_teardown(a_prompt_takes_a_part_of_the_memory, tear_down),
         cmocka_unit_test_teardown(nothing_is_kept_where_that_is_off, tear_down),
         cmocka_unit_test_teardown(one_keys_prompts_are_nothing_to_another, tear_down),
         cmocka_unit_test_teardown(keys_share_where_a_setting_says_so, tear_down),
