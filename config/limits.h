@@ -139,6 +139,10 @@
 /* Bytes that a saved stream has yet to be fed: one; half a context where that is about to begin anew. */
 #define STATE_PENDING_MAX MODEL_CONTEXT_MAX
 #define COMPRESS_BYTES_MAX (1u << 20)      /* of one text: two minutes of a small model */
+#define SESSIONS_MAX 65536                 /* that a daemon may keep: a few hundred bytes each, beside their states */
+#define SESSION_TTL_MAX_S 2592000          /* a month: what is to stay longer is not for memory */
+#define SESSION_ID_RANDOM_BYTES 16         /* nobody guesses one of 2^128 */
+#define SESSION_FORKS_MAX 64               /* of one request */
 #define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */
 #define PREFIX_CHUNK_BYTES 4096 /* of the memory for states of prompts: half of it is lost on each, at 3,000 and more */
 #define PREFIX_SHARE_OF_PROMPT 4    /* one prompt's states take no more than that part of it, so that others stay */

@@ -59,6 +59,10 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                   \
            "most patches of a picture whose request gives a size")                                            \
     NUMBER(queue_jobs_max, 256, 1, 65536, "jobs that may wait before clients are answered 503")               \
+    NUMBER(sessions_max, 256, 0, SESSIONS_MAX, "sessions that are kept at a time")                            \
+    NUMBER(sessions_per_key_max, 0, 0, SESSIONS_MAX, "those of one key; 0: no bound but the one of all")      \
+    NUMBER(sessions_memory_max_mb, 256, 1, 1048576, "most memory of all sessions together")                   \
+    NUMBER(session_ttl_s, 3600, 1, SESSION_TTL_MAX_S, "how long a session is kept after its last use")        \
     NUMBER(http_threads, 4, 1, 64, "threads that serve connections")                                          \
     NUMBER(connections_max, 4096, 16, 65536, "connections open at a time")                                    \
     NUMBER(connections_per_address_max, 0, 0, 65536, "connections of one client address; 0: no limit")        \

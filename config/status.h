@@ -15,6 +15,7 @@
     X(ERR_NOT_FOUND, 404, "not_found_error", "not_found")                \
     X(ERR_METHOD, 405, "invalid_request_error", "method_not_allowed")    \
     X(ERR_TIMEOUT, 408, "timeout_error", "deadline_exceeded")            \
+    X(ERR_CONFLICT, 409, "conflict_error", "conflict")                   \
     X(ERR_LENGTH, 411, "invalid_request_error", "length_required")       \
     X(ERR_TOO_LARGE, 413, "invalid_request_error", "body_too_large")     \
     X(ERR_MEDIA_TYPE, 415, "invalid_request_error", "unsupported_media") \
@@ -25,6 +26,7 @@
     X(ERR_INTERNAL, 500, "server_error", "internal")                     \
     X(ERR_NOMEM, 503, "overloaded_error", "out_of_memory")               \
     X(ERR_FULL, 503, "overloaded_error", "queue_full")                   \
+    X(ERR_SESSIONS, 503, "overloaded_error", "sessions_full")            \
     X(ERR_UNAVAILABLE, 503, "overloaded_error", "unavailable")           \
     X(ERR_LOADING, 503, "overloaded_error", "model_loading")             \
     X(ERR_IO, 500, "server_error", "io")                                 \

@@ -20,6 +20,7 @@ struct queue;
 struct registry;
 struct reload;
 struct job;
+struct sessions;
 
 /* Constant while requests are served, but for what is atomic. An exchange's `app`. */
 struct service {
@@ -29,6 +30,7 @@ struct service {
     struct registry *registry;
     struct loader *loader;
     struct reload *reload;
+    struct sessions *sessions;
     atomic_bool draining; /* /readyz says so */
     struct auth *keys;    /* NULL: none are asked for */
 };
@@ -79,6 +81,8 @@ http_handler api_classify_begin, api_complete_begin, api_explain_begin, api_gene
 http_handler api_classify, api_complete, api_explain, api_generate, api_score;
 http_handler api_openai_completions, api_model;
 http_handler api_compress, api_decompress;
+http_handler api_sessions_create, api_session, api_session_delete, api_session_fork;
+http_handler api_session_state, api_session_put_begin, api_session_put;
 http_handler api_models, api_metrics, api_healthz, api_readyz, api_openapi;
 http_handler api_page, api_page_file;
 http_handler api_admin_models, api_admin_model_begin, api_admin_model, api_admin_reload, api_admin_config,

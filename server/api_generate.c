@@ -11,23 +11,29 @@
 
 #include "server/events.h"
 #include "server/generate_request.h"
+#include "server/generate_state.h"
 #include "server/job.h"
+#include "server/log.h"
 #include "server/registry.h"
+#include "server/sessions.h"
 #include "server/state_blob.h"
-#include "server/stream_slot.h"
 #include "server/text_reader.h"
 #include "weights/json.h"
 
 /* The exchange's state. */
 struct generation {
     struct text_reader *reader;
-    bool bytes_base64;
-    bool said_finish; /* the last event was made */
+    bool bytes_base64, return_state;
+    bool said_finish;            /* the last event was made */
+    struct sessions *sessions;   /* the service's */
+    struct session_info session; /* the one that the text goes on with, while it is held */
 };
 
 static void generation_free(void *arg)
 {
     struct generation *g = arg;
+    if (g->session.held != NULL) /* the client has not got all of its text */
+        (void)sessions_end(g->sessions, &g->session, NULL);
     text_reader_free(g->reader);
     free(g);
 }
@@ -94,6 +100,21 @@ static json_t *describe_state(const struct job *j)
     json_t *value = in_base64(blob, size);
     free(blob);
     return value;
+}
+
+/* The session, if there is one, is there for others again: where the text has come to, or where it was before. To be
+ * called before the client can know. */
+static void end_session(struct exchange *x, bool moves)
+{
+    struct generation *g = x->state;
+    struct job *j = x->job;
+    if (g == NULL || g->session.held == NULL)
+        return;
+    const bool has_moved = moves && j->has_saved;
+    if (!sessions_end(g->sessions, &g->session, has_moved ? &j->saved : NULL))
+        log_warning("there is no memory for the state of a session: it is where it was before request %s", x->id);
+    else if (has_moved)
+        j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
 }
 
 /* Did the request want several texts? Then an answer has a list of them. */
@@ -181,23 +202,24 @@ static int describe_choice(json_t *to, const struct generation *g, const struct 
 static json_t *describe_choices(const struct exchange *x, const struct choice *choices)
 {
     const struct job *j = x->job;
+    const struct generation *g = x->state;
     json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
     int failed = 0;
     if (!is_several(j)) {
-        failed = describe_choice(whole, x->state, &choices[0], 0);
+        failed = describe_choice(whole, g, &choices[0], 0);
     } else {
         json_t *list = json_array();
         failed = json_object_set_new(whole, "choices", list);
         for (uint32_t i = 0; i < j->sample_count && failed == 0; i++) {
             json_t *one = json_object();
-            failed |= describe_choice(one, x->state, &choices[i], i);
+            failed |= describe_choice(one, g, &choices[i], i);
             failed |= json_array_append_new(list, one);
         }
     }
     failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)j->in.text.sampler.seed));
     failed |= json_object_set_new(whole, "usage", describe_usage(j));
     failed |= json_object_set_new(whole, "timings", api_timings(x));
-    if (j->in.text.saves)
+    if (g->return_state)
         failed |= json_object_set_new(whole, "state", describe_state(j));
     if (failed == 0)
         return whole;
@@ -210,11 +232,14 @@ static void answer_whole(struct exchange *x)
     struct job *j = x->job;
     api_note_times(x);
     if (job_result(j)->status != OK) {
+        end_session(x, false);
         api_refuse_job(x, j);
         return;
     }
     struct choice *choices = read_choices(x->state, j);
-    api_reply_json(x, 200, choices != NULL ? describe_choices(x, choices) : NULL);
+    json_t *answer = choices != NULL ? describe_choices(x, choices) : NULL;
+    end_session(x, answer != NULL);
+    api_reply_json(x, 200, answer);
     choices_free(choices, j->sample_count);
 }
 
@@ -227,16 +252,20 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     struct generation *g = x->state;
     g->said_finish = true;
     api_note_times(x);
-    if (r->status != OK)
+    if (r->status != OK) {
+        end_session(x, false);
         return event_say_error(x, piece, bytes);
+    }
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
                               describe_usage(j), "timings", api_timings(x), "seed", (json_int_t)j->in.text.sampler.seed,
                               "model", j->model->model->name);
-    if (j->in.text.saves && json_object_set_new(event, "state", describe_state(j)) != 0) {
+    if (g->return_state && json_object_set_new(event, "state", describe_state(j)) != 0) {
         json_decref(event);
         return HTTP_BROKEN;
     }
-    return event_say(event, piece, bytes);
+    const enum http_piece said = event_say(event, piece, bytes);
+    end_session(x, said == HTTP_PIECE);
+    return said;
 }
 
 static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
@@ -303,56 +332,32 @@ void api_generate_begin(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* The options that the request does not name are the state's. */
-static void take_options(struct generate_request *r, const struct sampler_options *from)
+/* The session that the request goes on with, which is its own until the answer is there; the model is its. */
+static enum status begin_session(struct exchange *x, struct generate_request *r, struct error *err)
 {
-    struct sampler_options *o = &r->in.sampler;
-    o->seed = r->said.seed ? o->seed : from->seed;
-    o->temperature = r->said.temperature ? o->temperature : from->temperature;
-    o->top_k = r->said.top_k ? o->top_k : from->top_k;
-    o->top_p = r->said.top_p ? o->top_p : from->top_p;
-    o->min_p = r->said.min_p ? o->min_p : from->min_p;
-    o->repetition_penalty = r->said.repetition_penalty ? o->repetition_penalty : from->repetition_penalty;
-}
-
-/* What is pending, and the prompt behind it. */
-static enum status join_prompt(struct generate_input *in, struct error *err)
-{
-    const uint32_t pending = in->from.pending_count;
-    uint8_t *prompt = malloc(pending + in->prompt_bytes);
-    if (prompt == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
-    memcpy(prompt, stream_snapshot_pending(&in->from), pending);
-    if (in->prompt_bytes > 0)
-        memcpy(prompt + pending, in->prompt, in->prompt_bytes);
-    free(in->prompt);
-    in->prompt = prompt;
-    in->prompt_bytes += pending;
-    in->ends[0] = in->prompt_bytes;
-    return OK;
-}
-
-/* The state that the request goes on from, where it does. */
-static enum status open_state(struct generate_request *r, const struct entry *e, struct error *err)
-{
-    struct generate_input *in = &r->in;
-    const uint32_t context = engine_info(e->engine)->context;
-    if (r->state == NULL)
+    struct generation *g = x->state;
+    if (r->session[0] == '\0')
         return OK;
-    enum status st = state_blob_read(&in->from, r->state, r->state_size, &e->identity, err);
-    if (st == OK)
-        st = stream_slot_check_snapshot(&in->from, e->engine, err);
-    if (st == OK)
-        st = join_prompt(in, err);
+    const enum status st = sessions_begin(api_service(x)->sessions, auth_name(&x->grant), r->session, &g->session, err);
     if (st != OK)
         return st;
-    if (context != ENGINE_CONTEXT_UNLIMITED && !in->shift && in->prompt_bytes > context - in->from.position)
-        return error_set_param(err, ERR_ARGUMENT, "state",
-                               "the state is at position %u and %zu bytes are to follow, beyond the model's context of "
-                               "%u; expected fewer, or \"context_overflow\" \"shift\"",
-                               in->from.position, in->prompt_bytes, context);
-    take_options(r, &in->from.sampler.options);
+    if (r->model[0] == '\0')
+        (void)snprintf(r->model, sizeof r->model, "%s", g->session.model);
     return OK;
+}
+
+static enum status open_state(const struct generation *g, struct generate_request *r, const struct entry *e,
+                              struct error *err)
+{
+    if (r->state != NULL)
+        return generate_state_read(r, e, err);
+    if (g->session.held == NULL)
+        return OK;
+    if (strcmp(e->model->name, g->session.model) != 0)
+        return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is not the session's; expected \"%s\"",
+                               e->model->name, g->session.model);
+    const enum status st = session_info_check_model(&g->session, e, err);
+    return st == OK ? generate_state_continue(r, e, &g->session.snapshot, err) : st;
 }
 
 /* The job takes what it needs from `r`. */
@@ -360,20 +365,26 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
 {
     const struct service *s = api_service(x);
     struct entry *e;
-    enum status st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    struct generation *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    g->sessions = s->sessions;
+    g->bytes_base64 = r->bytes_base64;
+    g->return_state = r->return_state;
+    x->state = g;
+    x->state_free = generation_free;
+    enum status st = begin_session(x, r, err);
     if (st == OK)
-        st = open_state(r, e, err);
+        st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    if (st == OK)
+        st = open_state(g, r, e, err);
     if (st != OK)
         return st;
     r->in.stream = events_wanted(x, r->stream);
-    struct generation *g = calloc(1, sizeof *g);
-    x->state = g;
-    x->state_free = g != NULL ? generation_free : NULL;
     const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
-    st = g != NULL ? job_create_generate(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most) : ERR_NOMEM;
+    st = job_create_generate(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
     if (st == OK) {
         r->in.prompt = r->in.from.memory = NULL; /* the job's now */
-        g->bytes_base64 = r->bytes_base64;
         st = text_reader_create(&g->reader, *ret, r->echo);
     }
     return st == OK ? OK : error_set(err, st, "there is no memory for the request at the moment");
@@ -397,5 +408,7 @@ void api_generate(struct exchange *x)
         job_release(j);
         api_refuse(x, &err);
     }
+    if (x->job == NULL) /* refused, which the client does not read before this returns */
+        end_session(x, false);
     generate_request_clear(&r);
 }

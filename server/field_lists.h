@@ -13,6 +13,8 @@
     X(explain_query)      \
     X(generate_fields)    \
     X(openai_fields)      \
+    X(session_fields)     \
+    X(fork_fields)        \
     X(score_fields)       \
     X(admin_model_fields) \
     X(score_query)

@@ -18,7 +18,7 @@ struct fields {
     int64_t n, logprobs;                         /* logprobs -1: not given */
     double temperature, top_p, min_p, repetition_penalty;
     enum field_switch stream, echo, bytes_base64, return_state;
-    const json_t *state;
+    const json_t *state, *session;
     bool shift;
     int32_t priority;
     struct stop_set stops;
@@ -88,33 +88,43 @@ static void expect_priority(char *out, size_t size)
 }
 
 #define AT(member) .offset = offsetof(struct fields, member)
+#define ROW(name, kind, member, ...) {name, kind, AT(member), __VA_ARGS__},
+/* What tells how a text begins and how its bytes are drawn. */
+#define BEGINNING(X)                                                                                                  \
+    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                     \
+    X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX))                                              \
+    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))      \
+    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                              \
+    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                     \
+    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1), .exclusive = true)                                             \
+    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                \
+    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true) \
+    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                          \
+    X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))                          \
+    X("priority", FIELD_OTHER, priority, .read = read_priority, .expected = expect_priority)                          \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
+    X("context_overflow", FIELD_OTHER, shift, .read = read_overflow, .expected = expect_overflow)
 static const struct field table[] = {
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
-    {"prompt", FIELD_TEXT, AT(prompt), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},
-    {"prompt_base64", FIELD_TEXT, AT(prompt_base64), FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX))},
+    {"session", FIELD_NAME, AT(session), FIELD_RANGE(1, HTTP_SEGMENT_MAX - 1)},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
-    {"temperature", FIELD_NUMBER, AT(temperature), FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX)},
-    {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(0, BYTE_VALUES)},
-    {"top_p", FIELD_NUMBER, AT(top_p), FIELD_RANGE(0, 1), .exclusive = true},
-    {"min_p", FIELD_NUMBER, AT(min_p), FIELD_RANGE(0, 1)},
-    {"repetition_penalty", FIELD_NUMBER, AT(repetition_penalty), FIELD_RANGE(0, SAMPLER_PENALTY_MAX),
-     .exclusive = true},
-    {"seed", FIELD_INTEGER, AT(seed), FIELD_RANGE(0, SEED_MAX)},
     {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
     {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
-    {"state", FIELD_TEXT, AT(state), FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX))},
     {"return_state", FIELD_SWITCH, AT(return_state), FIELD_RANGE(0, 0)},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
-    {"priority", FIELD_OTHER, AT(priority), .read = read_priority, .expected = expect_priority},
-    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
-    {"context_overflow", FIELD_OTHER, AT(shift), .read = read_overflow, .expected = expect_overflow},
-};
+    BEGINNING(ROW)};
+static const struct field session_table[] = {BEGINNING(ROW)};
+#undef BEGINNING
+#undef ROW
 #undef AT
-enum { FIELD_COUNT = sizeof table / sizeof table[0] };
+enum {
+    FIELD_COUNT = sizeof table / sizeof table[0],
+    SESSION_FIELD_COUNT = sizeof session_table / sizeof session_table[0],
+};
 const struct field_list generate_fields = {table, FIELD_COUNT};
+const struct field_list session_fields = {session_table, SESSION_FIELD_COUNT};
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
@@ -175,23 +185,33 @@ static enum status read_state(struct generate_request *r, const struct fields *f
     return OK;
 }
 
-/* A state is that of one text, in which a prompt has no beginning. */
+/* A state is that of one text, in which a prompt has no beginning; and so is a session's. */
 static enum status check_state(const struct generate_request *r, struct error *err)
 {
-    if (r->in.saves && r->in.n > 1)
+    if (r->session[0] != '\0' && r->state != NULL)
+        return error_set_param(err, ERR_ARGUMENT, "session",
+                               "both \"session\" and \"state\" are there; expected one of them: a session has its own");
+    if (r->session[0] != '\0' && r->in.n > 1)
+        return error_set_param(err, ERR_ARGUMENT, "n",
+                               "\"n\" is %u beside \"session\"; expected 1: a session is one text, and can be forked",
+                               r->in.n);
+    if (r->return_state && r->in.n > 1)
         return error_set_param(err, ERR_ARGUMENT, "return_state",
                                "\"return_state\" is of one text and \"n\" is %u; expected 1", r->in.n);
-    if (r->state != NULL && r->echo)
-        return error_set_param(err, ERR_ARGUMENT, "echo",
-                               "\"echo\" is true beside \"state\"; expected false: what "
-                               "the state was made of is not in it");
+    if ((r->state != NULL || r->session[0] != '\0') && r->echo)
+        return error_set_param(
+            err, ERR_ARGUMENT, "echo",
+            "\"echo\" is true beside \"%s\"; expected false: what the state was made of is not in it",
+            r->state != NULL ? "state" : "session");
     return OK;
 }
 
 static enum status build(struct generate_request *r, const struct fields *f, struct error *err)
 {
     const char *model = f->model != NULL ? json_string_value(f->model) : "";
+    const char *session = f->session != NULL ? json_string_value(f->session) : "";
     (void)snprintf(r->model, sizeof r->model, "%s", model);
+    (void)snprintf(r->session, sizeof r->session, "%s", session);
     r->stream = f->stream;
     r->timeout_ms = (uint32_t)f->timeout_ms;
     r->echo = f->echo == FIELD_TRUE;
@@ -204,7 +224,8 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     r->in.max_tokens = (uint32_t)f->max_tokens;
     r->in.shift = f->shift;
     r->in.stops = f->stops;
-    r->in.saves = f->return_state == FIELD_TRUE;
+    r->return_state = f->return_state == FIELD_TRUE;
+    r->in.saves = r->return_state || r->session[0] != '\0';
     build_sampler(r, f);
     enum status st = request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,
                                         GENERATE_PROMPT_MAX, err);
@@ -227,8 +248,8 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
     return st;
 }
 
-enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
-                                  struct error *err)
+static enum status read_fields(struct generate_request *ret, const struct field_list *list, json_t *object,
+                               const struct settings *s, struct error *err)
 {
     struct generate_request r = {0};
     struct fields f = {
@@ -243,7 +264,7 @@ enum status generate_request_read(struct generate_request *ret, json_t *object, 
         .min_p = -1.0,
         .repetition_penalty = -1.0,
     };
-    enum status st = fields_read(table, FIELD_COUNT, object, s, &f, err);
+    enum status st = fields_read(list->table, list->count, object, s, &f, err);
     if (st == OK)
         st = build(&r, &f, err);
     if (st != OK) {
@@ -252,6 +273,31 @@ enum status generate_request_read(struct generate_request *ret, json_t *object, 
     }
     *ret = r;
     return OK;
+}
+
+enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
+                                  struct error *err)
+{
+    return read_fields(ret, &generate_fields, object, s, err);
+}
+
+enum status generate_request_parse_session(struct generate_request *ret, const uint8_t *body, size_t size,
+                                           const struct settings *s, struct error *err)
+{
+    json_t *object = NULL;
+    enum status st = request_json_parse(&object, body, size, err);
+    if (st == OK)
+        st = read_fields(ret, &session_fields, object, s, err);
+    json_decref(object);
+    if (st != OK)
+        return st;
+    ret->in.max_tokens = 0;
+    ret->in.saves = true;
+    if (ret->state == NULL || ret->in.prompt_bytes == 0)
+        return OK;
+    generate_request_clear(ret);
+    return error_set_param(err, ERR_ARGUMENT, "prompt",
+                           "both \"prompt\" and \"state\" are there; expected one of them: a state has had its prompt");
 }
 
 void generate_request_clear(struct generate_request *r)

@@ -16,10 +16,11 @@ struct generate_request {
     char model[MODEL_WISH_MAX + 1]; /* as registry_pick takes it; empty: none was named */
     struct generate_input in;       /* in.prompt is owned until it is given to a job; in.stream is left false */
     enum field_switch stream;
-    bool echo, bytes_base64;
+    bool echo, bytes_base64, return_state;
     uint32_t timeout_ms;
     uint8_t *state; /* [state_size]: a blob to go on from, unchecked; NULL: none */
     size_t state_size;
+    char session[HTTP_SEGMENT_MAX]; /* the one to go on with; empty: none */
     struct {
         bool seed, temperature, top_k, top_p, min_p, repetition_penalty;
     } said; /* of in.sampler; a state has its own of what was not */
@@ -33,6 +34,10 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
 /* The same of an object that was parsed already. */
 enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
                                   struct error *err);
+/* The body of POST /v1/sessions: how a text begins. The prompt is only looked at (max_tokens 0), and the state behind
+ * it kept. */
+enum status generate_request_parse_session(struct generate_request *ret, const uint8_t *body, size_t size,
+                                           const struct settings *s, struct error *err);
 /* What a job may be asked for in all, of n texts of each prompt: at most GENERATE_SAMPLES_MAX texts with together
  * GENERATE_TOKENS_MAX bytes, and GENERATE_LOGPROBS_MAX numbers of their bytes and, if they are told, the prompts'.
  * Errors: ERR_ARGUMENT (param "n", "max_tokens", "logprobs"). */

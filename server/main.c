@@ -29,6 +29,7 @@
 #include "server/news.h"
 #include "server/reload.h"
 #include "server/routes.h"
+#include "server/sessions.h"
 #include "server/spin.h"
 #include "server/watcher.h"
 
@@ -124,6 +125,9 @@ static enum status start(struct daemon *d, struct error *err)
     st = watcher_start(&d->watcher, err);
     if (st != OK)
         return st;
+    st = sessions_create(&d->service.sessions, d->settings, d->watcher);
+    if (st != OK)
+        return error_set(err, st, "no memory for sessions");
     d->service.settings = d->settings;
     d->service.batcher = d->batcher;
     d->service.queue = batcher_queue(d->batcher);
@@ -186,6 +190,7 @@ static void stop(struct daemon *d)
         loader_stop(d->loader);
     models_stop(d->models); /* now every job is done, so no connection is suspended */
     http_stop(d->http);
+    sessions_free(d->service.sessions);
     watcher_free(d->watcher);
     loader_free(d->loader);
     reload_free(d->reload);

@@ -21,6 +21,7 @@
 /* Label values of {reason}: why a request was refused before any work was done for it. */
 #define METRICS_REASONS(X)                             \
     X(METRICS_REASON_QUEUE_FULL, "queue_full")         \
+    X(METRICS_REASON_SESSIONS_FULL, "sessions_full")   \
     X(METRICS_REASON_OUT_OF_MEMORY, "out_of_memory")   \
     X(METRICS_REASON_LOADING, "loading")               \
     X(METRICS_REASON_DRAINING, "draining")             \
@@ -81,6 +82,12 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_MODEL_INFO, "aftd_model_info", COUNT, MODEL_INFO, "Always 1; a loaded model.")                      \
     GAUGE(METRIC_MODEL_RESIDENT_BYTES, "aftd_model_resident_bytes", COUNT, MODEL,                                    \
           "Memory of weights, workspace and stream slots.")                                                          \
+    GAUGE(METRIC_SESSIONS, "aftd_sessions", COUNT, NONE, "Sessions that are kept.")                                  \
+    GAUGE(METRIC_SESSIONS_BYTES, "aftd_session_bytes", COUNT, NONE, "Memory that these can come to.")                \
+    COUNTER(METRIC_SESSIONS_CREATED, "aftd_sessions_created_total", COUNT, NONE, "Sessions begun, or forked.")       \
+    COUNTER(METRIC_SESSIONS_EXPIRED, "aftd_sessions_expired_total", COUNT, NONE, "Sessions that nobody used.")       \
+    COUNTER(METRIC_SESSIONS_REFUSED, "aftd_sessions_refused_total", COUNT, NONE,                                     \
+            "Sessions that there was no room for.")                                                                  \
     COUNTER(METRIC_CANCELLED, "aftd_requests_cancelled_total", COUNT, NONE, "Requests whose client left.")           \
     COUNTER(METRIC_TIMED_OUT, "aftd_requests_timed_out_total", COUNT, NONE, "Requests that reached their deadline.") \
     COUNTER(METRIC_REJECTED, "aftd_requests_rejected_total", COUNT, REASON, "Requests refused before any work.")     \

@@ -27,6 +27,10 @@
     X(PATH_COMPLETIONS, "/v1/completions")                             \
     X(PATH_COMPRESS, "/v1/compress")                                   \
     X(PATH_DECOMPRESS, "/v1/decompress")                               \
+    X(PATH_SESSIONS, "/v1/sessions")                                   \
+    X(PATH_SESSION, "/v1/sessions/{}")                                 \
+    X(PATH_SESSION_FORK, "/v1/sessions/{}/fork")                       \
+    X(PATH_SESSION_STATE, "/v1/sessions/{}/state")                     \
     X(PATH_MODELS, "/v1/models")                                       \
     X(PATH_MODEL, "/v1/models/{}")                                     \
     X(PATH_HEALTHZ, "/healthz")                                        \
@@ -85,6 +89,12 @@ static const struct route {
     {"GET", PATH_MODEL, API_OPENAI, NO_BODY, NULL, api_model, NULL},
     {"POST", PATH_COMPRESS, API_NATIVE, BODY, NULL, api_compress, &compress_query},
     {"POST", PATH_DECOMPRESS, API_NATIVE, BODY, NULL, api_decompress, &compress_query},
+    {"POST", PATH_SESSIONS, API_NATIVE, BODY, api_generate_begin, api_sessions_create, NULL},
+    {"GET", PATH_SESSION, API_NATIVE, NO_BODY, NULL, api_session, NULL},
+    {"DELETE", PATH_SESSION, API_NATIVE, NO_BODY, NULL, api_session_delete, NULL},
+    {"POST", PATH_SESSION_FORK, API_NATIVE, MAYBE_BODY, api_generate_begin, api_session_fork, NULL},
+    {"GET", PATH_SESSION_STATE, API_NATIVE, NO_BODY, NULL, api_session_state, NULL},
+    {"PUT", PATH_SESSION_STATE, API_NATIVE, BODY, api_session_put_begin, api_session_put, NULL},
     {"GET", PATH_MODELS, API_OPENAI, NO_BODY, NULL, api_models, NULL},
     {"GET", PATH_HEALTHZ, API_OPEN, NO_BODY, NULL, api_healthz, NULL},
     {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz, NULL},
@@ -299,6 +309,8 @@ static enum metrics_reason reason_of(const struct exchange *x)
     switch (x->error) {
     case ERR_FULL:
         return METRICS_REASON_QUEUE_FULL;
+    case ERR_SESSIONS:
+        return METRICS_REASON_SESSIONS_FULL;
     case ERR_NOMEM:
         return METRICS_REASON_OUT_OF_MEMORY;
     case ERR_LOADING:
@@ -315,6 +327,7 @@ static enum metrics_reason reason_of(const struct exchange *x)
     case ERR_ARGUMENT:
     case ERR_NOT_FOUND:
     case ERR_METHOD:
+    case ERR_CONFLICT:
     case ERR_LENGTH:
     case ERR_MEDIA_TYPE:
     case ERR_PICTURE:

@@ -338,6 +338,11 @@ enum status stream_slot_check_snapshot(const struct stream_snapshot *s, const st
             "the state has %u bytes of text, expected %u: its position is %u and the model's context "
             "has %s end",
             s->fed_count, fed, s->position, ends ? "an" : "no");
+    const size_t most = ends ? (size_t)engine_info(e)->context + 1 : 1;
+    if (s->fed_count + (size_t)s->pending_count > most)
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state has %u bytes of text and %u pending, expected at most %zu together",
+                               s->fed_count, s->pending_count, most);
     if (s->position == 0)
         return OK;
     return engine_stream_check(e, s->position, stream_snapshot_state(s), s->state_bytes, err);
