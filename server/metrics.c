@@ -47,8 +47,10 @@ const struct metrics_row metrics_rows[METRIC_COUNT] = {METRICS(COUNTER, GAUGE, H
 #undef HISTOGRAM
 
 #define X(name, http, type, code) http,
-const unsigned metrics_status_codes[STATUS_OTHER] = {STATUSES(X)};
+#define SUCCESS(label, http) http,
+const unsigned metrics_status_codes[STATUS_OTHER] = {STATUSES(X) SUCCESSES(SUCCESS)};
 #undef X
+#undef SUCCESS
 
 /* ---- labels' values -------------------------------------------------------------------------------------------- */
 

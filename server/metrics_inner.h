@@ -26,10 +26,17 @@ enum labels {
     LABELS_BUILD_INFO
 };
 
-/* HTTP codes: those of status.h, by the first row that has the code, and what is none of them. */
+/* HTTP codes: those of status.h, by the first row that has the code, other answers that are none of errors, and what is
+ * none of these. */
+#define SUCCESSES(X)       \
+    X(LABEL_CREATED, 201)  \
+    X(LABEL_ACCEPTED, 202) \
+    X(LABEL_NO_CONTENT, 204)
 #define X(name, http, type, code) LABEL_##name,
-enum { STATUSES(X) STATUS_OTHER, STATUS_LABELS };
+#define SUCCESS(label, http) label,
+enum { STATUSES(X) SUCCESSES(SUCCESS) STATUS_OTHER, STATUS_LABELS };
 #undef X
+#undef SUCCESS
 enum { ENDPOINT_OTHER = METRICS_ENDPOINTS_MAX, ENDPOINT_LABELS };
 enum { MODEL_LABELS = METRICS_MODEL_FIRST + METRICS_MODELS_MAX };
 

@@ -197,7 +197,7 @@ static void the_ends_of_a_range_are_in_it(void **state)
 
 static void an_unknown_field_is_refused_by_name(void **state)
 {
-    static const char *const names[] = {"N",        "logprob", "echoes", "session",    "prio",  "max_token",
+    static const char *const names[] = {"N",        "logprob", "echoes", "sessions",   "prio",  "max_token",
                                         "Prompt",   "user",    "suffix", "best_of",    "",      "\xc3\xa4",
                                         "messages", "states",  "images", "min_tokens", "top_k "};
     (void)state;
