@@ -39,7 +39,7 @@ static const struct {
     {"half a surrogate", "{\"prompt\":\"\\ud800\"}", "", "not valid JSON"},
     {"a number beyond 64 bits", "{\"seed\":99999999999999999999}", "", "not valid JSON"},
     {"model not text", "{\"model\":1}", "model", "an integer (1); expected a string of 1 to 75 bytes"},
-    {"model empty", "{\"model\":\"\"}", "model", "1 to 64 bytes"},
+    {"model empty", "{\"model\":\"\"}", "model", "1 to 75 bytes"},
     {"model with a NUL", "{\"model\":\"a\\u0000b\"}", "model", "NUL"},
     {"prompt not text", "{\"prompt\":[\"a\"]}", "prompt", "a list of 1; expected a string"},
     {"two prompts", "{\"prompt\":\"a\",\"prompt_base64\":\"YQ==\"}", "prompt_base64", "expected one of them"},
