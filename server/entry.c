@@ -11,6 +11,8 @@
 #include "server/precision.h"
 #include "server/queue.h"
 
+enum { READS_MAX = 4 }; /* of files that somebody changes meanwhile; a copy takes as long as a reading, or so */
+
 /* ---- references ------------------------------------------------------------------------------------------------ */
 
 void entry_reference(struct entry *e)
@@ -61,15 +63,50 @@ static enum status check_pictures(const struct entry *e, const char *path, struc
                            path, c->size[0], c->size[1], (unsigned long long)total, info->context, COMPLETE_TOTAL_MAX);
 }
 
-static enum status identify(struct entry *e, const char *path, struct error *err)
+/* What is in a model's files. */
+struct contents {
+    struct model *model;
+    enum engine_precision precision;
+    char digest[PRECISION_DIGEST_BYTES]; /* of a generating model */
+};
+
+static enum status read_once(struct contents *ret, const struct found_model *found, const struct settings *s,
+                             const char *isa, struct error *err)
 {
-    char digest[PRECISION_DIGEST_BYTES];
-    if (!model_config_causal(&e->model->config))
-        return OK;
-    const enum status st = precision_digest(digest, path, err);
+    struct found_model named = *found;
+    struct contents c = {.model = NULL};
+    enum status st = model_load(&c.model, found->path, warn_of_key, &named, err);
     if (st == OK)
-        model_identity_init(&e->identity, digest, engine_info(e->engine));
+        st = precision_choose(&c.precision, s->precision, found->name, found->path, isa, err);
+    if (st == OK && model_config_causal(&c.model->config))
+        st = precision_digest(c.digest, found->path, err);
+    if (st == OK)
+        *ret = c;
+    else
+        model_free(c.model);
     return st;
+}
+
+/* The files are read one after the other, and some of them twice: for the tensors, and for the digest that states go by.
+ * So nobody may have changed one before the last was read; then all is read again. */
+static enum status read_files(struct contents *ret, const struct found_model *found, const struct settings *s,
+                              const char *isa, struct error *err)
+{
+    for (int i = 0; i < READS_MAX; i++) {
+        uint8_t before[MODELS_DIR_PRINT_BYTES], after[MODELS_DIR_PRINT_BYTES];
+        struct contents c = {.model = NULL};
+        models_dir_print(before, found->path);
+        const enum status st = read_once(&c, found, s, isa, err);
+        models_dir_print(after, found->path);
+        if (memcmp(before, after, sizeof before) == 0) {
+            if (st == OK)
+                *ret = c;
+            return st;
+        }
+        model_free(c.model);
+    }
+    return error_set(err, ERR_IO, "%s: its files were changed while they were read, %d times in turn", found->path,
+                     READS_MAX);
 }
 
 /* A row for each stream and those that prompts get beside them; where there are prompts alone, what suits the products. */
@@ -90,7 +127,7 @@ enum status entry_load(struct entry **ret, const struct found_model *found, cons
         .streams_max = s->streams_max,
         .rows_max = rows_of_pass(s),
     };
-    struct found_model named = *found;
+    struct contents c = {.model = NULL};
     struct entry *e = calloc(1, sizeof *e);
     if (e == NULL)
         return error_set(err, ERR_NOMEM, "%s: no memory to load the model", found->path);
@@ -98,23 +135,23 @@ enum status entry_load(struct entry **ret, const struct found_model *found, cons
     e->version = found->version;
     e->rows_max = options.rows_max;
     e->created_s = (int64_t)time(NULL);
-    enum status st = model_load(&e->model, found->path, warn_of_key, &named, err);
-    if (st == OK) { /* the folder of a version is named by its number */
-        (void)snprintf(e->model->name, sizeof e->model->name, "%s", found->name);
-        st = precision_choose(&options.precision, s->precision, found->name, found->path, options.isa, err);
-    }
-    if (st == OK)
+    enum status st = read_files(&c, found, s, options.isa, err);
+    if (st == OK) {
+        e->model = c.model;
+        (void)snprintf(e->model->name, sizeof e->model->name, "%s", found->name); /* a version's folder is a number */
+        options.precision = c.precision;
         st = engine_open(&e->engine, e->model, &options, err);
+    }
     if (st == ERR_ARGUMENT) /* all options are settings */
         st = ERR_CONFIG;
     if (st == OK)
         st = check_pictures(e, found->path, err);
-    if (st == OK)
-        st = identify(e, found->path, err);
     if (st != OK) {
         entry_release(e);
         return st;
     }
+    if (model_config_causal(&e->model->config))
+        model_identity_init(&e->identity, c.digest, engine_info(e->engine));
     model_drop_weights(e->model); /* the engine has packed its own */
     e->bytes = engine_info(e->engine)->weight_bytes + engine_info(e->engine)->workspace_bytes;
     if (e->model->config.task == TASK_TEXT_GENERATION)

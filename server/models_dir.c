@@ -54,28 +54,35 @@ static int is_file_of_model(const struct dirent *d)
     return dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".safetensors") == 0);
 }
 
-/* A file that was replaced by one of the same size and time has another inode. */
-static void take_print(struct found_model *m)
+/* A file that was replaced by one of the same size and time has another inode. `changed`: when each was written to,
+ * renamed or linked counts as well. */
+static void take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, bool changed)
 {
     struct sha256_ctx sha;
     struct dirent **names = NULL;
-    const int count = scandir(m->path, &names, is_file_of_model, alphasort);
+    const int count = scandir(dir, &names, is_file_of_model, alphasort);
     sha256_init(&sha);
-    sha256_update(&sha, strlen(m->path), (const uint8_t *)m->path);
+    sha256_update(&sha, strlen(dir), (const uint8_t *)dir);
     for (int i = 0; i < count; i++) {
         char path[MODELS_DIR_PATH_BYTES + 256], line[512];
         struct stat s = {0};
-        (void)snprintf(path, sizeof path, "%s/%s", m->path, names[i]->d_name);
+        (void)snprintf(path, sizeof path, "%s/%s", dir, names[i]->d_name);
         (void)stat(path, &s);
-        const int n =
-            snprintf(line, sizeof line, "%s %llu %lld.%09ld %llu\n", names[i]->d_name, (unsigned long long)s.st_size,
-                     (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec, (unsigned long long)s.st_ino);
+        const struct timespec at = changed ? s.st_ctim : (struct timespec){0};
+        const int n = snprintf(line, sizeof line, "%s %llu %lld.%09ld %llu %lld.%09ld\n", names[i]->d_name,
+                               (unsigned long long)s.st_size, (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec,
+                               (unsigned long long)s.st_ino, (long long)at.tv_sec, at.tv_nsec);
         sha256_update(&sha, n > 0 ? (size_t)n : 0, (const uint8_t *)line);
         free(names[i]);
     }
     free((void *)names);
     _Static_assert(MODELS_DIR_PRINT_BYTES == SHA256_DIGEST_SIZE, "a print is a digest");
-    sha256_digest(&sha, sizeof m->print, m->print);
+    sha256_digest(&sha, MODELS_DIR_PRINT_BYTES, out);
+}
+
+void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path)
+{
+    take_print(out, path, true);
 }
 
 /* False: there is no model of that name, which is short enough. */
@@ -91,7 +98,7 @@ static bool look_at(struct found_model *ret, const char *dir, const char *name)
             return false;
         (void)snprintf(m.path + end, sizeof m.path - end, "/%u", m.version);
     }
-    take_print(&m);
+    take_print(m.print, m.path, false);
     *ret = m;
     return true;
 }
