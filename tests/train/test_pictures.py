@@ -1,10 +1,12 @@
 import io
+import re
 import tarfile
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
+from conftest import ROOT
 from tiny import tiny_config
 
 from aft_train import pictures
@@ -140,6 +142,25 @@ def test_orientation_is_applied():
     lying = Image.open(io.BytesIO(picture(0, kind="JPEG")))
     assert upright.size == (4, 6)
     assert upright.tobytes() == lying.transpose(Image.Transpose.ROTATE_270).tobytes()
+
+
+def test_every_form_has_the_pixels_that_the_daemon_makes_of_it():
+    images = ROOT / "tests" / "data" / "images"  # the daemon's tests expect the same figures
+    rows = re.findall(r'{"(.*)", (\d+), (\d+), (0x[0-9a-f]+)}', (images / "formats.inc").read_text())
+    assert len(rows) == len(list((images / "formats").iterdir())) > 30
+    for name, width, height, crc in rows:
+        image = decode(images / "formats" / name)
+        assert (image.mode, *image.size) == ("RGB", int(width), int(height)), name
+        assert zlib.crc32(image.tobytes()) == int(crc, 16), name
+
+
+def test_what_is_transparent_lies_on_white():
+    half = Image.new("RGBA", (2, 1), (200, 0, 100, 128))  # as gray 71
+    half.putpixel((1, 0), (0, 0, 0, 0))
+    for mode, want in ("RGBA", [[227, 127, 177], [255, 255, 255]]), ("LA", [[163, 163, 163], [255, 255, 255]]):
+        out = io.BytesIO()
+        half.convert(mode).save(out, "PNG")
+        assert np.asarray(decode(out)).tolist() == [want], mode
 
 
 @pytest.mark.parametrize("size,resize_to,how", [

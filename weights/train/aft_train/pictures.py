@@ -44,14 +44,29 @@ def fit(image, size, resize_to=0, interpolation="bicubic"):
     return image.crop((left, top, left + width, top + height))
 
 
+def flatten(image):
+    """Any image -> RGB as the daemon makes it: what is transparent lies on white, of 16 bits the upper 8 count."""
+    if image.mode.startswith("I"):  # gray; Pillow would cut its values off at 255
+        return Image.fromarray((np.asarray(image, np.uint32) >> 8).astype(np.uint8)).convert("RGB")
+    if "transparency" not in image.info and "A" not in image.getbands():
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    white = Image.new("RGB", image.size, "white")
+    white.paste(image, mask=image)
+    return white
+
+
 def decode(source):
-    """A path or a binary file -> RGB image, turned upright by its EXIF orientation. Raises PictureError."""
+    """A path or a binary file -> RGB image, turned upright by its EXIF orientation, transparent parts white.
+
+    Raises PictureError.
+    """
     try:
         with Image.open(source) as image:
             w, h = image.size
             if max(w, h) > SIDE_MAX or w * h > PIXELS_MAX:
                 raise PictureError(f"{w} x {h} pixels, expected at most {SIDE_MAX} a side and {PIXELS_MAX} in all")
-            return ImageOps.exif_transpose(image).convert("RGB")
+            return flatten(ImageOps.exif_transpose(image))
     except PictureError:
         raise
     except Exception as e:  # Pillow's decoders raise whatever they trip over
