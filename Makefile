@@ -167,7 +167,7 @@ JOBS := $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 
 all: $B/aftd $B/aft ## build build/aftd and build/aft (default)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
 $B/aftd: $B/server/main.o $(DAEMON_OBJECTS) $(LIBRARY_OBJECTS)
 	$(call say,LINK)
