@@ -1,5 +1,6 @@
 /* test_http_prefix_bits.c - answers of a daemon that keeps states of prompts' beginnings are those of one that keeps
- * none, to the last bit of what is told of each byte: random prompts that share beginnings, of models of all kinds,
+ * none, to the last bit of what is told of each byte and
+ * of the state at the end: random prompts that share beginnings, of models of all kinds,
  * many at a time, with so little memory that states come and go, and clients that leave. Two real daemons. */
 #include <jansson.h>
 #include <setjmp.h>
@@ -71,12 +72,13 @@ static void random_prompt(struct random *r, size_t size_max, char out[PROMPT_MAX
 static char *random_request(struct random *r, const char *model, size_t size_max)
 {
     char prompt[PROMPT_MAX + 1];
+    const bool several = random_below(r, 3) == 0;
     random_prompt(r, size_max, prompt);
-    return generate_body(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b}", "model", model, "prompt", prompt,
-                                   "max_tokens", (int)(1 + random_below(r, 8)), "logprobs", 20, "n",
-                                   (int)(1 + random_below(r, 4) / 3 * 2), "seed", (int)random_below(r, 1000),
-                                   "context_overflow", random_below(r, 2) == 0 ? "stop" : "shift", "echo",
-                                   random_below(r, 4) == 0));
+    return generate_body(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:b}", "model", model, "prompt", prompt,
+                                   "max_tokens", (int)(1 + random_below(r, 8)), "logprobs", 20, "n", several ? 3 : 1,
+                                   "seed", (int)random_below(r, 1000), "context_overflow",
+                                   random_below(r, 2) == 0 ? "stop" : "shift", "echo", random_below(r, 4) == 0,
+                                   "return_state", !several));
 }
 
 /* All that an answer says but for how long it took. */
@@ -193,6 +195,53 @@ static void a_prompt_that_is_left_halfway_leaves_good_states(void **state)
     free(prompt);
 }
 
+/* The state of a new session with a prompt; the session is ended. */
+static void session_state(const struct daemon *d, const char *body, struct reply *ret)
+{
+    char path[160];
+    struct request q = generate_request(body);
+    struct reply r;
+    q.path = "/v1/sessions";
+    client_call(d, &q, &r);
+    if (r.status != 201)
+        fail_msg("%ld: %s", r.status, r.body);
+    json_t *session = reply_json(&r);
+    const char *id = json_string_value(json_object_get(session, "id"));
+    (void)snprintf(path, sizeof path, "/v1/sessions/%s/state", id);
+    client_get(d, path, ret);
+    assert_int_equal(ret->status, 200);
+    (void)snprintf(path, sizeof path, "/v1/sessions/%s", id);
+    json_decref(session);
+    reply_clear(&r);
+    client_call(d, &(struct request){.method = "DELETE", .path = path}, &r);
+    reply_clear(&r);
+}
+
+/* Behind a state of no byte yet a prompt is as any other. */
+static void sessions_begin_the_same(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"lm-full", "starting", "endless", LM};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const double hits = metric_of("aftd_prefix_cache_hits_total", names[i]);
+        struct random r = {i};
+        for (size_t n = 0; n < 20; n++) {
+            char prompt[PROMPT_MAX + 1];
+            struct reply want, got;
+            random_prompt(&r, 44, prompt);
+            char *body = generate_body(json_pack("{s:s, s:s, s:i}", "model", names[i], "prompt", prompt, "seed", 1));
+            session_state(&plain, body, &want);
+            session_state(&keeping, body, &got);
+            assert_int_equal(got.size, want.size);
+            assert_memory_equal(got.body, want.body, want.size);
+            reply_clear(&want);
+            reply_clear(&got);
+            free(body);
+        }
+        assert_true(metric_of("aftd_prefix_cache_hits_total", names[i]) > hits);
+    }
+}
+
 /* A state that a client brings may be made up: a prompt behind it neither leaves states nor goes on from any. */
 static void a_prompt_behind_a_clients_state_is_fed_whole(void **state)
 {
@@ -226,6 +275,7 @@ int main(void)
         cmocka_unit_test(small_models_say_the_same),
         cmocka_unit_test(the_shipped_model_says_the_same_while_states_come_and_go),
         cmocka_unit_test(a_prompt_that_is_left_halfway_leaves_good_states),
+        cmocka_unit_test(sessions_begin_the_same),
         cmocka_unit_test(a_prompt_behind_a_clients_state_is_fed_whole),
     };
     test_limit_s(LIMIT_S);
