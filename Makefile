@@ -181,6 +181,14 @@ $B/tests/%: $B/tests/%.o $(SUPPORT_OBJECTS) $(CLI_OBJECTS) $(DAEMON_OBJECTS) $(L
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LIBS)
 
+# For the daemon to preload, in the test that needs it.
+$B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_memory.h Makefile
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) -I. -D_GNU_SOURCE -std=c11 $(WARNINGS) -O2 -g -fPIC -shared -o $@ $<
+
+$B/tests/server/test_http_memory: | $B/tests/scarce_memory.so
+
 $B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)

@@ -115,7 +115,7 @@ void api_reply_json(struct exchange *x, unsigned status, json_t *value)
 {
     static const char no_memory[] = "{\"error\":{\"message\":\"there is no memory for an answer\",\"type\":"
                                     "\"overloaded_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
-    char *text = value != NULL ? json_dumps(value, API_JSON_FLAGS) : NULL;
+    char *text = value != NULL ? json_print(value, API_JSON_FLAGS) : NULL;
     json_decref(value);
     if (text == NULL) {
         text = strdup(no_memory);

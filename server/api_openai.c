@@ -197,8 +197,8 @@ static json_t *describe_usage(const struct job *j)
                      (json_int_t)job_result(j)->prompt_cached);
 }
 
-/* Takes choices and usage; without the latter there is none. NULL for want of memory. */
-static json_t *describe_completion(const struct exchange *x, json_t *choices, json_t *usage)
+/* Takes choices and, if there shall be one, usage. NULL for want of memory. */
+static json_t *describe_completion(const struct exchange *x, json_t *choices, bool has_usage, json_t *usage)
 {
     const struct completion *c = x->state;
     const struct entry *e = x->job->model;
@@ -207,7 +207,7 @@ static json_t *describe_completion(const struct exchange *x, json_t *choices, js
     json_t *whole =
         json_pack("{s:s, s:s, s:I, s:s, s:o, s:s}", "id", c->id, "object", "text_completion", "created", c->created,
                   "model", e->model->name, "choices", choices, "system_fingerprint", fingerprint);
-    if (usage != NULL && json_object_set_new(whole, "usage", usage) != 0) {
+    if (has_usage && json_object_set_new(whole, "usage", usage) != 0) {
         json_decref(whole);
         return NULL;
     }
@@ -254,7 +254,7 @@ static void answer_whole(struct exchange *x)
         json_decref(list);
         list = NULL;
     }
-    api_reply_json(x, 200, list != NULL ? describe_completion(x, list, describe_usage(x->job)) : NULL);
+    api_reply_json(x, 200, list != NULL ? describe_completion(x, list, true, describe_usage(x->job)) : NULL);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -263,8 +263,7 @@ static void answer_whole(struct exchange *x)
 static enum http_piece say_chunk(const struct exchange *x, json_t *choice, char **piece, size_t *bytes)
 {
     const struct completion *c = x->state;
-    return event_say(describe_completion(x, json_pack("[o]", choice), c->include_usage ? json_null() : NULL), piece,
-                     bytes);
+    return event_say(describe_completion(x, json_pack("[o]", choice), c->include_usage, json_null()), piece, bytes);
 }
 
 static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
@@ -295,7 +294,7 @@ static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
     }
     if (c->next == USAGE) {
         c->next = DONE;
-        return event_say(describe_completion(x, json_array(), describe_usage(x->job)), piece, bytes);
+        return event_say(describe_completion(x, json_array(), true, describe_usage(x->job)), piece, bytes);
     }
     if (c->next == END)
         return HTTP_END;

@@ -7,10 +7,11 @@
 
 #include "server/api.h"
 #include "server/job.h"
+#include "weights/json.h"
 
 enum http_piece event_say(json_t *event, char **piece, size_t *bytes)
 {
-    char *text = event != NULL ? json_dumps(event, API_JSON_FLAGS) : NULL;
+    char *text = event != NULL ? json_print(event, API_JSON_FLAGS) : NULL;
     json_decref(event);
     const int n = text != NULL ? asprintf(piece, "data: %s\n\n", text) : -1;
     free(text);

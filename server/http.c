@@ -345,7 +345,7 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
     /* The next request may begin after idling, and must then arrive in time. */
     http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
     job_release(x->job);
-    if (x->state_free != NULL)
+    if (x->state != NULL && x->state_free != NULL)
         x->state_free(x->state);
     http_drop_body(x);
     free(x->piece);

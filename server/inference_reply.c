@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/api.h"
+#include "weights/json.h"
 
 void inference_reply_begin(struct inference_reply *r)
 {
@@ -90,7 +91,7 @@ void inference_reply_send(struct inference_reply *r, struct exchange *x, const c
         head = NULL;
     }
     if (head != NULL && r->size > 0) {
-        text = json_dumps(head, API_JSON_FLAGS);
+        text = json_print(head, API_JSON_FLAGS);
         whole = text != NULL ? join(text, strlen(text), r->bytes, r->size) : NULL;
     }
     if (whole != NULL) {

@@ -224,7 +224,8 @@ static enum status read_parameters(struct inference_request *r, const json_t *pa
                                    struct error *err)
 {
     r->parameters = parameters != NULL ? json_copy((json_t *)parameters) : json_object();
-    if (r->parameters == NULL)
+    /* A copy goes without what does not fit. */
+    if (r->parameters == NULL || json_object_size(r->parameters) != json_object_size(parameters))
         return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
     const json_t *binary = json_object_get(r->parameters, "binary_data_output");
     if (binary != NULL && !json_is_boolean(binary))

@@ -16,6 +16,8 @@
 #include <nettle/base16.h>
 #include <nettle/sha2.h>
 
+#include "weights/json.h"
+
 static const char *const api_words[] = {
 #define X(constant, word) word,
     APIS(X)
@@ -355,7 +357,7 @@ enum status keys_file_write(const struct keys_file *f, const char *path, struct 
     for (size_t i = 0; i < f->count; i++)
         failed |= json_array_append_new(list, key_to_json(&f->keys[i]));
     json_t *root = json_pack("{s:o}", "keys", list);
-    char *text = failed == 0 && root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = failed == 0 && root != NULL ? json_print(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (text == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the keys");

@@ -24,6 +24,7 @@
 #include "config/status.h"
 #include "server/field_lists.h"
 #include "server/routes.h"
+#include "weights/json.h"
 
 /* The bytes of openapi.json, from openapi_text to openapi_end. */
 __asm__(".section .rodata\n"
@@ -427,8 +428,9 @@ static void add_operation(struct maker *m, const struct route_info *r)
 json_t *openapi_describe(const struct settings *s, bool admin)
 {
     struct maker m = {.settings = s};
+    bool lacked_memory;
     struct route_info r;
-    m.doc = json_loadb(openapi_text, (size_t)(openapi_end - openapi_text), JSON_REJECT_DUPLICATES, NULL);
+    m.doc = json_scan(openapi_text, (size_t)(openapi_end - openapi_text), JSON_REJECT_DUPLICATES, NULL, &lacked_memory);
     if (m.doc == NULL)
         return NULL;
     m.fields = take(m.doc, "x-fields");

@@ -10,6 +10,7 @@
 #include "server/log.h"
 #include "server/models.h"
 #include "server/tls.h"
+#include "weights/json.h"
 
 struct reload {
     int argc;
@@ -100,7 +101,7 @@ static void take_over(struct reload *r, const struct config *next)
 
 static void log_report(const json_t *report)
 {
-    char *text = json_dumps(report, JSON_COMPACT | JSON_ENSURE_ASCII);
+    char *text = json_print(report, JSON_COMPACT | JSON_ENSURE_ASCII);
     if (text != NULL)
         log_info("reload: %s", text);
     free(text);

@@ -30,13 +30,17 @@ static const char *find_excess(const uint8_t *text, size_t size, unsigned values
 static enum status parse(json_t **ret, const uint8_t *body, size_t size, unsigned values_max, struct error *err)
 {
     json_error_t fault;
+    bool lacked_memory;
     if (size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JSON object");
     const char *excess = find_excess(body, size, values_max);
     if (excess != NULL)
         return error_set(err, ERR_ARGUMENT, "the body's JSON %s; at most %d levels and %u marks , : [ { are read",
                          excess, JSON_DEPTH_MAX, values_max);
-    json_t *object = json_loadb((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
+    json_t *object =
+        json_scan((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault, &lacked_memory);
+    if (lacked_memory)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
     if (object == NULL)
         return error_set(err, ERR_ARGUMENT, "the body is not valid JSON: line %d, column %d: %s", fault.line,
                          fault.column, json_quote(fault.text).text);

@@ -3,6 +3,8 @@
 
 #include <ctype.h>
 
+#include "weights/json.h"
+
 struct query {
     const struct field *table;
     size_t count;
@@ -16,6 +18,7 @@ static bool add_parameter(void *arg, const char *name, const char *value, size_t
     struct query *q = arg;
     const struct field *f = fields_find(q->table, q->count, name);
     json_t *json = NULL;
+    bool lacked_memory = false;
     if (f == NULL) {
         q->status = fields_refuse(q->table, q->count, "parameter", name, q->err);
         return false;
@@ -26,12 +29,12 @@ static bool add_parameter(void *arg, const char *name, const char *value, size_t
     }
     if (value_bytes > 0 && f->kind != FIELD_TEXT && f->kind != FIELD_NAME && !isspace((unsigned char)value[0]) &&
         !isspace((unsigned char)value[value_bytes - 1])) /* JSON allows for space, a query does not */
-        json = json_loadb(value, value_bytes, JSON_DECODE_ANY, NULL);
-    if (json == NULL) /* a text, or none of its kind, which will be said when it is read */
-        json = json_stringn(value != NULL ? value : "", value != NULL ? value_bytes : 0);
-    if (json == NULL)
+        json = json_scan(value, value_bytes, JSON_DECODE_ANY, NULL, &lacked_memory);
+    if (json == NULL && !lacked_memory) /* a text, or none of its kind, which will be said when it is read */
+        json = json_make_text(value != NULL ? value : "", value != NULL ? value_bytes : 0, &lacked_memory);
+    if (json == NULL && !lacked_memory)
         q->status = error_set_param(q->err, ERR_ARGUMENT, name, "\"%s\" is not UTF-8", name);
-    else if (json_object_set_new(q->object, name, json) != 0)
+    else if (json == NULL || json_object_set_new(q->object, name, json) != 0)
         q->status = error_set(q->err, ERR_NOMEM, "there is no memory for the request at the moment");
     return q->status == OK;
 }

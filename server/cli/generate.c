@@ -12,6 +12,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
 #include "server/text.h"
+#include "weights/json.h"
 
 #define PREFILL_ROWS 64 /* bytes of a pass over the prompt */
 
@@ -205,7 +206,7 @@ static char *describe(const struct request *r, const char *model, const uint8_t 
                   "prompt_base64", remote_base64(prompt, size), "max_tokens", (json_int_t)r->max_tokens, "temperature",
                   (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p,
                   "repetition_penalty", (double)s->repetition_penalty, "seed", (json_int_t)s->seed, "model", model);
-    char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *text = object != NULL ? json_print(object, JSON_COMPACT) : NULL;
     json_decref(object);
     return text;
 }

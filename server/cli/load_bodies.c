@@ -11,6 +11,7 @@
 
 #include "server/cli/load.h"
 #include "server/picture.h"
+#include "weights/json.h"
 
 static const char own_prompt[] = "The history of ";
 
@@ -139,7 +140,7 @@ static int add_prompt(struct load_bodies *b, const struct load_options *o, const
         return cli_fail("--generate-model is \"%s\", expected a name in UTF-8", model);
     }
     if (object != NULL)
-        text = json_dumps(object, JSON_COMPACT);
+        text = json_print(object, JSON_COMPACT);
     json_decref(object);
     return text != NULL ? add_body(b, (uint8_t *)text, strlen(text)) : cli_fail("out of memory");
 }

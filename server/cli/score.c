@@ -10,6 +10,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
 #include "server/logits.h"
+#include "weights/json.h"
 
 int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t size)
 {
@@ -88,7 +89,7 @@ static int ask(const struct remote *r, const char *path)
     if (cli_read(&bytes, &size, path, SCORE_BYTES_MAX, &err) != OK)
         return cli_fail_error(&err);
     json_t *object = json_pack("{s:o, s:s*}", "text_base64", remote_base64(bytes, size), "model", r->model);
-    char *body = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *body = object != NULL ? json_print(object, JSON_COMPACT) : NULL;
     if (body == NULL) {
         (void)cli_fail("out of memory");
         goto done;

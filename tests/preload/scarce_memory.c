@@ -1,0 +1,103 @@
+/* scarce_memory.c - for LD_PRELOAD: an allocator that refuses the one allocation that a test chooses, and counts those
+ * that are not freed. Not with sanitizers, which have allocators of their own. Any thread; what is shared is atomic. */
+#include "tests/preload/scarce_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* The C library's own, under the names that it has for those who stand before it. */
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+extern void *__libc_memalign(size_t alignment, size_t size);
+extern void __libc_free(void *old);
+
+static struct scarce_memory *shared;
+
+__attribute__((constructor)) static void map(void)
+{
+    const char *path = getenv(SCARCE_MEMORY_VARIABLE);
+    const int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    void *mapped = fd >= 0 ? mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (fd >= 0)
+        (void)close(fd);
+    shared = mapped != MAP_FAILED ? mapped : NULL;
+}
+
+static bool is_refused(void)
+{
+    char name[16];
+    if (shared == NULL || atomic_load(&shared->until) <= 0 || prctl(PR_GET_NAME, name) != 0 ||
+        strcmp(name, "http") != 0 || atomic_fetch_sub(&shared->until, 1) != 1)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+static void *counted(void *made)
+{
+    if (made != NULL && shared != NULL)
+        (void)atomic_fetch_add(&shared->live, 1);
+    return made;
+}
+
+void *malloc(size_t size)
+{
+    return is_refused() ? NULL : counted(__libc_malloc(size));
+}
+
+void *calloc(size_t count, size_t size)
+{
+    return is_refused() ? NULL : counted(__libc_calloc(count, size));
+}
+
+void *realloc(void *old, size_t size)
+{
+    if (is_refused())
+        return NULL;
+    void *made = __libc_realloc(old, size);
+    return old == NULL ? counted(made) : made;
+}
+
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    return is_refused() ? NULL : counted(__libc_memalign(alignment, size));
+}
+
+void *memalign(size_t alignment, size_t size)
+{
+    return aligned_alloc(alignment, size);
+}
+
+int posix_memalign(void **ret, size_t alignment, size_t size)
+{
+    void *made = is_refused() ? NULL : counted(__libc_memalign(alignment, size));
+    if (made == NULL)
+        return ENOMEM;
+    *ret = made;
+    return 0;
+}
+
+void *reallocarray(void *old, size_t count, size_t size)
+{
+    size_t bytes;
+    if (!__builtin_mul_overflow(count, size, &bytes))
+        return realloc(old, bytes);
+    errno = ENOMEM;
+    return NULL;
+}
+
+void free(void *old)
+{
+    if (old != NULL && shared != NULL)
+        (void)atomic_fetch_sub(&shared->live, 1);
+    __libc_free(old);
+}

@@ -1,0 +1,15 @@
+/* scarce_memory.h - what scarce_memory.c, in the daemon, and the test that preloads it share: a file that both have
+ * mapped. */
+#ifndef TESTS_PRELOAD_SCARCE_MEMORY_H
+#define TESTS_PRELOAD_SCARCE_MEMORY_H
+
+#include <stdatomic.h>
+
+#define SCARCE_MEMORY_VARIABLE "SCARCE_MEMORY" /* of the environment: the file's path */
+
+struct scarce_memory {
+    atomic_long until; /* the so-manyth allocation of an HTTP thread from now fails, and no other; 0 and less: none */
+    atomic_long live;  /* allocations that are not freed, of all threads */
+};
+
+#endif
