@@ -169,7 +169,7 @@ enum status multipart_begin(struct multipart *m, const char *content_type, const
             err, ERR_ARGUMENT, "Content-Type",
             "Content-Type is \"%s\"; expected multipart/form-data; boundary=... of 1 to %d characters",
             json_quote(content_type).text, MULTIPART_BOUNDARY_MAX);
-    *m = (struct multipart){.at = body, .left = size};
+    *m = (struct multipart){.at = size > 0 ? body : (const uint8_t *)"", .left = size}; /* an empty body is NULL */
     const size_t length = strlen(boundary);
     memcpy(m->delimiter, "\r\n--", 4);
     memcpy(m->delimiter + 4, boundary, length);

@@ -26,7 +26,7 @@ static char *parse(const char *type, const char *body, size_t size)
     assert_non_null(copy);
     assert_non_null(to);
     memcpy(copy, body, size);
-    enum status st = multipart_begin(&m, type, copy, size, &err);
+    enum status st = multipart_begin(&m, type, size > 0 ? copy : NULL, size, &err); /* as it arrives */
     for (bool end = false; st == OK;) {
         struct multipart_part p = {.size = 0};
         st = multipart_next(&m, &p, &end, &err);
