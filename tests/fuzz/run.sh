@@ -51,6 +51,12 @@ seed_inference() { # 65535: JSON alone; else where it ends
         printf '{"inputs": [{"name": "image", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 7}}]}'; number 3 4; printf abc; } >"$1/binary"
 }
 
+seed_archive() { # as it is, a text of two bytes that are stored; behind a header, two blocks of code
+    { number 0 1; printf aftz; number 1 4; number 2 8; number 0 40; number 2 2; printf ab; } >"$1/stored"
+    { number 1 1; number 5 2; printf abcde; number 3 2; printf fgh; } >"$1/coded"
+    { number 1 1; number 0 2; number 100 2; head -c 100 Makefile; } >"$1/one-stored"
+}
+
 seed_multipart() { # the header, a NUL, the body
     { printf 'multipart/form-data; boundary=b'; number 0 1
         printf -- '--b\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\nContent-Type: image/png\r\n\r\nabc\r\n--b--\r\n'; } >"$1/one"
