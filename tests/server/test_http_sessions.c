@@ -1,5 +1,5 @@
 /* test_http_sessions.c - texts that go through sessions have the bytes of those that do not: in pieces, forked, moved to
- * another daemon, cut by a deadline, many at once; and where a request leaves none, its session is where it was. Real
+ * another daemon, cut by a deadline; and where a request leaves none, its session is where it was. Real
  * daemons. */
 #include <jansson.h>
 #include <setjmp.h>
@@ -24,7 +24,7 @@
 #define LM "enwik8-aft-local"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 150, TEXT = 60, FORKS = 4, CUTS = 6, MANY = 64, ROUNDS = 3, PIECE = 12, COME_MS = 20000 };
+enum { LIMIT_S = 150, TEXT = 60, FORKS = 4, CUTS = 6, PIECE = 12, COME_MS = 20000 };
 
 static char models[PATH_MAX];
 static struct daemon here, there;
@@ -435,56 +435,6 @@ static void what_is_refused_leaves_the_session_where_it_was(void **state)
     reply_clear(&before);
 }
 
-/* ---- many at once ----------------------------------------------------------------------------------------------- */
-
-static void many_sessions_at_once_keep_apart(void **state)
-{
-    (void)state;
-    static char ids[MANY][TEST_SESSION_ID_BYTES];
-    static char bodies[MANY][192], texts[MANY][ROUNDS * PIECE * 4 + 1];
-    struct request requests[MANY];
-    struct reply replies[MANY];
-    for (size_t i = 0; i < MANY; i++) {
-        (void)snprintf(bodies[i], sizeof bodies[i],
-                       "{\"model\": \"" LM "\", \"prompt\": \"%zu times \", \"seed\": %zu, \"temperature\": 0}", i, i);
-        requests[i] = (struct request){
-            .path = "/v1/sessions", .type = "application/json", .body = bodies[i], .size = strlen(bodies[i])};
-        texts[i][0] = '\0';
-    }
-    client_call_all(&here, requests, replies, MANY, NULL);
-    for (size_t i = 0; i < MANY; i++) {
-        json_t *session = reply_json(&replies[i]);
-        (void)snprintf(ids[i], sizeof ids[i], "%s", json_string_value(json_object_get(session, "id")));
-        json_decref(session);
-        reply_clear(&replies[i]);
-    }
-    for (int round = 0; round < ROUNDS; round++) {
-        for (size_t i = 0; i < MANY; i++) {
-            (void)snprintf(bodies[i], sizeof bodies[i], "{\"session\": \"%.32s\", \"max_tokens\": %d}", ids[i], PIECE);
-            requests[i] = generate_request(bodies[i]);
-        }
-        client_call_all(&here, requests, replies, MANY, NULL);
-        for (size_t i = 0; i < MANY; i++) {
-            json_t *answer = reply_json(&replies[i]);
-            assert_int_equal(replies[i].status, 200);
-            (void)strcat(texts[i], json_string_value(json_object_get(answer, "text")));
-            json_decref(answer);
-            reply_clear(&replies[i]);
-        }
-    }
-    for (size_t i = 0; i < MANY; i++) {
-        struct generation whole;
-        char prompt[64];
-        (void)snprintf(prompt, sizeof prompt, "%zu times ", i);
-        generate(&here,
-                 json_pack("{s:s, s:s, s:i, s:i}", "model", LM, "prompt", prompt, "temperature", 0, "max_tokens",
-                           ROUNDS * PIECE),
-                 &whole);
-        assert_same_text(prompt, texts[i], strlen(texts[i]), whole.text, whole.bytes);
-        generation_clear(&whole);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,7 +450,6 @@ int main(void)
         cmocka_unit_test(a_client_that_leaves_leaves_the_session_where_it_was),
         cmocka_unit_test(one_request_at_a_time_has_a_session),
         cmocka_unit_test(what_is_refused_leaves_the_session_where_it_was),
-        cmocka_unit_test(many_sessions_at_once_keep_apart),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("http_sessions", tests, start, stop);
