@@ -1,8 +1,9 @@
 /* stream_lane.c - continuous batching. See stream_lane.h.
  *
  * A prompt, an element just drawn and a context that starts again are the same thing: elements of a slot that are not
- * yet fed (stream_slot.h). When all are, the logits of the last one choose the next. A job may have several samples,
- * each in a slot of its own; they enter as slots become free, and what ends the job ends them all.
+ * yet fed (stream_slot.h), but for those that a kept state stands for (stream_prefix.h). When all are, the logits of
+ * the last one choose the next. A job may have several samples, each in a slot of its own; they enter as slots become
+ * free, and what ends the job ends them all.
  *
  * Sending every byte of every stream by itself costs more than a small model's share of a step; so the more streams
  * run, the more bytes a client gets at a time (STREAM_WAKE_NS).
