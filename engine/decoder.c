@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <time.h>
 
 void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
                   uint32_t streams_max, uint32_t rows_max)
@@ -135,6 +136,13 @@ static void run_blocks(struct decoder *n, const struct engine_core *e, size_t ro
     }
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count)
 {
     size_t wanted;
@@ -142,7 +150,10 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     const struct stream_pass pass = {n->parts, count};
     const bool alone = rows == count && n->mixer->mix_parts != NULL && e->gemm.blas_rows == 0;
     const size_t each = alone ? block_rows_of_task(e, rows) : 0;
-#pragma omp parallel num_threads(e->threads)
+    const bool chooses = rows == 1 && e->threads > 1 && e->gemm.blas_rows == 0; /* OpenBLAS wants its team (engine.c) */
+    const uint32_t threads = chooses && team_choice_is_alone(&n->team) ? 1 : e->threads;
+    const uint64_t began_ns = chooses ? now_ns() : 0;
+#pragma omp parallel num_threads(threads)
     {
         embed(n, e, rows);
         if (each != 0)
@@ -151,6 +162,8 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
             run_blocks(n, e, rows, &pass);
         predict(n, e, wanted);
     }
+    if (chooses)
+        team_choice_tell(&n->team, now_ns() - began_ns);
 }
 
 /* ---- states ----------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/mixer.h"
 #include "engine/stream_state.h"
+#include "engine/team_choice.h"
 
 struct decoder {
     const struct mixer *mixer;
@@ -21,6 +22,7 @@ struct decoder {
     uint32_t *wanted;          /* [rows] rows whose logits go out */
     float **outputs;           /* [rows] where they go: [256] each */
     float *logits;             /* [rows, 256] */
+    struct team_choice team;   /* of passes of one row */
     uint32_t rows_max;
     uint32_t context; /* elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
 };

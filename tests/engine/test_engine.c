@@ -52,6 +52,7 @@ static void *zeroed(size_t n, size_t size)
 
 /* So many that two threads take whole streams, where each has a byte (block_rows_of_task). */
 enum { STREAMS = 56, WHOLE_STEP = 48, LENGTH = 70, BYTES = STREAMS * LENGTH, ROWS = 160 };
+enum { CHOOSING_MODELS = 2 }; /* fed so many single rows that some are one thread's and some are all threads' */
 
 static const char *const text_models[] = {LM,
                                           "tests/data/golden/lm-local-8",
@@ -147,6 +148,12 @@ static void expect_streams_alone(const char *const dirs[], size_t count)
         feed_alone(one, bytes, want, length);
         for (int repeat = 0; repeat < 3; repeat++)
             feed_in_company(many, bytes, want, length, &rng);
+        if (i < CHOOSING_MODELS) {
+            float *got = zeroed((size_t)BYTES * BYTE_VALUES, sizeof *got);
+            feed_alone(many, bytes, got, length);
+            assert_memory_equal(got, want, (size_t)BYTES * BYTE_VALUES * sizeof *got);
+            free(got);
+        }
         free(want);
         free(bytes);
         engine_close(many);
