@@ -96,7 +96,8 @@
 #define KEY_NAME_MAX 64       /* bytes of a key's name; it becomes a metric label */
 #define KEY_RATE_MAX 1e9      /* requests or bytes a second */
 #define KEY_RATE_MIN 1e-3     /* one in a quarter of an hour */
-#define METRICS_KEYS_MAX 64   /* keys that get series of their own; the others share one */
+#define KEY_AHEAD_S 60 /* of its rate: bytes that a key's running requests may have ahead of them, if several run */
+#define METRICS_KEYS_MAX 64 /* keys that get series of their own; the others share one */
 
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
 #define REGISTRY_MODELS_MAX 32               /* models that one daemon serves; each takes a turn in the engine's loop */

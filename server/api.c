@@ -171,19 +171,37 @@ static const char *prefix_owner(const struct exchange *x)
 void api_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next)
 {
     const uint64_t deadline_ns = x->received_ns + timeout_ms * CLOCK_NS_PER_MS;
+    if (!authorise_job(x, j)) {
+        job_release(j);
+        return;
+    }
     if (j->kind == JOB_GENERATE)
         job_keep_prefixes(j, prefix_owner(x));
     const enum status st = job_submit(j, api_service(x)->queue, j->model->lane, deadline_ns);
-    if (st == OK) {
+    if (st == OK)
         http_await(x, j, next);
-    } else if (st == ERR_FULL) {
+    else
+        authorise_no_job(x);
+    if (st == ERR_FULL) {
         refuse_full(x);
-    } else {
+    } else if (st != OK) {
         struct error err;
         (void)error_set(&err, st, "the server is shutting down");
         api_refuse(x, &err);
     }
     job_release(j);
+}
+
+void api_submit_or_refuse(struct exchange *x, enum status st, const struct error *err, struct job *j,
+                          uint32_t timeout_ms, http_handler *next)
+{
+    if (st == OK) {
+        http_drop_body(x);
+        api_submit(x, j, timeout_ms, next);
+    } else {
+        job_release(j);
+        api_refuse(x, err);
+    }
 }
 
 bool api_has_type(const struct exchange *x, const char *type)

@@ -282,12 +282,7 @@ void api_classify(struct exchange *x)
     const enum status st = r == NULL || x->state == NULL
                                ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
                                : prepare(x, r, &j, &err);
-    if (st != OK) {
-        api_refuse(x, &err);
-    } else {
-        http_drop_body(x);
-        api_submit(x, j, api_service(x)->settings->timeout_ms, answer);
-    }
+    api_submit_or_refuse(x, st, &err, j, api_service(x)->settings->timeout_ms, answer);
     if (r != NULL)
         classify_request_clear(r);
     free(r);

@@ -401,13 +401,7 @@ void api_generate(struct exchange *x)
     enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, s, &err);
     if (st == OK)
         st = prepare(x, &r, &j, &err);
-    if (st == OK) {
-        http_drop_body(x);
-        api_submit(x, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
-    } else {
-        job_release(j);
-        api_refuse(x, &err);
-    }
+    api_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
     if (x->job == NULL) /* refused, which the client does not read before this returns */
         end_session(x, false);
     generate_request_clear(&r);

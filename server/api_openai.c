@@ -358,12 +358,6 @@ void api_openai_completions(struct exchange *x)
     enum status st = openai_request_parse(&r, x->body.bytes, x->body.size, s, &err);
     if (st == OK)
         st = prepare(x, &r, &j, &err);
-    if (st == OK) {
-        http_drop_body(x);
-        api_submit(x, j, s->timeout_ms, r.in.stream ? answer_stream : answer_whole);
-    } else {
-        job_release(j);
-        api_refuse(x, &err);
-    }
+    api_submit_or_refuse(x, st, &err, j, s->timeout_ms, r.in.stream ? answer_stream : answer_whole);
     openai_request_clear(&r);
 }

@@ -20,8 +20,9 @@ struct bucket {
 struct auth_meter {
     atomic_uint references; /* by tables */
     unsigned metrics_label;
-    pthread_mutex_t lock; /* the buckets */
+    pthread_mutex_t lock; /* what follows */
     struct bucket requests, bytes;
+    struct auth_use *running; /* of all requests that the key has let in */
 };
 
 struct auth_table {
@@ -228,15 +229,30 @@ static double wait_for_locked(const struct bucket *b, double rate, double level)
     return b->level >= level ? 0.0 : (level - b->level) / rate;
 }
 
+/* Take what the requests that run have generated since; *ahead is what they may still generate. */
+static void settle_locked(struct auth_meter *m, const struct key *k, uint64_t now_ns, uint64_t *ahead)
+{
+    *ahead = 0;
+    refill_locked(&m->bytes, k->bytes_per_s, k->bytes_per_s, now_ns);
+    for (struct auth_use *u = m->running; u != NULL; u = u->next) {
+        const uint64_t generated = u->so_far(u->arg);
+        m->bytes.level -= (double)(generated - u->seen);
+        u->taken += generated - u->seen;
+        u->seen = generated;
+        *ahead += u->most > generated ? u->most - generated : 0;
+    }
+}
+
 enum status auth_take_request(const struct auth_grant *g, uint64_t now_ns, double *wait_s)
 {
     if (g->key == NULL)
         return OK;
     const double requests = g->key->requests_per_s, bytes = g->key->bytes_per_s;
     double wait = 0.0;
+    uint64_t ahead;
     (void)pthread_mutex_lock(&g->meter->lock);
     if (bytes > 0.0) {
-        refill_locked(&g->meter->bytes, bytes, bytes, now_ns);
+        settle_locked(g->meter, g->key, now_ns, &ahead);
         wait = wait_for_locked(&g->meter->bytes, bytes, 0.0);
     }
     if (requests > 0.0) {
@@ -251,12 +267,55 @@ enum status auth_take_request(const struct auth_grant *g, uint64_t now_ns, doubl
     return wait > 0.0 ? ERR_RATE : OK;
 }
 
-void auth_take_bytes(const struct auth_grant *g, uint64_t now_ns, uint64_t bytes)
+static void link_locked(struct auth_meter *m, struct auth_use *u)
 {
+    u->previous = NULL;
+    u->next = m->running;
+    if (u->next != NULL)
+        u->next->previous = u;
+    m->running = u;
+    u->runs = true;
+}
+
+static void unlink_locked(struct auth_meter *m, struct auth_use *u)
+{
+    *(u->previous != NULL ? &u->previous->next : &m->running) = u->next;
+    if (u->next != NULL)
+        u->next->previous = u->previous;
+    u->runs = false;
+}
+
+enum status auth_use_begin(struct auth_grant *g, uint64_t now_ns, uint64_t received, double *wait_s)
+{
+    struct auth_use *u = &g->use;
+    uint64_t ahead;
+    if (g->key == NULL || g->key->bytes_per_s <= 0.0)
+        return OK;
+    (void)pthread_mutex_lock(&g->meter->lock);
+    settle_locked(g->meter, g->key, now_ns, &ahead);
+    const double excess = (double)(ahead + u->most) - KEY_AHEAD_S * g->key->bytes_per_s;
+    const bool fits = u->most == 0 || ahead == 0 || excess <= 0.0;
+    if (fits) {
+        u->taken = received;
+        g->meter->bytes.level -= (double)received;
+        link_locked(g->meter, u);
+    }
+    (void)pthread_mutex_unlock(&g->meter->lock);
+    *wait_s = fits ? 0.0 : excess / g->key->bytes_per_s;
+    return fits ? OK : ERR_RATE;
+}
+
+void auth_use_end(struct auth_grant *g, uint64_t now_ns, uint64_t bytes)
+{
+    struct auth_use *u = &g->use;
+    uint64_t ahead;
     if (g->key == NULL || g->key->bytes_per_s <= 0.0)
         return;
     (void)pthread_mutex_lock(&g->meter->lock);
-    refill_locked(&g->meter->bytes, g->key->bytes_per_s, g->key->bytes_per_s, now_ns);
-    g->meter->bytes.level -= (double)bytes;
+    settle_locked(g->meter, g->key, now_ns, &ahead);
+    if (u->runs)
+        unlink_locked(g->meter, u);
+    g->meter->bytes.level -= (double)bytes - (double)u->taken;
+    u->taken = bytes;
     (void)pthread_mutex_unlock(&g->meter->lock);
 }

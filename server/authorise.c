@@ -9,6 +9,7 @@
 #include "server/api.h"
 #include "server/auth.h"
 #include "server/clock.h"
+#include "server/job.h"
 #include "server/metrics.h"
 #include "weights/json.h"
 
@@ -111,12 +112,47 @@ bool authorise(struct exchange *x)
     return true;
 }
 
+/* Bytes or sub-pixels that a job may generate. */
+static uint64_t most_of(const struct job *j)
+{
+    if (j->kind == JOB_GENERATE)
+        return (uint64_t)j->sample_count * j->in.text.max_tokens;
+    if (j->kind == JOB_COMPLETE)
+        return (uint64_t)j->in.completion.samples * (j->in.completion.total - j->in.completion.known_count);
+    return 0;
+}
+
+static uint64_t generated_of(void *job)
+{
+    uint32_t generated;
+    uint64_t first_ns;
+    job_progress(job, &generated, &first_ns);
+    return generated;
+}
+
+bool authorise_job(struct exchange *x, struct job *j)
+{
+    double wait_s = 0.0;
+    x->grant.use.so_far = generated_of;
+    x->grant.use.arg = j;
+    x->grant.use.most = most_of(j);
+    if (auth_use_begin(&x->grant, clock_now_ns(), x->body.received, &wait_s) == OK)
+        return true;
+    refuse_rate(x, wait_s);
+    return false;
+}
+
+void authorise_no_job(struct exchange *x)
+{
+    auth_use_end(&x->grant, clock_now_ns(), x->body.received);
+}
+
 void authorise_end(struct exchange *x, uint64_t bytes)
 {
     if (x->grant.key == NULL)
         return;
     metrics_counter_add(METRIC_KEY_BYTES, auth_metrics_label(&x->grant), bytes);
-    auth_take_bytes(&x->grant, clock_now_ns(), bytes);
+    auth_use_end(&x->grant, clock_now_ns(), bytes);
     auth_release(&x->grant);
 }
 
