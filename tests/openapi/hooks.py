@@ -1,4 +1,4 @@
-"""What schemathesis cannot know of this API: what a picture is, and which models there are."""
+"""What schemathesis cannot know of this API: what a picture is, and which models and sessions there are."""
 
 import io
 import json
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 URL = os.environ["AFTD_URL"]
 IMAGES = pathlib.Path(__file__).resolve().parent.parent / "data" / "images"
-QUESTION = urllib.request.Request(f"{URL}/v1/models", headers={"Authorization": f"Bearer {os.environ['AFTD_KEY']}"})
-with urllib.request.urlopen(QUESTION) as answer:
+AUTHORIZATION = {"Authorization": f"Bearer {os.environ['AFTD_KEY']}"}
+with urllib.request.urlopen(urllib.request.Request(f"{URL}/v1/models", headers=AUTHORIZATION)) as answer:
     MODELS = json.load(answer)["data"]
 
 # ---- pictures: whole ones, cut ones, ones with a byte changed, and no pictures ---------------------------------------
@@ -59,11 +59,19 @@ def some_model(context, choice):
     return fit[choice % len(fit)]
 
 
+def new_session():
+    request = urllib.request.Request(f"{URL}/v1/sessions", b'{"prompt": "The "}', AUTHORIZATION)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["id"]
+
+
 def name_a_model(context, given):
     if isinstance(given, dict) and "model" not in given and context.operation.path in SEVERAL and len(given) % 2 == 0:
         given["model"] = some_model(context, len(given))
     if isinstance(given, dict) and isinstance(given.get("model"), str) and len(given["model"]) % 4 != 3:
         given["model"] = some_model(context, len(given["model"]))
+    if isinstance(given, dict) and isinstance(given.get("session"), str) and len(given["session"]) % 4 in (1, 2):
+        given["session"] = new_session()
     return given
 
 
@@ -83,6 +91,9 @@ def map_path_parameters(context, path_parameters):
         given = (path_parameters or {}).get(name)
         if isinstance(given, str) and len(given) % 4 != 3:
             path_parameters[name] = some_model(context, len(given))
+    given = (path_parameters or {}).get("session")
+    if isinstance(given, str) and len(given) % 4 != 3:
+        path_parameters["session"] = new_session()
     return path_parameters
 
 

@@ -32,6 +32,9 @@ FLAGS = [
     "--max-tokens-max=64",
     f"--timeout-ms={20000 * SLOW}",
     f"--timeout-ms-max={20000 * SLOW}",
+    "--sessions-max=65536",
+    "--session-ttl-s=5",
+    "--sessions-memory-max-mb=65536",
     "--log-requests=false",
 ]
 
