@@ -43,11 +43,11 @@ static void refuse(struct exchange *x, const struct error *err)
 static json_t *describe(const struct exchange *x, const struct session_info *i)
 {
     const struct stream_snapshot *s = &i->snapshot;
+    const size_t blob = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
     return json_pack("{s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I}", "id", i->id, "model", i->model, "created",
                      (json_int_t)i->created_s, "expires_in_s", (json_int_t)api_service(x)->settings->session_ttl_s,
                      "busy", i->is_busy ? 1 : 0, "position", (json_int_t)s->position + s->pending_count, "state_bytes",
-                     (json_int_t)(STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES),
-                     "seed", (json_int_t)s->sampler.options.seed);
+                     (json_int_t)blob, "seed", (json_int_t)s->sampler.options.seed);
 }
 
 /* Answer with the session, and forget it. */
@@ -147,8 +147,12 @@ void api_sessions_create(struct exchange *x)
     struct beginning *b = calloc(1, sizeof *b);
     x->state = b;
     x->state_free = free;
-    enum status st = b != NULL ? generate_request_parse_session(&r, x->body.bytes, x->body.size, s, &err)
-                               : error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+    if (b == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        api_refuse(x, &err);
+        return;
+    }
+    enum status st = generate_request_parse_session(&r, x->body.bytes, x->body.size, s, &err);
     if (st == OK)
         st = prepare(x, &r, b, &j, &snapshot, &err);
     if (st != OK) {

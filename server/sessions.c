@@ -13,7 +13,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,15 +22,10 @@
 #include "server/clock.h"
 #include "server/entry.h"
 #include "server/metrics.h"
+#include "server/session_state.h"
 #include "weights/json.h"
 
 enum { BUCKETS = 4096 }; /* chains of the table: of 16 sessions at most, or of one with the default */
-
-struct session_state {
-    atomic_uint references;
-    struct stream_snapshot snapshot;
-    uint32_t next_sample; /* under the lock: what the next fork from here draws as */
-};
 
 struct session {
     char id[SESSION_ID_BYTES];
@@ -61,38 +55,12 @@ struct sessions {
     bool is_timed;                   /* the timer will come */
 };
 
-/* ---- states ----------------------------------------------------------------------------------------------------- */
-
-static void state_release(struct session_state *state)
-{
-    if (state == NULL || atomic_fetch_sub_explicit(&state->references, 1, memory_order_acq_rel) != 1)
-        return;
-    stream_snapshot_clear(&state->snapshot);
-    free(state);
-}
-
-static struct session_state *state_reference(struct session_state *state)
-{
-    (void)atomic_fetch_add_explicit(&state->references, 1, memory_order_relaxed);
-    return state;
-}
-
-/* With one reference; NULL for want of memory. Takes the snapshot's memory otherwise. */
-static struct session_state *state_create(const struct stream_snapshot *snapshot)
-{
-    struct session_state *state = calloc(1, sizeof *state);
-    if (state == NULL)
-        return NULL;
-    atomic_init(&state->references, 1);
-    state->snapshot = *snapshot;
-    state->next_sample = snapshot->sampler.options.sample + 1;
-    return state;
-}
+/* ---- what one was, and what is to be freed ---------------------------------------------------------------------- */
 
 void session_info_clear(struct session_info *i)
 {
     assert(i->held == NULL);
-    state_release(i->state);
+    session_state_release(i->state);
     *i = (struct session_info){.state = NULL};
 }
 
@@ -108,7 +76,7 @@ static void sessions_drop(struct session *list)
 {
     while (list != NULL) {
         struct session *next = list->next;
-        state_release(list->state);
+        session_state_release(list->state);
         free(list);
         list = next;
     }
@@ -133,7 +101,7 @@ static void list_append(struct sessions *s, struct session *one)
     s->newest = one;
 }
 
-static void list_remove(struct sessions *s, struct session *one)
+static void list_remove(struct sessions *s, const struct session *one)
 {
     *(one->older != NULL ? &one->older->newer : &s->oldest) = one->newer;
     *(one->newer != NULL ? &one->newer->older : &s->newest) = one->older;
@@ -198,7 +166,7 @@ static struct session *enter(struct sessions *s)
 static void leave(struct sessions *s, struct session *gone)
 {
     const bool starts = s->count > 0 && !s->is_timed;
-    s->is_timed = s->is_timed || starts;
+    s->is_timed |= starts;
     (void)pthread_mutex_unlock(&s->lock);
     sessions_drop(gone);
     if (starts)
@@ -215,10 +183,10 @@ static uint64_t on_time(void *arg, enum watch_event event, uint64_t now_ns)
     s->is_timed = s->count > 0;
     const uint64_t due_ns =
         s->oldest != NULL ? end_of(s, s->oldest) : now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
-    const bool goes_on = s->is_timed;
+    const uint64_t again_ns = s->is_timed ? due_ns : 0;
     (void)pthread_mutex_unlock(&s->lock);
     sessions_drop(gone);
-    return goes_on ? due_ns : 0;
+    return again_ns;
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
@@ -262,22 +230,24 @@ size_t sessions_bytes_of(const struct entry *e)
     return sizeof(struct session) + sizeof(struct session_state) + text + info->stream_bytes;
 }
 
-static enum status find(struct sessions *s, const char *owner, const char *id, struct session **ret, struct error *err)
+/* NULL: there is none, and *err is ERR_NOT_FOUND. */
+static struct session *find(struct sessions *s, const char *owner, const char *id, struct error *err)
 {
     struct session *one = *chain_of(s, id);
     while (one != NULL && strcmp(one->id, id) != 0)
         one = one->next;
-    if (one == NULL || strcmp(one->owner, owner != NULL ? owner : "") != 0)
-        return error_set_param(err, ERR_NOT_FOUND, "session",
-                               "there is no session \"%s\": sessions are their key's alone, and end %u s after their "
-                               "last use",
-                               json_quote(id).text, s->settings->session_ttl_s);
+    if (one == NULL || strcmp(one->owner, owner != NULL ? owner : "") != 0) {
+        (void)error_set_param(err, ERR_NOT_FOUND, "session",
+                              "there is no session \"%s\": sessions are their key's alone, and end %u s after their "
+                              "last use",
+                              json_quote(id).text, s->settings->session_ttl_s);
+        return NULL;
+    }
     if (!one->is_held) {
         list_remove(s, one);
         list_append(s, one);
     }
-    *ret = one;
-    return OK;
+    return one;
 }
 
 static enum status check(const struct sessions *s, const char *owner, size_t bytes, size_t count, struct error *err)
@@ -320,7 +290,7 @@ static struct session_info info_of(const struct session *one)
         .snapshot = one->state->snapshot,
         .created_s = one->created_s,
         .is_busy = one->is_held,
-        .state = state_reference(one->state),
+        .state = session_state_reference(one->state),
     };
     memcpy(info.id, one->id, sizeof info.id);
     memcpy(info.model, one->model, sizeof info.model);
@@ -365,7 +335,7 @@ enum status sessions_add(struct sessions *s, const char *owner, const struct ent
                          const struct stream_snapshot *snapshot, struct session_info *ret, struct error *err)
 {
     struct session *one = create_list(1);
-    struct session_state *state = state_create(snapshot);
+    struct session_state *state = session_state_create(snapshot);
     if (one == NULL || state == NULL) {
         free(one);
         free(state); /* the memory of the snapshot is the caller's still */
@@ -384,8 +354,8 @@ enum status sessions_add(struct sessions *s, const char *owner, const struct ent
     }
     leave(s, gone);
     if (st != OK) {
-        free(state);
         free(one);
+        free(state);
     }
     return st;
 }
@@ -393,31 +363,30 @@ enum status sessions_add(struct sessions *s, const char *owner, const struct ent
 enum status sessions_find(struct sessions *s, const char *owner, const char *id, struct session_info *ret,
                           struct error *err)
 {
-    struct session *one, *gone = enter(s);
-    const enum status st = find(s, owner, id, &one, err);
-    if (st == OK)
+    struct session *gone = enter(s);
+    const struct session *one = find(s, owner, id, err);
+    if (one != NULL)
         *ret = info_of(one);
     leave(s, gone);
-    return st;
+    return one != NULL ? OK : ERR_NOT_FOUND;
 }
 
 enum status sessions_fork(struct sessions *s, const char *owner, const char *id, size_t count,
                           struct session_info ret[], struct error *err)
 {
-    struct session *of, *list = create_list(count);
+    struct session *list = create_list(count);
     if (list == NULL)
         return error_set(err, ERR_NOMEM, "there is no memory for %zu sessions at the moment", count);
     struct session *gone = enter(s);
-    enum status st = find(s, owner, id, &of, err);
-    if (st == OK)
-        st = check(s, owner, of->bytes, count, err);
-    for (struct session *one = list; one != NULL && st == OK; one = one->next) {
+    const struct session *of = find(s, owner, id, err);
+    const enum status st = of != NULL ? check(s, owner, of->bytes, count, err) : ERR_NOT_FOUND;
+    for (struct session *one = list; of != NULL && one != NULL && st == OK; one = one->next) {
         memcpy(one->owner, of->owner, sizeof one->owner);
         memcpy(one->model, of->model, sizeof one->model);
         one->identity = of->identity;
         one->bytes = of->bytes;
         one->sample = of->state->next_sample++;
-        one->state = state_reference(of->state);
+        one->state = session_state_reference(of->state);
     }
     if (st == OK)
         put_list(s, list, ret);
@@ -429,9 +398,9 @@ enum status sessions_fork(struct sessions *s, const char *owner, const char *id,
 
 enum status sessions_remove(struct sessions *s, const char *owner, const char *id, struct error *err)
 {
-    struct session *one, *gone = enter(s);
-    const enum status st = find(s, owner, id, &one, err);
-    if (st == OK) {
+    struct session *gone = enter(s), *one = find(s, owner, id, err);
+    const enum status st = one != NULL ? OK : ERR_NOT_FOUND;
+    if (one != NULL) {
         table_take(s, one);
         one->is_removed = true;
         if (!one->is_held) {
@@ -447,14 +416,14 @@ enum status sessions_remove(struct sessions *s, const char *owner, const char *i
 enum status sessions_begin(struct sessions *s, const char *owner, const char *id, struct session_info *ret,
                            struct error *err)
 {
-    struct session *one, *gone = enter(s);
-    enum status st = find(s, owner, id, &one, err);
-    if (st == OK && one->is_held)
+    struct session *gone = enter(s), *one = find(s, owner, id, err);
+    enum status st = one != NULL ? OK : ERR_NOT_FOUND;
+    if (one != NULL && one->is_held) {
         st = error_set_param(err, ERR_CONFLICT, "session",
                              "the session \"%s\" is in use by another request; it can be used again when that has its "
                              "answer",
                              one->id);
-    if (st == OK) {
+    } else if (one != NULL) {
         list_remove(s, one);
         one->is_held = true;
         *ret = info_of(one);
@@ -467,7 +436,7 @@ enum status sessions_begin(struct sessions *s, const char *owner, const char *id
 bool sessions_end(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot)
 {
     struct session *one = held->held;
-    struct session_state *state = snapshot != NULL ? state_create(snapshot) : NULL, *old = NULL;
+    struct session_state *state = snapshot != NULL ? session_state_create(snapshot) : NULL, *old = NULL;
     const bool fine = snapshot == NULL || state != NULL;
     assert(one != NULL && one->is_held);
     struct session *gone = enter(s);
@@ -484,7 +453,7 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
         gone = one;
     }
     leave(s, gone);
-    state_release(old);
+    session_state_release(old);
     held->held = NULL;
     session_info_clear(held);
     return fine;

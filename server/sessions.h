@@ -31,14 +31,14 @@ struct sessions;
 
 /* What a session was at some moment. */
 struct session_info {
-    char id[SESSION_ID_BYTES];
-    char model[MODEL_NAME_MAX + 1];
-    struct model_identity identity;  /* of that model */
+    struct session_state *state;     /* a reference */
+    struct session *held;            /* of sessions_begin; else NULL */
     struct stream_snapshot snapshot; /* where the last answer ended; its memory is `state`'s */
     int64_t created_s;               /* Unix time */
     bool is_busy;
-    struct session_state *state; /* a reference */
-    struct session *held;        /* of sessions_begin; else NULL */
+    char id[SESSION_ID_BYTES];
+    char model[MODEL_NAME_MAX + 1];
+    struct model_identity identity; /* of that model */
 };
 /* Zeroed is fine, and what it is afterwards. Not of one that is held. */
 void session_info_clear(struct session_info *i);

@@ -65,7 +65,9 @@ static void many_sessions_at_once_keep_apart(void **state)
         for (size_t i = 0; i < MANY; i++) {
             json_t *answer = reply_json(&replies[i]);
             assert_int_equal(replies[i].status, 200);
-            (void)strcat(texts[i], json_string_value(json_object_get(answer, "text")));
+            const size_t at = strlen(texts[i]);
+            (void)snprintf(texts[i] + at, sizeof texts[i] - at, "%s",
+                           json_string_value(json_object_get(answer, "text")));
             json_decref(answer);
             reply_clear(&replies[i]);
         }
