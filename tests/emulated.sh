@@ -10,11 +10,12 @@ passed=0 failed=0
 golden=tests/data/golden
 models=$(find $golden -mindepth 1 -maxdepth 1 -type d | wc -l)
 text='The [[Roman Empire]] followed the [[Roman Republic]]; its history is told from [[Augustus]], the first emperor.'
+# AFTD_TEST_SLOW=N stretches the time limit, as elsewhere.
 on() { # on CPU [-E NAME=VALUE] PROGRAM...: qemu also warns of features that it lacks itself
     cpu=$1
     shift
     # shellcheck disable=SC2086
-    timeout 300 $emulator -cpu "$cpu" "$@" >"$dir/out" 2>"$dir/err"
+    timeout $((300 * ${AFTD_TEST_SLOW:-1})) $emulator -cpu "$cpu" "$@" >"$dir/out" 2>"$dir/err"
     code=$?
     grep -v "warning: TCG doesn't support" "$dir/err" >>"$dir/out"
     return $code
