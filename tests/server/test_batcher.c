@@ -24,6 +24,7 @@
 #include "server/registry.h"
 #include "tests/support/job_party.h"
 #include "tests/support/model_copy.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 
@@ -425,14 +426,6 @@ static void a_folder_without_models_is_an_error_that_names_it(void **state)
     assert_non_null(strstr(err.message, "no/such/folder"));
 }
 
-static void link_model(const char *models, const char *name, const char *golden)
-{
-    char link[PATH_MAX], target[PATH_MAX];
-    temp_path(link, models, name);
-    assert_non_null(realpath(golden, target));
-    assert_int_equal(symlink(target, link), 0);
-}
-
 static void models_whose_pictures_do_not_fit_are_left_out(void **state)
 {
     (void)state;
@@ -456,7 +449,7 @@ static void models_whose_pictures_do_not_fit_are_left_out(void **state)
     assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "of a model that this build runs"));
 
-    link_model(models, "conv", "tests/data/golden/conv-heads8-k5");
+    model_variants_link(models, "tests/data/golden", "conv-heads8-k5");
     assert_int_equal(models_start(&b, &s, NULL, &err), OK);
     registry_view_take(models_registry(b), &v);
     assert_int_equal(v.count, 1);

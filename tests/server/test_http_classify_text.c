@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/temp_dir.h"
 
 #define GOLDEN "tests/data/golden/"
@@ -31,13 +32,8 @@ static int start(void **state)
     (void)state;
     char flag[PATH_MAX + 16];
     temp_dir_create(models);
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        char golden[PATH_MAX], target[PATH_MAX], link[PATH_MAX];
-        temp_path(golden, GOLDEN, names[i]);
-        temp_path(link, models, names[i]);
-        assert_non_null(realpath(golden, target));
-        assert_int_equal(symlink(target, link), 0);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        model_variants_link(models, GOLDEN, names[i]);
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
     daemon_start(&aftd, (const char *const[]){flag, NULL});
     return 0;

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -17,12 +15,12 @@
 #include "server/archive.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
-#include "tests/support/model_copy.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/program.h"
 #include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 
-#define GOLDEN "tests/data/golden/"
+#define GOLDEN "tests/data/golden"
 #define ENWIK8 "../shared/data/enwik8-first-4075000-bytes.xz"
 #define LM "enwik8-aft-local"
 
@@ -31,49 +29,14 @@ enum { LIMIT_S = 400, HELD_OUT = 75000, HEADER_MAX = 56 + MODEL_ARITHMETIC_BYTES
 static char models[PATH_MAX];
 static struct daemon aftd;
 
-/* ---- models ----------------------------------------------------------------------------------------------------- */
-
-static void link_model(const char *dir, const char *name)
-{
-    char source[PATH_MAX], target[PATH_MAX], link[PATH_MAX];
-    temp_path(source, dir, name);
-    temp_path(link, models, name);
-    assert_non_null(realpath(source, target));
-    assert_int_equal(symlink(target, link), 0);
-}
-
-static void write_model(struct model_copy *c, const char *name)
-{
-    char path[PATH_MAX];
-    temp_path(path, models, name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    model_copy_write(c, path);
-    model_copy_clear(c);
-}
-
-/* A text model with a start embedding, of the tensors of a picture model; and one whose context has no end. */
-static void write_models(void)
-{
-    struct model_copy c;
-    model_copy_read(&c, GOLDEN "pixels-local");
-    assert_int_equal(json_object_set_new(c.config, "task", json_string("text-generation")), 0);
-    assert_int_equal(json_object_set_new(c.config, "input", json_pack("{s:s, s:i}", "kind", "bytes", "context", 48)),
-                     0);
-    write_model(&c, "starting");
-    model_copy_read(&c, GOLDEN "lm-conv-heads4-k5");
-    model_copy_drop(&c, "pos_embed");
-    assert_int_equal(json_object_set_new(json_object_get(c.config, "input"), "context", json_integer(6)), 0);
-    write_model(&c, "endless");
-}
-
 static int start(void **state)
 {
     (void)state;
     char flag[PATH_MAX + 16];
     temp_dir_create(models);
-    link_model("weights/models", LM);
-    link_model(GOLDEN, "lm-attention");
-    write_models();
+    model_variants_link(models, "weights/models", LM);
+    model_variants_link(models, GOLDEN, "lm-attention");
+    model_variants_write(models);
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
     daemon_start(&aftd, (const char *const[]){flag, "--timeout-ms=600000", "--body-bytes-max=2000000", NULL});
     return 0;

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -20,6 +19,7 @@
 #include "tests/support/keys.h"
 #include "tests/support/model_copy.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/pictures.h"
 #include "tests/support/temp_dir.h"
 
@@ -83,7 +83,6 @@ static void put_wide_pixels(const char *name)
                                         "blocks.1.mixer.pos_v"};
     const uint64_t context = (uint64_t)3 * PIXELS_SIDE * PIXELS_SIDE;
     struct model_copy c;
-    char path[PATH_MAX];
     model_copy_read(&c, GOLDEN "pixels-local");
     json_t *input = json_object_get(c.config, "input");
     assert_int_equal(json_object_set_new(input, "context", json_integer((json_int_t)context)), 0);
@@ -91,22 +90,15 @@ static void put_wide_pixels(const char *name)
     model_copy_set(&c, "pos_embed", zeros, context, DIM);
     for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
         model_copy_set(&c, pairs[i], zeros, context, PAIR);
-    temp_path(path, models_folder, name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    model_copy_write(&c, path);
-    model_copy_clear(&c);
+    model_variants_put(&c, models_folder, name);
 }
 
 static void put_beginningless_pixels(const char *name)
 {
     struct model_copy c;
-    char path[PATH_MAX];
     model_copy_read(&c, GOLDEN "pixels-local");
     model_copy_drop(&c, "start_embed");
-    temp_path(path, models_folder, name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    model_copy_write(&c, path);
-    model_copy_clear(&c);
+    model_variants_put(&c, models_folder, name);
 }
 
 static void start(const char *flag, const char *other)
@@ -382,7 +374,6 @@ static void put_overflowing_text(const char *name)
 {
     static float embed[256 * DIM], bias[256];
     struct model_copy c;
-    char path[PATH_MAX];
     model_copy_read(&c, GOLDEN "lm-simple");
     memcpy(embed, model_copy_tensor(&c, "tok_embed")->data, sizeof embed);
     memcpy(bias, model_copy_tensor(&c, "head.bias")->data, sizeof bias);
@@ -391,10 +382,7 @@ static void put_overflowing_text(const char *name)
     bias['z'] = 1000.0f;
     model_copy_set(&c, "tok_embed", embed, 256, DIM);
     model_copy_set(&c, "head.bias", bias, 256, 0);
-    temp_path(path, models_folder, name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    model_copy_write(&c, path);
-    model_copy_clear(&c);
+    model_variants_put(&c, models_folder, name);
 }
 
 static void a_model_that_overflows_is_an_error_before_and_within_a_stream(void **state)

@@ -14,6 +14,7 @@
 #include "tests/support/bright_model.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/pictures.h"
 #include "tests/support/temp_dir.h"
 
@@ -36,13 +37,9 @@ static struct daemon aftd;
 static int start(void **state)
 {
     (void)state;
-    char flag[PATH_MAX + 16], path[PATH_MAX], target[PATH_MAX];
+    char flag[PATH_MAX + 16], path[PATH_MAX];
     temp_dir_create(models);
-    for (size_t i = 0; i < ARRAY_LEN(linked); i++) {
-        assert_non_null(realpath(linked[i], target));
-        temp_path(path, models, strrchr(linked[i], '/') + 1);
-        assert_int_equal(symlink(target, path), 0);
-    }
+    model_variants_link_all(models, linked, ARRAY_LEN(linked));
     temp_path(path, models, "bright");
     bright_model_write(path);
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);

@@ -17,6 +17,7 @@
 
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/pictures.h"
 #include "tests/support/temp_dir.h"
 
@@ -27,26 +28,17 @@
 
 enum { LIMIT_S = 120, CLASSES = 10, PIXELS = 32 * 32 * 3, BODY_MAX = 200000 };
 
+static const char *const linked[] = {"weights/models/cifar10-aft-conv", "weights/models/cifar10-pixels-16",
+                                     "weights/models/enwik8-aft-local", "tests/data/golden/text-attention"};
 static char models[PATH_MAX];
 static struct daemon aftd;
-
-static void link_model(const char *from, const char *name)
-{
-    char target[PATH_MAX], link[PATH_MAX];
-    temp_path(link, models, name);
-    assert_non_null(realpath(from, target));
-    assert_int_equal(symlink(target, link), 0);
-}
 
 static int start(void **state)
 {
     char flag[PATH_MAX + 16];
     (void)state;
     temp_dir_create(models);
-    link_model("weights/models/cifar10-aft-conv", "cifar10-aft-conv");
-    link_model("weights/models/cifar10-pixels-16", "cifar10-pixels-16");
-    link_model("weights/models/enwik8-aft-local", "enwik8-aft-local");
-    link_model("tests/data/golden/text-attention", "text-attention");
+    model_variants_link_all(models, linked, ARRAY_LEN(linked));
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
     daemon_start(&aftd, (const char *const[]){flag, NULL});
     return 0;
@@ -291,99 +283,94 @@ static void texts_are_classified_and_written(void **state)
 #define IMAGE "{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [1], "
 #define IN(rest) "{\"inputs\": [" IMAGE rest "]}"
 
+static const struct {
+    const char *path, *body;
+    long head, status; /* head: -1: no header */
+    const char *says;
+} wrong[] = {
+    {"/v2/models/none/infer", "{}", -1, 404, "none"},
+    {"/v2/models/none/nothing", "{}", -1, 404, "there is nothing at"},
+    {CONV "/versions/2/infer", "{}", -1, 404, "there is no version \"2\""},
+    {"/v2/models/cifar10-pixels-16/infer", "{}", -1, 400, "draws pictures"},
+    {CONV "/infer", "", -1, 400, "empty"},
+    {CONV "/infer", "[]", -1, 400, "expected a JSON object"},
+    {CONV "/infer", "{}", -1, 400, "\"inputs\" is missing"},
+    {CONV "/infer", "{\"inputs\": []}", -1, 400, "a list of 1 to 4"},
+    {CONV "/infer", "{\"inputs\": [1]}", -1, 400, "an input is an integer"},
+    {CONV "/infer", "{\"inputs\": [], \"other\": 1}", -1, 400, "expected"},
+    {CONV "/infer", "{\"inputs\": [{}]}", -1, 400, "\"name\" of an input is missing"},
+    {CONV "/infer", "{\"inputs\": [{\"name\": \"image\"}]}", -1, 400, "\"datatype\" of the input"},
+    {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"FP16\"}]}", -1, 400, "\"FP16\""},
+    {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\"}]}", -1, 400, "\"shape\" of the"},
+    {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [-1]}]}", -1, 400,
+     "\"shape\" of the"},
+    {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [60000000, 60000000]}]}",
+     -1, 400, "\"shape\" of the"},
+    {CONV "/infer", IN("\"data\": [\"abcd\"], \"parameters\": {\"binary_data_size\": 0}}"), -1, 400, "has both"},
+    {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [1]}]}", -1, 400,
+     "has neither"},
+    {CONV "/infer", IN("\"data\": []}"), -1, 400, "1 elements of its shape"},
+    {CONV "/infer", IN("\"data\": [1]}"), -1, 400, "element 0 of the input \"image\" is no string"},
+    {CONV "/infer", IN("\"data\": [\"abc\"]}"), -1, 400, "image[0] is not base64"},
+    {CONV "/infer", IN("\"data\": [\"abcd\"]}"), -1, 415, "image[0]: the picture"},
+    {CONV "/infer", IN("\"data\": [\"/9j/\"]}"), -1, 422, "image[0]: the JPEG does not decode"},
+    {CONV "/infer", IN("\"parameters\": {\"binary_data_size\": 5}}"), -1, 400, "0 bytes are left"},
+    {CONV "/infer", IN("\"parameters\": {\"binary_size\": 5}}"), -1, 400, "binary_size"},
+    {CONV "/infer", "{}", 3, 400, "Inference-Header-Content-Length is \"3\""},
+    {CONV "/infer", "{} ", 2, 400, "\"inputs\" is missing"},
+    {CONV "/infer", IN("\"parameters\": {\"binary_data_size\": 0}}"), -1, 400, "1 elements"},
+    {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"FP32\", \"shape\": [1], \"data\": [1]}]}", -1,
+     400, "expected BYTES of [n]"},
+    {CONV "/infer",
+     "{\"inputs\": [{\"name\": \"pixels\", \"datatype\": \"FP32\", \"shape\": [1, 3, 8, 8], \"data\": [1]}]}", -1, 400,
+     "expected FP32 or UINT8 of [n, 32, 32, 3]"},
+    {CONV "/infer",
+     "{\"inputs\": [{\"name\": \"pixels\", \"datatype\": \"FP32\", \"shape\": [1, 3, 32, 32], \"data\": [1]}]}", -1,
+     400, "3072 elements"},
+    {CONV "/infer",
+     "{\"inputs\": [{\"name\": \"pixels\", \"datatype\": \"FP32\", \"shape\": [1, 3, 32, 32], \"data\": [256]}]}", -1,
+     400, "from 0 to 255"},
+    {CONV "/infer", "{\"inputs\": [{\"name\": \"text\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}]}",
+     -1, 400, "expected one: image or pixels"},
+    {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"a\"]}, " IMAGE "\"data\": [\"a\"]}]}", -1, 400, "2 inputs"},
+    {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"outputs\": [{\"name\": \"x\"}]}", -1, 400,
+     "no output \"x\""},
+    {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"outputs\": [{}]}", -1, 400,
+     "\"name\" of an output"},
+    {CONV "/infer",
+     "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"outputs\": [{\"name\": \"logits\"}, {\"name\": \"logits\"}]}",
+     -1, 400, "asked for twice"},
+    {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"parameters\": {\"seed\": 1}}", -1, 400,
+     "no parameter \"seed\""},
+    {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"parameters\": {\"binary_data_output\": 1}}", -1,
+     400, "\"binary_data_output\" is an integer"},
+    {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"parameters\": {\"timeout\": 0}}", -1, 400,
+     "\"timeout\" is an integer (0)"},
+    {TEXTS "/infer", "{\"inputs\": [{\"name\": \"text\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"\"]}]}",
+     -1, 400, "\"text[0]\" has 0 bytes"},
+    {WRITER "/infer",
+     "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}], "
+     "\"parameters\": {\"prompt\": \"b\"}}",
+     -1, 400, "no parameter \"prompt\""},
+    {WRITER "/infer",
+     "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}], "
+     "\"parameters\": {\"temperature\": 101}}",
+     -1, 400, "\"temperature\" is an integer (101)"},
+    {WRITER "/infer",
+     "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}], "
+     "\"outputs\": [{\"name\": \"text\", \"parameters\": {\"classification\": 2}}]}",
+     -1, 400, "it is a text"},
+    {WRITER "/infer", "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [0], \"data\": []}]}",
+     -1, 400, "n at least 1"},
+};
+
 static void wrong_requests_are_refused_in_the_protocols_shape(void **state)
 {
-    static const struct {
-        const char *path, *body;
-        long head, status; /* head: -1: no header */
-        const char *says;
-    } cases[] = {
-        {"/v2/models/none/infer", "{}", -1, 404, "none"},
-        {"/v2/models/none/nothing", "{}", -1, 404, "there is nothing at"},
-        {CONV "/versions/2/infer", "{}", -1, 404, "there is no version \"2\""},
-        {"/v2/models/cifar10-pixels-16/infer", "{}", -1, 400, "draws pictures"},
-        {CONV "/infer", "", -1, 400, "empty"},
-        {CONV "/infer", "[]", -1, 400, "expected a JSON object"},
-        {CONV "/infer", "{}", -1, 400, "\"inputs\" is missing"},
-        {CONV "/infer", "{\"inputs\": []}", -1, 400, "a list of 1 to 4"},
-        {CONV "/infer", "{\"inputs\": [1]}", -1, 400, "an input is an integer"},
-        {CONV "/infer", "{\"inputs\": [], \"other\": 1}", -1, 400, "expected"},
-        {CONV "/infer", "{\"inputs\": [{}]}", -1, 400, "\"name\" of an input is missing"},
-        {CONV "/infer", "{\"inputs\": [{\"name\": \"image\"}]}", -1, 400, "\"datatype\" of the input"},
-        {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"FP16\"}]}", -1, 400, "\"FP16\""},
-        {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\"}]}", -1, 400, "\"shape\" of the"},
-        {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [-1]}]}", -1, 400,
-         "\"shape\" of the"},
-        {CONV "/infer",
-         "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [60000000, 60000000]}]}", -1, 400,
-         "\"shape\" of the"},
-        {CONV "/infer", IN("\"data\": [\"abcd\"], \"parameters\": {\"binary_data_size\": 0}}"), -1, 400, "has both"},
-        {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [1]}]}", -1, 400,
-         "has neither"},
-        {CONV "/infer", IN("\"data\": []}"), -1, 400, "1 elements of its shape"},
-        {CONV "/infer", IN("\"data\": [1]}"), -1, 400, "element 0 of the input \"image\" is no string"},
-        {CONV "/infer", IN("\"data\": [\"abc\"]}"), -1, 400, "image[0] is not base64"},
-        {CONV "/infer", IN("\"data\": [\"abcd\"]}"), -1, 415, "image[0]: the picture"},
-        {CONV "/infer", IN("\"data\": [\"/9j/\"]}"), -1, 422, "image[0]: the JPEG does not decode"},
-        {CONV "/infer", IN("\"parameters\": {\"binary_data_size\": 5}}"), -1, 400, "0 bytes are left"},
-        {CONV "/infer", IN("\"parameters\": {\"binary_size\": 5}}"), -1, 400, "binary_size"},
-        {CONV "/infer", "{}", 3, 400, "Inference-Header-Content-Length is \"3\""},
-        {CONV "/infer", "{} ", 2, 400, "\"inputs\" is missing"},
-        {CONV "/infer", IN("\"parameters\": {\"binary_data_size\": 0}}"), -1, 400, "1 elements"},
-        {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"FP32\", \"shape\": [1], \"data\": [1]}]}",
-         -1, 400, "expected BYTES of [n]"},
-        {CONV "/infer",
-         "{\"inputs\": [{\"name\": \"pixels\", \"datatype\": \"FP32\", \"shape\": [1, 3, 8, 8], \"data\": [1]}]}", -1,
-         400, "expected FP32 or UINT8 of [n, 32, 32, 3]"},
-        {CONV "/infer",
-         "{\"inputs\": [{\"name\": \"pixels\", \"datatype\": \"FP32\", \"shape\": [1, 3, 32, 32], \"data\": [1]}]}", -1,
-         400, "3072 elements"},
-        {CONV "/infer",
-         "{\"inputs\": [{\"name\": \"pixels\", \"datatype\": \"FP32\", \"shape\": [1, 3, 32, 32], \"data\": [256]}]}",
-         -1, 400, "from 0 to 255"},
-        {CONV "/infer",
-         "{\"inputs\": [{\"name\": \"text\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}]}", -1, 400,
-         "expected one: image or pixels"},
-        {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"a\"]}, " IMAGE "\"data\": [\"a\"]}]}", -1, 400,
-         "2 inputs"},
-        {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"outputs\": [{\"name\": \"x\"}]}", -1, 400,
-         "no output \"x\""},
-        {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"outputs\": [{}]}", -1, 400,
-         "\"name\" of an output"},
-        {CONV "/infer",
-         "{\"inputs\": [" IMAGE
-         "\"data\": [\"/9j/\"]}], \"outputs\": [{\"name\": \"logits\"}, {\"name\": \"logits\"}]}",
-         -1, 400, "asked for twice"},
-        {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"parameters\": {\"seed\": 1}}", -1, 400,
-         "no parameter \"seed\""},
-        {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"parameters\": {\"binary_data_output\": 1}}",
-         -1, 400, "\"binary_data_output\" is an integer"},
-        {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"/9j/\"]}], \"parameters\": {\"timeout\": 0}}", -1, 400,
-         "\"timeout\" is an integer (0)"},
-        {TEXTS "/infer",
-         "{\"inputs\": [{\"name\": \"text\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"\"]}]}", -1, 400,
-         "\"text[0]\" has 0 bytes"},
-        {WRITER "/infer",
-         "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}], "
-         "\"parameters\": {\"prompt\": \"b\"}}",
-         -1, 400, "no parameter \"prompt\""},
-        {WRITER "/infer",
-         "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}], "
-         "\"parameters\": {\"temperature\": 101}}",
-         -1, 400, "\"temperature\" is an integer (101)"},
-        {WRITER "/infer",
-         "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}], "
-         "\"outputs\": [{\"name\": \"text\", \"parameters\": {\"classification\": 2}}]}",
-         -1, 400, "it is a text"},
-        {WRITER "/infer",
-         "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [0], \"data\": []}]}", -1, 400,
-         "n at least 1"},
-    };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         struct reply r;
-        infer(cases[i].path, cases[i].body, strlen(cases[i].body), cases[i].head, &r);
-        assert_refused(cases[i].body, &r, cases[i].status, cases[i].says);
+        infer(wrong[i].path, wrong[i].body, strlen(wrong[i].body), wrong[i].head, &r);
+        assert_refused(wrong[i].body, &r, wrong[i].status, wrong[i].says);
         reply_clear(&r);
     }
 }

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -22,6 +21,7 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/model_copy.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/pictures.h"
 #include "tests/support/temp_dir.h"
 
@@ -38,26 +38,18 @@ static struct daemon aftd;
 /* conv-heads8-k5 with a margin around the crop: the shorter side becomes 40, of which the model sees 32. */
 static void write_margin_model(void)
 {
-    char path[PATH_MAX];
     struct model_copy c;
-    temp_path(path, models, "margin");
-    assert_int_equal(mkdir(path, 0700), 0);
     model_copy_read(&c, "tests/data/golden/conv-heads8-k5");
     assert_int_equal(json_object_set_new(json_object_get(c.config, "input"), "resize_to", json_integer(40)), 0);
-    model_copy_write(&c, path);
-    model_copy_clear(&c);
+    model_variants_put(&c, models, "margin");
 }
 
 static int start(void **state)
 {
     (void)state;
-    char flag[PATH_MAX + 16], path[PATH_MAX], target[PATH_MAX];
+    char flag[PATH_MAX + 16], path[PATH_MAX];
     temp_dir_create(models);
-    for (size_t i = 0; i < ARRAY_LEN(linked); i++) {
-        assert_non_null(realpath(linked[i], target));
-        temp_path(path, models, strrchr(linked[i], '/') + 1);
-        assert_int_equal(symlink(target, path), 0);
-    }
+    model_variants_link_all(models, linked, ARRAY_LEN(linked));
     temp_path(path, models, "bright");
     bright_model_write(path);
     write_margin_model();

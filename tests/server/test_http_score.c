@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -22,7 +21,7 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/generation.h"
-#include "tests/support/model_copy.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/pictures.h"
 #include "tests/support/temp_dir.h"
 
@@ -34,57 +33,17 @@ enum { LIMIT_S = 200, SIDE = 16, SUB_PIXELS = 3 * SIDE * SIDE, TEXT_MAX = 2000, 
 static char models[PATH_MAX];
 static struct daemon aftd;
 
-/* ---- models ------------------------------------------------------------------------------------------------------ */
-
-static void link_model(const char *dir, const char *name)
-{
-    char source[PATH_MAX], target[PATH_MAX], link[PATH_MAX];
-    temp_path(source, dir, name);
-    temp_path(link, models, name);
-    assert_non_null(realpath(source, target));
-    assert_int_equal(symlink(target, link), 0);
-}
-
-static void write_model(struct model_copy *c, const char *name)
-{
-    char path[PATH_MAX];
-    temp_path(path, models, name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    model_copy_write(c, path);
-    model_copy_clear(c);
-}
-
-/* The tensors of a picture model are those of a text model with a start embedding. */
-static void write_starting(void)
-{
-    struct model_copy c;
-    model_copy_read(&c, GOLDEN "pixels-local");
-    assert_int_equal(json_object_set_new(c.config, "task", json_string("text-generation")), 0);
-    assert_int_equal(json_object_set_new(c.config, "input", json_pack("{s:s, s:i}", "kind", "bytes", "context", 48)),
-                     0);
-    write_model(&c, "starting");
-}
-
-static void write_endless(const char *golden, const char *name, int context)
-{
-    struct model_copy c;
-    model_copy_read(&c, golden);
-    model_copy_drop(&c, "pos_embed");
-    assert_int_equal(json_object_set_new(json_object_get(c.config, "input"), "context", json_integer(context)), 0);
-    write_model(&c, name);
-}
-
 static int start(void **state)
 {
     (void)state;
     char flag[PATH_MAX + 16];
     temp_dir_create(models);
-    link_model("weights/models", "enwik8-aft-local");
-    link_model("weights/models", "cifar10-pixels-16");
-    link_model("weights/models", "cifar10-sima");
-    write_starting();
-    write_endless(GOLDEN "lm-simple", "endless-simple", ENDLESS_CONTEXT);
-    write_endless(GOLDEN "lm-conv-heads4-k5", "endless-conv", ENDLESS_CONTEXT);
+    model_variants_link(models, "weights/models", "enwik8-aft-local");
+    model_variants_link(models, "weights/models", "cifar10-pixels-16");
+    model_variants_link(models, "weights/models", "cifar10-sima");
+    model_variants_write_starting(models);
+    model_variants_write_endless(models, "endless-simple", GOLDEN "lm-simple", ENDLESS_CONTEXT);
+    model_variants_write_endless(models, "endless-conv", GOLDEN "lm-conv-heads4-k5", ENDLESS_CONTEXT);
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
     daemon_start(&aftd, (const char *const[]){flag, "--streams-max=4", "--pass-rows-max=7", NULL});
     return 0;
