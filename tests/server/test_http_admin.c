@@ -228,20 +228,6 @@ static void models_dir_is_followed(void **state)
     daemon_stop(&administered);
 }
 
-static void await_log(const char *text)
-{
-    for (const int64_t end = test_now_ms() + test_ms(WAIT_MS);;) {
-        char *log = daemon_log(&administered);
-        const bool found = strstr(log, text) != NULL;
-        free(log);
-        if (found)
-            return;
-        if (test_now_ms() > end)
-            fail_msg("the log does not say: %s", text);
-        test_sleep_ms(LOOK_MS);
-    }
-}
-
 static void a_hangup_follows_models_dir_and_settings(void **state)
 {
     char config[PATH_MAX], flag[PATH_MAX + 16];
@@ -256,8 +242,8 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     model_folder_put(models_folder, "b", TEXT_A);
     temp_write(config, after, strlen(after));
     daemon_signal(&administered, SIGHUP);
-    await_log("{\"changed\":[\"log_level\"],\"restart\":[\"queue_jobs_max\"],");
-    await_log("\"models\":{\"loaded\":[\"b\"],");
+    daemon_await_log(&administered, "{\"changed\":[\"log_level\"],\"restart\":[\"queue_jobs_max\"],");
+    daemon_await_log(&administered, "\"models\":{\"loaded\":[\"b\"],");
     json_t *all = admin_get("/admin/config");
     const char *level, *source, *queue;
     json_int_t jobs;
@@ -272,7 +258,7 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     temp_write(config, after, 20);
     model_folder_put(models_folder, "c", TEXT_A);
     daemon_signal(&administered, SIGHUP);
-    await_log("reload: nothing has changed: ");
+    daemon_await_log(&administered, "reload: nothing has changed: ");
     assert_string_equal(admin_state_of("c"), "");
     daemon_stop(&administered);
 }

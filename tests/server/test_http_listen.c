@@ -61,19 +61,6 @@ static void assert_status(const struct request *r, long status)
     reply_clear(&reply);
 }
 
-static void await_log(const char *what)
-{
-    for (const int64_t end = test_now_ms() + test_ms(5000);; test_sleep_ms(5)) {
-        char *log = daemon_log(&aftd);
-        const bool said = strstr(log, what) != NULL;
-        free(log);
-        if (said)
-            return;
-        if (test_now_ms() > end)
-            fail_msg("the log does not say \"%s\"", what);
-    }
-}
-
 static void several_addresses_are_served(void **state)
 {
     (void)state;
@@ -105,7 +92,7 @@ static void a_unix_socket_is_served_and_removed(void **state)
     assert_int_equal(reply.status, 200);
     assert_non_null(strstr(reply.body, "\"finish_reason\":\"length\""));
     reply_clear(&reply);
-    await_log("client=unix");
+    daemon_await_log(&aftd, "client=unix");
     daemon_stop(&aftd);
     assert_int_not_equal(stat(path, &there), 0);
 }
@@ -233,7 +220,7 @@ static void running_out_of_descriptors_is_survived(void **state)
     assert_int_equal(prlimit(aftd.pid, RLIMIT_NOFILE, &few, NULL), 0);
     for (int i = 0; i < CLIENTS; i++)
         fds[i] = raw_connect(aftd.port); /* in the backlog, the most */
-    await_log("no connection can be accepted");
+    daemon_await_log(&aftd, "no connection can be accepted");
     for (int i = 0; i < CLIENTS; i++)
         raw_close(fds[i]);
     assert_status(&(struct request){.path = "/readyz"}, 200);

@@ -187,19 +187,6 @@ static bool answers(const char *ca_file)
     return true;
 }
 
-static void await_log(const char *what)
-{
-    for (const int64_t end = test_now_ms() + test_ms(10000);; test_sleep_ms(5)) {
-        char *log = daemon_log(&aftd);
-        const bool said = strstr(log, what) != NULL;
-        free(log);
-        if (said)
-            return;
-        if (test_now_ms() > end)
-            fail_msg("the log does not say \"%s\"", what);
-    }
-}
-
 static void a_new_certificate_is_taken_while_running(void **state)
 {
     char old[PATH_MAX], next[PATH_MAX], next_key[PATH_MAX];
@@ -214,11 +201,11 @@ static void a_new_certificate_is_taken_while_running(void **state)
     assert_false(answers(next));
     assert_int_equal(rename(next, certificate), 0); /* not its key yet: nothing changes */
     daemon_signal(&aftd, SIGHUP);
-    await_log("is not the key of");
+    daemon_await_log(&aftd, "is not the key of");
     assert_true(answers(old));
     assert_int_equal(rename(next_key, key), 0);
     daemon_signal(&aftd, SIGHUP);
-    await_log("\"certificate\":true");
+    daemon_await_log(&aftd, "\"certificate\":true");
     assert_true(answers(certificate));
     assert_false(answers(old));
     daemon_stop(&aftd);

@@ -20,19 +20,6 @@
 
 enum { SIDE = 64 };
 
-static void assert_refused(const char *name, const uint8_t *bytes, size_t size, const char *said)
-{
-    struct picture p = {0};
-    struct error err = {0};
-    const enum status st = picture_decode(&p, bytes, size, &err);
-    if (st != ERR_PICTURE || err.status != ERR_PICTURE)
-        fail_msg("%s: %s, expected ERR_PICTURE", name, status_name(st));
-    if (strstr(err.message, said) == NULL)
-        fail_msg("%s: expected \"%s\" in: %s", name, said, err.message);
-    assert_null(p.pixels);
-    assert_int_equal(picture_decode(&p, bytes, size, NULL), ERR_PICTURE);
-}
-
 /* Gray, RGB or CMYK noise with soft edges; a progressive file if `scans` is not 0. The caller frees. */
 static uint8_t *sample(int components, int scans, size_t *size)
 {
@@ -75,10 +62,10 @@ static void a_truncated_picture_is_refused_at_every_length(void **state)
             uint8_t *cut = malloc(length); /* its own block, so that a read beyond it is seen */
             assert_non_null(cut);
             memcpy(cut, bytes, length);
-            assert_refused(files[f], cut, length, "JPEG");
+            picture_assert_refused(files[f], cut, length, "JPEG");
             free(cut);
         }
-        assert_refused(files[f], bytes, size - 1, "JPEG");
+        picture_assert_refused(files[f], bytes, size - 1, "JPEG");
         free(bytes);
     }
 }
@@ -193,7 +180,7 @@ static void sides_and_pixels_are_bounded_by_the_header(void **state)
         frame[6] = (uint8_t)cases[i].height;
         frame[7] = (uint8_t)(cases[i].width >> 8);
         frame[8] = (uint8_t)cases[i].width;
-        assert_refused(cases[i].name, bytes, size, cases[i].said);
+        picture_assert_refused(cases[i].name, bytes, size, cases[i].said);
     }
     free(bytes);
 }
@@ -224,13 +211,13 @@ static void what_the_library_cannot_read_is_named(void **state)
     size_t size;
     uint8_t *bytes = sample(3, 0, &size), *frame = frame_header(bytes, size);
     frame[4] = 12;
-    assert_refused("12 bits a sample", bytes, size, "precision 12");
+    picture_assert_refused("12 bits a sample", bytes, size, "precision 12");
     frame[4] = 8;
     frame[1] = 0xc3;
-    assert_refused("lossless", bytes, size, "SOF type 0xc3");
+    picture_assert_refused("lossless", bytes, size, "SOF type 0xc3");
     free(bytes);
     bytes = sample(2, 0, &size);
-    assert_refused("two components", bytes, size, "2 colour components");
+    picture_assert_refused("two components", bytes, size, "2 colour components");
     free(bytes);
 }
 

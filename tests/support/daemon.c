@@ -21,7 +21,7 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-enum { FLAGS_MAX = 32, START_MS = 15000, STOP_MS = 15000, STEP_MS = 2 };
+enum { FLAGS_MAX = 32, START_MS = 15000, STOP_MS = 15000, LOG_MS = 10000, STEP_MS = 2 };
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
 
@@ -72,6 +72,19 @@ char *daemon_log(const struct daemon *d)
     size_t size;
     log_path(d, path);
     return temp_read(path, &size);
+}
+
+void daemon_await_log(const struct daemon *d, const char *what)
+{
+    for (const int64_t end = test_now_ms() + test_ms(LOG_MS);; test_sleep_ms(STEP_MS)) {
+        char *log = daemon_log(d);
+        const bool said = strstr(log, what) != NULL;
+        free(log);
+        if (said)
+            return;
+        if (test_now_ms() > end)
+            fail_msg("the log does not say \"%s\"", what);
+    }
 }
 
 /* The child: nothing of ours but stderr's file, and no settings from the environment. */

@@ -47,6 +47,8 @@ void daemon_clear(struct daemon *d);
 
 /* What it has written to stderr so far; free it. */
 char *daemon_log(const struct daemon *d);
+/* Wait until it has written that; the test fails after 10 s (scaled). */
+void daemon_await_log(const struct daemon *d, const char *what);
 
 /* ---- what it holds --------------------------------------------------------------------------------------------- */
 

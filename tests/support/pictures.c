@@ -11,6 +11,8 @@
 #include <jpeglib.h>
 #include <png.h>
 
+#include "server/picture.h"
+
 enum { SCANS_MAX = 128 }; /* DC and 63 coefficients, each in two steps */
 
 uint8_t *picture_file_read(const char *path, size_t *size)
@@ -137,4 +139,17 @@ uint8_t *png_read(const void *bytes, size_t size, uint32_t *width, uint32_t *hei
     *width = image.width;
     *height = image.height;
     return pixels;
+}
+
+void picture_assert_refused(const char *name, const uint8_t *bytes, size_t size, const char *said)
+{
+    struct picture p = {0};
+    struct error err = {0};
+    const enum status st = picture_decode(&p, bytes, size, &err);
+    if (st != ERR_PICTURE || err.status != ERR_PICTURE)
+        fail_msg("%s: %s, expected ERR_PICTURE", name, status_name(st));
+    if (strstr(err.message, said) == NULL)
+        fail_msg("%s: expected \"%s\" in: %s", name, said, err.message);
+    assert_null(p.pixels);
+    assert_int_equal(picture_decode(&p, bytes, size, NULL), ERR_PICTURE);
 }

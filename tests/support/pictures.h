@@ -36,4 +36,7 @@ uint8_t *jpeg_write_turned(const uint8_t *upright, uint32_t width, uint32_t heig
 /* A PNG's pixels [height, width, 3]; the caller frees. */
 uint8_t *png_read(const void *bytes, size_t size, uint32_t *width, uint32_t *height);
 
+/* The bytes are no picture that picture_decode takes, status ERR_PICTURE; part of the message is `said`. */
+void picture_assert_refused(const char *name, const uint8_t *bytes, size_t size, const char *said);
+
 #endif
