@@ -24,7 +24,7 @@
 #define PICTURE GOLDEN "conv-heads8-k5"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 60, WAIT_MS = 10000, LOOK_MS = 10 };
+enum { LIMIT_S = 60, WAIT_MS = 10000 };
 
 /* ---- one model ------------------------------------------------------------------------------------------------- */
 

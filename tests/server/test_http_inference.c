@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "config/limits.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/model_variants.h"
@@ -375,6 +376,38 @@ static void wrong_requests_are_refused_in_the_protocols_shape(void **state)
     }
 }
 
+/* Of texts, which nothing but their length tells from what is behind them; and of more than may be asked for. */
+static void texts_with_bytes_to_spare_are_refused(void **state)
+{
+    enum { LARGE = GENERATE_PROMPT_MAX + 1 };
+    static const struct {
+        const char *path, *name, *says;
+        size_t size; /* of the text's own bytes */
+        size_t spare;
+    } cases[] = {
+        {TEXTS "/infer", "text", "\"text\" has bytes behind its last element", 1, 1},
+        {WRITER "/infer", "prompt", "\"prompt\" has bytes behind its last element", 1, 1},
+        {WRITER "/infer", "prompt", "the prompts have 1048577 bytes; expected at most 1048576", LARGE, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const size_t size = 4 + cases[i].size + cases[i].spare;
+        char *body = calloc(1, size + 300);
+        struct reply r;
+        assert_non_null(body);
+        const int head = snprintf(body, 300,
+                                  "{\"inputs\": [{\"name\": \"%s\", \"datatype\": \"BYTES\", \"shape\": [1], "
+                                  "\"parameters\": {\"binary_data_size\": %zu}}]}",
+                                  cases[i].name, size);
+        for (int byte = 0; byte < 4; byte++)
+            body[head + byte] = (char)(cases[i].size >> (8 * byte) & 0xff);
+        infer(cases[i].path, body, (size_t)head + size, head, &r);
+        assert_refused(cases[i].name, &r, 400, cases[i].says);
+        reply_clear(&r);
+        free(body);
+    }
+}
+
 /* The element's own length lies, or bytes are left over. */
 static void wrong_binary_data_are_refused(void **state)
 {
@@ -439,6 +472,7 @@ int main(void)
         cmocka_unit_test(pixels_are_taken_in_both_layouts_and_rounded),
         cmocka_unit_test(texts_are_classified_and_written),
         cmocka_unit_test(wrong_requests_are_refused_in_the_protocols_shape),
+        cmocka_unit_test(texts_with_bytes_to_spare_are_refused),
         cmocka_unit_test(wrong_binary_data_are_refused),
         cmocka_unit_test(other_ways_are_refused_in_the_protocols_shape),
     };
