@@ -46,6 +46,7 @@ static const struct {
     {"classify", {"classify", "tests/data/golden/conv-heads8-k5", "tests/data/images/small-32.jpg"}},
     {"generate", {"generate", text_model}},
     {"score", {"score", text_model, "tests/data/golden/lm-local-8/config.json"}},
+    {"compress", {"compress", text_model, "tests/data/golden/lm-local-8/config.json"}},
     {"inspect, less than a buffer", {"inspect", text_model}},
     {"inspect, more than a buffer", {"inspect", shipped_model}},
     {"verify", {"verify", text_model}},
