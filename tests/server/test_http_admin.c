@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "config/limits.h"
 #include "tests/support/administration.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
@@ -228,6 +229,28 @@ static void models_dir_is_followed(void **state)
     daemon_stop(&administered);
 }
 
+static void a_folder_of_more_than_can_be_served_changes_nothing(void **state)
+{
+    char name[16];
+    struct reply r;
+    (void)state;
+    for (int i = 0; i < REGISTRY_MODELS_MAX; i++) {
+        (void)snprintf(name, sizeof name, "m%02d", i);
+        model_folder_put(models_folder, name, TEXT_A);
+    }
+    administration_start(NULL, NULL);
+    char *text = model_text("m00");
+    model_folder_put(models_folder, "one-more", TEXT_A);
+    admin_post("/admin/config/reload", "", &r);
+    reply_assert_error(&r, 422, "file_refused", NULL, "more than 32 models");
+    reply_clear(&r);
+    model_folder_drop(models_folder, "m01"); /* whose model is still served */
+    admin_act_badly("one-more", "load", 422, "file_refused", "more than 32 models");
+    model_assert_writes("m01", text);
+    free(text);
+    daemon_stop(&administered);
+}
+
 static void a_hangup_follows_models_dir_and_settings(void **state)
 {
     char config[PATH_MAX], flag[PATH_MAX + 16];
@@ -324,6 +347,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(pages_in_browsers_do_not_administrate, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(models_dir_is_followed, administration_set_up, administration_tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_of_more_than_can_be_served_changes_nothing, administration_set_up,
+                                        administration_tear_down),
         cmocka_unit_test_setup_teardown(a_hangup_follows_models_dir_and_settings, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(the_highest_version_is_served, administration_set_up, administration_tear_down),
