@@ -151,9 +151,9 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     const bool alone = rows == count && n->mixer->mix_parts != NULL && e->gemm.blas_rows == 0;
     const size_t each = alone ? block_rows_of_task(e, rows) : 0;
     const bool chooses = rows == 1 && e->threads > 1 && e->gemm.blas_rows == 0; /* OpenBLAS wants its team (engine.c) */
-    const uint32_t threads = chooses && team_choice_is_alone(&n->team) ? 1 : e->threads;
+    const bool by_one = chooses && team_choice_is_alone(&n->team);
     const uint64_t began_ns = chooses ? now_ns() : 0;
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(by_one ? 1 : e->threads)
     {
         embed(n, e, rows);
         if (each != 0)
@@ -163,7 +163,7 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
         predict(n, e, wanted);
     }
     if (chooses)
-        team_choice_tell(&n->team, now_ns() - began_ns);
+        team_choice_tell(&n->team, by_one, now_ns() - began_ns);
 }
 
 /* ---- states ----------------------------------------------------------------------------------------------------- */

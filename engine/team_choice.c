@@ -2,6 +2,8 @@
  * become rarer while they change nothing. */
 #include "engine/team_choice.h"
 
+#include <assert.h>
+
 #define MS UINT64_C(1000000)
 #define TRIAL_NS (4 * MS)      /* about what the system gives another process at a time: less would not meet it */
 #define REST_MIN_NS (50 * MS)  /* a trial of what takes half as long again costs 4 % of that */
@@ -42,8 +44,9 @@ static void try_other(struct team_choice *c, uint64_t ns)
     begin(c, false);
 }
 
-void team_choice_tell(struct team_choice *c, uint64_t ns)
+void team_choice_tell(struct team_choice *c, bool is_alone, uint64_t ns)
 {
+    assert(is_alone == team_choice_is_alone(c));
     if (c->tries) {
         try_other(c, ns);
         return;

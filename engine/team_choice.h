@@ -19,7 +19,7 @@ struct team_choice {
 
 /* Shall one thread do the next pass? */
 bool team_choice_is_alone(const struct team_choice *c);
-/* How long it took. */
-void team_choice_tell(struct team_choice *c, uint64_t ns);
+/* How long it took, as it was said to be done. */
+void team_choice_tell(struct team_choice *c, bool is_alone, uint64_t ns);
 
 #endif

@@ -17,10 +17,12 @@
 static double run(struct team_choice *c, double span_ns, double all_ns, double one_ns)
 {
     double spent = 0.0, passes = 0.0;
-    for (; spent < span_ns; passes++) {
-        const double ns = team_choice_is_alone(c) ? one_ns : all_ns;
-        team_choice_tell(c, (uint64_t)ns);
+    while (spent < span_ns) {
+        const bool is_alone = team_choice_is_alone(c);
+        const double ns = is_alone ? one_ns : all_ns;
+        team_choice_tell(c, is_alone, (uint64_t)ns);
         spent += ns;
+        passes++;
     }
     return spent / passes;
 }
@@ -61,11 +63,13 @@ static void interruptions_do_not_decide(void **state)
     struct random rng = {.state = 5};
     double spent = 0.0, passes = 0.0;
     (void)state;
-    for (; spent < 60 * SECOND; passes++) {
+    while (spent < 60 * SECOND) {
         const double interruption = random_below(&rng, 500) == 0 ? 4000 * US : 0.0;
-        const double ns = (team_choice_is_alone(&c) ? 190 * US : 110 * US) + interruption;
-        team_choice_tell(&c, (uint64_t)ns);
+        const bool is_alone = team_choice_is_alone(&c);
+        const double ns = (is_alone ? 190 * US : 110 * US) + interruption;
+        team_choice_tell(&c, is_alone, (uint64_t)ns);
         spent += ns;
+        passes++;
     }
     assert_true(spent / passes < 1.1 * (110 * US + 4000 * US / 500));
 }

@@ -28,7 +28,7 @@ enum {
     LOADED = 20,
     TRIES_MAX = 400,
     CHANGED_BYTES = 20000,
-    DIGEST_AT = 32,
+    DIGEST_BASE64_AT = (32 + 2) / 3 * 4, /* the blob has it from byte 32 on */
     DIGEST_BASE64 = 40,
     TEXT_MAX = 512
 };
@@ -36,7 +36,7 @@ enum {
 /* What a state and a text say of the weights. */
 struct said {
     char text[TEXT_MAX];
-    char digest[DIGEST_BASE64 + 1]; /* of the blob's 32 bytes from DIGEST_AT on, those that are whole in base64 */
+    char digest[DIGEST_BASE64 + 1]; /* of the blob's 32 bytes, those that are whole in base64 */
 };
 
 static char files[2][PATH_MAX], used[PATH_MAX], aside[PATH_MAX];
@@ -110,7 +110,7 @@ static void ask(struct said *ret)
     const char *state = json_string_value(json_object_get(answer, "state"));
     assert_non_null(state);
     (void)snprintf(ret->text, sizeof ret->text, "%s", json_string_value(json_object_get(answer, "text")));
-    (void)snprintf(ret->digest, sizeof ret->digest, "%s", state + (DIGEST_AT + 2) / 3 * 4);
+    (void)snprintf(ret->digest, sizeof ret->digest, "%s", state + DIGEST_BASE64_AT);
     json_decref(answer);
     reply_clear(&r);
 }
