@@ -305,6 +305,7 @@ static void save(const struct stream_model *m, const struct stream_slot *s, stru
     const uint32_t position = engine_stream_position(m->engine, s->index);
     const bool is_pushed = s->length > s->fed;
     const uint32_t first = position == 0 && m->starts ? 1 : s->fed; /* the start is no byte of the text */
+    assert(is_limited(m) || !is_pushed || s->length - s->fed == 1);
     to->position = position;
     to->sampler = s->sampler;
     to->fed_count = is_limited(m) ? s->fed : 0;
@@ -322,7 +323,10 @@ static void save(const struct stream_model *m, const struct stream_slot *s, stru
 void stream_slot_keep(const struct stream_model *m, const struct stream_slot *s)
 {
     struct job *j = s->job;
-    if (j->kind != JOB_GENERATE || !j->in.text.saves || (s->generated == 0 && j->in.text.max_tokens > 0))
+    if (j->kind != JOB_GENERATE || !j->in.text.saves)
+        return;
+    const bool is_fed = s->fed == s->length && s->at == s->given_count; /* else there is no room for what is pending */
+    if (j->in.text.max_tokens > 0 ? s->generated == 0 : !is_fed)
         return;
     save(m, s, &j->saved);
     j->has_saved = true;

@@ -94,8 +94,8 @@ bool stream_slot_push(const struct stream_model *m, struct stream_slot *s, uint8
 bool stream_slot_score(const struct stream_model *m, struct stream_slot *s, const float *logits, uint32_t count);
 
 /* Where the job wants it, keep in job.saved what the stream is now that its last element is drawn and not fed, pushed
- * or not; of a job that draws none its prompt's last byte takes that one's place, and all before it must be fed. Of a
- * stream that is yet to draw its first nothing is kept. */
+ * or not; of a job that draws none its prompt's last byte takes that one's place. Of a stream that is yet to draw its
+ * first, or to be fed all before that byte, nothing is kept. */
 void stream_slot_keep(const struct stream_model *m, const struct stream_slot *s);
 
 /* Can a slot of this engine go on from a snapshot that came from outside? Any thread. Errors: ERR_ARGUMENT (param

@@ -39,6 +39,7 @@ static int start(void **state)
     model_variants_link(models, GOLDEN, "lm-attention");
     model_variants_link(models, GOLDEN, "lm-local-no-global");
     model_variants_write(models);
+    model_variants_write_endless(models, "endless-600", "tests/data/golden/lm-conv-heads4-k5", 600);
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
     daemon_start(&here, (const char *const[]){flag, NULL});
     daemon_start(&there, (const char *const[]){flag, "--streams-max=3", "--pass-rows-max=5", NULL});
@@ -335,6 +336,28 @@ static void a_deadline_leaves_the_session_behind_its_last_byte(void **state)
     }
 }
 
+/* A prompt that its deadline cuts while it is fed begins no session, wherever in it that was. */
+static void a_prompt_that_is_cut_begins_no_session(void **state)
+{
+    (void)state;
+    enum { LONG = 1000000 };
+    static char prompt[LONG + 1];
+    char id[TEST_SESSION_ID_BYTES];
+    const double before = client_metric(&here, "aftd_sessions_created_total");
+    memset(prompt, 'a', LONG);
+    for (int i = 0; i < CUTS; i++) {
+        struct reply r;
+        session_call_json(
+            &here, "POST", NULL, NULL,
+            json_pack("{s:s, s:s, s:i}", "model", "endless-600", "prompt", prompt, "timeout_ms", (int)test_ms(20 + i)),
+            &r);
+        assert_int_equal(r.status, 408);
+        reply_clear(&r);
+    }
+    assert_true(client_metric(&here, "aftd_sessions_created_total") == before);
+    session_create(&here, beginning("endless-600", "The history of "), id);
+}
+
 /* Begin a stream of a session that ends when its client does; the socket, once it has the first byte. */
 static int begin_stream(const char *id, struct raw_input *in)
 {
@@ -447,6 +470,7 @@ int main(void)
         cmocka_unit_test(a_state_moves_to_another_daemon),
         cmocka_unit_test(a_state_begins_a_session),
         cmocka_unit_test(a_deadline_leaves_the_session_behind_its_last_byte),
+        cmocka_unit_test(a_prompt_that_is_cut_begins_no_session),
         cmocka_unit_test(a_client_that_leaves_leaves_the_session_where_it_was),
         cmocka_unit_test(one_request_at_a_time_has_a_session),
         cmocka_unit_test(what_is_refused_leaves_the_session_where_it_was),
