@@ -262,6 +262,21 @@ static void an_overrun_leaves_no_hole_in_the_text(void **state)
     assert_reads(s, JOB_NEWS_END, "");
 }
 
+/* What was withheld does not fit at the end: the text is not whole, so there is nothing to go on from. */
+static void an_overrun_at_the_end_leaves_no_state(void **state)
+{
+    struct scene *s = *state;
+    submit(s, true, "abcdaz");
+    start_job(s);
+    assert_int_equal(emit(s, "0123456789ABCabcd"), JOB_CONTINUE);
+    s->job->has_saved = true; /* as stream_slot_keep */
+    job_finish(s->job, FINISH_LENGTH, clock_now_ns());
+    assert_reads(s, JOB_NEWS_BYTES, "0123456789ABC");
+    assert_reads(s, JOB_NEWS_END, "");
+    assert_int_equal(job_result(s->job)->finish, FINISH_CANCELLED);
+    assert_false(s->job->has_saved);
+}
+
 static void the_ring_goes_round(void **state)
 {
     struct scene *s = *state;
@@ -446,6 +461,7 @@ int main(void)
         WITH_SCENE(a_stream_has_begun_even_if_its_first_byte_is_withheld),
         WITH_SCENE(a_reader_that_is_too_slow_overruns_the_ring),
         WITH_SCENE(an_overrun_leaves_no_hole_in_the_text),
+        WITH_SCENE(an_overrun_at_the_end_leaves_no_state),
         WITH_SCENE(the_ring_goes_round),
         WITH_SCENE(the_first_reason_counts_and_a_deadline_needs_no_one_to_say_so),
         WITH_SCENE(cancelling_what_is_done_changes_nothing),
