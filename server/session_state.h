@@ -1,5 +1,5 @@
-/* session_state.h - where a text is between two requests, as sessions keep it: constant and counted, so that forks share
- * one and whoever was given one may read it for as long as they like. Any thread. */
+/* session_state.h - where a text is between two requests, as sessions keep it: constant and counted, so that forks
+ * share one and whoever was given one may read it for as long as they like. Any thread. */
 #ifndef SERVER_SESSION_STATE_H
 #define SERVER_SESSION_STATE_H
 

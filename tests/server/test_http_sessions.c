@@ -1,5 +1,5 @@
-/* test_http_sessions.c - texts that go through sessions have the bytes of those that do not: in pieces, forked, moved to
- * another daemon, cut by a deadline; and where a request leaves none, its session is where it was. Real
+/* test_http_sessions.c - texts that go through sessions have the bytes of those that do not: in pieces, forked, moved
+ * to another daemon, cut by a deadline; and where a request leaves none, its session is where it was. Real
  * daemons. */
 #include <jansson.h>
 #include <setjmp.h>
