@@ -1,6 +1,7 @@
-/* test_http_memory.c - memory that is short: of one request after another each single allocation is refused, in its turn
- * (tests/preload/scarce_memory.c). Whatever it was for, the client is told 503, or its connection is cut where there is
- * no memory to say so; or the answer is whole. Nothing is lost, and the next request is served as ever. The real daemon. */
+/* test_http_memory.c - memory that is short: of one request after another each single allocation is refused, in its
+ * turn (tests/preload/scarce_memory.c). Whatever it was for, the client is told 503, or its connection is cut where
+ * there is no memory to say so; or the answer is whole. Nothing is lost, and the next request is served as ever. The
+ * real daemon. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <setjmp.h>

@@ -104,8 +104,8 @@ static struct moment ask_till_refused(const struct request *r, unsigned *answere
     }
 }
 
-/* So many are answered from one refusal to another as the rate wants, to 5 %. One request more or less is a hundredth of
- * what is measured, in slow builds a fortieth; what this process is late by counts for neither side. */
+/* So many are answered from one refusal to another as the rate wants, to 5 %. One request more or less is a hundredth
+ * of what is measured, in slow builds a fortieth; what this process is late by counts for neither side. */
 static void measure(const struct request *r, double cost, double rate)
 {
     const unsigned most = program_slowness() > 1 ? 40 : 100;
@@ -173,19 +173,20 @@ static void await_at_least(const char *series, double value)
 
 static void a_stream_counts_while_it_runs_and_its_debt_is_paid_off(void **state)
 {
-    enum { RATE = 1000, BYTES = 3000 };
+    double rate = 1000.0;
     static struct raw_input in;
     (void)state;
-    const char *const headers[] = {header_of_new("slow", (const char *const[]){"--bytes-rate", "1000/s", NULL}), NULL};
+    const char *const headers[] = {header_of_new("slow", (const char *const[]){"--bytes-rate", rate_flag(&rate), NULL}),
+                                   NULL};
     daemon_start(&aftd, (const char *const[]){flag, NULL});
     const int64_t start = test_now_ms();
     const int fd = begin_with(headers[0], "{\"prompt\": \"x\", \"max_tokens\": 60000, \"context_overflow\": \"shift\", "
                                           "\"stream\": true}");
-    await_at_least("aftd_generated_bytes_total", BYTES);
+    await_at_least("aftd_generated_bytes_total", 3.0 * rate);
     assert_int_equal(ask_with(headers, "{\"max_tokens\": 1}"), 429);
     assert_int_equal(raw_receive(fd, &in, "finish_reason", 1), RAW_LIMIT); /* it goes on */
     raw_close(fd);
-    await_at_least("aftd_key_bytes_total{key=\"slow\"}", BYTES); /* which is told at its end */
+    await_at_least("aftd_key_bytes_total{key=\"slow\"}", 3.0 * rate); /* which is told at its end */
     const double used = client_metric(&aftd, "aftd_key_bytes_total{key=\"slow\"}");
     int64_t now = start;
     for (long status = 429; status == 429; test_sleep_ms(2)) {
@@ -193,7 +194,7 @@ static void a_stream_counts_while_it_runs_and_its_debt_is_paid_off(void **state)
         now = test_now_ms();
     }
     print_message("%.0f bytes, let in again after %.2f s\n", used, (double)(now - start) / 1000.0);
-    assert_true((double)RATE + (double)(now - start) * RATE / 1000.0 >= used); /* a second's worth was saved up */
+    assert_true(rate + (double)(now - start) * rate / 1000.0 >= used); /* a second's worth was saved up */
     daemon_stop(&aftd);
 }
 
