@@ -55,8 +55,8 @@ enum status api_use_model(struct exchange *x, struct entry *e, struct error *err
 
 /* Hand a job to the engine and go on with `next` when it is ready, or answer that this cannot be. Takes `j`. */
 void api_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next);
-/* How most endpoints end: with OK as api_submit, of a request whose body is of no use any more; else with the error. Takes
- * `j`, which may be there although there is an error, and NULL. */
+/* How most endpoints end: with OK as api_submit, of a request whose body is of no use any more; else with the error.
+ * Takes `j`, which may be there although there is an error, and NULL. */
 void api_submit_or_refuse(struct exchange *x, enum status st, const struct error *err, struct job *j,
                           uint32_t timeout_ms, http_handler *next);
 /* Is the queue full? Then that was answered: before work is spent on a request that would be refused. */

@@ -1,6 +1,5 @@
-/* json.h - JSON of model files: parse strictly, and describe what was found in words fit for a message; and JSON as text,
- * for everybody.
- * Any thread; no state. */
+/* json.h - JSON of model files: parse strictly, and describe what was found in words fit for a message; and JSON as
+ * text, for everybody. Any thread; no state but whether memory was lacking, which is each thread's own. */
 #ifndef WEIGHTS_JSON_H
 #define WEIGHTS_JSON_H
 
@@ -29,8 +28,8 @@ enum status json_parse_object(json_t **ret, const char *text, size_t n, const ch
 /* The same for a whole file of at most size_max bytes. Errors: ERR_IO, ERR_NOMEM too. */
 enum status json_read_object(json_t **ret, const char *path, size_t size_max, struct error *err);
 
-/* As json_loadb, json_stringn and json_dumps, whose text the caller frees; but NULL wherever memory was lacking. jansson 2.14 itself
- * goes on without a byte of a string that it reads, or without a key that it writes, for which there was none.
+/* As json_loadb, json_stringn and json_dumps, whose text the caller frees; but NULL wherever memory was lacking:
+ * jansson 2.14 goes on without a byte of a string that it reads, or without a key that it writes, for which there was none.
  * *lacked_memory tells that from text that is no JSON or no UTF-8; fault may be NULL. */
 json_t *json_scan(const char *text, size_t n, size_t flags, json_error_t *fault, bool *lacked_memory);
 json_t *json_make_text(const char *text, size_t n, bool *lacked_memory);
