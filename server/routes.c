@@ -366,15 +366,27 @@ static void count(const struct exchange *x, unsigned status, const char *outcome
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }
 
+/* Where there are no keys a session is whose who knows its id: the log has none. NULL: there is no path. */
+static const char *path_to_log(const struct exchange *x, char out[LOG_PATH_MAX + 1])
+{
+    static const char sessions[] = "/v1/sessions/";
+    const char *path = x->path != NULL ? path_of(x->path) : "";
+    if (strncmp(path, sessions, strlen(sessions)) != 0)
+        return x->path;
+    const char *id = path + strlen(sessions);
+    (void)snprintf(out, LOG_PATH_MAX + 1, "%s{}%s", sessions, id + strcspn(id, "/"));
+    return out;
+}
+
 static void log_end(const struct exchange *x, unsigned status, const char *outcome)
 {
-    char client[64];
+    char client[64], path[LOG_PATH_MAX + 1];
     http_client(x, client, sizeof client);
     struct log_request line = {
         .id = x->id,
         .client = client,
         .method = x->method,
-        .path = x->path,
+        .path = path_to_log(x, path),
         .key = auth_name(&x->grant),
         .model = x->entry != NULL ? x->entry->model->name : NULL,
         .outcome = outcome,

@@ -111,6 +111,27 @@ static void expect_not_there(const char *id, const char *key)
 
 /* ---- whose they are --------------------------------------------------------------------------------------------- */
 
+/* It is as good as a key where there are none. */
+static void a_sessions_id_is_not_in_the_log(void **state)
+{
+    (void)state;
+    char id[TEST_SESSION_ID_BYTES];
+    daemon_start(&aftd, NULL);
+    create(id);
+    json_decref(session_get(&aftd, id));
+    expect_call(&(struct session_call){.method = "GET", .id = id, .what = "/fork"}, 405, "method_not_allowed", NULL,
+                NULL);
+    expect_call(&(struct session_call){.method = "GET", .id = id, .what = "/nothing"}, 404, "not_found", NULL, NULL);
+    expect_generate(id, json_pack("{s:i}", "n", 2), 400, "invalid_value", "n", "session");
+    daemon_signal(&aftd, SIGTERM);
+    assert_int_equal(daemon_wait(&aftd, test_ms(COME_MS)), 0);
+    char *log = daemon_log(&aftd);
+    assert_null(strstr(log, id));
+    assert_non_null(strstr(log, "/v1/sessions/{}/fork"));
+    assert_non_null(strstr(log, "/v1/sessions/{}/nothing"));
+    free(log);
+}
+
 static void what_nobody_has_is_not_there(void **state)
 {
     (void)state;
@@ -462,6 +483,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_nobody_has_is_not_there, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_sessions_id_is_not_in_the_log, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_session_is_its_keys_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_session_gives_no_model_that_the_key_may_not_use, set_up, tear_down),
         cmocka_unit_test_setup_teardown(as_many_as_are_allowed_are_kept, set_up, tear_down),
