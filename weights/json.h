@@ -29,8 +29,8 @@ enum status json_parse_object(json_t **ret, const char *text, size_t n, const ch
 enum status json_read_object(json_t **ret, const char *path, size_t size_max, struct error *err);
 
 /* As json_loadb, json_stringn and json_dumps, whose text the caller frees; but NULL wherever memory was lacking:
- * jansson 2.14 goes on without a byte of a string that it reads, or without a key that it writes, for which there was none.
- * *lacked_memory tells that from text that is no JSON or no UTF-8; fault may be NULL. */
+ * jansson 2.14 goes on without a byte of a string that it reads, or without a key that it writes, for which there was
+ * none. *lacked_memory tells that from text that is no JSON or no UTF-8; fault may be NULL. */
 json_t *json_scan(const char *text, size_t n, size_t flags, json_error_t *fault, bool *lacked_memory);
 json_t *json_make_text(const char *text, size_t n, bool *lacked_memory);
 char *json_print(const json_t *value, size_t flags);
