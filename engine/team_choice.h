@@ -1,7 +1,7 @@
 /* team_choice.h - is a pass sooner done by one thread or by all? A pass of one row, which is a single stream's, has
- * microseconds of work between two barriers. All threads are faster where each has a processor for itself; beside another
- * busy process, which takes one of them for a while, they wait at every barrier, and a pass takes several times as long
- * as by one thread alone. Nobody can tell but by trying, so the other way is tried now and then.
+ * microseconds of work between two barriers. All threads are faster where each has a processor for itself; beside
+ * another busy process, which takes one of them for a while, they wait at every barrier, and a pass takes several times
+ * as long as by one thread alone. Nobody can tell but by trying, so the other way is tried now and then.
  * Engine thread only; a value, zeroed at first. What is computed does not depend on it. */
 #ifndef ENGINE_TEAM_CHOICE_H
 #define ENGINE_TEAM_CHOICE_H

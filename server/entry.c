@@ -87,8 +87,8 @@ static enum status read_once(struct contents *ret, const struct found_model *fou
     return st;
 }
 
-/* The files are read one after the other, and some of them twice: for the tensors, and for the digest that states go by.
- * So nobody may have changed one before the last was read; then all is read again. */
+/* The files are read one after the other, and some of them twice: for the tensors, and for the digest that states go
+ * by. So nobody may have changed one before the last was read; then all is read again. */
 static enum status read_files(struct contents *ret, const struct found_model *found, const struct settings *s,
                               const char *isa, struct error *err)
 {
@@ -109,7 +109,8 @@ static enum status read_files(struct contents *ret, const struct found_model *fo
                      READS_MAX);
 }
 
-/* A row for each stream and those that prompts get beside them; where there are prompts alone, what suits the products. */
+/* A row for each stream and those that prompts get beside them; where there are prompts alone, what suits the
+ * products. */
 static uint32_t rows_of_pass(const struct settings *s)
 {
     const uint32_t most = ENGINE_ROWS_MAX - s->streams_max;

@@ -310,8 +310,8 @@ static void folder_of(const char *path, char *out, size_t size)
         (void)snprintf(out, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* Whoever changes the file, who could read it before can afterwards: its owner, and its group where that was allowed to,
- * as a daemon with a user of its own needs it of a file of root's. False if that cannot be had. */
+/* Whoever changes the file, who could read it before can afterwards: its owner, and its group where that was allowed
+ * to, as a daemon with a user of its own needs it of a file of root's. False if that cannot be had. */
 static bool keep_readers(int fd, const char *path)
 {
     struct stat before;

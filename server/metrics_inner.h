@@ -1,6 +1,6 @@
 /* metrics_inner.h - what metrics.c records and metrics_text.c writes: the rows of METRICS with their series, and the
- * words of their labels. For these two files only. A new metric needs a row in METRICS (metrics.h) and nothing here; a new
- * label needs its constant and its number of series here, and its word in metrics_text.c. */
+ * words of their labels. For these two files only. A new metric needs a row in METRICS (metrics.h) and nothing here; a
+ * new label needs its constant and its number of series here, and its word in metrics_text.c. */
 #ifndef SERVER_METRICS_INNER_H
 #define SERVER_METRICS_INNER_H
 

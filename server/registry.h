@@ -59,8 +59,9 @@ void registry_models_free(struct registry_model *rows, size_t count);
 /* The model that a request means: the one named, or, where `name` is NULL, the only one of the task (an enum
  * model_task, or REGISTRY_ANY_TASK). NAME@VERSION is the model NAME as long as that version is the one that is served;
  * a model without versions has version 1. *ret is a reference: entry_release it.
- * Errors: ERR_NOT_FOUND (no such model, or version), ERR_ARGUMENT (another task; none named and there is not exactly one): both
- * list what there is. ERR_LOADING: it is idle, and now wanted; ERR_UNAVAILABLE: its files are not accepted. */
+ * Errors: ERR_NOT_FOUND (no such model, or version), ERR_ARGUMENT (another task; none named and there is not exactly
+ * one): both list what there is. ERR_LOADING: it is idle, and now wanted; ERR_UNAVAILABLE: its files are not
+ * accepted. */
 enum status registry_pick(struct registry *r, const char *name, int task, struct entry **ret, struct error *err);
 #define REGISTRY_ANY_TASK (-1)
 /* A loaded model for any task, by its name alone; NULL: there is none. entry_release it. */

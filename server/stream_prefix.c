@@ -102,8 +102,8 @@ static size_t spacing_of(const struct stream_prefixes *p, const char *owner, siz
     return spacing;
 }
 
-/* The longest beginning that a state is there of, and that leaves something to feed; 0: none. Hashing the longest prompt
- * that there is, a mebibyte, takes some milliseconds; feeding it, half a minute. */
+/* The longest beginning that a state is there of, and that leaves something to feed; 0: none. Hashing the longest
+ * prompt that there is, a mebibyte, takes some milliseconds; feeding it, half a minute. */
 static size_t look_up(struct stream_prefixes *p, const struct stream_slot *s, struct prefix_hash *ret)
 {
     const struct stream_prefix *x = &s->prefix;

@@ -1,5 +1,5 @@
-/* stream_prefix.h - what a prompt's slot has to do with the states that are kept of prompts' beginnings: it goes on from
- * the longest one that its own prompt begins with, and leaves states of what it feeds. Logits are the same bits.
+/* stream_prefix.h - what a prompt's slot has to do with the states that are kept of prompts' beginnings: it goes on
+ * from the longest one that its own prompt begins with, and leaves states of what it feeds. Logits are the same bits.
  *
  * States are kept at multiples of a number of bytes, counted from the first byte that is fed. Prompts of texts alone
  * take part: not those behind a state that a client gave, which says nothing of how it came about, and none whose job

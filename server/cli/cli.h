@@ -95,8 +95,8 @@ struct engine *cli_open_engine(const struct model *m, struct engine_options *o);
  * ERR_TOO_LARGE. */
 enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err);
 
-/* `bytes` as the file, which is written whole or not at all, or to standard output for "-" (what is lost there cli_flush
- * says). Prints why and returns CLI_FAILED. */
+/* `bytes` as the file, which is written whole or not at all, or to standard output for "-" (what is lost there
+ * cli_flush says). Prints why and returns CLI_FAILED. */
 int cli_write(const char *path, const void *bytes, size_t size);
 
 /* A daemon's URL without a slash at its end; free it. `secrets` is the option that a password belongs to. Prints why

@@ -1,6 +1,6 @@
-/* compress.c - aft compress MODEL [FILE] and aft decompress MODEL [FILE], or FILE and a daemon: any bytes, made small by
- * a model's probabilities, and back. An archive is the same whoever made it: the coder, the blocks and the format are
- * the daemon's. Single threaded. */
+/* compress.c - aft compress MODEL [FILE] and aft decompress MODEL [FILE], or FILE and a daemon: any bytes, made small
+ * by a model's probabilities, and back. An archive is the same whoever made it: the coder, the blocks and the format
+ * are the daemon's. Single threaded. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

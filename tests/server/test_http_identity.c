@@ -1,5 +1,5 @@
-/* test_http_identity.c - a state names the very weights that made it, also while somebody keeps exchanging the files that
- * the daemon reads. The real daemon and a small model. */
+/* test_http_identity.c - a state names the very weights that made it, also while somebody keeps exchanging the files
+ * that the daemon reads. The real daemon and a small model. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <signal.h>

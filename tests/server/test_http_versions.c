@@ -1,5 +1,5 @@
-/* test_http_versions.c - NAME@VERSION, in the place of a model's name: it is answered as long as that version is the one
- * served, in every API and for keys too, and nothing else is taken for it. The real daemon and small models. */
+/* test_http_versions.c - NAME@VERSION, in the place of a model's name: it is answered as long as that version is the
+ * one served, in every API and for keys too, and nothing else is taken for it. The real daemon and small models. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* test_priority.c - the order that priorities promise, of jobs that wait for one slot in the real engine: as if each
- * step of priority were 50 ms that a job had come earlier, so that none waits for ever. No HTTP; how a request names its
- * priority is test_generate_request.c's. Nothing depends on how fast the machine is: what came when is looked at
+ * step of priority were 50 ms that a job had come earlier, so that none waits for ever. No HTTP; how a request names
+ * its priority is test_generate_request.c's. Nothing depends on how fast the machine is: what came when is looked at
  * afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
