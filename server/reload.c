@@ -1,5 +1,6 @@
 /* reload.c - see reload.h. Each kind of file is one step of reload_run: read and check first, then, when all are fine,
- * take over. `config` is under the lock. */
+ * take over. The models come last, for they may take long, and a key that was taken back must not wait for them.
+ * `config` is under the lock. */
 #include "server/reload.h"
 
 #include <pthread.h>
@@ -126,8 +127,6 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
         st = auth_read(r->keys, &keys, &key_count, err);
     if (st == OK)
         st = tls_read(&identity, &r->config.settings, err);
-    if (st == OK)
-        st = models_scan(r->models, &scanned, err); /* what is not accepted is in its report, and changes nothing */
     if (st != OK)
         goto done;
     take_over(r, next);
@@ -137,6 +136,9 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     const bool certifies = identity != NULL;
     tls_put(identity);
     identity = NULL;
+    st = models_scan(r->models, &scanned, err); /* what is not accepted is in its report, and changes nothing */
+    if (st != OK)
+        goto done;
     report = json_pack("{s:O, s:O, s:I, s:b, s:O}", "changed", changed, "restart", restart, "keys",
                        (json_int_t)key_count, "certificate", (int)certifies, "models", scanned);
     if (report == NULL) {

@@ -1,7 +1,8 @@
 /* reload.h - reading the daemon's files anew, for SIGHUP and POST /admin/config/reload: the settings, keys,
  * certificate, models_dir.
- * Everything is looked at before anything changes; what cannot be taken over while the daemon runs is named as needing
- * a restart. reload_run is the loader's thread's, reload_config anybody's. */
+ * Settings, keys and certificate change together, once all of them are fine, and then the models, each by itself. What
+ * cannot be taken over while the daemon runs is named as needing a restart. reload_run is the loader's thread's,
+ * reload_config anybody's. */
 #ifndef SERVER_RELOAD_H
 #define SERVER_RELOAD_H
 
@@ -24,7 +25,8 @@ void reload_free(struct reload *r); /* NULL is a no-op */
 
 /* Read all again. *ret, for json_decref, is {"changed": [settings], "restart": [settings], "keys": how many,
  * "certificate": is there another, "models": models_scan}.
- * Errors: ERR_CONFIG, ERR_IO (the settings, the keys or models_dir), ERR_NOMEM: nothing has changed. */
+ * Errors: ERR_CONFIG, ERR_IO (the settings, the keys or models_dir), ERR_NOMEM: what is wrong has not changed; models
+ * only where all else was fine. */
 enum status reload_run(struct reload *r, json_t **ret, struct error *err);
 
 /* The settings in force. */
