@@ -36,7 +36,7 @@
 enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 enum {
     DRAIN_LOOK_MS = 20,     /* how often the end of the running requests is looked for while stopping */
-    LAST_ANSWERS_MS = 2000, /* for clients to take the answers of what was cancelled */
+    LAST_ANSWERS_MS = 2000, /* for clients to take the answers of what was cancelled, and of what was never begun */
 };
 
 struct daemon {
@@ -188,7 +188,9 @@ static void stop(struct daemon *d)
 {
     if (d->loader != NULL)
         loader_stop(d->loader);
-    models_stop(d->models); /* now every job is done, so no connection is suspended */
+    models_stop(d->models); /* now every job is done, so no connection is suspended for long */
+    if (d->http != NULL)
+        (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
     http_stop(d->http);
     sessions_free(d->service.sessions);
     watcher_free(d->watcher);
