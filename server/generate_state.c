@@ -52,13 +52,18 @@ static enum status join_prompt(struct generate_input *in, struct error *err)
 static enum status go_on(struct generate_request *r, const struct entry *e, struct error *err)
 {
     const struct stream_model m = shape_of(e);
+    const char *param = r->state != NULL ? "state" : "session";
     struct generate_input *in = &r->in;
+    if (in->from.position > ENGINE_POSITION_MAX) /* of a session: no blob is */
+        return error_set_param(err, ERR_ARGUMENT, param,
+                               "the state is at position %u, expected at most %u: its text is too long to go on",
+                               in->from.position, ENGINE_POSITION_MAX);
     const enum status st = join_prompt(in, err);
     if (st != OK)
         return st;
     if (m.context != ENGINE_CONTEXT_UNLIMITED && !in->shift &&
         in->prompt_bytes > stream_slot_room(&m, in->from.position))
-        return error_set_param(err, ERR_ARGUMENT, r->state != NULL ? "state" : "session",
+        return error_set_param(err, ERR_ARGUMENT, param,
                                "the state is at position %u and %zu bytes are to follow, beyond the model's context of "
                                "%u; expected fewer, or \"context_overflow\" \"shift\"",
                                in->from.position, in->prompt_bytes, m.context);

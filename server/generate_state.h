@@ -18,7 +18,8 @@ enum status generate_state_open(struct stream_snapshot *ret, const uint8_t *blob
 
 /* Have the text go on from the request's blob, r->state; or from a copy of `s`, which is of this model: r->in.from is
  * that, the prompt begins with what is pending, and of the sampler's options those that the request does not name are
- * the state's. Errors: ERR_ARGUMENT (param "state": the blob, or that the context has no room), ERR_NOMEM. */
+ * the state's. Errors: ERR_ARGUMENT (param "state" or "session": the blob, or that the context has no room or the text
+ * is too long), ERR_NOMEM. */
 enum status generate_state_read(struct generate_request *r, const struct entry *e, struct error *err);
 enum status generate_state_continue(struct generate_request *r, const struct entry *e, const struct stream_snapshot *s,
                                     struct error *err);

@@ -2,6 +2,7 @@
  * the bytes of one that never was; what is no state of the model is refused. Two real daemons. */
 #include <jansson.h>
 #include <nettle/base64.h>
+#include <nettle/sha2.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,10 +13,13 @@
 
 #include <cmocka.h>
 
+#include "server/little_endian.h"
+#include "server/state_blob.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/model_variants.h"
 #include "tests/support/random.h"
+#include "tests/support/sessions.h"
 #include "tests/support/temp_dir.h"
 
 #define GOLDEN "tests/data/golden"
@@ -280,6 +284,33 @@ static void mutated_states_are_refused(void **state)
     json_decref(first);
 }
 
+/* A session that was put at the last position that a state may have takes one step beyond it, and none from there. */
+static void a_session_ends_where_positions_do(void **state)
+{
+    (void)state;
+    enum { POSITION_AT = 20 };
+    char id[TEST_SESSION_ID_BYTES];
+    uint8_t out[1];
+    size_t n = 0;
+    struct reply r;
+    struct sha256_ctx sha;
+    session_create(&here, json_pack("{s:s, s:s}", "model", "endless", "prompt", "The history of "), id);
+    session_state(&here, id, &r);
+    uint8_t *blob = (uint8_t *)r.body, *position = blob + POSITION_AT;
+    const size_t summed = r.size - STATE_BLOB_CHECKSUM_BYTES;
+    le_put(&position, ENGINE_POSITION_MAX, 4);
+    sha256_init(&sha);
+    sha256_update(&sha, summed, blob);
+    sha256_digest(&sha, STATE_BLOB_CHECKSUM_BYTES, blob + summed);
+    session_put(&here, id, blob, r.size);
+    reply_clear(&r);
+    json_decref(session_generate(&here, id, json_pack("{s:i}", "max_tokens", 1), out, &n));
+    assert_int_equal(n, 1);
+    session_try(&here, id, json_pack("{s:i}", "max_tokens", 1), &r);
+    reply_assert_error(&r, 400, "invalid_value", "session", "position");
+    reply_clear(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +321,7 @@ int main(void)
         cmocka_unit_test(a_text_that_was_cut_goes_on),
         cmocka_unit_test(what_does_not_go_together_is_refused),
         cmocka_unit_test(mutated_states_are_refused),
+        cmocka_unit_test(a_session_ends_where_positions_do),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("http_state", tests, start, stop);
