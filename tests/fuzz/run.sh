@@ -134,10 +134,7 @@ words() { # words FILE...
 words weights/model_config.c >"$seeds/model_config.dict"
 words weights/safetensors.c weights/tensor.c >"$seeds/safetensors.dict"
 words server/inference_request.c server/inference_request.h >"$seeds/inference.dict"
-{
-    grep -oE 'FIELD\(KIND_[A-Z]+, [a-z_0-9]+' server/generate_request.c | sed 's/.*, \(.*\)/"\\"\1\\""/'
-    words server/generate_request.c
-} >"$seeds/request.dict"
+words server/generate_request.c >"$seeds/request.dict"
 words server/openai_request.c >"$seeds/openai.dict"
 
 status=0
