@@ -116,13 +116,18 @@ static enum status note_idle(struct models *m, const struct found_model *found, 
     return st;
 }
 
-static void note_not_loaded(struct models *m, const char *name, const struct error *why)
+/* What there is no room for now waits, as it is on the disk, until it is asked for; or what is loaded of it stays. */
+static void note_not_loaded(struct models *m, const struct found_model *found, const struct error *why)
 {
+    struct registry_model now;
+    const bool loaded = registry_look(m->registry, found->name, &now) && now.entry != NULL;
+    if (why->status == ERR_UNAVAILABLE && !loaded)
+        (void)note_idle(m, found, NULL);
     if (why->status == ERR_UNAVAILABLE)
-        registry_note_shortage(m->registry, name, why->message);
+        registry_note_shortage(m->registry, found->name, why->message);
     else
-        registry_note_failure(m->registry, name, why->message);
-    log_warning("model %s: not loaded: %s", name, why->message);
+        registry_note_failure(m->registry, found->name, why->message);
+    log_warning("model %s: not loaded: %s", found->name, why->message);
 }
 
 enum status models_load(struct models *m, const char *name, bool again, struct error *err)
@@ -141,7 +146,7 @@ enum status models_load(struct models *m, const char *name, bool again, struct e
         return st;
     st = load(m, &found, err);
     if (st != OK)
-        note_not_loaded(m, name, err);
+        note_not_loaded(m, &found, err);
     return st;
 }
 
@@ -164,7 +169,7 @@ bool models_load_wanted(struct models *m)
     if (!registry_next_wanted(m->registry, &found))
         return false;
     if (load(m, &found, &err) != OK)
-        note_not_loaded(m, found.name, &err);
+        note_not_loaded(m, &found, &err);
     return true;
 }
 
@@ -190,10 +195,11 @@ static enum status take_found(struct models *m, const struct found_model *found,
     return load(m, found, err);
 }
 
-static void scan_one(struct models *m, const struct found_model *found, const struct registry_model *known,
-                     struct report *r)
+static void scan_one(struct models *m, const struct found_model *found, struct report *r)
 {
     struct error err;
+    struct registry_model now;
+    const struct registry_model *known = registry_look(m->registry, found->name, &now) ? &now : NULL;
     const bool same = known != NULL && memcmp(known->found.print, found->print, sizeof found->print) == 0;
     if (known != NULL && (known->state == MODEL_UNLOADED || (same && known->state != MODEL_FAILED))) {
         if (known->entry != NULL)
@@ -205,11 +211,9 @@ static void scan_one(struct models *m, const struct found_model *found, const st
         report_name(r, known != NULL && known->entry != NULL ? "reloaded" : "loaded", found->name);
         return;
     }
-    if (known == NULL && err.status == ERR_UNAVAILABLE)
-        (void)note_idle(m, found, NULL); /* as at the start: what does not fit waits until it is asked for */
-    else if (known == NULL)              /* so that an administrator sees why it is not there */
+    if (known == NULL) /* so that an administrator sees why it is not there */
         (void)registry_put(m->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
-    note_not_loaded(m, found->name, &err);
+    note_not_loaded(m, found, &err);
     r->failed |= json_array_append_new(json_object_get(r->whole, "failed"),
                                        json_pack("{s:s, s:s}", "model", found->name, "message", err.message)) != 0;
 }
@@ -248,13 +252,11 @@ enum status models_scan(struct models *m, json_t **ret, struct error *err)
     for (size_t i = 0; i < known_count; i++)
         if (find_found(found, found_count, known[i].found.name) == NULL)
             forget(m, &known[i], &r);
-    for (size_t i = 0; i < found_count; i++) {
-        const struct registry_model *same = NULL;
-        for (size_t k = 0; k < known_count && same == NULL; k++)
-            if (strcmp(known[k].found.name, found[i].name) == 0)
-                same = &known[k];
-        scan_one(m, &found[i], same, &r);
-    }
+    registry_models_free(known, known_count); /* whose references would keep what can make room */
+    known = NULL;
+    known_count = 0;
+    for (size_t i = 0; i < found_count; i++)
+        scan_one(m, &found[i], &r);
     if (r.failed) {
         st = error_set(err, ERR_NOMEM, "the models were looked at, but there is no memory to say what was done");
         goto done;

@@ -113,6 +113,16 @@ void registry_models_free(struct registry_model *rows, size_t count)
     free(rows);
 }
 
+bool registry_look(struct registry *r, const char *name, struct registry_model *ret)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    const struct registry_model *row = find_locked(r, name);
+    if (row != NULL)
+        *ret = *row;
+    (void)pthread_mutex_unlock(&r->lock);
+    return row != NULL;
+}
+
 /* A reference to what the row has loaded; NULL: nothing, or there is no row. */
 static struct entry *use_locked(struct registry_model *row)
 {

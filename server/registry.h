@@ -55,6 +55,9 @@ void registry_view_clear(struct registry_view *v);
 /* All that is known, [*count] rows of what `*ret`, malloc'd, has; end with registry_models_free. Errors: ERR_NOMEM. */
 enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);
 void registry_models_free(struct registry_model *rows, size_t count);
+/* The one of that name as it is now; false: there is none. Its entry is no reference, and says only whether it is
+ * loaded. */
+bool registry_look(struct registry *r, const char *name, struct registry_model *ret);
 
 /* The model that a request means: the one named, or, where `name` is NULL, the only one of the task (an enum
  * model_task, or REGISTRY_ANY_TASK). NAME@VERSION is the model NAME as long as that version is the one that is served;

@@ -17,6 +17,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/temp_dir.h"
 
 #define GOLDEN "tests/data/golden/"
 #define TEXT_A GOLDEN "lm-local-8"
@@ -102,6 +103,11 @@ static void the_model_that_rested_longest_makes_room(void **state)
     assert_string_equal(admin_state_of("a"), "idle");
     admin_act_well("a", "load");
     assert_string_equal(admin_state_of("c"), "idle");
+    model_folder_put(models_folder, "d", TEXT_A);
+    assert_string_equal(admin_reload(), "loaded d, unchanged a, unchanged b, unchanged c");
+    assert_string_equal(admin_state_of("a"), "idle"); /* nobody has asked for it since it was loaded */
+    assert_string_equal(admin_state_of("d"), "loaded");
+    model_folder_drop(models_folder, "d");
     daemon_stop(&administered);
 
     administration_start("--models-memory-max-mb=1", rows); /* none of them fits at all */
@@ -143,6 +149,17 @@ static void await_failure(const char *model, const char *says)
     }
 }
 
+static void put_version(const char *model, const char *version)
+{
+    char name[64], path[PATH_MAX];
+    model_folder_put(models_folder, model, TEXT_A); /* makes the folder; then it is one with versions alone */
+    (void)snprintf(name, sizeof name, "%s/%s", model, version);
+    model_folder_put(models_folder, name, TEXT_A);
+    (void)snprintf(name, sizeof name, "%s/config.json", model);
+    temp_path(path, models_folder, name);
+    assert_int_equal(remove(path), 0);
+}
+
 static void a_model_that_finds_no_room_is_tried_again(void **state)
 {
     static const char rows[] = "--pass-rows-max=4096";
@@ -157,19 +174,29 @@ static void a_model_that_finds_no_room_is_tried_again(void **state)
 
     (void)snprintf(flag, sizeof flag, "--models-memory-max-mb=%d", (int)(one * 3 / 2 >> 20)); /* one fits alone */
     model_folder_put(models_folder, "b", TEXT_B);
+    put_version("v", "1");
     administration_start(flag, rows);
     assert_string_equal(admin_state_of("b"), "idle");
+    assert_string_equal(admin_state_of("v"), "idle");
+    model_folder_put(models_folder, "d", TEXT_A);
+    model_folder_break(models_folder, "d", TEXT_A, MODEL_BAD_JSON);
+    assert_string_equal(admin_reload(), "unchanged a, unchanged b, unchanged v, failed d");
     const int fd = begin_stream("a");
     await_failure("b", "the other models have requests");
     assert_string_equal(admin_state_of("b"), "idle");
     admin_act_badly("b", "load", 503, "unavailable", "the other models have requests");
     model_folder_put(models_folder, "c", TEXT_A);
-    assert_string_equal(admin_reload(), "unchanged a, unchanged b, failed c");
+    model_folder_put(models_folder, "d", TEXT_A); /* of which nothing was known before */
+    put_version("v", "2");
+    model_folder_drop(models_folder, "v/1");
+    assert_string_equal(admin_reload(), "unchanged a, unchanged b, failed c, failed d, failed v");
     assert_string_equal(admin_state_of("c"), "idle");
     raw_close(fd);
     free(text_after_loading("b"));
     assert_string_equal(admin_state_of("a"), "idle");
     free(text_after_loading("c"));
+    free(text_after_loading("d"));
+    free(text_after_loading("v"));
     daemon_stop(&administered);
 }
 
