@@ -117,7 +117,7 @@ static void run_reload(struct loader *l)
     struct error err;
     json_t *report = NULL;
     if (reload_run(l->reload, &report, &err) != OK)
-        log_error("reload: nothing has changed: %s", err.message);
+        log_error("reload: %s", err.message);
     json_decref(report);
 }
 

@@ -115,20 +115,20 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     struct auth_table *keys = NULL;
     struct tls_identity *identity = NULL;
     size_t key_count = 0;
-    enum status st = OK;
-    if (next == NULL) {
-        st = error_set(err, ERR_NOMEM, "no memory to read the settings");
+    struct error why;
+    enum status st = next != NULL ? OK : error_set(&why, ERR_NOMEM, "no memory to read the settings");
+    if (st == OK)
+        st = config_load(next, r->argc, r->argv, r->envp, warn_of_setting, NULL, &why);
+    if (st == OK)
+        st = compare(&r->config.settings, &next->settings, changed, restart, &why);
+    if (st == OK && r->keys != NULL)
+        st = auth_read(r->keys, &keys, &key_count, &why);
+    if (st == OK)
+        st = tls_read(&identity, &r->config.settings, &why);
+    if (st != OK) {
+        st = error_set_param(err, st, why.param, "nothing has changed: %s", why.message);
         goto done;
     }
-    st = config_load(next, r->argc, r->argv, r->envp, warn_of_setting, NULL, err);
-    if (st == OK)
-        st = compare(&r->config.settings, &next->settings, changed, restart, err);
-    if (st == OK && r->keys != NULL)
-        st = auth_read(r->keys, &keys, &key_count, err);
-    if (st == OK)
-        st = tls_read(&identity, &r->config.settings, err);
-    if (st != OK)
-        goto done;
     take_over(r, next);
     if (keys != NULL)
         auth_put(r->keys, keys);
@@ -136,9 +136,12 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     const bool certifies = identity != NULL;
     tls_put(identity);
     identity = NULL;
-    st = models_scan(r->models, &scanned, err); /* what is not accepted is in its report, and changes nothing */
-    if (st != OK)
+    st = models_scan(r->models, &scanned, &why); /* what is not accepted is in its report, and changes nothing */
+    if (st != OK) {
+        st = error_set_param(err, st, why.param, "settings, keys and certificate are taken over, but of the models: %s",
+                             why.message);
         goto done;
+    }
     report = json_pack("{s:O, s:O, s:I, s:b, s:O}", "changed", changed, "restart", restart, "keys",
                        (json_int_t)key_count, "certificate", (int)certifies, "models", scanned);
     if (report == NULL) {

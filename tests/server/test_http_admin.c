@@ -283,6 +283,16 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     daemon_signal(&administered, SIGHUP);
     daemon_await_log(&administered, "reload: nothing has changed: ");
     assert_string_equal(admin_state_of("c"), "");
+
+    temp_write(config, before, strlen(before));
+    model_folder_put(models_folder, "no name", TEXT_A);
+    daemon_signal(&administered, SIGHUP);
+    daemon_await_log(&administered, "reload: settings, keys and certificate are taken over, but of the models: ");
+    assert_string_equal(admin_state_of("c"), "");
+    all = admin_get("/admin/config");
+    assert_int_equal(json_unpack(all, "{s:{s:s}}", "log_level", "value", &level), 0);
+    assert_string_equal(level, "info");
+    json_decref(all);
     daemon_stop(&administered);
 }
 
