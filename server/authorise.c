@@ -112,13 +112,15 @@ bool authorise(struct exchange *x)
     return true;
 }
 
-/* Bytes or sub-pixels that a job may generate. */
+/* Bytes or sub-pixels that a job may generate; those that it restores are as much work. */
 static uint64_t most_of(const struct job *j)
 {
     if (j->kind == JOB_GENERATE)
         return (uint64_t)j->sample_count * j->in.text.max_tokens;
     if (j->kind == JOB_COMPLETE)
         return (uint64_t)j->in.completion.samples * (j->in.completion.total - j->in.completion.known_count);
+    if (j->kind == JOB_DECOMPRESS)
+        return j->in.coding.text_bytes;
     return 0;
 }
 

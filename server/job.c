@@ -440,6 +440,8 @@ static void job_end(struct job *j, enum status st, enum job_finish finish, const
     assert(j->state != JOB_DONE);
     if (j->kind == JOB_GENERATE)
         finish = job_text_end_locked(j, finish);
+    if (j->kind == JOB_DECOMPRESS && st == OK)
+        j->result.generated = (uint32_t)j->in.coding.text_bytes;
     if (finish == FINISH_CANCELLED) /* not all of the text was there to be read: nobody goes on behind the rest */
         j->has_saved = false;
     j->state = JOB_DONE;

@@ -134,7 +134,8 @@ struct job_result {
     enum job_finish finish; /* if OK and text; of several samples the last in the list that any has */
     char message[ERROR_MESSAGE_MAX];
     uint64_t queued_ns, started_ns, first_ns, done_ns;
-    uint32_t generated; /* bytes drawn, those of a stop string included; sub-pixels of all samples */
+    /* Bytes drawn, those of a stop string included; sub-pixels of all samples; bytes restored, once all are. */
+    uint32_t generated;
     uint32_t prompt_dropped;
     uint32_t prompt_cached; /* bytes of prompts that were not fed, for a state was kept that has been */
 };

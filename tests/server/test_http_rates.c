@@ -234,6 +234,37 @@ static void what_a_key_has_ahead_of_it_is_bounded(void **state)
     daemon_stop(&aftd);
 }
 
+/* An archive is as much work as the text in it. */
+static void what_is_restored_counts_as_what_is_generated(void **state)
+{
+    static const char words[] = "The [[history]] of the [[Roman Empire]] is one of the most important of all. ";
+    static char text[4000];
+    struct reply small, again;
+    (void)state;
+    const char *const headers[] = {header_of_new("slow", (const char *const[]){"--bytes-rate", "1/s", NULL}), NULL};
+    const char *const others[] = {header_of_new("other", NULL), NULL};
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = words[i % (sizeof words - 1)];
+    daemon_start(&aftd, (const char *const[]){flag, NULL});
+    client_call(&aftd, &(struct request){.path = "/v1/compress", .body = text, .size = sizeof text, .headers = others},
+                &small);
+    assert_int_equal(small.status, 200);
+    assert_true(small.size < sizeof text / 2);
+    const struct request restore = {
+        .path = "/v1/decompress", .body = small.body, .size = small.size, .headers = headers};
+    client_call(&aftd, &restore, &again);
+    assert_int_equal(again.status, 200);
+    assert_int_equal(again.size, sizeof text);
+    (void)client_await_metric(&aftd, "aftd_key_bytes_total{key=\"slow\"}", (double)(small.size + sizeof text),
+                              test_ms(5000));
+    reply_clear(&again);
+    client_call(&aftd, &restore, &again);
+    reply_assert_error(&again, 429, "rate_limit_exceeded", NULL, "may ask for no more now");
+    reply_clear(&again);
+    reply_clear(&small);
+    daemon_stop(&aftd);
+}
+
 /* ---- keys that change ------------------------------------------------------------------------------------------ */
 
 struct rotation {
@@ -353,6 +384,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bytes_a_second_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_counts_while_it_runs_and_its_debt_is_paid_off, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_key_has_ahead_of_it_is_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_restored_counts_as_what_is_generated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rotating_keys_under_load_fails_no_valid_request, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_key_that_is_taken_back_ends_with_its_requests, set_up, tear_down),
     };
