@@ -81,7 +81,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_STREAM_STATE_BYTES, "aftd_stream_state_bytes", COUNT, MODEL, "Memory of the state of one stream.")  \
     GAUGE(METRIC_MODEL_INFO, "aftd_model_info", COUNT, MODEL_INFO, "Always 1; a loaded model.")                      \
     GAUGE(METRIC_MODEL_RESIDENT_BYTES, "aftd_model_resident_bytes", COUNT, MODEL,                                    \
-          "Memory of weights, workspace and stream slots.")                                                          \
+          "Memory of weights, workspace, stream slots and states of prompts.")                                       \
     GAUGE(METRIC_SESSIONS, "aftd_sessions", COUNT, NONE, "Sessions that are kept.")                                  \
     GAUGE(METRIC_SESSIONS_BYTES, "aftd_session_bytes", COUNT, NONE, "Memory that these can come to.")                \
     COUNTER(METRIC_SESSIONS_CREATED, "aftd_sessions_created_total", COUNT, NONE, "Sessions begun, or forked.")       \

@@ -5,9 +5,8 @@
  *     x-fields: LIST             of a body's media type: a list of field_lists.h, to be put in
  *     x-required: [NAME]         beside x-fields: what must be there
  *     x-errors: [STATUS]         of an operation: what it may answer beside 400, and 411 and 413 where there are bodies
- *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what kind and range of a field say; a schema with a
- * type,
- *                                                   an anyOf or a $ref replaces that
+ *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what kind and range of a field say; a schema with
+ *                                                   a type, an anyOf or a $ref replaces that
  *     top level x-errors: {STATUS: TEXT}            is what an error's status means
  *
  * A route that is not there, a list that is none, a field whose kind says nothing and that is not described have
