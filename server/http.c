@@ -179,7 +179,8 @@ static enum MHD_Result query_step(void *cls, enum MHD_ValueKind kind, const char
 {
     const struct query *q = cls;
     (void)kind;
-    (void)name_bytes;
+    if (strlen(name) != name_bytes) /* or "top_k%00..." would be top_k */
+        name = "(a name with a NUL)";
     return q->each(q->arg, name, value, value_bytes) ? MHD_YES : MHD_NO;
 }
 

@@ -122,7 +122,8 @@ void http_set_handler(struct exchange *x, http_handler *handler);
 const char *http_header(const struct exchange *x, const char *name);
 /* How many headers of that name there are; *ret is the last, where there is one. */
 size_t http_headers(const struct exchange *x, const char *name, const char **ret);
-/* Call `each` with every query parameter, decoded; a value may be NULL. Stops when it returns false. */
+/* Call `each` with every query parameter, decoded; a value may be NULL, and a name with a NUL is none that there could
+ * be. Stops when it returns false. */
 void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes),
                 void *arg);
 /* The client's address as text. */
