@@ -28,10 +28,11 @@ enum labels {
 
 /* HTTP codes: those of status.h, by the first row that has the code, other answers that are none of errors, and what is
  * none of these. */
-#define SUCCESSES(X)       \
-    X(LABEL_CREATED, 201)  \
-    X(LABEL_ACCEPTED, 202) \
-    X(LABEL_NO_CONTENT, 204)
+#define SUCCESSES(X)         \
+    X(LABEL_CREATED, 201)    \
+    X(LABEL_ACCEPTED, 202)   \
+    X(LABEL_NO_CONTENT, 204) \
+    X(LABEL_NOT_MODIFIED, 304)
 #define X(name, http, type, code) LABEL_##name,
 #define SUCCESS(label, http) label,
 enum { STATUSES(X) SUCCESSES(SUCCESS) STATUS_OTHER, STATUS_LABELS };
