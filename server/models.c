@@ -116,12 +116,18 @@ static enum status note_idle(struct models *m, const struct found_model *found, 
     return st;
 }
 
+static bool is_same(const struct found_model *a, const struct found_model *b)
+{
+    return memcmp(a->print, b->print, sizeof a->print) == 0;
+}
+
 /* What there is no room for now waits, as it is on the disk, until it is asked for; or what is loaded of it stays. */
 static void note_not_loaded(struct models *m, const struct found_model *found, const struct error *why)
 {
     struct registry_model now;
-    const bool loaded = registry_look(m->registry, found->name, &now) && now.entry != NULL;
-    if (why->status == ERR_UNAVAILABLE && !loaded)
+    const bool known = registry_look(m->registry, found->name, &now), loaded = known && now.entry != NULL;
+    const bool waits = known && now.state == MODEL_IDLE && is_same(&now.found, found);
+    if (why->status == ERR_UNAVAILABLE && !loaded && !waits)
         (void)note_idle(m, found, NULL);
     if (why->status == ERR_UNAVAILABLE)
         registry_note_shortage(m->registry, found->name, why->message);
@@ -200,7 +206,7 @@ static void scan_one(struct models *m, const struct found_model *found, struct r
     struct error err;
     struct registry_model now;
     const struct registry_model *known = registry_look(m->registry, found->name, &now) ? &now : NULL;
-    const bool same = known != NULL && memcmp(known->found.print, found->print, sizeof found->print) == 0;
+    const bool same = known != NULL && is_same(&known->found, found);
     if (known != NULL && (known->state == MODEL_UNLOADED || (same && known->state != MODEL_FAILED))) {
         if (known->entry != NULL)
             registry_note_failure(m->registry, found->name, ""); /* files that were tried since are gone again */
