@@ -346,7 +346,7 @@ size_t job_given(const struct job *j)
 {
     switch (j->kind) {
     case JOB_GENERATE:
-        return j->in.text.prompt_bytes;
+        return j->in.text.prompt_bytes - j->in.text.from.pending_count;
     case JOB_COMPLETE:
         return j->in.completion.known_count;
     case JOB_SCORE:

@@ -264,7 +264,8 @@ enum job_news job_read_rows(struct job *j, const uint32_t *read, uint32_t *sampl
 /* The result of a job for which job_await, job_read or job_read_rows said that it is done. */
 const struct job_result *job_result(const struct job *j);
 bool job_is_done(struct job *j);
-/* Elements that the request gave a generating model: its prompts, the known part of a picture, what is to be scored. */
+/* Elements that the request gave a generating model: its prompts but for what a state has pending, the known part of a
+ * picture, what is to be scored. */
 size_t job_given(const struct job *j);
 /* How far a text or picture has come, done or not: elements generated, and when the first was (0: not yet). Any
  * thread. */

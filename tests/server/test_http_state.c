@@ -165,6 +165,36 @@ static void a_prompt_goes_behind_a_state(void **state)
     json_decref(first);
 }
 
+/* The byte that a state has pending is none that the request gives, in the answer as in the log. */
+static void what_is_pending_is_not_given_again(void **state)
+{
+    (void)state;
+    struct reply r;
+    json_t *first = generate(
+        &here, json_pack("{s:s, s:s, s:i, s:b}", "model", LM, "prompt", "The ", "max_tokens", 5, "return_state", 1));
+    json_t *fields = json_pack("{s:s, s:O, s:s, s:i}", "model", LM, "state", json_object_get(first, "state"), "prompt",
+                               "ab", "max_tokens", 1);
+    char *body = json_dumps(fields, 0);
+    assert_non_null(body);
+    client_call(&here,
+                &(struct request){.path = "/generate",
+                                  .type = "application/json",
+                                  .body = body,
+                                  .size = strlen(body),
+                                  .headers = (const char *const[]){"X-Request-Id: pending", NULL}},
+                &r);
+    assert_int_equal(r.status, 200);
+    assert_non_null(strstr(r.body, "\"prompt_tokens\":2,"));
+    daemon_await_log(&here, " id=pending ");
+    char *log = daemon_log(&here);
+    assert_non_null(strstr(strstr(log, " id=pending "), " prompt_tokens=2 "));
+    free(log);
+    free(body);
+    reply_clear(&r);
+    json_decref(fields);
+    json_decref(first);
+}
+
 /* Several texts from one state: the first is what the state's own stream would say. */
 static void a_state_forks(void **state)
 {
@@ -316,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_moved_text_goes_on_as_if_it_never_was),
         cmocka_unit_test(a_prompt_goes_behind_a_state),
+        cmocka_unit_test(what_is_pending_is_not_given_again),
         cmocka_unit_test(a_state_forks),
         cmocka_unit_test(a_stream_tells_it_last),
         cmocka_unit_test(a_text_that_was_cut_goes_on),
