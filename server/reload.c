@@ -116,9 +116,12 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     struct tls_identity *identity = NULL;
     size_t key_count = 0;
     struct error why;
-    enum status st = next != NULL ? OK : error_set(&why, ERR_NOMEM, "no memory to read the settings");
-    if (st == OK)
-        st = config_load(next, r->argc, r->argv, r->envp, warn_of_setting, NULL, &why);
+    enum status st = OK;
+    if (next == NULL) {
+        st = error_set(err, ERR_NOMEM, "nothing has changed: no memory to read the settings");
+        goto done;
+    }
+    st = config_load(next, r->argc, r->argv, r->envp, warn_of_setting, NULL, &why);
     if (st == OK)
         st = compare(&r->config.settings, &next->settings, changed, restart, &why);
     if (st == OK && r->keys != NULL)
