@@ -98,6 +98,7 @@ static void no_file_names_another_server(void **state)
 
 static void a_file_that_did_not_change_is_not_sent_again(void **state)
 {
+    double unchanged = 0;
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         char tag[128] = "", other[128] = "";
@@ -117,11 +118,12 @@ static void a_file_that_did_not_change_is_not_sent_again(void **state)
             assert_int_equal(r.size == 0, k < 4);
             assert_true(reply_header(&r, "ETag", other, sizeof other));
             assert_string_equal(other, tag);
+            unchanged += i > 0 && k < 4 ? 1 : 0; /* the first has a path of its own */
             reply_clear(&r);
         }
     }
     (void)client_await_metric(&aftd, "aftd_requests_total{endpoint=\"/page/{}\",model=\"none\",status=\"304\"}",
-                              (double)(4 * (ARRAY_LEN(files) - 1)), test_ms(5000));
+                              unchanged, test_ms(5000));
 }
 
 static void head_tells_the_size(void **state)
