@@ -82,12 +82,17 @@ static void on_progress(j_common_ptr jpeg)
 {
     struct decoder *d = jpeg->client_data;
     if (d->jpeg.input_scan_number > PICTURE_SCANS_MAX)
-        decoder_fail(d, error_set(d->err, ERR_PICTURE, "the JPEG has more than %d scans", PICTURE_SCANS_MAX));
-    if ((uint64_t)d->jpeg.input_scan_number * d->jpeg.image_width * d->jpeg.image_height > PICTURE_SCAN_PIXELS_MAX)
-        decoder_fail(d, error_set(d->err, ERR_PICTURE,
-                                  "the JPEG of %u x %u pixels has %d scans or more, beyond %llu pixels in all scans",
-                                  d->jpeg.image_width, d->jpeg.image_height, d->jpeg.input_scan_number,
-                                  (unsigned long long)PICTURE_SCAN_PIXELS_MAX));
+        decoder_fail(d, error_set(d->err, ERR_PICTURE, "the JPEG has more than %d scans; expected at most so many",
+                                  PICTURE_SCANS_MAX));
+    const uint64_t pixels = (uint64_t)d->jpeg.image_width * d->jpeg.image_height;
+    if ((uint64_t)d->jpeg.input_scan_number * pixels > PICTURE_SCAN_PIXELS_MAX)
+        decoder_fail(d,
+                     error_set(d->err, ERR_PICTURE,
+                               "the JPEG of %u x %u pixels has %d scans or more; expected at most %llu pixels in all "
+                               "scans, here %llu of them",
+                               d->jpeg.image_width, d->jpeg.image_height, d->jpeg.input_scan_number,
+                               (unsigned long long)PICTURE_SCAN_PIXELS_MAX,
+                               (unsigned long long)(PICTURE_SCAN_PIXELS_MAX / pixels)));
 }
 
 /* ---- orientation -------------------------------------------------------------------------------------------- */

@@ -38,24 +38,6 @@ static bool is_png(const struct golden *g)
     return strstr(g->file, ".png") != NULL;
 }
 
-/* The polynomial of zlib and PNG. */
-static uint32_t crc32_of(const uint8_t *bytes, size_t size)
-{
-    uint32_t crc = UINT32_MAX;
-    for (size_t i = 0; i < size; i++) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xedb88320u : 0);
-    }
-    return ~crc;
-}
-
-static void write_u32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(value >> (24 - 8 * i));
-}
-
 /* ---- sound ------------------------------------------------------------------------------------------------------ */
 
 static void every_form_has_pillows_pixels(void **state)
@@ -73,7 +55,7 @@ static void every_form_has_pillows_pixels(void **state)
         assert_string_equal(picture_media_type(bytes, size), is_png(g) ? "image/png" : "image/webp");
         assert_int_equal(p.width, g->width);
         assert_int_equal(p.height, g->height);
-        const uint32_t crc = crc32_of(p.pixels, (size_t)p.width * p.height * 3);
+        const uint32_t crc = picture_crc32(p.pixels, (size_t)p.width * p.height * 3);
         if (crc != g->crc32) {
             print_error("%s: CRC-32 %08x, Pillow has %08x; begins %d %d %d\n", g->file, crc, g->crc32, p.pixels[0],
                         p.pixels[1], p.pixels[2]);
@@ -96,7 +78,7 @@ static void bytes_after_the_end_are_not_ours(void **state)
         memcpy(longer, bytes, size);
         memset(longer + size, 0x5a, 1000);
         assert_int_equal(picture_decode(&p, longer, size + 1000, NULL), OK);
-        assert_int_equal(crc32_of(p.pixels, (size_t)p.width * p.height * 3), goldens[i].crc32);
+        assert_int_equal(picture_crc32(p.pixels, (size_t)p.width * p.height * 3), goldens[i].crc32);
         picture_clear(&p);
         free(longer);
         free(bytes);
@@ -175,9 +157,7 @@ static void a_png_is_bounded_by_its_header(void **state)
     (void)state;
     uint8_t *bytes = picture_file_read(FORMATS_DIR "rgb-16.png", &size);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        write_u32(bytes + 16, cases[i].width);
-        write_u32(bytes + 20, cases[i].height);
-        write_u32(bytes + 29, crc32_of(bytes + 12, 17));
+        png_set_size(bytes, cases[i].width, cases[i].height);
         picture_assert_refused("header", bytes, size, cases[i].said);
     }
     free(bytes);

@@ -34,18 +34,6 @@ static uint8_t *sample(int components, int scans, size_t *size)
     return jpeg_write(&recipe, size);
 }
 
-/* Where the frame header (SOF) begins: FF, C0 to C2, length, precision, height, width, components. */
-static uint8_t *frame_header(uint8_t *bytes, size_t size)
-{
-    for (size_t i = 2; i + 10 < size; i += 2 + ((size_t)bytes[i + 2] << 8 | bytes[i + 3])) {
-        assert_int_equal(bytes[i], 0xff);
-        if (bytes[i + 1] >= 0xc0 && bytes[i + 1] <= 0xc2)
-            return bytes + i;
-    }
-    fail_msg("no frame header");
-    return NULL;
-}
-
 /* ---- cut ---------------------------------------------------------------------------------------------------- */
 
 static void a_truncated_picture_is_refused_at_every_length(void **state)
@@ -142,7 +130,7 @@ static void nothing_is_printed(void **state)
     assert_true(kept >= 0 && dup2(fileno(caught), STDERR_FILENO) == STDERR_FILENO);
     struct picture p = {0};
     const enum status cut = picture_decode(&p, bytes, size / 2, NULL);
-    frame_header(bytes, size)[4] = 12; /* bits a sample */
+    jpeg_frame(bytes, size)[4] = 12; /* bits a sample */
     const enum status deep = picture_decode(&p, bytes, size, NULL);
     (void)fflush(stderr);
     assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
@@ -174,12 +162,9 @@ static void sides_and_pixels_are_bounded_by_the_header(void **state)
         {"no height", 64, 0, "does not decode"},
     };
     size_t size;
-    uint8_t *bytes = sample(3, 0, &size), *frame = frame_header(bytes, size);
+    uint8_t *bytes = sample(3, 0, &size);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        frame[5] = (uint8_t)(cases[i].height >> 8);
-        frame[6] = (uint8_t)cases[i].height;
-        frame[7] = (uint8_t)(cases[i].width >> 8);
-        frame[8] = (uint8_t)cases[i].width;
+        jpeg_set_size(bytes, size, cases[i].width, cases[i].height);
         picture_assert_refused(cases[i].name, bytes, size, cases[i].said);
     }
     free(bytes);
@@ -209,7 +194,7 @@ static void what_the_library_cannot_read_is_named(void **state)
 {
     (void)state;
     size_t size;
-    uint8_t *bytes = sample(3, 0, &size), *frame = frame_header(bytes, size);
+    uint8_t *bytes = sample(3, 0, &size), *frame = jpeg_frame(bytes, size);
     frame[4] = 12;
     picture_assert_refused("12 bits a sample", bytes, size, "precision 12");
     frame[4] = 8;

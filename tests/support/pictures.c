@@ -128,6 +128,42 @@ uint8_t *jpeg_write_turned(const uint8_t *upright, uint32_t width, uint32_t heig
     return bytes;
 }
 
+uint8_t *jpeg_frame(uint8_t *bytes, size_t size)
+{
+    for (size_t i = 2; i + 10 < size; i += 2 + ((size_t)bytes[i + 2] << 8 | bytes[i + 3])) {
+        assert_int_equal(bytes[i], 0xff);
+        if (bytes[i + 1] >= 0xc0 && bytes[i + 1] <= 0xc2)
+            return bytes + i;
+    }
+    fail_msg("no frame header");
+    return NULL;
+}
+
+void jpeg_set_size(uint8_t *bytes, size_t size, unsigned width, unsigned height)
+{
+    uint8_t *frame = jpeg_frame(bytes, size);
+    put(frame + 5, 2, true, height);
+    put(frame + 7, 2, true, width);
+}
+
+void png_set_size(uint8_t *bytes, uint32_t width, uint32_t height)
+{
+    put(bytes + 16, 4, true, width);
+    put(bytes + 20, 4, true, height);
+    put(bytes + 29, 4, true, picture_crc32(bytes + 12, 17));
+}
+
+uint32_t picture_crc32(const uint8_t *bytes, size_t size)
+{
+    uint32_t crc = UINT32_MAX;
+    for (size_t i = 0; i < size; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
 uint8_t *png_read(const void *bytes, size_t size, uint32_t *width, uint32_t *height)
 {
     png_image image = {.version = PNG_IMAGE_VERSION};

@@ -1,5 +1,6 @@
 /* pictures.h - JPEGs for tests: read from tests/data/images or written on the spot, as sound or as odd as a test wants
- * them; PNGs read by libpng. Fails the running test where that does not work. Any thread; no state. */
+ * them; PNGs read by libpng; headers that lie. Fails the running test where that does not work. Any thread; no
+ * state. */
 #ifndef TESTS_SUPPORT_PICTURES_H
 #define TESTS_SUPPORT_PICTURES_H
 
@@ -32,6 +33,14 @@ void exif_write(uint8_t out[EXIF_SIZE], bool big, unsigned type, unsigned orient
 /* A JPEG of `upright` [height, width, 3] stored so that EXIF orientation 1..8 makes it upright again; the caller
  * frees. */
 uint8_t *jpeg_write_turned(const uint8_t *upright, uint32_t width, uint32_t height, unsigned orientation, size_t *size);
+
+/* Where a JPEG's frame header (SOF) begins: FF, C0 to C2, length, precision, height, width, components. */
+uint8_t *jpeg_frame(uint8_t *bytes, size_t size);
+/* Have the header tell of other sides, of a JPEG or a PNG that has no such pixels. */
+void jpeg_set_size(uint8_t *bytes, size_t size, unsigned width, unsigned height);
+void png_set_size(uint8_t *bytes, uint32_t width, uint32_t height);
+/* Of zlib's and PNG's polynomial. */
+uint32_t picture_crc32(const uint8_t *bytes, size_t size);
 
 /* A PNG's pixels [height, width, 3]; the caller frees. */
 uint8_t *png_read(const void *bytes, size_t size, uint32_t *width, uint32_t *height);
