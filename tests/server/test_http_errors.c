@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "config/limits.h"
 #include "server/routes.h"
 #include "tests/support/administration.h"
 #include "tests/support/client.h"
@@ -228,6 +229,32 @@ static void what_is_too_large_is_refused_before_it_comes(void **state)
     daemon_stop(&administered);
 }
 
+/* JSON that would take a parser's time or stack, whatever it says. */
+static void json_of_too_much_is_refused_unread(void **state)
+{
+    static char deep[JSON_DEPTH_MAX + 2], wide[2 * JSON_VALUES_MAX];
+    (void)state;
+    memset(deep, '[', JSON_DEPTH_MAX + 1);
+    memset(wide, ',', JSON_VALUES_MAX + 1);
+    const struct row much[] = {
+        {{.path = "/generate", .type = JSON, .body = deep, .size = strlen(deep)},
+         400,
+         "invalid_value",
+         NULL,
+         "is nested too deep; at most 64 levels and",
+         NULL},
+        {{.path = "/score", .type = JSON, .body = wide, .size = strlen(wide)},
+         400,
+         "invalid_value",
+         NULL,
+         "has too many values; at most 64 levels and 1024 marks",
+         NULL},
+    };
+    start(NULL, NULL);
+    assert_all_refused(much, ARRAY_LEN(much));
+    daemon_stop(&administered);
+}
+
 static void a_task_that_no_model_is_for_is_refused(void **state)
 {
     static const struct row none[] = {
@@ -332,6 +359,12 @@ static void keys_are_asked_for_and_hold(void **state)
          "model",
          "may use 0 for this",
          NULL},
+        {{.path = "/classify?model=text", BODY("x"), .headers = by_one},
+         400,
+         "invalid_value",
+         "model",
+         "\"text\" is not there, or is not for this",
+         NULL},
         {{.path = "/v1/models/nothing", .headers = by_slow}, 404, "not_found", "model", NULL, NULL},
         {{.path = "/v1/models", .headers = by_slow}, 429, "rate_limit_exceeded", NULL, "again in", "Retry-After"},
         {{.path = "/v2/models/text", .headers = by_slow}, 429, NULL, NULL, "again in", "Retry-After"},
@@ -435,6 +468,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_status_is_given_for_what_it_means, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(what_is_too_large_is_refused_before_it_comes, administration_set_up,
+                                        administration_tear_down),
+        cmocka_unit_test_setup_teardown(json_of_too_much_is_refused_unread, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(a_task_that_no_model_is_for_is_refused, administration_set_up,
                                         administration_tear_down),
