@@ -187,7 +187,7 @@ $B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_me
 	$(call say,LINK)
 	$(Q)$(CC) -I. -D_GNU_SOURCE -std=c11 $(WARNINGS) -O2 -g -fPIC -shared -o $@ $<
 
-$B/tests/server/test_http_memory: | $B/tests/scarce_memory.so
+$B/tests/server/test_http_memory $B/tests/server/test_http_memory_models: | $B/tests/scarce_memory.so
 
 $B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS)
 	$(call say,LINK)

@@ -9,6 +9,8 @@
 
 #include <jansson.h>
 
+#include "config/json_memory.h"
+
 enum { VALUE_SHOWN_MAX = 80 }; /* bytes of a wrong value that a message repeats */
 
 /* No default may be above its maximum: the first setting of each pair is at most the second. */
@@ -279,6 +281,7 @@ static enum status merge_file(struct config *c, const char *path, struct error *
 {
     enum status st = OK;
     json_error_t parse;
+    bool lacked_memory = false;
     json_t *root = NULL;
     char *bytes = NULL;
     size_t size = 0;
@@ -287,7 +290,7 @@ static enum status merge_file(struct config *c, const char *path, struct error *
     if (file == NULL && path == NULL && (errno == ENOENT || errno == ENOTDIR))
         goto done;
     if (file == NULL) {
-        st = error_set_param(err, ERR_IO, "config", "%s: cannot be opened: %s", from, strerror(errno));
+        st = error_set_param(err, status_of_errno(errno), "config", "%s: cannot be opened: %s", from, strerror(errno));
         goto done;
     }
     bytes = malloc(CONFIG_FILE_MAX + 1);
@@ -299,8 +302,10 @@ static enum status merge_file(struct config *c, const char *path, struct error *
     st = read_file(from, file, bytes, &size, err);
     if (st != OK)
         goto done;
-    root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &parse);
-    if (root == NULL)
+    root = json_scan(bytes, size, JSON_REJECT_DUPLICATES, &parse, &lacked_memory);
+    if (lacked_memory)
+        st = error_set(err, ERR_NOMEM, "%s: no memory to parse it", from);
+    else if (root == NULL)
         st = error_set(err, ERR_CONFIG, "%s: line %d, column %d: %s", from, parse.line, parse.column, parse.text);
     else
         st = merge_object(c, root, err);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include <jansson.h>
+#include "config/utf8.h"
 
 /* ---- the table as data ----------------------------------------------------------------------------------------- */
 
@@ -195,14 +195,10 @@ bool setting_accepts_text(const struct setting *s, const char *text)
     const size_t length = strlen(text);
     if (s->kind != SETTING_TEXT || length == 0 || length > SETTING_TEXT_MAX)
         return false;
-    for (size_t i = 0; i < length; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c == 0x7f)
+    for (const char *at = text; *at != '\0'; at += utf8_length(at))
+        if (utf8_length(at) == 0 || (unsigned char)*at < 0x20 || *at == 0x7f)
             return false;
-    }
-    json_t *string = json_string(text); /* only the library's check of UTF-8 is wanted */
-    json_decref(string);
-    return string != NULL;
+    return true;
 }
 
 bool setting_find_word(const struct setting *s, const char *text, uint32_t *ret)

@@ -3,10 +3,13 @@
 #include "config/status.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "config/utf8.h"
 
 struct row {
     const char *name, *type, *code;
@@ -45,31 +48,9 @@ unsigned status_http(enum status st)
     return row_of(st)->http;
 }
 
-/* Bytes of the character that `text`, which ends with a NUL, begins with; 0 if what it begins with is not one (Unicode
- * 15, table 3-7). */
-static size_t character_length(const char *text)
+enum status status_of_errno(int error)
 {
-    static const struct {
-        unsigned char from, to, low, high; /* of the first byte, of the second one */
-        size_t length;
-    } firsts[] = {
-        {0x01, 0x7f, 0x00, 0xff, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    const unsigned char *bytes = (const unsigned char *)text;
-
-    for (size_t i = 0; i < sizeof firsts / sizeof firsts[0]; i++) {
-        if (bytes[0] < firsts[i].from || bytes[0] > firsts[i].to)
-            continue;
-        if (firsts[i].length > 1 && (bytes[1] < firsts[i].low || bytes[1] > firsts[i].high))
-            return 0;
-        for (size_t n = 2; n < firsts[i].length; n++)
-            if ((bytes[n] & 0xc0u) != 0x80u)
-                return 0;
-        return firsts[i].length;
-    }
-    return 0;
+    return error == ENOMEM ? ERR_NOMEM : ERR_IO;
 }
 
 /* Drop the character at the end of `text` of which only a part has fitted. */
@@ -79,14 +60,14 @@ static void drop_broken_end(char *text)
 
     while (start > 0 && ((unsigned char)text[start - 1] & 0xc0u) == 0x80u)
         start--;
-    if (start > 0 && ((unsigned char)text[start - 1] & 0xc0u) == 0xc0u && character_length(text + start - 1) == 0)
+    if (start > 0 && ((unsigned char)text[start - 1] & 0xc0u) == 0xc0u && utf8_length(text + start - 1) == 0)
         text[start - 1] = '\0';
 }
 
 static void replace_broken_bytes(char *text)
 {
     while (*text != '\0') {
-        const size_t length = character_length(text);
+        const size_t length = utf8_length(text);
         if (length == 0)
             *text = '?';
         text += length == 0 ? 1 : length;

@@ -246,7 +246,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     if (e != NULL)
         e->core.blocks = calloc(m->config.depth, sizeof *e->core.blocks);
     if (e == NULL || e->core.blocks == NULL) {
-        st = error_set(err, ERR_NOMEM, "cannot allocate an engine of %u blocks", m->config.depth);
+        st = error_set(err, ERR_NOMEM, "no memory for an engine of %u blocks", m->config.depth);
         goto done;
     }
     workspace_init(&e->workspace);

@@ -51,7 +51,7 @@ enum status workspace_take(struct workspace *w, struct error *err)
     if (!w->failed && w->bytes <= SIZE_MAX / 2)
         w->memory = aligned_alloc(align, ((size_t)w->bytes + align) / align * align);
     if (w->memory == NULL)
-        return error_set(err, ERR_NOMEM, "cannot allocate %" PRIu64 " bytes for the engine", w->bytes);
+        return error_set(err, ERR_NOMEM, "no memory for the %" PRIu64 " bytes of the engine", w->bytes);
     if (align == LARGE_PAGE)
         (void)madvise(w->memory, (size_t)w->bytes, MADV_HUGEPAGE); /* a wish: a kernel without them says no */
     memset(w->memory, 0, (size_t)w->bytes);

@@ -321,7 +321,7 @@ enum status batcher_start(struct batcher **ret, const struct settings *s, struct
     if (queue_create(&b->queue, BATCHER_LANES_MAX, s->queue_jobs_max) != OK ||
         pthread_create(&b->thread, NULL, engine_thread, b) != 0) {
         batcher_free(b);
-        return error_set(err, ERR_NOMEM, "the queue or the engine thread cannot be made");
+        return error_set(err, ERR_NOMEM, "no memory for the queue of jobs or for the engine thread");
     }
     (void)pthread_setname_np(b->thread, "engine");
     *ret = b;

@@ -241,7 +241,7 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
     atomic_store(&h->listening, s->http_threads);
     st = start_loops(h, s->http_threads);
     if (st != OK) {
-        (void)error_set(err, st, "the HTTP threads cannot be started");
+        (void)error_set(err, st, "no memory or descriptors for the HTTP threads");
         atomic_store(&h->listening, h->loop_count);
         http_stop(h);
         return st;

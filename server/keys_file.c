@@ -210,26 +210,45 @@ static enum status read_keys(struct keys_file *f, const json_t *root, struct err
     return OK;
 }
 
+/* All of the open file. */
+static enum status parse_file(json_t **ret, FILE *file, size_t size, const char *path, struct error *err)
+{
+    json_error_t parse;
+    bool lacked_memory = true;
+    char *bytes = malloc(size + 1); /* never nothing */
+    json_t *root = NULL;
+    if (bytes != NULL)
+        root = json_scan(bytes, fread(bytes, 1, size, file), JSON_REJECT_DUPLICATES, &parse, &lacked_memory);
+    free(bytes);
+    if (lacked_memory)
+        return error_set_param(err, ERR_NOMEM, "keys_file", "%s: no memory for the keys", path);
+    if (root == NULL)
+        return error_set_param(err, ERR_CONFIG, "keys_file", "%s: line %d, column %d: not JSON", path, parse.line,
+                               parse.column); /* jansson's own words quote the file */
+    *ret = root;
+    return OK;
+}
+
 enum status keys_file_read(struct keys_file *ret, const char *path, struct error *err)
 {
     struct keys_file f = {0};
     struct error why;
-    json_error_t parse;
     struct stat there;
+    json_t *root = NULL;
     FILE *file = fopen(path, "re");
     if (file == NULL)
-        return error_set_param(err, ERR_IO, "keys_file", "%s: cannot be opened: %s", path, strerror(errno));
+        return error_set_param(err, status_of_errno(errno), "keys_file", "%s: cannot be opened: %s", path,
+                               strerror(errno));
     if (fstat(fileno(file), &there) != 0 || !S_ISREG(there.st_mode) || there.st_size > KEYS_FILE_MAX) {
         (void)fclose(file);
         return error_set_param(err, ERR_CONFIG, "keys_file", "%s: expected a file of at most %d bytes", path,
                                KEYS_FILE_MAX);
     }
-    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &parse);
+    enum status st = parse_file(&root, file, (size_t)there.st_size, path, err);
     (void)fclose(file);
-    if (root == NULL)
-        return error_set_param(err, ERR_CONFIG, "keys_file", "%s: line %d, column %d: not JSON", path, parse.line,
-                               parse.column); /* jansson's own words quote the file */
-    const enum status st = read_keys(&f, root, &why);
+    if (st != OK)
+        return st;
+    st = read_keys(&f, root, &why);
     json_decref(root);
     if (st != OK) {
         keys_file_clear(&f);

@@ -27,6 +27,8 @@ static enum status resolve(struct addrinfo **ret, const char *address, uint16_t 
     char service[8];
     (void)snprintf(service, sizeof service, "%u", (unsigned)port);
     const int code = getaddrinfo(address, service, &hints, ret);
+    if (code == EAI_MEMORY)
+        return error_set_param(err, ERR_NOMEM, setting, "%s: no memory to look at \"%s\"", setting, address);
     return code == 0
                ? OK
                : error_set_param(err, ERR_CONFIG, setting, "%s: \"%s\": expected a numeric IPv4 or IPv6 address (%s)",

@@ -105,7 +105,7 @@ static enum status start(struct daemon *d, struct error *err)
     raise_file_limit(d->settings);
     enum status st = news_create(&d->news, d->settings->http_threads);
     if (st != OK)
-        return error_set(err, st, "the HTTP threads' boxes of news cannot be made");
+        return error_set(err, st, "no memory or descriptors for the HTTP threads' boxes of news");
     st = describe_engine(d->settings, err);
     if (st == OK)
         st = models_start(&d->models, d->settings, d->news, err);
@@ -228,9 +228,10 @@ int main(int argc, char *argv[])
     struct config config;
     struct error err;
     spin_briefly(argv);
-    if (config_load(&config, argc, argv, environ, warn_of_setting, NULL, &err) != OK) {
+    const enum status st = config_load(&config, argc, argv, environ, warn_of_setting, NULL, &err);
+    if (st != OK) {
         (void)fprintf(stderr, "aftd: %s\n", err.message);
-        return EXIT_USAGE;
+        return st == ERR_NOMEM ? EXIT_RUNTIME : EXIT_USAGE;
     }
     switch (config.action) {
     case CONFIG_HELP:

@@ -121,15 +121,20 @@ static bool is_same(const struct found_model *a, const struct found_model *b)
     return memcmp(a->print, b->print, sizeof a->print) == 0;
 }
 
-/* What there is no room for now waits, as it is on the disk, until it is asked for; or what is loaded of it stays. */
+/* Is it worth trying again? There may be memory then, but never more than the setting allows. */
+static bool may_pass(const struct error *why)
+{
+    return why->status == ERR_UNAVAILABLE || (why->status == ERR_NOMEM && why->param[0] == '\0');
+}
+
+/* What there is no room or no memory for now waits, as it is on the disk, until it is asked for; or what is loaded of
+ * it stays. */
 static void note_not_loaded(struct models *m, const struct found_model *found, const struct error *why)
 {
     struct registry_model now;
     const bool known = registry_look(m->registry, found->name, &now), loaded = known && now.entry != NULL;
     const bool waits = known && now.state == MODEL_IDLE && is_same(&now.found, found);
-    if (why->status == ERR_UNAVAILABLE && !loaded && !waits)
-        (void)note_idle(m, found, NULL);
-    if (why->status == ERR_UNAVAILABLE)
+    if (may_pass(why) && (loaded || waits || note_idle(m, found, NULL) == OK))
         registry_note_shortage(m->registry, found->name, why->message);
     else
         registry_note_failure(m->registry, found->name, why->message);
@@ -336,8 +341,8 @@ static enum status load_all(struct models *m, struct error *err)
     if (st != OK)
         *err = why;
     free(found);
-    if (st == OK)
-        st = registry_models(m->registry, &known, &known_count);
+    if (st == OK && registry_models(m->registry, &known, &known_count) != OK)
+        st = error_set(err, ERR_NOMEM, "no memory to look at the models");
     registry_models_free(known, known_count);
     if (st == OK && known_count == 0)
         st = error_set(err, ERR_CONFIG,

@@ -30,22 +30,33 @@ uint32_t models_dir_version(const char *text)
     return (uint32_t)strtoul(text, NULL, 10);
 }
 
-/* The highest number among the folders of `path` that have a config.json; 0: there is none. */
-static uint32_t find_version(const char *path)
+/* That a folder cannot be looked at for want of memory or descriptors does not mean that it is empty. */
+static bool is_shortage(int error)
 {
-    uint32_t best = 0;
+    return error == ENOMEM || error == EMFILE || error == ENFILE;
+}
+
+static enum status refuse_folder(const char *path, int error, struct error *err)
+{
+    return error_set(err, status_of_errno(error), "%s: %s", path, strerror(error));
+}
+
+/* The highest number among the folders of `path` that have a config.json; 0: there is none, or no such folder. */
+static enum status find_version(uint32_t *ret, const char *path, struct error *err)
+{
+    *ret = 0;
     DIR *dir = opendir(path);
     if (dir == NULL)
-        return 0;
+        return is_shortage(errno) ? refuse_folder(path, errno, err) : OK;
     for (const struct dirent *d; (d = readdir(dir)) != NULL;) {
         char sub[MODELS_DIR_PATH_BYTES + 256];
         const uint32_t version = models_dir_version(d->d_name);
         (void)snprintf(sub, sizeof sub, "%s/%s", path, d->d_name);
-        if (version > best && has_config(sub))
-            best = version;
+        if (version > *ret && has_config(sub))
+            *ret = version;
     }
     (void)closedir(dir);
-    return best;
+    return OK;
 }
 
 static int is_file_of_model(const struct dirent *d)
@@ -56,11 +67,12 @@ static int is_file_of_model(const struct dirent *d)
 
 /* A file that was replaced by one of the same size and time has another inode. `changed`: when each was written to,
  * renamed or linked counts as well. */
-static void take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, bool changed)
+static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, bool changed, struct error *err)
 {
     struct sha256_ctx sha;
     struct dirent **names = NULL;
     const int count = scandir(dir, &names, is_file_of_model, alphasort);
+    const enum status st = count < 0 && is_shortage(errno) ? refuse_folder(dir, errno, err) : OK;
     sha256_init(&sha);
     sha256_update(&sha, strlen(dir), (const uint8_t *)dir);
     for (int i = 0; i < count; i++) {
@@ -78,29 +90,42 @@ static void take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, boo
     free((void *)names);
     _Static_assert(MODELS_DIR_PRINT_BYTES == SHA256_DIGEST_SIZE, "a print is a digest");
     sha256_digest(&sha, MODELS_DIR_PRINT_BYTES, out);
+    return st;
 }
 
 void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path)
 {
-    take_print(out, path, true);
+    (void)take_print(out, path, true, NULL); /* of a shortage it is another one */
 }
 
-/* False: there is no model of that name, which is short enough. */
-static bool look_at(struct found_model *ret, const char *dir, const char *name)
+/* *there: is there a model of that name, which is short enough? Only then *ret is set. */
+static enum status look_at(struct found_model *ret, bool *there, const char *dir, const char *name, struct error *err)
 {
     struct found_model m = {.version = 0};
+    enum status st = OK;
     (void)snprintf(m.name, sizeof m.name, "%s", name);
     (void)snprintf(m.path, sizeof m.path, "%s/%s", dir, name);
-    if (!has_config(m.path)) {
+    *there = has_config(m.path);
+    if (!*there) {
         const size_t end = strlen(m.path);
-        m.version = find_version(m.path);
-        if (m.version == 0)
-            return false;
+        st = find_version(&m.version, m.path, err);
+        *there = st == OK && m.version != 0;
         (void)snprintf(m.path + end, sizeof m.path - end, "/%u", m.version);
     }
-    take_print(m.print, m.path, false);
-    *ret = m;
-    return true;
+    if (*there)
+        st = take_print(m.print, m.path, false, err);
+    if (*there && st == OK)
+        *ret = m;
+    return st;
+}
+
+/* Does the folder hold a model, whatever its name is? */
+static enum status is_model(bool *ret, const char *path, struct error *err)
+{
+    uint32_t version = 1;
+    const enum status st = has_config(path) ? OK : find_version(&version, path, err);
+    *ret = st == OK && version != 0;
+    return st;
 }
 
 static enum status look_at_all(struct found_model *all, size_t *found, struct dirent *const *names, size_t count,
@@ -110,14 +135,22 @@ static enum status look_at_all(struct found_model *all, size_t *found, struct di
     for (size_t i = 0; i < count; i++) {
         char path[MODELS_DIR_PATH_BYTES];
         const char *name = names[i]->d_name;
-        (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-        if (name[0] == '.' || (!has_config(path) && find_version(path) == 0))
+        bool there = false;
+        if (name[0] == '.')
             continue;
-        if (model_check_name(name, strlen(name), path, err) != OK)
-            return ERR_FORMAT;
-        if (*found == REGISTRY_MODELS_MAX)
-            return error_set(err, ERR_CONFIG, "%s: more than %d models", dir, REGISTRY_MODELS_MAX);
-        *found += look_at(&all[*found], dir, name);
+        (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+        enum status st = is_model(&there, path, err);
+        if (st == OK && !there)
+            continue;
+        if (st == OK)
+            st = model_check_name(name, strlen(name), path, err);
+        if (st == OK && *found == REGISTRY_MODELS_MAX)
+            st = error_set(err, ERR_CONFIG, "%s: more than %d models", dir, REGISTRY_MODELS_MAX);
+        if (st == OK)
+            st = look_at(&all[*found], &there, dir, name, err);
+        if (st != OK)
+            return st;
+        *found += there;
     }
     if (*found > 0)
         return OK;
@@ -130,7 +163,7 @@ enum status models_dir_scan(struct found_model **ret, size_t *count, const char 
     struct dirent **names = NULL;
     const int entries = scandir(dir, &names, NULL, alphasort);
     if (entries < 0)
-        return error_set(err, ERR_IO, "models_dir = %s: %s", dir, strerror(errno));
+        return error_set(err, status_of_errno(errno), "models_dir = %s: %s", dir, strerror(errno));
     struct found_model *all = calloc(REGISTRY_MODELS_MAX, sizeof *all);
     enum status st = all != NULL ? look_at_all(all, count, names, (size_t)entries, dir, err)
                                  : error_set(err, ERR_NOMEM, "no memory for the list of models");
@@ -146,8 +179,12 @@ enum status models_dir_scan(struct found_model **ret, size_t *count, const char 
 
 enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err)
 {
-    if (name[0] != '.' && model_check_name(name, strlen(name), dir, NULL) == OK && look_at(ret, dir, name))
-        return OK;
+    bool there = false;
+    enum status st = OK;
+    if (name[0] != '.' && model_check_name(name, strlen(name), dir, NULL) == OK)
+        st = look_at(ret, &there, dir, name, err);
+    if (st != OK || there)
+        return st;
     return error_set_param(err, ERR_NOT_FOUND, "model", "there is no folder of a model \"%.*s\" in models_dir",
                            MODEL_NAME_MAX, name);
 }

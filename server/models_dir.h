@@ -31,9 +31,10 @@ enum status models_dir_scan(struct found_model **ret, size_t *count, const char 
 /* "12" is 12; 0 for what is no number from 1 without leading zeros. */
 uint32_t models_dir_version(const char *text);
 
-/* What is the same before and after reading a model's folder exactly if nobody has changed a file in it meanwhile. */
+/* What is the same before and after reading a model's folder exactly if nobody has changed a file in it meanwhile; or
+ * there was no memory to look. */
 void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path);
-/* One by name. Errors: ERR_NOT_FOUND. */
+/* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (descriptors are short, too). */
 enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err);
 
 #endif

@@ -28,7 +28,7 @@ static enum status add_file(struct sha256_ctx *sha, const char *dir, const char 
     (void)snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *f = fopen(path, "rb");
     if (f == NULL)
-        return error_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+        return error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
     sha256_update(sha, strlen(name) + 1, (const uint8_t *)name);
     while ((n = fread(bytes, 1, sizeof bytes, f)) > 0)
         sha256_update(sha, n, bytes);
@@ -53,7 +53,7 @@ enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, 
     enum status st = OK;
     const int count = scandir(dir, &names, counts, alphasort);
     if (count < 0)
-        return error_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
+        return error_set(err, status_of_errno(errno), "%s: %s", dir, strerror(errno));
     sha256_init(&sha);
     for (int i = 0; i < count; i++) {
         if (st == OK)
@@ -86,7 +86,7 @@ enum status precision_record_write(const struct precision_record *r, const char 
     json_decref(record);
     if (written && rename(aside, path) == 0)
         return OK;
-    const enum status st = error_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    const enum status st = error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
     (void)unlink(aside);
     return st;
 }

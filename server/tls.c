@@ -62,6 +62,11 @@ bool tls_is_on(const struct settings *s)
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
+static enum status status_of(int code, enum status otherwise)
+{
+    return code == GNUTLS_E_MEMORY_ERROR ? ERR_NOMEM : otherwise;
+}
+
 static enum status load(gnutls_datum_t *ret, const char *path, const char *setting, struct error *err)
 {
     struct stat there;
@@ -71,9 +76,10 @@ static enum status load(gnutls_datum_t *ret, const char *path, const char *setti
         return error_set_param(err, ERR_CONFIG, setting, "%s: %s: expected a file of at most %d bytes", setting, path,
                                TLS_FILE_MAX);
     const int code = gnutls_load_file(path, ret);
-    return code == GNUTLS_E_SUCCESS ? OK
-                                    : error_set_param(err, ERR_IO, setting, "%s: %s cannot be read: %s", setting, path,
-                                                      gnutls_strerror(code));
+    return code == GNUTLS_E_SUCCESS
+               ? OK
+               : error_set_param(err, status_of(code, ERR_IO), setting, "%s: %s cannot be read: %s", setting, path,
+                                 gnutls_strerror(code));
 }
 
 static enum status check_match(const struct tls_identity *t, const struct settings *s, struct error *err)
@@ -84,9 +90,10 @@ static enum status check_match(const struct tls_identity *t, const struct settin
         code = gnutls_certificate_set_x509_key_mem(both, &t->certificate_file, &t->key_file, GNUTLS_X509_FMT_PEM);
     if (both != NULL)
         gnutls_certificate_free_credentials(both);
-    return code >= 0 ? OK
-                     : error_set_param(err, ERR_CONFIG, "tls_key", "tls_key: %s is not the key of %s: %s", s->tls_key,
-                                       s->tls_certificate, gnutls_strerror(code));
+    return code >= 0
+               ? OK
+               : error_set_param(err, status_of(code, ERR_CONFIG), "tls_key", "tls_key: %s is not the key of %s: %s",
+                                 s->tls_key, s->tls_certificate, gnutls_strerror(code));
 }
 
 static enum status parse(struct tls_identity *t, const struct settings *s, struct error *err)
@@ -95,7 +102,7 @@ static enum status parse(struct tls_identity *t, const struct settings *s, struc
     int code = gnutls_pcert_list_import_x509_raw(t->chain, &count, &t->certificate_file, GNUTLS_X509_FMT_PEM,
                                                  GNUTLS_X509_CRT_LIST_SORT);
     if (code < 0)
-        return error_set_param(err, ERR_CONFIG, "tls_certificate",
+        return error_set_param(err, status_of(code, ERR_CONFIG), "tls_certificate",
                                "tls_certificate: %s: expected a certificate or a chain of them, in PEM: %s",
                                s->tls_certificate, gnutls_strerror(code));
     t->chain_count = count;
@@ -103,8 +110,9 @@ static enum status parse(struct tls_identity *t, const struct settings *s, struc
     if (code >= 0)
         code = gnutls_privkey_import_x509_raw(t->key, &t->key_file, GNUTLS_X509_FMT_PEM, NULL, 0);
     if (code < 0)
-        return error_set_param(err, ERR_CONFIG, "tls_key", "tls_key: %s: expected a key without a password, in PEM: %s",
-                               s->tls_key, gnutls_strerror(code));
+        return error_set_param(err, status_of(code, ERR_CONFIG), "tls_key",
+                               "tls_key: %s: expected a key without a password, in PEM: %s", s->tls_key,
+                               gnutls_strerror(code));
     return check_match(t, s, err);
 }
 

@@ -192,7 +192,7 @@ enum status watcher_start(struct watcher **ret, struct error *err)
     if (!listen_to(w, w->timer_fd) || !listen_to(w, w->stop_fd) ||
         pthread_create(&w->thread, NULL, watcher_thread, w) != 0) {
         free_parts(w);
-        return error_set(err, ERR_IO, "the watcher's descriptors or its thread cannot be made");
+        return error_set(err, ERR_IO, "no memory or descriptors for the watcher, or for its thread");
     }
     (void)pthread_setname_np(w->thread, "watcher");
     *ret = w;

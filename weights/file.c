@@ -35,9 +35,9 @@ enum status file_open(struct file *ret, const char *path, uint64_t size_max, str
     /* Without O_NONBLOCK, a FIFO that nobody writes to would hold us here for ever. */
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return error_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+        return error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0) {
-        st = error_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+        st = error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
         goto done;
     }
     if (!S_ISREG(info.st_mode)) {

@@ -88,7 +88,7 @@ static enum status read_name(struct model *m, const char *dir, struct error *err
 
     if (n <= 2 && strspn(name, ".") >= n) {
         if (realpath(dir, real) == NULL)
-            return error_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
+            return error_set(err, status_of_errno(errno), "%s: %s", dir, strerror(errno));
         name = last_component(real, &n);
     }
     const enum status st = model_check_name(name, n, dir, err);

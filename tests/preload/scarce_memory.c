@@ -36,7 +36,7 @@ static bool is_refused(void)
 {
     char name[16];
     if (shared == NULL || atomic_load(&shared->until) <= 0 || prctl(PR_GET_NAME, name) != 0 ||
-        strcmp(name, "http") != 0 || atomic_fetch_sub(&shared->until, 1) != 1)
+        strcmp(name, shared->thread) != 0 || atomic_fetch_sub(&shared->until, 1) != 1)
         return false;
     errno = ENOMEM;
     return true;

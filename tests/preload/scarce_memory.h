@@ -8,7 +8,8 @@
 #define SCARCE_MEMORY_VARIABLE "SCARCE_MEMORY" /* of the environment: the file's path */
 
 struct scarce_memory {
-    atomic_long until; /* the so-manyth allocation of an HTTP thread from now fails, and no other; 0 and less: none */
+    char thread[16];   /* the name of the threads that are short of memory; set before `until` */
+    atomic_long until; /* their so-manyth allocation from now fails, and no other; 0 and less: none */
     atomic_long live;  /* allocations that are not freed, of all threads */
 };
 

@@ -2,7 +2,6 @@
  * turn (tests/preload/scarce_memory.c). Whatever it was for, the client is told 503, or its connection is cut where
  * there is no memory to say so; or the answer is whole. Nothing is lost, and the next request is served as ever. The
  * real daemon. */
-#include <fcntl.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,26 +10,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "tests/preload/scarce_memory.h"
 #include "tests/support/administration.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/pictures.h"
-#include "tests/support/program.h"
-#include "tests/support/temp_dir.h"
+#include "tests/support/scarcity.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define GOLDEN "tests/data/golden/"
 #define JSON "application/json"
 #define BODY(text) .body = (text), .size = sizeof(text) - 1
 
-enum { LIMIT_S = 100, ALLOCATIONS_MAX = 30000, SETTLE_MS = 5000 };
+enum { LIMIT_S = 100, ALLOCATIONS_MAX = 30000 };
 
 static struct scarce_memory *scarce;
 static unsigned wrong;
@@ -39,33 +34,20 @@ static unsigned wrong;
 
 static void start(void)
 {
-    char library[PATH_MAX], path[PATH_MAX];
-    const struct scarce_memory none = {0};
-    program_find(library, "tests/scarce_memory.so", "AFTD_TEST_SCARCE_MEMORY");
-    if (access(library, R_OK) != 0)
-        fail_msg("%s is not there", library);
-    temp_path(path, models_folder, ".scarce");
-    temp_write(path, &none, sizeof none);
-    const int fd = open(path, O_RDWR | O_CLOEXEC);
-    assert_true(fd >= 0);
-    scarce = mmap(NULL, sizeof *scarce, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    assert_true(scarce != MAP_FAILED);
-    (void)close(fd);
+    scarce = scarcity_begin(models_folder, "http");
     model_folder_put(models_folder, "picture", GOLDEN "conv-heads8-k5");
     model_folder_put(models_folder, "pixels", GOLDEN "pixels-local");
     model_folder_put(models_folder, "text", GOLDEN "lm-local-8");
     model_folder_put(models_folder, "words", GOLDEN "text-attention");
-    assert_int_equal(setenv(SCARCE_MEMORY_VARIABLE, path, 1), 0);
-    assert_int_equal(setenv("LD_PRELOAD", library, 1), 0);
+    scarcity_enter();
     administration_start("--http-threads=1", "--log-requests=false");
-    assert_int_equal(unsetenv("LD_PRELOAD"), 0);
+    scarcity_leave();
     assert_true(atomic_load(&scarce->live) > 0);
 }
 
 static int tear_down(void **state)
 {
-    if (scarce != NULL)
-        (void)munmap(scarce, sizeof *scarce);
+    scarcity_end(scarce);
     scarce = NULL;
     return administration_tear_down(state);
 }
@@ -122,14 +104,6 @@ static char *essence(const struct reply *r)
     return text;
 }
 
-/* Until what the requests before had is freed: their connections end a moment after their answers. */
-static void await_live(long most, const char *path)
-{
-    for (const int64_t end = test_now_ms() + test_ms(SETTLE_MS); atomic_load(&scarce->live) > most; test_sleep_ms(1))
-        if (test_now_ms() > end)
-            fail_msg("%s: %ld allocations are left, and %ld were there before", path, atomic_load(&scarce->live), most);
-}
-
 /* How often the request was answered, refused and cut; and otherwise, as it should not be. */
 struct tally {
     unsigned answered, refused, cut, wrong;
@@ -178,7 +152,7 @@ static void sweep(const struct request *q)
         }
         assert_true(n < ALLOCATIONS_MAX);
     }
-    await_live(live, q->path);
+    scarcity_await(scarce, live, q->path);
     print_message("%-32s %4ld allocations: %u answered, %u refused, %u cut\n", q->path, n - 2, t.answered, t.refused,
                   t.cut);
     wrong += t.wrong;
@@ -189,17 +163,8 @@ static void each_allocation_may_fail(void **state)
 {
     size_t size;
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message("skipped: sanitizers have an allocator of their own\n");
-    skip();
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-    print_message("skipped: sanitizers have an allocator of their own\n");
-    skip();
-#endif
-#endif
-    uint8_t *picture = picture_file_read("weights/models/cifar10-aft-conv/sample.jpg", &size);
     start();
+    uint8_t *picture = picture_file_read("weights/models/cifar10-aft-conv/sample.jpg", &size);
     for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
         if (requests[i].body == NULL && requests[i].type == NULL && strchr(requests[i].path, '=') != NULL) {
             requests[i].body = picture;

@@ -135,7 +135,7 @@ static void fail_with_log(struct daemon *d, const char *what)
     fail_msg("%s", what);
 }
 
-void daemon_start(struct daemon *d, const char *const flags[])
+int daemon_try_start(struct daemon *d, const char *const flags[])
 {
     static const char *const fixed[] = {"aftd", "--listen-address=127.0.0.1", "--listen-port=0",
                                         "--models-dir=tests/data/models", "--threads=1"};
@@ -161,11 +161,21 @@ void daemon_start(struct daemon *d, const char *const flags[])
     (void)close(log_fd);
     assert_true(d->pid > 0);
     for (const int64_t end = test_now_ms() + test_ms(START_MS); d->port == 0; read_ports(d)) {
-        if (daemon_wait(d, STEP_MS) != -1)
-            fail_with_log(d, "the daemon ended at start");
+        const int code = daemon_wait(d, STEP_MS);
+        if (code == 0)
+            fail_with_log(d, "the daemon ended at start as if all was well");
+        if (code != -1)
+            return code;
         if (test_now_ms() > end)
             fail_with_log(d, "the daemon does not listen");
     }
+    return 0;
+}
+
+void daemon_start(struct daemon *d, const char *const flags[])
+{
+    if (daemon_try_start(d, flags) != 0)
+        fail_with_log(d, "the daemon ended at start");
 }
 
 void daemon_signal(const struct daemon *d, int signal_number)

@@ -37,6 +37,9 @@ const char *test_flag_ms(const char *name, long ms);
  * listens. One compute thread, unless a flag says otherwise: OpenMP's threads wait for each other by spinning, which on
  * a machine that does other work besides, as one that runs tests does, costs far more than it gains. */
 void daemon_start(struct daemon *d, const char *const flags[]);
+/* The same; but where it ends instead, its exit code, 128 + n when signal n ended it. Then its log is still there until
+ * daemon_clear. 0: it listens. */
+int daemon_try_start(struct daemon *d, const char *const flags[]);
 void daemon_signal(const struct daemon *d, int signal_number);
 /* Its exit code, 128 + n when signal n ended it, or -1 if it still runs after limit_ms (not scaled). */
 int daemon_wait(struct daemon *d, long limit_ms);

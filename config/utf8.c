@@ -1,0 +1,27 @@
+/* utf8.c - see utf8.h. */
+#include "config/utf8.h"
+
+size_t utf8_length(const char *text)
+{
+    static const struct {
+        unsigned char from, to, low, high; /* of the first byte, of the second one */
+        size_t length;
+    } firsts[] = {
+        {0x01, 0x7f, 0x00, 0xff, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+    };
+    const unsigned char *bytes = (const unsigned char *)text;
+
+    for (size_t i = 0; i < sizeof firsts / sizeof firsts[0]; i++) {
+        if (bytes[0] < firsts[i].from || bytes[0] > firsts[i].to)
+            continue;
+        if (firsts[i].length > 1 && (bytes[1] < firsts[i].low || bytes[1] > firsts[i].high))
+            return 0;
+        for (size_t n = 2; n < firsts[i].length; n++)
+            if ((bytes[n] & 0xc0u) != 0x80u)
+                return 0;
+        return firsts[i].length;
+    }
+    return 0;
+}

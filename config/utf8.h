@@ -1,0 +1,10 @@
+/* utf8.h - what is well-formed UTF-8 (Unicode 15, table 3-7). Allocates nothing. Any thread; no state. */
+#ifndef CONFIG_UTF8_H
+#define CONFIG_UTF8_H
+
+#include <stddef.h>
+
+/* Bytes of the character that `text`, which ends with a NUL, begins with; 0 if what it begins with is not one. */
+size_t utf8_length(const char *text);
+
+#endif
