@@ -14,6 +14,9 @@ struct halt {
 /* Halt the thread of that name, the first where there are several: "engine", "loader", "watcher". Skips the running
  * test, saying why, where processes may not be traced. */
 void halt_begin(struct halt *h, const struct daemon *d, const char *name);
+/* Let it go on until it is about to open a file whose path ends so; there it stands still again. The test's own limit
+ * is that of the waiting. Skips the running test where that cannot be seen. */
+void halt_at_open(const struct halt *h, const char *path_end);
 /* Let it go on. Zeroed is fine; the daemon may have ended. */
 void halt_end(struct halt *h);
 
