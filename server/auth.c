@@ -235,11 +235,12 @@ static void settle_locked(struct auth_meter *m, const struct key *k, uint64_t no
     *ahead = 0;
     refill_locked(&m->bytes, k->bytes_per_s, k->bytes_per_s, now_ns);
     for (struct auth_use *u = m->running; u != NULL; u = u->next) {
-        const uint64_t generated = u->so_far(u->arg);
+        bool ended;
+        const uint64_t generated = u->so_far(u->arg, &ended);
         m->bytes.level -= (double)(generated - u->seen);
         u->taken += generated - u->seen;
         u->seen = generated;
-        *ahead += u->most > generated ? u->most - generated : 0;
+        *ahead += !ended && u->most > generated ? u->most - generated : 0;
     }
 }
 

@@ -22,7 +22,8 @@ struct auth_table;
 /* What a request takes of its key's rate of bytes. The meter's but for the first three, which are constant while it
  * runs. */
 struct auth_use {
-    uint64_t (*so_far)(void *arg); /* bytes generated; called under the meter's lock, by any thread */
+    /* Bytes generated; *ended: these are all. Called under the meter's lock, by any thread. */
+    uint64_t (*so_far)(void *arg, bool *ended);
     void *arg;
     uint64_t most;  /* that it may come to */
     uint64_t taken; /* from the meter, those that were received included */

@@ -124,10 +124,11 @@ static uint64_t most_of(const struct job *j)
     return 0;
 }
 
-static uint64_t generated_of(void *job)
+static uint64_t generated_of(void *job, bool *ended)
 {
     uint32_t generated;
     uint64_t first_ns;
+    *ended = job_is_done(job); /* before the progress, which is all of it then */
     job_progress(job, &generated, &first_ns);
     return generated;
 }

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -234,6 +236,40 @@ static void what_a_key_has_ahead_of_it_is_bounded(void **state)
     daemon_stop(&aftd);
 }
 
+/* What is not read there stays with the daemon. */
+static int connect_to_socket(const char *path)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && strlen(path) < sizeof to.sun_path);
+    memcpy(to.sun_path, path, strlen(path) + 1);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+/* A text that came to the model's end, of which not all is read yet, has nothing ahead of it, whatever it might have
+ * come to. */
+static void what_has_ended_is_ahead_of_nobody(void **state)
+{
+    char line[KEYS_TEXT_MAX + 64], path[PATH_MAX], listen_flag[PATH_MAX + 64];
+    (void)state;
+    const char *const headers[] = {header_of_new("slow", (const char *const[]){"--bytes-rate", "800/s", NULL}), NULL};
+    temp_path(path, dir, "socket");
+    (void)snprintf(listen_flag, sizeof listen_flag, "--listen-unix=%s", path);
+    daemon_start(&aftd, (const char *const[]){flag, listen_flag, NULL});
+    (void)snprintf(line, sizeof line, "%s\r\n", headers[0]);
+    char *text = raw_post("/generate", "{\"max_tokens\": 12000, \"logprobs\": 20, \"stream\": true}", line);
+    const int fd = connect_to_socket(path);
+    assert_true(raw_send_text(fd, text));
+    free(text);
+    await_at_least("aftd_generated_bytes_total", 400);
+    (void)client_await_metric(&aftd, "aftd_streams_running", 0, test_ms(5000));
+    assert_int_equal(ask_with(headers, "{\"max_tokens\": 40000}"), 200); /* with 12,000 more than a minute's */
+    assert_true(client_metric(&aftd, "aftd_key_bytes_total{key=\"slow\"}") < 700); /* the first is not over */
+    raw_close(fd);
+    daemon_stop(&aftd);
+}
+
 /* An archive is as much work as the text in it. */
 static void what_is_restored_counts_as_what_is_generated(void **state)
 {
@@ -384,6 +420,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bytes_a_second_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_counts_while_it_runs_and_its_debt_is_paid_off, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_key_has_ahead_of_it_is_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_has_ended_is_ahead_of_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_restored_counts_as_what_is_generated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rotating_keys_under_load_fails_no_valid_request, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_key_that_is_taken_back_ends_with_its_requests, set_up, tear_down),
