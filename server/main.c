@@ -180,7 +180,6 @@ static void drain(struct daemon *d)
     if (hurry || !wait_for_exchanges(d, s->drain_timeout_ms))
         log_warning("cancelling %u requests", http_exchanges(d->http));
     batcher_cancel(d->batcher);
-    (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
 }
 
 /* Takes what a start that failed has left, too. */
