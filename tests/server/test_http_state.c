@@ -295,6 +295,34 @@ static void what_does_not_go_together_is_refused(void **state)
     json_decref(first);
 }
 
+/* By what is wrong with it: no state, another version, another length, other bytes. */
+static void what_is_wrong_with_a_state_is_said(void **state)
+{
+    (void)state;
+    json_t *first = generate(&here, json_pack("{s:s, s:s, s:i, s:b}", "model", "lm-attention", "prompt", "The ",
+                                              "max_tokens", 20, "return_state", 1));
+    char *text = strdup(json_string_value(json_object_get(first, "state")));
+    assert_non_null(text);
+    const size_t size = strlen(text);
+    const struct {
+        size_t at; /* of the base64, which has six bits in each place */
+        const char *says;
+    } cases[] = {{0, "it does not begin with \"aftdstat\""},
+                 {8 * 8 / 6 + 1, "the state's version is"},
+                 {size / 2, "the state's checksum is wrong"},
+                 {size - 8, "the state's checksum is wrong"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char was = text[cases[i].at];
+        text[cases[i].at] = was == 'A' ? 'B' : 'A';
+        expect_refusal(json_pack("{s:s, s:s}", "model", "lm-attention", "state", text), "state", cases[i].says);
+        text[cases[i].at] = was;
+    }
+    memmove(text + size / 2, text + size / 2 + 4, size - size / 2 - 3); /* three bytes less */
+    expect_refusal(json_pack("{s:s, s:s}", "model", "lm-attention", "state", text), "state", "by its header");
+    free(text);
+    json_decref(first);
+}
+
 static void mutated_states_are_refused(void **state)
 {
     (void)state;
@@ -351,6 +379,7 @@ int main(void)
         cmocka_unit_test(a_stream_tells_it_last),
         cmocka_unit_test(a_text_that_was_cut_goes_on),
         cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(what_is_wrong_with_a_state_is_said),
         cmocka_unit_test(mutated_states_are_refused),
         cmocka_unit_test(a_session_ends_where_positions_do),
     };
