@@ -312,7 +312,7 @@ bench: all ## how fast this machine is, and what of that the shipped models and 
 bench-mixers: all ## what each token mixer costs, at 256, 1024 and 4096 bytes
 	@tests/bench/mixers.py
 
-bench-http: all ## what 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to them
+bench-http: all build/tests/bench/streams ## what 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to them
 	@tests/bench/serving.py $(HTTP_FLAGS)
 
 bench-peers: all ## aftd beside PyTorch, ONNX Runtime and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2

@@ -102,28 +102,43 @@ static struct fetch states_of(const struct decoder *n, const struct engine_core 
     return (struct fetch){regions, layer < e->config->depth ? count : 0, floats * sizeof *regions[0], 0};
 }
 
-/* Rows of streams through all blocks, on the caller alone. A layer's states are fetched during the products before. */
-static void step_rows(struct decoder *n, const struct engine_core *e, const struct stream_part *parts, size_t count)
+/* Rows of streams through what they have before them, on the caller alone. A layer's states are fetched during the
+ * products before. Returns how many; other threads have taken the rest. */
+static size_t step_rows(struct decoder *n, const struct engine_core *e, struct row_range r)
 {
     const float *regions[GEMM_BLOCK];
-    const struct stream_pass pass = {parts, count};
-    const struct activations own = activations_from(&n->a, &e->dims, parts->first);
-    struct fetch states = states_of(n, e, parts, count, 0, regions);
-    for (uint32_t layer = 0; layer < e->config->depth; layer++) {
-        block_before_alone(e, &e->blocks[layer], &own, count, &states);
-        n->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
-        states = states_of(n, e, parts, count, layer + 1, regions);
-        block_after_alone(e, &e->blocks[layer], &own, count, &states);
+    const struct stream_part *parts = n->parts + r.first; /* each of one row */
+    const struct activations own = activations_from(&n->a, &e->dims, r.first);
+    struct fetch states = states_of(n, e, parts, r.count, (r.halves + 1) / 2, regions);
+    while (r.halves < 2 * e->config->depth) {
+        const uint32_t layer = r.halves / 2;
+        if (r.halves % 2 == 0) {
+            const struct stream_pass pass = {parts, r.count};
+            block_before_alone(e, &e->blocks[layer], &own, r.count, &states);
+            n->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
+            states = states_of(n, e, parts, r.count, layer + 1, regions);
+        } else {
+            block_after_alone(e, &e->blocks[layer], &own, r.count, &states);
+        }
+        r.halves++;
+        if (r.halves < 2 * e->config->depth)
+            row_share_offer(&n->share, &r);
     }
+    return r.count;
 }
 
-/* Team. Each row is a stream's next byte, and there are many: each thread takes its own through all blocks and waits
- * for nobody. each <= GEMM_BLOCK. */
+/* Team. Each row is a stream's next byte, and there are many: each thread takes its own through all blocks, and then of
+ * others', and waits for nobody in between. each <= GEMM_BLOCK. */
 static void step_streams(struct decoder *n, const struct engine_core *e, size_t rows, size_t each)
 {
-#pragma omp for schedule(static)
+    struct row_range r;
+    size_t through = 0;
+#pragma omp for schedule(static) nowait
     for (size_t first = 0; first < rows; first += each)
-        step_rows(n, e, n->parts + first, rows - first < each ? rows - first : each);
+        through += step_rows(n, e, (struct row_range){first, rows - first < each ? rows - first : each, 0});
+    while (row_share_next(&n->share, through, &r))
+        through = step_rows(n, e, r);
+#pragma omp barrier
 }
 
 /* Team. */
@@ -153,6 +168,7 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     const bool chooses = rows == 1 && e->threads > 1 && e->gemm.blas_rows == 0; /* OpenBLAS wants its team (engine.c) */
     const bool by_one = chooses && team_choice_is_alone(&n->team);
     const uint64_t began_ns = chooses ? now_ns() : 0;
+    row_share_begin(&n->share, each != 0 ? rows : 0);
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
     {
         embed(n, e, rows);

@@ -6,6 +6,7 @@
 #include "engine/block.h"
 #include "engine/engine.h"
 #include "engine/mixer.h"
+#include "engine/row_share.h"
 #include "engine/stream_state.h"
 #include "engine/team_choice.h"
 
@@ -23,6 +24,7 @@ struct decoder {
     float **outputs;           /* [rows] where they go: [256] each */
     float *logits;             /* [rows, 256] */
     struct team_choice team;   /* of passes of one row */
+    struct row_share share;    /* of passes whose rows are streams */
     uint32_t rows_max;
     uint32_t context; /* elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
 };

@@ -243,8 +243,10 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     gemm_setup();
     set_threads(1); /* whatever is multiplied here, the caller does it alone: another thread may have a team at work */
     e = calloc(1, sizeof *e);
-    if (e != NULL)
+    if (e != NULL) {
+        row_share_open(&e->decoder.share);
         e->core.blocks = calloc(m->config.depth, sizeof *e->core.blocks);
+    }
     if (e == NULL || e->core.blocks == NULL) {
         st = error_set(err, ERR_NOMEM, "no memory for an engine of %u blocks", m->config.depth);
         goto done;
@@ -281,6 +283,7 @@ void engine_close(struct engine *e)
 {
     if (e == NULL)
         return;
+    row_share_close(&e->decoder.share);
     workspace_clear(&e->workspace);
     free(e->core.blocks);
     free(e);

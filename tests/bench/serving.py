@@ -4,22 +4,28 @@
     tests/bench/serving.py [--rounds N] [--seconds S] [--model shipped|l24]     from the project's root, after make
 
 The standard library alone. Two models in fp32: the shipped text model, and AFT-local L24 d256 with random weights.
-Client and daemon share this machine, so each round measures, one after the other:
+Client and daemon share this machine, and so each round measures three things that are all there at once and run in
+turns of half a second, the others halted (SIGSTOP): what neighbours on the machine take, they take from all three.
 
-    http      `aft load`, 64 clients in a closed loop, one byte of prompt, texts of 300 bytes
-    alone     `aft bench`, 64 streams in the process, nothing beside it
-    beside    the same beside a process that takes as much of a processor as `aft load` did
+    http      `aft load`, 64 clients in a closed loop, one byte of prompt, texts of 450 bytes
+    alone     64 streams in the process (tests/bench/streams.c), nothing beside it
+    beside    the same beside a process that takes as much of a processor as `aft load` did, awake as often
 
-"http/beside" is what serving costs by itself: daemon and bench have the same left. CPU time is by thread, from
-/proc/PID/task. A gap is the time between two events of one stream as the client sees them; the last part adds a prompt
-of 1,000 bytes to 63 running streams, whose texts are just long enough to be there while it is fed, and tells the
-largest gap of any, beside that of a run without (of the shipped model, whose context is 512, only the last 511 bytes
-of a prompt are fed). No states of prompts are kept, for it is always the same one.
+Each is bytes over the seconds that it ran. "http/beside" is what serving costs by itself: daemon and streams have the
+same left. CPU time is by thread, from /proc/PID/task. A gap is the time between two events of one stream as the client
+sees them, of an `aft load` before the turns; the last part adds a prompt of 1,000 bytes to 63 running streams, whose
+texts are just long enough to be there while it is fed, and tells the largest gap of any, beside that of a run without
+(of the shipped model, whose context is 512, only the last 511 bytes of a prompt are fed). No states of prompts are
+kept, for it is always the same one.
 """
 import argparse
 import json
 import os
+import random
+import resource
+import signal
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -33,14 +39,17 @@ STREAMS = 64
 TEXT_BYTES = 450  # of one answer: within the context of both models, and so long that few begin at a time
 START_SECONDS = 30
 SHIPPED = Path("weights/models/enwik8-aft-local")
+TURN_SECONDS = 0.5
 BURN = """
 import sys, time
-share, period = float(sys.argv[1]), 1e-3
-start = time.monotonic()
+share, asleep, busy_until, last = float(sys.argv[1]), float(sys.argv[2]), 0.0, time.monotonic()
 while True:
-    while time.process_time() < share * (time.monotonic() - start):
+    time.sleep(asleep)
+    now = time.monotonic()
+    busy_until += share * min(now - last, 0.1)  # halted meanwhile: nothing is made up for
+    last = now
+    while time.process_time() < busy_until:
         pass
-    time.sleep(period)
 """
 
 
@@ -50,7 +59,8 @@ class Daemon:
     def __init__(self, models):
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(["build/aftd", "--models-dir", models, "--listen-port", "0", "--precision",
-                                         "f32", "--log-requests", "false", "--prefix-cache-mb", "0"], stderr=self.log)
+                                         "f32", "--log-requests", "false", "--prefix-cache-mb", "0", "--timeout-ms", "600000"],
+                                        stderr=self.log)
         self.url = None
         for _ in range(10 * START_SECONDS):
             self.log.seek(0)
@@ -60,14 +70,6 @@ class Daemon:
                 return
             time.sleep(0.1)
         sys.exit("aftd does not start")
-
-    def cpu(self):
-        """(seconds of the HTTP threads, of all others)."""
-        seconds = [0.0, 0.0]
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            ours = (task / "comm").read_text().strip() == "http"
-            seconds[0 if ours else 1] += int((task / "schedstat").read_text().split()[0]) / 1e9
-        return seconds
 
     def generated(self):
         with urllib.request.urlopen(self.url + "/metrics") as answer:
@@ -93,30 +95,103 @@ def told(process):
     return json.loads(out)
 
 
-def bench(folder, runs):
-    done = subprocess.run(["build/aft", "bench", folder, "--json", "--no-limits", "--runs", str(runs)], check=True,
-                          capture_output=True, text=True, env={**os.environ, "AFTD_PRECISION": "f32"})
-    return json.loads(done.stdout)[f"bytes_per_second_{STREAMS}_streams"]
+def load_for_ever(url, temperature):
+    return ["build/aft", "load", url, "--concurrency", STREAMS, "--duration", 3600, "--prompt", "T", "--max-tokens",
+            TEXT_BYTES, "--temperature", temperature]
 
 
-def round_of(daemon, folder, temperature, seconds, runs):
-    cpu, bytes_before = daemon.cpu(), daemon.generated()
+def cpu(pid):
+    """{name: seconds of the threads of that name}."""
+    seconds = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        name = (task / "comm").read_text().strip()
+        seconds[name] = seconds.get(name, 0.0) + int((task / "schedstat").read_text().split()[0]) / 1e9
+    return seconds
+
+
+class Side:
+    """Processes that run while the others' are halted."""
+
+    def __init__(self, commands, count, others=()):
+        environment = {**os.environ, "AFTD_PRECISION": "f32"}
+        self.started = [subprocess.Popen(list(map(str, c)), env=environment, stdout=subprocess.DEVNULL)
+                        for c in commands]
+        self.pids = [p.pid for p in self.started] + list(others)
+        self.count, self.seconds = count, 0.0
+
+    def begin(self):
+        """Once it has got going."""
+        until = time.monotonic() + START_SECONDS
+        first = self.count()
+        while self.count() < first + 20 * STREAMS:
+            time.sleep(0.05)
+            if time.monotonic() > until:
+                sys.exit("it does not start")
+        start = time.monotonic()  # what it does while it is asked counts, and so does the time
+        self.first = self.count()
+        self.signal(signal.SIGSTOP)
+        self.seconds += time.monotonic() - start
+
+    def signal(self, number):
+        for pid in self.pids:
+            os.kill(pid, number)
+
+    def turn(self):
+        self.signal(signal.SIGCONT)
+        start = time.monotonic()
+        time.sleep(TURN_SECONDS)
+        self.signal(signal.SIGSTOP)
+        self.seconds += time.monotonic() - start
+
+    def end(self):
+        """Bytes a second."""
+        start = time.monotonic()
+        self.signal(signal.SIGCONT)
+        self.bytes = self.count() - self.first
+        self.seconds += time.monotonic() - start
+        for p in self.started:
+            p.kill()
+            p.wait()
+        return self.bytes / self.seconds
+
+
+def streams(folder, burner, parent):
+    counter = Path(parent, f"count{len(burner)}")
+    counter.write_bytes(bytes(8))
+    return Side([["build/tests/bench/streams", folder, counter], *burner],
+                lambda: struct.unpack("q", counter.read_bytes())[0])
+
+
+def in_turns(daemon, folder, temperature, share, wakes, seconds):
+    with tempfile.TemporaryDirectory() as parent:
+        burner = [sys.executable, "-c", BURN, share, (1.0 - share) / wakes]
+        sides = {"http": lambda: Side([load_for_ever(daemon.url, temperature)], daemon.generated, [daemon.process.pid]),
+                 "alone": lambda: streams(folder, [], parent), "beside": lambda: streams(folder, [burner], parent)}
+        for name, start in sides.items():  # one after the other, for the others are halted by then
+            sides[name] = start()
+            sides[name].begin()
+        http = sides["http"]
+        before = [cpu(pid) for pid in http.pids]
+        for _ in range(round(seconds / TURN_SECONDS)):
+            for side in random.sample(list(sides.values()), len(sides)):
+                side.turn()
+        client, threads = ({name: value - old.get(name, 0.0) for name, value in cpu(pid).items()}
+                           for pid, old in zip(http.pids, before))
+        rates = {name: side.end() for name, side in sides.items()}
+        us = 1e6 / http.bytes
+        return rates | {"http/alone": rates["http"] / rates["alone"], "http/beside": rates["http"] / rates["beside"],
+                        "client, us a byte": us * sum(client.values()), "http threads, us a byte": us * threads["http"],
+                        "engine, us a byte": us * (sum(threads.values()) - threads["http"])}
+
+
+def round_of(daemon, folder, temperature, seconds):
+    start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
     answer = told(load(daemon.url, "--concurrency", STREAMS, "--duration", seconds, "--prompt", "T",
                        "--max-tokens", TEXT_BYTES, "--temperature", temperature))
-    made = daemon.generated() - bytes_before
-    http, engine = (after - before for after, before in zip(daemon.cpu(), cpu))
-    share = answer["client_cpu_share"]
-    alone = bench(folder, runs)
-    burner = subprocess.Popen([sys.executable, "-c", BURN, str(share)])
-    beside = bench(folder, runs)
-    burner.kill()
-    burner.wait()
+    wakes = (resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw - start) / seconds
     text = answer["generate"]
-    rate = text["bytes_per_second"]
-    return {"http": rate, "alone": alone, "beside": beside, "http/alone": rate / alone, "http/beside": rate / beside,
+    return in_turns(daemon, folder, temperature, answer["client_cpu_share"], wakes, seconds) | {
             "bytes an event": text["bytes"] / max(1, text["event_gap_ms"]["count"] + text["answered"]),
-            "client, us a byte": 1e6 * share / rate, "http threads, us a byte": 1e6 * http / made,
-            "engine, us a byte": 1e6 * engine / made,
             "event gap p50, ms": text["event_gap_ms"]["p50"], "event gap p99, ms": text["event_gap_ms"]["p99"],
             "event gap p99/p50": text["event_gap_ms"]["p99"] / text["event_gap_ms"]["p50"],
             "byte gap p99/p50": text["byte_gap_ms"]["p99"] / text["byte_gap_ms"]["p50"]}
@@ -145,8 +220,7 @@ def measure(name, folder, temperature, beside, options):
         daemon = Daemon(parent)
         try:
             print(f"{name}, {STREAMS} streams, fp32, {options.rounds} rounds: median (lowest to highest)", flush=True)
-            rounds = [round_of(daemon, folder, temperature, options.seconds, options.runs)
-                      for _ in range(options.rounds)]
+            rounds = [round_of(daemon, folder, temperature, options.seconds) for _ in range(options.rounds)]
             for key in rounds[0]:
                 show(key, [r[key] for r in rounds], "{:.0f}" if key in ("http", "alone", "beside") else "{:.3f}")
             pairs = [[gaps(daemon, temperature, beside, prompts) for prompts in (0, 1)] for _ in range(options.rounds)]
@@ -160,8 +234,7 @@ def measure(name, folder, temperature, beside, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of one aft load (6)")
-    parser.add_argument("--runs", type=int, default=9, help="of one aft bench (9)")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each side of a round (8)")
     parser.add_argument("--model", choices=("shipped", "l24"), help="this one alone")
     options = parser.parse_args()
     if options.model != "l24":
