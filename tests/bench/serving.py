@@ -36,6 +36,7 @@ from pathlib import Path
 import mixers
 
 STREAMS = 64
+CPUS = len(os.sched_getaffinity(0))
 TEXT_BYTES = 450  # of one answer: within the context of both models, and so long that few begin at a time
 START_SECONDS = 30
 SHIPPED = Path("weights/models/enwik8-aft-local")
@@ -56,11 +57,11 @@ while True:
 class Daemon:
     """One model on a port of the kernel's choice."""
 
-    def __init__(self, models):
+    def __init__(self, models, http_threads):
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(["build/aftd", "--models-dir", models, "--listen-port", "0", "--precision",
-                                         "f32", "--log-requests", "false", "--prefix-cache-mb", "0", "--timeout-ms", "600000"],
-                                        stderr=self.log)
+                                         "f32", "--log-requests", "false", "--prefix-cache-mb", "0", "--timeout-ms", "600000",
+                                         "--http-threads", str(http_threads)], stderr=self.log)
         self.url = None
         for _ in range(10 * START_SECONDS):
             self.log.seek(0)
@@ -170,18 +171,22 @@ def in_turns(daemon, folder, temperature, share, wakes, seconds):
         for name, start in sides.items():  # one after the other, for the others are halted by then
             sides[name] = start()
             sides[name].begin()
-        http = sides["http"]
-        before = [cpu(pid) for pid in http.pids]
+        http, beside = sides["http"], sides["beside"]
+        watched = [*http.pids, beside.pids[0]]
+        before = [cpu(pid) for pid in watched]
         for _ in range(round(seconds / TURN_SECONDS)):
             for side in random.sample(list(sides.values()), len(sides)):
                 side.turn()
-        client, threads = ({name: value - old.get(name, 0.0) for name, value in cpu(pid).items()}
-                           for pid, old in zip(http.pids, before))
+        client, threads, inside = ({name: value - old.get(name, 0.0) for name, value in cpu(pid).items()}
+                                   for pid, old in zip(watched, before))
         rates = {name: side.end() for name, side in sides.items()}
         us = 1e6 / http.bytes
         return rates | {"http/alone": rates["http"] / rates["alone"], "http/beside": rates["http"] / rates["beside"],
                         "client, us a byte": us * sum(client.values()), "http threads, us a byte": us * threads["http"],
-                        "engine, us a byte": us * (sum(threads.values()) - threads["http"])}
+                        "engine, us a byte": us * (sum(threads.values()) - threads["http"]),
+                        "beside, us a byte": 1e6 / beside.bytes * sum(inside.values()),
+                        "idle, http": 1.0 - (sum(client.values()) + sum(threads.values())) / http.seconds / CPUS,
+                        "idle, beside": 1.0 - sum(inside.values()) / beside.seconds / CPUS - share / CPUS}
 
 
 def round_of(daemon, folder, temperature, seconds):
@@ -217,7 +222,7 @@ def show(name, values, form):
 def measure(name, folder, temperature, beside, options):
     with tempfile.TemporaryDirectory() as parent:
         Path(parent, folder.name).symlink_to(folder.resolve())
-        daemon = Daemon(parent)
+        daemon = Daemon(parent, options.http_threads)
         try:
             print(f"{name}, {STREAMS} streams, fp32, {options.rounds} rounds: median (lowest to highest)", flush=True)
             rounds = [round_of(daemon, folder, temperature, options.seconds) for _ in range(options.rounds)]
@@ -235,6 +240,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each side of a round (8)")
+    parser.add_argument("--http-threads", type=int, default=4, help="of the daemon (4, its default)")
     parser.add_argument("--model", choices=("shipped", "l24"), help="this one alone")
     options = parser.parse_args()
     if options.model != "l24":
