@@ -1,7 +1,7 @@
 /* row_share.h - how the threads of a team share the rows of a pass, each of which goes through all blocks by itself.
  * Every thread begins with as many. What else runs on the machine takes more of one thread than of another; who is
- * through first then waits, and those that are still on the way give it half of their rows at the next half of a block. Rows do
- * not depend on each other, nor their bits on who computes them with what others (gemm.h).
+ * through first then waits, and those that are still on the way give it half of their rows at the next half of a
+ * block. Rows do not depend on each other, nor their bits on who computes them with what others (gemm.h).
  * Threads wait asleep: their processor may have other things to do. The lock is a leaf. */
 #ifndef ENGINE_ROW_SHARE_H
 #define ENGINE_ROW_SHARE_H
