@@ -60,8 +60,8 @@ class Daemon:
     def __init__(self, models, http_threads):
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(["build/aftd", "--models-dir", models, "--listen-port", "0", "--precision",
-                                         "f32", "--log-requests", "false", "--prefix-cache-mb", "0", "--timeout-ms", "600000",
-                                         "--http-threads", str(http_threads)], stderr=self.log)
+                                         "f32", "--log-requests", "false", "--prefix-cache-mb", "0", "--timeout-ms",
+                                         "600000", "--http-threads", str(http_threads)], stderr=self.log)
         self.url = None
         for _ in range(10 * START_SECONDS):
             self.log.seek(0)
