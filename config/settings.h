@@ -47,6 +47,7 @@ enum log_format { LOG_FORMATS(X) };
     SWITCH(models_lazy, false, "load a model when a request first asks for it")                               \
     NUMBER(models_memory_max_mb, 0, 0, 1048576, "most memory of all loaded models together; 0: no bound")     \
     NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                   \
+    SWITCH(pin_threads, true, "where they are as many as processors, each keeps to one of its own")           \
     TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                     \
     TEXT(precision, "f32", "f32, bf16, int8 or auto, or NAME=one of them for a model, in a list with commas") \
     NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "streams that one text model runs at a time")              \

@@ -7,6 +7,7 @@
 
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/kernels.h"
+#include "engine/team_places.h"
 #include "engine/workspace.h"
 #include "weights/model.h"
 
@@ -58,6 +59,7 @@ struct engine_core {
     struct dims dims;
     struct gemm_context gemm;
     uint32_t threads;
+    struct team_places places;
     struct block *blocks; /* [depth] */
     struct packed_norm norm;
     struct gemm head;

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/team.h"
+
 void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
                   uint32_t streams_max, uint32_t rows_max)
 {
@@ -169,8 +171,12 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     const bool by_one = chooses && team_choice_is_alone(&n->team);
     const uint64_t began_ns = chooses ? now_ns() : 0;
     row_share_begin(&n->share, each != 0 ? rows : 0);
+    if (by_one)
+        team_places_leave(&e->places);
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
     {
+        if (!by_one)
+            team_places_keep(&e->places, team_thread());
         embed(n, e, rows);
         if (each != 0)
             step_streams(n, e, rows, each);

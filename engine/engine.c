@@ -255,6 +255,8 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->core.config = &m->config;
     e->core.kernels = kernels_select(o->isa);
     e->core.threads = o->threads != 0 ? o->threads : processors_count();
+    if (o->keeps_places)
+        team_places_init(&e->core.places, e->core.threads);
     dims_init(&e->core.dims, &m->config);
     set_elements_max(&e->info, m, o);
     plan(e, m, o);

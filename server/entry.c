@@ -123,6 +123,7 @@ enum status entry_load(struct entry **ret, const struct found_model *found, cons
     struct engine_options options = {
         .isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa,
         .threads = s->threads,
+        .keeps_places = s->pin_threads,
         .images_max = s->batch_images_max,
         .tokens_max = s->picture_tokens_max,
         .streams_max = s->streams_max,

@@ -19,6 +19,7 @@ texts are just long enough to be there while it is fed, and tells the largest ga
 kept, for it is always the same one.
 """
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -81,6 +82,7 @@ class Daemon:
 
     def stop(self):
         self.process.terminate()
+        self.process.send_signal(signal.SIGCONT)  # may be halted, where a side did not start
         self.process.wait()
 
 
@@ -150,10 +152,13 @@ class Side:
         self.signal(signal.SIGCONT)
         self.bytes = self.count() - self.first
         self.seconds += time.monotonic() - start
+        self.kill()  # now, for it runs beside the others' ends
+        return self.bytes / self.seconds
+
+    def kill(self):
         for p in self.started:
             p.kill()
             p.wait()
-        return self.bytes / self.seconds
 
 
 def streams(folder, burner, parent):
@@ -164,12 +169,13 @@ def streams(folder, burner, parent):
 
 
 def in_turns(daemon, folder, temperature, share, wakes, seconds):
-    with tempfile.TemporaryDirectory() as parent:
+    with tempfile.TemporaryDirectory() as parent, contextlib.ExitStack() as ending:
         burner = [sys.executable, "-c", BURN, share, (1.0 - share) / wakes]
         sides = {"http": lambda: Side([load_for_ever(daemon.url, temperature)], daemon.generated, [daemon.process.pid]),
                  "alone": lambda: streams(folder, [], parent), "beside": lambda: streams(folder, [burner], parent)}
         for name, start in sides.items():  # one after the other, for the others are halted by then
             sides[name] = start()
+            ending.callback(sides[name].kill)
             sides[name].begin()
         http, beside = sides["http"], sides["beside"]
         watched = [*http.pids, beside.pids[0]]
