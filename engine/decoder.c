@@ -171,12 +171,12 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     const bool by_one = chooses && team_choice_is_alone(&n->team);
     const uint64_t began_ns = chooses ? now_ns() : 0;
     row_share_begin(&n->share, each != 0 ? rows : 0);
-    if (by_one)
-        team_places_leave(&e->places);
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
     {
-        if (!by_one)
+        if (rows > 1)
             team_places_keep(&e->places, team_thread());
+        else
+            team_places_leave(&e->places);
         embed(n, e, rows);
         if (each != 0)
             step_streams(n, e, rows, each);

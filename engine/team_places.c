@@ -11,10 +11,11 @@
 /* Where the calling thread keeps to, + 1; 0: to none. */
 static _Thread_local uint32_t kept;
 
-static bool user_binds(void)
+/* Is there a team at all, and has the user not said where its threads are to be? */
+static bool is_ours_to_say(void)
 {
 #ifdef _OPENMP
-    return omp_get_proc_bind() != omp_proc_bind_false;
+    return omp_get_proc_bind() == omp_proc_bind_false;
 #else
     return false;
 #endif
@@ -24,7 +25,7 @@ void team_places_init(struct team_places *p, uint32_t threads)
 {
     cpu_set_t set;
     p->count = 0;
-    if (threads > ENGINE_THREADS_MAX || user_binds() || sched_getaffinity(0, sizeof set, &set) != 0 ||
+    if (threads > ENGINE_THREADS_MAX || !is_ours_to_say() || sched_getaffinity(0, sizeof set, &set) != 0 ||
         (uint32_t)CPU_COUNT(&set) != threads)
         return;
     for (uint16_t i = 0; i < CPU_SETSIZE; i++)

@@ -26,7 +26,8 @@ void team_places_init(struct team_places *p, uint32_t threads);
 /* The calling thread, of that number in its team, keeps to its place from now on. Costs a comparison if it already
  * does. Where the kernel does not allow it, it goes on as it was. */
 void team_places_keep(const struct team_places *p, size_t thread);
-/* The calling thread may run on all of the places: what it does alone need not wait for one of them. */
+/* The calling thread may run on all of the places again: for what one thread does alone, or nearly, and what another
+ * process that keeps to the same places should not be waited for. */
 void team_places_leave(const struct team_places *p);
 
 #endif
