@@ -144,7 +144,8 @@ static void feed(struct engine *e, size_t streams, float *logits)
     static const uint8_t text[] = "a";
     struct engine_part parts[STREAMS];
     for (uint32_t i = 0; i < streams; i++)
-        parts[i] = (struct engine_part){.stream = i, .count = 1, .bytes = text, .logits = logits + i * BYTE_VALUES};
+        parts[i] =
+            (struct engine_part){.stream = i, .count = 1, .bytes = text, .logits = logits + (size_t)i * BYTE_VALUES};
     engine_feed(e, parts, streams);
 }
 
