@@ -304,10 +304,11 @@ test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /o
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@.venv/bin/python tests/openapi/run.py --daemon $B/aftd $(OPENAPI_FLAGS)
 
-bench: all ## how fast this machine is, and what of that the shipped models and the papers' sizes reach (4 minutes)
+bench: all build/tests/bench/streams ## how fast this machine is, and what of that the shipped models and the papers' sizes reach (8 minutes)
 	@build/aft bench --roofline
 	@for model in weights/models/*/; do echo && build/aft bench $$model --runs 21 || exit 1; done
 	@echo && tests/bench/targets.py
+	@echo && tests/bench/serving.py --model l24
 
 bench-mixers: all ## what each token mixer costs, at 256, 1024 and 4096 bytes
 	@tests/bench/mixers.py

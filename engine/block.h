@@ -59,7 +59,7 @@ struct engine_core {
     struct dims dims;
     struct gemm_context gemm;
     uint32_t threads;
-    struct team_places places;
+    struct team_places *places;
     struct block *blocks; /* [depth] */
     struct packed_norm norm;
     struct gemm head;

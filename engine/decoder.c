@@ -174,9 +174,9 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
     {
         if (rows > 1)
-            team_places_keep(&e->places, team_thread());
+            team_places_keep(e->places, team_thread());
         else
-            team_places_leave(&e->places);
+            team_places_leave(e->places);
         embed(n, e, rows);
         if (each != 0)
             step_streams(n, e, rows, each);

@@ -247,7 +247,7 @@ bool encoder_step(struct encoder *n, const struct engine_core *e)
     assert(layer < depth);
 #pragma omp parallel num_threads(e->threads)
     {
-        team_places_keep(&e->places, team_thread());
+        team_places_keep(e->places, team_thread());
         if (layer == 0)
             embed(n, e, rows);
         if (alone)

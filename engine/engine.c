@@ -20,6 +20,7 @@ static const struct mixer *const mixers[] = {
 };
 
 struct engine {
+    struct team_places places;
     struct engine_core core;
     struct engine_info info;
     struct workspace workspace;
@@ -255,8 +256,9 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->core.config = &m->config;
     e->core.kernels = kernels_select(o->isa);
     e->core.threads = o->threads != 0 ? o->threads : processors_count();
+    e->core.places = &e->places;
     if (o->keeps_places)
-        team_places_init(&e->core.places, e->core.threads);
+        team_places_init(&e->places, e->core.threads);
     dims_init(&e->core.dims, &m->config);
     set_elements_max(&e->info, m, o);
     plan(e, m, o);

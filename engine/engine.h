@@ -35,9 +35,11 @@ const char *engine_precision_word(enum engine_precision precision);
 bool engine_precision_pays(enum engine_precision precision, const char *isa);
 
 struct engine_options {
-    const char *isa;   /* kernels to use: "baseline", "avx2", .. (kernels_select); NULL: the best that runs here */
-    uint32_t threads;  /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
-    bool keeps_places; /* of as many threads as processors each keeps to one of its own (team_places.h) */
+    const char *isa;  /* kernels to use: "baseline", "avx2", .. (kernels_select); NULL: the best that runs here */
+    uint32_t threads; /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
+    /* Of as many threads as processors each keeps to one of its own, the owner too, and after its calls: an engine with
+     * this is to be opened by another thread, that goes on to be there (team_places.h). */
+    bool keeps_places;
     enum engine_precision precision;
     uint32_t images_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_IMAGES_MAX */
     uint32_t tokens_max;  /* picture classifiers: patches of the largest; no less than those of the trained size */

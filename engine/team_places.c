@@ -2,20 +2,22 @@
 #include "engine/team_places.h"
 
 #include <assert.h>
-#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-/* Where the calling thread keeps to, + 1; 0: to none. */
-static _Thread_local uint32_t kept;
+/* What the calling thread knows of its own affinity. A new one, NEW, has its maker's. */
+static _Thread_local enum { NEW, FREE, KEPT, MOVED } state;
+static _Thread_local uint16_t kept; /* KEPT: the processor */
 
-/* Is there a team at all, and has the user not said where its threads are to be? */
+/* Is there a team at all, always as large as is asked for, whose threads nobody else puts anywhere? */
 static bool is_ours_to_say(void)
 {
 #ifdef _OPENMP
-    return omp_get_proc_bind() == omp_proc_bind_false;
+    return getenv("OMP_PROC_BIND") == NULL && omp_get_proc_bind() == omp_proc_bind_false && !omp_get_dynamic();
 #else
     return false;
 #endif
@@ -23,38 +25,70 @@ static bool is_ours_to_say(void)
 
 void team_places_init(struct team_places *p, uint32_t threads)
 {
-    cpu_set_t set;
-    p->count = 0;
-    if (threads > ENGINE_THREADS_MAX || !is_ours_to_say() || sched_getaffinity(0, sizeof set, &set) != 0 ||
-        (uint32_t)CPU_COUNT(&set) != threads)
+    *p = (struct team_places){.is_on = is_ours_to_say()};
+    p->is_on = p->is_on && sched_getaffinity(0, sizeof p->all, &p->all) == 0;
+    if (!p->is_on)
+        return;
+    atomic_init(&p->opener, gettid());
+    if (threads > ENGINE_THREADS_MAX || (uint32_t)CPU_COUNT(&p->all) != threads)
         return;
     for (uint16_t i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &set))
+        if (CPU_ISSET(i, &p->all))
             p->processors[p->count++] = i;
 }
 
-void team_places_keep(const struct team_places *p, size_t thread)
+static bool is_place(const struct team_places *p, const cpu_set_t *set)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (CPU_COUNT(set) == 1 && CPU_ISSET(p->processors[i], set))
+            return true;
+    return false;
+}
+
+/* Is the calling thread's affinity what we know it to be? */
+static bool is_as_known(const struct team_places *p)
 {
     cpu_set_t own;
-    if (p->count == 0)
+    if (state == MOVED || sched_getaffinity(0, sizeof own, &own) != 0)
+        return false;
+    if (state == KEPT)
+        return CPU_COUNT(&own) == 1 && CPU_ISSET(kept, &own);
+    return CPU_EQUAL(&own, &p->all) || (state == NEW && (p->count == 0 || is_place(p, &own)));
+}
+
+void team_places_keep(struct team_places *p, size_t thread)
+{
+    cpu_set_t own;
+    if (p->count == 0) {
+        team_places_leave(p);
         return;
+    }
     assert(thread < p->count);
-    if (kept == p->processors[thread] + 1u)
+    if (state == MOVED || (state == KEPT && kept == p->processors[thread]))
         return;
     CPU_ZERO(&own);
     CPU_SET(p->processors[thread], &own);
-    (void)sched_setaffinity(0, sizeof own, &own);
-    kept = p->processors[thread] + 1u;
+    if (!is_as_known(p) || sched_setaffinity(0, sizeof own, &own) != 0) {
+        state = MOVED;
+        return;
+    }
+    if (gettid() == atomic_load(&p->opener))
+        atomic_store(&p->opener, 0);
+    state = KEPT;
+    kept = p->processors[thread];
 }
 
-void team_places_leave(const struct team_places *p)
+void team_places_leave(struct team_places *p)
 {
-    cpu_set_t all;
-    if (p->count == 0 || kept == 0)
+    cpu_set_t all = p->all;
+    if (!p->is_on || state == FREE || state == MOVED)
         return;
-    CPU_ZERO(&all);
-    for (uint32_t i = 0; i < p->count; i++)
-        CPU_SET(p->processors[i], &all);
-    (void)sched_setaffinity(0, sizeof all, &all);
-    kept = 0;
+    if (!is_as_known(p)) {
+        state = MOVED;
+        return;
+    }
+    const pid_t opener = atomic_load(&p->opener);
+    if (opener != 0 && sched_getaffinity(opener, sizeof all, &all) != 0)
+        all = p->all;
+    state = sched_setaffinity(0, sizeof all, &all) == 0 ? FREE : MOVED;
 }

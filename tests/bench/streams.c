@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -54,8 +55,11 @@ int main(int argc, char *argv[])
         return fail("expected a model's folder and a file to count in");
     if (model_load(&m, argv[1], NULL, NULL, &err) != OK)
         return fail(err.message);
-    const struct engine_options o = {
-        .streams_max = STREAMS, .rows_max = STREAMS, .isa = getenv("AFTD_ISA"), .keeps_places = true};
+    const char *isa = getenv("AFTD_ISA");
+    const struct engine_options o = {.streams_max = STREAMS,
+                                     .rows_max = STREAMS,
+                                     .isa = isa != NULL && strcmp(isa, "auto") == 0 ? NULL : isa,
+                                     .keeps_places = true};
     if (!model_config_causal(&m->config))
         return fail("the model generates no text");
     if (engine_open(&e, m, &o, &err) != OK)

@@ -1,4 +1,5 @@
 /* test_team_places.c - threads of a team that keep to processors: which, when, and when not. */
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,7 @@
 #define LM "tests/data/golden/lm-local-8"
 #define PLACES_OF_CHILD "places-of-child"
 
-enum { STREAMS = 4, LIMIT_S = 60 };
+enum { STREAMS = 4, LIMIT_S = 60, CHILD_FAILED = 100 };
 
 static cpu_set_t all; /* of the process, as it began */
 static uint32_t processors;
@@ -34,6 +35,26 @@ static cpu_set_t own_processors(void)
     return set;
 }
 
+static bool has_all(void)
+{
+    const cpu_set_t own = own_processors();
+    return CPU_EQUAL(&own, &all);
+}
+
+static bool has_only(uint16_t processor)
+{
+    const cpu_set_t own = own_processors();
+    return CPU_COUNT(&own) == 1 && CPU_ISSET(processor, &own);
+}
+
+static bool confine_to(uint16_t processor)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
 static int restore(void **state)
 {
     (void)state;
@@ -42,99 +63,228 @@ static int restore(void **state)
 
 /* ---- places ----------------------------------------------------------------------------------------------------- */
 
+static struct team_places places; /* for as many threads as processors, opened by the main thread */
+static struct team_places none;   /* the same for one more: there are none */
+
+static int set_up(void **state)
+{
+    (void)state;
+    team_places_init(&places, processors);
+    team_places_init(&none, processors + 1);
+    return 0;
+}
+
+/* Run `what` in a thread that is new, and so free of what others did; the test fails where it returns something. */
+static void assert_in_thread(void *(*what)(void *))
+{
+    pthread_t thread;
+    void *says = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, what, NULL), 0);
+    assert_int_equal(pthread_join(thread, &says), 0);
+    if (says != NULL)
+        fail_msg("%s", (const char *)says);
+}
+
+/* In such a thread, whose own name for the failure is the condition. */
+#define EXPECT(condition)                \
+    do {                                 \
+        if (!(condition))                \
+            return (void *)(#condition); \
+    } while (0)
+
 static void there_is_one_for_each_processor(void **state)
 {
-    struct team_places p;
     (void)state;
-    team_places_init(&p, processors);
-    assert_int_equal(p.count, processors);
-    for (uint32_t i = 0; i < p.count; i++) {
-        assert_true(CPU_ISSET(p.processors[i], &all));
-        assert_true(i == 0 || p.processors[i] > p.processors[i - 1]);
+    assert_int_equal(places.count, processors);
+    for (uint32_t i = 0; i < places.count; i++) {
+        assert_true(CPU_ISSET(places.processors[i], &all));
+        assert_true(i == 0 || places.processors[i] > places.processors[i - 1]);
     }
+}
+
+static void *keep_to_none(void *arg)
+{
+    team_places_keep(&none, 0);
+    EXPECT(has_all());
+    team_places_leave(&none);
+    EXPECT(has_all());
+    return arg;
 }
 
 static void there_is_none_for_fewer_or_more_threads(void **state)
 {
     struct team_places p;
     (void)state;
-    team_places_init(&p, processors + 1);
-    assert_int_equal(p.count, 0);
+    assert_int_equal(none.count, 0);
     team_places_init(&p, ENGINE_THREADS_MAX + 1);
     assert_int_equal(p.count, 0);
     team_places_init(&p, processors - 1);
     assert_int_equal(p.count, 0);
-    team_places_keep(&p, 0); /* is nothing */
-    team_places_leave(&p);
-    const cpu_set_t own = own_processors();
-    assert_true(CPU_EQUAL(&own, &all));
+    assert_in_thread(keep_to_none);
 }
 
 /* With what the process is allowed, not with what the machine has. */
 static void they_are_among_those_that_are_allowed(void **state)
 {
+    const uint16_t processor = places.processors[processors - 1];
     struct team_places p;
-    cpu_set_t last;
     (void)state;
-    team_places_init(&p, processors);
-    const uint16_t processor = p.processors[processors - 1];
-    CPU_ZERO(&last);
-    CPU_SET(processor, &last);
-    assert_int_equal(sched_setaffinity(0, sizeof last, &last), 0);
+    assert_true(confine_to(processor));
     team_places_init(&p, 1);
     assert_int_equal(p.count, 1);
     assert_int_equal(p.processors[0], processor);
 }
 
-static void a_thread_keeps_to_its_own_and_leaves_it(void **state)
+static void *keep_and_leave(void *arg)
 {
-    struct team_places p;
-    (void)state;
-    team_places_init(&p, processors);
     for (uint32_t round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < processors; i++) {
-            team_places_keep(&p, i);
-            team_places_keep(&p, i);
-            const cpu_set_t own = own_processors();
-            assert_int_equal(CPU_COUNT(&own), 1);
-            assert_true(CPU_ISSET(p.processors[i], &own));
+            team_places_keep(&places, i);
+            team_places_keep(&places, i);
+            EXPECT(has_only(places.processors[i]));
         }
-        team_places_leave(&p);
-        const cpu_set_t own = own_processors();
-        assert_true(CPU_EQUAL(&own, &all));
+        team_places_leave(&places);
+        EXPECT(has_all());
     }
+    team_places_keep(&places, 0);
+    team_places_keep(&none, 0); /* an engine that has no places */
+    EXPECT(has_all());
+    return arg;
 }
 
-/* OpenMP reads its environment when a program starts: this one does so again, with OMP_PROC_BIND and one processor, and
- * says how many places there are for one thread. */
-static void there_is_none_where_the_user_binds(void **state)
+static void a_thread_keeps_to_its_own_and_leaves_it(void **state)
 {
     (void)state;
+    assert_in_thread(keep_and_leave);
+}
+
+static void *leave_what_is_inherited(void *arg)
+{
+    EXPECT(has_only(places.processors[0]));
+    team_places_leave(&places);
+    EXPECT(has_all());
+    return arg;
+}
+
+static void *keep_to_none_what_is_inherited(void *arg)
+{
+    EXPECT(has_only(places.processors[0]));
+    team_places_keep(&none, 1);
+    EXPECT(has_all());
+    return arg;
+}
+
+static void *keep_what_is_inherited(void *arg)
+{
+    EXPECT(has_only(places.processors[0]));
+    team_places_keep(&places, processors - 1);
+    EXPECT(has_only(places.processors[processors - 1]));
+    return arg;
+}
+
+static void *make_threads(void *arg)
+{
+    static void *(*const heirs[])(void *) = {leave_what_is_inherited, keep_to_none_what_is_inherited,
+                                             keep_what_is_inherited};
+    team_places_keep(&places, 0);
+    for (size_t i = 0; i < sizeof heirs / sizeof heirs[0]; i++) {
+        pthread_t heir;
+        void *says = NULL;
+        EXPECT(pthread_create(&heir, NULL, heirs[i], NULL) == 0);
+        EXPECT(pthread_join(heir, &says) == 0);
+        if (says != NULL)
+            return says;
+    }
+    return arg;
+}
+
+static void one_made_by_a_thread_that_keeps_does_as_it_is_told(void **state)
+{
+    (void)state;
+    assert_in_thread(make_threads);
+}
+
+/* As taskset does. */
+static void *be_moved_while_kept(void *arg)
+{
+    team_places_keep(&places, 0);
+    EXPECT(confine_to(places.processors[processors - 1]));
+    team_places_leave(&places);
+    EXPECT(has_only(places.processors[processors - 1]));
+    team_places_keep(&places, 0);
+    EXPECT(has_only(places.processors[processors - 1]));
+    return arg;
+}
+
+static void *be_moved_while_free(void *arg)
+{
+    team_places_keep(&places, 0);
+    team_places_leave(&places);
+    EXPECT(confine_to(places.processors[processors - 1]));
+    team_places_keep(&places, 0);
+    EXPECT(has_only(places.processors[processors - 1]));
+    return arg;
+}
+
+/* taskset for the whole process, to the very place where a thread is. */
+static void *be_confined_to_the_place(void *arg)
+{
+    team_places_keep(&places, 0);
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(places.processors[0], &first);
+    EXPECT(sched_setaffinity(getpid(), sizeof first, &first) == 0);
+    team_places_leave(&places);
+    EXPECT(has_only(places.processors[0]));
+    return arg;
+}
+
+static void who_is_moved_by_others_stays_there(void **state)
+{
+    (void)state;
+    if (processors < 2) {
+        print_message("skipped: with one processor nobody can be moved\n");
+        skip();
+    }
+    assert_in_thread(be_moved_while_kept);
+    assert_in_thread(be_moved_while_free);
+    assert_in_thread(be_confined_to_the_place);
+}
+
+/* OpenMP reads its environment when a program starts: this one does so again, with one processor, and says whether
+ * there is a place for one thread. */
+static bool has_place_with(const char *name, const char *value)
+{
     fflush(NULL);
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
-            if (CPU_ISSET(i, &all))
-                CPU_SET(i, &one);
-        if (sched_setaffinity(0, sizeof one, &one) != 0 || setenv("OMP_PROC_BIND", "true", 1) != 0)
-            _exit(EXIT_FAILURE);
+        if (!confine_to(places.processors[0]) || setenv(name, value, 1) != 0)
+            _exit(CHILD_FAILED);
         (void)execl("/proc/self/exe", PLACES_OF_CHILD, (char *)NULL);
-        _exit(EXIT_FAILURE);
+        _exit(CHILD_FAILED);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_in_range(WEXITSTATUS(status), 0, 1);
+    return WEXITSTATUS(status) == 1;
+}
+
+static void there_is_none_where_the_user_says_so(void **state)
+{
+    (void)state;
+    assert_true(has_place_with("OMP_DYNAMIC", "false"));
+    assert_false(has_place_with("OMP_DYNAMIC", "true"));
+    assert_false(has_place_with("OMP_PROC_BIND", "true"));
+    assert_false(has_place_with("OMP_PROC_BIND", "false"));
 }
 
 static int say_places(void)
 {
     struct team_places p;
     team_places_init(&p, 1);
-    return p.count == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return (int)p.count;
 }
 
 /* ---- an engine's team ------------------------------------------------------------------------------------------- */
@@ -169,70 +319,98 @@ static uint32_t team_processors(uint32_t *distinct)
     return sum;
 }
 
-static void assert_places(bool kept)
+/* Do the threads of the caller's team keep to a processor each, or none of them? */
+static bool are_kept(bool kept)
 {
     uint32_t distinct;
-    assert_int_equal(team_processors(&distinct), kept ? processors : processors * processors);
-    assert_int_equal(distinct, processors);
+    const uint32_t sum = team_processors(&distinct);
+    return sum == (kept ? processors : processors * processors) && distinct == processors;
+}
+
+static struct model *model;
+static struct engine *kept_engine, *plain_engine; /* opened by the main thread */
+
+/* A smaller team ends threads, and those that are made for the next are where who makes them is. */
+static void lose_threads(void)
+{
+    if (processors > 2) {
+#pragma omp parallel num_threads(2)
+        (void)team_thread();
+    }
+}
+
+/* Bit for bit. */
+static bool are_equal(const void *a, const void *b, size_t bytes)
+{
+    return memcmp(a, b, bytes) == 0;
+}
+
+static void *feed_engines(void *arg)
+{
+    static float got[STREAMS * BYTE_VALUES], want[STREAMS * BYTE_VALUES];
+    feed(plain_engine, STREAMS, want);
+    EXPECT(are_kept(false));
+    feed(kept_engine, STREAMS, got);
+    EXPECT(are_kept(true));
+    EXPECT(are_equal(got, want, sizeof got));
+    lose_threads();
+    feed(kept_engine, STREAMS, got);
+    EXPECT(are_kept(true));
+    lose_threads();
+    engine_stream_reset(kept_engine, 0);
+    feed(kept_engine, 1, got); /* the first such pass is the whole team's (team_choice.h) */
+    EXPECT(are_kept(false));
+    EXPECT(are_equal(got, want, BYTE_VALUES * sizeof *got));
+    feed(kept_engine, 2, got);
+    EXPECT(are_kept(true));
+    return arg;
 }
 
 static void its_threads_keep_to_theirs_while_there_are_rows_for_all(void **state)
 {
-    struct model *m = NULL;
-    struct engine *e = NULL, *plain = NULL;
     struct error err;
-    float *got = calloc((size_t)STREAMS * BYTE_VALUES, sizeof *got);
-    float *want = calloc((size_t)STREAMS * BYTE_VALUES, sizeof *want);
     const struct engine_options options = {
         .threads = processors, .streams_max = STREAMS, .rows_max = STREAMS, .keeps_places = true};
     struct engine_options without = options;
     (void)state;
     without.keeps_places = false;
-    assert_non_null(got);
-    assert_non_null(want);
-    if (model_load(&m, LM, NULL, NULL, &err) != OK || engine_open(&e, m, &options, &err) != OK ||
-        engine_open(&plain, m, &without, &err) != OK)
+    if (model_load(&model, LM, NULL, NULL, &err) != OK || engine_open(&kept_engine, model, &options, &err) != OK ||
+        engine_open(&plain_engine, model, &without, &err) != OK)
         fail_msg("%s", err.message);
-    feed(plain, STREAMS, want);
-    assert_places(false);
-    feed(e, STREAMS, got);
-    assert_places(true);
-    assert_memory_equal(got, want, (size_t)STREAMS * BYTE_VALUES * sizeof *got);
-    /* A smaller team ends threads, and those that are made for the next are where who makes them is. */
-    if (processors > 2) {
-#pragma omp parallel num_threads(2)
-        (void)team_thread();
-    }
-    feed(e, STREAMS, got);
-    assert_places(true);
-    engine_stream_reset(e, 0);
-    feed(e, 1, got); /* the first such pass is the whole team's (team_choice.h) */
-    assert_places(false);
-    assert_memory_equal(got, want, BYTE_VALUES * sizeof *got);
-    feed(e, 2, got);
-    assert_places(true);
-    engine_close(plain);
-    engine_close(e);
-    free(want);
-    free(got);
-    model_free(m);
+    assert_in_thread(feed_engines);
+}
+
+static int close_engines(void **state)
+{
+    engine_close(plain_engine);
+    engine_close(kept_engine);
+    model_free(model);
+    return restore(state);
 }
 
 int main(int argc, char *argv[])
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(there_is_one_for_each_processor, restore),
-        cmocka_unit_test_teardown(there_is_none_for_fewer_or_more_threads, restore),
-        cmocka_unit_test_teardown(they_are_among_those_that_are_allowed, restore),
-        cmocka_unit_test_teardown(a_thread_keeps_to_its_own_and_leaves_it, restore),
-        cmocka_unit_test_teardown(there_is_none_where_the_user_binds, restore),
-        cmocka_unit_test_teardown(its_threads_keep_to_theirs_while_there_are_rows_for_all, restore),
+#define PLACES(test) cmocka_unit_test_setup_teardown(test, set_up, restore)
+        PLACES(there_is_one_for_each_processor),
+        PLACES(there_is_none_for_fewer_or_more_threads),
+        PLACES(they_are_among_those_that_are_allowed),
+        PLACES(a_thread_keeps_to_its_own_and_leaves_it),
+        PLACES(one_made_by_a_thread_that_keeps_does_as_it_is_told),
+        PLACES(who_is_moved_by_others_stays_there),
+        PLACES(there_is_none_where_the_user_says_so),
+        cmocka_unit_test_teardown(its_threads_keep_to_theirs_while_there_are_rows_for_all, close_engines),
     };
     (void)argc;
     if (strcmp(argv[0], PLACES_OF_CHILD) == 0)
         return say_places();
     test_limit_s(LIMIT_S);
     all = own_processors();
+    /* No more than an engine has threads for. */
+    for (int i = CPU_SETSIZE - 1; CPU_COUNT(&all) > ENGINE_THREADS_MAX; i--)
+        CPU_CLR((unsigned)i, &all);
+    if (sched_setaffinity(0, sizeof all, &all) != 0)
+        return EXIT_FAILURE;
     processors = (uint32_t)CPU_COUNT(&all);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

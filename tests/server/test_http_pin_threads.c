@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "config/limits.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 
@@ -104,6 +105,11 @@ int main(void)
     };
     test_limit_s(LIMIT_S);
     if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return EXIT_FAILURE;
+    /* No more than the daemon has compute threads for; it inherits that. */
+    for (int i = CPU_SETSIZE - 1; CPU_COUNT(&all) > ENGINE_THREADS_MAX; i--)
+        CPU_CLR((unsigned)i, &all);
+    if (sched_setaffinity(0, sizeof all, &all) != 0)
         return EXIT_FAILURE;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
