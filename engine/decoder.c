@@ -173,7 +173,7 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     row_share_begin(&n->share, each != 0 ? rows : 0);
 #pragma omp parallel num_threads(by_one ? 1 : e->threads)
     {
-        if (rows > 1)
+        if (each != 0)
             team_places_keep(e->places, team_thread());
         else
             team_places_leave(e->places);

@@ -247,7 +247,10 @@ bool encoder_step(struct encoder *n, const struct engine_core *e)
     assert(layer < depth);
 #pragma omp parallel num_threads(e->threads)
     {
-        team_places_keep(e->places, team_thread());
+        if (alone)
+            team_places_keep(e->places, team_thread());
+        else
+            team_places_leave(e->places);
         if (layer == 0)
             embed(n, e, rows);
         if (alone)
