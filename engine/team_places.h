@@ -2,7 +2,7 @@
  *
  * A scheduler that wakes a thread of the team while another process has its processor for some microseconds may put it
  * behind its sister, and take milliseconds to part them: one processor idles meanwhile, and all wait at the next
- * barrier. That costs streams through HTTP 1 to 2 %, and is most of their longest gaps.
+ * barrier. That cost 64 streams through HTTP 2 to 3 %, and was most of their longest gaps.
  *
  * That is for passes whose rows or pictures threads take one after the other, so that one makes up for what another
  * could not do. Where all wait for all behind each product, a thread held up where it is kept holds up the team: two
