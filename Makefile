@@ -156,7 +156,7 @@ VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .
 
 # ---- targets ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help deps deps-test deps-lint deps-arm64 deps-train deps-openapi deps-clients deps-peers deps-page run test \
+.PHONY: all help deps deps-test deps-bench deps-lint deps-arm64 deps-train deps-openapi deps-clients deps-peers deps-page run test \
     test-built test-cpus test-arm64 test-openapi test-page check bench bench-mixers bench-http bench-peers fmt lint cover asan tsan \
     fuzz fuzz-built install uninstall dist clean
 .DELETE_ON_ERROR:
@@ -242,6 +242,9 @@ deps: ## install what the build needs (Debian; as root)
 deps-test: deps ## install what the tests need as well
 	$(call install,$(DEPS_TEST))
 
+deps-bench: deps-test ## install what bench, bench-mixers and bench-http need as well
+	$(call install,$(DEPS_PYTHON))
+
 deps-lint: deps-test ## install what lint, tsan and CI need as well
 	$(call install,$(DEPS_LINT) $(DEPS_PYTHON))
 	$(VENV)
@@ -304,16 +307,19 @@ test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /o
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@.venv/bin/python tests/openapi/run.py --daemon $B/aftd $(OPENAPI_FLAGS)
 
-bench: all build/tests/bench/streams ## how fast this machine is, and what of that the shipped models and the papers' sizes reach (8 minutes)
+bench: deps-bench ## how fast this machine is, and what of that the shipped models and the papers' sizes reach (8 minutes)
+	@$(MAKE) --no-print-directory $(JOBS) all build/tests/bench/streams
 	@build/aft bench --roofline
 	@for model in weights/models/*/; do echo && build/aft bench $$model --runs 21 || exit 1; done
 	@echo && tests/bench/targets.py
 	@echo && tests/bench/serving.py --model l24
 
-bench-mixers: all ## what each token mixer costs, at 256, 1024 and 4096 bytes
+bench-mixers: deps-bench ## what each token mixer costs, at 256, 1024 and 4096 bytes
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@tests/bench/mixers.py
 
-bench-http: all build/tests/bench/streams ## what 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to them
+bench-http: deps-bench ## what 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to them
+	@$(MAKE) --no-print-directory $(JOBS) all build/tests/bench/streams
 	@tests/bench/serving.py $(HTTP_FLAGS)
 
 bench-peers: all ## aftd beside PyTorch, ONNX Runtime and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2
