@@ -54,6 +54,15 @@ struct local_step {
     const float *next;
 };
 
+/* LOCAL_ROWS positions of one stream, one after the other, by the same channels; floats from one to the next. */
+#define LOCAL_ROWS 4
+struct local_rows {
+    float *y;
+    const float *q, *k, *v;
+    size_t y_stride, q_stride, k_stride, v_stride;
+    size_t weights_stride; /* of local_step.weights, which are the first one's */
+};
+
 /* Taps of one row of a window, or its rows, outside which all taps of LANES columns are exp(0): first <= end. */
 struct conv_span {
     uint32_t first, end;
@@ -100,6 +109,10 @@ struct kernels {
      * y, q, k, v: [groups * LANES]; state: [groups] of local_state_floats, finite; t = 0 starts it anew. */
     void (*local_factored)(float *y, const float *q, const float *k, const float *v, float *state,
                            const struct local_step *step);
+
+    /* The same for LOCAL_ROWS positions, of which step->t is the first, as bits too: each term of the window is read
+     * once for all of them. span >= LOCAL_ROWS. */
+    void (*local_factored_rows)(const struct local_rows *rows, float *state, const struct local_step *step);
 
     /* The same exactly, for biases of any size. Without `global` there is no S: w is minus infinity beyond the window,
      * and what the terms are relative to follows the window and may fall. */

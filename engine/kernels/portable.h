@@ -15,18 +15,19 @@
 #define KERNEL_TEXT(isa) KERNEL_QUOTE(isa)
 
 /* Every function of struct kernels, with the type that it has there. */
-#define KERNEL_LIST(X) \
-    X(norm)            \
-    X(epilogue)        \
-    X(local_factored)  \
-    X(local_exact)     \
-    X(attend)          \
-    X(aft_exact)       \
-    X(softmax)         \
-    X(conv_keys)       \
-    X(conv_values)     \
-    X(conv_sums)       \
-    X(conv_finish)     \
+#define KERNEL_LIST(X)     \
+    X(norm)                \
+    X(epilogue)            \
+    X(local_factored)      \
+    X(local_factored_rows) \
+    X(local_exact)         \
+    X(attend)              \
+    X(aft_exact)           \
+    X(softmax)             \
+    X(conv_keys)           \
+    X(conv_values)         \
+    X(conv_sums)           \
+    X(conv_finish)         \
     X(conv_exact)
 
 /* Those of arrays by precision. */

@@ -182,6 +182,183 @@ void KERNEL(local_factored)(float *y, const float *q, const float *k, const floa
         local_factored_by(y, q, k, v, state, s, false, true);
 }
 
+/* ---- several positions at once ------------------------------------------------------------------------------------- */
+
+/* A position by itself reads two registers of its window for two multiply-adds, and each sum waits for itself.
+ * LOCAL_ROWS of them share what lies in all their windows:
+ *
+ *     term of position    t-span+1 t-span+2 t-span+3 | t-span+4 .. t | t+1  t+2  t+3
+ *     row t                  x        x        x     |   x      x  x |
+ *     row t + 1                       x        x     |   x      x  x |  x
+ *     row t + 2                                x     |   x      x  x |  x    x
+ *     row t + 3                                      |   x      x  x |  x    x    x
+ *
+ * Each row's sums run over its terms oldest first, as in the step by itself: the bits are the same. The rows' own terms
+ * go to the slots of those on the left, which are therefore taken out first. */
+
+/* Registers of channels side by side: with 16 registers the rows' sums take half of them. */
+#define ROWS_SIDES (REGISTERS == 32 ? 2 : 1)
+
+/* sum += w term of a lag, for n registers of channels from c. */
+LANES_INLINE void rows_add(struct term *sum, const struct term *term, const float *weights, size_t stride, uint32_t lag,
+                           size_t c, size_t n)
+{
+#pragma GCC unroll 2
+    for (size_t i = 0; i < n; i++) {
+        const lanes w = lag_weight(weights, stride, lag, c + i * WIDTH);
+        sum[i].e += w * term[i].e;
+        sum[i].ev += w * term[i].ev;
+    }
+}
+
+/* What the rows begin with, for the WIDTH channels of one state: their terms enter the ring; *left is what was in their
+ * slots, if all windows are full, and *sum what has left each row's window. */
+LANES_INLINE void rows_enter(struct term left[LOCAL_ROWS], struct term sum[LOCAL_ROWS], float *state, const float *k,
+                             const float *v, const struct local_rows *rows, const struct local_step *s, bool half)
+{
+    struct term sums = {lanes_load(state_row(state, ROW_SUM_E)), lanes_load(state_row(state, ROW_SUM_EV))};
+    const lanes reference = lanes_load(state_row(state, ROW_REFERENCE));
+#pragma GCC unroll 1
+    for (uint32_t r = 0; r < LOCAL_ROWS; r++) {
+        float *slot = ring_term(state, (s->t + r) % s->span, half);
+        if (s->t >= s->span) {
+            left[r] = term_load(slot, half);
+            sums.e += left[r].e;
+            sums.ev += left[r].ev;
+        }
+        sum[r] = sums;
+        lanes n;
+        const lanes p = lanes_exp_parts(lanes_load(k + r * rows->k_stride), &n),
+                    e = p * lanes_power_of_2(n - reference);
+        term_store(slot, (struct term){e, e * lanes_load(v + r * rows->v_stride)}, half);
+    }
+    lanes_store(state_row(state, ROW_SUM_E), sums.e);
+    lanes_store(state_row(state, ROW_SUM_EV), sums.ev);
+}
+
+/* n registers of channels from c, where all windows are full, or stay partly empty, and no reference is raised.
+ * Constants once inlined: n, half, whether s->stride is 0. */
+LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_state, const struct local_step *s,
+                                   size_t c, size_t n, bool half, bool by_channel)
+{
+    const size_t stride = by_channel ? s->stride : 0;
+    const bool full = s->t >= s->span;
+    struct term left[ROWS_SIDES][LOCAL_ROWS], ends[ROWS_SIDES][LOCAL_ROWS]; /* in memory, the sums not */
+    struct term sum[LOCAL_ROWS][ROWS_SIDES], term[ROWS_SIDES];
+    const float *weights[LOCAL_ROWS];
+    float *state[ROWS_SIDES];
+#pragma GCC unroll 1
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = c + i * WIDTH;
+        state[i] = all_state + at / LANES * local_state_floats(s->span, half) + at % LANES;
+        rows_enter(left[i], ends[i], state[i], rows->k + at, rows->v + at, rows, s, half);
+    }
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < LOCAL_ROWS; r++) {
+        weights[r] = s->weights + r * rows->weights_stride;
+#pragma GCC unroll 2
+        for (size_t i = 0; i < n; i++)
+            sum[r][i] = ends[i][r];
+    }
+    if (full)
+#pragma GCC unroll 4
+        for (uint32_t old = 1; old < LOCAL_ROWS; old++) {
+#pragma GCC unroll 2
+            for (size_t i = 0; i < n; i++)
+                term[i] = left[i][old];
+#pragma GCC unroll 4
+            for (uint32_t r = 0; r < old; r++)
+                rows_add(sum[r], term, weights[r], stride, s->span + r - old, c, n);
+        }
+    uint32_t slot = full ? (s->t + LOCAL_ROWS) % s->span : 0;
+    for (uint32_t lag = full ? s->span - LOCAL_ROWS + 1 : s->t + 1; lag-- > 0;) {
+#pragma GCC unroll 2
+        for (size_t i = 0; i < n; i++)
+            term[i] = term_load(ring_term(state[i], slot, half), half);
+#pragma GCC unroll 4
+        for (uint32_t r = 0; r < LOCAL_ROWS; r++)
+            rows_add(sum[r], term, weights[r], stride, lag + r, c, n);
+        slot = slot + 1 == s->span ? 0 : slot + 1;
+    }
+#pragma GCC unroll 4
+    for (uint32_t own = 1; own < LOCAL_ROWS; own++) { /* the slots of the rows' own terms */
+#pragma GCC unroll 2
+        for (size_t i = 0; i < n; i++)
+            term[i] = term_load(ring_term(state[i], slot, half), half);
+#pragma GCC unroll 4
+        for (uint32_t r = own; r < LOCAL_ROWS; r++)
+            rows_add(sum[r], term, weights[r], stride, r - own, c, n);
+        slot = slot + 1 == s->span ? 0 : slot + 1;
+    }
+#pragma GCC unroll 4
+    for (size_t r = 0; r < LOCAL_ROWS; r++)
+#pragma GCC unroll 2
+        for (size_t i = 0; i < n; i++)
+            ends[i][r] = sum[r][i];
+#pragma GCC unroll 1
+    for (size_t i = 0; i < n; i++)
+#pragma GCC unroll 1
+        for (size_t r = 0; r < LOCAL_ROWS; r++) {
+            const size_t at = c + i * WIDTH;
+            lanes_store(rows->y + r * rows->y_stride + at,
+                        gated_mean(rows->q + r * rows->q_stride + at, ends[i][r].ev, ends[i][r].e, s->gate));
+        }
+}
+
+LANES_INLINE void local_rows_by(const struct local_rows *rows, float *state, const struct local_step *s, bool half,
+                                bool by_channel)
+{
+    const size_t channels = s->groups * LANES;
+    size_t c = 0;
+    for (; c + (size_t)ROWS_SIDES * WIDTH <= channels; c += (size_t)ROWS_SIDES * WIDTH)
+        local_rows_sides(rows, state, s, c, ROWS_SIDES, half, by_channel);
+    if (c < channels)
+        local_rows_sides(rows, state, s, c, 1, half, by_channel);
+}
+
+/* Does the first of the rows begin the state, one of them fill the window, or one raise a reference? */
+static bool rows_are_apart(const struct local_rows *rows, const float *state, const struct local_step *s)
+{
+    if (s->t == 0 || (s->t < s->span && s->t + LOCAL_ROWS > s->span))
+        return true;
+    ilanes over = {0};
+    for (size_t c = 0; c < s->groups * LANES; c += WIDTH) {
+        const float *own = state + c / LANES * local_state_floats(s->span, s->half) + c % LANES;
+        const lanes r = lanes_load(own + (size_t)ROW_REFERENCE * LANES);
+        for (size_t i = 0; i < LOCAL_ROWS; i++) {
+            lanes n;
+            (void)lanes_exp_parts(lanes_load(rows->k + i * rows->k_stride + c), &n);
+            over |= n - r > (float)KEY_TOP;
+        }
+    }
+    int any = 0;
+    for (int i = 0; i < WIDTH; i++)
+        any |= over[i];
+    return any != 0;
+}
+
+void KERNEL(local_factored_rows)(const struct local_rows *rows, float *state, const struct local_step *s)
+{
+    if (rows_are_apart(rows, state, s)) {
+        struct local_step step = *s;
+        for (size_t r = 0; r < LOCAL_ROWS; r++, step.t++, step.weights += rows->weights_stride)
+            KERNEL(local_factored)
+            (rows->y + r * rows->y_stride, rows->q + r * rows->q_stride, rows->k + r * rows->k_stride,
+             rows->v + r * rows->v_stride, state, &step);
+        return;
+    }
+    if (s->half && s->stride == 0)
+        local_rows_by(rows, state, s, true, false);
+    else if (s->half)
+        local_rows_by(rows, state, s, true, true);
+    else if (s->stride == 0)
+        local_rows_by(rows, state, s, false, false);
+    else
+        local_rows_by(rows, state, s, false, true);
+}
+
+/* ---- exactly ------------------------------------------------------------------------------------------------------- */
+
 /* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, in no reference. */
 LANES_INLINE void local_leave(float *state, const float *here, bool first)
 {

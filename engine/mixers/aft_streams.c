@@ -1,8 +1,8 @@
 /* aft_streams.c - see aft.h; the causal form, which is recurrent. The state of a stream is of fixed size: the sums of
  * what has left the window and a ring of the window's own terms. The window is all of T for aft-full, the position
- * itself for aft-simple, for aft-conv the kernel up to its last tap that counts. Prefill runs the same step over the
- * rows of a part, channels in parallel: it costs O(window * dim) a byte beside the O(dim^2) of the projections, and
- * makes both forms agree bit for bit. */
+ * itself for aft-simple, for aft-conv the kernel up to its last tap that counts. Prefill runs the same steps over the
+ * rows of a part, some at once, channels in parallel: it costs O(window * dim) a byte beside the O(dim^2) of the
+ * projections, and both forms agree bit for bit. */
 #include "engine/mixers/aft.h"
 
 #define TASK_GROUPS 4 /* lanes of channels for one thread at a time */
@@ -54,24 +54,30 @@ uint64_t aft_step_macs(const struct engine_core *e, const struct block *b)
     return (uint64_t)e->dims.dim * (1 + 2 * (uint64_t)span_of(e, b));
 }
 
-/* The biases of a query at position t, and their stride by channel. */
-static const float *biases_at(const struct engine_core *e, const struct block *b, uint32_t t, size_t *stride)
+/* The biases of a query at position t, their stride by channel, and how much further those of the next position are. */
+static const float *biases_at(const struct engine_core *e, const struct block *b, uint32_t t, size_t *stride,
+                              size_t *next)
 {
     const bool conv = e->config->mixer.type == MIXER_AFT_CONV;
     *stride = conv ? e->dims.channels : 0;
+    *next = conv || b->biases == NULL ? 0 : span_of(e, b);
     if (conv)
         return b->channel_taps;
-    return b->biases == NULL ? no_bias : b->biases + (size_t)t * span_of(e, b);
+    return b->biases == NULL ? no_bias : b->biases + t * *next;
 }
 
-/* The keys of n channels from `at`: those of the row, or of the channels' heads. */
-static const float *keys_at(const struct engine_core *e, const float *k, size_t at, size_t n, float *heads)
+/* The keys of n channels from `at` of some rows, and their stride: those of the rows, or of the channels' heads. */
+static const float *keys_at(const struct engine_core *e, const float *k, size_t at, size_t n, size_t rows,
+                            float heads[LOCAL_ROWS][TASK_GROUPS * LANES], size_t *stride)
 {
-    if (e->config->mixer.type != MIXER_AFT_CONV)
+    const bool conv = e->config->mixer.type == MIXER_AFT_CONV;
+    *stride = conv ? TASK_GROUPS * LANES : e->dims.qkv;
+    if (!conv)
         return k + at;
-    for (size_t c = 0; c < n; c++)
-        heads[c] = k[e->head_of[at + c]];
-    return heads;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < n; c++)
+            heads[r][c] = k[r * e->dims.qkv + e->head_of[at + c]];
+    return heads[0];
 }
 
 /* What the mixing of one layer goes by. */
@@ -109,7 +115,7 @@ static float *task_state(const struct layer_pass *l, size_t task)
     return l->pass->parts[task / l->slices].state + l->state + task % l->slices * TASK_GROUPS * l->group_floats;
 }
 
-/* All rows of the part. */
+/* All rows of the part, several at once where they may be. */
 static void mix_task(const struct layer_pass *l, size_t task)
 {
     const struct engine_core *e = l->core;
@@ -117,6 +123,7 @@ static void mix_task(const struct layer_pass *l, size_t task)
     const struct stream_part *part = &l->pass->parts[task / l->slices];
     const size_t group = task % l->slices * TASK_GROUPS, at = group * LANES, left = d->channels / LANES - group;
     const size_t next = task + 1 < l->pass->part_count * l->slices ? task + 1 : task;
+    const uint32_t at_once = !l->block->exact && l->span >= LOCAL_ROWS ? LOCAL_ROWS : 1;
     float *state = task_state(l, task);
     struct local_step step = {.span = l->span,
                               .groups = left < TASK_GROUPS ? left : TASK_GROUPS,
@@ -124,17 +131,27 @@ static void mix_task(const struct layer_pass *l, size_t task)
                               .global = e->config->mixer.global,
                               .half = l->half,
                               .next = task_state(l, next)};
-    for (uint32_t i = 0; i < part->count; i++) {
-        float heads[TASK_GROUPS * LANES];
+    for (uint32_t i = 0, n; i < part->count; i += n) {
+        float heads[LOCAL_ROWS][TASK_GROUPS * LANES];
+        n = part->count - i < at_once ? 1 : at_once;
         const size_t row = part->first + i;
         const float *q = l->a->qkv + row * d->qkv, *k = q + d->channels, *v = k + d->keys;
-        float *y = l->a->h + row * d->channels + at;
+        struct local_rows rows = {.y = l->a->h + row * d->channels + at,
+                                  .q = q + at,
+                                  .v = v + at,
+                                  .y_stride = d->channels,
+                                  .q_stride = d->qkv,
+                                  .v_stride = d->qkv};
         step.t = part->position + i;
-        step.weights = biases_at(e, l->block, step.t, &step.stride);
+        step.weights = biases_at(e, l->block, step.t, &step.stride, &rows.weights_stride);
         if (step.stride != 0)
             step.weights += at;
-        k = keys_at(e, k, at, step.groups * LANES, heads);
-        (l->block->exact ? e->kernels->local_exact : e->kernels->local_factored)(y, q + at, k, v + at, state, &step);
+        rows.k = keys_at(e, k, at, step.groups * LANES, n, heads, &rows.k_stride);
+        if (n > 1)
+            e->kernels->local_factored_rows(&rows, state, &step);
+        else
+            (l->block->exact ? e->kernels->local_exact : e->kernels->local_factored)(rows.y, rows.q, rows.k, rows.v,
+                                                                                     state, &step);
     }
 }
 

@@ -281,6 +281,96 @@ static void a_bias_lifts_a_key_over_one_two_hundred_powers_larger(void **state)
     }
 }
 
+/* Some positions one by one, and the same ones LOCAL_ROWS at a time where they may be: the bits agree. */
+struct rows_case {
+    const char *name;
+    uint32_t span;
+    float key_size;
+    bool half, by_channel, each; /* each: a position has biases of its own */
+};
+
+static const struct rows_case rows_cases[] = {
+    {"the shortest window", LOCAL_ROWS, 2.0f, false, false, true},
+    {"one more", LOCAL_ROWS + 1, 2.0f, false, true, false},
+    {"a ring of bf16", 32, 2.0f, true, false, true},
+    {"a ring of bf16, biases by channel", 11, 2.0f, true, true, false},
+    {"not full", 100, 2.0f, false, false, true},
+    {"not full, a ring of bf16", 100, 2.0f, true, true, false},
+    {"raised references", 9, 150.0f, false, false, true},
+    {"raised references all the time", 9, 1000.0f, true, true, false},
+    {"one bias for all", 5, 2.0f, false, false, false},
+};
+
+static void run_rows(const struct kernels *kn, const struct rows_case *rc, struct random *rng)
+{
+    enum { GROUPS = 3, WIDE = GROUPS * LANES, SPAN_MAX = 100, ROWS = 4 * SPAN_MAX };
+    static float q[ROWS][WIDE], k[ROWS][2 * WIDE], v[ROWS][WIDE], one[ROWS][WIDE], some[ROWS][WIDE];
+    static float weights[(ROWS + 1) * SPAN_MAX], by_channel[SPAN_MAX * WIDE];
+    static float states[2][GROUPS * LANES * (3 + 2 * SPAN_MAX)];
+    const size_t floats = GROUPS * local_state_floats(rc->span, rc->half);
+    const uint32_t count = rc->span == SPAN_MAX ? SPAN_MAX : ROWS;
+    for (size_t r = 0; r < count; r++)
+        for (size_t c = 0; c < WIDE; c++) {
+            q[r][c] = random_float(rng, 3.0f);
+            k[r][c] = random_float(rng, rc->key_size) * (random_below(rng, 8) == 0 ? 1.0f : 0.1f);
+            v[r][c] = random_float(rng, 1.0f);
+        }
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
+        weights[i] = (float)exp((double)random_float(rng, 2.0f));
+    for (size_t i = 0; i < sizeof by_channel / sizeof by_channel[0]; i++)
+        by_channel[i] = (float)exp((double)random_float(rng, 2.0f));
+    for (size_t i = 0; i < floats; i++)
+        states[0][i] = states[1][i] = 1e30f; /* left behind by another stream */
+    struct local_step step = {.stride = rc->by_channel ? WIDE : 0,
+                              .span = rc->span,
+                              .groups = GROUPS,
+                              .gate = random_below(rng, 2) == 0,
+                              .half = rc->half};
+    const size_t further = rc->each ? rc->span : 0;
+    for (uint32_t t = 0, n; t < count; t += n) {
+        n = count - t < LOCAL_ROWS || random_below(rng, 4) == 0 ? 1 : LOCAL_ROWS;
+        for (uint32_t r = 0; r < n; r++) {
+            step.t = t + r;
+            step.weights = rc->by_channel ? by_channel : weights + step.t * further;
+            step.next = states[0];
+            kn->local_factored(one[t + r], q[t + r], k[t + r], v[t + r], states[0], &step);
+        }
+        step.t = t;
+        step.weights = rc->by_channel ? by_channel : weights + t * further;
+        step.next = states[1];
+        const struct local_rows rows = {.y = some[t],
+                                        .q = q[t],
+                                        .k = k[t],
+                                        .v = v[t],
+                                        .y_stride = WIDE,
+                                        .q_stride = WIDE,
+                                        .k_stride = (size_t)2 * WIDE,
+                                        .v_stride = WIDE,
+                                        .weights_stride = further};
+        if (n == 1)
+            kn->local_factored(some[t], q[t], k[t], v[t], states[1], &step);
+        else
+            kn->local_factored_rows(&rows, states[1], &step);
+        for (uint32_t r = t; r < t + n; r++)
+            for (size_t c = 0; c < WIDE; c++)
+                if (one[r][c] != some[r][c]) /* no NaN is among them */
+                    fail_msg("%s, %s: position %u of %u at once, channel %zu is %.9g, by itself %.9g", kn->isa,
+                             rc->name, r, n, c, (double)some[r][c], (double)one[r][c]);
+    }
+    assert_memory_equal(states[0], states[1], floats * sizeof(float));
+}
+
+static void positions_at_once_have_the_bits_of_steps(void **state)
+{
+    (void)state;
+    struct random rng = {5};
+    const struct kernels *tables[TABLES];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (size_t i = 0; i < sizeof rows_cases / sizeof rows_cases[0]; i++)
+            for (int repeat = 0; repeat < 5; repeat++)
+                run_rows(tables[a], &rows_cases[i], &rng);
+}
+
 /* An overflow upstream must be seen in the logits, not clamped into an ordinary number. */
 static void not_a_number_goes_through(void **state)
 {
@@ -311,6 +401,40 @@ static void not_a_number_goes_through(void **state)
     }
 }
 
+/* In one of several positions: its answer is none, those before it are as they were. */
+static void not_a_number_goes_through_positions_at_once(void **state)
+{
+    (void)state;
+    static const float w[LOCAL_ROWS] = {1.0f, 1.0f, 1.0f, 1.0f};
+    const struct kernels *tables[TABLES];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (uint32_t which = 0; which < 3 * LOCAL_ROWS; which++) {
+            float memory[LANES * (3 + 2 * LOCAL_ROWS)] = {0}, y[LOCAL_ROWS][LANES], in[3][LOCAL_ROWS][LANES];
+            for (size_t i = 0; i < sizeof in / sizeof(float); i++)
+                (&in[0][0][0])[i] = 1.0f;
+            const struct local_rows rows = {.y = y[0],
+                                            .q = in[0][0],
+                                            .k = in[1][0],
+                                            .v = in[2][0],
+                                            .y_stride = LANES,
+                                            .q_stride = LANES,
+                                            .k_stride = LANES,
+                                            .v_stride = LANES};
+            struct local_step step = {.weights = w, .span = LOCAL_ROWS, .groups = 1, .gate = true, .next = memory};
+            for (; step.t < LOCAL_ROWS; step.t++) /* the windows are full then */
+                tables[a]->local_factored(y[0], in[0][0], in[1][0], in[2][0], memory, &step);
+            const uint32_t bad = which % LOCAL_ROWS;
+            for (size_t c = 0; c < LANES; c++)
+                in[which / LOCAL_ROWS][bad][c] = NAN;
+            tables[a]->local_factored_rows(&rows, memory, &step);
+            for (size_t c = 0; c < LANES; c++) {
+                assert_true(isnan(y[bad][c]));
+                for (uint32_t r = 0; r < bad; r++)
+                    assert_float_equal(y[r][c], (float)(1.0 / (1.0 + exp(-1.0))), 1e-6f);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,8 +443,10 @@ int main(void)
         cmocka_unit_test(epilogues_are_their_formulas),
         cmocka_unit_test(local_steps_agree_with_equation_2),
         cmocka_unit_test(local_steps_stay_finite_for_any_key),
+        cmocka_unit_test(positions_at_once_have_the_bits_of_steps),
         cmocka_unit_test(a_bias_lifts_a_key_over_one_two_hundred_powers_larger),
         cmocka_unit_test(not_a_number_goes_through),
+        cmocka_unit_test(not_a_number_goes_through_positions_at_once),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
 }
