@@ -343,8 +343,8 @@ void KERNEL(local_factored_rows)(const struct local_rows *rows, float *state, co
         struct local_step step = *s;
         for (size_t r = 0; r < LOCAL_ROWS; r++, step.t++, step.weights += rows->weights_stride)
             KERNEL(local_factored)
-            (rows->y + r * rows->y_stride, rows->q + r * rows->q_stride, rows->k + r * rows->k_stride,
-             rows->v + r * rows->v_stride, state, &step);
+        (rows->y + r * rows->y_stride, rows->q + r * rows->q_stride, rows->k + r * rows->k_stride,
+         rows->v + r * rows->v_stride, state, &step);
         return;
     }
     if (s->half && s->stride == 0)
