@@ -6,9 +6,6 @@
 
 #include "engine/team.h"
 
-#define TASK_ROWS GEMM_ROWS_PAD /* of a task where each thread has at least TASKS_MANY: few to wait for */
-#define TASKS_MANY 8
-
 static size_t padded_rows(uint64_t rows)
 {
     return (size_t)((rows + GEMM_ROWS_PAD - 1) / GEMM_ROWS_PAD * GEMM_ROWS_PAD);
@@ -142,36 +139,17 @@ static void before_rows(const struct engine_core *e, const struct block *b, cons
                    EPILOGUE_BIAS, fetch);
 }
 
-typedef void task_work(const struct engine_core *e, const struct block *b, const struct activations *a, size_t r,
-                       size_t n, struct fetch *fetch);
-
-/* Team. The rows of a pass in tasks, or false: there are too few. Of many tasks the last quarter goes to whoever is
- * through first, for the machine may have taken more of one thread than of another; the others fall as they fell before,
- * so that a thread finds its rows in its cache. */
-static bool by_tasks(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
-                     task_work *work)
-{
-    const bool many = rows >= (size_t)TASKS_MANY * TASK_ROWS * e->threads;
-    const size_t each = many ? TASK_ROWS : block_rows_of_task(e, rows);
-    if (each == 0)
-        return false;
-    const size_t tasks = (rows + each - 1) / each, fixed = many ? tasks - tasks / 4 : tasks;
-#pragma omp for schedule(static) nowait
-    for (size_t t = 0; t < fixed; t++)
-        work(e, b, a, t * each, rows - t * each < each ? rows - t * each : each, NULL);
-#pragma omp for schedule(dynamic)
-    for (size_t t = fixed; t < tasks; t++)
-        work(e, b, a, t * each, rows - t * each < each ? rows - t * each : each, NULL);
-    return true;
-}
-
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
-    const size_t channels = e->dims.channels;
-    if (by_tasks(e, b, a, rows, before_rows))
+    const size_t channels = e->dims.channels, each = block_rows_of_task(e, rows);
+    if (each == 0) {
+        const float *normed = block_normed(e, &b->norm1, a, NULL, rows);
+        gemm_run(&e->gemm, &b->qkv, a->qkv, e->dims.qkv, normed, channels, rows, EPILOGUE_BIAS);
         return;
-    const float *normed = block_normed(e, &b->norm1, a, NULL, rows);
-    gemm_run(&e->gemm, &b->qkv, a->qkv, e->dims.qkv, normed, channels, rows, EPILOGUE_BIAS);
+    }
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r += each)
+        before_rows(e, b, a, r, rows - r < each ? rows - r : each, NULL);
 }
 
 static enum epilogue epilogue_of(enum activation activation)
@@ -213,8 +191,13 @@ static void after_rows(const struct engine_core *e, const struct block *b, const
 
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
 {
-    if (by_tasks(e, b, a, rows, after_rows))
+    const size_t each = block_rows_of_task(e, rows);
+    if (each != 0) {
+#pragma omp for schedule(static)
+        for (size_t r = 0; r < rows; r += each)
+            after_rows(e, b, a, r, rows - r < each ? rows - r : each, NULL);
         return;
+    }
     const size_t channels = e->dims.channels, hidden = e->dims.hidden;
     if (b->out.n != 0)
         gemm_run(&e->gemm, &b->out, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);

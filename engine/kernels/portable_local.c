@@ -127,6 +127,8 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
                                        const struct local_step *s, const size_t channel[SIDES_MAX], size_t n, bool half,
                                        bool by_channel)
 {
+    if (by_channel && s->stride == 0)
+        __builtin_unreachable(); /* as lag_weight is to know: a branch between a product and its sum parts them */
     const struct ring_span ring = ring_at(s->t, s->span);
     float *state[SIDES_MAX];
     struct term sum[SIDES_MAX];
@@ -242,6 +244,8 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
                                    size_t c, size_t n, bool half, bool by_channel)
 {
     const size_t stride = by_channel ? s->stride : 0;
+    if (by_channel && stride == 0)
+        __builtin_unreachable(); /* as lag_weight is to know */
     const bool full = s->t >= s->span;
     struct term left[ROWS_SIDES][LOCAL_ROWS], ends[ROWS_SIDES][LOCAL_ROWS]; /* in memory, the sums not */
     struct term sum[LOCAL_ROWS][ROWS_SIDES], term[ROWS_SIDES];
