@@ -121,6 +121,7 @@ DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev lib
     libpng-dev libwebp-dev libexif-dev nettle-dev libgnutls28-dev libcurl4-openssl-dev
 DEPS_TEST := libcmocka-dev xz-utils openssl
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
+DEPS_BENCH := libcmocka-dev python3 # the former for what tests/bench shares with the tests
 DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev prometheus qemu-user
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
@@ -242,8 +243,8 @@ deps: ## install what the build needs (Debian; as root)
 deps-test: deps ## install what the tests need as well
 	$(call install,$(DEPS_TEST))
 
-deps-bench: deps-test ## install what bench, bench-mixers and bench-http need as well
-	$(call install,$(DEPS_PYTHON))
+deps-bench: deps ## install what bench, bench-mixers and bench-http need as well
+	$(call install,$(DEPS_BENCH))
 
 deps-lint: deps-test ## install what lint, tsan and CI need as well
 	$(call install,$(DEPS_LINT) $(DEPS_PYTHON))

@@ -56,10 +56,18 @@ static bool is_as_known(const struct team_places *p)
     return CPU_EQUAL(&own, &p->all) || (state == NEW && (p->count == 0 || is_place(p, &own)));
 }
 
+/* Then a thread that finds itself at one place was confined to it with all others, or was made by one that was. */
+static bool is_opener_moved(struct team_places *p)
+{
+    const pid_t opener = atomic_load(&p->opener);
+    cpu_set_t set;
+    return opener != 0 && sched_getaffinity(opener, sizeof set, &set) == 0 && !CPU_EQUAL(&set, &p->all);
+}
+
 void team_places_keep(struct team_places *p, size_t thread)
 {
     cpu_set_t own;
-    if (p->count == 0) {
+    if (p->count == 0 || (state == NEW && is_opener_moved(p))) {
         team_places_leave(p);
         return;
     }

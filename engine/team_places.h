@@ -35,7 +35,8 @@ struct team_places {
 
 /* Places for a team of `threads` among the processors that the calling thread may run on; none if they are not as many,
  * or if the environment says where OpenMP's threads are to be (OMP_PROC_BIND) or lets it choose how many (OMP_DYNAMIC).
- * The calling thread should be none of the team, and outlive it: threads leave their places for where it may be. */
+ * The calling thread should be none of a team, this one or another's, and outlive it: threads leave their places for
+ * where it may be. */
 void team_places_init(struct team_places *p, uint32_t threads);
 /* The calling thread, of that number in its team, keeps to its place from now on. */
 void team_places_keep(struct team_places *p, size_t thread);

@@ -50,7 +50,8 @@ struct local_step {
     bool gate;   /* else sigmoid(q) is left out */
     bool global; /* exactly: see there */
     bool half;   /* factored: a ring of bf16 */
-    /* Factored: the state of the step that comes next, or this one's: it comes nearer meanwhile. */
+    /* Factored: the state of the step that comes next, or this one's: it comes nearer meanwhile, but for several
+     * positions at once. */
     const float *next;
 };
 

@@ -184,7 +184,7 @@ void KERNEL(local_factored)(float *y, const float *q, const float *k, const floa
         local_factored_by(y, q, k, v, state, s, false, true);
 }
 
-/* ---- several positions at once ------------------------------------------------------------------------------------- */
+/* ---- several positions at once ----------------------------------------------------------------------------------- */
 
 /* A position by itself reads two registers of its window for two multiply-adds, and each sum waits for itself.
  * LOCAL_ROWS of them share what lies in all their windows:
@@ -320,7 +320,8 @@ LANES_INLINE void local_rows_by(const struct local_rows *rows, float *state, con
         local_rows_sides(rows, state, s, c, 1, half, by_channel);
 }
 
-/* Does the first of the rows begin the state, one of them fill the window, or one raise a reference? */
+/* Does the first of the rows begin the state, does something leave the window of some but not of the first, or does one
+ * raise a reference? */
 static bool rows_are_apart(const struct local_rows *rows, const float *state, const struct local_step *s)
 {
     if (s->t == 0 || (s->t < s->span && s->t + LOCAL_ROWS > s->span))
@@ -361,7 +362,7 @@ void KERNEL(local_factored_rows)(const struct local_rows *rows, float *state, co
         local_rows_by(rows, state, s, false, true);
 }
 
-/* ---- exactly ------------------------------------------------------------------------------------------------------- */
+/* ---- exactly ----------------------------------------------------------------------------------------------------- */
 
 /* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, in no reference. */
 LANES_INLINE void local_leave(float *state, const float *here, bool first)

@@ -71,7 +71,7 @@ static const float *keys_at(const struct engine_core *e, const float *k, size_t 
                             float heads[LOCAL_ROWS][TASK_GROUPS * LANES], size_t *stride)
 {
     const bool conv = e->config->mixer.type == MIXER_AFT_CONV;
-    *stride = conv ? TASK_GROUPS * LANES : e->dims.qkv;
+    *stride = conv ? (size_t)TASK_GROUPS * LANES : e->dims.qkv;
     if (!conv)
         return k + at;
     for (size_t r = 0; r < rows; r++)

@@ -69,6 +69,8 @@ MODELS = [
     picture("conv-dim24-sparse", [14, 16], [2, 2], 4, 6, [7, 9], dim=24, depth=3, mlp_ratio=1, active=[1, 2, 0]),
     dict(name="causal-conv-dim8-sparse", context=12, mixer=dict(type="aft-conv", heads=4, kernel=[7]), dim=8, depth=3,
          mlp_ratio=1, lags=[3, 5, 0]),
+    dict(name="causal-conv-dim72-heads9", context=16, mixer=dict(type="aft-conv", heads=9, kernel=[5]), dim=72, depth=1,
+         mlp_ratio=1),
 ]
 DTYPES = ["F32", "F16", "BF16"]
 

@@ -63,6 +63,7 @@ static const char *const text_models[] = {LM,
                                           "tests/data/golden/lm-simple",
                                           "tests/data/golden/lm-conv-heads4-k5",
                                           "tests/data/odd-shapes/causal-conv-dim8-sparse",
+                                          "tests/data/odd-shapes/causal-conv-dim72-heads9",
                                           "tests/data/golden/lm-attention",
                                           "tests/data/golden/pixels-local"};
 

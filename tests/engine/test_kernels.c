@@ -431,6 +431,8 @@ static void not_a_number_goes_through_positions_at_once(void **state)
                 assert_true(isnan(y[bad][c]));
                 for (uint32_t r = 0; r < bad; r++)
                     assert_float_equal(y[r][c], (float)(1.0 / (1.0 + exp(-1.0))), 1e-6f);
+                for (uint32_t r = bad + 1; r < LOCAL_ROWS; r++) /* a query is of its own position alone */
+                    assert_true((which < LOCAL_ROWS) != (isnan(y[r][c]) != 0));
             }
         }
 }

@@ -241,6 +241,31 @@ static void *be_confined_to_the_place(void *arg)
     return arg;
 }
 
+static void *keep_where_all_are_confined(void *arg)
+{
+    EXPECT(has_only(places.processors[0]));
+    team_places_keep(&places, processors - 1);
+    EXPECT(has_only(places.processors[0]));
+    return arg;
+}
+
+/* The same before the thread has done anything. */
+static void *be_confined_before_the_first_pass(void *arg)
+{
+    cpu_set_t first;
+    pthread_t heir;
+    void *says = NULL;
+    CPU_ZERO(&first);
+    CPU_SET(places.processors[0], &first);
+    EXPECT(sched_setaffinity(getpid(), sizeof first, &first) == 0);
+    EXPECT(sched_setaffinity(0, sizeof first, &first) == 0);
+    EXPECT(pthread_create(&heir, NULL, keep_where_all_are_confined, NULL) == 0);
+    EXPECT(pthread_join(heir, &says) == 0);
+    if (says != NULL)
+        return says;
+    return keep_where_all_are_confined(arg);
+}
+
 static void who_is_moved_by_others_stays_there(void **state)
 {
     (void)state;
@@ -251,6 +276,8 @@ static void who_is_moved_by_others_stays_there(void **state)
     assert_in_thread(be_moved_while_kept);
     assert_in_thread(be_moved_while_free);
     assert_in_thread(be_confined_to_the_place);
+    assert_int_equal(restore(state), 0);
+    assert_in_thread(be_confined_before_the_first_pass);
 }
 
 /* OpenMP reads its environment when a program starts: this one does so again, with one processor, and says whether
