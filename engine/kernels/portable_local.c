@@ -346,10 +346,12 @@ void KERNEL(local_factored_rows)(const struct local_rows *rows, float *state, co
 {
     if (rows_are_apart(rows, state, s)) {
         struct local_step step = *s;
-        for (size_t r = 0; r < LOCAL_ROWS; r++, step.t++, step.weights += rows->weights_stride)
-            KERNEL(local_factored)
-        (rows->y + r * rows->y_stride, rows->q + r * rows->q_stride, rows->k + r * rows->k_stride,
-         rows->v + r * rows->v_stride, state, &step);
+        for (size_t r = 0; r < LOCAL_ROWS; r++) {
+            const float *q = rows->q + r * rows->q_stride, *k = rows->k + r * rows->k_stride;
+            KERNEL(local_factored)(rows->y + r * rows->y_stride, q, k, rows->v + r * rows->v_stride, state, &step);
+            step.t++;
+            step.weights += rows->weights_stride;
+        }
         return;
     }
     if (s->half && s->stride == 0)
