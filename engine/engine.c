@@ -8,11 +8,11 @@
 #include <omp.h>
 #endif
 
-#include "engine/decoder.h"
-#include "engine/encoder.h"
+#include "engine/core/processors.h"
 #include "engine/mixers/linear.h"
-#include "engine/position_biases.h"
-#include "engine/processors.h"
+#include "engine/pass/decoder.h"
+#include "engine/pass/encoder.h"
+#include "engine/pass/position_biases.h"
 
 static const struct mixer *const mixers[] = {
     &mixer_aft_full,  &mixer_aft_local, &mixer_aft_simple,       &mixer_aft_conv,
@@ -20,7 +20,7 @@ static const struct mixer *const mixers[] = {
 };
 
 struct engine {
-    struct team_places places;
+    struct thread_pinning places;
     struct engine_core core;
     struct engine_info info;
     struct workspace workspace;
@@ -245,7 +245,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     set_threads(1); /* whatever is multiplied here, the caller does it alone: another thread may have a team at work */
     e = calloc(1, sizeof *e);
     if (e != NULL) {
-        row_share_open(&e->decoder.share);
+        row_stealing_open(&e->decoder.share);
         e->core.blocks = calloc(m->config.depth, sizeof *e->core.blocks);
     }
     if (e == NULL || e->core.blocks == NULL) {
@@ -258,7 +258,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->core.threads = o->threads != 0 ? o->threads : processors_count();
     e->core.places = &e->places;
     if (o->keeps_places)
-        team_places_init(&e->places, e->core.threads);
+        thread_pinning_init(&e->places, e->core.threads);
     dims_init(&e->core.dims, &m->config);
     set_elements_max(&e->info, m, o);
     plan(e, m, o);
@@ -287,7 +287,7 @@ void engine_close(struct engine *e)
 {
     if (e == NULL)
         return;
-    row_share_close(&e->decoder.share);
+    row_stealing_close(&e->decoder.share);
     workspace_clear(&e->workspace);
     free(e->core.blocks);
     free(e);

@@ -17,19 +17,11 @@
 
 #include "config/limits.h"
 #include "config/status.h"
+#include "engine/core/types.h"
 #include "weights/model.h"
 
 struct engine;
 
-/* What the blocks' products are computed in: weights and the rows that meet them as fp32, bf16 or int8 (by output
- * channel and by row); sums are fp32, or whole numbers. */
-#define ENGINE_PRECISIONS(X) \
-    X(ENGINE_F32, "f32")     \
-    X(ENGINE_BF16, "bf16")   \
-    X(ENGINE_INT8, "int8")
-#define X(constant, word) constant,
-enum engine_precision { ENGINE_PRECISIONS(X) ENGINE_PRECISION_COUNT };
-#undef X
 const char *engine_precision_word(enum engine_precision precision);
 /* Is it faster than those before it on an instruction set (as in engine_options), and not only smaller? */
 bool engine_precision_pays(enum engine_precision precision, const char *isa);
@@ -38,7 +30,7 @@ struct engine_options {
     const char *isa;  /* kernels to use: "baseline", "avx2", .. (kernels_select); NULL: the best that runs here */
     uint32_t threads; /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
     /* Of as many threads as processors each keeps to one of its own, the owner too, and after its calls: an engine with
-     * this is to be opened by another thread, that goes on to be there (team_places.h). */
+     * this is to be opened by another thread, that goes on to be there (thread_pinning.h). */
     bool keeps_places;
     enum engine_precision precision;
     uint32_t images_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_IMAGES_MAX */
@@ -46,8 +38,6 @@ struct engine_options {
     uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STREAMS_MAX */
     uint32_t rows_max;    /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
 };
-
-#define ENGINE_CONTEXT_UNLIMITED UINT32_MAX
 
 struct engine_info {
     uint32_t threads;
@@ -94,9 +84,6 @@ bool engine_batch_step(struct engine *e);
 /* [classes] of the batch's i-th picture or text, once it is done; valid until the next batch begins. */
 const float *engine_batch_logits(const struct engine *e, size_t i);
 
-/* Whose keys a map shows: one head's, or all heads' taken together. */
-#define ENGINE_ALL_HEADS UINT32_MAX
-
 /* Ask for a map of the batch's i-th picture: what its patches are to block `layer`, to `head` < engine_heads or to all
  * of them. Between the begin and the first step.
  * AFT (as in the figures of Zhai et al. 2021 and DAFT): the weight exp(k - max k) that every other token gives a
@@ -112,27 +99,11 @@ const float *engine_batch_map(const struct engine *e, size_t i);
 /* Whose keys can be told apart: aft-conv's and the other mixers' heads; of AFT without heads every channel is one. */
 uint32_t engine_heads(const struct engine *e);
 
-/* Learnt position biases are tiles of [height, width], for each layer one of each of `heads`; no heads: there are none.
- * aft-conv: the kernel; 1 x K for texts. aft-full, aft-local: one for all channels, what the middle token gives each
- * patch (the class token left out) or byte; causal, what the last token gives it and those before, up to the window's
- * end, in the order of positions. */
-struct engine_biases {
-    uint32_t layers, heads, height, width;
-};
 struct engine_biases engine_biases_shape(const struct engine *e);
 /* One tile, [height, width]: exp(w) - 1, by how much a token counts more than without its bias. >= -1. */
 void engine_biases_read(const struct engine *e, uint32_t layer, uint32_t head, float *out);
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
-
-/* One stream's consecutive bytes of a pass. */
-struct engine_part {
-    uint32_t stream;      /* a slot < streams_max; once in a pass at most */
-    uint32_t count;       /* >= 1 */
-    const uint8_t *bytes; /* [count]; with a start embedding it stands in the place of the first, whatever that is */
-    bool every;           /* logits after each byte rather than after the last alone */
-    float *logits;        /* [256], or [count, 256] with `every`; NULL: none are wanted */
-};
 
 /* Forget all that a slot has been fed; its position becomes 0. */
 void engine_stream_reset(struct engine *e, uint32_t stream);

@@ -17,21 +17,21 @@
 
 #include "config/config.h"
 #include "engine/engine.h"
-#include "server/api.h"
-#include "server/auth.h"
-#include "server/batcher.h"
-#include "server/clock.h"
-#include "server/http.h"
-#include "server/loader.h"
-#include "server/log.h"
-#include "server/metrics.h"
-#include "server/models.h"
-#include "server/news.h"
-#include "server/reload.h"
-#include "server/routes.h"
-#include "server/sessions.h"
-#include "server/spin.h"
-#include "server/watcher.h"
+#include "server/access/auth.h"
+#include "server/api/api.h"
+#include "server/api/routes.h"
+#include "server/batch/batcher.h"
+#include "server/control/loader.h"
+#include "server/control/models.h"
+#include "server/control/reload.h"
+#include "server/core/clock.h"
+#include "server/core/log.h"
+#include "server/core/mailbox.h"
+#include "server/core/metrics.h"
+#include "server/core/short_spin.h"
+#include "server/core/watcher.h"
+#include "server/http/http.h"
+#include "server/session/sessions.h"
 
 enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 enum {
@@ -44,7 +44,7 @@ struct daemon {
     const struct config *config;
     int argc;
     char **argv;
-    struct news *news;
+    struct mailboxes *mailboxes;
     struct models *models;
     struct batcher *batcher; /* of the models */
     struct reload *reload;
@@ -103,12 +103,12 @@ static enum status start(struct daemon *d, struct error *err)
     const char *const *paths = routes_paths(&endpoints);
     metrics_init(paths, endpoints);
     raise_file_limit(d->settings);
-    enum status st = news_create(&d->news, d->settings->http_threads);
+    enum status st = mailbox_create(&d->mailboxes, d->settings->http_threads);
     if (st != OK)
         return error_set(err, st, "no memory or descriptors for the HTTP threads' boxes of news");
     st = describe_engine(d->settings, err);
     if (st == OK)
-        st = models_start(&d->models, d->settings, d->news, err);
+        st = models_start(&d->models, d->settings, d->mailboxes, err);
     if (st != OK)
         return st;
     d->batcher = models_batcher(d->models);
@@ -119,7 +119,7 @@ static enum status start(struct daemon *d, struct error *err)
     if (st == OK)
         reload_keys(d->reload, d->service.keys);
     if (st == OK)
-        st = loader_start(&d->loader, d->models, d->reload, d->news, err);
+        st = loader_start(&d->loader, d->models, d->reload, d->mailboxes, err);
     if (st != OK)
         return st;
     st = watcher_start(&d->watcher, err);
@@ -135,7 +135,7 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.loader = d->loader;
     d->service.reload = d->reload;
     const struct http_app app = routes_app(&d->service);
-    return http_start(&d->http, d->settings, d->watcher, d->news, &app, err);
+    return http_start(&d->http, d->settings, d->watcher, d->mailboxes, &app, err);
 }
 
 /* ---- stop ------------------------------------------------------------------------------------------------------ */
@@ -197,7 +197,7 @@ static void stop(struct daemon *d)
     reload_free(d->reload);
     auth_free(d->service.keys);
     models_free(d->models);
-    news_free(d->news);
+    mailbox_free(d->mailboxes);
 }
 
 /* ---- the program ----------------------------------------------------------------------------------------------- */
@@ -226,7 +226,7 @@ int main(int argc, char *argv[])
 {
     struct config config;
     struct error err;
-    spin_briefly(argv);
+    short_spin_reexec(argv);
     const enum status st = config_load(&config, argc, argv, environ, warn_of_setting, NULL, &err);
     if (st != OK) {
         (void)fprintf(stderr, "aftd: %s\n", err.message);

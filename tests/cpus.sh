@@ -29,7 +29,7 @@ on Haswell-noTSX -E AFTD_ISA=baseline "$aft" verify $golden/lm-local-8 $golden/c
 expect "Haswell-noTSX: aft verify with baseline kernels" 0 '^2 passed, 0 failed'
 # The products by either set, in bf16 and int8 as well: values, and that a row's bits depend on the row alone.
 for model in Nehalem Haswell-noTSX; do
-    program $model engine/test_gemm
+    program $model engine/kernels/test_gemm
     precisions $model
 done
 finish

@@ -1,6 +1,6 @@
 # emulated.sh: what runs of the programs on emulated processors share; to be sourced at the top of the tree, with
 # $emulator set to qemu's program and its options, $aft to the aft program and $tests to the folder of test programs.
-# Without it the programs would execute themselves anew (server/spin.h), and beside qemu rather than in it.
+# Without it the programs would execute themselves anew (server/core/short_spin.h), and beside qemu rather than in it.
 export GOMP_SPINCOUNT=100
 unset AFTD_ISA AFTD_PRECISION OPENBLAS_CORETYPE
 dir=$(mktemp -d) || exit 1

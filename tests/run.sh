@@ -21,7 +21,7 @@ case $dir in
     export TSAN_OPTIONS="${TSAN_OPTIONS:-ignore_noninstrumented_modules=1}"
     ;;
 esac
-# As the programs do for themselves (server/spin.h): threads that spin on would starve the daemon that a test talks to.
+# As the programs do for themselves (server/core/short_spin.h): threads that spin on would starve the daemon that a test talks to.
 # LLVM's libomp, of the tsan build, spins 0.2 s at every barrier: beside other work steps take thirty times as long.
 export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}" KMP_BLOCKTIME="${KMP_BLOCKTIME:-0}"
 # Not detect_stack_use_after_return: with it gcc 12 misaligns AVX-512 variables on the stack (GCC bug 110027).
@@ -29,7 +29,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 jobs=${AFTD_TEST_JOBS:-$(nproc)}
 # They put many clients on one daemon and look at how long each waits, or how many it answers.
-alone=' cli/test_cli_load server/test_http_load '
+alone=' cli/test_load http/test_load '
 
 logs=$(mktemp -d) || exit 1
 # shellcheck disable=SC2046 # one word for each job
@@ -124,14 +124,12 @@ for folder in $python_tests; do
         echo "$folder was not run ($PYTHON: $(echo "$lacks" | tail -n 1)); for what it needs: make deps-${folder##*/}"
     fi
 done
-for program in "$dir"/*/test_*; do
-    name=${program#"$dir"/}
-    case ${name##*/} in *.*) continue ;; esac # objects and the like
+while read -r name; do
     case $alone in
     *" $name "*) last+=("$name") ;;
     *) together+=("$name") ;;
     esac
-done
+done < <(cd "$dir" && find . -type f -name 'test_*' ! -name '*.*' | cut -c 3- | LC_ALL=C sort)
 all "$jobs" "${together[@]}"
 all 1 "${last[@]}"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "weights/model.h"
+#include "weights/model_types.h"
 
 /* The tensors of one block that are folded and then no longer needed; NULL where the file has none. */
 struct fold_source {

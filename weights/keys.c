@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "weights/json.h"
+#include "config/json.h"
 
 /* One key of one object, for messages. */
 struct place {

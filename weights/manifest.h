@@ -8,7 +8,7 @@
 
 #include "config/status.h"
 #include "weights/fold.h"
-#include "weights/model.h"
+#include "weights/model_types.h"
 #include "weights/tensor_set.h"
 
 /* One tensor of the files, and the pointer that will lead to its floats. */

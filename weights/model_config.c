@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "weights/json.h"
+#include "config/json.h"
 #include "weights/keys.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/team.h"
+#include "engine/core/team.h"
 
 #define BLOCK_BYTES (256 << 10) /* of a task's rows: they stay in the second cache while the chunks go by */
 #define LINE_BYTES 64           /* of a cache */

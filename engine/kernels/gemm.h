@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/core/workspace.h"
 #include "engine/kernels/kernels.h"
-#include "engine/workspace.h"
 
 #define GEMM_ROWS_MAX 12 /* rows of a tile */
 #define GEMM_CHUNK 32    /* columns of a chunk */

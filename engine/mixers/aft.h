@@ -3,7 +3,7 @@
 #ifndef ENGINE_MIXERS_AFT_H
 #define ENGINE_MIXERS_AFT_H
 
-#include "engine/mixer.h"
+#include "engine/block/mixer.h"
 
 void aft_plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw);
 void aft_pack(struct block *b, const struct engine_core *e, const struct block_weights *bw);

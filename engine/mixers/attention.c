@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/mixer.h"
+#include "engine/block/mixer.h"
 
 #define TASK_ROWS 64
 

@@ -3,7 +3,7 @@
 #ifndef ENGINE_MIXERS_LINEAR_H
 #define ENGINE_MIXERS_LINEAR_H
 
-#include "engine/mixer.h"
+#include "engine/block/mixer.h"
 
 /* One head of one sequence, in a block's activations. */
 struct linear_head {

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "config/limits.h"
+#include "engine/bench/roofline.h"
 #include "engine/engine.h"
-#include "engine/roofline.h"
 #include "weights/model.h"
 
 #define BENCH_STREAMS_LARGE 64

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/logits.h"
 #include "server/cli/cli.h"
-#include "server/logits.h"
-#include "server/picture.h"
-#include "server/picture_fit.h"
-#include "server/precision.h"
+#include "server/media/picture.h"
+#include "server/media/picture_fit.h"
+#include "server/models/precision.h"
 
 enum { BATCH = 8 };
 

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
-#include "server/logits.h"
-#include "server/picture_fit.h"
+#include "server/media/picture_fit.h"
 
 static void print_best(const struct model *m, const float *logits, struct prediction *best, size_t top_k)
 {

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
+#include "server/batch/stream_slot.h"
 #include "server/cli/cli.h"
-#include "server/stream_slot.h"
 
 struct coder {
     struct stream_model shape;

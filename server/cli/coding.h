@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "engine/engine.h"
-#include "server/archive.h"
+#include "server/coding/archive.h"
 
 #define CODING_STREAMS_MAX 64 /* blocks at a time: more make no step faster */
 #define CODING_ROWS 256       /* bytes of a pass beside one for each stream */

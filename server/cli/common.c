@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
-#include "server/picture.h"
-#include "server/precision.h"
+#include "server/media/picture.h"
+#include "server/models/precision.h"
 
 const struct cli_verb cli_verbs[] = {
 #define X(verb, name, arguments, help) {name, arguments, help, cli_##verb},

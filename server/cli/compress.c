@@ -7,12 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/archive.h"
 #include "server/cli/cli.h"
 #include "server/cli/coding.h"
 #include "server/cli/remote.h"
-#include "server/precision.h"
-#include "server/text.h"
+#include "server/coding/archive.h"
+#include "server/core/text.h"
+#include "server/models/precision.h"
 
 /* What the command line says. */
 struct wish {

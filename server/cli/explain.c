@@ -6,10 +6,10 @@
 
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
-#include "server/drawing.h"
-#include "server/explanation.h"
-#include "server/picture_fit.h"
-#include "server/png.h"
+#include "server/media/drawing.h"
+#include "server/media/explanation.h"
+#include "server/media/picture_fit.h"
+#include "server/media/png.h"
 
 /* What there is to do, and the option's own words, which are checked once the model is known. */
 struct explain_run {

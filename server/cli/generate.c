@@ -8,11 +8,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "config/json.h"
 #include "engine/sampler.h"
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
-#include "server/text.h"
-#include "weights/json.h"
+#include "server/core/text.h"
 
 #define PREFILL_ROWS 64 /* bytes of a pass over the prompt */
 

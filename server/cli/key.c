@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/access/keys_file.h"
 #include "server/cli/cli.h"
-#include "server/keys_file.h"
 
 struct key_options {
     const char *file, *models, *apis, *rate, *bytes_rate;
@@ -145,7 +145,7 @@ static int list(const struct key_options *o)
         (void)printf("%s", k->name);
         for (unsigned api = 0; api < API_COUNT; api++)
             if ((k->apis & API_BIT(api)) != 0) {
-                (void)printf("%s%s", before, key_api_word((enum api)api));
+                (void)printf("%s%s", before, key_api_word((enum api_kind)api));
                 before = ",";
             }
         (void)printf("  %s", k->model_count == 0 ? "all models" : "");

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "config/json.h"
 #include "server/cli/load.h"
-#include "server/picture.h"
-#include "weights/json.h"
+#include "server/media/picture.h"
 
 static const char own_prompt[] = "The history of ";
 

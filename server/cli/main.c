@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "server/cli/cli.h"
-#include "server/spin.h"
+#include "server/core/short_spin.h"
 
 static void print_usage(FILE *to)
 {
@@ -36,7 +36,7 @@ static int run_without_verb(const char *what)
 
 int main(int argc, char **argv)
 {
-    spin_briefly(argv);
+    short_spin_reexec(argv);
     if (argc < 2) {
         print_usage(stderr);
         return CLI_USAGE;

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/json.h"
+#include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
-#include "server/logits.h"
-#include "weights/json.h"
 
 int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t size)
 {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "server/spin.h"
+#include "server/core/short_spin.h"
 #include "weights/model.h"
 
 #define STREAMS 64
@@ -50,7 +50,7 @@ int main(int argc, char *argv[])
     struct model *m = NULL;
     struct engine *e = NULL;
     struct error err;
-    spin_briefly(argv);
+    short_spin_reexec(argv);
     if (argc != 3)
         return fail("expected a model's folder and a file to count in");
     if (model_load(&m, argv[1], NULL, NULL, &err) != OK)

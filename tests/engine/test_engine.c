@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
-#include "tests/engine/tables.h"
+#include "tests/engine/kernels/tables.h"
 #include "tests/support/random.h"
 
 #define LM "weights/models/enwik8-aft-local"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/image.h"
-#include "server/picture.h"
+#include "server/media/picture.h"
 
 enum {
     WANTED_BYTES = 5,

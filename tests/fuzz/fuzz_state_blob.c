@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/state_blob.h"
+#include "server/session/state_blob.h"
 
 static void check_snapshot(const struct stream_snapshot *s)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/text.h"
+#include "server/core/text.h"
 #include "tests/support/random.h"
 
 enum { GENERATED_MAX = 1024 }; /* the twins are slow */

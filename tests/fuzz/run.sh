@@ -133,9 +133,9 @@ words() { # words FILE...
 }
 words weights/model_config.c >"$seeds/model_config.dict"
 words weights/safetensors.c weights/tensor.c >"$seeds/safetensors.dict"
-words server/inference_request.c server/inference_request.h >"$seeds/inference.dict"
-words server/generate_request.c >"$seeds/request.dict"
-words server/openai_request.c >"$seeds/openai.dict"
+words server/request/inference_request.c server/request/inference_request.h >"$seeds/inference.dict"
+words server/request/generate_request.c >"$seeds/request.dict"
+words server/request/openai_request.c >"$seeds/openai.dict"
 
 status=0
 for program in "$dir"/fuzz_*; do

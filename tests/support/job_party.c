@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "server/registry.h"
+#include "server/models/registry.h"
 
 enum { PATIENCE_S = 20 };
 
@@ -76,25 +76,25 @@ size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max)
     for (;;) {
         struct job_reading r = {.bytes = out + used, .size_max = size_max - used};
         switch (job_read(j, &r)) {
-        case JOB_NEWS_BYTES:
+        case JOB_EVENT_BYTES:
             used += r.size;
             assert_true(used < size_max);
             break;
-        case JOB_NEWS_SAMPLE_END:
-        case JOB_NEWS_PING:
+        case JOB_EVENT_SAMPLE_END:
+        case JOB_EVENT_PING:
             break;
-        case JOB_NEWS_LATER:
+        case JOB_EVENT_LATER:
             sleep_until_resumed(p);
             break;
-        case JOB_NEWS_END:
+        case JOB_EVENT_END:
             return used;
         }
     }
 }
 
-struct entry *party_entry(void)
+struct hosted_model *party_entry(void)
 {
-    struct entry *e = calloc(1, sizeof *e);
+    struct hosted_model *e = calloc(1, sizeof *e);
     assert_non_null(e);
     atomic_init(&e->references, 1);
     return e;

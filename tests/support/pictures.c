@@ -11,7 +11,7 @@
 #include <jpeglib.h>
 #include <png.h>
 
-#include "server/picture.h"
+#include "server/media/picture.h"
 
 enum { SCANS_MAX = 128 }; /* DC and 63 coefficients, each in two steps */
 

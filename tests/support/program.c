@@ -55,8 +55,12 @@ void program_find(char path[PATH_MAX], const char *name, const char *variable)
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0);
     self[n] = '\0';
-    *strrchr(self, '/') = '\0';
-    assert_in_range(snprintf(path, PATH_MAX, "%s/../../%s", self, name), 1, PATH_MAX - 1);
+    char *end = NULL; /* of the build's folder, in which tests/ mirrors the tree */
+    for (char *at = self; (at = strstr(at, "/tests/")) != NULL; at++)
+        end = at;
+    assert_non_null(end);
+    *end = '\0';
+    assert_in_range(snprintf(path, PATH_MAX, "%s/%s", self, name), 1, PATH_MAX - 1);
 }
 
 /* ---- starting -------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,127 @@
+/* file.c - regular files, read with read(): a mapped file that somebody truncates would kill the process later.
+ * Any thread. Invariant: between file_open and file_close, fd is open and `size` and `modified` are those of the
+ * moment of opening. */
+#include "config/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const size_t read_chunk = (size_t)1 << 30; /* Linux moves at most 2^31 - 4096 bytes a call */
+
+static const char *kind_of(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFDIR:
+        return "a folder";
+    case S_IFIFO:
+        return "a FIFO";
+    case S_IFSOCK:
+        return "a socket";
+    default:
+        return "a device";
+    }
+}
+
+enum status file_open(struct file *ret, const char *path, uint64_t size_max, struct error *err)
+{
+    enum status st = OK;
+    struct stat info;
+
+    /* Without O_NONBLOCK, a FIFO that nobody writes to would hold us here for ever. */
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
+    if (fstat(fd, &info) != 0) {
+        st = error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
+        goto done;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        st = error_set(err, ERR_IO, "%s: is %s, expected a regular file", path, kind_of(info.st_mode));
+        goto done;
+    }
+    if ((uint64_t)info.st_size > size_max) {
+        st = error_set(err, ERR_FORMAT, "%s: has %" PRIu64 " bytes, expected at most %" PRIu64, path,
+                       (uint64_t)info.st_size, size_max);
+        goto done;
+    }
+    *ret = (struct file){.path = path, .fd = fd, .size = (uint64_t)info.st_size, .modified = info.st_mtim};
+done:
+    if (st != OK)
+        (void)close(fd);
+    return st;
+}
+
+void file_close(struct file *f)
+{
+    if (f == NULL || f->fd < 0)
+        return;
+    (void)close(f->fd);
+    f->fd = -1;
+}
+
+enum status file_read(struct file *f, void *out, size_t n, struct error *err)
+{
+    size_t at = 0;
+
+    while (at < n) {
+        const size_t want = n - at < read_chunk ? n - at : read_chunk;
+        const ssize_t got = read(f->fd, (char *)out + at, want);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return error_set(err, ERR_IO, "%s: %s", f->path, strerror(errno));
+        if (got == 0)
+            return error_set(err, ERR_IO, "%s: ended %zu bytes early: it was truncated while being read", f->path,
+                             n - at);
+        at += (size_t)got;
+    }
+    return OK;
+}
+
+enum status file_check_unchanged(const struct file *f, struct error *err)
+{
+    struct stat now;
+
+    if (fstat(f->fd, &now) != 0)
+        return error_set(err, ERR_IO, "%s: %s", f->path, strerror(errno));
+    if ((uint64_t)now.st_size != f->size)
+        return error_set(err, ERR_IO, "%s: changed from %" PRIu64 " to %" PRIu64 " bytes while being read", f->path,
+                         f->size, (uint64_t)now.st_size);
+    if (now.st_mtim.tv_sec != f->modified.tv_sec || now.st_mtim.tv_nsec != f->modified.tv_nsec)
+        return error_set(err, ERR_IO, "%s: was written to while being read", f->path);
+    return OK;
+}
+
+enum status file_read_all(char **ret, size_t *size, const char *path, uint64_t size_max, struct error *err)
+{
+    enum status st;
+    struct file f = {.fd = -1};
+    char *bytes = NULL;
+
+    st = file_open(&f, path, size_max, err);
+    if (st != OK)
+        goto done;
+    bytes = malloc((size_t)f.size + 1);
+    if (bytes == NULL) {
+        st = error_set(err, ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes", path, f.size);
+        goto done;
+    }
+    st = file_read(&f, bytes, (size_t)f.size, err);
+    if (st == OK)
+        st = file_check_unchanged(&f, err);
+    if (st != OK)
+        goto done;
+    bytes[f.size] = '\0';
+    *ret = bytes;
+    *size = (size_t)f.size;
+    bytes = NULL; /* the caller's now */
+done:
+    file_close(&f);
+    free(bytes);
+    return st;
+}

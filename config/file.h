@@ -1,0 +1,34 @@
+/* file.h - read a regular file of bounded size, and notice when it changes meanwhile. A model directory may hold
+ * anything under the name that we expect: a folder, a FIFO that never answers, a file that somebody is copying.
+ * No global state; one struct file belongs to one thread. */
+#ifndef CONFIG_FILE_H
+#define CONFIG_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "config/status.h"
+
+struct file {
+    const char *path; /* borrowed from the caller of file_open */
+    int fd;
+    uint64_t size;
+    struct timespec modified;
+};
+
+/* Open `path` for reading from its start; never waits. *ret is set only on OK; end with file_close.
+ * Errors: ERR_IO (cannot be opened, not a regular file), ERR_FORMAT (more than size_max bytes). */
+enum status file_open(struct file *ret, const char *path, uint64_t size_max, struct error *err);
+void file_close(struct file *f);
+
+/* The next n bytes into out [n]. Errors: ERR_IO, also when the file ends before that. */
+enum status file_read(struct file *f, void *out, size_t n, struct error *err);
+
+/* ERR_IO when the file is no longer as file_open found it: what was read may be a mixture. */
+enum status file_check_unchanged(const struct file *f, struct error *err);
+
+/* The whole of `path`, *size bytes, in *ret (free it), with a NUL behind it. Errors: as above, and ERR_NOMEM. */
+enum status file_read_all(char **ret, size_t *size, const char *path, uint64_t size_max, struct error *err);
+
+#endif

@@ -1,0 +1,232 @@
+/* block.c - see block.h. */
+#include "engine/block/block.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/core/team.h"
+
+static size_t padded_rows(uint64_t rows)
+{
+    return (size_t)((rows + GEMM_ROWS_PAD - 1) / GEMM_ROWS_PAD * GEMM_ROWS_PAD);
+}
+
+void dims_init(struct dims *d, const struct model_config *c)
+{
+    d->dim = c->dim;
+    d->channels = (uint32_t)lanes_padded(c->dim);
+    d->keys = (uint32_t)lanes_padded(c->mixer.type == MIXER_AFT_CONV ? c->mixer.heads : c->dim);
+    d->hidden = (uint32_t)lanes_padded(c->hidden);
+    d->qkv = (c->mixer.share_value_query ? 1 : 2) * (size_t)d->channels + d->keys;
+}
+
+void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded)
+{
+    workspace_note(w, &p->weight, padded, sizeof *p->weight);
+    workspace_note(w, &p->bias, padded, sizeof *p->bias);
+}
+
+void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim)
+{
+    memcpy(p->weight, n->weight, dim * sizeof *p->weight);
+    memcpy(p->bias, n->bias, dim * sizeof *p->bias);
+}
+
+void rows_pack(float *to, const float *from, size_t n, const struct dims *d)
+{
+    for (size_t r = 0; r < n; r++)
+        memcpy(to + r * d->channels, from + r * d->dim, d->dim * sizeof *to);
+}
+
+void block_plan(struct block *b, struct workspace *w, const struct dims *d, enum precision precision,
+                const struct block_weights *bw)
+{
+    packed_norm_plan(&b->norm1, w, d->channels);
+    packed_norm_plan(&b->norm2, w, d->channels);
+    gemm_plan(&b->qkv, w, precision, (uint32_t)d->qkv, d->dim);
+    if (bw->out.out != 0)
+        gemm_plan(&b->out, w, precision, d->dim, d->dim);
+    gemm_plan(&b->fc1, w, precision, bw->fc1.out, d->dim);
+    gemm_plan(&b->fc2, w, precision, d->dim, bw->fc2.in);
+}
+
+void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw)
+{
+    const struct linear *q = &bw->q, *k = &bw->k, *v = &bw->v;
+    packed_norm_pack(&b->norm1, &bw->norm1, d->dim);
+    packed_norm_pack(&b->norm2, &bw->norm2, d->dim);
+    gemm_pack(&b->qkv, 0, q->weight, q->bias, q->out, q->in);
+    gemm_pack(&b->qkv, d->channels, k->weight, k->bias, k->out, k->in);
+    if (v->out != 0)
+        gemm_pack(&b->qkv, d->channels + d->keys, v->weight, v->bias, v->out, v->in);
+    if (bw->out.out != 0)
+        gemm_pack(&b->out, 0, bw->out.weight, bw->out.bias, bw->out.out, bw->out.in);
+    gemm_pack(&b->fc1, 0, bw->fc1.weight, bw->fc1.bias, bw->fc1.out, bw->fc1.in);
+    gemm_pack(&b->fc2, 0, bw->fc2.weight, bw->fc2.bias, bw->fc2.out, bw->fc2.in);
+}
+
+bool block_needs_exact(const float *bias, size_t n, bool global)
+{
+    float largest = 0.0f;
+    for (size_t i = 0; i < n; i++)
+        largest = fmaxf(largest, fabsf(bias[i]));
+    return !global || largest > BIAS_FACTORED;
+}
+
+void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows, uint32_t threads)
+{
+    const size_t n = padded_rows(rows);
+    a->rows = n;
+    workspace_note(w, &a->x, (uint64_t)n * d->channels, sizeof *a->x);
+    workspace_note(w, &a->h, (uint64_t)n * d->channels, sizeof *a->h);
+    workspace_note(w, &a->qkv, (uint64_t)n * d->qkv, sizeof *a->qkv);
+    workspace_note(w, &a->mlp, (uint64_t)n * d->hidden, sizeof *a->mlp);
+    workspace_note(w, &a->own, (uint64_t)threads * GEMM_ROWS_PAD * d->channels, sizeof *a->own);
+}
+
+void block_norm(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
+                const uint32_t *from, size_t rows)
+{
+    const size_t stride = e->dims.channels;
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r++)
+        e->kernels->norm(y + r * stride, x + (from == NULL ? r : from[r]) * stride, n->weight, n->bias, e->dims.dim,
+                         e->config->norm_eps);
+}
+
+const float *block_normed(const struct engine_core *e, const struct packed_norm *n, const struct activations *a,
+                          const uint32_t *from, size_t rows)
+{
+    const size_t stride = e->dims.channels;
+    if (rows > GEMM_ROWS_MAX) {
+        block_norm(e, n, a->h, a->x, from, rows);
+        return a->h;
+    }
+    float *own = a->own + team_thread() * GEMM_ROWS_PAD * stride;
+    for (size_t r = 0; r < rows; r++)
+        e->kernels->norm(own + r * stride, a->x + (from == NULL ? r : from[r]) * stride, n->weight, n->bias,
+                         e->dims.dim, e->config->norm_eps);
+    return own;
+}
+
+size_t block_rows_of_task(const struct engine_core *e, size_t rows)
+{
+    if (rows < (size_t)2 * GEMM_ROWS_MAX * e->threads)
+        return 0;
+    /* OpenBLAS reads whole tiles: none of them may reach into another thread's rows. */
+    const size_t whole = e->gemm.blas_rows == 0 ? 1 : GEMM_ROWS_PAD, most = GEMM_BLOCK / whole * whole;
+    const size_t blocks = (rows + most - 1) / most;
+    const size_t tasks = (blocks + e->threads - 1) / e->threads * e->threads;
+    const size_t each = (rows + tasks - 1) / tasks;
+    return (each + whole - 1) / whole * whole;
+}
+
+/* y[r] = norm(x[r]) for the rows of a task. */
+static void norm_rows(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x, size_t rows)
+{
+    const size_t stride = e->dims.channels;
+    for (size_t r = 0; r < rows; r++)
+        e->kernels->norm(y + r * stride, x + r * stride, n->weight, n->bias, e->dims.dim, e->config->norm_eps);
+}
+
+/* The rows [r, r + n) of block_before. */
+static void before_rows(const struct engine_core *e, const struct block *b, const struct activations *a, size_t r,
+                        size_t n, struct fetch *fetch)
+{
+    const size_t channels = e->dims.channels;
+    norm_rows(e, &b->norm1, a->h + r * channels, a->x + r * channels, n);
+    gemm_run_alone(&e->gemm, &b->qkv, a->qkv + r * e->dims.qkv, e->dims.qkv, a->h + r * channels, channels, n,
+                   EPILOGUE_BIAS, fetch);
+}
+
+void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
+{
+    const size_t channels = e->dims.channels, each = block_rows_of_task(e, rows);
+    if (each == 0) {
+        const float *normed = block_normed(e, &b->norm1, a, NULL, rows);
+        gemm_run(&e->gemm, &b->qkv, a->qkv, e->dims.qkv, normed, channels, rows, EPILOGUE_BIAS);
+        return;
+    }
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r += each)
+        before_rows(e, b, a, r, rows - r < each ? rows - r : each, NULL);
+}
+
+static enum epilogue epilogue_of(enum activation activation)
+{
+    switch (activation) {
+    case ACTIVATION_GELU:
+        return EPILOGUE_GELU;
+    case ACTIVATION_GELU_TANH:
+        return EPILOGUE_GELU_TANH;
+    case ACTIVATION_RELU:
+        return EPILOGUE_RELU;
+    }
+    return EPILOGUE_BIAS;
+}
+
+/* Team. */
+static void add_rows(float *x, const float *h, size_t n)
+{
+#pragma omp for schedule(static)
+    for (size_t i = 0; i < n; i++)
+        x[i] += h[i];
+}
+
+/* The rows [r, r + n) of block_after. */
+static void after_rows(const struct engine_core *e, const struct block *b, const struct activations *a, size_t r,
+                       size_t n, struct fetch *fetch)
+{
+    const size_t channels = e->dims.channels, hidden = e->dims.hidden;
+    float *x = a->x + r * channels, *h = a->h + r * channels, *mlp = a->mlp + r * hidden;
+    if (b->out.n != 0)
+        gemm_run_alone(&e->gemm, &b->out, x, channels, h, channels, n, EPILOGUE_ADD, fetch);
+    else
+        for (size_t i = 0; i < n * channels; i++)
+            x[i] += h[i];
+    norm_rows(e, &b->norm2, h, x, n);
+    gemm_run_alone(&e->gemm, &b->fc1, mlp, hidden, h, channels, n, epilogue_of(e->config->activation), fetch);
+    gemm_run_alone(&e->gemm, &b->fc2, x, channels, mlp, hidden, n, EPILOGUE_ADD, fetch);
+}
+
+void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows)
+{
+    const size_t each = block_rows_of_task(e, rows);
+    if (each != 0) {
+#pragma omp for schedule(static)
+        for (size_t r = 0; r < rows; r += each)
+            after_rows(e, b, a, r, rows - r < each ? rows - r : each, NULL);
+        return;
+    }
+    const size_t channels = e->dims.channels, hidden = e->dims.hidden;
+    if (b->out.n != 0)
+        gemm_run(&e->gemm, &b->out, a->x, channels, a->h, channels, rows, EPILOGUE_ADD);
+    else
+        add_rows(a->x, a->h, rows * channels);
+    const float *normed = block_normed(e, &b->norm2, a, NULL, rows);
+    gemm_run(&e->gemm, &b->fc1, a->mlp, hidden, normed, channels, rows, epilogue_of(e->config->activation));
+    gemm_run(&e->gemm, &b->fc2, a->x, channels, a->mlp, hidden, rows, EPILOGUE_ADD);
+}
+
+/* Parts of about the same size, and whole tiles but for the last one. */
+static size_t rows_alone(size_t rows)
+{
+    const size_t parts = (rows + GEMM_BLOCK - 1) / GEMM_BLOCK, each = (rows + parts - 1) / parts;
+    return (each + GEMM_ROWS_MAX - 1) / GEMM_ROWS_MAX * GEMM_ROWS_MAX;
+}
+
+void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
+                        struct fetch *fetch)
+{
+    const size_t each = rows_alone(rows);
+    for (size_t r = 0; r < rows; r += each)
+        before_rows(e, b, a, r, rows - r < each ? rows - r : each, fetch);
+}
+
+void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
+                       struct fetch *fetch)
+{
+    const size_t each = rows_alone(rows);
+    for (size_t r = 0; r < rows; r += each)
+        after_rows(e, b, a, r, rows - r < each ? rows - r : each, fetch);
+}

@@ -1,0 +1,117 @@
+/* block.h - one block of a model, x += mixer(norm1(x)); x += fc2(act(fc1(norm2(x)))), without the mixing itself: the
+ * norms, projections and the MLP that all mixers and both passes (encoder.c, decoder.c) share.
+ * Engine threads: the functions marked "team" are called by all threads of a team with the same arguments, hold
+ * orphaned work-sharing loops and end in a barrier. */
+#ifndef ENGINE_BLOCK_BLOCK_H
+#define ENGINE_BLOCK_BLOCK_H
+
+#include "engine/core/thread_pinning.h"
+#include "engine/core/workspace.h"
+#include "engine/kernels/gemm.h"
+#include "engine/kernels/kernels.h"
+#include "weights/model.h"
+
+/* Widths of activation rows, padded to LANES. A row of qkv is [q: dim | k: keys | v: dim], each padded, without v where
+ * the value is the query. */
+struct dims {
+    uint32_t dim; /* as in the model; the others are padded */
+    uint32_t channels, keys, hidden;
+    size_t qkv;
+};
+
+/* What a pass of any kind needs; the rows are rounded up to GEMM_ROWS_PAD. */
+struct activations {
+    size_t rows;
+    float *x;   /* [rows, channels] the residual stream */
+    float *h;   /* [rows, channels] normed rows; then the mixer's output */
+    float *qkv; /* [rows, qkv] */
+    float *mlp; /* [rows, hidden] */
+    float *own; /* [threads, GEMM_ROWS_PAD, channels] normed rows that each thread keeps for itself */
+};
+
+/* The norms' weights, padded. */
+struct packed_norm {
+    float *weight, *bias;
+};
+
+struct block {
+    struct packed_norm norm1, norm2;
+    struct gemm qkv, out, fc1, fc2; /* out.n is 0 for a mixer without that projection */
+    bool exact;                     /* which kernels mix: see kernels.h, "two ways" */
+    /* aft-full, aft-local: exp(w), or w where exact: [T, T] or, causal, by lag [T, span]. NULL: no biases. */
+    float *biases;
+    /* aft-conv: the same for taps over heads [kh * kw, keys] and, unless exact, over channels [kh * kw, channels];
+     * causal, over channels alone and by lag [K, channels]. */
+    float *head_taps, *channel_taps;
+    /* aft-conv: where those taps are not exp(0), for each LANES columns (kernels.h): [groups, kh + 1], or NULL where
+     * nearly all are others. Causal: the farthest lag of a tap that is not, plus 1; what is beyond it is as what is
+     * beyond the kernel. */
+    struct conv_span *head_spans, *channel_spans;
+    uint32_t lags;
+    /* fastformer: divided by sqrt(d / h): [2, dim], the query's, then the key's. */
+    float *scores;
+};
+
+/* What stays the same through a pass. */
+struct engine_core {
+    const struct kernels *kernels;
+    const struct model_config *config;
+    struct dims dims;
+    struct gemm_context gemm;
+    uint32_t threads;
+    struct thread_pinning *places;
+    struct block *blocks; /* [depth] */
+    struct packed_norm norm;
+    struct gemm head;
+    uint32_t *head_of; /* [channels] -> whose key it has: aft-conv's head, 0 in the padding; else its own */
+};
+
+void dims_init(struct dims *d, const struct model_config *c);
+
+/* Note the memory of a norm, of a block; then fill it. */
+void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded);
+void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim);
+/* Copy n rows of d->dim numbers to rows of d->channels. */
+void rows_pack(float *to, const float *from, size_t n, const struct dims *d);
+void block_plan(struct block *b, struct workspace *w, const struct dims *d, enum precision precision,
+                const struct block_weights *bw);
+void block_pack(struct block *b, const struct dims *d, const struct block_weights *bw);
+/* Are n biases too large, or `global` missing, for the factored kernels? */
+bool block_needs_exact(const float *bias, size_t n, bool global);
+void activations_plan(struct activations *a, struct workspace *w, const struct dims *d, uint64_t rows,
+                      uint32_t threads);
+
+/* The rows from `row` on. */
+static inline struct activations activations_from(const struct activations *a, const struct dims *d, size_t row)
+{
+    struct activations from = *a;
+    from.rows -= row;
+    from.x += row * d->channels;
+    from.h += row * d->channels;
+    from.qkv += row * d->qkv;
+    from.mlp += row * d->hidden;
+    return from;
+}
+
+/* Rows of a task where there are so many that each thread takes some through all of a block's products, without a
+ * barrier in between and from its own cache; 0: all threads share each product, by columns. */
+size_t block_rows_of_task(const struct engine_core *e, size_t rows);
+/* Team. a->qkv = W_qkv norm1(x) + b for `rows` rows. */
+void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
+/* Team. a->h holds the mixed rows: x += W_out h + b, or x += h without that projection; then the MLP. */
+void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
+/* Both by the calling thread alone, any number of rows; with our own products only, which read no others (gemm.h). The
+ * same bits. */
+void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
+                        struct fetch *fetch);
+void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
+                       struct fetch *fetch);
+/* Team. norm(x[from[r]]) for r < rows, from NULL meaning r itself: [rows, channels] for the caller's next product, in
+ * h or, for a few rows, in each thread's own copy: a barrier costs more than norming them twice. */
+const float *block_normed(const struct engine_core *e, const struct packed_norm *n, const struct activations *a,
+                          const uint32_t *from, size_t rows);
+/* Team. y[r] = norm(x[from[r]]) for r < rows. y, x: [.., channels]. */
+void block_norm(const struct engine_core *e, const struct packed_norm *n, float *y, const float *x,
+                const uint32_t *from, size_t rows);
+
+#endif

@@ -1,0 +1,83 @@
+/* mixer.h - what a token mixer provides. One file in mixers/ for each, one row in the table of engine.c.
+ * A mixer reads q, k and v from the activations' qkv rows and leaves its output, before the out projection, in h. */
+#ifndef ENGINE_BLOCK_MIXER_H
+#define ENGINE_BLOCK_MIXER_H
+
+#include "engine/block/block.h"
+#include "engine/block/stream_state.h"
+#include "engine/core/team.h"
+
+/* A pass over streams: row r is the byte at `position` of a stream, whose state for the layer is `state`. Rows of one
+ * part are consecutive and in order. */
+struct stream_part {
+    float *state;          /* [depth] of layer_floats */
+    uint32_t first, count; /* rows of the pass */
+    uint32_t position;     /* of the first row */
+};
+
+struct stream_pass {
+    const struct stream_part *parts;
+    size_t part_count;
+};
+
+/* A pass over whole sequences of one length: sequence i has the rows i * tokens .. */
+struct sequence_pass {
+    size_t sequences;
+    uint32_t tokens;
+    uint32_t height, width; /* of a picture without class token: its grid, height * width = tokens; else 1, tokens */
+};
+
+/* Intermediate results of a mixer over sequences; one set serves every layer. */
+struct mixer_scratch {
+    float *e, *den;  /* [rows, keys] */
+    float *ev, *num; /* [rows, channels] */
+    float *threads;  /* [threads, thread_floats] */
+    size_t thread_floats;
+};
+
+struct mixer {
+    enum mixer_type type;
+
+    /* Note the memory of the block's own constants, then compute them from the model's weights. NULL: it has none. */
+    void (*plan)(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw);
+    void (*pack)(struct block *b, const struct engine_core *e, const struct block_weights *bw);
+
+    /* The causal, recurrent form, or NULL: floats of one stream's state for one layer; then mix the rows of a pass
+     * (team). */
+    size_t (*layer_floats)(const struct engine_core *e);
+    void (*mix_streams)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                        const struct stream_pass *pass);
+    /* The same by the calling thread alone, or NULL. The same bits. */
+    void (*mix_parts)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                      const struct stream_pass *pass);
+    /* Go over what a layer's part of a state has in use at `position` > 0, always in the same order: to save and to
+     * copy it. `state`: the layer's. Wherever there is a recurrent form. */
+    void (*walk_state)(const struct engine_core *e, uint32_t layer, float *state, uint32_t position,
+                       struct state_walk *w);
+
+    /* The parallel form, every token seeing all: note scratch memory for `rows` rows of sequences of at most `tokens`;
+     * then mix (team). */
+    void (*plan_scratch)(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
+                         uint32_t tokens);
+    void (*mix_sequences)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                          const struct mixer_scratch *s, const struct sequence_pass *pass);
+    /* The same for one sequence by the calling thread alone, a beginning with its rows, or NULL. s has room for a
+     * sequence of each thread. The same bits. */
+    void (*mix_alone)(const struct engine_core *e, uint32_t layer, const struct activations *a,
+                      const struct mixer_scratch *s, const struct sequence_pass *pass);
+
+    /* Multiply-adds of mixing in a block, once planned, but for what is done once a channel: of a pass, or, causal and
+     * without one, of a step behind all others of the context. NULL: those of q k^T v (linear_macs). */
+    uint64_t (*macs)(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass);
+};
+
+extern const struct mixer mixer_aft_full, mixer_aft_local, mixer_aft_simple, mixer_aft_conv;
+extern const struct mixer mixer_attention, mixer_sima, mixer_simple_attention, mixer_fastformer;
+
+/* The calling thread's part of the scratch. */
+static inline float *mixer_thread_scratch(const struct mixer_scratch *s)
+{
+    return s->threads + team_thread() * s->thread_floats;
+}
+
+#endif

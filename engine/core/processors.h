@@ -1,0 +1,11 @@
+/* processors.h - how many threads of this process can run at once. */
+#ifndef ENGINE_CORE_PROCESSORS_H
+#define ENGINE_CORE_PROCESSORS_H
+
+#include <stdint.h>
+
+/* The processors that we may run on, or fewer where a container's quota (cgroup v2, cpu.max) allows less of them; a
+ * part of one counts as one. 1 .. ENGINE_THREADS_MAX. */
+uint32_t processors_count(void);
+
+#endif

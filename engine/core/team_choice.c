@@ -1,0 +1,60 @@
+/* team_choice.c - see team_choice.h. A trial's first pass does not count: it wakes threads that slept meanwhile. Trials
+ * become rarer while they change nothing. */
+#include "engine/core/team_choice.h"
+
+#include <assert.h>
+
+#define MS UINT64_C(1000000)
+#define TRIAL_NS (4 * MS)      /* about what the system gives another process at a time: less would not meet it */
+#define REST_MIN_NS (50 * MS)  /* a trial of what takes half as long again costs 4 % of that */
+#define REST_MAX_NS (800 * MS) /* and a quarter of a percent of this */
+#define BETTER 0.95            /* of the usual time: less does not pay a change */
+
+enum {
+    TRIAL_PASSES_MIN = 5,
+    LATELY = 32, /* passes that the usual time is a mean over */
+};
+
+bool team_choice_is_alone(const struct team_choice *c)
+{
+    return c->is_alone != c->tries;
+}
+
+static void begin(struct team_choice *c, bool tries)
+{
+    c->tries = tries;
+    c->passes = 0;
+    c->spent_ns = 0;
+}
+
+static void try_other(struct team_choice *c, uint64_t ns)
+{
+    if (c->passes++ == 0)
+        return;
+    c->spent_ns += ns;
+    if (c->passes <= TRIAL_PASSES_MIN || c->spent_ns < TRIAL_NS)
+        return;
+    const double tried_ns = (double)c->spent_ns / (c->passes - 1);
+    c->rest_ns = c->rest_ns < REST_MAX_NS ? 2 * c->rest_ns : REST_MAX_NS;
+    if (tried_ns < BETTER * c->usual_ns) {
+        c->is_alone = !c->is_alone;
+        c->usual_ns = tried_ns;
+        c->rest_ns = REST_MIN_NS;
+    }
+    begin(c, false);
+}
+
+void team_choice_tell(struct team_choice *c, bool is_alone, uint64_t ns)
+{
+    assert(is_alone == team_choice_is_alone(c));
+    if (c->tries) {
+        try_other(c, ns);
+        return;
+    }
+    c->rest_ns = c->rest_ns > 0 ? c->rest_ns : REST_MIN_NS;
+    c->usual_ns += ((double)ns - c->usual_ns) / (c->usual_ns > 0.0 ? LATELY : 1);
+    c->passes++;
+    c->spent_ns += ns;
+    if (c->spent_ns >= c->rest_ns && c->passes >= TRIAL_PASSES_MIN)
+        begin(c, true);
+}

@@ -1,0 +1,41 @@
+/* types.h - values that the engine's boundary (engine.h) and its parts both speak of. */
+#ifndef ENGINE_CORE_TYPES_H
+#define ENGINE_CORE_TYPES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What the blocks' products are computed in: weights and the rows that meet them as fp32, bf16 or int8 (by output
+ * channel and by row); sums are fp32, or whole numbers. */
+#define ENGINE_PRECISIONS(X) \
+    X(ENGINE_F32, "f32")     \
+    X(ENGINE_BF16, "bf16")   \
+    X(ENGINE_INT8, "int8")
+#define X(constant, word) constant,
+enum engine_precision { ENGINE_PRECISIONS(X) ENGINE_PRECISION_COUNT };
+#undef X
+
+/* The context of a model whose streams have no end. */
+#define ENGINE_CONTEXT_UNLIMITED UINT32_MAX
+
+/* Whose keys a map shows: one head's, or all heads' taken together. */
+#define ENGINE_ALL_HEADS UINT32_MAX
+
+/* Learnt position biases are tiles of [height, width], for each layer one of each of `heads`; no heads: there are none.
+ * aft-conv: the kernel; 1 x K for texts. aft-full, aft-local: one for all channels, what the middle token gives each
+ * patch (the class token left out) or byte; causal, what the last token gives it and those before, up to the window's
+ * end, in the order of positions. */
+struct engine_biases {
+    uint32_t layers, heads, height, width;
+};
+
+/* One stream's consecutive bytes of a pass. */
+struct engine_part {
+    uint32_t stream;      /* a slot < streams_max; once in a pass at most */
+    uint32_t count;       /* >= 1 */
+    const uint8_t *bytes; /* [count]; with a start embedding it stands in the place of the first, whatever that is */
+    bool every;           /* logits after each byte rather than after the last alone */
+    float *logits;        /* [256], or [count, 256] with `every`; NULL: none are wanted */
+};
+
+#endif

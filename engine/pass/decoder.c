@@ -1,0 +1,235 @@
+/* decoder.c - see decoder.h. */
+#include "engine/pass/decoder.h"
+
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/core/team.h"
+
+void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
+                  uint32_t streams_max, uint32_t rows_max)
+{
+    const struct model_config *c = e->config;
+    const struct dims *d = &e->dims;
+    n->rows_max = rows_max;
+    n->context = model_config_limited(c, m->pos_embed != NULL) ? c->context : ENGINE_CONTEXT_UNLIMITED;
+    workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
+    if (m->start_embed != NULL)
+        workspace_note(w, &n->start_embed, d->channels, sizeof *n->start_embed);
+    if (m->pos_embed != NULL)
+        workspace_note(w, &n->pos_embed, (uint64_t)c->context * d->channels, sizeof *n->pos_embed);
+    activations_plan(&n->a, w, d, rows_max, e->threads);
+    stream_states_plan(&n->states, w, streams_max, c->depth * n->mixer->layer_floats(e));
+    workspace_note(w, &n->parts, streams_max, sizeof *n->parts);
+    workspace_note(w, &n->bytes, rows_max, sizeof *n->bytes);
+    workspace_note(w, &n->positions, rows_max, sizeof *n->positions);
+    workspace_note(w, &n->wanted, rows_max, sizeof *n->wanted);
+    workspace_note(w, &n->outputs, rows_max, sizeof *n->outputs);
+    workspace_note(w, &n->logits, (uint64_t)rows_max * BYTE_VALUES, sizeof *n->logits);
+}
+
+void decoder_pack(struct decoder *n, const struct engine_core *e, const struct model *m)
+{
+    rows_pack(n->tok_embed, m->tok_embed, BYTE_VALUES, &e->dims);
+    if (m->start_embed != NULL)
+        rows_pack(n->start_embed, m->start_embed, 1, &e->dims);
+    if (m->pos_embed != NULL)
+        rows_pack(n->pos_embed, m->pos_embed, e->config->context, &e->dims);
+}
+
+/* List the rows of the pass and move the streams' positions on. Returns how many rows; *wanted is how many logits. */
+static size_t lay_out(struct decoder *n, const struct engine_part *parts, size_t count, size_t *wanted)
+{
+    size_t rows = 0;
+    *wanted = 0;
+    assert(count <= n->states.count);
+    for (size_t i = 0; i < count; i++) {
+        const struct engine_part *p = &parts[i];
+        const uint32_t position = n->states.position[p->stream];
+        assert(p->count >= 1 && rows + p->count <= n->rows_max && p->count <= n->context - position);
+        n->parts[i] = (struct stream_part){
+            .state = stream_states_at(&n->states, p->stream),
+            .first = (uint32_t)rows,
+            .count = p->count,
+            .position = position,
+        };
+        for (uint32_t j = 0; j < p->count; j++, rows++) {
+            n->bytes[rows] = p->bytes + j;
+            n->positions[rows] = position + j;
+            if (p->logits != NULL && (p->every || j + 1 == p->count)) {
+                n->wanted[*wanted] = (uint32_t)rows;
+                n->outputs[(*wanted)++] = p->logits + (p->every ? (size_t)j * BYTE_VALUES : 0);
+            }
+        }
+        n->states.position[p->stream] = position + p->count;
+    }
+    return rows;
+}
+
+/* Team. */
+static void embed(const struct decoder *n, const struct engine_core *e, size_t rows)
+{
+    const size_t channels = e->dims.channels;
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r++) {
+        const bool start = n->start_embed != NULL && n->positions[r] == 0;
+        const float *token = start ? n->start_embed : n->tok_embed + *n->bytes[r] * channels;
+        float *x = n->a.x + r * channels;
+        if (n->pos_embed == NULL)
+            memcpy(x, token, channels * sizeof *x);
+        else
+            for (size_t c = 0; c < channels; c++)
+                x[c] = token[c] + n->pos_embed[n->positions[r] * channels + c];
+    }
+}
+
+/* Team. The head runs over the wanted rows alone, gathered by the norm. */
+static void predict(const struct decoder *n, const struct engine_core *e, size_t wanted)
+{
+    const float *normed = block_normed(e, &e->norm, &n->a, n->wanted, wanted);
+    gemm_run(&e->gemm, &e->head, n->logits, BYTE_VALUES, normed, e->dims.channels, wanted, EPILOGUE_BIAS);
+#pragma omp for schedule(static)
+    for (size_t i = 0; i < wanted; i++)
+        memcpy(n->outputs[i], n->logits + i * BYTE_VALUES, BYTE_VALUES * sizeof *n->logits);
+}
+
+/* The states of n parts for a layer, or none behind the last one. */
+static struct fetch states_of(const struct decoder *n, const struct engine_core *e, const struct stream_part *parts,
+                              size_t count, uint32_t layer, const float *regions[GEMM_BLOCK])
+{
+    const size_t floats = n->mixer->layer_floats(e);
+    for (size_t i = 0; i < count; i++)
+        regions[i] = parts[i].state + layer * floats;
+    return (struct fetch){regions, layer < e->config->depth ? count : 0, floats * sizeof *regions[0], 0};
+}
+
+/* Rows of streams through what they have before them, on the caller alone. A layer's states are fetched during the
+ * products before. Returns how many; other threads have taken the rest. */
+static size_t step_rows(struct decoder *n, const struct engine_core *e, struct row_range r)
+{
+    const float *regions[GEMM_BLOCK];
+    const struct stream_part *parts = n->parts + r.first; /* each of one row */
+    const struct activations own = activations_from(&n->a, &e->dims, r.first);
+    struct fetch states = states_of(n, e, parts, r.count, (r.halves + 1) / 2, regions);
+    while (r.halves < 2 * e->config->depth) {
+        const uint32_t layer = r.halves / 2;
+        if (r.halves % 2 == 0) {
+            const struct stream_pass pass = {parts, r.count};
+            block_before_alone(e, &e->blocks[layer], &own, r.count, &states);
+            n->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
+            states = states_of(n, e, parts, r.count, layer + 1, regions);
+        } else {
+            block_after_alone(e, &e->blocks[layer], &own, r.count, &states);
+        }
+        r.halves++;
+        if (r.halves < 2 * e->config->depth)
+            row_stealing_offer(&n->share, &r);
+    }
+    return r.count;
+}
+
+/* Team. Each row is a stream's next byte, and there are many: each thread takes its own through all blocks, and then of
+ * others', and waits for nobody in between. each <= GEMM_BLOCK. */
+static void step_streams(struct decoder *n, const struct engine_core *e, size_t rows, size_t each)
+{
+    struct row_range r;
+    size_t through = 0;
+#pragma omp for schedule(static) nowait
+    for (size_t first = 0; first < rows; first += each)
+        through += step_rows(n, e, (struct row_range){first, rows - first < each ? rows - first : each, 0});
+    while (row_stealing_next(&n->share, through, &r))
+        through = step_rows(n, e, r);
+#pragma omp barrier
+}
+
+/* Team. */
+static void run_blocks(struct decoder *n, const struct engine_core *e, size_t rows, const struct stream_pass *pass)
+{
+    for (uint32_t layer = 0; layer < e->config->depth; layer++) {
+        block_before(e, &e->blocks[layer], &n->a, rows);
+        n->mixer->mix_streams(e, layer, &n->a, pass);
+        block_after(e, &e->blocks[layer], &n->a, rows);
+    }
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count)
+{
+    size_t wanted;
+    const size_t rows = lay_out(n, parts, count, &wanted);
+    const struct stream_pass pass = {n->parts, count};
+    const bool alone = rows == count && n->mixer->mix_parts != NULL && e->gemm.blas_rows == 0;
+    const size_t each = alone ? block_rows_of_task(e, rows) : 0;
+    const bool chooses = rows == 1 && e->threads > 1 && e->gemm.blas_rows == 0; /* OpenBLAS wants its team (engine.c) */
+    const bool by_one = chooses && team_choice_is_alone(&n->team);
+    const uint64_t began_ns = chooses ? now_ns() : 0;
+    row_stealing_begin(&n->share, each != 0 ? rows : 0);
+#pragma omp parallel num_threads(by_one ? 1 : e->threads)
+    {
+        if (each != 0)
+            thread_pinning_pin(e->places, team_thread());
+        else
+            thread_pinning_unpin(e->places);
+        embed(n, e, rows);
+        if (each != 0)
+            step_streams(n, e, rows, each);
+        else
+            run_blocks(n, e, rows, &pass);
+        predict(n, e, wanted);
+    }
+    if (chooses)
+        team_choice_tell(&n->team, by_one, now_ns() - began_ns);
+}
+
+/* ---- states ----------------------------------------------------------------------------------------------------- */
+
+static void walk(const struct decoder *n, const struct engine_core *e, float *state, uint32_t position,
+                 struct state_walk *w)
+{
+    const size_t floats = n->mixer->layer_floats(e);
+    for (uint32_t layer = 0; position > 0 && layer < e->config->depth; layer++)
+        n->mixer->walk_state(e, layer, state + layer * floats, position, w);
+}
+
+size_t decoder_saved_bytes(const struct decoder *n, const struct engine_core *e, uint32_t position)
+{
+    struct state_walk w = {.kind = STATE_COUNT};
+    walk(n, e, n->states.memory, position, &w);
+    return w.floats * sizeof *n->states.memory;
+}
+
+void decoder_save(const struct decoder *n, const struct engine_core *e, uint32_t stream, uint8_t *out)
+{
+    struct state_walk w = {.kind = STATE_SAVE, .out = out};
+    walk(n, e, stream_states_at(&n->states, stream), n->states.position[stream], &w);
+}
+
+bool decoder_saved_is_finite(const struct decoder *n, const struct engine_core *e, uint32_t position, const uint8_t *in)
+{
+    struct state_walk w = {.kind = STATE_CHECK, .in = in};
+    walk(n, e, n->states.memory, position, &w);
+    return !w.is_not_a_number;
+}
+
+void decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t stream, uint32_t position,
+                     const uint8_t *in)
+{
+    struct state_walk w = {.kind = STATE_RESTORE, .in = in};
+    walk(n, e, stream_states_at(&n->states, stream), position, &w);
+    n->states.position[stream] = position;
+}
+
+void decoder_copy(struct decoder *n, const struct engine_core *e, uint32_t from, uint32_t to)
+{
+    float *source = stream_states_at(&n->states, from);
+    struct state_walk w = {.kind = STATE_COPY, .from = source, .to = stream_states_at(&n->states, to)};
+    walk(n, e, source, n->states.position[from], &w);
+    n->states.position[to] = n->states.position[from];
+}

@@ -1,0 +1,49 @@
+/* decoder.h - the causal pass: parts of streams, each of one byte (a recurrent step) or more (prefill), in one batch of
+ * rows. Both are the same arithmetic in the same order. Owned by the engine; the engine thread alone calls it. */
+#ifndef ENGINE_PASS_DECODER_H
+#define ENGINE_PASS_DECODER_H
+
+#include "engine/block/block.h"
+#include "engine/block/mixer.h"
+#include "engine/block/stream_state.h"
+#include "engine/core/row_stealing.h"
+#include "engine/core/team_choice.h"
+#include "engine/core/types.h"
+
+struct decoder {
+    const struct mixer *mixer;
+    float *tok_embed;   /* [256, channels] */
+    float *start_embed; /* [channels] or NULL: what stands at position 0 */
+    float *pos_embed;   /* [T, channels] or NULL */
+    struct activations a;
+    struct stream_states states;
+    struct stream_part *parts; /* [streams] of the pass */
+    const uint8_t **bytes;     /* [rows] */
+    uint32_t *positions;       /* [rows] */
+    uint32_t *wanted;          /* [rows] rows whose logits go out */
+    float **outputs;           /* [rows] where they go: [256] each */
+    float *logits;             /* [rows, 256] */
+    struct team_choice team;   /* of passes of one row */
+    struct row_stealing share; /* of passes whose rows are streams */
+    uint32_t rows_max;
+    uint32_t context; /* elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
+};
+
+void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
+                  uint32_t streams_max, uint32_t rows_max);
+void decoder_pack(struct decoder *n, const struct engine_core *e, const struct model *m);
+
+/* As engine_feed (engine.h). */
+void decoder_feed(struct decoder *n, const struct engine_core *e, const struct engine_part *parts, size_t count);
+
+/* As engine_stream_copy, engine_stream_saved_bytes and engine_stream_save. */
+void decoder_copy(struct decoder *n, const struct engine_core *e, uint32_t from, uint32_t to);
+size_t decoder_saved_bytes(const struct decoder *n, const struct engine_core *e, uint32_t position);
+void decoder_save(const struct decoder *n, const struct engine_core *e, uint32_t stream, uint8_t *out);
+/* Of a position within the context. */
+bool decoder_saved_is_finite(const struct decoder *n, const struct engine_core *e, uint32_t position,
+                             const uint8_t *in);
+void decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t stream, uint32_t position,
+                     const uint8_t *in);
+
+#endif

@@ -1,0 +1,287 @@
+/* encoder.c - see encoder.h. A step runs one block; the first one also embeds, the last one also classifies, so that no
+ * step is much longer than a block. */
+#include "engine/pass/encoder.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "engine/core/team.h"
+#include "engine/pass/token_map.h"
+
+static size_t patch_values(const struct model_config *c)
+{
+    return (size_t)3 * c->patch[0] * c->patch[1];
+}
+
+/* Rows of a picture before its first patch. */
+static size_t rows_before(const struct encoder *n)
+{
+    return n->cls_token != NULL ? 1 : 0;
+}
+
+void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
+                  uint32_t images_max, uint32_t trained_elements, uint32_t elements_max)
+{
+    const struct model_config *c = e->config;
+    const struct dims *d = &e->dims;
+    const uint32_t before = m->cls_token != NULL ? 1 : 0, tokens_max = elements_max + before;
+    const uint64_t usual = (uint64_t)images_max * (trained_elements + before);
+    const uint64_t rows_max = usual > tokens_max ? usual : tokens_max, rows = rows_max + GEMM_ROWS_PAD;
+    const uint64_t images = (uint64_t)images_max + GEMM_ROWS_PAD;
+    n->images_max = images_max;
+    n->elements_max = elements_max;
+    n->rows_max = rows_max;
+    n->next_block = c->depth;
+    if (c->input == INPUT_IMAGE) {
+        gemm_plan(&n->patch_embed, w, PRECISION_F32, d->dim, (uint32_t)patch_values(c));
+        workspace_note(w, &n->patches, rows * patch_values(c), sizeof *n->patches);
+        workspace_note(w, &n->levels, (uint64_t)3 * BYTE_VALUES, sizeof *n->levels);
+        workspace_note(w, (void *)&n->wishes, images_max, sizeof *n->wishes);
+        workspace_note(w, &n->maps, rows, sizeof *n->maps);
+    } else {
+        workspace_note(w, &n->tok_embed, (uint64_t)BYTE_VALUES * d->channels, sizeof *n->tok_embed);
+        workspace_note(w, &n->bytes, rows, sizeof *n->bytes);
+    }
+    if (m->cls_token != NULL)
+        workspace_note(w, &n->cls_token, d->channels, sizeof *n->cls_token);
+    if (m->pos_embed != NULL)
+        workspace_note(w, &n->pos_embed, (uint64_t)model_config_tokens(c) * d->channels, sizeof *n->pos_embed);
+    activations_plan(&n->a, w, d, rows, e->threads);
+    n->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
+    workspace_note(w, &n->pooled, images * d->channels, sizeof *n->pooled);
+    workspace_note(w, &n->logits, images * lanes_padded(c->classes), sizeof *n->logits);
+}
+
+static void pack_patches(struct encoder *n, const struct model *m)
+{
+    const struct model_config *c = &m->config;
+    const struct linear *p = &m->patch_embed;
+    gemm_pack(&n->patch_embed, 0, p->weight, p->bias, p->out, p->in);
+    for (size_t channel = 0; channel < 3; channel++)
+        for (size_t value = 0; value < BYTE_VALUES; value++)
+            n->levels[channel * BYTE_VALUES + value] =
+                (float)(((double)value / 255.0 - (double)c->mean[channel]) / (double)c->std[channel]);
+}
+
+void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m)
+{
+    const struct model_config *c = e->config;
+    if (c->input == INPUT_IMAGE)
+        pack_patches(n, m);
+    else
+        rows_pack(n->tok_embed, m->tok_embed, BYTE_VALUES, &e->dims);
+    if (m->cls_token != NULL)
+        rows_pack(n->cls_token, m->cls_token, 1, &e->dims);
+    if (m->pos_embed != NULL)
+        rows_pack(n->pos_embed, m->pos_embed, model_config_tokens(c), &e->dims);
+}
+
+uint32_t encoder_batch_max(const struct encoder *n, uint32_t elements)
+{
+    assert(elements > 0 && elements <= n->elements_max);
+    const uint64_t fit = n->rows_max / (elements + rows_before(n));
+    return fit < n->images_max ? (uint32_t)fit : n->images_max;
+}
+
+/* One row of patches of a picture: pixels [ph, width * pw, 3] -> out [width, 3 * ph * pw]. */
+static void cut_patches(float *out, const uint8_t *pixels, const float *levels, uint32_t width, uint32_t ph,
+                        uint32_t pw)
+{
+    const size_t line = (size_t)3 * width * pw;
+    for (size_t i = 0; i < width; i++)
+        for (size_t channel = 0; channel < 3; channel++)
+            for (size_t y = 0; y < ph; y++)
+                for (size_t x = 0; x < pw; x++)
+                    *out++ = levels[channel * BYTE_VALUES + pixels[y * line + (i * pw + x) * 3 + channel]];
+}
+
+/* A batch of `count` grids of elements. */
+static void begin(struct encoder *n, const struct engine_core *e, size_t count, uint32_t down, uint32_t across)
+{
+    const uint32_t tokens = down * across + (uint32_t)rows_before(n);
+    const bool grid = rows_before(n) == 0;
+    n->elements_each = (size_t)down * across;
+    n->pass = (struct sequence_pass){
+        .sequences = count, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
+    n->next_block = 0;
+    n->any_wish = false;
+    assert(count >= 1 && count <= encoder_batch_max(n, down * across));
+    assert(e->config->input != INPUT_IMAGE || !model_config_fixed_size(e->config, n->pos_embed != NULL) ||
+           tokens == model_config_tokens(e->config));
+    assert(e->config->input == INPUT_IMAGE || tokens <= e->config->context);
+}
+
+void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t images,
+                   uint32_t height, uint32_t width)
+{
+    const uint32_t ph = e->config->patch[0], pw = e->config->patch[1];
+    assert(height % ph == 0 && width % pw == 0);
+    const uint32_t down = height / ph, across = width / pw;
+    begin(n, e, images, down, across);
+    memset(n->wishes, 0, images * sizeof *n->wishes);
+    const size_t lines = images * down, line_pixels = (size_t)3 * ph * width;
+    const size_t line_values = across * patch_values(e->config);
+#pragma omp parallel for num_threads(e->threads) schedule(static)
+    for (size_t i = 0; i < lines; i++)
+        cut_patches(n->patches + i * line_values, pixels[i / down] + i % down * line_pixels, n->levels, across, ph, pw);
+}
+
+void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const uint8_t *const texts[], size_t count,
+                         uint32_t length)
+{
+    begin(n, e, count, 1, length);
+    for (size_t i = 0; i < count; i++)
+        memcpy(n->bytes + i * length, texts[i], length);
+}
+
+/* Team. */
+static void embed_patches(struct encoder *n, const struct engine_core *e)
+{
+    const size_t channels = e->dims.channels, tokens = n->pass.tokens, values = patch_values(e->config);
+    /* One product for all pictures, unless something stands between them. */
+    const size_t runs = rows_before(n) == 0 ? 1 : n->pass.sequences;
+    const size_t patches = n->pass.sequences * n->elements_each / runs;
+    for (size_t i = 0; i < runs; i++)
+        gemm_run(&e->gemm, &n->patch_embed, n->a.x + (i * tokens + rows_before(n)) * channels, channels,
+                 n->patches + i * patches * values, values, patches, EPILOGUE_BIAS);
+    if (n->cls_token == NULL)
+        return;
+#pragma omp for schedule(static)
+    for (size_t i = 0; i < n->pass.sequences; i++)
+        memcpy(n->a.x + i * tokens * channels, n->cls_token, channels * sizeof *n->cls_token);
+}
+
+/* Team. */
+static void embed_bytes(struct encoder *n, const struct engine_core *e, size_t rows)
+{
+    const size_t channels = e->dims.channels;
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r++)
+        memcpy(n->a.x + r * channels, n->tok_embed + n->bytes[r] * channels, channels * sizeof *n->tok_embed);
+}
+
+/* Team. */
+static void embed(struct encoder *n, const struct engine_core *e, size_t rows)
+{
+    const size_t channels = e->dims.channels, tokens = n->pass.tokens;
+    if (e->config->input == INPUT_IMAGE)
+        embed_patches(n, e);
+    else
+        embed_bytes(n, e, rows);
+    if (n->pos_embed == NULL)
+        return;
+#pragma omp for schedule(static)
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < channels; c++)
+            n->a.x[r * channels + c] += n->pos_embed[r % tokens * channels + c];
+}
+
+static void mean_rows(float *mean, const float *rows, size_t count, size_t channels)
+{
+    memset(mean, 0, channels * sizeof *mean);
+    for (size_t t = 0; t < count; t++)
+        for (size_t c = 0; c < channels; c++)
+            mean[c] += rows[t * channels + c];
+    for (size_t c = 0; c < channels; c++)
+        mean[c] /= (float)count;
+}
+
+/* Team. norm, pooling (the mean over the tokens, or the class token's row), head. */
+static void classify(struct encoder *n, const struct engine_core *e, size_t rows)
+{
+    const size_t channels = e->dims.channels, tokens = n->pass.tokens;
+    const size_t pooled_rows = e->config->pooling == POOLING_CLASS_TOKEN ? 1 : tokens;
+    block_norm(e, &e->norm, n->a.h, n->a.x, NULL, rows);
+#pragma omp for schedule(static)
+    for (size_t i = 0; i < n->pass.sequences; i++)
+        mean_rows(n->pooled + i * channels, n->a.h + i * tokens * channels, pooled_rows, channels);
+    gemm_run(&e->gemm, &e->head, n->logits, e->head.n, n->pooled, channels, n->pass.sequences, EPILOGUE_BIAS);
+}
+
+/* The map, if this layer's is wanted of sequence i, whose rows qkv begins with; before its mixer runs, for some write
+ * over the keys. */
+static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i, const float *qkv)
+{
+    if (n->any_wish && n->wishes[i].wanted && n->wishes[i].layer == layer)
+        token_map(n->maps + i * n->elements_each, e, qkv, n->pass.tokens, rows_before(n), n->wishes[i].head);
+}
+
+/* Does each thread take whole sequences through a block, which then stay in its cache and wait for nobody? Where that
+ * leaves hardly any of them idle, and the buffers have room for a sequence of each. */
+static bool by_sequence(const struct encoder *n, const struct engine_core *e)
+{
+    const size_t rounds = (n->pass.sequences + e->threads - 1) / e->threads;
+    return n->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && n->pass.sequences >= e->threads &&
+           8 * n->pass.sequences >= 7 * rounds * e->threads;
+}
+
+/* Sequence i through a block: x is its own, all else the thread's. */
+static void sequence_alone(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i)
+{
+    const size_t tokens = n->pass.tokens;
+    struct activations a = activations_from(&n->a, &e->dims, team_thread() * tokens);
+    a.x = n->a.x + i * tokens * e->dims.channels;
+    block_before_alone(e, &e->blocks[layer], &a, tokens, NULL);
+    draw_map(n, e, layer, i, a.qkv);
+    n->mixer->mix_alone(e, layer, &a, &n->scratch, &n->pass);
+    block_after_alone(e, &e->blocks[layer], &a, tokens, NULL);
+}
+
+/* Team. The same with all threads in each sequence. */
+static void sequences_together(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t rows)
+{
+    block_before(e, &e->blocks[layer], &n->a, rows);
+    if (n->any_wish)
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < n->pass.sequences; i++)
+            draw_map(n, e, layer, i, n->a.qkv + i * n->pass.tokens * e->dims.qkv);
+    n->mixer->mix_sequences(e, layer, &n->a, &n->scratch, &n->pass);
+    block_after(e, &e->blocks[layer], &n->a, rows);
+}
+
+bool encoder_step(struct encoder *n, const struct engine_core *e)
+{
+    const uint32_t layer = n->next_block, depth = e->config->depth;
+    const size_t rows = n->pass.sequences * n->pass.tokens;
+    const bool alone = by_sequence(n, e);
+    assert(layer < depth);
+#pragma omp parallel num_threads(e->threads)
+    {
+        if (alone)
+            thread_pinning_pin(e->places, team_thread());
+        else
+            thread_pinning_unpin(e->places);
+        if (layer == 0)
+            embed(n, e, rows);
+        if (alone)
+#pragma omp for schedule(dynamic)
+            for (size_t i = 0; i < n->pass.sequences; i++)
+                sequence_alone(n, e, layer, i);
+        else
+            sequences_together(n, e, layer, rows);
+        if (layer + 1 == depth)
+            classify(n, e, rows);
+    }
+    n->next_block++;
+    return n->next_block == depth;
+}
+
+const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image)
+{
+    assert(n->next_block == e->config->depth && image < n->pass.sequences);
+    return n->logits + image * e->head.n;
+}
+
+void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head)
+{
+    assert(e->config->input == INPUT_IMAGE && n->next_block == 0);
+    assert(image < n->pass.sequences && layer < e->config->depth);
+    n->wishes[image] = (struct map_wish){.wanted = true, .layer = layer, .head = head};
+    n->any_wish = true;
+}
+
+const float *encoder_map(const struct encoder *n, const struct engine_core *e, size_t image)
+{
+    assert(n->next_block == e->config->depth && image < n->pass.sequences && n->wishes[image].wanted);
+    return n->maps + image * n->elements_each;
+}

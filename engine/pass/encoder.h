@@ -1,0 +1,55 @@
+/* encoder.h - the parallel pass over a batch of pictures or texts: patches or bytes -> embedding -> blocks, one at a
+ * time -> norm, pooling, head. Owned by the engine; the engine thread alone calls it. */
+#ifndef ENGINE_PASS_ENCODER_H
+#define ENGINE_PASS_ENCODER_H
+
+#include <stdbool.h>
+
+#include "engine/block/block.h"
+#include "engine/block/mixer.h"
+
+struct encoder {
+    const struct mixer *mixer;
+    struct gemm patch_embed;
+    float *tok_embed; /* texts: [256, channels] */
+    float *cls_token; /* [channels] or NULL: comes first */
+    float *pos_embed; /* [tokens of the trained size, channels] or NULL */
+    float *levels;    /* [3, 256]: a channel's 8-bit value as the model wants it, (v / 255 - mean) / std */
+    struct activations a;
+    struct mixer_scratch scratch;
+    float *patches; /* [rows, 3 * ph * pw] in (channel, y, x) order */
+    float *pooled;  /* [images, channels] */
+    float *logits;  /* [images, padded classes] */
+    uint8_t *bytes; /* texts: [rows] */
+    struct map_wish {
+        bool wanted;
+        uint32_t layer, head;
+    } * wishes;                        /* pictures: [images_max] */
+    float *maps;                       /* pictures: [rows], a picture's at its first patch's row without class tokens */
+    uint32_t images_max, elements_max; /* patches of one picture, bytes of one text */
+    uint64_t rows_max;                 /* of all of a batch's, class tokens included */
+    /* the batch */
+    size_t elements_each;
+    bool any_wish;
+    struct sequence_pass pass;
+    uint32_t next_block; /* depth: done */
+};
+
+/* Note the memory, for images_max inputs of trained_elements each or one of elements_max, whichever is more; then fill
+ * in what comes from the weights. */
+void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
+                  uint32_t images_max, uint32_t trained_elements, uint32_t elements_max);
+void encoder_pack(struct encoder *n, const struct engine_core *e, const struct model *m);
+
+/* As their namesakes in engine.h. */
+uint32_t encoder_batch_max(const struct encoder *n, uint32_t elements);
+void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t *const pixels[], size_t images,
+                   uint32_t height, uint32_t width);
+void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const uint8_t *const texts[], size_t count,
+                         uint32_t length);
+bool encoder_step(struct encoder *n, const struct engine_core *e);
+const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image);
+void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head);
+const float *encoder_map(const struct encoder *n, const struct engine_core *e, size_t image);
+
+#endif

@@ -1,0 +1,84 @@
+/* token_map.c - see token_map.h. Any thread; no state. */
+#include "engine/pass/token_map.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/core/types.h"
+
+/* out += exp(k - max k) for one column of keys [tokens] at `stride`. */
+static void add_weights(float *out, const float *k, size_t tokens, size_t stride)
+{
+    float largest = k[0];
+    for (size_t t = 1; t < tokens; t++)
+        largest = fmaxf(largest, k[t * stride]);
+    for (size_t t = 0; t < tokens; t++)
+        out[t] += expf(k[t * stride] - largest);
+}
+
+/* The mean over keys [begin, end) of each one's weights. */
+static void map_scalar_keys(float *out, const struct engine_core *e, const float *k, size_t patches, size_t begin,
+                            size_t end)
+{
+    for (size_t c = begin; c < end; c++)
+        add_weights(out, k + c, patches, e->dims.qkv);
+    for (size_t t = 0; t < patches; t++)
+        out[t] /= (float)(end - begin);
+}
+
+/* The l1 norm of a channel over the tokens, as in sima.c. */
+static float channel_norm(const float *k, size_t tokens, size_t stride)
+{
+    float sum = 0.0f;
+    for (size_t t = 0; t < tokens; t++)
+        sum += fabsf(k[t * stride]);
+    return fmaxf(sum, 1e-12f);
+}
+
+/* To 0..1: less the smallest, then divided by the largest. All are alike: all 1. */
+static void stretch(float *out, size_t n)
+{
+    float least = out[0], most = out[0];
+    for (size_t t = 1; t < n; t++) {
+        least = fminf(least, out[t]);
+        most = fmaxf(most, out[t]);
+    }
+    for (size_t t = 0; t < n; t++)
+        out[t] = most > least ? (out[t] - least) / (most - least) : 1.0f;
+}
+
+/* SimA's visualisation takes the l2 norm of each token of q and of k, brought to 0..1: without a softmax nothing makes
+ * up for a small key, whose token adds little to k^T v. Here it is the keys', for they decide what the others see, and
+ * after the l1 normalisation, which is part of the mixer: it makes the channels count alike. */
+static void map_vector_keys(float *out, const struct engine_core *e, const float *k, size_t tokens, size_t before,
+                            size_t begin, size_t end)
+{
+    const size_t stride = e->dims.qkv;
+    const bool normalised = e->config->mixer.type == MIXER_SIMA;
+    for (size_t c = begin; c < end; c++) {
+        const float norm = normalised ? channel_norm(k + c, tokens, stride) : 1.0f;
+        for (size_t t = before; t < tokens; t++) {
+            const float x = k[t * stride + c] / norm;
+            out[t - before] += x * x;
+        }
+    }
+    for (size_t t = 0; t < tokens - before; t++)
+        out[t] = sqrtf(out[t]);
+    stretch(out, tokens - before);
+}
+
+void token_map(float *out, const struct engine_core *e, const float *qkv, size_t tokens, size_t before, uint32_t head)
+{
+    const struct mixer_config *m = &e->config->mixer;
+    const bool scalars = model_config_scalar_keys(e->config);
+    const size_t keys = m->type == MIXER_AFT_CONV ? m->heads : e->config->dim;
+    const size_t width = scalars ? 1 : keys / m->heads;
+    const size_t begin = head == ENGINE_ALL_HEADS ? 0 : head * width;
+    const size_t end = head == ENGINE_ALL_HEADS ? keys : begin + width;
+    const float *k = qkv + e->dims.channels;
+    memset(out, 0, (tokens - before) * sizeof *out);
+    if (scalars)
+        map_scalar_keys(out, e, k + before * e->dims.qkv, tokens - before, begin, end);
+    else
+        map_vector_keys(out, e, k, tokens, before, begin, end);
+}

@@ -1,0 +1,25 @@
+/* api_kind.h - the APIs of the daemon: whose words a request speaks, which is the shape of its errors and what a key must
+ * be allowed. No state. */
+#ifndef SERVER_ACCESS_API_KIND_H
+#define SERVER_ACCESS_API_KIND_H
+
+/*   constant  word in a key's rights */
+#define APIS(X)                   \
+    X(API_NATIVE, "native")       \
+    X(API_OPEN, "open")           \
+    X(API_OPENAI, "openai")       \
+    X(API_INFERENCE, "inference") \
+    X(API_ADMIN, "admin")
+/* API_OPEN speaks natively too and is for everybody: how the daemon is. API_INFERENCE is the Open Inference
+ * Protocol. */
+
+#define X(constant, word) constant,
+enum api_kind { APIS(X) API_COUNT };
+#undef X
+
+/* A set of APIs: one bit for each. */
+#define API_BIT(api) (1u << (api))
+/* What a key may do that nothing else is said of. */
+#define APIS_USUAL (API_BIT(API_NATIVE) | API_BIT(API_OPENAI) | API_BIT(API_INFERENCE))
+
+#endif

@@ -1,0 +1,322 @@
+/* auth.c - see auth.h. */
+#include "server/access/auth.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <nettle/memops.h>
+
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
+
+/* What has been saved up, and when that was so. Negative: owed. */
+struct bucket {
+    double level;
+    uint64_t at_ns; /* 0: never looked at, it is full */
+};
+
+struct auth_meter {
+    atomic_uint references; /* by tables */
+    unsigned metrics_label;
+    pthread_mutex_t lock; /* what follows */
+    struct bucket requests, bytes;
+    struct auth_use *running; /* of all requests that the key has let in */
+};
+
+struct auth_table {
+    atomic_uint references;
+    struct keys_file file;
+    struct auth_meter **meters; /* [file.count] */
+};
+
+struct auth {
+    const char *path;
+    pthread_mutex_t lock;     /* `table`, and taking a reference to what it points to */
+    struct auth_table *table; /* a reference */
+};
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+static void meter_release(struct auth_meter *m)
+{
+    if (m == NULL || atomic_fetch_sub(&m->references, 1) != 1)
+        return;
+    (void)pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+static void table_release(struct auth_table *t)
+{
+    if (t == NULL || atomic_fetch_sub(&t->references, 1) != 1)
+        return;
+    for (size_t i = 0; t->meters != NULL && i < t->file.count; i++)
+        meter_release(t->meters[i]);
+    free(t->meters);
+    keys_file_clear(&t->file);
+    free(t);
+}
+
+/* The meter of the key of that name among `old` (NULL: there is none), or a new one. NULL for want of memory. */
+static struct auth_meter *meter_for(const char *name, const struct auth_table *old)
+{
+    for (size_t i = 0; old != NULL && i < old->file.count; i++) {
+        if (strcmp(old->file.keys[i].name, name) == 0) {
+            (void)atomic_fetch_add(&old->meters[i]->references, 1);
+            return old->meters[i];
+        }
+    }
+    struct auth_meter *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return NULL;
+    atomic_store(&m->references, 1);
+    m->metrics_label = metrics_key_add(name);
+    (void)pthread_mutex_init(&m->lock, NULL);
+    return m;
+}
+
+static enum status table_create(struct auth_table **ret, const char *path, const struct auth_table *old,
+                                struct error *err)
+{
+    struct auth_table *t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return error_set(err, ERR_NOMEM, "no memory for the keys");
+    atomic_store(&t->references, 1);
+    enum status st = keys_file_read(&t->file, path, err);
+    if (st != OK)
+        goto done;
+    t->meters = calloc(t->file.count + 1, sizeof(void *));
+    for (size_t i = 0; t->meters != NULL && i < t->file.count && st == OK; i++) {
+        t->meters[i] = meter_for(t->file.keys[i].name, old);
+        st = t->meters[i] != NULL ? OK : ERR_NOMEM;
+    }
+    if (t->meters == NULL || st != OK) {
+        st = error_set(err, ERR_NOMEM, "no memory for the keys");
+        goto done;
+    }
+    *ret = t;
+    t = NULL;
+done:
+    table_release(t);
+    return st;
+}
+
+enum status auth_create(struct auth **ret, const char *path, struct error *err)
+{
+    struct auth *a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return error_set(err, ERR_NOMEM, "no memory for the keys");
+    a->path = path;
+    (void)pthread_mutex_init(&a->lock, NULL);
+    const enum status st = table_create(&a->table, path, NULL, err);
+    if (st == OK)
+        *ret = a;
+    else
+        auth_free(a);
+    return st;
+}
+
+void auth_free(struct auth *a)
+{
+    if (a == NULL)
+        return;
+    table_release(a->table);
+    (void)pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+static struct auth_table *table_take(struct auth *a)
+{
+    (void)pthread_mutex_lock(&a->lock);
+    struct auth_table *t = a->table;
+    (void)atomic_fetch_add(&t->references, 1);
+    (void)pthread_mutex_unlock(&a->lock);
+    return t;
+}
+
+enum status auth_read(struct auth *a, struct auth_table **ret, size_t *count, struct error *err)
+{
+    struct auth_table *old = table_take(a);
+    const enum status st = table_create(ret, a->path, old, err);
+    table_release(old);
+    if (st == OK)
+        *count = (*ret)->file.count;
+    return st;
+}
+
+void auth_put(struct auth *a, struct auth_table *t)
+{
+    (void)pthread_mutex_lock(&a->lock);
+    struct auth_table *old = a->table;
+    a->table = t;
+    (void)pthread_mutex_unlock(&a->lock);
+    table_release(old);
+}
+
+void auth_table_free(struct auth_table *t)
+{
+    table_release(t);
+}
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+bool auth_find(struct auth *a, const char *text, size_t size, struct auth_grant *ret)
+{
+    struct auth_table *t = table_take(a);
+    size_t found = 0; /* 1 + the index */
+    for (size_t i = 0; i < t->file.count; i++) {
+        uint8_t hash[KEY_HASH_BYTES];
+        key_hash(hash, t->file.keys[i].salt, text, size);
+        const size_t equal = (size_t)memeql_sec(hash, t->file.keys[i].hash, sizeof hash);
+        found |= (0 - equal) & (i + 1); /* no branch depends on it */
+    }
+    if (found == 0) {
+        table_release(t);
+        return false;
+    }
+    *ret = (struct auth_grant){.table = t, .key = &t->file.keys[found - 1], .meter = t->meters[found - 1]};
+    return true;
+}
+
+void auth_release(struct auth_grant *g)
+{
+    table_release(g->table);
+    *g = (struct auth_grant){0};
+}
+
+bool auth_may_call(const struct auth_grant *g, enum api_kind api)
+{
+    return g->key == NULL || api == API_OPEN || (g->key->apis & API_BIT(api)) != 0;
+}
+
+bool auth_may_use(const struct auth_grant *g, const char *model)
+{
+    if (g->key == NULL || g->key->model_count == 0)
+        return true;
+    for (size_t i = 0; i < g->key->model_count; i++)
+        if (strcmp(g->key->models[i], model) == 0)
+            return true;
+    return false;
+}
+
+const char *auth_name(const struct auth_grant *g)
+{
+    return g->key != NULL ? g->key->name : NULL;
+}
+
+unsigned auth_metrics_label(const struct auth_grant *g)
+{
+    return g->meter != NULL ? g->meter->metrics_label : 0;
+}
+
+/* ---- rates ------------------------------------------------------------------------------------------------------- */
+
+/* Add what has been saved up since. */
+static void refill_locked(struct bucket *b, double rate, double capacity, uint64_t now_ns)
+{
+    if (b->at_ns == 0)
+        b->level = capacity;
+    else if (now_ns > b->at_ns)
+        b->level += rate * (double)(now_ns - b->at_ns) / (double)CLOCK_NS_PER_S;
+    b->level = b->level < capacity ? b->level : capacity;
+    b->at_ns = now_ns > b->at_ns ? now_ns : b->at_ns;
+}
+
+/* Seconds until the bucket holds `level`; 0: it does. */
+static double wait_for_locked(const struct bucket *b, double rate, double level)
+{
+    return b->level >= level ? 0.0 : (level - b->level) / rate;
+}
+
+/* Take what the requests that run have generated since; *ahead is what they may still generate. */
+static void settle_locked(struct auth_meter *m, const struct key *k, uint64_t now_ns, uint64_t *ahead)
+{
+    *ahead = 0;
+    refill_locked(&m->bytes, k->bytes_per_s, k->bytes_per_s, now_ns);
+    for (struct auth_use *u = m->running; u != NULL; u = u->next) {
+        bool ended;
+        const uint64_t generated = u->so_far(u->arg, &ended);
+        m->bytes.level -= (double)(generated - u->seen);
+        u->taken += generated - u->seen;
+        u->seen = generated;
+        *ahead += !ended && u->most > generated ? u->most - generated : 0;
+    }
+}
+
+enum status auth_take_request(const struct auth_grant *g, uint64_t now_ns, double *wait_s)
+{
+    if (g->key == NULL)
+        return OK;
+    const double requests = g->key->requests_per_s, bytes = g->key->bytes_per_s;
+    double wait = 0.0;
+    uint64_t ahead;
+    (void)pthread_mutex_lock(&g->meter->lock);
+    if (bytes > 0.0) {
+        settle_locked(g->meter, g->key, now_ns, &ahead);
+        wait = wait_for_locked(&g->meter->bytes, bytes, 0.0);
+    }
+    if (requests > 0.0) {
+        refill_locked(&g->meter->requests, requests, requests > 1.0 ? requests : 1.0, now_ns);
+        const double other = wait_for_locked(&g->meter->requests, requests, 1.0);
+        wait = other > wait ? other : wait;
+        if (wait <= 0.0)
+            g->meter->requests.level -= 1.0;
+    }
+    (void)pthread_mutex_unlock(&g->meter->lock);
+    *wait_s = wait;
+    return wait > 0.0 ? ERR_RATE : OK;
+}
+
+static void link_locked(struct auth_meter *m, struct auth_use *u)
+{
+    u->previous = NULL;
+    u->next = m->running;
+    if (u->next != NULL)
+        u->next->previous = u;
+    m->running = u;
+    u->runs = true;
+}
+
+static void unlink_locked(struct auth_meter *m, struct auth_use *u)
+{
+    *(u->previous != NULL ? &u->previous->next : &m->running) = u->next;
+    if (u->next != NULL)
+        u->next->previous = u->previous;
+    u->runs = false;
+}
+
+enum status auth_use_begin(struct auth_grant *g, uint64_t now_ns, uint64_t received, double *wait_s)
+{
+    struct auth_use *u = &g->use;
+    uint64_t ahead;
+    if (g->key == NULL || g->key->bytes_per_s <= 0.0)
+        return OK;
+    (void)pthread_mutex_lock(&g->meter->lock);
+    settle_locked(g->meter, g->key, now_ns, &ahead);
+    const double excess = (double)(ahead + u->most) - KEY_AHEAD_S * g->key->bytes_per_s;
+    const bool fits = u->most == 0 || ahead == 0 || excess <= 0.0;
+    if (fits) {
+        u->taken = received;
+        g->meter->bytes.level -= (double)received;
+        link_locked(g->meter, u);
+    }
+    (void)pthread_mutex_unlock(&g->meter->lock);
+    *wait_s = fits ? 0.0 : excess / g->key->bytes_per_s;
+    return fits ? OK : ERR_RATE;
+}
+
+void auth_use_end(struct auth_grant *g, uint64_t now_ns, uint64_t bytes)
+{
+    struct auth_use *u = &g->use;
+    uint64_t ahead;
+    if (g->key == NULL || g->key->bytes_per_s <= 0.0)
+        return;
+    (void)pthread_mutex_lock(&g->meter->lock);
+    settle_locked(g->meter, g->key, now_ns, &ahead);
+    if (u->runs)
+        unlink_locked(g->meter, u);
+    g->meter->bytes.level -= (double)bytes - (double)u->taken;
+    u->taken = bytes;
+    (void)pthread_mutex_unlock(&g->meter->lock);
+}

@@ -1,0 +1,179 @@
+/* admin.c - administration, on the admin listener alone: which models there are and changes to them, the settings
+ * in force, reading files anew, draining. Changes are the loader's work; the exchange waits for it as for any job. */
+#include "server/api/api.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "config/json.h"
+#include "server/control/loader.h"
+#include "server/control/reload.h"
+#include "server/core/clock.h"
+#include "server/models/registry.h"
+#include "server/request/field_lists.h"
+#include "server/request/request_json.h"
+
+/* ---- models ---------------------------------------------------------------------------------------------------- */
+
+/* NULL for want of memory. */
+static json_t *describe(const struct registry_model *row)
+{
+    const struct hosted_model *e = row->hosted;
+    json_t *m = json_pack("{s:s, s:s}", "model", row->found.name, "state", model_state_word(row->state));
+    int failed = m == NULL;
+    const uint32_t version = e != NULL ? e->version : row->found.version;
+    if (version != 0)
+        failed |= json_object_set_new(m, "version", json_integer(version));
+    if (row->state == MODEL_LOADED || row->state == MODEL_IDLE)
+        failed |= json_object_set_new(m, "task", json_string(model_task_name(row->task)));
+    if (e != NULL) { /* beside the registry's reference, its lane's, and that of this row */
+        const unsigned references = atomic_load(&e->references);
+        failed |= json_object_set_new(m, "memory_bytes", json_integer((json_int_t)e->bytes)) |
+                  json_object_set_new(m, "created", json_integer((json_int_t)e->created_s)) |
+                  json_object_set_new(m, "in_use", json_boolean(references > 3));
+    }
+    if (row->failure[0] != '\0')
+        failed |= json_object_set_new(m, "failure", json_string(row->failure));
+    if (failed == 0)
+        return m;
+    json_decref(m);
+    return NULL;
+}
+
+void api_admin_models(struct exchange *x)
+{
+    const struct service *s = api_service(x);
+    struct registry_model *rows = NULL;
+    size_t count = 0;
+    uint64_t bytes = 0;
+    json_t *list = json_array();
+    int failed = registry_models(s->registry, &rows, &count) != OK;
+    for (size_t i = 0; i < count; i++) {
+        failed |= json_array_append_new(list, describe(&rows[i]));
+        bytes += rows[i].hosted != NULL ? rows[i].hosted->bytes : 0;
+    }
+    registry_models_free(rows, count);
+    json_t *whole = json_pack("{s:o, s:I, s:i}", "models", list, "memory_bytes", (json_int_t)bytes,
+                              "models_memory_max_mb", (int)s->settings->models_memory_max_mb);
+    if (failed != 0) {
+        json_decref(whole);
+        whole = NULL;
+    }
+    api_reply_json(x, 200, whole);
+}
+
+/* ---- changes --------------------------------------------------------------------------------------------------- */
+
+static void answer_change(struct exchange *x)
+{
+    const struct job *j = x->job;
+    api_note_times(x);
+    if (job_result(j)->status != OK)
+        api_refuse_job(x, j);
+    else
+        api_reply_json(x, 200, json_incref(loader_job_answer(j)));
+}
+
+static void submit(struct exchange *x, enum loader_action action, const char *model)
+{
+    struct job *j = NULL;
+    struct error err;
+    if (loader_job_create(&j, action, model) == OK) {
+        const uint64_t deadline_ns = x->received_ns + api_service(x)->settings->timeout_ms_max * CLOCK_NS_PER_MS;
+        const enum status st = job_submit(j, loader_queue(api_service(x)->loader), 0, deadline_ns);
+        if (st == OK) {
+            http_drop_body(x);
+            http_await(x, j, answer_change);
+        } else {
+            (void)error_set(&err, st, st == ERR_FULL ? "too many changes wait" : "the server is shutting down");
+            api_refuse(x, &err);
+        }
+        job_release(j);
+        return;
+    }
+    (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+    api_refuse(x, &err);
+}
+
+struct fields {
+    const json_t *action;
+};
+
+static const struct field table[] = {
+    {"action", FIELD_NAME, .offset = offsetof(struct fields, action), FIELD_RANGE(1, 64),
+     .what = "load, unload or reload"},
+};
+const struct field_list admin_model_fields = {table, 1};
+
+static enum status read_action(enum loader_action *ret, const struct exchange *x, struct error *err)
+{
+    struct fields f = {NULL};
+    json_t *object = NULL;
+    enum status st = request_json_parse(&object, x->body.bytes, x->body.size, err);
+    if (st == OK)
+        st = fields_read(table, 1, object, api_service(x)->settings, &f, err);
+    if (st == OK && f.action == NULL)
+        st = error_set_param(err, ERR_ARGUMENT, "action", "\"action\" is missing; expected load, unload or reload");
+    if (st == OK && !loader_action_find(json_string_value(f.action), ret))
+        st = error_set_param(err, ERR_ARGUMENT, "action", "\"action\" is \"%s\"; expected load, unload or reload",
+                             json_quote(json_string_value(f.action)).text);
+    json_decref(object);
+    return st;
+}
+
+void api_admin_model_begin(struct exchange *x)
+{
+    struct error err;
+    if (api_has_type(x, "application/json") || api_has_no_type(x))
+        return;
+    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
+                          "the body is declared as \"%s\"; expected application/json",
+                          json_quote(http_header(x, "Content-Type")).text);
+    api_refuse(x, &err);
+}
+
+void api_admin_model(struct exchange *x)
+{
+    struct error err;
+    enum loader_action action = LOADER_LOAD;
+    enum status st = read_action(&action, x, &err);
+    if (st == OK && strlen(x->segments[0]) > MODEL_NAME_MAX)
+        st = error_set_param(&err, ERR_NOT_FOUND, "model", "the name of a model has at most %d bytes", MODEL_NAME_MAX);
+    if (st == OK)
+        submit(x, action, x->segments[0]);
+    else
+        api_refuse(x, &err);
+}
+
+void api_admin_reload(struct exchange *x)
+{
+    submit(x, LOADER_CONFIG, "");
+}
+
+/* ---- settings -------------------------------------------------------------------------------------------------- */
+
+void api_admin_config(struct exchange *x)
+{
+    struct config *config = malloc(sizeof *config); /* tens of kilobytes */
+    json_t *all = NULL;
+    if (config != NULL) {
+        reload_config(api_service(x)->reload, config);
+        all = config_describe(config);
+    }
+    free(config);
+    api_reply_json(x, 200, all);
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------- */
+
+/* As SIGTERM does, which it sends: but a second request does not hurry what a second signal would. */
+void api_admin_drain(struct exchange *x)
+{
+    static atomic_bool asked;
+    if (!atomic_exchange(&asked, true) && !atomic_load(&api_service(x)->draining))
+        (void)kill(getpid(), SIGTERM);
+    api_reply_json(x, 202, json_pack("{s:s}", "status", "draining"));
+}

@@ -1,0 +1,168 @@
+/* authorise.c - see authorise.h. */
+#include "server/api/authorise.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/json.h"
+#include "server/access/auth.h"
+#include "server/api/reply.h"
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
+#include "server/job/job.h"
+
+enum { KEY_TEXT_MAX = 512 }; /* of what is hashed at all; keys have KEY_TEXT_BYTES */
+
+/* The key after "Bearer "; NULL: the credentials are of another kind. */
+static const char *key_of_bearer(const char *value)
+{
+    static const char scheme[] = "Bearer ";
+    if (strncasecmp(value, scheme, strlen(scheme)) != 0)
+        return NULL;
+    value += strlen(scheme);
+    return value + strspn(value, " ");
+}
+
+/* What the headers give as the key; else NULL, and *why says what is wrong with them. One is given once: what two
+ * readers could understand differently is not let in. */
+static const char *key_of_headers(const struct exchange *x, const char **why)
+{
+    const char *bearer = NULL, *plain = NULL;
+    const size_t bearers = http_headers(x, "Authorization", &bearer), plains = http_headers(x, "X-API-Key", &plain);
+    *why = "a key is needed: Authorization: Bearer KEY";
+    if (bearers + plains == 0)
+        return NULL;
+    *why = "more than one key is given; expected Authorization or X-API-Key, once";
+    if (bearers + plains > 1)
+        return NULL;
+    *why = "the credentials are of a kind that is not known; expected Authorization: Bearer KEY";
+    return bearers > 0 ? key_of_bearer(bearer) : plain;
+}
+
+static void refuse_key(struct exchange *x, const char *why, bool was_given)
+{
+    struct error err;
+    http_add_header(x, "WWW-Authenticate",
+                    was_given ? "Bearer realm=\"aftd\", error=\"invalid_token\"" : "Bearer realm=\"aftd\"");
+    (void)error_set(&err, ERR_KEY, "%s", why);
+    api_refuse(x, &err);
+}
+
+static void refuse_rate(struct exchange *x, double wait_s)
+{
+    struct error err;
+    char seconds[16];
+    const double whole = fmin(fmax(ceil(wait_s), 1.0), HTTP_RETRY_AFTER_MAX_S);
+    (void)snprintf(seconds, sizeof seconds, "%.0f", whole);
+    http_add_header(x, "Retry-After", seconds);
+    metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->grant), 1);
+    (void)error_set(&err, ERR_RATE, "the key \"%s\" may ask for no more now; again in %.3g s", auth_name(&x->grant),
+                    fmax(wait_s, 1e-3));
+    api_refuse(x, &err);
+}
+
+/* A browser names the page that asks, and no program does: a page that somebody only looks at must not administrate the
+ * daemon on the same machine, which needs no answer that it may read. */
+static bool refuse_page(struct exchange *x)
+{
+    struct error err;
+    const char *origin = x->api == API_ADMIN ? http_header(x, "Origin") : NULL;
+    if (origin == NULL)
+        return false;
+    (void)error_set_param(&err, ERR_FORBIDDEN, "Origin",
+                          "a page of \"%s\" asks; expected no Origin: administration is not for pages in browsers",
+                          json_quote(origin).text);
+    api_refuse(x, &err);
+    return true;
+}
+
+bool authorise(struct exchange *x)
+{
+    struct auth *keys = api_service(x)->keys;
+    struct error err;
+    const char *why;
+    double wait_s;
+    if (refuse_page(x))
+        return false;
+    if (keys == NULL)
+        return true;
+    const char *text = key_of_headers(x, &why);
+    if (text == NULL) {
+        refuse_key(x, why, false);
+        return false;
+    }
+    const size_t size = strlen(text);
+    if (size > KEY_TEXT_MAX || !auth_find(keys, text, size, &x->grant)) {
+        refuse_key(x, "the key is none that is known here", true);
+        return false;
+    }
+    metrics_counter_add(METRIC_KEY_REQUESTS, auth_metrics_label(&x->grant), 1);
+    if (!auth_may_call(&x->grant, x->api)) {
+        (void)error_set(&err, ERR_FORBIDDEN, "the key \"%s\" may not use the API \"%s\"", auth_name(&x->grant),
+                        key_api_word(x->api));
+        api_refuse(x, &err);
+        return false;
+    }
+    if (auth_take_request(&x->grant, clock_now_ns(), &wait_s) != OK) {
+        refuse_rate(x, wait_s);
+        return false;
+    }
+    return true;
+}
+
+/* Bytes or sub-pixels that a job may generate; those that it restores are as much work. */
+static uint64_t most_of(const struct job *j)
+{
+    if (j->kind == JOB_GENERATE)
+        return (uint64_t)j->sample_count * j->in.text.max_tokens;
+    if (j->kind == JOB_COMPLETE)
+        return (uint64_t)j->in.completion.samples * (j->in.completion.total - j->in.completion.known_count);
+    if (j->kind == JOB_DECOMPRESS)
+        return j->in.coding.text_bytes;
+    return 0;
+}
+
+static uint64_t generated_of(void *job, bool *ended)
+{
+    uint32_t generated;
+    uint64_t first_ns;
+    *ended = job_is_done(job); /* before the progress, which is all of it then */
+    job_progress(job, &generated, &first_ns);
+    return generated;
+}
+
+bool authorise_job(struct exchange *x, struct job *j)
+{
+    double wait_s = 0.0;
+    x->grant.use.so_far = generated_of;
+    x->grant.use.arg = j;
+    x->grant.use.most = most_of(j);
+    if (auth_use_begin(&x->grant, clock_now_ns(), x->body.received, &wait_s) == OK)
+        return true;
+    refuse_rate(x, wait_s);
+    return false;
+}
+
+void authorise_no_job(struct exchange *x)
+{
+    auth_use_end(&x->grant, clock_now_ns(), x->body.received);
+}
+
+void authorise_end(struct exchange *x, uint64_t bytes)
+{
+    if (x->grant.key == NULL)
+        return;
+    metrics_counter_add(METRIC_KEY_BYTES, auth_metrics_label(&x->grant), bytes);
+    auth_use_end(&x->grant, clock_now_ns(), bytes);
+    auth_release(&x->grant);
+}
+
+enum status authorise_model(const struct exchange *x, const char *name, struct error *err)
+{
+    if (auth_may_use(&x->grant, name))
+        return OK;
+    return error_set_param(err, ERR_FORBIDDEN, "model", "the key \"%s\" may not use the model \"%s\"",
+                           auth_name(&x->grant), json_quote(name).text);
+}

@@ -1,0 +1,289 @@
+/* classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. A picture is the
+ * body; several are parts of multipart/form-data, or strings in JSON. They are decoded and brought to the model's size
+ * on the HTTP thread; the engine sees pixels. */
+#include "server/api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/json.h"
+#include "engine/logits.h"
+#include "server/api/request_picture.h"
+#include "server/api/request_query.h"
+#include "server/job/job.h"
+#include "server/models/registry.h"
+#include "server/request/classify_request.h"
+#include "server/request/field_lists.h"
+#include "server/request/multipart.h"
+#include "server/request/request_bytes.h"
+#include "server/request/request_json.h"
+
+enum { TOP_K_DEFAULT = 5, PARAM_MAX = 32 };
+
+/* How the input is given. */
+enum form { FORM_BODY, FORM_PARTS, FORM_JSON };
+
+/* Texts are borrowed from the JSON. */
+struct fields {
+    const json_t *text, *images, *model, *size;
+    int64_t top_k;
+};
+
+static bool read_images(const json_t *value, void *to)
+{
+    size_t i;
+    json_t *image;
+    const size_t count = json_array_size(value); /* 0 of what is no list */
+    if (count < 1 || count > CLASSIFY_INPUTS_MAX)
+        return false;
+    json_array_foreach(value, i, image)
+    {
+        if (!json_is_string(image) || json_string_length(image) == 0)
+            return false;
+    }
+    *(const json_t **)to = value;
+    return true;
+}
+
+static void expect_images(char *out, size_t size)
+{
+    (void)snprintf(out, size, "a list of 1 to %d strings: each a picture in base64, or as a data URI",
+                   CLASSIFY_INPUTS_MAX);
+}
+
+#define AT(member) .offset = offsetof(struct fields, member)
+static const struct field table[] = {
+    {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},
+    {"images", FIELD_OTHER, AT(images), .read = read_images, .expected = expect_images},
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX), .what = "the name of a model"},
+    {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(1, CLASSIFY_TOP_K_MAX)},
+    {"size", FIELD_NAME, AT(size), FIELD_RANGE(1, HTTP_URL_MAX), .what = "native or HxW in pixels"},
+};
+#undef AT
+/* The query has neither text nor images. */
+enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIRST = 2, QUERY_COUNT = FIELD_COUNT - QUERY_FIRST };
+const struct field_list classify_fields = {table, FIELD_COUNT}, classify_query = {table + QUERY_FIRST, QUERY_COUNT};
+
+/* The exchange's state. */
+struct classification {
+    uint32_t top_k, count;
+    struct classify_side sides[CLASSIFY_INPUTS_MAX];
+};
+
+/* ---- before the body ------------------------------------------------------------------------------------------- */
+
+void api_classify_begin(struct exchange *x)
+{
+    if (!api_has_type(x, "application/json") && !api_has_type(x, "multipart/form-data"))
+        request_picture_check_type(x, ", multipart/form-data with pictures, or application/json with a text or images");
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------------ */
+
+static json_t *describe_predictions(const struct model_config *c, const float *logits, uint32_t top_k)
+{
+    struct prediction best[CLASSIFY_TOP_K_MAX];
+    json_t *list = json_array();
+    logits_top(best, top_k, logits, c->classes);
+    for (uint32_t i = 0; i < top_k; i++)
+        if (json_array_append_new(list, json_pack("{s:s, s:i, s:f}", "label", c->labels[best[i].index], "index",
+                                                  (int)best[i].index, "probability", best[i].probability)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* One input's answer. */
+static json_t *describe(const struct model *m, const float *logits, uint32_t top_k, const struct classify_side *side)
+{
+    json_t *predictions = describe_predictions(&m->config, logits, top_k);
+    if (predictions == NULL)
+        return NULL;
+    if (m->config.input != INPUT_IMAGE)
+        return json_pack("{s:s, s:o}", "model", m->name, "predictions", predictions);
+    return json_pack("{s:s, s:o, s:{s:i, s:i}}", "model", m->name, "predictions", predictions, "image", "width",
+                     (int)side->width, "height", (int)side->height);
+}
+
+static void answer(struct exchange *x)
+{
+    const struct job *j = x->job;
+    const struct classification *state = x->state;
+    const struct model *m = j->model->model;
+    api_note_times(x);
+    if (job_result(j)->status != OK) {
+        api_refuse_job(x, j);
+        return;
+    }
+    json_t *whole = state->count > 1 ? json_array() : describe(m, j->logits, state->top_k, &state->sides[0]);
+    for (uint32_t i = 0; state->count > 1 && i < state->count; i++)
+        if (json_array_append_new(
+                whole, describe(m, j->logits + (size_t)i * m->config.classes, state->top_k, &state->sides[i])) != 0) {
+            json_decref(whole);
+            whole = NULL;
+            break;
+        }
+    api_reply_json(x, 200, whole);
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+static enum status read_body(struct exchange *x, struct classify_request *r, struct error *err)
+{
+    char type[MEDIA_TYPE_MAX];
+    if (x->body.size == 0)
+        return error_set(err, ERR_ARGUMENT, "the body is empty; expected a picture");
+    return classify_request_add_file(r, x->body.bytes, x->body.size,
+                                     !api_has_no_type(x) && request_picture_declared(x, type) ? type : NULL, NULL, err);
+}
+
+static enum status read_parts(struct exchange *x, struct classify_request *r, struct error *err)
+{
+    struct multipart m;
+    struct multipart_part part;
+    bool end = false;
+    enum status st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
+    while (st == OK) {
+        char param[PARAM_MAX];
+        st = multipart_next(&m, &part, &end, err);
+        if (st != OK || end)
+            break;
+        if (strcmp(part.name, "image") != 0)
+            return error_set_param(
+                err, ERR_ARGUMENT, json_quote(part.name).text,
+                "there is no part \"%s\" here; expected parts named image, and the rest in the query",
+                json_quote(part.name).text);
+        (void)snprintf(param, sizeof param, "image[%u]", r->count);
+        st = classify_request_add_file(r, part.bytes, part.size, part.type, param, err);
+    }
+    if (st == OK && r->count == 0)
+        return error_set_param(err, ERR_ARGUMENT, "image", "the body has no part \"image\"; expected one or more");
+    return st;
+}
+
+/* A picture in base64, or "data:image/png;base64,...". Its bytes are of no use any more when it is decoded. */
+static enum status read_image(struct classify_request *r, const json_t *value, const char *param, struct error *err)
+{
+    const char *text = json_string_value(value), *end = text + json_string_length(value);
+    char type[MEDIA_TYPE_MAX] = "";
+    if (strncasecmp(text, "data:", 5) == 0) {
+        const char *comma = memchr(text, ',', (size_t)(end - text));
+        const size_t length = strcspn(text + 5, ";,");
+        if (comma == NULL || comma - text < 7 || strncasecmp(comma - 7, ";base64", 7) != 0 || length >= sizeof type)
+            return error_set_param(err, ERR_ARGUMENT, param,
+                                   "%s is a data URI of another form; expected data:image/...;base64,...", param);
+        memcpy(type, text + 5, length);
+        text = comma + 1;
+    }
+    size_t size = (size_t)(end - text);
+    uint8_t *bytes = malloc(size + 1);
+    if (bytes == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    enum status st = OK;
+    if (!request_base64_decode(text, size, bytes, &size))
+        st = error_set_param(err, ERR_ARGUMENT, param,
+                             "%s is not base64; expected RFC 4648's, padded, without line breaks", param);
+    else
+        st = classify_request_add_file(r, bytes, size, type, param, err);
+    free(bytes);
+    return st;
+}
+
+static enum status read_images_of(struct classify_request *r, const json_t *images, struct error *err)
+{
+    for (size_t i = 0; i < json_array_size(images); i++) {
+        char param[PARAM_MAX];
+        (void)snprintf(param, sizeof param, "images[%zu]", i);
+        const enum status st = read_image(r, json_array_get(images, i), param, err);
+        if (st != OK)
+            return st;
+    }
+    return OK;
+}
+
+/* What an object must have, and what goes with what. */
+static enum status check_fields(const struct fields *f, enum form form, struct error *err)
+{
+    if (form != FORM_JSON)
+        return OK;
+    if (f->text == NULL && f->images == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "text",
+                               "\"text\" is missing; expected a string, or \"images\" for a model of pictures");
+    if (f->text != NULL && f->images != NULL)
+        return error_set_param(err, ERR_ARGUMENT, "images", "\"text\" and \"images\" are both given; expected one");
+    if (f->text != NULL && f->size != NULL)
+        return error_set_param(err, ERR_ARGUMENT, "size", "\"size\" is \"%s\"; expected none beside a text",
+                               json_quote(json_string_value(f->size)).text);
+    return OK;
+}
+
+/* Find the model, then read what it is to classify. */
+static enum status read_input(struct exchange *x, const struct fields *f, enum form form, struct classify_request *r,
+                              struct error *err)
+{
+    struct classification *state = x->state;
+    const bool is_text = form == FORM_JSON && f->images == NULL;
+    enum status st = api_pick_model(x, json_string_value(f->model),
+                                    is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &r->model, err);
+    if (st == OK)
+        st = check_fields(f, form, err);
+    if (st != OK)
+        return st;
+    const uint32_t classes = r->model->model->config.classes;
+    state->top_k = (uint32_t)f->top_k < classes ? (uint32_t)f->top_k : classes;
+    r->size = json_string_value(f->size);
+    if (f->text != NULL)
+        st = classify_request_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
+    else
+        st = form == FORM_JSON ? read_images_of(r, f->images, err)
+                               : (form == FORM_PARTS ? read_parts : read_body)(x, r, err);
+    state->count = r->count;
+    memcpy(state->sides, r->sides, sizeof state->sides);
+    return st;
+}
+
+/* What the body's object says counts more than the query. */
+static enum status prepare(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err)
+{
+    const struct settings *settings = api_service(x)->settings;
+    const enum form form = api_has_type(x, "application/json")      ? FORM_JSON
+                           : api_has_type(x, "multipart/form-data") ? FORM_PARTS
+                                                                    : FORM_BODY;
+    struct fields f = {.top_k = TOP_K_DEFAULT};
+    json_t *query = NULL, *object = NULL;
+    enum status st = request_query_parse(&query, classify_query.table, QUERY_COUNT, x, err);
+    if (st == OK)
+        st = fields_read(classify_query.table, QUERY_COUNT, query, settings, &f, err);
+    if (st == OK && form == FORM_JSON)
+        st = request_json_parse(&object, x->body.bytes, x->body.size, err);
+    if (st == OK && form == FORM_JSON)
+        st = fields_read(table, FIELD_COUNT, object, settings, &f, err);
+    if (st == OK)
+        st = read_input(x, &f, form, r, err);
+    if (st == OK)
+        st = classify_request_job(ret, r, err);
+    json_decref(object);
+    json_decref(query);
+    return st;
+}
+
+void api_classify(struct exchange *x)
+{
+    struct error err;
+    struct job *j = NULL;
+    if (api_refuse_if_full(x))
+        return;
+    struct classify_request *r = calloc(1, sizeof *r);
+    x->state = calloc(1, sizeof(struct classification));
+    x->state_free = free;
+    const enum status st = r == NULL || x->state == NULL
+                               ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
+                               : prepare(x, r, &j, &err);
+    api_submit_or_refuse(x, st, &err, j, api_service(x)->settings->timeout_ms, answer);
+    if (r != NULL)
+        classify_request_clear(r);
+    free(r);
+}

@@ -1,0 +1,292 @@
+/* complete.c - POST /complete: a picture in, of which the first rows are kept and the rest is drawn by a model of
+ * sub-pixels (image autoregression, Zhai et al. 2021, section 4.2), once or several times; out comes a PNG, or the rows
+ * as server-sent events while they are drawn. HTTP threads. */
+#include "server/api/api.h"
+
+#include <nettle/base64.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/events.h"
+#include "server/api/request_picture.h"
+#include "server/api/request_query.h"
+#include "server/job/job.h"
+#include "server/media/png.h"
+#include "server/models/registry.h"
+#include "server/request/field_lists.h"
+
+/* ---- the query ------------------------------------------------------------------------------------------------- */
+
+/* Texts are borrowed from the JSON that the query became. */
+struct fields {
+    const json_t *model;
+    int64_t rows, n, scale, top_k, seed, timeout_ms; /* rows, seed -1: not given */
+    double temperature, top_p, min_p;
+    enum field_switch stream;
+};
+
+#define AT(member) .offset = offsetof(struct fields, member)
+static const struct field table[] = {
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"rows", FIELD_INTEGER, AT(rows), FIELD_RANGE(0, MODEL_PICTURE_SIDE_MAX)},
+    {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, COMPLETE_SAMPLES_MAX)},
+    {"scale", FIELD_INTEGER, AT(scale), FIELD_RANGE(1, COMPLETE_SCALE_MAX)},
+    {"temperature", FIELD_NUMBER, AT(temperature), FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX)},
+    {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(0, BYTE_VALUES)},
+    {"top_p", FIELD_NUMBER, AT(top_p), FIELD_RANGE(0, 1), .exclusive = true},
+    {"min_p", FIELD_NUMBER, AT(min_p), FIELD_RANGE(0, 1)},
+    {"seed", FIELD_INTEGER, AT(seed), FIELD_RANGE(0, SEED_MAX)},
+    {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+};
+#undef AT
+enum { FIELD_COUNT = sizeof table / sizeof table[0] };
+const struct field_list complete_query = {table, FIELD_COUNT};
+
+/* The exchange's state. */
+struct completion {
+    uint32_t scale, timeout_ms;
+    bool streams, said_finish;
+    uint32_t read[COMPLETE_SAMPLES_MAX]; /* rows that were sent */
+};
+
+/* ---- the picture ----------------------------------------------------------------------------------------------- */
+
+/* The samples row by row of a grid as square as it can be, a pixel of paper between two. */
+struct grid {
+    uint32_t columns, scale;
+    uint32_t width, height; /* of the whole, in pixels */
+};
+
+static struct grid lay_out(uint32_t n, const uint32_t size[2], uint32_t scale)
+{
+    uint32_t columns = 1;
+    while (columns * columns < n)
+        columns++;
+    const uint32_t lines = (n + columns - 1) / columns;
+    return (struct grid){
+        .columns = columns,
+        .scale = scale,
+        .width = (columns * (size[1] + 1) - 1) * scale,
+        .height = (lines * (size[0] + 1) - 1) * scale,
+    };
+}
+
+/* Each pixel of a sample [H, W, 3] becomes a square of `scale` pixels. */
+static void paint(struct picture *to, const struct grid *g, uint32_t place, const uint8_t *pixels,
+                  const uint32_t size[2])
+{
+    const size_t left = (size_t)(place % g->columns) * (size[1] + 1),
+                 top = (size_t)(place / g->columns) * (size[0] + 1);
+    for (size_t y = 0; y < (size_t)size[0] * g->scale; y++) {
+        uint8_t *line = to->pixels + 3 * ((top * g->scale + y) * to->width + left * g->scale);
+        for (size_t x = 0; x < (size_t)size[1] * g->scale; x++)
+            memcpy(line + 3 * x, pixels + 3 * (y / g->scale * size[1] + x / g->scale), 3);
+    }
+}
+
+static enum status draw(char **png, size_t *bytes, const struct job *j, uint32_t scale, struct error *err)
+{
+    const struct complete_input *in = &j->in.completion;
+    const uint32_t *size = j->model->model->config.size;
+    const struct grid g = lay_out(in->samples, size, scale);
+    struct picture picture = {.pixels = malloc((size_t)3 * g.width * g.height), .width = g.width, .height = g.height};
+    if (picture.pixels == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment");
+    memset(picture.pixels, UINT8_MAX, (size_t)3 * g.width * g.height);
+    for (uint32_t i = 0; i < in->samples; i++)
+        paint(&picture, &g, i, j->pixels + (size_t)i * in->total, size);
+    const enum status st = png_encode(png, bytes, &picture, err);
+    picture_clear(&picture);
+    return st;
+}
+
+static void answer_picture(struct exchange *x)
+{
+    const struct job *j = x->job;
+    const struct completion *state = x->state;
+    char seed[24], *png = NULL;
+    size_t bytes = 0;
+    struct error err;
+    api_note_times(x);
+    if (job_result(j)->status != OK) {
+        api_refuse_job(x, j);
+    } else if (draw(&png, &bytes, j, state->scale, &err) != OK) {
+        api_refuse(x, &err);
+    } else {
+        (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)j->in.completion.sampler.seed);
+        http_add_header(x, "X-Seed", seed);
+        http_add_header(x, "X-Model", j->model->model->name);
+        http_reply(x, 200, "image/png", png, bytes);
+    }
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------------- */
+
+/* Rows [from, to) of a sample. */
+static enum http_piece say_rows(const struct job *j, uint32_t sample, uint32_t from, uint32_t to, char **piece,
+                                size_t *bytes)
+{
+    const struct complete_input *in = &j->in.completion;
+    const uint32_t *size = j->model->model->config.size;
+    const size_t count = (size_t)(to - from) * in->row_count, encoded = BASE64_ENCODE_RAW_LENGTH(count);
+    char *text = malloc(encoded);
+    if (text == NULL)
+        return HTTP_BROKEN;
+    base64_encode_raw(text, count, j->pixels + (size_t)sample * in->total + (size_t)from * in->row_count);
+    json_t *event =
+        json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "index", (int)sample, "row", (int)from, "rows", (int)(to - from),
+                  "width", (int)size[1], "height", (int)size[0], "rgb_base64", json_stringn_nocheck(text, encoded));
+    free(text);
+    return event_say(event, piece, bytes);
+}
+
+static enum http_piece say_finish(struct exchange *x, char **piece, size_t *bytes)
+{
+    const struct job *j = x->job;
+    const struct complete_input *in = &j->in.completion;
+    const struct job_result *r = job_result(j);
+    struct completion *state = x->state;
+    const json_int_t given = in->known_count, generated = r->generated;
+    state->said_finish = true;
+    api_note_times(x);
+    if (r->status != OK)
+        return event_say_error(x, piece, bytes);
+    return event_say(json_pack("{s:s, s:{s:I, s:I, s:I}, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish),
+                               "usage", "prompt_tokens", given, "completion_tokens", generated, "total_tokens",
+                               given + generated, "timings", api_timings(x), "seed", (json_int_t)in->sampler.seed,
+                               "model", j->model->model->name),
+                     piece, bytes);
+}
+
+static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
+{
+    struct completion *state = x->state;
+    uint32_t sample, rows;
+    switch (job_read_rows(x->job, state->read, &sample, &rows)) {
+    case JOB_EVENT_BYTES: {
+        const uint32_t from = state->read[sample];
+        state->read[sample] = rows;
+        return say_rows(x->job, sample, from, rows, piece, bytes);
+    }
+    case JOB_EVENT_PING:
+        return event_say_ping(piece, bytes);
+    case JOB_EVENT_END:
+        return state->said_finish ? HTTP_END : say_finish(x, piece, bytes);
+    default:
+        return HTTP_LATER;
+    }
+}
+
+static void answer_events(struct exchange *x)
+{
+    events_reply(x, read_piece);
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+void api_complete_begin(struct exchange *x)
+{
+    request_picture_check_type(x, "");
+}
+
+/* What cannot be told from one field alone. */
+static enum status check(const struct exchange *x, const struct hosted_model *e, struct fields *f, struct error *err)
+{
+    const uint32_t *size = e->model->config.size;
+    const bool starts = engine_info(e->engine)->starts;
+    const struct grid g = lay_out((uint32_t)f->n, size, (uint32_t)f->scale);
+    if (f->rows < 0)
+        f->rows = x->body.size > 0 ? size[0] / 2 : 0;
+    if (f->rows >= size[0])
+        return error_set_param(err, ERR_ARGUMENT, "rows",
+                               "\"rows\" is %lld; expected 0 to %u: the pictures of \"%s\" have %u rows of %u pixels",
+                               (long long)f->rows, size[0] - 1, e->model->name, size[0], size[1]);
+    if (f->rows > 0 && x->body.size == 0)
+        return error_set_param(err, ERR_ARGUMENT, "rows",
+                               "\"rows\" is %lld and the body is empty; expected a picture to take them from",
+                               (long long)f->rows);
+    if (f->rows == 0 && !starts)
+        return error_set_param(err, ERR_ARGUMENT, "rows",
+                               "\"%s\" cannot begin a picture; expected a picture and at least 1 row of it",
+                               e->model->name);
+    if ((uint64_t)g.width * g.height > COMPLETE_PIXELS_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "scale",
+                               "\"scale\" is %lld and the answer would have %u x %u pixels; expected at most %u in all",
+                               (long long)f->scale, g.width, g.height, COMPLETE_PIXELS_MAX);
+    return OK;
+}
+
+static enum status build(struct exchange *x, struct hosted_model *e, const struct fields *f, struct job **ret,
+                         struct error *err)
+{
+    struct completion *state = x->state;
+    const struct model_config *c = &e->model->config;
+    struct complete_input in = {
+        .row_count = 3 * c->size[1],
+        .total = 3 * c->size[1] * c->size[0],
+        .known_count = 3 * c->size[1] * (uint32_t)f->rows,
+        .samples = (uint32_t)f->n,
+        .stream = state->streams,
+    };
+    sampler_options_default(&in.sampler);
+    in.sampler.seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
+    in.sampler.temperature = (float)f->temperature;
+    in.sampler.top_k = (uint32_t)f->top_k;
+    in.sampler.top_p = request_positive(f->top_p);
+    in.sampler.min_p = (float)f->min_p;
+    uint32_t width, height;
+    enum status st = x->body.size > 0 ? request_picture_trained(&in.known, &width, &height, x, c, err) : OK;
+    if (st != OK)
+        return st;
+    st = job_create_complete(ret, e, &in);
+    if (st != OK) {
+        free(in.known);
+        return error_set(err, st, "there is no memory for the request at the moment");
+    }
+    return OK;
+}
+
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+{
+    const struct service *s = api_service(x);
+    struct completion *state = x->state;
+    struct fields f = {.rows = -1, .n = 1, .scale = 1, .seed = -1, .timeout_ms = s->settings->timeout_ms};
+    struct sampler_options defaults;
+    struct hosted_model *e;
+    json_t *query = NULL;
+    sampler_options_default(&defaults);
+    f.temperature = (double)defaults.temperature;
+    f.top_p = (double)defaults.top_p;
+    enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
+    if (st == OK)
+        st = fields_read(table, FIELD_COUNT, query, s->settings, &f, err);
+    if (st == OK)
+        st = api_pick_model(x, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
+    json_decref(query);
+    if (st != OK)
+        return st;
+    state->scale = (uint32_t)f.scale;
+    state->timeout_ms = (uint32_t)f.timeout_ms;
+    state->streams = events_wanted(x, f.stream);
+    st = check(x, e, &f, err);
+    return st == OK ? build(x, e, &f, ret, err) : st;
+}
+
+void api_complete(struct exchange *x)
+{
+    struct error err;
+    struct job *j = NULL;
+    if (api_refuse_if_full(x))
+        return;
+    struct completion *state = calloc(1, sizeof *state);
+    x->state = state;
+    x->state_free = free;
+    if (state == NULL)
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+    if (state == NULL || prepare(x, &j, &err) != OK)
+        api_refuse(x, &err);
+    else
+        api_submit(x, j, state->timeout_ms, state->streams ? answer_events : answer_picture);
+}

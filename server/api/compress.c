@@ -1,0 +1,187 @@
+/* compress.c - POST /v1/compress and /v1/decompress: any bytes, made small by how well a model of bytes tells the
+ * next one from those before, and back. HTTP threads; the blocks are coded where streams run. */
+#include "server/api/api.h"
+
+#include <stdlib.h>
+
+#include "server/api/request_query.h"
+#include "server/coding/archive.h"
+#include "server/job/job.h"
+#include "server/models/registry.h"
+#include "server/request/field_lists.h"
+
+/* Texts are borrowed from the JSON that the query became. */
+struct fields {
+    const json_t *model;
+    int64_t timeout_ms;
+};
+
+#define AT(member) .offset = offsetof(struct fields, member)
+static const struct field table[] = {
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+};
+#undef AT
+enum { FIELD_COUNT = sizeof table / sizeof table[0] };
+const struct field_list compress_query = {table, FIELD_COUNT};
+
+/* The exchange's state. */
+struct coding {
+    struct archive_blocks blocks; /* the job's from its making on: these are where they lie */
+    struct archive archive;       /* to restore; its blocks are gone */
+    uint32_t timeout_ms;
+};
+
+static void reply_bytes(struct exchange *x, uint8_t *bytes, size_t size)
+{
+    http_reply(x, 200, "application/octet-stream", (char *)bytes, size);
+}
+
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
+
+static void say_compressed(struct exchange *x, const struct archive_blocks *b)
+{
+    uint8_t *bytes;
+    size_t size;
+    struct error err;
+    if (archive_make(&bytes, &size, b, &x->hosted->identity, &err) == OK)
+        reply_bytes(x, bytes, size);
+    else
+        api_refuse(x, &err);
+}
+
+/* The text is the answer's from here on, where it is taken: *text becomes NULL. */
+static void say_restored(struct exchange *x, const struct archive *a, uint8_t **text)
+{
+    struct error err;
+    if (archive_check_text(a, *text, &err) != OK) {
+        api_refuse(x, &err);
+        return;
+    }
+    uint8_t *bytes = *text;
+    *text = NULL;
+    reply_bytes(x, bytes, a->text_bytes);
+}
+
+/* Both jobs are done, and their memory nobody else's any more. */
+static bool has_ended_well(struct exchange *x)
+{
+    api_note_times(x);
+    if (job_result(x->job)->status == OK)
+        return true;
+    api_refuse_job(x, x->job);
+    return false;
+}
+
+static void answer_compressed(struct exchange *x)
+{
+    const struct coding *c = x->state;
+    if (has_ended_well(x))
+        say_compressed(x, &c->blocks);
+}
+
+static void answer_restored(struct exchange *x)
+{
+    const struct coding *c = x->state;
+    if (has_ended_well(x))
+        say_restored(x, &c->archive, &x->job->in.coding.text);
+}
+
+/* ---- requests --------------------------------------------------------------------------------------------------- */
+
+static enum status read_query(struct exchange *x, struct coding *c, struct error *err)
+{
+    const struct service *s = api_service(x);
+    struct fields f = {.timeout_ms = s->settings->timeout_ms};
+    struct hosted_model *e;
+    json_t *query = NULL;
+    enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
+    if (st == OK)
+        st = fields_read(table, FIELD_COUNT, query, s->settings, &f, err);
+    if (st == OK)
+        st = api_pick_model(x, json_string_value(f.model), TASK_TEXT_GENERATION, &e, err);
+    json_decref(query);
+    c->timeout_ms = (uint32_t)f.timeout_ms;
+    return st;
+}
+
+static enum status split_body(struct exchange *x, struct coding *c, struct error *err)
+{
+    if (x->body.size > COMPRESS_BYTES_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "body", "the body has %zu bytes; expected at most %u", x->body.size,
+                               COMPRESS_BYTES_MAX);
+    return archive_split(&c->blocks, x->body.bytes, x->body.size, err);
+}
+
+static enum status open_body(struct exchange *x, struct coding *c, struct error *err)
+{
+    enum status st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
+    if (st == OK)
+        st = model_identity_check(&x->hosted->identity, &c->archive.id, "the archive", "body", err);
+    if (st == OK)
+        st = archive_open(&c->blocks, &c->archive, err);
+    c->archive.blocks = NULL; /* the body goes */
+    return st;
+}
+
+/* A job for the blocks, which it takes, and their memory with them. */
+static enum status create_job(struct exchange *x, const struct coding *c, bool restores, struct job **ret)
+{
+    const struct coding_input in = {.text = c->blocks.text,
+                                    .code = c->blocks.code,
+                                    .blocks = c->blocks.blocks,
+                                    .block_count = c->blocks.count,
+                                    .text_bytes = c->blocks.text_bytes};
+    return restores ? job_create_decompress(ret, x->hosted, &in) : job_create_compress(ret, x->hosted, &in);
+}
+
+/* *ret: what codes the blocks; NULL: there is nothing to code. */
+static enum status prepare(struct exchange *x, struct coding *c, bool restores, struct job **ret, struct error *err)
+{
+    enum status st = read_query(x, c, err);
+    if (st == OK)
+        st = restores ? open_body(x, c, err) : split_body(x, c, err);
+    if (st != OK || c->blocks.count == 0)
+        return st;
+    st = create_job(x, c, restores, ret);
+    return st == OK ? OK : error_set(err, st, "there is no memory for the request at the moment");
+}
+
+static void answer(struct exchange *x, bool restores)
+{
+    struct error err;
+    struct job *j = NULL;
+    if (api_refuse_if_full(x))
+        return;
+    struct coding *c = calloc(1, sizeof *c);
+    x->state = c;
+    x->state_free = free;
+    if (c == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        api_refuse(x, &err);
+        return;
+    }
+    const enum status st = prepare(x, c, restores, &j, &err);
+    if (j != NULL) {
+        http_drop_body(x);
+        api_submit(x, j, c->timeout_ms, restores ? answer_restored : answer_compressed);
+        return;
+    }
+    if (st != OK)
+        api_refuse(x, &err);
+    else if (restores)
+        say_restored(x, &c->archive, &c->blocks.text);
+    else
+        say_compressed(x, &c->blocks);
+    archive_blocks_clear(&c->blocks);
+}
+
+void api_compress(struct exchange *x)
+{
+    answer(x, false);
+}
+
+void api_decompress(struct exchange *x)
+{
+    answer(x, true);
+}

@@ -1,0 +1,60 @@
+/* events.c - see events.h. */
+#include "server/api/events.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/api/api.h"
+#include "server/job/job.h"
+
+enum http_piece event_say(json_t *event, char **piece, size_t *bytes)
+{
+    char *text = event != NULL ? json_print(event, API_JSON_FLAGS) : NULL;
+    json_decref(event);
+    const int n = text != NULL ? asprintf(piece, "data: %s\n\n", text) : -1;
+    free(text);
+    if (n < 0) {
+        *piece = NULL; /* asprintf leaves it undefined */
+        return HTTP_BROKEN;
+    }
+    *bytes = (size_t)n;
+    return HTTP_PIECE;
+}
+
+enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes)
+{
+    const struct job_result *r = job_result(x->job);
+    struct error err;
+    (void)error_set(&err, r->status, "%s", r->message);
+    x->error = r->status;
+    return event_say(api_error(&err), piece, bytes);
+}
+
+enum http_piece event_say_ping(char **piece, size_t *bytes)
+{
+    static const char ping[] = ": ping\n\n";
+    *bytes = sizeof ping - 1;
+    *piece = strdup(ping);
+    return *piece != NULL ? HTTP_PIECE : HTTP_BROKEN;
+}
+
+bool events_wanted(const struct exchange *x, enum field_switch said)
+{
+    const char *accept = http_header(x, "Accept");
+    return said != FIELD_UNSAID ? said == FIELD_TRUE : accept != NULL && strcasestr(accept, EVENT_STREAM) != NULL;
+}
+
+void events_reply(struct exchange *x, http_reader *reader)
+{
+    const struct job_result *r = job_result(x->job);
+    if (job_is_done(x->job) && r->status != OK && r->generated == 0) {
+        api_note_times(x);
+        api_refuse_job(x, x->job);
+        return;
+    }
+    http_add_header(x, "Cache-Control", "no-cache");
+    http_add_header(x, "X-Accel-Buffering", "no");
+    http_reply_stream(x, EVENT_STREAM, reader);
+}

@@ -1,0 +1,407 @@
+/* generate.c - POST /generate: a prompt in, its continuation out, whole or as server-sent events.
+ * HTTP threads. The engine's bytes become UTF-8 here; a stream's headers are sent when its first byte is there, so that
+ * whatever happens before it still has its own status. */
+#include "server/api/api.h"
+
+#include <math.h>
+#include <nettle/base64.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/api/events.h"
+#include "server/api/generate_state.h"
+#include "server/api/text_reader.h"
+#include "server/core/log.h"
+#include "server/job/job.h"
+#include "server/models/registry.h"
+#include "server/request/generate_request.h"
+#include "server/session/sessions.h"
+#include "server/session/state_blob.h"
+
+/* The exchange's state. */
+struct generation {
+    struct text_reader *reader;
+    bool bytes_base64, return_state;
+    bool said_finish;            /* the last event was made */
+    struct sessions *sessions;   /* the service's */
+    struct session_info session; /* the one that the text goes on with, while it is held */
+};
+
+static void generation_free(void *arg)
+{
+    struct generation *g = arg;
+    if (g->session.held != NULL) /* the client has not got all of its text */
+        (void)sessions_end(g->sessions, &g->session, NULL);
+    text_reader_free(g->reader);
+    free(g);
+}
+
+/* ---- what whole answers and streams both say ------------------------------------------------------------------- */
+
+static json_t *describe_usage(const struct job *j)
+{
+    const struct job_result *r = job_result(j);
+    const json_int_t prompt = (json_int_t)job_given(j), generated = r->generated;
+    return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
+                     prompt + generated, "prompt_tokens_dropped", (json_int_t)r->prompt_dropped);
+}
+
+/* {"byte", "logprob"}, the latter null where it is not known; NULL for want of memory. */
+static json_t *describe_byte(uint8_t byte, float logprob)
+{
+    return json_pack("{s:i, s:o}", "byte", (int)byte, "logprob",
+                     isnan(logprob) ? json_null() : json_real((double)logprob));
+}
+
+/* Append what is told of a piece's bytes to `list`. */
+static int append_logprobs(json_t *list, const struct text_piece *p, size_t numbers)
+{
+    int failed = 0;
+    for (size_t i = 0; i < p->size; i++) {
+        const float *logprobs = p->logprobs + i * numbers;
+        json_t *byte = describe_byte(p->bytes[i], logprobs[0]);
+        if (numbers > 1) {
+            json_t *top = json_array();
+            for (size_t k = 1; k < numbers && !isnan(logprobs[0]); k++)
+                failed |=
+                    json_array_append_new(top, describe_byte(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
+            failed |= json_object_set_new(byte, "top", top);
+        }
+        failed |= json_array_append_new(list, byte);
+    }
+    return failed;
+}
+
+/* NULL for want of memory. */
+static json_t *in_base64(const uint8_t *bytes, size_t size)
+{
+    char *text = malloc(BASE64_ENCODE_RAW_LENGTH(size) + 1);
+    if (text == NULL)
+        return NULL;
+    base64_encode_raw(text, size, bytes);
+    json_t *value = json_stringn_nocheck(text, BASE64_ENCODE_RAW_LENGTH(size));
+    free(text);
+    return value;
+}
+
+/* The state that the request wanted, in base64; null where the text did not come to its end. NULL for want of
+ * memory. */
+static json_t *describe_state(const struct job *j)
+{
+    uint8_t *blob;
+    size_t size;
+    if (!j->has_saved)
+        return json_null();
+    if (state_blob_make(&blob, &size, &j->saved, &j->model->identity, NULL) != OK)
+        return NULL;
+    json_t *value = in_base64(blob, size);
+    free(blob);
+    return value;
+}
+
+/* The session, if there is one, is there for others again: where the text has come to, or where it was before. To be
+ * called before the client can know. */
+static void end_session(struct exchange *x, bool moves)
+{
+    struct generation *g = x->state;
+    struct job *j = x->job;
+    if (g == NULL || g->session.held == NULL)
+        return;
+    const bool has_moved = moves && j->has_saved;
+    if (!sessions_end(g->sessions, &g->session, has_moved ? &j->saved : NULL))
+        log_warning("there is no memory for the state of a session: it is where it was before request %s", x->id);
+    else if (has_moved)
+        j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
+}
+
+/* Did the request want several texts? Then an answer has a list of them. */
+static bool is_several(const struct job *j)
+{
+    return j->in.text.n > 1;
+}
+
+/* ---- whole answers --------------------------------------------------------------------------------------------- */
+
+/* One text, put together of its pieces. */
+struct choice {
+    FILE *text, *raw; /* into the buffers below */
+    char *text_bytes, *raw_bytes;
+    size_t text_size, raw_size;
+    json_t *logprobs; /* NULL: none are told */
+    json_int_t tokens;
+    enum job_finish finish;
+};
+
+static void choices_free(struct choice *choices, size_t count)
+{
+    for (size_t i = 0; choices != NULL && i < count; i++) {
+        if (choices[i].text != NULL)
+            (void)fclose(choices[i].text);
+        if (choices[i].raw != NULL)
+            (void)fclose(choices[i].raw);
+        free(choices[i].text_bytes);
+        free(choices[i].raw_bytes);
+        json_decref(choices[i].logprobs);
+    }
+    free(choices);
+}
+
+static bool choice_open(struct choice *c, bool logprobs)
+{
+    c->text = open_memstream(&c->text_bytes, &c->text_size);
+    c->raw = open_memstream(&c->raw_bytes, &c->raw_size);
+    c->logprobs = logprobs ? json_array() : NULL;
+    return c->text != NULL && c->raw != NULL && (!logprobs || c->logprobs != NULL);
+}
+
+/* All that the job, which is done, has generated. NULL for want of memory. */
+static struct choice *read_choices(const struct generation *g, const struct job *j)
+{
+    const uint32_t numbers = j->in.text.logprobs;
+    struct choice *choices = calloc(j->sample_count, sizeof *choices);
+    struct text_piece p;
+    bool fine = choices != NULL;
+    for (uint32_t i = 0; i < j->sample_count && fine; i++)
+        fine = choice_open(&choices[i], numbers > 0);
+    for (enum job_event event; fine && (event = text_reader_next(g->reader, &p)) != JOB_EVENT_END;) {
+        struct choice *c = event == JOB_EVENT_BYTES || event == JOB_EVENT_SAMPLE_END ? &choices[p.sample] : NULL;
+        if (event == JOB_EVENT_SAMPLE_END)
+            c->finish = p.finish;
+        if (event != JOB_EVENT_BYTES)
+            continue;
+        c->tokens += (json_int_t)p.generated;
+        fine = fwrite(p.text, 1, p.text_bytes, c->text) == p.text_bytes &&
+               (!g->bytes_base64 || fwrite(p.bytes, 1, p.size, c->raw) == p.size) &&
+               (numbers == 0 || append_logprobs(c->logprobs, &p, numbers) == 0);
+    }
+    for (uint32_t i = 0; i < j->sample_count && fine; i++)
+        fine = fflush(choices[i].text) == 0 && fflush(choices[i].raw) == 0;
+    if (fine)
+        return choices;
+    choices_free(choices, j->sample_count);
+    return NULL;
+}
+
+/* Set in `to` what there is to say of one text. */
+static int describe_choice(json_t *to, const struct generation *g, const struct choice *c, uint32_t index)
+{
+    int failed = json_object_set_new(to, "text", json_stringn(c->text_bytes, c->text_size));
+    failed |= json_object_set_new(to, "index", json_integer(index));
+    failed |= json_object_set_new(to, "tokens", json_integer(c->tokens));
+    failed |= json_object_set_new(to, "finish_reason", json_string(job_finish_word(c->finish)));
+    if (g->bytes_base64)
+        failed |= json_object_set_new(to, "bytes_base64", in_base64((const uint8_t *)c->raw_bytes, c->raw_size));
+    if (c->logprobs != NULL)
+        failed |= json_object_set(to, "logprobs", c->logprobs);
+    return failed;
+}
+
+static json_t *describe_choices(const struct exchange *x, const struct choice *choices)
+{
+    const struct job *j = x->job;
+    const struct generation *g = x->state;
+    json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
+    int failed = 0;
+    if (!is_several(j)) {
+        failed = describe_choice(whole, g, &choices[0], 0);
+    } else {
+        json_t *list = json_array();
+        failed = json_object_set_new(whole, "choices", list);
+        for (uint32_t i = 0; i < j->sample_count && failed == 0; i++) {
+            json_t *one = json_object();
+            failed |= describe_choice(one, g, &choices[i], i);
+            failed |= json_array_append_new(list, one);
+        }
+    }
+    failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)j->in.text.sampler.seed));
+    failed |= json_object_set_new(whole, "usage", describe_usage(j));
+    failed |= json_object_set_new(whole, "timings", api_timings(x));
+    if (g->return_state)
+        failed |= json_object_set_new(whole, "state", describe_state(j));
+    if (failed == 0)
+        return whole;
+    json_decref(whole);
+    return NULL;
+}
+
+static void answer_whole(struct exchange *x)
+{
+    struct job *j = x->job;
+    api_note_times(x);
+    if (job_result(j)->status != OK) {
+        end_session(x, false);
+        api_refuse_job(x, j);
+        return;
+    }
+    struct choice *choices = read_choices(x->state, j);
+    json_t *answer = choices != NULL ? describe_choices(x, choices) : NULL;
+    end_session(x, answer != NULL);
+    api_reply_json(x, 200, answer);
+    choices_free(choices, j->sample_count);
+}
+
+/* ---- streams --------------------------------------------------------------------------------------------------- */
+
+static enum http_piece say_finish(struct exchange *x, char **piece, size_t *bytes)
+{
+    const struct job *j = x->job;
+    const struct job_result *r = job_result(j);
+    struct generation *g = x->state;
+    g->said_finish = true;
+    api_note_times(x);
+    if (r->status != OK) {
+        end_session(x, false);
+        return event_say_error(x, piece, bytes);
+    }
+    json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
+                              describe_usage(j), "timings", api_timings(x), "seed", (json_int_t)j->in.text.sampler.seed,
+                              "model", j->model->model->name);
+    if (g->return_state && json_object_set_new(event, "state", describe_state(j)) != 0) {
+        json_decref(event);
+        return HTTP_BROKEN;
+    }
+    const enum http_piece said = event_say(event, piece, bytes);
+    end_session(x, said == HTTP_PIECE);
+    return said;
+}
+
+static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
+{
+    const struct generation *g = x->state;
+    json_t *event = json_pack("{s:o, s:i, s:I}", "text", json_stringn(p->text, p->text_bytes), "index", (int)p->sample,
+                              "tokens", (json_int_t)p->generated);
+    int failed = 0;
+    if (g->bytes_base64)
+        failed |= json_object_set_new(event, "bytes_base64", in_base64(p->bytes, p->size));
+    if (p->logprobs != NULL) {
+        json_t *list = json_array();
+        failed |= append_logprobs(list, p, x->job->in.text.logprobs);
+        failed |= json_object_set_new(event, "logprobs", list);
+    }
+    if (failed != 0) {
+        json_decref(event);
+        return HTTP_BROKEN;
+    }
+    return event_say(event, piece, bytes);
+}
+
+static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
+{
+    const struct generation *g = x->state;
+    struct text_piece p;
+    for (;;) {
+        switch (text_reader_next(g->reader, &p)) {
+        case JOB_EVENT_LATER:
+            return HTTP_LATER;
+        case JOB_EVENT_PING:
+            return event_say_ping(piece, bytes);
+        case JOB_EVENT_BYTES:
+            return say_text(x, &p, piece, bytes);
+        case JOB_EVENT_END:
+            return g->said_finish ? HTTP_END : say_finish(x, piece, bytes);
+        case JOB_EVENT_SAMPLE_END:
+            if (is_several(x->job))
+                return event_say(
+                    json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_word(p.finish)), piece,
+                    bytes);
+            break; /* one text's end is the last event */
+        }
+    }
+}
+
+static void answer_stream(struct exchange *x)
+{
+    events_reply(x, read_piece);
+}
+
+/* ---- before the body ------------------------------------------------------------------------------------------- */
+
+void api_generate_begin(struct exchange *x)
+{
+    const char *type = http_header(x, "Content-Type");
+    struct error err;
+    if (api_has_no_type(x) || api_has_type(x, "application/json"))
+        return;
+    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
+                          "the body is declared as \"%s\"; expected application/json", json_quote(type).text);
+    api_refuse(x, &err);
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+/* The session that the request goes on with, which is its own until the answer is there; the model is its. */
+static enum status begin_session(struct exchange *x, struct generate_request *r, struct error *err)
+{
+    struct generation *g = x->state;
+    if (r->session[0] == '\0')
+        return OK;
+    const enum status st = sessions_begin(api_service(x)->sessions, auth_name(&x->grant), r->session, &g->session, err);
+    if (st != OK)
+        return st;
+    if (r->model[0] == '\0')
+        (void)snprintf(r->model, sizeof r->model, "%s", g->session.model);
+    return OK;
+}
+
+static enum status open_state(const struct generation *g, struct generate_request *r, const struct hosted_model *e,
+                              struct error *err)
+{
+    if (r->state != NULL)
+        return generate_state_read(r, e, err);
+    if (g->session.held == NULL)
+        return OK;
+    if (strcmp(e->model->name, g->session.model) != 0)
+        return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is not the session's; expected \"%s\"",
+                               e->model->name, g->session.model);
+    const enum status st = session_info_check_model(&g->session, e, err);
+    return st == OK ? generate_state_continue(r, e, &g->session.snapshot, err) : st;
+}
+
+/* The job takes what it needs from `r`. */
+static enum status prepare(struct exchange *x, struct generate_request *r, struct job **ret, struct error *err)
+{
+    const struct service *s = api_service(x);
+    struct hosted_model *e;
+    struct generation *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    g->sessions = s->sessions;
+    g->bytes_base64 = r->bytes_base64;
+    g->return_state = r->return_state;
+    x->state = g;
+    x->state_free = generation_free;
+    enum status st = begin_session(x, r, err);
+    if (st == OK)
+        st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    if (st == OK)
+        st = open_state(g, r, e, err);
+    if (st != OK)
+        return st;
+    r->in.stream = events_wanted(x, r->stream);
+    const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
+    st = job_create_generate(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
+    if (st == OK) {
+        r->in.prompt = r->in.from.memory = NULL; /* the job's now */
+        st = text_reader_create(&g->reader, *ret, r->echo);
+    }
+    return st == OK ? OK : error_set(err, st, "there is no memory for the request at the moment");
+}
+
+void api_generate(struct exchange *x)
+{
+    const struct settings *s = api_service(x)->settings;
+    struct generate_request r = {0};
+    struct error err;
+    struct job *j = NULL;
+    if (api_refuse_if_full(x))
+        return;
+    enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, s, &err);
+    if (st == OK)
+        st = prepare(x, &r, &j, &err);
+    api_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
+    if (x->job == NULL) /* refused, which the client does not read before this returns */
+        end_session(x, false);
+    generate_request_clear(&r);
+}

@@ -1,0 +1,33 @@
+/* inference.h - what the files of the Open Inference Protocol share: names of tensors, and how a path names a
+ * model. HTTP threads; no state. */
+#ifndef SERVER_API_INFERENCE_H
+#define SERVER_API_INFERENCE_H
+
+#include "server/api/api.h"
+
+struct hosted_model;
+
+/* Of a classifier of pictures: files, or numbers 0 to 255 of the trained size, [n, height, width, 3] or
+ * [n, 3, height, width]; exactly one of both. */
+#define INFERENCE_IMAGE "image"
+#define INFERENCE_PIXELS "pixels"
+/* Of a classifier of texts, and what a generator writes. */
+#define INFERENCE_TEXT "text"
+/* Of a generator. */
+#define INFERENCE_PROMPT "prompt"
+
+#define INFERENCE_LOGITS "logits"
+#define INFERENCE_PROBABILITIES "probabilities"
+#define INFERENCE_FINISH_REASON "finish_reason"
+
+enum { INFERENCE_OUTPUTS = 2, INFERENCE_VERSION_MAX = 16 };
+
+/* [INFERENCE_OUTPUTS]; NULL: the protocol does not serve such models. */
+const char *const *inference_output_names(enum model_task task);
+
+/* The model of the path, which the exchange then keeps (api_pick_model). Errors: ERR_NOT_FOUND (also: its version). */
+enum status inference_pick_model(struct exchange *x, struct hosted_model **ret, struct error *err);
+/* A model without versions has version 1. */
+void inference_version(char out[INFERENCE_VERSION_MAX], const struct hosted_model *e);
+
+#endif

@@ -1,0 +1,479 @@
+/* inference_infer.c - POST /v2/models/M/infer: tensors in, tensors out, over the same jobs as /classify and
+ * /generate. Classifiers give logits and probabilities of each picture or text, generators a text for each prompt.
+ * HTTP threads. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/json.h"
+#include "engine/logits.h"
+#include "server/api/inference.h"
+#include "server/api/inference_reply.h"
+#include "server/api/text_reader.h"
+#include "server/job/job.h"
+#include "server/models/hosted_model.h"
+#include "server/models/registry.h"
+#include "server/request/classify_request.h"
+#include "server/request/generate_request.h"
+#include "server/request/inference_request.h"
+#include "server/request/request_bytes.h"
+
+enum { PARAM_MAX = 64 };
+
+/* The exchange's state. */
+struct inference {
+    struct inference_request request; /* its inputs are gone once the job is made */
+    struct text_reader *reader;       /* of a generator's job */
+};
+
+static void inference_free(void *state)
+{
+    struct inference *s = state;
+    text_reader_free(s->reader);
+    inference_request_clear(&s->request);
+    free(s);
+}
+
+void api_inference_infer_begin(struct exchange *x)
+{
+    struct error err;
+    const char *encoding = http_header(x, "Content-Encoding");
+    if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
+        (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Encoding",
+                              "the body is declared as \"%s\"; expected it as it is, not compressed",
+                              json_quote(encoding).text);
+        api_refuse(x, &err);
+    } else if (!api_has_no_type(x) && !api_has_type(x, "application/json") &&
+               !api_has_type(x, "application/octet-stream")) {
+        (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
+                              "the body is declared as \"%s\"; expected application/json or application/octet-stream",
+                              json_quote(http_header(x, "Content-Type")).text);
+        api_refuse(x, &err);
+    }
+}
+
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
+
+/* Is the output wanted, and how? A request that names none wants all. */
+static bool wants(const struct inference_request *r, const char *name, struct inference_wish *how)
+{
+    *how = (struct inference_wish){.name = name, .binary = r->binary_outputs};
+    for (uint32_t i = 0; i < r->output_count; i++)
+        if (strcmp(r->outputs[i].name, name) == 0) {
+            *how = r->outputs[i];
+            return true;
+        }
+    return r->output_count == 0;
+}
+
+/* "VALUE:INDEX:LABEL" of the most probable, as the classification extension has it. values, logits [rows, classes]. */
+static void add_classification(struct inference_reply *reply, const struct inference_wish *how,
+                               const struct model_config *c, const float *values, const float *logits, size_t rows)
+{
+    const size_t k = how->classification < c->classes ? how->classification : c->classes;
+    struct inference_text *texts = calloc(rows * k, sizeof *texts);
+    struct prediction best[CLASSIFY_TOP_K_MAX];
+    bool failed = texts == NULL;
+    for (size_t i = 0; i < rows * k && !failed; i++) {
+        char *text = NULL;
+        if (i % k == 0)
+            logits_top(best, k, logits + i / k * c->classes, c->classes);
+        const uint32_t index = best[i % k].index;
+        const int size =
+            asprintf(&text, "%f:%u:%s", (double)values[i / k * c->classes + index], index, c->labels[index]);
+        failed = size < 0;
+        if (!failed)
+            texts[i] = (struct inference_text){text, (size_t)size, text, (size_t)size};
+    }
+    if (!failed)
+        inference_reply_add_texts(reply, how->name, how->binary, texts, rows, k);
+    reply->failed |= failed;
+    for (size_t i = 0; i < rows * k && texts != NULL; i++)
+        free((void *)texts[i].bytes);
+    free(texts);
+}
+
+static void send(struct exchange *x, struct inference_reply *reply)
+{
+    const struct inference *s = x->state;
+    char version[INFERENCE_VERSION_MAX];
+    inference_version(version, x->job->model);
+    inference_reply_send(reply, x, x->job->model->model->name, version, s->request.id);
+}
+
+static void answer_classes(struct exchange *x)
+{
+    const struct job *j = x->job;
+    const struct model_config *c = &j->model->model->config;
+    const struct inference *s = x->state;
+    api_note_times(x);
+    if (job_result(j)->status != OK) {
+        api_refuse_job(x, j);
+        return;
+    }
+    struct inference_reply reply;
+    inference_reply_begin(&reply);
+    const size_t rows = j->in.pictures.count;
+    const char *const *names = inference_output_names(c->task);
+    float *probabilities = malloc(rows * c->classes * sizeof *probabilities);
+    for (size_t i = 0; i < rows && probabilities != NULL; i++)
+        logits_probabilities(probabilities + i * c->classes, j->logits + i * c->classes, c->classes);
+    for (size_t i = 0; i < INFERENCE_OUTPUTS && probabilities != NULL; i++) {
+        struct inference_wish how;
+        const float *values = strcmp(names[i], INFERENCE_LOGITS) == 0 ? j->logits : probabilities;
+        if (!wants(&s->request, names[i], &how))
+            continue;
+        if (how.classification > 0)
+            add_classification(&reply, &how, c, values, j->logits, rows);
+        else
+            inference_reply_add_numbers(&reply, names[i], how.binary, values, rows, c->classes);
+    }
+    reply.failed |= probabilities == NULL;
+    free(probabilities);
+    send(x, &reply);
+}
+
+/* One text, put together of its pieces: as UTF-8, and its exact bytes. */
+struct written {
+    FILE *text, *bytes; /* into the buffers below */
+    char *text_at, *bytes_at;
+    size_t text_size, size;
+    enum job_finish finish;
+};
+
+static bool read_written(struct text_reader *reader, struct written *texts, size_t count)
+{
+    struct text_piece p;
+    bool fine = true;
+    for (size_t i = 0; i < count; i++) {
+        texts[i].text = open_memstream(&texts[i].text_at, &texts[i].text_size);
+        texts[i].bytes = open_memstream(&texts[i].bytes_at, &texts[i].size);
+        fine = fine && texts[i].text != NULL && texts[i].bytes != NULL;
+    }
+    for (enum job_event event; fine && (event = text_reader_next(reader, &p)) != JOB_EVENT_END;) {
+        if (event == JOB_EVENT_SAMPLE_END)
+            texts[p.sample].finish = p.finish;
+        if (event == JOB_EVENT_BYTES)
+            fine = fwrite(p.text, 1, p.text_bytes, texts[p.sample].text) == p.text_bytes &&
+                   fwrite(p.bytes, 1, p.size, texts[p.sample].bytes) == p.size;
+    }
+    for (size_t i = 0; i < count && fine; i++)
+        fine = fflush(texts[i].text) == 0 && fflush(texts[i].bytes) == 0;
+    return fine;
+}
+
+static void answer_texts(struct exchange *x)
+{
+    const struct job *j = x->job;
+    const struct inference *s = x->state;
+    struct written texts[GENERATE_SAMPLES_MAX] = {0};
+    struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
+    const size_t count = j->sample_count;
+    struct inference_wish how;
+    api_note_times(x);
+    if (job_result(j)->status != OK) {
+        api_refuse_job(x, j);
+        return;
+    }
+    struct inference_reply reply;
+    inference_reply_begin(&reply);
+    reply.failed |= !read_written(s->reader, texts, count);
+    for (size_t i = 0; i < count; i++) {
+        const char *word = job_finish_word(texts[i].finish);
+        out[i] = (struct inference_text){texts[i].text_at, texts[i].text_size, texts[i].bytes_at, texts[i].size};
+        finishes[i] = (struct inference_text){word, strlen(word), word, strlen(word)};
+    }
+    if (wants(&s->request, INFERENCE_TEXT, &how))
+        inference_reply_add_texts(&reply, how.name, how.binary, out, count, 0);
+    if (wants(&s->request, INFERENCE_FINISH_REASON, &how))
+        inference_reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
+    send(x, &reply);
+    for (size_t i = 0; i < count; i++) {
+        if (texts[i].text != NULL)
+            (void)fclose(texts[i].text);
+        if (texts[i].bytes != NULL)
+            (void)fclose(texts[i].bytes);
+        free(texts[i].text_at);
+        free(texts[i].bytes_at);
+    }
+}
+
+/* ---- the request: classifiers ----------------------------------------------------------------------------------- */
+
+/* [n] or [n, 1]. */
+static enum status check_list(const struct inference_tensor *t, struct error *err)
+{
+    if (t->type == INFERENCE_BYTES && (t->rank == 1 || (t->rank == 2 && t->shape[1] == 1)) && t->elements >= 1)
+        return OK;
+    return error_set_param(
+        err, ERR_ARGUMENT, "shape",
+        "the input \"%s\" has another datatype or shape; expected BYTES of [n] or [n, 1], n at least 1",
+        json_quote(t->name).text);
+}
+
+/* In JSON a picture is base64. */
+static enum status add_image(struct classify_request *r, const struct inference_tensor *t, const uint8_t *bytes,
+                             size_t size, const char *param, struct error *err)
+{
+    if (t->data == NULL)
+        return classify_request_add_file(r, bytes, size, NULL, param, err);
+    uint8_t *file = malloc(size + 1);
+    if (file == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    enum status st = OK;
+    size_t file_size = size;
+    if (!request_base64_decode((const char *)bytes, size, file, &file_size))
+        st = error_set_param(err, ERR_ARGUMENT, param,
+                             "%s is not base64; expected RFC 4648's, padded, or the picture itself as binary data",
+                             param);
+    else
+        st = classify_request_add_file(r, file, file_size, NULL, param, err);
+    free(file);
+    return st;
+}
+
+static enum status add_elements(struct classify_request *r, const struct inference_tensor *t, bool is_text,
+                                struct error *err)
+{
+    enum status st = check_list(t, err);
+    size_t at = 0;
+    for (uint64_t i = 0; i < t->elements && st == OK; i++) {
+        char param[PARAM_MAX];
+        const uint8_t *bytes;
+        size_t size;
+        (void)snprintf(param, sizeof param, "%.16s[%llu]", t->name, (unsigned long long)i);
+        st = inference_next_bytes(t, &at, &bytes, &size, err);
+        if (st == OK)
+            st = is_text ? classify_request_add_text(r, (const char *)bytes, size, param, err)
+                         : add_image(r, t, bytes, size, param, err);
+    }
+    if (st == OK && t->data == NULL && at != t->raw_size)
+        st = error_set_param(err, ERR_ARGUMENT, "data", "the input \"%s\" has bytes behind its last element",
+                             json_quote(t->name).text);
+    return st;
+}
+
+/* [3, height, width] -> [height, width, 3] */
+static void interleave(uint8_t *to, const uint8_t *from, size_t area)
+{
+    for (size_t i = 0; i < area; i++)
+        for (size_t c = 0; c < 3; c++)
+            to[3 * i + c] = from[c * area + i];
+}
+
+static enum status add_pixels(struct classify_request *r, const struct inference_tensor *t, struct error *err)
+{
+    const struct model_config *c = &r->model->model->config;
+    const uint64_t height = c->size[0], width = c->size[1];
+    const bool sized =
+        t->type != INFERENCE_BYTES && t->rank == 4 && t->shape[0] >= 1 && t->shape[0] <= CLASSIFY_INPUTS_MAX;
+    const bool last = sized && t->shape[1] == height && t->shape[2] == width && t->shape[3] == 3,
+               first = sized && !last && t->shape[1] == 3 && t->shape[2] == height && t->shape[3] == width;
+    if (!last && !first)
+        return error_set_param(err, ERR_ARGUMENT, "shape",
+                               "the input \"%s\" has another datatype or shape; expected FP32 or UINT8 of "
+                               "[n, %u, %u, 3] or [n, 3, %u, %u], n from 1 to %d",
+                               json_quote(t->name).text, c->size[0], c->size[1], c->size[0], c->size[1],
+                               CLASSIFY_INPUTS_MAX);
+    const size_t area = (size_t)(height * width);
+    uint8_t *all = malloc(t->elements);
+    if (all == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    enum status st = inference_read_pixels(all, t, err);
+    for (uint64_t i = 0; i < t->shape[0] && st == OK; i++) {
+        uint8_t *pixels = malloc(area * 3);
+        if (pixels == NULL) {
+            st = error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+            break;
+        }
+        if (last)
+            memcpy(pixels, all + i * area * 3, area * 3);
+        else
+            interleave(pixels, all + i * area * 3, area);
+        st = classify_request_add_pixels(r, pixels, (uint32_t)width, (uint32_t)height, t->name, err);
+        if (st != OK)
+            free(pixels);
+    }
+    free(all);
+    return st;
+}
+
+static enum status classify(struct hosted_model *e, const struct inference_request *q, struct job **ret,
+                            struct error *err)
+{
+    const bool is_text = e->model->config.task == TASK_TEXT_CLASSIFICATION;
+    const char *parameter = json_object_iter_key(json_object_iter(q->parameters));
+    const struct inference_tensor *t = &q->inputs[0];
+    if (parameter != NULL)
+        return error_set_param(err, ERR_ARGUMENT, json_quote(parameter).text,
+                               "there is no parameter \"%s\" here; expected binary_data_output or timeout",
+                               json_quote(parameter).text);
+    const bool files = !is_text && strcmp(t->name, INFERENCE_IMAGE) == 0,
+               pixels = !is_text && strcmp(t->name, INFERENCE_PIXELS) == 0,
+               text = is_text && strcmp(t->name, INFERENCE_TEXT) == 0;
+    if (q->input_count != 1 || (!files && !pixels && !text))
+        return error_set_param(err, ERR_ARGUMENT, "inputs", "%u inputs, the first \"%s\"; expected one: %s",
+                               q->input_count, json_quote(t->name).text,
+                               is_text ? INFERENCE_TEXT : INFERENCE_IMAGE " or " INFERENCE_PIXELS);
+    struct classify_request *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    r->model = e;
+    enum status st = pixels ? add_pixels(r, t, err) : add_elements(r, t, is_text, err);
+    if (st == OK)
+        st = classify_request_job(ret, r, err);
+    classify_request_clear(r);
+    free(r);
+    return st;
+}
+
+/* ---- the request: generators ------------------------------------------------------------------------------------ */
+
+/* What of /generate's fields is a parameter here. */
+static const char *const generate_parameters[] = {
+    "max_tokens", "temperature",        "top_k", "top_p",    "min_p",
+    "seed",       "repetition_penalty", "stop",  "priority", "context_overflow"};
+
+static enum status check_parameters(json_t *parameters, struct error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(parameters, name, value)
+    {
+        size_t i = 0;
+        while (i < sizeof generate_parameters / sizeof generate_parameters[0] &&
+               strcmp(name, generate_parameters[i]) != 0)
+            i++;
+        if (i == sizeof generate_parameters / sizeof generate_parameters[0])
+            return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
+                                   "there is no parameter \"%s\" here; expected max_tokens, temperature, top_k, top_p, "
+                                   "min_p, repetition_penalty, seed, stop, priority, context_overflow, timeout or "
+                                   "binary_data_output",
+                                   json_quote(name).text);
+    }
+    return OK;
+}
+
+static enum status read_prompts(struct generate_input *in, const struct inference_tensor *t, struct error *err)
+{
+    enum status st = check_list(t, err);
+    size_t at = 0, total = 0;
+    if (st == OK && t->elements > GENERATE_PROMPTS_MAX)
+        st = error_set_param(err, ERR_ARGUMENT, "shape", "%llu prompts; expected at most %d",
+                             (unsigned long long)t->elements, GENERATE_PROMPTS_MAX);
+    for (int copying = 0; copying < 2 && st == OK; copying++) { /* their sizes first */
+        at = total = 0;
+        for (uint64_t i = 0; i < t->elements && st == OK; i++) {
+            const uint8_t *bytes;
+            size_t size;
+            st = inference_next_bytes(t, &at, &bytes, &size, err);
+            if (st == OK && copying != 0 && size > 0 && in->prompt != NULL)
+                memcpy(in->prompt + total, bytes, size);
+            total += st == OK ? size : 0;
+            in->ends[i] = total;
+        }
+        if (st == OK && total > GENERATE_PROMPT_MAX)
+            st = error_set_param(err, ERR_ARGUMENT, "data", "the prompts have %zu bytes; expected at most %d", total,
+                                 GENERATE_PROMPT_MAX);
+        if (st == OK && copying == 0 && total > 0 && (in->prompt = malloc(total)) == NULL)
+            st = error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    }
+    if (st == OK && t->data == NULL && at != t->raw_size)
+        st = error_set_param(err, ERR_ARGUMENT, "data", "the input \"%s\" has bytes behind its last element", t->name);
+    in->prompt_bytes = total;
+    in->prompt_count = (uint32_t)t->elements;
+    return st;
+}
+
+static enum status generate(struct exchange *x, struct hosted_model *e, const struct inference_request *q,
+                            struct job **ret, struct error *err)
+{
+    struct inference *s = x->state;
+    struct generate_request r = {0};
+    const struct inference_tensor *t = &q->inputs[0];
+    if (q->input_count != 1 || strcmp(t->name, INFERENCE_PROMPT) != 0)
+        return error_set_param(err, ERR_ARGUMENT, "inputs", "%u inputs, the first \"%s\"; expected one: prompt",
+                               q->input_count, json_quote(t->name).text);
+    enum status st = check_parameters(q->parameters, err);
+    if (st == OK)
+        st = generate_request_read(&r, q->parameters, api_service(x)->settings, err);
+    if (st == OK)
+        st = read_prompts(&r.in, t, err);
+    if (st == OK)
+        st = generate_request_check(&r.in, err);
+    if (st == OK) {
+        st = job_create_generate(ret, e, &r.in, r.in.max_tokens);
+        if (st == OK) {
+            r.in.prompt = NULL; /* the job's now */
+            st = text_reader_create(&s->reader, *ret, false);
+        }
+        if (st != OK)
+            (void)error_set(err, st, "there is no memory for the request at the moment");
+    }
+    generate_request_clear(&r);
+    return st;
+}
+
+/* ---- the request ------------------------------------------------------------------------------------------------ */
+
+static enum status check_outputs(const struct inference_request *q, enum model_task task, struct error *err)
+{
+    const char *const *names = inference_output_names(task);
+    for (uint32_t i = 0; i < q->output_count; i++) {
+        const struct inference_wish *w = &q->outputs[i];
+        if (strcmp(w->name, names[0]) != 0 && strcmp(w->name, names[1]) != 0)
+            return error_set_param(err, ERR_ARGUMENT, "outputs", "there is no output \"%s\"; expected %s or %s",
+                                   json_quote(w->name).text, names[0], names[1]);
+        if (w->classification > 0 && task == TASK_TEXT_GENERATION)
+            return error_set_param(err, ERR_ARGUMENT, "classification",
+                                   "\"classification\" of the output \"%s\"; expected none: it is a text", w->name);
+    }
+    return OK;
+}
+
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+{
+    struct inference *s = x->state;
+    struct hosted_model *e;
+    enum status st = inference_pick_model(x, &e, err);
+    if (st != OK)
+        return st;
+    const enum model_task task = e->model->config.task;
+    if (inference_output_names(task) == NULL)
+        return error_set(err, ERR_ARGUMENT, "%s draws pictures, which this protocol does not serve; expected /complete",
+                         e->model->name);
+    st = inference_request_parse(&s->request, x->body.bytes, x->body.size,
+                                 http_header(x, "Inference-Header-Content-Length"), api_service(x)->settings, err);
+    if (st == OK)
+        st = check_outputs(&s->request, task, err);
+    if (st == OK)
+        st = task == TASK_TEXT_GENERATION ? generate(x, e, &s->request, ret, err) : classify(e, &s->request, ret, err);
+    if (s->request.head != NULL) { /* numbers as JSON are many times as large as the job */
+        (void)json_object_del(s->request.head, "inputs");
+        s->request.input_count = 0;
+    }
+    return st;
+}
+
+void api_inference_infer(struct exchange *x)
+{
+    struct error err;
+    struct job *j = NULL;
+    if (api_refuse_if_full(x))
+        return;
+    struct inference *s = calloc(1, sizeof *s);
+    x->state = s;
+    if (s == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        api_refuse(x, &err);
+        return;
+    }
+    x->state_free = inference_free;
+    if (prepare(x, &j, &err) != OK || j == NULL) {
+        job_release(j);
+        api_refuse(x, &err);
+        return;
+    }
+    http_drop_body(x);
+    api_submit(x, j, s->request.timeout_ms, j->kind == JOB_GENERATE ? answer_texts : answer_classes);
+}

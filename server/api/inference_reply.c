@@ -1,0 +1,116 @@
+/* inference_reply.c - see inference_reply.h. */
+#include "server/api/inference_reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/api/api.h"
+
+void inference_reply_begin(struct inference_reply *r)
+{
+    *r = (struct inference_reply){.outputs = json_array()};
+    r->binary = open_memstream(&r->bytes, &r->size);
+    r->failed = r->outputs == NULL || r->binary == NULL;
+}
+
+/* Bytes that `before` were not there belong to this output. Takes `data`, NULL where it is binary. */
+static void add(struct inference_reply *r, const char *name, const char *type, json_t *data, long before, size_t rows,
+                size_t columns)
+{
+    json_t *output = json_pack("{s:s, s:s, s:[I]}", "name", name, "datatype", type, "shape", (json_int_t)rows);
+    if (columns > 0)
+        r->failed |= json_array_append_new(json_object_get(output, "shape"), json_integer((json_int_t)columns)) != 0;
+    if (data != NULL)
+        r->failed |= json_object_set_new(output, "data", data) != 0;
+    else
+        r->failed |=
+            json_object_set_new(output, "parameters",
+                                json_pack("{s:I}", "binary_data_size", (json_int_t)(ftell(r->binary) - before))) != 0;
+    r->failed |= json_array_append_new(r->outputs, output) != 0;
+}
+
+void inference_reply_add_numbers(struct inference_reply *r, const char *name, bool binary, const float *values,
+                                 size_t rows, size_t columns)
+{
+    if (r->failed)
+        return;
+    const size_t count = rows * columns;
+    const long before = ftell(r->binary);
+    json_t *data = binary ? NULL : json_array();
+    r->failed = !binary && data == NULL;
+    if (binary)
+        r->failed |= fwrite(values, sizeof *values, count, r->binary) != count;
+    for (size_t i = 0; i < count && !binary; i++)
+        r->failed |= json_array_append_new(data, json_real((double)values[i])) != 0;
+    add(r, name, "FP32", data, before, rows, columns);
+}
+
+void inference_reply_add_texts(struct inference_reply *r, const char *name, bool binary,
+                               const struct inference_text *texts, size_t rows, size_t columns)
+{
+    if (r->failed)
+        return;
+    const size_t count = columns > 0 ? rows * columns : rows;
+    const long before = ftell(r->binary);
+    json_t *data = binary ? NULL : json_array();
+    r->failed = !binary && data == NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct inference_text *t = &texts[i];
+        const uint32_t size = (uint32_t)t->size; /* little-endian, as every machine that this runs on */
+        if (binary)
+            r->failed |=
+                fwrite(&size, sizeof size, 1, r->binary) != 1 || fwrite(t->bytes, 1, t->size, r->binary) != t->size;
+        else
+            r->failed |= json_array_append_new(data, json_stringn(t->text, t->text_size)) != 0;
+    }
+    add(r, name, "BYTES", data, before, rows, columns);
+}
+
+/* The head and the bytes behind it, malloc'd; NULL for want of memory. */
+static char *join(const char *head, size_t head_size, const char *bytes, size_t size)
+{
+    char *whole = malloc(head_size + size);
+    if (whole == NULL)
+        return NULL;
+    memcpy(whole, head, head_size);
+    memcpy(whole + head_size, bytes, size);
+    return whole;
+}
+
+void inference_reply_send(struct inference_reply *r, struct exchange *x, const char *model, const char *version,
+                          const char *id)
+{
+    char *text = NULL, *whole = NULL;
+    r->failed = r->failed || fflush(r->binary) != 0;
+    json_t *head =
+        r->failed ? NULL
+                  : json_pack("{s:s, s:s, s:O}", "model_name", model, "model_version", version, "outputs", r->outputs);
+    if (head != NULL && id != NULL && json_object_set_new(head, "id", json_string(id)) != 0) {
+        json_decref(head);
+        head = NULL;
+    }
+    if (head != NULL && r->size > 0) {
+        text = json_print(head, API_JSON_FLAGS);
+        whole = text != NULL ? join(text, strlen(text), r->bytes, r->size) : NULL;
+    }
+    if (whole != NULL) {
+        char length[32];
+        (void)snprintf(length, sizeof length, "%zu", strlen(text));
+        http_add_header(x, "Inference-Header-Content-Length", length);
+        http_reply(x, 200, "application/octet-stream", whole, strlen(text) + r->size);
+        json_decref(head);
+    } else {
+        if (head != NULL && r->size > 0) { /* no memory for the whole */
+            json_decref(head);
+            head = NULL;
+        }
+        api_reply_json(x, 200, head);
+    }
+    free(text);
+    if (r->binary != NULL)
+        (void)fclose(r->binary);
+    free(r->bytes);
+    json_decref(r->outputs);
+    *r = (struct inference_reply){.outputs = NULL};
+}

@@ -1,0 +1,138 @@
+/* info.c - the endpoints that tell how the daemon is: /v1/models, /metrics, /healthz, /readyz, /openapi.json.
+ * HTTP threads; nothing here waits for the engine. */
+#include "server/api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/api/openapi.h"
+#include "server/batch/batcher.h"
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
+#include "server/core/queue.h"
+#include "server/models/registry.h"
+
+/* Multiply-adds of linear layers and of mixing, for what is paid at once: a token of a stream, a picture, a text. */
+static int set_macs(json_t *m, const struct model_config *c, const struct engine_info *info)
+{
+    const char *unit = model_config_causal(c) ? "token" : c->input == INPUT_IMAGE ? "picture" : "text";
+    char key[32], mixer_key[32];
+    (void)snprintf(key, sizeof key, "macs_per_%s", unit);
+    (void)snprintf(mixer_key, sizeof mixer_key, "mixer_macs_per_%s", unit);
+    return json_object_set_new(m, key, json_integer((json_int_t)info->macs)) |
+           json_object_set_new(m, mixer_key, json_integer((json_int_t)info->mixer_macs));
+}
+
+static json_t *describe_model(const struct hosted_model *e)
+{
+    const struct model_config *c = &e->model->config;
+    const struct engine_info *info = engine_info(e->engine);
+    json_t *m =
+        json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:I, s:I}", "id", e->model->name, "object", "model", "created",
+                  (json_int_t)e->created_s, "owned_by", "aftd", "task", model_task_name(c->task), "mixer",
+                  mixer_type_name(c->mixer.type), "parameters", (json_int_t)e->model->parameters, "weight_bytes",
+                  (json_int_t)info->weight_bytes, "state_bytes_per_stream", (json_int_t)info->stream_bytes);
+    if (m == NULL)
+        return NULL;
+    int failed = c->classes != 0 ? json_object_set_new(m, "classes", json_integer(c->classes)) : 0;
+    failed |= set_macs(m, c, info);
+    if (c->size[0] != 0)
+        failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
+    if (e->version != 0)
+        failed |= json_object_set_new(m, "version", json_integer(e->version));
+    if (c->input != INPUT_IMAGE)
+        failed |= json_object_set_new(m, "context", json_integer(c->context));
+    if (failed != 0) {
+        json_decref(m);
+        return NULL;
+    }
+    return m;
+}
+
+void api_models(struct exchange *x)
+{
+    struct registry_view v;
+    json_t *data = json_array();
+    registry_view_take(api_service(x)->registry, &v);
+    for (size_t i = 0; i < v.count; i++)
+        if (auth_may_use(&x->grant, v.entries[i]->model->name) &&
+            json_array_append_new(data, describe_model(v.entries[i])) != 0) {
+            json_decref(data);
+            data = NULL;
+            break;
+        }
+    registry_view_clear(&v);
+    api_reply_json(x, 200, data != NULL ? json_pack("{s:s, s:o}", "object", "list", "data", data) : NULL);
+}
+
+void api_model(struct exchange *x)
+{
+    struct error err;
+    struct hosted_model *e = registry_acquire_ref(api_service(x)->registry, x->segments[0]);
+    if (e != NULL && auth_may_use(&x->grant, e->model->name)) {
+        api_reply_json(x, 200, describe_model(e));
+        hosted_model_release(e);
+        return;
+    }
+    hosted_model_release(e);
+    (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists those loaded",
+                          json_quote(x->segments[0]).text);
+    api_refuse(x, &err);
+}
+
+/* The queue's depth is looked at when it is asked for, rather than kept up to date with every job. */
+static void measure_queue(const struct service *s)
+{
+    uint64_t depth[METRICS_KIND_COUNT];
+    batcher_depths(s->batcher, &depth[METRICS_KIND_STREAMS], &depth[METRICS_KIND_PICTURES]);
+    for (unsigned kind = 0; kind < METRICS_KIND_COUNT; kind++)
+        metrics_gauge_set(METRIC_QUEUE_DEPTH, kind, depth[kind]);
+}
+
+void api_metrics(struct exchange *x)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct error err;
+    measure_queue(api_service(x));
+    if (metrics_render(&text, &bytes, &err) == OK)
+        http_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes);
+    else
+        api_refuse(x, &err);
+}
+
+static void reply_state(struct exchange *x, const char *word)
+{
+    api_reply_json(x, 200, json_pack("{s:s}", "status", word));
+}
+
+void api_openapi(struct exchange *x)
+{
+    api_reply_json(x, 200, openapi_describe(api_service(x)->settings, x->is_admin));
+}
+
+void api_healthz(struct exchange *x)
+{
+    const struct service *s = api_service(x);
+    struct error err;
+    if (!batcher_is_stuck(s->batcher, clock_now_ns())) {
+        reply_state(x, "ok");
+        return;
+    }
+    (void)error_set(&err, ERR_UNAVAILABLE, "jobs wait or run, and the engine has not ended a step for %u ms",
+                    s->settings->stuck_after_ms);
+    api_refuse(x, &err);
+}
+
+void api_readyz(struct exchange *x)
+{
+    struct error err;
+    if (!atomic_load(&api_service(x)->draining)) {
+        reply_state(x, "ready");
+        return;
+    }
+    (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it takes no new connections soon");
+    api_refuse(x, &err);
+}

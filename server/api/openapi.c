@@ -1,0 +1,451 @@
+/* openapi.c - see openapi.h. What routes, fields, settings and statuses know comes from their tables; the words around
+ * it, examples and the shape of answers from openapi.json, which is part of the program. There
+ *
+ *     paths."/a/{name}".METHOD   is what is said of a route; {name} names a {} of its path, and becomes a parameter
+ *     x-fields: LIST             of a body's media type: a list of field_lists.h, to be put in
+ *     x-required: [NAME]         beside x-fields: what must be there
+ *     x-errors: [STATUS]         of an operation: what it may answer beside 400, and 411 and 413 where there are bodies
+ *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what kind and range of a field say; a schema with
+ *                                                   a type, an anyOf or a $ref replaces that
+ *     top level x-errors: {STATUS: TEXT}            is what an error's status means
+ *
+ * A route that is not there, a list that is none, a field whose kind says nothing and that is not described have
+ * x-undocumented: true, which tests/server/api/test_openapi.c finds. */
+#include "server/api/openapi.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "config/limits.h"
+#include "config/status.h"
+#include "server/api/routes.h"
+#include "server/request/field_lists.h"
+
+/* The bytes of openapi.json, from openapi_text to openapi_end. */
+__asm__(".section .rodata\n"
+        ".global openapi_text, openapi_end\n"
+        ".hidden openapi_text, openapi_end\n"
+        "openapi_text: .incbin \"server/api/openapi.json\"\n"
+        "openapi_end: .byte 0\n"
+        ".previous\n");
+extern const char openapi_text[], openapi_end[];
+
+enum { NAME_MAX_BYTES = 64 };
+
+static const struct {
+    const char *name;
+    const struct field_list *list;
+} lists[] = {
+#define X(name) {#name, &(name)},
+    FIELD_LISTS(X)
+#undef X
+};
+
+/* Every error that the tables know. */
+static const enum status statuses[] = {
+#define X(name, http, type, code) name,
+    STATUSES(X)
+#undef X
+};
+
+/* What a document is made with. `failed` remembers that some step had no memory, so that the steps need not. */
+struct maker {
+    const struct settings *settings;
+    json_t *doc, *fields, *errors; /* the last two: x-fields and x-errors, taken out of the document */
+    bool failed;
+};
+
+/* Takes `value`, NULL for want of memory. */
+static void set(struct maker *m, json_t *object, const char *key, json_t *value)
+{
+    m->failed |= json_object_set_new(object, key, value) != 0;
+}
+
+static void append(struct maker *m, json_t *array, json_t *value)
+{
+    m->failed |= json_array_append_new(array, value) != 0;
+}
+
+/* The object or array at `key`, made if there is none. Borrowed. */
+static json_t *under(struct maker *m, json_t *object, const char *key, json_t *(*make)(void))
+{
+    if (json_object_get(object, key) == NULL)
+        set(m, object, key, make());
+    return json_object_get(object, key);
+}
+
+/* The value at `key`, taken out; NULL where there is none. */
+static json_t *take(json_t *object, const char *key)
+{
+    json_t *value = json_incref(json_object_get(object, key));
+    (void)json_object_del(object, key);
+    return value;
+}
+
+/* ---- fields ---------------------------------------------------------------------------------------------------- */
+
+static json_t *whole_number(double value)
+{
+    return json_integer((json_int_t)value);
+}
+
+/* What kind and range say. */
+static json_t *schema_of_kind(struct maker *m, const struct field *f)
+{
+    const double max = fields_max(f, m->settings);
+    json_t *schema = json_object();
+    switch (f->kind) {
+    case FIELD_NAME:
+        set(m, schema, "pattern", json_string("^[^\\u0000]*$"));
+        /* fall through */
+    case FIELD_TEXT: /* a character has a byte or more */
+        set(m, schema, "type", json_string("string"));
+        set(m, schema, "minLength", json_integer(f->min > 0 ? 1 : 0));
+        set(m, schema, "maxLength", whole_number(max));
+        break;
+    case FIELD_INTEGER:
+        set(m, schema, "type", json_string("integer"));
+        set(m, schema, "minimum", whole_number(f->min));
+        set(m, schema, "maximum", whole_number(max));
+        break;
+    case FIELD_NUMBER:
+        set(m, schema, "type", json_string("number"));
+        set(m, schema, f->exclusive ? "exclusiveMinimum" : "minimum", json_real(f->min));
+        set(m, schema, "maximum", json_real(max));
+        break;
+    case FIELD_SWITCH:
+        set(m, schema, "type", json_string("boolean"));
+        break;
+    case FIELD_OTHER: /* openapi.json should have said it */
+        set(m, schema, "x-undocumented", json_true());
+        break;
+    }
+    return schema;
+}
+
+/* note: what openapi.json says of the field, or NULL. */
+static json_t *schema_of_field(struct maker *m, const struct field *f, const json_t *note)
+{
+    const bool replaces = json_object_get(note, "type") != NULL || json_object_get(note, "anyOf") != NULL ||
+                          json_object_get(note, "$ref") != NULL;
+    char expected[ERROR_MESSAGE_MAX / 2], text[ERROR_MESSAGE_MAX];
+    const char *about = json_string_value(json_object_get(note, "description"));
+    json_t *schema = replaces ? json_object() : schema_of_kind(m, f);
+    if (note != NULL)
+        m->failed |= json_object_update(schema, (json_t *)note) != 0;
+    fields_describe(f, m->settings, expected, sizeof expected);
+    (void)snprintf(text, sizeof text, "%s%s%s", about != NULL ? about : "", about != NULL ? ": " : "", expected);
+    set(m, schema, "description", json_string(text));
+    return schema;
+}
+
+/* NULL if field_lists.h has none of that name. */
+static const struct field_list *find_list(const char *name)
+{
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        if (strcmp(lists[i].name, name) == 0)
+            return lists[i].list;
+    return NULL;
+}
+
+static json_t *schema_of_list(struct maker *m, const char *name)
+{
+    const struct field_list *list = find_list(name);
+    const json_t *notes = json_object_get(m->fields, name);
+    json_t *schema = json_object(), *properties = json_object();
+    for (size_t i = 0; list != NULL && i < list->count; i++) {
+        const struct field *f = &list->table[i];
+        set(m, properties, f->name, schema_of_field(m, f, json_object_get(notes, f->name)));
+    }
+    if (list == NULL)
+        set(m, schema, "x-undocumented", json_true());
+    set(m, schema, "type", json_string("object"));
+    set(m, schema, "additionalProperties", json_false());
+    set(m, schema, "properties", properties);
+    return schema;
+}
+
+/* A parameter of the query for each field; list: NULL for none. */
+static void add_query(struct maker *m, json_t *operation, const struct field_list *list)
+{
+    json_t *parameters = list != NULL ? under(m, operation, "parameters", json_array) : NULL;
+    const json_t *notes = NULL;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        if (lists[i].list == list)
+            notes = json_object_get(m->fields, lists[i].name);
+    for (size_t i = 0; list != NULL && i < list->count; i++) {
+        const struct field *f = &list->table[i];
+        json_t *schema = schema_of_field(m, f, json_object_get(notes, f->name)), *about = take(schema, "description");
+        append(
+            m, parameters,
+            json_pack("{s:s, s:s, s:o, s:o}", "name", f->name, "in", "query", "description", about, "schema", schema));
+    }
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------------------------- */
+
+static void expand_body(struct maker *m, json_t *operation, const struct route_info *r)
+{
+    const char *type;
+    json_t *body = json_object_get(operation, "requestBody"), *media;
+    if (body == NULL)
+        return;
+    set(m, body, "required", json_boolean(r->needs_body));
+    json_object_foreach(json_object_get(body, "content"), type, media)
+    {
+        json_t *name = take(media, "x-fields"), *required = take(media, "x-required");
+        if (name != NULL) {
+            json_t *schema = schema_of_list(m, json_string_value(name));
+            if (required != NULL)
+                set(m, schema, "required", json_incref(required));
+            set(m, media, "schema", schema);
+        }
+        json_decref(name);
+        json_decref(required);
+    }
+}
+
+/* ---- keys ------------------------------------------------------------------------------------------------------ */
+
+static bool asks_for_keys(const struct settings *s)
+{
+    return strcmp(s->keys_file, "off") != 0;
+}
+
+/* Which of the schemes will do; {} is none. */
+static void add_security(struct maker *m, json_t *operation, const struct route_info *r)
+{
+    json_t *ways = json_array();
+    if (r->needs_key) {
+        append(m, ways, json_pack("{s:[]}", "bearer"));
+        append(m, ways, json_pack("{s:[]}", "header"));
+        if (!asks_for_keys(m->settings))
+            append(m, ways, json_object());
+    }
+    set(m, operation, "security", ways);
+}
+
+/* ---- answers --------------------------------------------------------------------------------------------------- */
+
+/* Does an API say its errors in words of its own? */
+static const char *error_schema(enum api_kind api)
+{
+    return api == API_INFERENCE ? "InferenceError" : "Error";
+}
+
+static json_t *reference(const char *what, const char *name)
+{
+    return json_pack("{s:s++}", "$ref", "#/components/", what, name);
+}
+
+/* components.responses: what openapi.json says of each status, with the codes of the table. */
+static void add_error_response(struct maker *m, const char *status, const char *text, enum api_kind api)
+{
+    const char *shape = error_schema(api);
+    json_t *examples = json_object();
+    char name[NAME_MAX_BYTES], about[ERROR_MESSAGE_MAX];
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
+        const enum status st = statuses[i];
+        if (status_http(st) != (unsigned)strtoul(status, NULL, 10))
+            continue;
+        json_t *value = api == API_INFERENCE ? json_pack("{s:s}", "error", text)
+                                             : json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", text, "type",
+                                                         status_type(st), "param", "code", status_code(st));
+        set(m, examples, status_code(st), json_pack("{s:o}", "value", value));
+    }
+    json_t *content =
+        json_pack("{s:{s:o, s:o}}", "application/json", "schema", reference("schemas/", shape), "examples", examples);
+    (void)snprintf(name, sizeof name, "%s%s", shape, status);
+    (void)snprintf(about, sizeof about, "%s", text);
+    set(m, json_object_get(json_object_get(m->doc, "components"), "responses"), name,
+        json_pack("{s:s, s:o}", "description", about, "content", content));
+}
+
+/* The headers of all answers, and those of some statuses. */
+static void add_headers(struct maker *m, const char *status, json_t *response)
+{
+    json_t *headers = under(m, response, "headers", json_object);
+    set(m, headers, "X-Request-Id", reference("headers/", "RequestId"));
+    if (strcmp(status, "503") == 0 || strcmp(status, "429") == 0)
+        set(m, headers, "Retry-After", reference("headers/", "RetryAfter"));
+}
+
+/* Every error that openapi.json knows, in each API's shape. */
+static void add_components(struct maker *m)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(m->errors, key, value)
+    {
+        add_error_response(m, key, json_string_value(value), API_NATIVE);
+        add_error_response(m, key, json_string_value(value), API_INFERENCE);
+    }
+    json_object_foreach(json_object_get(json_object_get(m->doc, "components"), "responses"), key, value)
+    {
+        const char *digits = key + strcspn(key, "0123456789");
+        add_headers(m, digits, value);
+    }
+}
+
+static void add_error(struct maker *m, json_t *responses, const struct route_info *r, unsigned status)
+{
+    char key[16], name[NAME_MAX_BYTES];
+    (void)snprintf(key, sizeof key, "%u", status);
+    (void)snprintf(name, sizeof name, "%s%u", error_schema(r->api), status);
+    if (json_object_get(responses, key) == NULL)
+        set(m, responses, key, reference("responses/", name));
+}
+
+static void expand_responses(struct maker *m, json_t *operation, const struct route_info *r)
+{
+    json_t *responses = under(m, operation, "responses", json_object), *errors = take(operation, "x-errors"), *value;
+    static const enum status by_key[] = {ERR_KEY, ERR_FORBIDDEN, ERR_RATE};
+    const char *key;
+    size_t i;
+    json_object_foreach(responses, key, value)
+    {
+        if (json_object_get(value, "$ref") == NULL)
+            add_headers(m, key, value);
+    }
+    add_error(m, responses, r, status_http(ERR_ARGUMENT));
+    if (r->needs_key)
+        for (size_t k = 0; k < sizeof by_key / sizeof by_key[0]; k++)
+            add_error(m, responses, r, status_http(by_key[k]));
+    if (r->takes_body)
+        add_error(m, responses, r, status_http(ERR_TOO_LARGE));
+    if (r->needs_body)
+        add_error(m, responses, r, status_http(ERR_LENGTH));
+    json_array_foreach(errors, i, value) add_error(m, responses, r, (unsigned)json_integer_value(value));
+    json_decref(errors);
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------ */
+
+/* Is `named`, a path of OpenAPI, the route's, which leaves its names out? */
+static bool is_path(const char *named, const char *path)
+{
+    while (*path != '\0' && *named != '\0') {
+        if (*named != *path)
+            return false;
+        if (*path == '{')
+            named = strchr(named, '}'); /* which is openapi.json's, and has it */
+        path += *path == '{' ? 2 : 1;
+        named = named != NULL ? named + 1 : "";
+    }
+    return *path == '\0' && *named == '\0';
+}
+
+/* The path's item; *name is what OpenAPI calls the path. Made, with {}, if openapi.json does not have it. */
+static json_t *find_item(struct maker *m, const char *path, const char **name)
+{
+    json_t *paths = under(m, m->doc, "paths", json_object), *item;
+    json_object_foreach(paths, *name, item)
+    {
+        if (is_path(*name, path))
+            return item;
+    }
+    *name = path;
+    return under(m, paths, path, json_object);
+}
+
+/* A parameter for each name in the path. */
+static void add_segments(struct maker *m, json_t *operation, const char *path)
+{
+    const char *open = path;
+    while ((open = strchr(open, '{')) != NULL) {
+        const size_t size = strcspn(++open, "}");
+        json_t *parameters = under(m, operation, "parameters", json_array);
+        append(m, parameters,
+               json_pack("{s:s#, s:s, s:b, s:{s:s, s:i, s:i, s:s}}", "name", open, (int)size, "in", "path", "required",
+                         1, "schema", "type", "string", "minLength", 1, "maxLength", HTTP_SEGMENT_MAX - 1, "pattern",
+                         "^[^/]+$"));
+    }
+}
+
+/* "post_v1_models" */
+static json_t *operation_id(const char *method, const char *path)
+{
+    char id[HTTP_SEGMENT_MAX];
+    (void)snprintf(id, sizeof id, "%s%s", method, path);
+    for (char *at = id; *at != '\0'; at++)
+        if (!isalnum((unsigned char)*at))
+            *at = '_';
+    return json_string(id);
+}
+
+/* openapi.json's word for a method. */
+static void lower_method(char method[16], const struct route_info *r)
+{
+    size_t i = 0;
+    for (; r->method[i] != '\0' && i + 1 < 16; i++)
+        method[i] = (char)tolower((unsigned char)r->method[i]);
+    method[i] = '\0';
+}
+
+/* What another listener serves. */
+static void drop_operation(struct maker *m, const struct route_info *r)
+{
+    char method[16];
+    const char *path;
+    json_t *item = find_item(m, r->path, &path);
+    lower_method(method, r);
+    (void)json_object_del(item, method);
+    if (json_object_size(item) == 0)
+        (void)json_object_del(json_object_get(m->doc, "paths"), path);
+}
+
+static void add_operation(struct maker *m, const struct route_info *r)
+{
+    static const char *const tags[] = {
+        [API_NATIVE] = "native",       [API_OPEN] = "health", [API_OPENAI] = "openai",
+        [API_INFERENCE] = "inference", [API_ADMIN] = "admin",
+    };
+    char method[16];
+    const char *path;
+    json_t *item = find_item(m, r->path, &path);
+    lower_method(method, r);
+    if (json_object_get(item, method) == NULL)
+        set(m, item, method,
+            json_pack("{s:b, s:s, s:{s:{s:s}}}", "x-undocumented", 1, "summary", r->path, "responses", "200",
+                      "description", "done"));
+    json_t *operation = json_object_get(item, method);
+    set(m, operation, "operationId", operation_id(method, path));
+    set(m, operation, "tags", json_pack("[s]", tags[r->api]));
+    add_security(m, operation, r);
+    add_segments(m, operation, path);
+    add_query(m, operation, r->query);
+    expand_body(m, operation, r);
+    expand_responses(m, operation, r);
+}
+
+/* ---- the document ---------------------------------------------------------------------------------------------- */
+
+json_t *openapi_describe(const struct settings *s, bool admin)
+{
+    struct maker m = {.settings = s};
+    bool lacked_memory;
+    struct route_info r;
+    m.doc = json_scan(openapi_text, (size_t)(openapi_end - openapi_text), JSON_REJECT_DUPLICATES, NULL, &lacked_memory);
+    if (m.doc == NULL)
+        return NULL;
+    m.fields = take(m.doc, "x-fields");
+    m.errors = take(m.doc, "x-errors");
+    set(&m, json_object_get(m.doc, "info"), "version", json_string(AFTD_VERSION));
+    add_components(&m);
+    for (size_t i = 0; routes_at(i, s, &r); i++)
+        if (routes_serves(r.api, admin))
+            add_operation(&m, &r);
+        else
+            drop_operation(&m, &r);
+    json_decref(m.fields);
+    json_decref(m.errors);
+    if (m.failed) {
+        json_decref(m.doc);
+        return NULL;
+    }
+    return m.doc;
+}

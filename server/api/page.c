@@ -1,0 +1,129 @@
+/* page.c - the page for people: GET / and GET /page/{}, the files of server/web/ as they are, which the compiler
+ * puts into the binary. HTTP threads; constant but for the tags, which are made once.
+ *
+ * The page asks nobody but this daemon, and its policy holds the browser to that: no script, style, picture or
+ * connection from elsewhere, none written into the page itself, and no frame around it. */
+#include "server/api/api.h"
+
+#include <nettle/base16.h>
+#include <nettle/sha2.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+
+/* The object of this file depends on all of them: the Makefile says so.
+ *   symbol, name below /page/, file from the project's root, Content-Type; the first is also what / is */
+#define FILES(X)                                                                     \
+    X(page_index, "index.html", "server/web/index.html", "text/html; charset=utf-8") \
+    X(page_css, "page.css", "server/web/page.css", "text/css; charset=utf-8")        \
+    X(page_js, "page.js", "server/web/page.js", SCRIPT)                              \
+    X(page_api, "api.js", "server/web/api.js", SCRIPT)                               \
+    X(page_picture, "picture.js", "server/web/picture.js", SCRIPT)                   \
+    X(page_classify, "classify.js", "server/web/classify.js", SCRIPT)                \
+    X(page_generate, "generate.js", "server/web/generate.js", SCRIPT)                \
+    X(page_complete, "complete.js", "server/web/complete.js", SCRIPT)                \
+    X(page_live, "live.js", "server/web/live.js", SCRIPT)                            \
+    X(page_icon, "icon.svg", "server/web/icon.svg", "image/svg+xml")                 \
+    X(page_sample, "sample.jpg", "weights/models/cifar10-aft-conv/sample.jpg", "image/jpeg")
+#define SCRIPT "text/javascript; charset=utf-8"
+
+/* .incbin, as every compiler and cross compiler that builds aftd has it. */
+#define X(symbol, name, file, type)                                                                                    \
+    __asm__(".pushsection .rodata\n.global " #symbol ", " #symbol "_end\n" #symbol ":\n.incbin \"" file "\"\n" #symbol \
+            "_end:\n.popsection");                                                                                     \
+    extern const uint8_t symbol[] __attribute__((visibility("hidden")));                                               \
+    extern const uint8_t symbol##_end[] __attribute__((visibility("hidden")));
+FILES(X)
+#undef X
+
+static const struct file {
+    const char *name, *type;
+    const uint8_t *from, *to;
+} files[] = {
+#define X(symbol, name, file, type) {name, type, symbol, symbol##_end},
+    FILES(X)
+#undef X
+};
+enum { FILE_COUNT = sizeof files / sizeof files[0], TAG_BYTES = 16 };
+
+static const char policy[] = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+                             "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+_Static_assert(sizeof policy <= HTTP_HEADER_VALUE_MAX, "the policy is sent whole");
+
+/* "ETag"s: of the same file in every build the same. */
+static char tags[FILE_COUNT][BASE16_ENCODE_LENGTH(TAG_BYTES) + sizeof "\"\""];
+static pthread_once_t tags_made = PTHREAD_ONCE_INIT;
+
+static void make_tags(void)
+{
+    for (size_t i = 0; i < FILE_COUNT; i++) {
+        struct sha256_ctx sha;
+        uint8_t digest[TAG_BYTES];
+        sha256_init(&sha);
+        sha256_update(&sha, (size_t)(files[i].to - files[i].from), files[i].from);
+        sha256_digest(&sha, sizeof digest, digest);
+        tags[i][0] = '"';
+        base16_encode_update(tags[i] + 1, sizeof digest, digest);
+        tags[i][1 + BASE16_ENCODE_LENGTH(TAG_BYTES)] = '"'; /* the NUL after it is there */
+    }
+}
+
+/* Does the client have it (RFC 9110, 13.1.2)? A tag has no quotes inside, so that ours is found as a whole or not. */
+static bool client_has(const struct exchange *x, const char *tag)
+{
+    const char *given = http_header(x, "If-None-Match");
+    return given != NULL && (strcmp(given, "*") == 0 || strstr(given, tag) != NULL);
+}
+
+static void answer(struct exchange *x, size_t i)
+{
+    const struct file *f = &files[i];
+    const size_t bytes = (size_t)(f->to - f->from);
+    (void)pthread_once(&tags_made, make_tags);
+    http_add_header(x, "ETag", tags[i]);
+    http_add_header(x, "Cache-Control", "no-cache"); /* keep it, and ask each time: the next daemon has another page */
+    http_add_header(x, "Content-Security-Policy", policy);
+    http_add_header(x, "X-Content-Type-Options", "nosniff");
+    http_add_header(x, "Referrer-Policy", "no-referrer");
+    if (client_has(x, tags[i])) {
+        http_reply(x, 304, NULL, NULL, 0);
+        return;
+    }
+    struct error err;
+    char *body = malloc(bytes);
+    if (body == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for an answer at the moment");
+        api_refuse(x, &err);
+        return;
+    }
+    memcpy(body, f->from, bytes);
+    http_reply(x, 200, f->type, body, bytes);
+}
+
+static void refuse_absent(struct exchange *x)
+{
+    struct error err;
+    (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
+                    api_service(x)->settings->page ? "" : ": the page is switched off");
+    api_refuse(x, &err);
+}
+
+void api_page(struct exchange *x)
+{
+    if (api_service(x)->settings->page)
+        answer(x, 0);
+    else
+        refuse_absent(x);
+}
+
+void api_page_file(struct exchange *x)
+{
+    for (size_t i = 0; api_service(x)->settings->page && i < FILE_COUNT; i++)
+        if (strcmp(files[i].name, x->segments[0]) == 0) {
+            answer(x, i);
+            return;
+        }
+    refuse_absent(x);
+}

@@ -1,0 +1,79 @@
+/* reply.c - see reply.h. */
+#include "server/api/reply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/json.h"
+#include "server/batch/batcher.h"
+#include "server/core/text.h"
+#include "server/job/job.h"
+
+const struct service *api_service(const struct exchange *x)
+{
+    return x->app;
+}
+
+/* A message may quote what a client sent, cut anywhere. */
+static json_t *json_text(const char *text)
+{
+    char fine[UTF8_GROWTH * ERROR_MESSAGE_MAX];
+    size_t bytes;
+    (void)utf8_repair(fine, &bytes, (const uint8_t *)text, strnlen(text, ERROR_MESSAGE_MAX), true);
+    return bytes > 0 ? json_stringn(fine, bytes) : json_null();
+}
+
+json_t *api_error(const struct error *err)
+{
+    return json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message", json_text(err->message), "type",
+                     status_type(err->status), "param", json_text(err->param), "code", status_code(err->status));
+}
+
+void api_reply_json(struct exchange *x, unsigned status, json_t *value)
+{
+    static const char no_memory[] = "{\"error\":{\"message\":\"there is no memory for an answer\",\"type\":"
+                                    "\"overloaded_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
+    char *text = value != NULL ? json_print(value, API_JSON_FLAGS) : NULL;
+    json_decref(value);
+    if (text == NULL) {
+        text = strdup(no_memory);
+        status = status_http(ERR_NOMEM);
+        x->error = ERR_NOMEM;
+    }
+    http_reply(x, status, "application/json", text, text != NULL ? strlen(text) : 0);
+}
+
+void api_refuse(struct exchange *x, const struct error *err)
+{
+    const unsigned http = status_http(err->status);
+    if (http == 503) {
+        char seconds[16];
+        (void)snprintf(seconds, sizeof seconds, "%u", batcher_retry_after_s(api_service(x)->batcher));
+        http_add_header(x, "Retry-After", seconds);
+    }
+    x->error = err->status;
+    api_reply_json(x, http,
+                   x->api == API_INFERENCE ? json_pack("{s:o}", "error", json_text(err->message)) : api_error(err));
+}
+
+void api_refuse_job(struct exchange *x, const struct job *j)
+{
+    struct error err;
+    (void)error_set(&err, job_result(j)->status, "%s", job_result(j)->message);
+    api_refuse(x, &err);
+}
+
+bool api_has_type(const struct exchange *x, const char *type)
+{
+    const char *given = http_header(x, "Content-Type");
+    const size_t size = strlen(type);
+    return given != NULL && strncasecmp(given, type, size) == 0 &&
+           (given[size] == '\0' || strchr("; \t", given[size]) != NULL);
+}
+
+bool api_has_no_type(const struct exchange *x)
+{
+    return http_header(x, "Content-Type") == NULL || api_has_type(x, "application/x-www-form-urlencoded");
+}

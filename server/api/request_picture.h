@@ -1,0 +1,25 @@
+/* request_picture.h - a picture that is the body of a request, decoded. HTTP threads. */
+#ifndef SERVER_API_REQUEST_PICTURE_H
+#define SERVER_API_REQUEST_PICTURE_H
+
+#include "engine/image.h"
+#include "server/http/http.h"
+
+/* Before the body: refuse a request whose body is declared as something else. `or_else` ends the message: what is read
+ * beside pictures, "" for nothing. */
+void request_picture_check_type(struct exchange *x, const char *or_else);
+
+enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; longer ones are none that are read */
+/* The body's declared media type without its parameters; false where there is none, or it is too long. */
+bool request_picture_declared(const struct exchange *x, char out[MEDIA_TYPE_MAX]);
+
+/* Decode the body, which is dropped then. picture_clear *ret, which is set only on OK. Errors: ERR_ARGUMENT (an empty
+ * body), ERR_MEDIA_TYPE (declared as another kind), those of picture_decode. */
+enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err);
+
+/* The same, brought to the model's trained size: *ret is malloc'd, [size[0], size[1], 3]; *width, *height: the upright
+ * picture's own. All set only on OK. */
+enum status request_picture_trained(uint8_t **ret, uint32_t *width, uint32_t *height, struct exchange *x,
+                                    const struct model_config *c, struct error *err);
+
+#endif

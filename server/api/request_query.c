@@ -1,0 +1,74 @@
+/* request_query.c - see request_query.h. */
+#include "server/api/request_query.h"
+
+#include <ctype.h>
+
+#include "config/json.h"
+
+struct query {
+    const struct field *table;
+    size_t count;
+    json_t *object;
+    enum status status;
+    struct error *err;
+};
+
+static bool add_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
+{
+    struct query *q = arg;
+    const struct field *f = fields_find(q->table, q->count, name);
+    json_t *json = NULL;
+    bool lacked_memory = false;
+    if (f == NULL) {
+        q->status = fields_refuse(q->table, q->count, "parameter", name, q->err);
+        return false;
+    }
+    if (json_object_get(q->object, name) != NULL) {
+        q->status = error_set_param(q->err, ERR_ARGUMENT, name, "\"%s\" is given twice", name);
+        return false;
+    }
+    if (value_bytes > 0 && f->kind != FIELD_TEXT && f->kind != FIELD_NAME && !isspace((unsigned char)value[0]) &&
+        !isspace((unsigned char)value[value_bytes - 1])) /* JSON allows for space, a query does not */
+        json = json_scan(value, value_bytes, JSON_DECODE_ANY, NULL, &lacked_memory);
+    if (json == NULL && !lacked_memory) /* a text, or none of its kind, which will be said when it is read */
+        json = json_make_text(value != NULL ? value : "", value != NULL ? value_bytes : 0, &lacked_memory);
+    if (json == NULL && !lacked_memory)
+        q->status = error_set_param(q->err, ERR_ARGUMENT, name, "\"%s\" is not UTF-8", name);
+    else if (json == NULL || json_object_set_new(q->object, name, json) != 0)
+        q->status = error_set(q->err, ERR_NOMEM, "there is no memory for the request at the moment");
+    return q->status == OK;
+}
+
+static bool check_parameter(void *arg, const char *name, const char *value, size_t value_bytes)
+{
+    struct query *q = arg;
+    (void)value;
+    (void)value_bytes;
+    if (fields_find(q->table, q->count, name) == NULL)
+        q->status = fields_refuse(q->table, q->count, "parameter", name, q->err);
+    return q->status == OK;
+}
+
+enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err)
+{
+    static const struct field_list none = {NULL, 0};
+    const struct field_list *list = known != NULL ? known : &none;
+    struct query q = {.table = list->table, .count = list->count, .err = err};
+    http_query(x, check_parameter, &q);
+    return q.status;
+}
+
+enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
+                                struct error *err)
+{
+    struct query q = {.table = table, .count = count, .object = json_object(), .err = err};
+    if (q.object == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    http_query(x, add_parameter, &q);
+    if (q.status != OK) {
+        json_decref(q.object);
+        return q.status;
+    }
+    *ret = q.object;
+    return OK;
+}

@@ -1,0 +1,18 @@
+/* request_query.h - the query of a request -> the same fields that a JSON body has. HTTP threads; no state. */
+#ifndef SERVER_API_REQUEST_QUERY_H
+#define SERVER_API_REQUEST_QUERY_H
+
+#include "server/http/http.h"
+#include "server/request/fields.h"
+
+/* Does the query name parameters of `known` alone (NULL: none at all)? For routes.c, which asks before there is a body.
+ * Errors: ERR_ARGUMENT, naming one that is not. */
+enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err);
+
+/* An object for fields_read: a text where the table wants one, else what the value is as JSON. Free *ret with
+ * json_decref. Errors: ERR_ARGUMENT (a name that is not in the table or given twice, a text that is not UTF-8),
+ * ERR_NOMEM. */
+enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
+                                struct error *err);
+
+#endif

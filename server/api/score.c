@@ -1,0 +1,169 @@
+/* score.c - POST /score: how probable a text or a picture is under a generating model, element by element. HTTP
+ * threads. */
+#include "server/api/api.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "server/api/request_picture.h"
+#include "server/api/request_query.h"
+#include "server/job/job.h"
+#include "server/models/registry.h"
+#include "server/request/field_lists.h"
+#include "server/request/request_bytes.h"
+#include "server/request/request_json.h"
+
+/* Texts are borrowed from the JSON. */
+struct fields {
+    const json_t *model, *text, *text_base64;
+    int64_t timeout_ms;
+};
+
+#define AT(member) .offset = offsetof(struct fields, member)
+static const struct field table[] = {
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+    {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, SCORE_BYTES_MAX)},
+    {"text_base64", FIELD_TEXT, AT(text_base64), FIELD_RANGE(0, 2 * SCORE_BYTES_MAX)},
+};
+#undef AT
+/* The query has the first two. */
+enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIELD_COUNT = 2 };
+const struct field_list score_fields = {table, FIELD_COUNT}, score_query = {table, QUERY_FIELD_COUNT};
+
+/* The exchange's state. */
+struct scoring {
+    uint32_t timeout_ms;
+    uint32_t width, height; /* of the picture, after orientation; 0 of a text */
+};
+
+/* ---- the answer ------------------------------------------------------------------------------------------------ */
+
+static void answer(struct exchange *x)
+{
+    const struct job *j = x->job;
+    const struct score_input *in = &j->in.score;
+    const struct scoring *state = x->state;
+    const bool picture = state->width != 0;
+    const size_t count = in->count - in->first;
+    double bits = 0.0;
+    int failed = 0;
+    api_note_times(x);
+    if (job_result(j)->status != OK) {
+        api_refuse_job(x, j);
+        return;
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        bits -= (double)j->logits[i];
+        failed |= json_array_append_new(list, json_real((double)j->logits[i]));
+    }
+    json_t *whole =
+        json_pack("{s:s, s:f, s:I, s:o}", "model", j->model->model->name, picture ? "bits_per_dim" : "bits_per_byte",
+                  bits / (double)count, picture ? "dims" : "bytes", (json_int_t)in->count, "log2_probs", list);
+    if (picture)
+        failed |= json_object_set_new(
+            whole, "image", json_pack("{s:i, s:i}", "width", (int)state->width, "height", (int)state->height));
+    if (failed != 0) {
+        json_decref(whole);
+        whole = NULL;
+    }
+    api_reply_json(x, 200, whole);
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+void api_score_begin(struct exchange *x)
+{
+    if (!api_has_type(x, "application/json"))
+        request_picture_check_type(x, ", or application/json with a text");
+}
+
+/* Undeclared, a body that begins as an object does is one: no picture begins so. */
+static bool is_json(const struct exchange *x)
+{
+    size_t at = 0;
+    if (!api_has_no_type(x))
+        return api_has_type(x, "application/json");
+    while (at < x->body.size && isspace(x->body.bytes[at]))
+        at++;
+    return at < x->body.size && x->body.bytes[at] == '{';
+}
+
+static enum status read_text(const struct fields *f, struct score_input *in, struct error *err)
+{
+    const char *name = f->text_base64 != NULL ? "text_base64" : "text";
+    if (f->text == NULL && f->text_base64 == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "text", "\"text\" is missing; expected a string");
+    enum status st =
+        request_bytes_read(&in->elements, &in->count, "text", f->text, f->text_base64, SCORE_BYTES_MAX, err);
+    if (st == OK && in->count <= in->first)
+        st =
+            error_set_param(err, ERR_ARGUMENT, name, "\"%s\" has %zu byte%s; expected at least %zu%s", name, in->count,
+                            in->count == 1 ? "" : "s", in->first + 1, in->first > 0 ? ": the first is not scored" : "");
+    return st;
+}
+
+/* Of the query and of `object`, the body's JSON, which counts more; NULL: the body is a picture. */
+static enum status read_request(struct exchange *x, json_t *query, json_t *object, struct hosted_model **ret,
+                                struct score_input *in, struct error *err)
+{
+    const bool picture = object == NULL;
+    const struct service *s = api_service(x);
+    struct scoring *state = x->state;
+    struct fields f = {.timeout_ms = s->settings->timeout_ms};
+    struct hosted_model *e;
+    enum status st = fields_read(table, QUERY_FIELD_COUNT, query, s->settings, &f, err);
+    if (st == OK && !picture)
+        st = fields_read(table, FIELD_COUNT, object, s->settings, &f, err);
+    if (st == OK)
+        st = api_pick_model(x, json_string_value(f.model), picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e,
+                            err);
+    if (st != OK)
+        return st;
+    state->timeout_ms = (uint32_t)f.timeout_ms;
+    in->first = engine_info(e->engine)->starts ? 0 : 1;
+    *ret = e;
+    if (!picture)
+        return read_text(&f, in, err);
+    const struct model_config *c = &e->model->config;
+    in->count = (size_t)3 * c->size[0] * c->size[1];
+    return request_picture_trained(&in->elements, &state->width, &state->height, x, c, err);
+}
+
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+{
+    struct score_input in = {0};
+    struct hosted_model *e = NULL;
+    json_t *query = NULL, *object = NULL;
+    enum status st = request_query_parse(&query, table, QUERY_FIELD_COUNT, x, err);
+    if (st == OK && is_json(x))
+        st = request_json_parse(&object, x->body.bytes, x->body.size, err);
+    if (st == OK)
+        st = read_request(x, query, object, &e, &in, err);
+    json_decref(object);
+    json_decref(query);
+    if (st == OK && job_create_score(ret, e, &in) == OK)
+        return OK;
+    free(in.elements);
+    return st != OK ? st : error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+}
+
+void api_score(struct exchange *x)
+{
+    struct error err;
+    struct job *j = NULL;
+    if (api_refuse_if_full(x))
+        return;
+    struct scoring *state = calloc(1, sizeof *state);
+    x->state = state;
+    x->state_free = free;
+    if (state == NULL)
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+    if (state == NULL || prepare(x, &j, &err) != OK) {
+        api_refuse(x, &err);
+    } else {
+        http_drop_body(x);
+        api_submit(x, j, state->timeout_ms, answer);
+    }
+}

@@ -1,0 +1,293 @@
+/* sessions.c - /v1/sessions: texts that the daemon keeps, to be gone on with by /generate. HTTP threads.
+ * A session begins with a prompt, which the engine is fed but for its last byte (that waits for what follows it), with
+ * a state, or with nothing. */
+#include "server/api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/api/authorise.h"
+#include "server/api/generate_state.h"
+#include "server/job/job.h"
+#include "server/models/registry.h"
+#include "server/request/field_lists.h"
+#include "server/request/generate_request.h"
+#include "server/request/request_json.h"
+#include "server/session/sessions.h"
+#include "server/session/state_blob.h"
+
+/* A prompt that is being fed: the exchange's state. */
+struct beginning {
+    size_t prompt_bytes, dropped;
+};
+
+static struct sessions *sessions_of(const struct exchange *x)
+{
+    return api_service(x)->sessions;
+}
+
+/* ---- what all say ----------------------------------------------------------------------------------------------- */
+
+static void refuse(struct exchange *x, const struct error *err)
+{
+    char seconds[16];
+    (void)snprintf(seconds, sizeof seconds, "%u", sessions_wait_s(sessions_of(x), HTTP_RETRY_AFTER_MAX_S));
+    if (err->status == ERR_RATE)
+        http_add_header(x, "Retry-After", seconds);
+    api_refuse(x, err);
+}
+
+/* NULL for want of memory. */
+static json_t *describe(const struct exchange *x, const struct session_info *i)
+{
+    const struct stream_snapshot *s = &i->snapshot;
+    const size_t blob = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
+    return json_pack("{s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I}", "id", i->id, "model", i->model, "created",
+                     (json_int_t)i->created_s, "expires_in_s", (json_int_t)api_service(x)->settings->session_ttl_s,
+                     "busy", i->is_busy ? 1 : 0, "position", (json_int_t)s->position + s->pending_count, "state_bytes",
+                     (json_int_t)blob, "seed", (json_int_t)s->sampler.options.seed);
+}
+
+/* Answer with the session, and forget it. */
+static void reply_session(struct exchange *x, unsigned status, struct session_info *i)
+{
+    api_reply_json(x, status, describe(x, i));
+    session_info_clear(i);
+}
+
+/* The session that the path names. */
+static bool find(struct exchange *x, struct session_info *ret)
+{
+    struct error err;
+    enum status st = sessions_find(sessions_of(x), auth_name(&x->grant), x->segments[0], ret, &err);
+    if (st == OK)
+        return true;
+    refuse(x, &err);
+    return false;
+}
+
+/* ---- POST /v1/sessions ------------------------------------------------------------------------------------------ */
+
+/* The snapshot's memory is taken. */
+static void reply_created(struct exchange *x, const struct beginning *b, struct stream_snapshot *snapshot)
+{
+    struct session_info info;
+    struct error err;
+    char location[sizeof "/v1/sessions/" + SESSION_ID_BYTES];
+    if (sessions_add(sessions_of(x), auth_name(&x->grant), x->hosted, snapshot, &info, &err) != OK) {
+        stream_snapshot_clear(snapshot);
+        refuse(x, &err);
+        return;
+    }
+    *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
+    (void)snprintf(location, sizeof location, "/v1/sessions/%s", info.id);
+    http_add_header(x, "Location", location);
+    json_t *answer = describe(x, &info);
+    session_info_clear(&info);
+    const json_int_t prompt = (json_int_t)b->prompt_bytes;
+    if (json_object_set_new(answer, "usage",
+                            json_pack("{s:I, s:i, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", 0,
+                                      "total_tokens", prompt, "prompt_tokens_dropped", (json_int_t)b->dropped)) != 0) {
+        json_decref(answer);
+        answer = NULL;
+    }
+    api_reply_json(x, 201, answer);
+}
+
+/* The prompt was fed. */
+static void answer_fed(struct exchange *x)
+{
+    struct job *j = x->job;
+    api_note_times(x);
+    if (job_result(j)->status != OK)
+        api_refuse_job(x, j);
+    else
+        reply_created(x, x->state, &j->saved);
+}
+
+/* *job: what feeds the prompt; NULL: *snapshot is where the session begins. */
+static enum status prepare(struct exchange *x, struct generate_request *r, struct beginning *b, struct job **job,
+                           struct stream_snapshot *snapshot, struct error *err)
+{
+    struct hosted_model *e;
+    enum status st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    if (st == OK)
+        st = sessions_check(sessions_of(x), auth_name(&x->grant), e, 1, err);
+    if (st != OK)
+        return st;
+    if (r->state != NULL) {
+        st = generate_state_open(snapshot, r->state, r->state_size, e, err);
+        if (st != OK)
+            return st;
+        generate_state_take_options(r, &snapshot->sampler.options);
+        snapshot->sampler.options = r->in.sampler;
+        return OK;
+    }
+    b->prompt_bytes = r->in.prompt_bytes;
+    b->dropped = r->in.prompt_bytes - generate_state_kept(&r->in, e);
+    if (!generate_state_feeds(&r->in, e))
+        return generate_state_begin(snapshot, &r->in, e, err);
+    if (job_create_generate(job, e, &r->in, 1) != OK)
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    r->in.prompt = NULL; /* the job's now */
+    return OK;
+}
+
+void api_sessions_create(struct exchange *x)
+{
+    const struct settings *s = api_service(x)->settings;
+    struct generate_request r = {0};
+    struct stream_snapshot snapshot = {.memory = NULL};
+    struct job *j = NULL;
+    struct error err;
+    if (api_refuse_if_full(x))
+        return;
+    struct beginning *b = calloc(1, sizeof *b);
+    x->state = b;
+    x->state_free = free;
+    if (b == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        api_refuse(x, &err);
+        return;
+    }
+    enum status st = generate_request_parse_session(&r, x->body.bytes, x->body.size, s, &err);
+    if (st == OK)
+        st = prepare(x, &r, b, &j, &snapshot, &err);
+    if (st != OK) {
+        refuse(x, &err);
+    } else if (j == NULL) {
+        reply_created(x, b, &snapshot);
+    } else {
+        http_drop_body(x);
+        api_submit(x, j, r.timeout_ms, answer_fed);
+    }
+    generate_request_clear(&r);
+}
+
+/* ---- one session ------------------------------------------------------------------------------------------------ */
+
+void api_session(struct exchange *x)
+{
+    struct session_info info;
+    if (find(x, &info))
+        reply_session(x, 200, &info);
+}
+
+void api_session_delete(struct exchange *x)
+{
+    struct error err;
+    if (sessions_remove(sessions_of(x), auth_name(&x->grant), x->segments[0], &err) == OK)
+        http_reply(x, 204, NULL, NULL, 0);
+    else
+        refuse(x, &err);
+}
+
+/* ---- POST /v1/sessions/ID/fork ---------------------------------------------------------------------------------- */
+
+struct fork_request {
+    int64_t n;
+};
+static const struct field fork_table[] = {
+    {"n", FIELD_INTEGER, .offset = offsetof(struct fork_request, n), FIELD_RANGE(1, SESSION_FORKS_MAX)}};
+const struct field_list fork_fields = {fork_table, 1};
+
+/* How many; one where there is no body. */
+static enum status read_fork(const struct exchange *x, size_t *n, struct error *err)
+{
+    struct fork_request f = {.n = 1};
+    json_t *object = NULL;
+    enum status st = x->body.size > 0 ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
+    if (st == OK && object != NULL)
+        st = fields_read(fork_table, 1, object, api_service(x)->settings, &f, err);
+    json_decref(object);
+    *n = (size_t)f.n;
+    return st;
+}
+
+void api_session_fork(struct exchange *x)
+{
+    struct session_info info, forks[SESSION_FORKS_MAX];
+    struct error err;
+    size_t n;
+    if (!find(x, &info))
+        return;
+    enum status st = read_fork(x, &n, &err);
+    if (st == OK)
+        st = authorise_model(x, info.model, &err);
+    session_info_clear(&info);
+    if (st == OK)
+        st = sessions_fork(sessions_of(x), auth_name(&x->grant), x->segments[0], n, forks, &err);
+    if (st != OK) {
+        refuse(x, &err);
+        return;
+    }
+    json_t *list = json_array();
+    bool fine = list != NULL;
+    for (size_t i = 0; i < n; i++) {
+        fine = fine && json_array_append_new(list, describe(x, &forks[i])) == 0;
+        session_info_clear(&forks[i]);
+    }
+    api_reply_json(x, 201, fine ? json_pack("{s:O}", "sessions", list) : NULL);
+    json_decref(list);
+}
+
+/* ---- /v1/sessions/ID/state -------------------------------------------------------------------------------------- */
+
+void api_session_state(struct exchange *x)
+{
+    struct session_info info;
+    struct error err;
+    uint8_t *blob;
+    size_t size;
+    if (!find(x, &info))
+        return;
+    enum status st = authorise_model(x, info.model, &err);
+    if (st == OK)
+        st = state_blob_make(&blob, &size, &info.snapshot, &info.identity, &err);
+    if (st == OK)
+        http_reply(x, 200, "application/octet-stream", (char *)blob, size);
+    else
+        refuse(x, &err);
+    session_info_clear(&info);
+}
+
+void api_session_put_begin(struct exchange *x)
+{
+    struct error err;
+    if (api_has_no_type(x) || api_has_type(x, "application/octet-stream"))
+        return;
+    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
+                          "the body is declared as \"%s\"; expected application/octet-stream",
+                          json_quote(http_header(x, "Content-Type")).text);
+    api_refuse(x, &err);
+}
+
+/* The session is where the body says. */
+void api_session_put(struct exchange *x)
+{
+    struct sessions *s = sessions_of(x);
+    struct session_info info = {.held = NULL};
+    struct stream_snapshot snapshot = {.memory = NULL};
+    struct error err;
+    struct hosted_model *e;
+    enum status st = sessions_begin(s, auth_name(&x->grant), x->segments[0], &info, &err);
+    if (st != OK) {
+        refuse(x, &err);
+        return;
+    }
+    st = api_pick_model(x, info.model, TASK_TEXT_GENERATION, &e, &err);
+    if (st == OK)
+        st = session_info_check_model(&info, e, &err);
+    if (st == OK)
+        st = generate_state_open(&snapshot, x->body.bytes, x->body.size, e, &err);
+    if (!sessions_end(s, &info, st == OK ? &snapshot : NULL)) {
+        stream_snapshot_clear(&snapshot);
+        st = error_set(&err, ERR_NOMEM, "there is no memory for the state at the moment");
+    }
+    if (st != OK)
+        refuse(x, &err);
+    else if (find(x, &info))
+        reply_session(x, 200, &info);
+}

@@ -1,0 +1,381 @@
+/* batcher.c - the engine thread's loop. See batcher.h.
+ *
+ * A model that is served stands on one of three lists: arriving (under the lock; made by batcher_serve, not yet seen by
+ * the thread), streams or pictures (the thread's), gone (under the lock; to be freed by batcher_reap). The thread looks
+ * at the start of each round whether models arrive, so before it looks for jobs of theirs; and at its end whether
+ * nobody else holds one any more, which hosted_model_release has woken it for. The lock is a leaf but for the queue's.
+ *
+ * A round gives each generating model one pass and one of the classifiers, in turn, one block, so that no stream waits
+ * for more than a step of each such model and one block of an encoder, however many pictures there are. With nothing
+ * to do the thread sleeps on the queue. A round allocates nothing.
+ *
+ * `running`, `progress_ns` and `ns_per_job` are written by this thread and read by any; each is meaningful alone. */
+#include "server/batch/batcher.h"
+
+#include <assert.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "server/batch/picture_lane.h"
+#include "server/batch/stream_lane.h"
+#include "server/core/clock.h"
+#include "server/core/mailbox.h"
+#include "server/core/queue.h"
+#include "server/job/job.h"
+#include "server/models/hosted_model.h"
+
+/* A model's place in the loop: one of the two lanes. */
+struct served {
+    struct hosted_model *hosted;
+    struct stream_lane *streams;
+    struct picture_lane *pictures;
+    struct served *next; /* of the arriving and the gone */
+};
+
+struct batcher {
+    const struct settings *settings;
+    struct mailboxes *mailboxes; /* NULL: none */
+    pthread_t thread;
+    struct queue *queue;
+    /* the engine thread's */
+    struct served *streams[BATCHER_LANES_MAX];
+    struct served *pictures[BATCHER_LANES_MAX];
+    uint32_t stream_count, picture_count;
+    uint32_t picture_turn; /* whose block is next */
+    uint64_t ended_ns;     /* when a job last ended while others waited or ran; 0: not since the engine was idle */
+    /* any thread's */
+    atomic_uint running;          /* jobs in slots and batches */
+    _Atomic uint64_t progress_ns; /* when a round last ended, or work was found */
+    _Atomic uint64_t ns_per_job;  /* running mean of the time from one job's end to the next */
+    atomic_bool cancel;
+    atomic_bool changed; /* somebody arrives */
+    pthread_mutex_t lock;
+    /* under the lock */
+    struct served *arriving, *gone;
+    enum { LANE_FREE, LANE_STREAMS, LANE_PICTURES } lane_use[BATCHER_LANES_MAX];
+    struct queue *wake;
+};
+
+/* ---- the loop -------------------------------------------------------------------------------------------------- */
+
+static uint32_t count_running(const struct batcher *b)
+{
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < b->stream_count; i++)
+        running += stream_lane_running(b->streams[i]->streams);
+    for (uint32_t i = 0; i < b->picture_count; i++)
+        running += picture_lane_running(b->pictures[i]->pictures);
+    return running;
+}
+
+static void cancel_all(struct batcher *b)
+{
+    for (uint32_t i = 0; i < b->stream_count; i++)
+        stream_lane_cancel(b->streams[i]->streams, ERR_UNAVAILABLE);
+    for (uint32_t i = 0; i < b->picture_count; i++)
+        picture_lane_cancel(b->pictures[i]->pictures, ERR_UNAVAILABLE);
+    const uint64_t now_ns = clock_now_ns();
+    for (uint32_t lane = 0; lane < BATCHER_LANES_MAX; lane++)
+        for (struct queue_item *item; (item = queue_pop(b->queue, lane)) != NULL;)
+            job_abort(job_of_item(item), ERR_UNAVAILABLE, NULL, now_ns);
+}
+
+/* Is there work beside that of a picture model? */
+static bool is_busy_beside(const struct batcher *b, const struct picture_lane *l)
+{
+    return count_running(b) > picture_lane_running(l);
+}
+
+/* One unit of work of the next picture model that has any. */
+static uint32_t run_pictures(struct batcher *b)
+{
+    for (uint32_t i = 0; i < b->picture_count; i++) {
+        const uint32_t turn = (b->picture_turn + i) % b->picture_count;
+        struct picture_lane *l = b->pictures[turn]->pictures;
+        const bool busy = is_busy_beside(b, l);
+        if (!picture_lane_has_work(l, busy))
+            continue;
+        b->picture_turn = (turn + 1) % b->picture_count;
+        return picture_lane_step(l, busy);
+    }
+    return 0;
+}
+
+/* What a step had to say is heard before the next begins, in one go. */
+static void ring(const struct batcher *b)
+{
+    if (b->mailboxes != NULL)
+        mailbox_notify(b->mailboxes);
+}
+
+static uint32_t run_round(struct batcher *b)
+{
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i < b->stream_count; i++) {
+        ended += stream_lane_step(b->streams[i]->streams);
+        ring(b);
+    }
+    ended += run_pictures(b);
+    ring(b);
+    return ended;
+}
+
+static void note_ended(struct batcher *b, uint32_t ended, uint64_t now_ns)
+{
+    if (ended == 0)
+        return;
+    if (b->ended_ns != 0) {
+        const uint64_t latest = (now_ns - b->ended_ns) / ended;
+        const uint64_t mean = atomic_load(&b->ns_per_job);
+        atomic_store(&b->ns_per_job, mean == 0 ? latest : mean - mean / 8 + latest / 8);
+    }
+    b->ended_ns = now_ns;
+}
+
+/* ---- models that come and go ----------------------------------------------------------------------------------- */
+
+static void let_in(struct batcher *b)
+{
+    (void)pthread_mutex_lock(&b->lock);
+    atomic_store(&b->changed, false);
+    for (struct served *s = b->arriving, *next; s != NULL; s = next) {
+        next = s->next;
+        if (s->streams != NULL)
+            b->streams[b->stream_count++] = s;
+        else
+            b->pictures[b->picture_count++] = s;
+    }
+    b->arriving = NULL;
+    (void)pthread_mutex_unlock(&b->lock);
+}
+
+/* Nobody but its lane: so no job of it waits or runs, and none will come. */
+static bool is_left(const struct served *s)
+{
+    return atomic_load_explicit(&s->hosted->references, memory_order_acquire) == 1;
+}
+
+static void add_gone(struct batcher *b, struct served *s)
+{
+    (void)pthread_mutex_lock(&b->lock);
+    b->lane_use[s->hosted->lane] = LANE_FREE;
+    s->next = b->gone;
+    b->gone = s;
+    if (b->wake != NULL)
+        queue_wake(b->wake);
+    (void)pthread_mutex_unlock(&b->lock);
+}
+
+static uint32_t let_go_of(struct batcher *b, struct served **list, uint32_t count)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (is_left(list[i]))
+            add_gone(b, list[i]);
+        else
+            list[kept++] = list[i];
+    return kept;
+}
+
+static void let_go(struct batcher *b)
+{
+    b->stream_count = let_go_of(b, b->streams, b->stream_count);
+    b->picture_count = let_go_of(b, b->pictures, b->picture_count);
+    if (b->picture_turn >= b->picture_count)
+        b->picture_turn = 0;
+}
+
+static void free_served(struct served *s)
+{
+    stream_lane_free(s->streams);
+    picture_lane_free(s->pictures);
+    hosted_model_release(s->hosted);
+    free(s);
+}
+
+void batcher_reap(struct batcher *b)
+{
+    (void)pthread_mutex_lock(&b->lock);
+    struct served *gone = b->gone;
+    b->gone = NULL;
+    (void)pthread_mutex_unlock(&b->lock);
+    const bool any = gone != NULL;
+    while (gone != NULL) {
+        struct served *next = gone->next;
+        free_served(gone);
+        gone = next;
+    }
+    if (any)
+        (void)malloc_trim(0); /* memory of a size that would hardly be asked for again */
+}
+
+void batcher_wake_for_gone(struct batcher *b, struct queue *q)
+{
+    (void)pthread_mutex_lock(&b->lock);
+    b->wake = q;
+    (void)pthread_mutex_unlock(&b->lock);
+}
+
+/* False: there is none. */
+static bool take_lane(struct batcher *b, bool streams, uint32_t *ret)
+{
+    uint32_t lane = 0;
+    (void)pthread_mutex_lock(&b->lock);
+    while (lane < BATCHER_LANES_MAX && b->lane_use[lane] != LANE_FREE)
+        lane++;
+    if (lane < BATCHER_LANES_MAX)
+        b->lane_use[lane] = streams ? LANE_STREAMS : LANE_PICTURES;
+    (void)pthread_mutex_unlock(&b->lock);
+    *ret = lane;
+    return lane < BATCHER_LANES_MAX;
+}
+
+enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct error *err)
+{
+    struct served *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return error_set(err, ERR_NOMEM, "%s: no memory to serve it", e->model->name);
+    uint32_t lane;
+    const bool streams = model_config_causal(&e->model->config);
+    if (!take_lane(b, streams, &lane)) {
+        free(s);
+        return error_set(err, ERR_UNAVAILABLE, "%s: all of %d places are taken by models that still have requests",
+                         e->model->name, BATCHER_LANES_MAX);
+    }
+    e->lane = lane;
+    const enum status st = streams ? stream_lane_create(&s->streams, e, b->queue, b->settings, err)
+                                   : picture_lane_create(&s->pictures, e, b->queue, b->settings, err);
+    (void)pthread_mutex_lock(&b->lock);
+    if (st == OK) {
+        hosted_model_reference(e);
+        e->queue = b->queue;
+        s->hosted = e;
+        s->next = b->arriving;
+        b->arriving = s;
+        atomic_store_explicit(&b->changed, true, memory_order_release);
+    } else {
+        b->lane_use[lane] = LANE_FREE;
+    }
+    (void)pthread_mutex_unlock(&b->lock);
+    if (st == OK)
+        queue_wake(b->queue);
+    else
+        free(s);
+    return st;
+}
+
+void batcher_depths(struct batcher *b, uint64_t *streams, uint64_t *pictures)
+{
+    *streams = *pictures = 0;
+    (void)pthread_mutex_lock(&b->lock);
+    for (uint32_t lane = 0; lane < BATCHER_LANES_MAX; lane++)
+        if (b->lane_use[lane] != LANE_FREE)
+            *(b->lane_use[lane] == LANE_STREAMS ? streams : pictures) += queue_lane_count(b->queue, lane);
+    (void)pthread_mutex_unlock(&b->lock);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------ */
+
+static void loop(struct batcher *b)
+{
+    for (;;) {
+        if (atomic_load(&b->running) == 0) {
+            if (queue_count(b->queue) == 0)
+                b->ended_ns = 0;
+            if (!queue_wait(b->queue))
+                return;
+            atomic_store(&b->progress_ns, clock_now_ns());
+            atomic_store(&b->running, 1); /* what it is will be counted after the round */
+        }
+        if (atomic_load_explicit(&b->cancel, memory_order_relaxed))
+            cancel_all(b);
+        if (atomic_load_explicit(&b->changed, memory_order_acquire))
+            let_in(b);
+        const uint32_t ended = run_round(b);
+        let_go(b);
+        const uint64_t now_ns = clock_now_ns();
+        note_ended(b, ended, now_ns);
+        atomic_store(&b->progress_ns, now_ns);
+        atomic_store(&b->running, count_running(b));
+    }
+}
+
+/* ---- start and end --------------------------------------------------------------------------------------------- */
+
+static void *engine_thread(void *arg)
+{
+    loop(arg);
+    return NULL;
+}
+
+enum status batcher_start(struct batcher **ret, const struct settings *s, struct mailboxes *mailboxes,
+                          struct error *err)
+{
+    struct batcher *b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return error_set(err, ERR_NOMEM, "no memory for the engine thread");
+    b->settings = s;
+    b->mailboxes = mailboxes;
+    (void)pthread_mutex_init(&b->lock, NULL);
+    if (queue_create(&b->queue, BATCHER_LANES_MAX, s->queue_jobs_max) != OK ||
+        pthread_create(&b->thread, NULL, engine_thread, b) != 0) {
+        batcher_free(b);
+        return error_set(err, ERR_NOMEM, "no memory for the queue of jobs or for the engine thread");
+    }
+    (void)pthread_setname_np(b->thread, "engine");
+    *ret = b;
+    return OK;
+}
+
+void batcher_stop(struct batcher *b)
+{
+    queue_close(b->queue);
+    (void)pthread_join(b->thread, NULL);
+}
+
+void batcher_free(struct batcher *b)
+{
+    if (b == NULL)
+        return;
+    let_in(b);
+    for (uint32_t i = 0; i < b->stream_count; i++)
+        free_served(b->streams[i]);
+    for (uint32_t i = 0; i < b->picture_count; i++)
+        free_served(b->pictures[i]);
+    batcher_reap(b);
+    queue_free(b->queue);
+    (void)pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+struct queue *batcher_queue(const struct batcher *b)
+{
+    return b->queue;
+}
+
+void batcher_cancel(struct batcher *b)
+{
+    queue_close(b->queue);
+    atomic_store(&b->cancel, true);
+}
+
+bool batcher_is_stuck(const struct batcher *b, uint64_t now_ns)
+{
+    const uint64_t waiting_since_ns = queue_waiting_since_ns(b->queue);
+    if (atomic_load(&b->running) == 0 && waiting_since_ns == 0)
+        return false;
+    const uint64_t progress_ns = atomic_load(&b->progress_ns);
+    const uint64_t since_ns = waiting_since_ns > progress_ns ? waiting_since_ns : progress_ns;
+    return now_ns > since_ns && now_ns - since_ns > b->settings->stuck_after_ms * CLOCK_NS_PER_MS;
+}
+
+uint32_t batcher_retry_after_s(const struct batcher *b)
+{
+    const uint64_t wait_ns = queue_count(b->queue) * atomic_load(&b->ns_per_job);
+    const uint64_t wait_s = (wait_ns + CLOCK_NS_PER_S - 1) / CLOCK_NS_PER_S;
+    return wait_s < 1 ? 1 : wait_s > HTTP_RETRY_AFTER_MAX_S ? HTTP_RETRY_AFTER_MAX_S : (uint32_t)wait_s;
+}

@@ -1,0 +1,52 @@
+/* batcher.h - the engine thread: takes jobs from the queue, forms passes and batches, runs them and hands the results
+ * to the jobs. It alone runs the engines of all models that are served.
+ * batcher_start, batcher_stop and batcher_free are for the main thread, all else is for any. */
+#ifndef SERVER_BATCH_BATCHER_H
+#define SERVER_BATCH_BATCHER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+
+struct batcher;
+struct hosted_model;
+struct mailboxes;
+struct queue;
+
+/* Start the thread, which serves no model yet. `s` and `mailboxes` are borrowed until batcher_free; `mailboxes` is rung after
+ * every step, since jobs that have some only put it; NULL: nobody's waiter puts any. *ret is set only on OK.
+ * Errors: ERR_NOMEM. */
+enum status batcher_start(struct batcher **ret, const struct settings *s, struct mailboxes *mailboxes,
+                          struct error *err);
+/* Refuse new jobs, let the thread end all that is left (to hurry it, batcher_cancel first) and join it. Afterwards
+ * every job that was submitted is done. Once. */
+void batcher_stop(struct batcher *b);
+/* After batcher_stop, when nobody uses the batcher, its queue or a model any more. NULL is a no-op. */
+void batcher_free(struct batcher *b);
+
+/* Valid until batcher_free. */
+struct queue *batcher_queue(const struct batcher *b);
+
+/* Give a model a lane, from where its jobs are run until the lane's is the last reference to it (hosted_model.h). Takes a
+ * reference of its own. All memory that serving it takes is taken here, on the caller's thread.
+ * Errors: ERR_NOMEM; ERR_UNAVAILABLE (every lane is taken: by models that were replaced and still have requests). */
+enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct error *err);
+/* Whom to wake when a model has gone; he calls batcher_reap. NULL: nobody. */
+void batcher_wake_for_gone(struct batcher *b, struct queue *q);
+/* Jobs that wait, of models of text and of pictures that generate, and of classifiers. */
+void batcher_depths(struct batcher *b, uint64_t *streams, uint64_t *pictures);
+/* Free the models that have gone: on the caller's thread, for that takes a while. */
+void batcher_reap(struct batcher *b);
+
+/* Refuse new jobs, and have all that wait and run end now as ERR_UNAVAILABLE. */
+void batcher_cancel(struct batcher *b);
+
+/* Is there work, and has no step ended for stuck_after_ms? */
+bool batcher_is_stuck(const struct batcher *b, uint64_t now_ns);
+/* In how many seconds a client that found the queue full may find room, from how fast jobs have been ending lately:
+ * 1 .. HTTP_RETRY_AFTER_MAX_S. */
+uint32_t batcher_retry_after_s(const struct batcher *b);
+
+#endif

@@ -1,0 +1,252 @@
+/* picture_lane.c - batches of pictures, or of texts to classify. See picture_lane.h.
+ * A batch's inputs are all of one size, that of the one that has waited longest: those of its size overtake the others,
+ * which keep their places in the queue, and there they are cancelled and counted as any. Every batch takes the oldest,
+ * so that none waits for more batches than there were inputs before it.
+ * A job of several inputs is popped once and held by the lane until batches have taken all of them, in their order; at
+ * most one job is held beyond a batch, for nothing is popped while there is one. It ends when all its inputs have their
+ * logits, with the first of its batches that fails, or is stopped as a whole.
+ * A picture whose client left, or whose deadline passed, loses its job at once; its pixels go on with the batch, for
+ * taking them out would cost more than they do, unless none of the batch is wanted any more. */
+#include "server/batch/picture_lane.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "engine/logits.h"
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
+#include "server/core/queue.h"
+#include "server/job/job.h"
+#include "server/models/registry.h"
+
+struct picture_lane {
+    struct hosted_model *model;
+    struct queue *queue;
+    uint32_t images_max;
+    uint64_t wait_ns;
+    struct job *held;       /* has inputs that no batch has taken; NULL: none. The engine side's reference */
+    uint32_t count;         /* pictures of the running batch; 0: none is running */
+    uint32_t wanted;        /* of these, with a job */
+    struct job **jobs;      /* [images_max]; NULL where the job has ended; the engine side's reference, one a job */
+    uint32_t *inputs;       /* [images_max]: which input of the job */
+    const uint8_t **pixels; /* [images_max] */
+};
+
+enum status picture_lane_create(struct picture_lane **ret, struct hosted_model *model, struct queue *q,
+                                const struct settings *s, struct error *err)
+{
+    struct picture_lane *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        goto no_memory;
+    l->model = model;
+    l->queue = q;
+    l->images_max = s->batch_images_max;
+    l->wait_ns = s->batch_wait_us * CLOCK_NS_PER_US;
+    l->jobs = (struct job **)calloc(l->images_max, sizeof(struct job *));
+    l->pixels = (const uint8_t **)calloc(l->images_max, sizeof *l->pixels);
+    l->inputs = calloc(l->images_max, sizeof *l->inputs);
+    if (l->jobs == NULL || l->pixels == NULL || l->inputs == NULL)
+        goto no_memory;
+    *ret = l;
+    return OK;
+no_memory:
+    picture_lane_free(l);
+    return error_set(err, ERR_NOMEM, "%s: no memory for batches of %u pictures", model->model->name,
+                     s->batch_images_max);
+}
+
+void picture_lane_free(struct picture_lane *l)
+{
+    if (l == NULL)
+        return;
+    assert(l->count == 0 && l->held == NULL);
+    free(l->inputs);
+    free((void *)l->pixels);
+    free((void *)l->jobs);
+    free(l);
+}
+
+uint32_t picture_lane_running(const struct picture_lane *l)
+{
+    return l->wanted > 0 || l->held == NULL ? l->wanted : 1;
+}
+
+void picture_lane_cancel(struct picture_lane *l, enum status st)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->jobs[i] != NULL)
+            job_cancel(l->jobs[i], st);
+    if (l->held != NULL)
+        job_cancel(l->held, st);
+}
+
+static bool batch_is_due(const struct picture_lane *l, bool busy)
+{
+    const uint32_t waiting = queue_lane_count(l->queue, l->model->lane);
+    if (l->held != NULL)
+        return true;
+    if (waiting == 0)
+        return false;
+    if (!busy || waiting >= l->images_max)
+        return true;
+    return clock_now_ns() - queue_lane_oldest_ns(l->queue, l->model->lane) >= l->wait_ns;
+}
+
+bool picture_lane_has_work(const struct picture_lane *l, bool busy)
+{
+    return l->count > 0 || batch_is_due(l, busy);
+}
+
+/* How many of this size a batch takes. */
+static uint32_t batch_max(const struct picture_lane *l, const struct classify_input *in)
+{
+    const struct model_config *c = &l->model->model->config;
+    const bool is_picture = c->input == INPUT_IMAGE;
+    return engine_batch_max(l->model->engine,
+                            is_picture ? in->height / c->patch[0] * (in->width / c->patch[1]) : in->width);
+}
+
+/* The job ends for the reason `st`, wherever its inputs are. */
+static void stop_job(struct picture_lane *l, struct job *j, enum status st, const char *message, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->jobs[i] == j) {
+            l->jobs[i] = NULL;
+            l->wanted--;
+        }
+    if (l->held == j)
+        l->held = NULL;
+    job_abort(j, st, message, now_ns);
+}
+
+/* The job whose inputs are next: the one that is held, else the oldest of all or, behind others of a batch, the oldest
+ * of their size; NULL if there is none. Those that are popped too late end, and are counted in *ended. */
+static struct job *next_job(struct picture_lane *l, const struct classify_input *like, uint64_t now_ns, uint32_t *ended)
+{
+    while (l->held == NULL) {
+        struct queue_item *item = like == NULL ? queue_pop(l->queue, l->model->lane)
+                                               : queue_pop_kind(l->queue, l->model->lane, job_input_kind(like));
+        if (item == NULL)
+            return NULL;
+        struct job *j = job_of_item(item);
+        const enum status st = job_stop_reason(j, now_ns);
+        if (st != OK) {
+            job_abort(j, st, NULL, now_ns);
+            *ended += 1;
+            continue;
+        }
+        job_start(j, 0, now_ns);
+        metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_PICTURES, now_ns - j->result.queued_ns);
+        l->held = j;
+    }
+    return l->held;
+}
+
+/* Fill the batch, from the held job and the queue. */
+static uint32_t collect_batch(struct picture_lane *l)
+{
+    const uint64_t now_ns = clock_now_ns();
+    uint32_t ended = 0;
+    const struct classify_input *like = NULL;
+    while (like == NULL || l->count < batch_max(l, like)) {
+        struct job *j = next_job(l, like, now_ns, &ended);
+        if (j == NULL)
+            break;
+        const struct classify_input *in = &j->in.pictures.inputs[j->in.pictures.begun];
+        if (like != NULL && job_input_kind(in) != job_input_kind(like))
+            break; /* the held job goes on with another size */
+        like = in;
+        l->pixels[l->count] = in->pixels;
+        l->inputs[l->count] = j->in.pictures.begun++;
+        l->jobs[l->count++] = j;
+        if (j->in.pictures.begun == j->in.pictures.count)
+            l->held = NULL;
+    }
+    l->wanted = l->count;
+    return ended;
+}
+
+static uint32_t begin_batch(struct picture_lane *l)
+{
+    const uint32_t ended = collect_batch(l);
+    if (l->count == 0)
+        return ended;
+    const struct classify_input *in = &l->jobs[0]->in.pictures.inputs[l->inputs[0]];
+    if (l->model->model->config.input == INPUT_IMAGE)
+        engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
+    else
+        engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->jobs[i]->map != NULL) {
+            const struct classify_input *wish = &l->jobs[i]->in.pictures.inputs[l->inputs[i]];
+            engine_batch_want_map(l->model->engine, i, wish->map.layer, wish->map.head);
+        }
+    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, l->count);
+    return ended;
+}
+
+/* Of the batch, and the one that is held. */
+static uint32_t stop_jobs(struct picture_lane *l)
+{
+    const uint64_t now_ns = clock_now_ns();
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i <= l->count; i++) {
+        struct job *j = i < l->count ? l->jobs[i] : l->held;
+        const enum status st = j != NULL ? job_stop_reason(j, now_ns) : OK;
+        if (st == OK)
+            continue;
+        stop_job(l, j, st, NULL, now_ns);
+        ended++;
+    }
+    return ended;
+}
+
+static uint32_t finish_batch(struct picture_lane *l)
+{
+    const uint64_t now_ns = clock_now_ns();
+    uint32_t ended = 0;
+    uint64_t pictures = 0;
+    for (uint32_t i = 0; i < l->count; i++) {
+        struct job *j = l->jobs[i];
+        if (j == NULL)
+            continue;
+        const struct classify_input *in = &j->in.pictures.inputs[l->inputs[i]];
+        const float *logits = engine_batch_logits(l->model->engine, i);
+        pictures++;
+        if (!logits_are_finite(logits, in->classes)) {
+            stop_job(l, j, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
+            ended++;
+            continue;
+        }
+        memcpy(j->logits + (size_t)l->inputs[i] * in->classes, logits, in->classes * sizeof *logits);
+        if (j->map != NULL)
+            memcpy(j->map, engine_batch_map(l->model->engine, i), in->map.values * sizeof *j->map);
+        l->jobs[i] = NULL;
+        if (++j->in.pictures.done == j->in.pictures.count) {
+            job_finish(j, FINISH_STOP, now_ns);
+            ended++;
+        }
+    }
+    if (l->model->model->config.input == INPUT_IMAGE)
+        metrics_counter_add(METRIC_IMAGES, l->model->metrics_label, pictures);
+    l->count = 0;
+    l->wanted = 0;
+    return ended;
+}
+
+uint32_t picture_lane_step(struct picture_lane *l, bool busy)
+{
+    if (l->count == 0)
+        return stop_jobs(l) + (batch_is_due(l, busy) ? begin_batch(l) : 0);
+    const uint32_t stopped = stop_jobs(l);
+    if (l->wanted == 0) {
+        l->count = 0; /* the engine drops an unfinished batch when the next begins */
+        return stopped;
+    }
+    const uint64_t start_ns = clock_now_ns();
+    const bool finished = engine_batch_step(l->model->engine);
+    metrics_histogram_observe(METRIC_ENCODE_BLOCK, 0, clock_now_ns() - start_ns);
+    return stopped + (finished ? finish_batch(l) : 0);
+}

@@ -1,0 +1,33 @@
+/* picture_lane.h - the pictures, or texts, of one classifier: forms batches of waiting jobs and encodes them block by
+ * block, so that other models get their turn in between. Engine thread only. All memory is taken by
+ * picture_lane_create. */
+#ifndef SERVER_BATCH_PICTURE_LANE_H
+#define SERVER_BATCH_PICTURE_LANE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+
+struct hosted_model;
+struct queue;
+struct picture_lane;
+
+/* `model` (a picture model with an open engine) and `q` outlive the lane. *ret is set only on OK; free with
+ * picture_lane_free. Errors: ERR_NOMEM. */
+enum status picture_lane_create(struct picture_lane **ret, struct hosted_model *model, struct queue *q,
+                                const struct settings *s, struct error *err);
+void picture_lane_free(struct picture_lane *l); /* NULL is a no-op; no batch may be running */
+
+/* One unit of work: begin a batch, or run one block of the one that is running. A batch that is not full waits for
+ * company, for at most batch_wait_us, only while the engine is `busy` with other work. Returns the jobs that ended. */
+uint32_t picture_lane_step(struct picture_lane *l, bool busy);
+/* Would a step do anything? */
+bool picture_lane_has_work(const struct picture_lane *l, bool busy);
+/* Pictures of the running batch. */
+uint32_t picture_lane_running(const struct picture_lane *l);
+/* Ask every picture of the running batch to end for the reason `st`; the next step does it. */
+void picture_lane_cancel(struct picture_lane *l, enum status st);
+
+#endif

@@ -1,0 +1,474 @@
+/* stream_lane.c - continuous batching. See stream_lane.h.
+ *
+ * A prompt, an element just drawn and a context that starts again are the same thing: elements of a slot that are not
+ * yet fed (stream_slot.h), but for those that a kept state stands for (stream_prefix.h). When all are, the logits of
+ * the last one choose the next. A job may have several samples, each in a slot of its own; they enter as slots become
+ * free, and what ends the job ends them all.
+ *
+ * Sending every byte of every stream by itself costs more than a small model's share of a step; so the more streams
+ * run, the more bytes a client gets at a time (STREAM_WAKE_NS).
+ *
+ * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
+ * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. Where there are only
+ * such others, nobody's gap would grow, and they get all rows that a pass has. */
+#include "server/batch/stream_lane.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "engine/logits.h"
+#include "engine/sampler.h"
+#include "server/batch/stream_slot.h"
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
+#include "server/core/queue.h"
+#include "server/job/job.h"
+#include "server/models/registry.h"
+
+#define DRAWS_TO_SHARE 8 /* fewer streams draw faster on one thread than it takes to begin on others */
+
+struct stream_lane {
+    struct hosted_model *model;
+    struct queue *queue;
+    struct stream_model shape;
+    struct stream_prefixes *prefixes;
+    uint32_t threads;                                /* the engine's */
+    uint32_t streams_max, prompt_rows_max, rows_max; /* rows_max: of a pass without a stream that has one row to feed */
+    uint32_t running;
+    uint32_t *order; /* [streams_max]: the first `running` are the taken slots, by admission */
+    uint32_t *spare; /* [streams_max]: the last streams_max - running are the free slots */
+    struct stream_slot *slots;
+    uint32_t *taken;           /* [streams_max] rows of the pass, by place in the order */
+    uint32_t first_sharer;     /* place that a pass's rows for prompts are shared from */
+    struct engine_part *parts; /* [streams_max] */
+    uint8_t *windows;
+    float *logits; /* [rows_max, BYTE_VALUES] of the pass */
+    /* The job whose samples are being given slots, by number; NULL: none waits. */
+    struct job *entering;
+    uint32_t next_sample;
+};
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+enum status stream_lane_create(struct stream_lane **ret, struct hosted_model *model, struct queue *q,
+                               const struct settings *s, struct error *err)
+{
+    const struct engine_info *info = engine_info(model->engine);
+    struct stream_lane *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        goto no_memory;
+    l->model = model;
+    l->queue = q;
+    l->shape = (struct stream_model){
+        .engine = model->engine,
+        .context = info->context,
+        .window_size = model->model->config.context,
+        .starts = info->starts,
+    };
+    l->threads = info->threads;
+    l->streams_max = s->streams_max;
+    l->rows_max = model->rows_max;
+    l->prompt_rows_max =
+        s->pass_rows_max < l->rows_max - l->streams_max ? s->pass_rows_max : l->rows_max - l->streams_max;
+    l->order = calloc(l->streams_max, sizeof *l->order);
+    l->spare = calloc(l->streams_max, sizeof *l->spare);
+    l->slots = calloc(l->streams_max, sizeof *l->slots);
+    l->taken = calloc(l->streams_max, sizeof *l->taken);
+    l->parts = calloc(l->streams_max, sizeof *l->parts);
+    l->windows = calloc(l->streams_max, l->shape.window_size);
+    l->logits = calloc((size_t)l->rows_max * BYTE_VALUES, sizeof *l->logits);
+    if (l->order == NULL || l->spare == NULL || l->slots == NULL || l->taken == NULL || l->parts == NULL ||
+        l->windows == NULL || l->logits == NULL)
+        goto no_memory;
+    const enum status st = stream_prefixes_create(&l->prefixes, model, &l->shape, s, err);
+    if (st != OK) {
+        stream_lane_free(l);
+        return st;
+    }
+    for (uint32_t i = 0; i < l->streams_max; i++) {
+        l->spare[i] = i;
+        l->slots[i].index = i;
+        l->slots[i].window = l->windows + (size_t)i * l->shape.window_size;
+    }
+    *ret = l;
+    return OK;
+no_memory:
+    stream_lane_free(l);
+    return error_set(err, ERR_NOMEM, "%s: no memory for %u streams", model->model->name, s->streams_max);
+}
+
+void stream_lane_free(struct stream_lane *l)
+{
+    if (l == NULL)
+        return;
+    assert(l->running == 0 && l->entering == NULL);
+    stream_prefixes_free(l->prefixes);
+    free(l->logits);
+    free(l->windows);
+    free(l->parts);
+    free(l->taken);
+    free(l->slots);
+    free(l->spare);
+    free(l->order);
+    free(l);
+}
+
+uint32_t stream_lane_running(const struct stream_lane *l)
+{
+    return l->running + (l->entering != NULL ? 1 : 0);
+}
+
+void stream_lane_cancel(struct stream_lane *l, enum status st)
+{
+    for (uint32_t i = 0; i < l->running; i++)
+        job_cancel(l->slots[l->order[i]].job, st);
+    if (l->entering != NULL)
+        job_cancel(l->entering, st);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------------------------- */
+
+static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
+{
+    const size_t prompt = stream_slot_given(&l->shape, j);
+    job_start(j, j->kind == JOB_GENERATE ? (uint32_t)(j->in.text.prompt_bytes - prompt) : 0, now_ns);
+    metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_STREAMS, now_ns - j->result.queued_ns);
+    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, prompt);
+    l->entering = j;
+    l->next_sample = 0;
+}
+
+/* A free slot for the next sample of the job that is entering. */
+static void enter_sample(struct stream_lane *l)
+{
+    const uint32_t index = l->spare[l->running];
+    struct stream_slot *s = &l->slots[index];
+    struct job *j = l->entering;
+    stream_slot_begin(&l->shape, s, j, l->next_sample++);
+    for (uint32_t place = 0; place < l->running; place++)
+        if (stream_slot_follow(s, &l->slots[l->order[place]]))
+            break;
+    stream_prefix_begin(l->prefixes, s);
+    if (l->next_sample == stream_slot_samples(j))
+        l->entering = NULL;
+    l->order[l->running++] = index;
+    metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, 1);
+}
+
+/* Forget the stream at `place` of the order. */
+static void slot_stop(struct stream_lane *l, uint32_t place)
+{
+    const uint32_t index = l->order[place];
+    l->slots[index].job = NULL;
+    l->running--;
+    memmove(l->order + place, l->order + place + 1, (l->running - place) * sizeof *l->order);
+    l->spare[l->running] = index;
+    metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, -1);
+}
+
+/* Forget all streams of a job that is to be given its end. */
+static void forget_job(struct stream_lane *l, const struct job *j)
+{
+    for (uint32_t place = 0; place < l->running;)
+        if (l->slots[l->order[place]].job == j)
+            slot_stop(l, place);
+        else
+            place++;
+    if (l->entering == j)
+        l->entering = NULL;
+}
+
+static bool has_samples(const struct stream_lane *l, const struct job *j)
+{
+    bool has = l->entering == j;
+    for (uint32_t place = 0; place < l->running && !has; place++)
+        has = l->slots[l->order[place]].job == j;
+    return has;
+}
+
+/* A text that its deadline cuts is one as far as it has come. */
+static void keep_cut(struct stream_lane *l, const struct job *j)
+{
+    for (uint32_t place = 0; place < l->running; place++)
+        if (l->slots[l->order[place]].job == j)
+            stream_slot_keep(&l->shape, &l->slots[l->order[place]]);
+}
+
+static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
+{
+    uint32_t ended = 0;
+    for (uint32_t place = 0; place <= l->running;) {
+        struct job *j = place < l->running ? l->slots[l->order[place]].job : l->entering;
+        const enum status st = j != NULL ? job_stop_reason(j, now_ns) : OK;
+        if (st == OK) {
+            place++;
+            continue;
+        }
+        if (st == ERR_TIMEOUT)
+            keep_cut(l, j);
+        forget_job(l, j); /* one that moved up is looked at here, or in the next step */
+        job_abort(j, st, NULL, now_ns);
+        ended++;
+    }
+    return ended;
+}
+
+static uint32_t admit_jobs(struct stream_lane *l, uint64_t now_ns)
+{
+    uint32_t ended = 0;
+    while (l->running < l->streams_max) {
+        struct queue_item *item = l->entering == NULL ? queue_pop(l->queue, l->model->lane) : NULL;
+        if (item != NULL) {
+            struct job *j = job_of_item(item);
+            const enum status st = job_stop_reason(j, now_ns);
+            if (st != OK) {
+                job_abort(j, st, NULL, now_ns);
+                ended++;
+                continue;
+            }
+            enter_job(l, j, now_ns);
+        }
+        if (l->entering == NULL)
+            break;
+        enter_sample(l);
+    }
+    return ended;
+}
+
+/* ---- a pass ---------------------------------------------------------------------------------------------------- */
+
+/* Slots that wait with a prompt. *others: is there one that has a single element to feed? */
+static uint32_t count_prompts(const struct stream_lane *l, bool *others)
+{
+    uint32_t prompts = 0;
+    *others = false;
+    for (uint32_t place = 0; place < l->running; place++) {
+        const struct stream_slot *s = &l->slots[l->order[place]];
+        const bool prompt = !s->follows && s->length - s->fed > 1;
+        prompts += prompt;
+        *others = *others || !(prompt || s->follows);
+    }
+    return prompts;
+}
+
+/* Share the pass's rows for prompts among those that wait with one: taken[place], what one leaves of its share is for
+ * those after it. Who comes first changes from pass to pass, so that nobody goes without while others always get
+ * some. */
+static void share_rows(struct stream_lane *l)
+{
+    bool others;
+    uint32_t sharers = count_prompts(l, &others);
+    uint32_t rows = others ? l->prompt_rows_max : l->rows_max;
+    l->first_sharer = l->first_sharer + 1 < l->running ? l->first_sharer + 1 : 0;
+    for (uint32_t i = 0; i < l->running; i++) {
+        const uint32_t place = (l->first_sharer + i) % l->running;
+        const struct stream_slot *s = &l->slots[l->order[place]];
+        const uint32_t waiting = s->length - s->fed;
+        l->taken[place] = s->follows ? 0 : 1;
+        if (s->follows || waiting <= 1)
+            continue;
+        assert(sharers > 0);
+        const uint32_t share = (rows + sharers - 1) / sharers;
+        l->taken[place] = stream_prefix_take(s, waiting < share ? waiting : share);
+        rows -= l->taken[place];
+        sharers--;
+    }
+}
+
+/* Fill parts, in the slots' order; returns how many. *prompts: does one of them feed more than the element just
+ * drawn? */
+static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
+{
+    uint32_t count = 0;
+    float *logits = l->logits;
+    *prompts = false;
+    share_rows(l);
+    for (uint32_t place = 0; place < l->running; place++) {
+        const uint32_t index = l->order[place], take = l->taken[place];
+        struct stream_slot *s = &l->slots[index];
+        const bool scores = s->job->kind == JOB_SCORE || s->job->kind == JOB_COMPRESS, every = scores || s->tells;
+        if (take == 0)
+            continue;
+        const bool chooses = !scores && take == s->length - s->fed && s->at == s->given_count;
+        const bool wanted = every || chooses;
+        s->choice = chooses ? logits + (size_t)(every ? take - 1 : 0) * BYTE_VALUES : NULL;
+        *prompts = *prompts || s->generated == 0 || take > 1;
+        l->parts[count++] = (struct engine_part){
+            .stream = index,
+            .count = take,
+            .bytes = s->window + s->fed,
+            .every = every,
+            .logits = wanted ? logits : NULL,
+        };
+        logits += wanted ? (size_t)(every ? take : 1) * BYTE_VALUES : 0;
+    }
+    return count;
+}
+
+/* The parts of slots whose leaders have fed all that they were given; the engine knows nothing of these. Returns how
+ * many parts there are then. */
+static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
+{
+    uint32_t count = parts;
+    for (uint32_t i = 0; i < parts; i++) {
+        const struct engine_part *p = &l->parts[i];
+        struct stream_slot *leader = &l->slots[p->stream];
+        for (uint32_t place = 0; leader->followers > 0 && leader->choice != NULL && place < l->running; place++) {
+            struct stream_slot *s = &l->slots[l->order[place]];
+            if (!s->follows || s->leader != leader->index)
+                continue;
+            stream_slot_fork(&l->shape, s, leader, p->count);
+            l->parts[count++] = (struct engine_part){.stream = s->index, .logits = l->logits + (s->choice - l->logits)};
+        }
+    }
+    return count;
+}
+
+enum after { GOES_ON, SAMPLE_OVER, JOB_OVER };
+
+static enum after next_byte(struct stream_lane *l, struct stream_slot *s, uint8_t byte, uint64_t now_ns,
+                            enum job_finish *finish)
+{
+    struct job *j = s->job;
+    if (s->generated == 1)
+        metrics_histogram_observe(METRIC_FIRST_BYTE, 0, now_ns - j->result.queued_ns);
+    else
+        metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, now_ns - s->drawn_ns);
+    s->drawn_ns = now_ns;
+    const enum job_next next =
+        job_emit(j, s->sample, byte, s->logprobs, s->likeliest, l->running * STREAM_WAKE_NS, now_ns);
+    if (next == JOB_OVERRUN) {
+        job_finish(j, FINISH_CANCELLED, now_ns);
+        return JOB_OVER;
+    }
+    if (next != JOB_STOPPED && s->generated < j->in.text.max_tokens &&
+        stream_slot_push(&l->shape, s, byte, j->in.text.shift))
+        return GOES_ON;
+    *finish = next == JOB_STOPPED ? FINISH_STOP : FINISH_LENGTH;
+    return SAMPLE_OVER;
+}
+
+static enum after next_sub_pixel(struct stream_lane *l, struct stream_slot *s, uint8_t value, uint64_t now_ns)
+{
+    const struct complete_input *in = &s->job->in.completion;
+    job_draw(s->job, s->sample, value, now_ns);
+    if (in->known_count + s->generated == in->total)
+        return SAMPLE_OVER;
+    const bool room = stream_slot_push(&l->shape, s, value, false); /* the registry has seen to it that it fits */
+    assert(room);
+    (void)room;
+    return GOES_ON;
+}
+
+/* Look at the logits of all parts, and draw the next element where all of a slot's are fed. A few microseconds for each
+ * stream, which the engine's threads share: beside a small model's step those of many streams would be felt. */
+static void draw_all(struct stream_lane *l, uint32_t parts)
+{
+#pragma omp parallel for schedule(static) num_threads(l->threads) if (parts >= DRAWS_TO_SHARE)
+    for (uint32_t i = 0; i < parts; i++) {
+        const struct engine_part *p = &l->parts[i];
+        struct stream_slot *s = &l->slots[p->stream];
+        s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
+        if (s->is_fine && s->tells)
+            stream_slot_tell(s, p->logits, p->count);
+        if (s->is_fine && s->choice != NULL && stream_slot_draws(s))
+            stream_slot_draw(s);
+    }
+}
+
+/* What a part's rows gave. *finish: how the sample ended, if that was it. */
+static enum after use_part(struct stream_lane *l, const struct engine_part *p, uint64_t now_ns, uint32_t *drawn,
+                           enum job_finish *finish)
+{
+    struct stream_slot *s = &l->slots[p->stream];
+    s->fed += p->count;
+    *finish = FINISH_STOP;
+    if (!s->is_fine) {
+        job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
+        return JOB_OVER;
+    }
+    stream_prefix_keep(l->prefixes, s);
+    if (s->job->kind == JOB_SCORE)
+        return stream_slot_score(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
+    if (s->job->kind == JOB_COMPRESS)
+        return stream_coding_encode(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
+    if (s->job->kind == JOB_DECOMPRESS && s->choice != NULL)
+        return stream_coding_go_on(&l->shape, s) ? SAMPLE_OVER : GOES_ON;
+    if (s->choice != NULL && stream_slot_draws(s)) {
+        (*drawn)++;
+        s->generated++;
+        s->tells = false;
+        return s->job->kind == JOB_GENERATE ? next_byte(l, s, s->drawn, now_ns, finish)
+                                            : next_sub_pixel(l, s, s->drawn, now_ns);
+    }
+    if (s->choice != NULL) {
+        *finish = FINISH_LENGTH;
+        return SAMPLE_OVER;
+    }
+    if (s->fed == s->length)
+        stream_slot_go_on(&l->shape, s);
+    return GOES_ON;
+}
+
+/* A slot's sample has ended. True if its job has, too. */
+static bool end_sample(struct stream_lane *l, uint32_t index, enum job_finish finish, uint64_t now_ns)
+{
+    const struct stream_slot *s = &l->slots[index];
+    struct job *j = s->job;
+    uint32_t place = 0;
+    stream_slot_keep(&l->shape, s);
+    while (l->order[place] != index)
+        place++;
+    slot_stop(l, place);
+    if (j->kind == JOB_COMPLETE)
+        metrics_counter_add(METRIC_COMPLETED_IMAGES, l->model->metrics_label, 1);
+    if (!has_samples(l, j)) {
+        job_finish(j, finish, now_ns);
+        return true;
+    }
+    if (j->kind == JOB_GENERATE)
+        job_end_sample(j, s->sample, finish);
+    return false;
+}
+
+static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns)
+{
+    uint32_t ended = 0, drawn = 0;
+    draw_all(l, parts);
+    for (uint32_t i = 0; i < parts; i++) {
+        const struct engine_part *p = &l->parts[i];
+        struct job *j = l->slots[p->stream].job;
+        if (j == NULL) /* its job has ended with another sample of it */
+            continue;
+        enum job_finish finish;
+        const enum after after = use_part(l, p, now_ns, &drawn, &finish);
+        if (after == SAMPLE_OVER && end_sample(l, p->stream, finish, now_ns))
+            ended++;
+        if (after == JOB_OVER) {
+            forget_job(l, j);
+            ended++;
+        }
+    }
+    metrics_counter_add(METRIC_GENERATED_BYTES, l->model->metrics_label, drawn);
+    return ended;
+}
+
+uint32_t stream_lane_step(struct stream_lane *l)
+{
+    const uint64_t start_ns = clock_now_ns();
+    uint32_t ended = stop_jobs(l, start_ns);
+    ended += admit_jobs(l, start_ns);
+    if (l->running == 0)
+        return ended;
+
+    bool prompts;
+    const uint32_t parts = plan_pass(l, &prompts);
+    assert(parts > 0);
+    engine_feed(l->model->engine, l->parts, parts);
+    const uint64_t end_ns = clock_now_ns();
+    metrics_histogram_observe(prompts ? METRIC_PREFILL : METRIC_DECODE, 0, end_ns - start_ns);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_STREAMS, parts);
+    return ended + use_parts(l, fork_followers(l, parts), end_ns);
+}

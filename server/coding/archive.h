@@ -1,0 +1,70 @@
+/* archive.h - what POST /v1/compress makes and POST /v1/decompress reads:
+ *
+ *     bytes
+ *         4  "aftz"
+ *         1  format's version, ARCHIVE_VERSION
+ *         1  A: bytes of the arithmetic's name
+ *         2  zero
+ *         8  N: bytes of the text
+ *         8  the first of the text's SHA-256
+ *        32  SHA-256 of the model
+ *         A  arithmetic: what computed it (model_identity.h)
+ *     then for each ARCHIVE_BLOCK_BYTES of the text, the last may have fewer:
+ *         2  bytes of the block's code
+ *            the code; as many bytes as the block itself has are the block itself, uncoded
+ *
+ * Numbers are little-endian. Blocks are coded each by itself, so that a daemon restores several at a time. What cannot
+ * be compressed grows by two bytes a block and the header. Any thread; no state. */
+#ifndef SERVER_CODING_ARCHIVE_H
+#define SERVER_CODING_ARCHIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "server/coding/stream_coding.h"
+#include "server/models/model_identity.h"
+
+enum { ARCHIVE_VERSION = 1, ARCHIVE_BLOCK_BYTES = 8192, ARCHIVE_CHECKSUM_BYTES = 8 };
+/* Of the largest archive: header, and two bytes a block beside the text. */
+#define ARCHIVE_BYTES_MAX                                                    \
+    (24 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + COMPRESS_BYTES_MAX + \
+     2 * (COMPRESS_BYTES_MAX / ARCHIVE_BLOCK_BYTES))
+
+/* Blocks of a text, and the memory that they lie in; all malloc'd. */
+struct archive_blocks {
+    uint8_t *text, *code;
+    struct coding_block *blocks; /* [count], those to be coded or decoded */
+    uint32_t count;
+    size_t text_bytes; /* of all, those that no coder sees included */
+};
+
+void archive_blocks_clear(struct archive_blocks *b); /* zeroed is fine */
+
+/* ---- compressing ------------------------------------------------------------------------------------------------ */
+
+/* Blocks to encode of a copy of the text, at most COMPRESS_BYTES_MAX bytes; perhaps none. *ret is set only on OK.
+ * Errors: ERR_NOMEM. */
+enum status archive_split(struct archive_blocks *ret, const uint8_t *text, size_t size, struct error *err);
+/* The archive of blocks that are encoded. *ret is malloc'd. Errors: ERR_NOMEM. */
+enum status archive_make(uint8_t **ret, size_t *size, const struct archive_blocks *b, const struct model_identity *id,
+                         struct error *err);
+
+/* ---- restoring -------------------------------------------------------------------------------------------------- */
+
+struct archive {
+    struct model_identity id;
+    uint8_t checksum[ARCHIVE_CHECKSUM_BYTES];
+    size_t text_bytes;
+    const uint8_t *blocks; /* [blocks_bytes], borrowed */
+    size_t blocks_bytes;
+};
+
+/* Check all that can be told without the model. Errors: ERR_ARGUMENT (param "body"). */
+enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size, struct error *err);
+/* Blocks to decode, perhaps none; the others' text is there already. *ret is set only on OK. Errors: ERR_NOMEM. */
+enum status archive_open(struct archive_blocks *ret, const struct archive *a, struct error *err);
+/* Is the text [a->text_bytes] the one that was compressed? Errors: ERR_ARGUMENT (param "body"). */
+enum status archive_check_text(const struct archive *a, const uint8_t *text, struct error *err);
+
+#endif

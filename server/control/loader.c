@@ -1,0 +1,206 @@
+/* loader.c - see loader.h. The job's change is the HTTP thread's until it is submitted, then this thread's until it is
+ * done, then again the HTTP thread's. */
+#include "server/control/loader.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/batch/batcher.h"
+#include "server/control/models.h"
+#include "server/control/reload.h"
+#include "server/core/clock.h"
+#include "server/core/log.h"
+#include "server/core/mailbox.h"
+#include "server/core/queue.h"
+#include "server/job/job.h"
+#include "server/models/registry.h"
+
+struct loader {
+    struct models *models;
+    struct reload *reload;
+    struct mailboxes *mailboxes;
+    struct queue *queue;
+    pthread_t thread;
+    atomic_bool reload_asked, stop;
+};
+
+struct change {
+    enum loader_action action;
+    char model[MODEL_NAME_MAX + 1];
+    json_t *answer;
+};
+
+#define X(constant, word) word,
+static const char *const words[] = {LOADER_ACTIONS(X)};
+#undef X
+
+bool loader_action_find(const char *word, enum loader_action *ret)
+{
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i], word) == 0) {
+            *ret = (enum loader_action)i;
+            return true;
+        }
+    return false;
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------------------------ */
+
+static void change_free(void *what)
+{
+    struct change *c = what;
+    json_decref(c->answer);
+    free(c);
+}
+
+enum status loader_job_create(struct job **ret, enum loader_action action, const char *model)
+{
+    struct change *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return ERR_NOMEM;
+    c->action = action;
+    (void)snprintf(c->model, sizeof c->model, "%s", model);
+    const enum status st = job_create_change(ret, &(struct change_input){.what = c, .free = change_free});
+    if (st != OK)
+        change_free(c);
+    return st;
+}
+
+json_t *loader_job_answer(const struct job *j)
+{
+    return ((const struct change *)j->in.change.what)->answer;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------ */
+
+static enum status change_model(struct loader *l, struct change *c, struct error *err)
+{
+    enum status st = OK;
+    if (c->action == LOADER_UNLOAD)
+        st = models_unload(l->models, c->model, err);
+    else
+        st = models_load(l->models, c->model, c->action == LOADER_RELOAD, err);
+    if (st != OK)
+        return st;
+    c->answer = json_pack("{s:s, s:s}", "model", c->model, "state", c->action == LOADER_UNLOAD ? "unloaded" : "loaded");
+    return c->answer != NULL ? OK : error_set(err, ERR_NOMEM, "the change is made, but there is no memory to say so");
+}
+
+/* For who asked: that a file of ours is not accepted, so that nothing was changed, is no failure of the server. */
+static enum status as_answer(enum status st)
+{
+    return st == ERR_FORMAT || st == ERR_CONFIG || st == ERR_UNSUPPORTED || st == ERR_IO ? ERR_REFUSED : st;
+}
+
+static void run_job(struct loader *l, struct job *j)
+{
+    struct change *c = j->in.change.what;
+    struct error err;
+    enum status st = job_stop_reason(j, clock_now_ns());
+    if (st != OK || atomic_load(&l->stop)) {
+        job_abort(j, st != OK ? st : ERR_UNAVAILABLE, NULL, clock_now_ns());
+        return;
+    }
+    job_start(j, 0, clock_now_ns());
+    st = c->action == LOADER_CONFIG ? reload_run(l->reload, &c->answer, &err) : change_model(l, c, &err);
+    if (st == OK)
+        job_finish(j, FINISH_STOP, clock_now_ns());
+    else
+        job_abort(j, as_answer(st), err.message, clock_now_ns());
+}
+
+static void run_reload(struct loader *l)
+{
+    struct error err;
+    json_t *report = NULL;
+    if (reload_run(l->reload, &report, &err) != OK)
+        log_error("reload: %s", err.message);
+    json_decref(report);
+}
+
+/* One thing; false: there is nothing to do. */
+static bool work(struct loader *l)
+{
+    struct queue_item *item = queue_pop(l->queue, 0);
+    bool found = true;
+    if (item != NULL)
+        run_job(l, job_of_item(item));
+    else if (atomic_load(&l->stop))
+        found = false;
+    else if (atomic_exchange(&l->reload_asked, false))
+        run_reload(l);
+    else
+        found = models_load_wanted(l->models);
+    mailbox_notify(l->mailboxes);
+    batcher_reap(models_batcher(l->models));
+    return found;
+}
+
+static void *loader_thread(void *arg)
+{
+    struct loader *l = arg;
+    while (queue_wait(l->queue))
+        while (work(l))
+            continue;
+    return NULL;
+}
+
+/* ---- start and end --------------------------------------------------------------------------------------------- */
+
+enum status loader_start(struct loader **ret, struct models *m, struct reload *reload, struct mailboxes *mailboxes,
+                         struct error *err)
+{
+    struct loader *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return error_set(err, ERR_NOMEM, "no memory for the thread that loads models");
+    l->models = m;
+    l->reload = reload;
+    l->mailboxes = mailboxes;
+    if (queue_create(&l->queue, 1, LOADER_CHANGES_MAX) != OK) {
+        free(l);
+        return error_set(err, ERR_NOMEM, "no memory for the queue of changes to models");
+    }
+    if (pthread_create(&l->thread, NULL, loader_thread, l) != 0) {
+        queue_free(l->queue);
+        free(l);
+        return error_set(err, ERR_NOMEM, "the thread that loads models cannot be started");
+    }
+    (void)pthread_setname_np(l->thread, "loader");
+    batcher_wake_for_gone(models_batcher(m), l->queue);
+    registry_wake_for_wanted(models_registry(m), l->queue);
+    *ret = l;
+    return OK;
+}
+
+void loader_stop(struct loader *l)
+{
+    batcher_wake_for_gone(models_batcher(l->models), NULL);
+    registry_wake_for_wanted(models_registry(l->models), NULL);
+    atomic_store(&l->stop, true);
+    queue_close(l->queue);
+    (void)pthread_join(l->thread, NULL);
+}
+
+void loader_free(struct loader *l)
+{
+    if (l == NULL)
+        return;
+    queue_free(l->queue);
+    free(l);
+}
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+struct queue *loader_queue(const struct loader *l)
+{
+    return l->queue;
+}
+
+void loader_ask_reload(struct loader *l)
+{
+    atomic_store(&l->reload_asked, true);
+    queue_wake(l->queue);
+}

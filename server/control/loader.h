@@ -1,0 +1,54 @@
+/* loader.h - the thread that changes which models are served, while others serve them: what an administrator asks for,
+ * what a signal asks for, models that a request wants first (models_lazy), and the end of those that were replaced.
+ * One change at a time, in the order they came. Reading and packing a model's weights is done on this thread alone,
+ * which has no team: streams go on beside it.
+ *
+ * What an administrator asks for is a job (job.h, JOB_CHANGE) in the loader's own queue, so that its connection waits
+ * as any does. A change that has begun is ended, also when its client has left. */
+#ifndef SERVER_CONTROL_LOADER_H
+#define SERVER_CONTROL_LOADER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "config/status.h"
+
+struct job;
+struct loader;
+struct models;
+struct mailboxes;
+struct queue;
+struct reload;
+
+/* What can be asked for; CONFIG is no action on a model. */
+#define LOADER_ACTIONS(X)      \
+    X(LOADER_LOAD, "load")     \
+    X(LOADER_UNLOAD, "unload") \
+    X(LOADER_RELOAD, "reload")
+#define X(constant, word) constant,
+enum loader_action { LOADER_ACTIONS(X) LOADER_CONFIG };
+#undef X
+/* False: no action on a model has that name. */
+bool loader_action_find(const char *word, enum loader_action *ret);
+
+/* Start the thread. All that is given is borrowed until loader_free. *ret is set only on OK. Errors: ERR_NOMEM. */
+enum status loader_start(struct loader **ret, struct models *m, struct reload *reload, struct mailboxes *mailboxes,
+                         struct error *err);
+/* Refuse what waits and comes as ERR_UNAVAILABLE, end what runs, join the thread. Once. */
+void loader_stop(struct loader *l);
+/* After loader_stop, when nobody asks it for anything any more. NULL is a no-op. */
+void loader_free(struct loader *l);
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+/* A job for a change, to be submitted to lane 0 of loader_queue. `model` is copied; "" for LOADER_CONFIG.
+ * *ret is set only on OK. Errors: ERR_NOMEM. */
+enum status loader_job_create(struct job **ret, enum loader_action action, const char *model);
+struct queue *loader_queue(const struct loader *l);
+/* What a job that is done has to say, borrowed from it; NULL unless its status is OK. */
+json_t *loader_job_answer(const struct job *j);
+
+/* Have the configuration read again, and models_dir looked at; what comes of it is logged. */
+void loader_ask_reload(struct loader *l);
+
+#endif

@@ -1,0 +1,54 @@
+/* log.h - the daemon's log: one line for each event on stderr, as text or as JSON.
+ * A line is written by one write(2) of at most LOG_LINE_MAX bytes, so lines of many threads do not mix. Control bytes,
+ * quotes and invalid UTF-8 are escaped: nothing that a client sends can end a line, start one or reach a terminal.
+ * Prompts, bodies and query strings are never logged. Any thread, no lock; log_init first. */
+#ifndef SERVER_CORE_LOG_H
+#define SERVER_CORE_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+
+/* Before other threads exist. Without it: info, text. */
+void log_init(enum log_level level, enum log_format format);
+
+/* Another level from now on. Any thread. */
+void log_set_level(enum log_level level);
+
+/* Would a message of this level be written? For messages that cost something to make. */
+bool log_enabled(enum log_level level);
+
+/* `2026-01-02T03:04:05.678Z info message`; cut to LOG_MESSAGE_MAX. */
+void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warning(...) log_write(LOG_LEVEL_WARNING, __VA_ARGS__)
+#define log_info(...) log_write(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+/* What the line of one request says. Texts are borrowed during the call; NULL ones are left out, and so are times
+ * below 0: what did not happen. */
+struct log_request {
+    const char *id;      /* X-Request-Id */
+    const char *client;  /* address */
+    const char *method;  /* GET */
+    const char *path;    /* without the query; one that has it is cut at the '?' */
+    const char *key;     /* its name; NULL: none */
+    const char *model;   /* NULL: none */
+    const char *outcome; /* ok, stop, length, timeout, cancelled, error, ... */
+    const char *error;   /* status_code() of what failed */
+    unsigned status;     /* HTTP */
+    uint64_t bytes_in;   /* body received */
+    uint64_t bytes_out;  /* body sent */
+    uint64_t prompt_tokens;
+    uint64_t tokens; /* generated */
+    double queue_ms;
+    double compute_ms;
+    double first_byte_ms;
+    double total_ms;
+};
+
+/* The request's line, level info: `... info request id=... method=... ...`. */
+void log_request(const struct log_request *r);
+
+#endif

@@ -1,0 +1,123 @@
+/* mailbox.c - see mailbox.h. Nothing is missed: an item is in its box before `unheard` is set, whoever clears `unheard`
+ * knocks afterwards, and the owner empties the box after it has taken the knocks. */
+#include "server/core/mailbox.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct box {
+    int fd;              /* an eventfd: knocks */
+    atomic_bool unheard; /* something was put since the last ring */
+    pthread_mutex_t lock;
+    /* under the lock */
+    struct mailbox_item *first, *last;
+};
+
+struct mailboxes {
+    uint32_t count;
+    struct box boxes[];
+};
+
+enum status mailbox_create(struct mailboxes **ret, uint32_t boxes)
+{
+    struct mailboxes *n = calloc(1, sizeof *n + boxes * sizeof n->boxes[0]);
+    if (n == NULL)
+        return ERR_NOMEM;
+    for (; n->count < boxes; n->count++) {
+        struct box *b = &n->boxes[n->count];
+        b->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        if (b->fd < 0) {
+            mailbox_free(n);
+            return ERR_IO;
+        }
+        (void)pthread_mutex_init(&b->lock, NULL);
+    }
+    *ret = n;
+    return OK;
+}
+
+void mailbox_free(struct mailboxes *n)
+{
+    if (n == NULL)
+        return;
+    for (uint32_t i = 0; i < n->count; i++) {
+        assert(n->boxes[i].first == NULL);
+        (void)close(n->boxes[i].fd);
+        (void)pthread_mutex_destroy(&n->boxes[i].lock);
+    }
+    free(n);
+}
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+void mailbox_post(struct mailboxes *n, uint32_t box, struct mailbox_item *item)
+{
+    struct box *b = &n->boxes[box];
+    (void)pthread_mutex_lock(&b->lock);
+    if (!item->is_put) {
+        *item = (struct mailbox_item){.previous = b->last, .is_put = true};
+        if (b->last != NULL)
+            b->last->next = item;
+        else
+            b->first = item;
+        b->last = item;
+    }
+    (void)pthread_mutex_unlock(&b->lock);
+    atomic_store(&b->unheard, true);
+}
+
+void mailbox_wake(struct mailboxes *n, uint32_t box)
+{
+    const uint64_t one = 1;
+    (void)!write(n->boxes[box].fd, &one, sizeof one);
+}
+
+void mailbox_notify(struct mailboxes *n)
+{
+    for (uint32_t i = 0; i < n->count; i++)
+        if (atomic_load(&n->boxes[i].unheard) && atomic_exchange(&n->boxes[i].unheard, false))
+            mailbox_wake(n, i);
+}
+
+/* ---- the box's own thread -------------------------------------------------------------------------------------- */
+
+int mailbox_fd(const struct mailboxes *n, uint32_t box)
+{
+    return n->boxes[box].fd;
+}
+
+struct mailbox_item *mailbox_take(struct mailboxes *n, uint32_t box)
+{
+    struct box *b = &n->boxes[box];
+    uint64_t knocks;
+    (void)!read(b->fd, &knocks, sizeof knocks);
+    (void)pthread_mutex_lock(&b->lock);
+    struct mailbox_item *first = b->first;
+    b->first = b->last = NULL;
+    for (struct mailbox_item *item = first; item != NULL; item = item->next)
+        item->is_put = false;
+    (void)pthread_mutex_unlock(&b->lock);
+    return first;
+}
+
+void mailbox_remove(struct mailboxes *n, uint32_t box, struct mailbox_item *item)
+{
+    struct box *b = &n->boxes[box];
+    (void)pthread_mutex_lock(&b->lock);
+    if (item->is_put) {
+        if (item->previous != NULL)
+            item->previous->next = item->next;
+        else
+            b->first = item->next;
+        if (item->next != NULL)
+            item->next->previous = item->previous;
+        else
+            b->last = item->previous;
+        item->is_put = false;
+    }
+    (void)pthread_mutex_unlock(&b->lock);
+}

@@ -1,0 +1,104 @@
+/* metrics_inner.h - what metrics.c records and metrics_text.c writes: the rows of METRICS with their series, and the
+ * words of their labels. For these two files only. A new metric needs a row in METRICS (metrics.h) and nothing here; a
+ * new label needs its constant and its number of series here, and its word in metrics_text.c. */
+#ifndef SERVER_CORE_METRICS_INNER_H
+#define SERVER_CORE_METRICS_INNER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/core/metrics.h"
+
+enum type { TYPE_COUNTER, TYPE_GAUGE, TYPE_HISTOGRAM };
+enum unit { UNIT_COUNT, UNIT_SECONDS };
+enum labels {
+    LABELS_NONE,
+    LABELS_ENDPOINT,
+    LABELS_MODEL,
+    LABELS_KEY,
+    LABELS_KIND,
+    LABELS_REASON,
+    LABELS_REQUEST,
+    LABELS_MODEL_INFO,
+    LABELS_BUILD_INFO
+};
+
+/* HTTP codes: those of status.h, by the first row that has the code, other answers that are none of errors, and what is
+ * none of these. */
+#define SUCCESSES(X)         \
+    X(LABEL_CREATED, 201)    \
+    X(LABEL_ACCEPTED, 202)   \
+    X(LABEL_NO_CONTENT, 204) \
+    X(LABEL_NOT_MODIFIED, 304)
+#define X(name, http, type, code) LABEL_##name,
+#define SUCCESS(label, http) label,
+enum { STATUSES(X) SUCCESSES(SUCCESS) STATUS_OTHER, STATUS_LABELS };
+#undef X
+#undef SUCCESS
+enum { ENDPOINT_OTHER = METRICS_ENDPOINTS_MAX, ENDPOINT_LABELS };
+enum { MODEL_LABELS = METRICS_MODEL_FIRST + METRICS_MODELS_MAX };
+
+/* How many series a set of labels can have. */
+enum {
+    SERIES_NONE = 1,
+    SERIES_ENDPOINT = ENDPOINT_LABELS,
+    SERIES_MODEL = MODEL_LABELS,
+    SERIES_KEY = METRICS_KEYS_MAX + 1,
+    SERIES_KIND = METRICS_KIND_COUNT,
+    SERIES_REASON = METRICS_REASON_COUNT,
+    SERIES_REQUEST = ENDPOINT_LABELS * MODEL_LABELS * STATUS_LABELS,
+    SERIES_MODEL_INFO = MODEL_LABELS,
+    SERIES_BUILD_INFO = 1
+};
+
+enum { BUCKETS_MAX = 24 };
+
+struct metrics_histogram {
+    _Atomic uint64_t sum;
+    _Atomic uint64_t counts[BUCKETS_MAX + 1]; /* [i]: above bound i - 1, at most bound i; the last: above all */
+};
+
+struct metrics_row {
+    const char *name, *help;
+    _Atomic uint64_t *values;             /* [series]; NULL for histograms */
+    struct metrics_histogram *histograms; /* [series]; NULL for others */
+    const uint64_t *bounds;
+    size_t series;
+    enum type type;
+    enum unit unit;
+    enum labels labels;
+};
+
+extern const struct metrics_row metrics_rows[METRIC_COUNT];
+extern const unsigned metrics_status_codes[STATUS_OTHER];
+
+struct metrics_model_labels {
+    char name[MODEL_NAME_MAX + 1];
+    char task[METRICS_TEXT_MAX + 1];
+    char mixer[METRICS_TEXT_MAX + 1];
+    char precision[METRICS_TEXT_MAX + 1];
+    char precision_by[METRICS_TEXT_MAX + 1];
+    bool loaded;
+};
+
+/* The values of labels that are not words of the tables. */
+struct metrics_labels {
+    /* Written before other threads exist. */
+    const char *endpoints[METRICS_ENDPOINTS_MAX];
+    size_t endpoint_count;
+    struct {
+        char version[METRICS_TEXT_MAX + 1], isa[METRICS_TEXT_MAX + 1], blas[METRICS_TEXT_MAX + 1];
+    } build;
+
+    pthread_mutex_t lock; /* models, keys and their counts; one rendering at a time */
+    struct metrics_model_labels models[METRICS_MODELS_MAX];
+    size_t model_count;
+    char keys[METRICS_KEYS_MAX][KEY_NAME_MAX + 1];
+    size_t key_count;
+};
+extern struct metrics_labels metrics_labels;
+
+#endif

@@ -1,0 +1,235 @@
+/* metrics_text.c - what /metrics answers: the series of metrics.c in Prometheus's text format.
+ * Any thread; takes the lock of the labels, which is a leaf. A histogram's count is the sum of its buckets, so what is
+ * shown is consistent in itself although updates go on meanwhile; its sum may be an observation ahead or behind. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/core/metrics_inner.h"
+#include "server/core/process_stats.h"
+
+#define X(constant, word) word,
+static const char *const kind_words[] = {METRICS_KINDS(X)};
+static const char *const reason_words[] = {METRICS_REASONS(X)};
+#undef X
+
+enum { VALUE_TEXT_MAX = 40 }; /* two numbers of 20 digits */
+
+/* Exact, and without the locale that printf's %f would ask: nanoseconds as 1.5, 0.0001, 60. */
+static void format_value(char out[VALUE_TEXT_MAX], enum unit unit, uint64_t value)
+{
+    const uint64_t second = UINT64_C(1000000000);
+    uint64_t rest = value % second;
+    int digits = 9;
+    if (unit == UNIT_COUNT) {
+        (void)snprintf(out, VALUE_TEXT_MAX, "%" PRIu64, value);
+        return;
+    }
+    if (rest == 0) {
+        (void)snprintf(out, VALUE_TEXT_MAX, "%" PRIu64, value / second);
+        return;
+    }
+    for (; rest % 10 == 0; digits--)
+        rest /= 10;
+    (void)snprintf(out, VALUE_TEXT_MAX, "%" PRIu64 ".%0*" PRIu64, value / second, digits, rest);
+}
+
+static void print_label(FILE *to, bool *first, const char *name, const char *value)
+{
+    (void)fprintf(to, "%c%s=\"", *first ? '{' : ',', name);
+    *first = false;
+    for (; *value != '\0'; value++) {
+        if (*value == '\\' || *value == '"' || *value == '\n')
+            (void)fputc('\\', to);
+        (void)fputc(*value == '\n' ? 'n' : *value, to);
+    }
+    (void)fputc('"', to);
+}
+
+static const char *endpoint_word(size_t i)
+{
+    return i < metrics_labels.endpoint_count ? metrics_labels.endpoints[i] : "other";
+}
+
+static const char *model_word_locked(size_t i)
+{
+    if (i == METRICS_MODEL_NONE)
+        return "none";
+    return i == METRICS_MODEL_OTHER ? "other" : metrics_labels.models[i - METRICS_MODEL_FIRST].name;
+}
+
+static void print_request_labels_locked(FILE *to, bool *first, size_t series)
+{
+    char code[16] = "other";
+    const size_t status = series % STATUS_LABELS;
+    if (status < STATUS_OTHER)
+        (void)snprintf(code, sizeof code, "%u", metrics_status_codes[status]);
+    print_label(to, first, "endpoint", endpoint_word(series / STATUS_LABELS / MODEL_LABELS));
+    print_label(to, first, "model", model_word_locked(series / STATUS_LABELS % MODEL_LABELS));
+    print_label(to, first, "status", code);
+}
+
+static void print_model_info_labels_locked(FILE *to, bool *first, const struct metrics_model_labels *model)
+{
+    print_label(to, first, "model", model->name);
+    print_label(to, first, "task", model->task);
+    print_label(to, first, "mixer", model->mixer);
+    print_label(to, first, "precision", model->precision);
+    print_label(to, first, "precision_by", model->precision_by);
+}
+
+/* The labels of a series but for a histogram's `le`; `first` says whether any was printed. */
+static void print_labels_locked(FILE *to, bool *first, const struct metrics_row *row, size_t series)
+{
+    switch (row->labels) {
+    case LABELS_NONE:
+        break;
+    case LABELS_ENDPOINT:
+        print_label(to, first, "endpoint", endpoint_word(series));
+        break;
+    case LABELS_MODEL:
+        print_label(to, first, "model", model_word_locked(series));
+        break;
+    case LABELS_KEY:
+        print_label(to, first, "key", series < metrics_labels.key_count ? metrics_labels.keys[series] : "other");
+        break;
+    case LABELS_KIND:
+        print_label(to, first, "kind", kind_words[series]);
+        break;
+    case LABELS_REASON:
+        print_label(to, first, "reason", reason_words[series]);
+        break;
+    case LABELS_REQUEST:
+        print_request_labels_locked(to, first, series);
+        break;
+    case LABELS_MODEL_INFO:
+        print_model_info_labels_locked(to, first, &metrics_labels.models[series - METRICS_MODEL_FIRST]);
+        break;
+    case LABELS_BUILD_INFO:
+        print_label(to, first, "version", metrics_labels.build.version);
+        print_label(to, first, "isa", metrics_labels.build.isa);
+        print_label(to, first, "blas", metrics_labels.build.blas);
+        break;
+    }
+}
+
+/* One line: name, suffix, labels, value. `le` NULL: the line is no bucket. */
+static void print_sample_locked(FILE *to, const struct metrics_row *row, const char *suffix, size_t series,
+                                const char *le, enum unit unit, uint64_t value)
+{
+    char text[VALUE_TEXT_MAX];
+    bool first = true;
+    (void)fprintf(to, "%s%s", row->name, suffix);
+    print_labels_locked(to, &first, row, series);
+    if (le != NULL)
+        print_label(to, &first, "le", le);
+    format_value(text, unit, value);
+    (void)fprintf(to, "%s %s\n", first ? "" : "}", text);
+}
+
+static void print_histogram_locked(FILE *to, const struct metrics_row *row, size_t series,
+                                   const uint64_t counts[BUCKETS_MAX + 1], uint64_t sum)
+{
+    char le[VALUE_TEXT_MAX];
+    uint64_t total = 0;
+    for (size_t b = 0; b < BUCKETS_MAX && row->bounds[b] != 0; b++) {
+        total += counts[b];
+        format_value(le, row->unit, row->bounds[b]);
+        print_sample_locked(to, row, "_bucket", series, le, UNIT_COUNT, total);
+    }
+    total += counts[BUCKETS_MAX];
+    print_sample_locked(to, row, "_bucket", series, "+Inf", UNIT_COUNT, total);
+    print_sample_locked(to, row, "_sum", series, NULL, row->unit, sum);
+    print_sample_locked(to, row, "_count", series, NULL, UNIT_COUNT, total);
+}
+
+/* Series that exist whatever happens are shown from the start; those of requests once they counted something. */
+static bool is_shown_locked(const struct metrics_row *row, size_t series, bool counted)
+{
+    const size_t model = series - METRICS_MODEL_FIRST;
+    switch (row->labels) {
+    case LABELS_MODEL: /* what is of a loaded model, but that its last streams still run */
+        if (series >= METRICS_MODEL_FIRST && row->type == TYPE_GAUGE)
+            return metrics_labels.models[model].loaded || (counted && row == &metrics_rows[METRIC_STREAMS_RUNNING]);
+        return counted || (series >= METRICS_MODEL_FIRST && model < metrics_labels.model_count);
+    case LABELS_MODEL_INFO:
+        return series >= METRICS_MODEL_FIRST && metrics_labels.models[model].loaded;
+    case LABELS_KEY:
+        return counted || series < metrics_labels.key_count;
+    case LABELS_ENDPOINT:
+    case LABELS_REQUEST:
+        return counted;
+    case LABELS_NONE:
+    case LABELS_KIND:
+    case LABELS_REASON:
+    case LABELS_BUILD_INFO:
+        break;
+    }
+    return true;
+}
+
+/* HELP and TYPE come before a metric's first series, and not at all where it has none. */
+static void print_series_locked(FILE *to, const struct metrics_row *row, size_t series, bool *headed)
+{
+    static const char *const type_words[] = {"counter", "gauge", "histogram"};
+    uint64_t counts[BUCKETS_MAX + 1], value = 0, sum = 0;
+    if (row->type == TYPE_HISTOGRAM) {
+        sum = atomic_load_explicit(&row->histograms[series].sum, memory_order_relaxed);
+        for (size_t b = 0; b <= BUCKETS_MAX; b++) {
+            counts[b] = atomic_load_explicit(&row->histograms[series].counts[b], memory_order_relaxed);
+            value += counts[b];
+        }
+    } else if (row->labels == LABELS_MODEL_INFO || row->labels == LABELS_BUILD_INFO) {
+        value = 1;
+    } else {
+        value = atomic_load_explicit(&row->values[series], memory_order_relaxed);
+    }
+    if (!is_shown_locked(row, series, value != 0))
+        return;
+    if (!*headed)
+        (void)fprintf(to, "# HELP %s %s\n# TYPE %s %s\n", row->name, row->help, row->name, type_words[row->type]);
+    *headed = true;
+    if (row->type == TYPE_HISTOGRAM)
+        print_histogram_locked(to, row, series, counts, sum);
+    else
+        print_sample_locked(to, row, "", series, NULL, row->unit, value);
+}
+
+static void update_process(void)
+{
+    struct process_stats now;
+    process_stats_read(&now);
+    /* A total, not a step. */
+    atomic_store_explicit(&metrics_rows[METRIC_CPU].values[0], now.cpu_ns, memory_order_relaxed);
+    metrics_gauge_set(METRIC_RESIDENT, 0, now.resident_bytes);
+    metrics_gauge_set(METRIC_VIRTUAL, 0, now.virtual_bytes);
+    metrics_gauge_set(METRIC_OPEN_FDS, 0, now.open_fds);
+    metrics_gauge_set(METRIC_MAX_FDS, 0, now.max_fds);
+    metrics_gauge_set(METRIC_START_TIME, 0, now.start_ns);
+    metrics_gauge_set(METRIC_THREADS, 0, now.threads);
+}
+
+enum status metrics_render(char **ret, size_t *size, struct error *err)
+{
+    char *text = NULL;
+    size_t text_size = 0;
+    FILE *to = open_memstream(&text, &text_size);
+    if (to == NULL)
+        return error_set(err, ERR_NOMEM, "no memory for the metrics");
+    (void)pthread_mutex_lock(&metrics_labels.lock);
+    update_process();
+    for (size_t m = 0; m < METRIC_COUNT; m++) {
+        bool headed = false;
+        for (size_t series = 0; series < metrics_rows[m].series; series++)
+            print_series_locked(to, &metrics_rows[m], series, &headed);
+    }
+    (void)pthread_mutex_unlock(&metrics_labels.lock);
+    const bool failed = ferror(to) != 0;
+    if (fclose(to) != 0 || failed) {
+        free(text);
+        return error_set(err, ERR_NOMEM, "no memory for the metrics");
+    }
+    *ret = text;
+    *size = text_size;
+    return OK;
+}

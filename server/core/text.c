@@ -1,0 +1,141 @@
+/* text.c - see text.h. Both halves look at a few bytes at a time and keep no more than a stop string's length, so they
+ * cost nothing beside a step of a model. */
+#include "server/core/text.h"
+
+#include <assert.h>
+#include <string.h>
+
+_Static_assert(GENERATE_STOP_BYTES_MAX <= UINT8_MAX, "a stop string's length is kept in a byte");
+
+bool stop_set_add(struct stop_set *s, const void *bytes, size_t size)
+{
+    if (s->count == GENERATE_STOPS_MAX || size == 0 || size > GENERATE_STOP_BYTES_MAX)
+        return false;
+    memcpy(s->bytes[s->count], bytes, size);
+    s->lengths[s->count] = (uint8_t)size;
+    s->count++;
+    return true;
+}
+
+void stop_matcher_init(struct stop_matcher *m, const struct stop_set *stops)
+{
+    m->stops = stops;
+    m->held_bytes = 0;
+}
+
+/* The longest stop string that `window` ends with; 0 if it ends with none. */
+static size_t matched_length(const struct stop_set *s, const uint8_t *window, size_t size)
+{
+    size_t longest = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const size_t length = s->lengths[i];
+        if (length > longest && length <= size && memcmp(window + size - length, s->bytes[i], length) == 0)
+            longest = length;
+    }
+    return longest;
+}
+
+/* Does a stop string begin with these bytes and go on after them? */
+static bool begins_a_stop(const struct stop_set *s, const uint8_t *bytes, size_t size)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->lengths[i] > size && memcmp(s->bytes[i], bytes, size) == 0)
+            return true;
+    return false;
+}
+
+bool stop_matcher_feed(struct stop_matcher *m, uint8_t byte, uint8_t *out, size_t *out_bytes)
+{
+    uint8_t window[GENERATE_STOP_BYTES_MAX + 1];
+    memcpy(window, m->held, m->held_bytes);
+    window[m->held_bytes] = byte;
+    const size_t size = (size_t)m->held_bytes + 1;
+
+    const size_t matched = matched_length(m->stops, window, size);
+    size_t text = matched > 0 ? size - matched : 0;
+    if (matched == 0)
+        while (text < size && !begins_a_stop(m->stops, window + text, size - text))
+            text++;
+
+    const size_t keep = matched > 0 ? 0 : size - text;
+    assert(text <= GENERATE_STOP_BYTES_MAX && keep < GENERATE_STOP_BYTES_MAX);
+    memcpy(out, window, text);
+    *out_bytes = text;
+    memcpy(m->held, window + text, keep);
+    m->held_bytes = (uint32_t)keep;
+    return matched > 0;
+}
+
+size_t stop_matcher_flush(struct stop_matcher *m, uint8_t *out)
+{
+    const size_t size = m->held_bytes;
+    memcpy(out, m->held, size);
+    m->held_bytes = 0;
+    return size;
+}
+
+/* What may follow a first byte (Unicode 15, table 3-7): how many bytes the character has, 0 if none begins so, and
+ * the range of its second byte. All later ones are 80..BF. */
+struct utf8_lead {
+    unsigned length;
+    uint8_t low, high;
+};
+
+static struct utf8_lead utf8_lead(uint8_t first)
+{
+    static const struct {
+        uint8_t from, to;
+        struct utf8_lead lead;
+    } rows[] = {
+        {0x00, 0x7f, {1, 0x80, 0xbf}}, {0xc2, 0xdf, {2, 0x80, 0xbf}}, {0xe0, 0xe0, {3, 0xa0, 0xbf}},
+        {0xe1, 0xec, {3, 0x80, 0xbf}}, {0xed, 0xed, {3, 0x80, 0x9f}}, {0xee, 0xef, {3, 0x80, 0xbf}},
+        {0xf0, 0xf0, {4, 0x90, 0xbf}}, {0xf1, 0xf3, {4, 0x80, 0xbf}}, {0xf4, 0xf4, {4, 0x80, 0x8f}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (first >= rows[i].from && first <= rows[i].to)
+            return rows[i].lead;
+    return (struct utf8_lead){0, 0, 0};
+}
+
+/* Bytes of the character, or of the part of one, that `in` begins with: at least 1. *whole says which. */
+static size_t utf8_span(const uint8_t *in, size_t size, unsigned length, uint8_t low, uint8_t high, bool *whole)
+{
+    size_t n = 1;
+    while (n < length && n < size && in[n] >= low && in[n] <= high) {
+        low = 0x80;
+        high = 0xbf;
+        n++;
+    }
+    *whole = n == length;
+    return n;
+}
+
+size_t utf8_first(const uint8_t *in, size_t size)
+{
+    const struct utf8_lead lead = utf8_lead(in[0]);
+    bool whole;
+    return utf8_span(in, size, lead.length, lead.low, lead.high, &whole);
+}
+
+size_t utf8_repair(char *out, size_t *out_bytes, const uint8_t *in, size_t size, bool last)
+{
+    static const char replacement[UTF8_GROWTH] = {'\xef', '\xbf', '\xbd'};
+    size_t used = 0, written = 0;
+    while (used < size) {
+        const struct utf8_lead lead = utf8_lead(in[used]);
+        bool whole;
+        const size_t n = utf8_span(in + used, size - used, lead.length, lead.low, lead.high, &whole);
+        if (whole) {
+            memcpy(out + written, in + used, n);
+            written += n;
+        } else if (!last && lead.length > 0 && used + n == size) {
+            break;
+        } else {
+            memcpy(out + written, replacement, sizeof replacement);
+            written += sizeof replacement;
+        }
+        used += n;
+    }
+    *out_bytes = written;
+    return used;
+}

@@ -1,0 +1,355 @@
+/* http.c - see http.h: exchanges, from a request's headers to the end of its answer. How connections come and go is
+ * http_connection.c's, the threads and the start and end are http_loop.c's, waiting for a job is http_await.c's;
+ * http_inner.h is what they share.
+ *
+ * Threads: a connection belongs to one loop's thread, which runs all of this, but for suspend_exchange and
+ * resume_exchange (whoever holds the job's lock).
+ *
+ * Invariants: an exchange is suspended only through job_await and job_read, which have it resumed when the job is done;
+ * so once all jobs are done no connection stays suspended, and the library may be stopped. An exchange is watched from
+ * http_await until its end, a connection as long as it lives; both end before the library closes the socket. */
+#include "server/http/http.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/core/clock.h"
+#include "server/core/mailbox.h"
+#include "server/http/cors.h"
+#include "server/http/framing.h"
+#include "server/http/http_inner.h"
+#include "server/http/listen.h"
+#include "server/job/job.h"
+
+#define STREAM_BLOCK_BYTES 16384 /* most that the library takes from a stream at a time */
+
+/* ---- answers --------------------------------------------------------------------------------------------------- */
+
+/* For browsers that run another site's page. */
+static bool add_cors_headers(struct exchange *x, struct MHD_Response *r)
+{
+    const char *origins = x->settings->cors_origins;
+    const char *answer = x->is_admin ? NULL : cors_answer(origins, http_header(x, "Origin"));
+    bool fine = true;
+    if (cors_varies(origins))
+        fine = MHD_add_response_header(r, "Vary", "Origin") == MHD_YES;
+    if (answer != NULL)
+        fine = MHD_add_response_header(r, "Access-Control-Allow-Origin", answer) == MHD_YES &&
+               MHD_add_response_header(r, "Access-Control-Expose-Headers", CORS_EXPOSED) == MHD_YES && fine;
+    return fine;
+}
+
+static void add_headers(struct exchange *x, struct MHD_Response *r, bool stream)
+{
+    char timing[96];
+    bool fine = MHD_add_response_header(r, "X-Request-Id", x->id) == MHD_YES;
+    for (size_t i = 0; i < x->header_count; i++)
+        fine = MHD_add_response_header(r, x->headers[i].name, x->headers[i].value) == MHD_YES && fine;
+    (void)snprintf(timing, sizeof timing, "queue;dur=%.3f, compute;dur=%.3f", x->queue_ms, x->compute_ms);
+    if (!stream)
+        fine = MHD_add_response_header(r, "Server-Timing", timing) == MHD_YES && fine;
+    if (x->closes || atomic_load_explicit(&x->http->closes_after_answers, memory_order_relaxed))
+        fine = MHD_add_response_header(r, "Connection", "close") == MHD_YES && fine;
+    x->is_broken = x->is_broken || !fine || !add_cors_headers(x, r);
+}
+
+/* Takes `r`, which may be NULL for want of memory. */
+static void queue_response(struct exchange *x, unsigned status, const char *type, struct MHD_Response *r)
+{
+    assert(x->status == 0);
+    x->status = status;
+    if (r == NULL) {
+        x->is_broken = true;
+        return;
+    }
+    add_headers(x, r, x->reader != NULL);
+    if ((type != NULL && MHD_add_response_header(r, "Content-Type", type) != MHD_YES) ||
+        MHD_queue_response(x->mhd, status, r) != MHD_YES)
+        x->is_broken = true;
+    MHD_destroy_response(r);
+}
+
+void http_add_header(struct exchange *x, const char *name, const char *value)
+{
+    assert(x->header_count < HTTP_REPLY_HEADERS_MAX);
+    x->headers[x->header_count].name = name;
+    (void)snprintf(x->headers[x->header_count].value, HTTP_HEADER_VALUE_MAX, "%s", value);
+    x->header_count++;
+}
+
+void http_reply(struct exchange *x, unsigned status, const char *type, char *body, size_t bytes)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
+    if (r == NULL)
+        free(body);
+    x->bytes_out = bytes;
+    queue_response(x, status, type, r);
+}
+
+static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
+{
+    struct exchange *x = cls;
+    (void)position;
+    if (x->piece_sent == x->piece_bytes) {
+        free(x->piece);
+        x->piece = NULL;
+        x->piece_sent = x->piece_bytes = 0;
+        switch (x->reader(x, &x->piece, &x->piece_bytes)) {
+        case HTTP_PIECE:
+            break;
+        case HTTP_LATER:
+            return 0; /* suspended, so the library does not ask again before the job has news */
+        case HTTP_END:
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        case HTTP_BROKEN:
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        }
+    }
+    const size_t left = x->piece_bytes - x->piece_sent;
+    const size_t n = left < size ? left : size;
+    memcpy(out, x->piece + x->piece_sent, n);
+    x->piece_sent += n;
+    x->bytes_out += n;
+    atomic_store_explicit(&x->spoke_ns, clock_now_ns(), memory_order_relaxed);
+    return (ssize_t)n;
+}
+
+void http_reply_stream(struct exchange *x, const char *type, http_reader *reader)
+{
+    x->reader = reader;
+    atomic_store_explicit(&x->spoke_ns, clock_now_ns(), memory_order_relaxed);
+    http_watch_silence(x);
+    queue_response(x, MHD_HTTP_OK, type,
+                   MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
+}
+
+static void refuse(struct exchange *x, const struct error *err)
+{
+    x->closes = true;
+    x->http->app.refuse(x, err);
+}
+
+/* ---- requests -------------------------------------------------------------------------------------------------- */
+
+void http_set_handler(struct exchange *x, http_handler *handler)
+{
+    x->handler = handler;
+}
+
+const char *http_header(const struct exchange *x, const char *name)
+{
+    return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
+}
+
+struct same_headers {
+    const char *name, *last;
+    size_t count;
+};
+
+static enum MHD_Result same_header_step(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct same_headers *s = cls;
+    (void)kind;
+    if (strcasecmp(name, s->name) == 0) {
+        s->last = value != NULL ? value : "";
+        s->count++;
+    }
+    return MHD_YES;
+}
+
+size_t http_headers(const struct exchange *x, const char *name, const char **ret)
+{
+    struct same_headers same = {.name = name};
+    (void)MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, same_header_step, &same);
+    if (same.count > 0)
+        *ret = same.last;
+    return same.count;
+}
+
+struct query {
+    bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes);
+    void *arg;
+};
+
+static enum MHD_Result query_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
+                                  const char *value, size_t value_bytes)
+{
+    const struct query *q = cls;
+    (void)kind;
+    if (strlen(name) != name_bytes) /* or "top_k%00..." would be top_k */
+        name = "(a name with a NUL)";
+    return q->each(q->arg, name, value, value_bytes) ? MHD_YES : MHD_NO;
+}
+
+void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes),
+                void *arg)
+{
+    struct query q = {each, arg};
+    (void)MHD_get_connection_values_n(x->mhd, MHD_GET_ARGUMENT_KIND, query_step, &q);
+}
+
+void http_client(const struct exchange *x, char *out, size_t size)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    listen_describe(info != NULL ? info->client_addr : NULL, out, size);
+}
+
+void http_drop_body(struct exchange *x)
+{
+    body_drop(&x->body, &x->http->body_bytes);
+}
+
+static enum MHD_Result framing_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
+                                    const char *value, size_t value_bytes)
+{
+    (void)kind;
+    framing_header(cls, name, name_bytes, value != NULL ? value : name + name_bytes, value != NULL ? value_bytes : 0);
+    return MHD_YES;
+}
+
+static enum status check_request(struct exchange *x, const char *version, struct error *err)
+{
+    const struct connection *c = x->connection;
+    const struct settings *s = x->http->settings;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    struct framing f;
+    framing_begin(&f, x->method, c->target, c->target_bytes, version, info != NULL ? info->header_size : 0);
+    (void)MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, framing_step, &f);
+    const enum status st = framing_end(&f, err);
+    if (st != OK)
+        return st;
+    x->has_body = f.has_length || f.is_chunked;
+    if (c->path_has_nul)
+        return error_set(err, ERR_NOT_FOUND, "there is nothing at a path with a NUL (%%00)");
+    if (c->target_bytes > HTTP_URL_MAX)
+        return error_set(err, ERR_ARGUMENT, "the URL has %zu bytes; at most %d are allowed", c->target_bytes,
+                         HTTP_URL_MAX);
+    if (f.has_length && f.length > s->body_bytes_max)
+        return error_set(err, ERR_TOO_LARGE, "the body has %llu bytes; at most %u are allowed",
+                         (unsigned long long)f.length, s->body_bytes_max);
+    if (c->is_surplus)
+        return error_set(err, ERR_UNAVAILABLE, "%u connections are open, as many as are allowed", s->connections_max);
+    return OK;
+}
+
+static void suspend_exchange(void *arg)
+{
+    MHD_suspend_connection(((struct exchange *)arg)->mhd);
+}
+
+/* Its own thread will do it, once somebody rings. */
+static void resume_exchange(void *arg)
+{
+    struct exchange *x = arg;
+    mailbox_post(x->http->mailboxes, x->connection->loop->box, &x->mail);
+}
+
+static struct exchange *exchange_create(struct http *h, struct MHD_Connection *mhd, const char *method,
+                                        const char *path)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info == NULL || info->socket_context == NULL)
+        return NULL; /* no memory for the connection */
+    struct exchange *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return NULL;
+    x->http = h;
+    x->settings = h->settings;
+    x->watcher = h->watcher;
+    x->waiter = (struct job_waiter){suspend_exchange, resume_exchange, x};
+    x->mhd = mhd;
+    x->connection = info->socket_context;
+    x->fd = x->connection->fd;
+    x->is_admin = x->connection->is_admin;
+    x->app = h->app.arg;
+    x->method = method;
+    x->path = path;
+    x->start_ns = x->connection->request_ns;
+    framing_choose_id(x->id, http_header(x, "X-Request-Id"));
+    (void)atomic_fetch_add(&h->exchanges, 1);
+    return x;
+}
+
+/* Where a body follows, an answer here keeps it from being read, at the price of the connection; where none does, there
+ * is nothing to save, and handle_request asks. */
+static void begin_exchange(struct exchange *x, const char *version)
+{
+    struct error err;
+    if (check_request(x, version, &err) != OK)
+        refuse(x, &err);
+    else if (x->has_body)
+        x->http->app.begin(x);
+}
+
+static void handle_request(struct exchange *x)
+{
+    x->is_received = true;
+    x->received_ns = clock_now_ns();
+    watcher_set_time(x->http->watcher, &x->connection->watch, 0);
+    if (x->body.status != OK) {
+        struct error err;
+        body_error(&x->body, x->http->settings->body_bytes_max, &err);
+        refuse(x, &err);
+        return;
+    }
+    if (!x->has_body)
+        x->http->app.begin(x);
+    if (x->status == 0)
+        x->handler(x);
+}
+
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
+                                const char *version, const char *data, size_t *data_bytes, void **context)
+{
+    struct exchange *x = *context;
+    if (x == NULL) {
+        const struct http_loop *l = cls;
+        x = exchange_create(l->http, mhd, method, path);
+        if (x == NULL)
+            return MHD_NO;
+        *context = x;
+        begin_exchange(x, version);
+    } else if (*data_bytes > 0) {
+        /* No answer can be given while a body arrives: what is too much is thrown away, until its end or until the
+         * receive deadline. */
+        if (x->status == 0)
+            body_append(&x->body, data, *data_bytes, x->settings->body_bytes_max, &x->http->body_bytes);
+        *data_bytes = 0;
+    } else if (!x->is_received) {
+        handle_request(x);
+    } else if (x->status == 0) {
+        http_go_on(x); /* it was resumed */
+    }
+    return x->is_broken ? MHD_NO : MHD_YES;
+}
+
+void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code)
+{
+    const struct http_loop *l = cls;
+    struct http *h = l->http;
+    struct exchange *x = *context;
+    (void)mhd;
+    (void)code;
+    if (x == NULL)
+        return;
+    *context = NULL;
+    watcher_remove(h->watcher, &x->watch);
+    if (x->job != NULL)
+        job_detach(x->job);
+    mailbox_remove(h->mailboxes, l->box, &x->mail);
+    h->app.end(x);
+    if (x->job != NULL)
+        job_cancel(x->job, ERR_CANCELLED); /* nobody will read what it still makes; done ones do not mind */
+    /* The next request may begin after idling, and must then arrive in time. */
+    http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
+    job_release(x->job);
+    if (x->state != NULL && x->state_free != NULL)
+        x->state_free(x->state);
+    http_drop_body(x);
+    free(x->piece);
+    free(x);
+    (void)atomic_fetch_sub(&h->exchanges, 1);
+}

@@ -1,0 +1,170 @@
+/* http_connection.c - connections: who is let in, and what keeps one from being held without use. See http.h.
+ * On the connection's loop, but for watch_connection (the watcher's thread). The addresses' lock is a leaf.
+ *
+ * Time limits: a connection that idles is closed by the library; one that sends too slowly, which the library's
+ * timeout never cuts because each byte restarts it, is shut down by its watch. */
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
+#include "server/http/http_inner.h"
+
+#define LEFT_AGAIN_NS UINT64_C(100000000) /* until a connection whose client has left is looked at again */
+
+/* ---- times ------------------------------------------------------------------------------------------------------- */
+
+void http_expect_within(struct connection *c, uint64_t wait_ms)
+{
+    const uint64_t now_ns = clock_now_ns();
+    watcher_set_time(c->http->watcher, &c->watch, now_ns + wait_ms * CLOCK_NS_PER_MS);
+    /* Looked at afterwards: had it been before, this time would have replaced watch_connection's. */
+    if (atomic_load(&c->has_left))
+        watcher_set_time(c->http->watcher, &c->watch, now_ns + LEFT_AGAIN_NS);
+}
+
+/* A time: what is to arrive is late; the library sees an end of file and closes the connection.
+ * The client left: the library does not see that when the end came together with the last bytes, for it asks for no
+ * event twice. Shutting the socket down for reading is one more, while what has arrived can still be read and answered;
+ * it is repeated, because one that comes before those bytes were read says no more than they did. */
+static uint64_t watch_connection(void *arg, enum watch_event event, uint64_t now_ns)
+{
+    struct connection *c = arg;
+    if (event == WATCH_CLIENT_LEFT)
+        atomic_store(&c->has_left, true);
+    (void)shutdown(c->fd, atomic_load(&c->has_left) ? SHUT_RD : SHUT_RDWR);
+    return now_ns + LEFT_AGAIN_NS;
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+static void read_address(struct connection *c, const struct sockaddr *from)
+{
+    if (from != NULL && from->sa_family == AF_INET)
+        memcpy(c->address, &((const struct sockaddr_in *)(const void *)from)->sin_addr, sizeof(struct in_addr));
+    else if (from != NULL && from->sa_family == AF_INET6)
+        memcpy(c->address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, sizeof(struct in6_addr));
+}
+
+static struct connection **chain_of(const struct connection *c)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof c->address; i++)
+        hash = (hash ^ c->address[i]) * 16777619u;
+    return &c->http->addresses.chains[hash % HTTP_ADDRESS_CHAINS];
+}
+
+/* Enter it among its address's connections. False: there are as many already, and it was not. */
+static bool enter_address(struct connection *c)
+{
+    struct http *h = c->http;
+    struct connection **chain = chain_of(c);
+    uint32_t same = 0;
+    (void)pthread_mutex_lock(&h->addresses.lock);
+    for (const struct connection *other = *chain; other != NULL; other = other->next)
+        same += memcmp(other->address, c->address, sizeof c->address) == 0;
+    const bool fits = same < h->settings->connections_per_address_max;
+    if (fits) {
+        c->next = *chain;
+        if (c->next != NULL)
+            c->next->previous = c;
+        *chain = c;
+    }
+    c->is_entered = fits;
+    (void)pthread_mutex_unlock(&h->addresses.lock);
+    return fits;
+}
+
+static void leave_address(struct connection *c)
+{
+    if (!c->is_entered)
+        return;
+    (void)pthread_mutex_lock(&c->http->addresses.lock);
+    if (c->previous != NULL)
+        c->previous->next = c->next;
+    else
+        *chain_of(c) = c->next;
+    if (c->next != NULL)
+        c->next->previous = c->previous;
+    (void)pthread_mutex_unlock(&c->http->addresses.lock);
+}
+
+/* ---- coming and going -------------------------------------------------------------------------------------------- */
+
+void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
+{
+    const struct http_loop *l = cls;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct connection *c = info != NULL ? info->socket_context : NULL;
+    if (c == NULL)
+        return NULL;
+    c->request_ns = clock_now_ns();
+    c->target = target;
+    c->target_bytes = strlen(target);
+    const char *nul = strstr(target, "%00");
+    c->path_has_nul = nul != NULL && nul < target + strcspn(target, "?");
+    http_expect_within(c, l->http->settings->receive_timeout_ms);
+    return NULL;
+}
+
+/* One of too many of its address is refused before it counts towards connections_max, lest one client takes all. The
+ * admin listener's are few, and let in when all else is taken. */
+static void let_in(struct connection *c, const struct sockaddr *from)
+{
+    struct http *h = c->http;
+    metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
+    if (h->settings->connections_per_address_max > 0 && !c->is_local) {
+        read_address(c, from);
+        if (!enter_address(c)) {
+            (void)shutdown(c->fd, SHUT_RDWR); /* the library sees its end before it reads a request */
+            return;
+        }
+    }
+    c->is_counted = !c->is_admin;
+    c->is_surplus = c->is_counted && atomic_fetch_add(&h->connections, 1) >= h->settings->connections_max;
+}
+
+static struct connection *connection_open(const struct http_loop *l, struct MHD_Connection *mhd)
+{
+    struct http *h = l->http;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *from = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    struct connection *c = info != NULL && from != NULL && from->client_addr != NULL ? calloc(1, sizeof *c) : NULL;
+    if (c == NULL)
+        return NULL;
+    const union http_peer *peer = (const union http_peer *)(const void *)from->client_addr;
+    c->http = h;
+    c->loop = l;
+    c->fd = info->connect_fd;
+    c->is_admin = h->listeners.all[peer->with.listener].is_admin;
+    c->is_local = h->listeners.all[peer->with.listener].is_local;
+    c->watch = (struct watch){.notify = watch_connection,
+                              .arg = c,
+                              .fd = c->fd,
+                              .due_ns = clock_now_ns() + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS};
+    if (watcher_add(h->watcher, &c->watch) != OK) {
+        free(c);
+        return NULL;
+    }
+    let_in(c, from->client_addr);
+    return c;
+}
+
+void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code)
+{
+    const struct http_loop *l = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *context = connection_open(l, mhd);
+    } else if (*context != NULL) {
+        struct connection *c = *context;
+        leave_address(c);
+        watcher_remove(l->http->watcher, &c->watch);
+        if (c->is_counted)
+            (void)atomic_fetch_sub(&l->http->connections, 1);
+        free(c);
+        *context = NULL;
+        metrics_gauge_add(METRIC_CONNECTIONS, 0, -1);
+    }
+}

@@ -1,0 +1,104 @@
+/* http_inner.h - what the files of http.h share among themselves: the server, its threads and its connections. */
+#ifndef SERVER_HTTP_HTTP_INNER_H
+#define SERVER_HTTP_HTTP_INNER_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "config/settings.h"
+#include "server/core/watcher.h"
+#include "server/http/http.h"
+#include "server/http/listeners.h"
+
+#define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: thousands of addresses in chains of some tens */
+
+/* An instance of the library serves connections that are all encrypted or all plain. */
+enum { HTTP_PLAIN, HTTP_TLS, HTTP_LIBRARIES };
+
+/* A thread that serves connections, with instances of the library for itself: what its connections do happens there
+ * alone. */
+struct http_loop {
+    struct http *http;
+    struct MHD_Daemon *libraries[HTTP_LIBRARIES]; /* NULL: there are no such connections */
+    uint32_t box;                                 /* among http.mailboxes */
+    pthread_t thread;
+    bool is_running;           /* it has a thread */
+    bool refuses;              /* it has given up the listening sockets */
+    uint64_t accepts_again_ns; /* the system had no descriptor left: not before */
+};
+
+/* A client's address, as the library keeps it for each connection; and behind it, where no address reaches, the
+ * listener that it came by, for the library carries nothing else from the accept to http_on_connection. */
+union http_peer {
+    struct sockaddr any;
+    struct sockaddr_storage storage;
+    struct {
+        char address[sizeof(struct sockaddr_storage) - sizeof(uint64_t)];
+        uint64_t listener; /* among http.listeners */
+    } with;
+};
+_Static_assert(sizeof(union http_peer) == sizeof(struct sockaddr_storage), "no more than the library has room for");
+_Static_assert(sizeof(struct sockaddr_un) <= sizeof(struct sockaddr_storage) - sizeof(uint64_t), "room for both");
+
+struct http {
+    const struct settings *settings;
+    struct watcher *watcher;
+    struct mailboxes *mailboxes;
+    struct http_app app;
+    struct listeners listeners; /* every loop accepts from them; closed by the last that `refuses` */
+    atomic_bool closes_after_answers;
+    atomic_bool accepts, refuses, ends; /* what the loops are told, and then knocked for */
+    atomic_uint listening;              /* loops that may still accept */
+    atomic_uint exchanges, connections;
+    _Atomic uint64_t body_bytes; /* kept of all requests */
+    struct {                     /* where connections_per_address_max bounds them */
+        pthread_mutex_t lock;    /* a leaf */
+        struct connection *chains[HTTP_ADDRESS_CHAINS];
+    } addresses;
+    uint32_t loop_count;
+    struct http_loop loops[]; /* [loop_count], settings.http_threads once started */
+};
+
+/* A client's connection: from the accept to the close, many exchanges. */
+struct connection {
+    struct http *http;
+    const struct http_loop *loop;
+    int fd;
+    struct watch watch;   /* the deadline of what is being received */
+    atomic_bool has_left; /* the client will send nothing more */
+    uint64_t request_ns;  /* when the latest request line was read */
+    const char *target;   /* of that line, in the library's memory */
+    size_t target_bytes;
+    bool is_admin;                      /* it came by the admin listener */
+    bool is_local;                      /* by a Unix socket: without an address */
+    bool is_counted;                    /* among http.connections */
+    bool is_surplus;                    /* opened when connections_max were open: is told so and closed */
+    bool path_has_nul;                  /* it would end there, once decoded */
+    bool is_entered;                    /* among the connections of its address */
+    struct connection *next, *previous; /* of the same chain of addresses */
+    unsigned char address[16];          /* IPv4 in its first bytes, the rest zero */
+};
+
+/* ---- http_connection.c ------------------------------------------------------------------------------------------- */
+
+/* Something must arrive within wait_ms; or, if the client has left, be seen to have ended. */
+void http_expect_within(struct connection *c, uint64_t wait_ms);
+/* The library's callbacks; cls is the loop. */
+void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *mhd);
+void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context,
+                        enum MHD_ConnectionNotificationCode code);
+
+/* ---- http.c ------------------------------------------------------------------------------------------------------ */
+
+/* The library's callbacks; cls is the loop. */
+enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
+                                const char *version, const char *data, size_t *data_bytes, void **context);
+void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code);
+
+#endif

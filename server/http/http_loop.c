@@ -1,0 +1,289 @@
+/* http_loop.c - the threads that serve connections, and the server's start and end. See http.h.
+ *
+ * Each loop polls the listening sockets, its library's descriptors and its box of news: it accepts connections and
+ * hands them to its library, resumes all that have mailboxes, and then lets the library do what it can. Resuming happens on
+ * the connection's own thread, so that it never meets its end, and all that one step of the engine has for a loop costs
+ * one wake-up.
+ *
+ * http_start, http_refuse_connections and http_stop are the main thread's. */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "server/core/clock.h"
+#include "server/core/log.h"
+#include "server/core/mailbox.h"
+#include "server/http/cors.h"
+#include "server/http/http_inner.h"
+#include "server/http/listen.h"
+#include "server/http/listeners.h"
+#include "server/http/tls.h"
+
+#define CONNECTION_RESERVE 64 /* beyond connections_max: those that are told so */
+
+enum {
+    ACCEPTS_AT_A_TIME = 4,
+    ACCEPT_PAUSE_MS = 100, /* when the system has no descriptors: until a new try */
+};
+
+static void log_library(void *cls, const char *format, va_list args)
+{
+    char message[256];
+    (void)cls;
+    if (!log_enabled(LOG_LEVEL_DEBUG))
+        return;
+    (void)vsnprintf(message, sizeof message, format, args);
+    message[strcspn(message, "\r\n")] = '\0';
+    log_debug("http: %s", message);
+}
+
+/* ---- a loop ------------------------------------------------------------------------------------------------------ */
+
+static struct exchange *exchange_of(struct mailbox_item *item)
+{
+    return (struct exchange *)(void *)((char *)item - offsetof(struct exchange, mail));
+}
+
+static void take_news(const struct http_loop *l)
+{
+    for (struct mailbox_item *item = mailbox_take(l->http->mailboxes, l->box), *next; item != NULL; item = next) {
+        next = item->next;
+        MHD_resume_connection(exchange_of(item)->mhd);
+    }
+}
+
+/* Accept no more. The last loop to do so closes the sockets, so that clients are refused rather than left in the
+ * backlog. */
+static void give_up_listening(struct http_loop *l)
+{
+    struct http *h = l->http;
+    if (l->refuses)
+        return;
+    l->refuses = true;
+    if (atomic_fetch_sub(&h->listening, 1) == 1)
+        listeners_close(&h->listeners);
+}
+
+/* No connection can be accepted for want of descriptors or memory: a listening socket stays readable, and polling it
+ * would spin. */
+static void pause_accepting(struct http_loop *l, int why)
+{
+    if (l->accepts_again_ns == 0)
+        log_warning("no connection can be accepted: %s", strerror(why));
+    l->accepts_again_ns = clock_now_ns() + ACCEPT_PAUSE_MS * CLOCK_NS_PER_MS;
+}
+
+/* A few at a time, so that the other loops get their share of a burst. */
+static void accept_from(struct http_loop *l, size_t listener)
+{
+    const struct listener *from = &l->http->listeners.all[listener];
+    for (int i = 0; i < ACCEPTS_AT_A_TIME; i++) {
+        union http_peer peer = {.with = {.listener = 0}};
+        socklen_t size = sizeof peer.with.address;
+        const int fd = accept4(from->fd, &peer.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+                pause_accepting(l, errno);
+            return; /* another loop was faster, or the client has left */
+        }
+        l->accepts_again_ns = 0;
+        if (from->is_local)
+            listen_bound_sending(fd);
+        peer.with.listener = listener;
+        (void)MHD_add_connection(l->libraries[from->is_tls ? HTTP_TLS : HTTP_PLAIN], fd, &peer.any,
+                                 sizeof peer); /* closes it if it cannot */
+    }
+}
+
+/* How long nothing is to be done unless something happens; -1: for ever. */
+static int idle_ms(const struct http_loop *l)
+{
+    MHD_UNSIGNED_LONG_LONG ms;
+    int wait_ms = -1;
+    for (size_t i = 0; i < HTTP_LIBRARIES; i++)
+        if (l->libraries[i] != NULL && MHD_get_timeout(l->libraries[i], &ms) == MHD_YES &&
+            (wait_ms < 0 || ms < (MHD_UNSIGNED_LONG_LONG)wait_ms))
+            wait_ms = ms < INT_MAX ? (int)ms : INT_MAX;
+    if (l->accepts_again_ns != 0 && !l->refuses && (wait_ms < 0 || wait_ms > ACCEPT_PAUSE_MS))
+        wait_ms = ACCEPT_PAUSE_MS;
+    return wait_ms;
+}
+
+enum {
+    POLL_MAILBOX,
+    POLL_LIBRARIES,
+    POLL_LISTENERS = POLL_LIBRARIES + HTTP_LIBRARIES,
+    POLL_MAX = POLL_LISTENERS + LISTENERS_MAX
+};
+
+/* What is polled for a library; one that is not there has a descriptor that is never ready. */
+static struct pollfd poll_library(struct MHD_Daemon *library)
+{
+    const union MHD_DaemonInfo *info = library != NULL ? MHD_get_daemon_info(library, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    return (struct pollfd){.fd = info != NULL ? info->epoll_fd : -1, .events = POLLIN};
+}
+
+static void *serve(void *arg)
+{
+    struct http_loop *l = arg;
+    struct http *h = l->http;
+    struct pollfd fds[POLL_MAX] = {[POLL_MAILBOX] = {.fd = mailbox_fd(h->mailboxes, l->box), .events = POLLIN},
+                                   [POLL_LIBRARIES + HTTP_PLAIN] = poll_library(l->libraries[HTTP_PLAIN]),
+                                   [POLL_LIBRARIES + HTTP_TLS] = poll_library(l->libraries[HTTP_TLS])};
+    const size_t listeners = h->listeners.count; /* later another loop may close them */
+    for (size_t i = 0; i < listeners; i++)
+        fds[POLL_LISTENERS + i] = (struct pollfd){.fd = h->listeners.all[i].fd, .events = POLLIN};
+    while (!atomic_load(&h->ends)) {
+        const bool accepts = atomic_load(&h->accepts) && !l->refuses && clock_now_ns() >= l->accepts_again_ns;
+        (void)poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l));
+        if (fds[POLL_MAILBOX].revents != 0)
+            take_news(l);
+        if (atomic_load(&h->refuses))
+            give_up_listening(l);
+        for (size_t i = 0; i < listeners && accepts && !l->refuses; i++)
+            if (fds[POLL_LISTENERS + i].revents != 0)
+                accept_from(l, i);
+        for (size_t i = 0; i < HTTP_LIBRARIES; i++)
+            if (l->libraries[i] != NULL)
+                (void)MHD_run(l->libraries[i]);
+    }
+    return NULL;
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------------- */
+
+/* Nobody but a loop's thread uses its library. That one may suspend brings a descriptor to wake it by all the same,
+ * which each resumption writes to, on the loop's own thread. */
+static struct MHD_Daemon *start_library(struct http_loop *l, bool is_tls)
+{
+    const struct settings *s = l->http->settings;
+    const unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    static char priorities[] = TLS_PRIORITIES; /* the library wants a pointer that is not const, and only reads */
+    struct MHD_OptionItem encryption[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, priorities},
+                                          {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_callback()},
+                                          {MHD_OPTION_END, 0, NULL}};
+    const struct MHD_OptionItem none = {MHD_OPTION_END, 0, NULL};
+    return MHD_start_daemon(
+        is_tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, http_on_request, l, MHD_OPTION_EXTERNAL_LOGGER,
+        log_library, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)s->connections_max + CONNECTION_RESERVE, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)((s->idle_timeout_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HTTP_CONNECTION_BYTES_MAX, MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, l,
+        MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, l,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, is_tls ? encryption : &none, MHD_OPTION_END);
+}
+
+static void knock_all(struct http *h)
+{
+    for (uint32_t i = 0; i < h->loop_count; i++)
+        mailbox_wake(h->mailboxes, h->loops[i].box);
+}
+
+static void stop_libraries(struct http_loop *l)
+{
+    for (size_t i = 0; i < HTTP_LIBRARIES; i++)
+        if (l->libraries[i] != NULL)
+            MHD_stop_daemon(l->libraries[i]);
+}
+
+/* Nothing is accepted before all are there: a request that one had suspended could not be ended if another failed. */
+static enum status start_loops(struct http *h, uint32_t count)
+{
+    for (h->loop_count = 0; h->loop_count < count; h->loop_count++) {
+        struct http_loop *l = &h->loops[h->loop_count];
+        *l = (struct http_loop){.http = h, .box = h->loop_count};
+        l->libraries[HTTP_PLAIN] = start_library(l, false);
+        if (l->libraries[HTTP_PLAIN] != NULL && tls_is_on(h->settings))
+            l->libraries[HTTP_TLS] = start_library(l, true);
+        if (l->libraries[HTTP_PLAIN] == NULL || (tls_is_on(h->settings) && l->libraries[HTTP_TLS] == NULL)) {
+            stop_libraries(l);
+            return ERR_IO;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct http_loop *l = &h->loops[i];
+        if (pthread_create(&l->thread, NULL, serve, l) != 0)
+            return ERR_IO;
+        l->is_running = true;
+        (void)pthread_setname_np(l->thread, "http");
+    }
+    atomic_store(&h->accepts, true);
+    knock_all(h);
+    return OK;
+}
+
+enum status http_start(struct http **ret, const struct settings *s, struct watcher *w, struct mailboxes *mailboxes,
+                       const struct http_app *app, struct error *err)
+{
+    struct http *h = calloc(1, sizeof *h + s->http_threads * sizeof h->loops[0]);
+    if (h == NULL)
+        return error_set(err, ERR_NOMEM, "no memory for the HTTP server");
+    h->settings = s;
+    h->watcher = w;
+    h->mailboxes = mailboxes;
+    h->app = *app;
+    (void)pthread_mutex_init(&h->addresses.lock, NULL);
+    enum status st = cors_check(s->cors_origins, err);
+    struct tls_identity *identity = NULL;
+    if (st == OK)
+        st = tls_read(&identity, s, err);
+    tls_put(identity);
+    if (st == OK)
+        st = listeners_open(&h->listeners, s, err);
+    if (st != OK) {
+        http_stop(h);
+        return st;
+    }
+    atomic_store(&h->listening, s->http_threads);
+    st = start_loops(h, s->http_threads);
+    if (st != OK) {
+        (void)error_set(err, st, "no memory or descriptors for the HTTP threads");
+        atomic_store(&h->listening, h->loop_count);
+        http_stop(h);
+        return st;
+    }
+    listeners_log(&h->listeners);
+    *ret = h;
+    return OK;
+}
+
+/* ---- end --------------------------------------------------------------------------------------------------------- */
+
+void http_close_after_answers(struct http *h)
+{
+    atomic_store(&h->closes_after_answers, true);
+}
+
+void http_refuse_connections(struct http *h)
+{
+    atomic_store(&h->refuses, true);
+    knock_all(h);
+}
+
+uint32_t http_exchanges(const struct http *h)
+{
+    return atomic_load(&h->exchanges);
+}
+
+void http_stop(struct http *h)
+{
+    if (h == NULL)
+        return;
+    atomic_store(&h->ends, true);
+    knock_all(h);
+    for (uint32_t i = 0; i < h->loop_count; i++) {
+        struct http_loop *l = &h->loops[i];
+        if (l->is_running)
+            (void)pthread_join(l->thread, NULL);
+        give_up_listening(l);
+        take_news(l); /* the library must not be stopped with a connection suspended */
+        stop_libraries(l);
+    }
+    tls_stop();
+    (void)pthread_mutex_destroy(&h->addresses.lock);
+    free(h);
+}

@@ -1,0 +1,141 @@
+/* listen.c - see listen.h. */
+#include "server/http/listen.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "config/limits.h"
+
+enum {
+    BACKLOG = 1024
+}; /* connections that wait to be accepted: a burst of clients while all threads decode pictures */
+
+/* ---- TCP --------------------------------------------------------------------------------------------------------- */
+
+static enum status resolve(struct addrinfo **ret, const char *address, uint16_t port, const char *setting,
+                           struct error *err)
+{
+    const struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV};
+    char service[8];
+    (void)snprintf(service, sizeof service, "%u", (unsigned)port);
+    const int code = getaddrinfo(address, service, &hints, ret);
+    if (code == EAI_MEMORY)
+        return error_set_param(err, ERR_NOMEM, setting, "%s: no memory to look at \"%s\"", setting, address);
+    return code == 0
+               ? OK
+               : error_set_param(err, ERR_CONFIG, setting, "%s: \"%s\": expected a numeric IPv4 or IPv6 address (%s)",
+                                 setting, address, gai_strerror(code));
+}
+
+enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t port, bool only_v6,
+                        const char *setting, struct error *err)
+{
+    struct addrinfo *info = NULL;
+    enum status st = resolve(&info, address, port, setting, err);
+    if (st != OK)
+        return st;
+    const int one = 1, send_bytes = HTTP_SEND_BYTES_MAX;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } name = {0};
+    socklen_t name_bytes = sizeof name;
+    const int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes) != 0 ||
+        (only_v6 && info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) != 0) ||
+        bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
+        getsockname(fd, &name.any, &name_bytes) != 0) {
+        st = error_set_param(err, ERR_IO, setting, "cannot listen on %s port %u: %s", address, (unsigned)port,
+                             strerror(errno));
+        goto done;
+    }
+    *bound = ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
+    *ret = fd;
+done:
+    freeaddrinfo(info);
+    if (st != OK && fd >= 0)
+        (void)close(fd);
+    return st;
+}
+
+/* ---- Unix sockets ------------------------------------------------------------------------------------------------ */
+
+/* Of what an earlier daemon has left: a socket that refuses connections. */
+static enum status remove_stale(const struct sockaddr_un *name, const char *setting, struct error *err)
+{
+    struct stat there;
+    if (lstat(name->sun_path, &there) != 0)
+        return OK; /* nothing is there, or bind will say what is wrong */
+    if (!S_ISSOCK(there.st_mode))
+        return error_set_param(err, ERR_IO, setting, "%s: %s is there and is not a socket", setting, name->sun_path);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const bool refused =
+        fd >= 0 && connect(fd, (const struct sockaddr *)(const void *)name, sizeof *name) != 0 && errno == ECONNREFUSED;
+    if (fd >= 0)
+        (void)close(fd);
+    if (!refused)
+        return error_set_param(err, ERR_IO, setting, "cannot listen on %s: somebody else does", name->sun_path);
+    (void)unlink(name->sun_path);
+    return OK;
+}
+
+enum status listen_open_unix(int *ret, struct stat *id, const char *path, mode_t mode, const char *setting,
+                             struct error *err)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof name.sun_path)
+        return error_set_param(err, ERR_CONFIG, setting, "%s = \"%s\": expected a path of at most %zu bytes", setting,
+                               path, sizeof name.sun_path - 1);
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    enum status st = remove_stale(&name, setting, err);
+    if (st != OK)
+        return st;
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    /* The file is made with the socket's own mode, less the umask; then it gets what the umask has taken. */
+    if (fd < 0 || fchmod(fd, mode) != 0 || bind(fd, (const struct sockaddr *)(const void *)&name, sizeof name) != 0) {
+        st = error_set_param(err, ERR_IO, setting, "cannot listen on %s: %s", path, strerror(errno));
+    } else if (chmod(path, mode) != 0 || listen(fd, BACKLOG) != 0 || lstat(path, id) != 0) {
+        st = error_set_param(err, ERR_IO, setting, "cannot listen on %s: %s", path, strerror(errno));
+        (void)unlink(path);
+    }
+    if (st == OK)
+        *ret = fd;
+    else if (fd >= 0)
+        (void)close(fd);
+    return st;
+}
+
+void listen_remove_unix(const char *path, const struct stat *id)
+{
+    struct stat there;
+    if (lstat(path, &there) == 0 && there.st_dev == id->st_dev && there.st_ino == id->st_ino)
+        (void)unlink(path);
+}
+
+void listen_bound_sending(int fd)
+{
+    const int send_bytes = HTTP_SEND_BYTES_MAX;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
+}
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+void listen_describe(const struct sockaddr *address, char *out, size_t size)
+{
+    const socklen_t bytes =
+        address != NULL && address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (address != NULL && address->sa_family == AF_UNIX)
+        (void)snprintf(out, size, "unix");
+    else if (address == NULL || getnameinfo(address, bytes, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0)
+        (void)snprintf(out, size, "unknown");
+}

@@ -1,0 +1,125 @@
+/* listeners.c - see listeners.h. */
+#include "server/http/listeners.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/core/log.h"
+#include "server/http/listen.h"
+#include "server/http/tls.h"
+
+enum { ADMIN_UNIX_MODE = 0600 }; /* the daemon's own user, and root */
+
+static bool is_off(const char *value)
+{
+    return strcmp(value, LISTENERS_OFF) == 0;
+}
+
+static enum status add_tcp(struct listeners *l, struct listener kind, const char *address, bool is_one_of_many,
+                           uint32_t port, const char *setting, struct error *err)
+{
+    uint16_t bound;
+    if (l->count == LISTENERS_MAX)
+        return error_set_param(err, ERR_CONFIG, setting, "%s: expected at most %d addresses in all", setting,
+                               LISTENERS_MAX);
+    const enum status st = listen_open(&kind.fd, &bound, address, (uint16_t)port, is_one_of_many, setting, err);
+    if (st != OK)
+        return st;
+    const bool v6 = strchr(address, ':') != NULL;
+    (void)snprintf(kind.name, sizeof kind.name, "%s://%s%s%s:%u", kind.is_tls ? "https" : "http", v6 ? "[" : "",
+                   address, v6 ? "]" : "", (unsigned)bound);
+    l->all[l->count++] = kind;
+    return OK;
+}
+
+/* `list`: addresses with commas between them. */
+static enum status add_addresses(struct listeners *l, struct listener kind, const char *list, uint32_t port,
+                                 const char *setting, struct error *err)
+{
+    char text[SETTING_TEXT_MAX + 1], *rest = text;
+    const bool many = strchr(list, ',') != NULL;
+    enum status st = OK;
+    if (is_off(list))
+        return OK;
+    (void)snprintf(text, sizeof text, "%s", list);
+    while (st == OK && rest != NULL) {
+        char *address = strsep(&rest, ",");
+        address += strspn(address, " ");
+        address[strcspn(address, " ")] = '\0';
+        st = add_tcp(l, kind, address, many, port, setting, err);
+    }
+    return st;
+}
+
+static enum status add_unix(struct listeners *l, struct listener kind, const char *path, mode_t mode,
+                            const char *setting, struct error *err)
+{
+    if (is_off(path))
+        return OK;
+    if (l->count == LISTENERS_MAX)
+        return error_set_param(err, ERR_CONFIG, setting, "%s: expected at most %d listeners", setting, LISTENERS_MAX);
+    const enum status st = listen_open_unix(&kind.fd, &kind.id, path, mode, setting, err);
+    if (st != OK)
+        return st;
+    kind.is_local = true;
+    kind.path = path;
+    (void)snprintf(kind.name, sizeof kind.name, "unix:%s", path);
+    l->all[l->count++] = kind;
+    return OK;
+}
+
+/* Octal, as for chmod. */
+static enum status read_mode(const char *text, mode_t *ret, struct error *err)
+{
+    char *end = NULL;
+    const unsigned long mode = strtoul(text, &end, 8);
+    if (text[0] < '0' || text[0] > '7' || *end != '\0' || mode > 0777)
+        return error_set_param(err, ERR_CONFIG, "listen_unix_mode",
+                               "listen_unix_mode = \"%s\": expected permissions in octal, as 0660", text);
+    *ret = (mode_t)mode;
+    return OK;
+}
+
+enum status listeners_open(struct listeners *ret, const struct settings *s, struct error *err)
+{
+    struct listeners l = {.count = 0};
+    const struct listener tcp = {.fd = -1, .is_tls = tls_is_on(s)}, local = {.fd = -1};
+    const struct listener admin = {.fd = -1, .is_admin = true};
+    mode_t mode = 0;
+    enum status st = read_mode(s->listen_unix_mode, &mode, err);
+    if (st == OK && is_off(s->listen_address) && is_off(s->listen_unix))
+        st = error_set_param(err, ERR_CONFIG, "listen_address",
+                             "listen_address and listen_unix are both " LISTENERS_OFF ": expected one at least");
+    /* Who waits for the line that says where the daemon listens knows then that it administrates as well. */
+    if (st == OK)
+        st = add_addresses(&l, admin, s->admin_address, s->admin_port, "admin_address", err);
+    if (st == OK)
+        st = add_unix(&l, admin, s->admin_unix, ADMIN_UNIX_MODE, "admin_unix", err);
+    if (st == OK)
+        st = add_addresses(&l, tcp, s->listen_address, s->listen_port, "listen_address", err);
+    if (st == OK)
+        st = add_unix(&l, local, s->listen_unix, mode, "listen_unix", err);
+    if (st == OK)
+        *ret = l;
+    else
+        listeners_close(&l);
+    return st;
+}
+
+void listeners_close(struct listeners *l)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        if (l->all[i].is_local)
+            listen_remove_unix(l->all[i].path, &l->all[i].id);
+        (void)close(l->all[i].fd);
+    }
+    l->count = 0;
+}
+
+void listeners_log(const struct listeners *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        log_info("%s on %s", l->all[i].is_admin ? "administration" : "listening", l->all[i].name);
+}

@@ -1,0 +1,184 @@
+/* tls.c - see tls.h. The lock is a leaf; it guards `current` and the list behind it. */
+#include "server/http/tls.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <gnutls/abstract.h>
+#include <gnutls/gnutls.h>
+
+struct tls_identity {
+    gnutls_datum_t certificate_file, key_file; /* their bytes, to see whether they change */
+    gnutls_pcert_st chain[TLS_CHAIN_MAX];
+    unsigned chain_count;
+    gnutls_privkey_t key;
+    struct tls_identity *before; /* what was in force until this was */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tls_identity *current;
+
+static struct tls_identity *take_current(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    struct tls_identity *t = current;
+    (void)pthread_mutex_unlock(&lock);
+    return t;
+}
+
+/* gnutls_certificate_retrieve_function2: what it gives stays ours. */
+static int retrieve(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
+                    const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **chain,
+                    unsigned *chain_count, gnutls_privkey_t *key)
+{
+    struct tls_identity *t = take_current();
+    (void)session;
+    (void)authorities;
+    (void)authority_count;
+    (void)algorithms;
+    (void)algorithm_count;
+    *chain = t->chain;
+    *chain_count = t->chain_count;
+    *key = t->key;
+    return 0;
+}
+
+void *tls_callback(void)
+{
+    void *ret;
+    int (*const function)(gnutls_session_t, const gnutls_datum_t *, int, const gnutls_pk_algorithm_t *, int,
+                          gnutls_pcert_st **, unsigned *, gnutls_privkey_t *) = retrieve;
+    memcpy(&ret, &function, sizeof ret); /* the library takes it as an object's pointer, which ISO C does not know */
+    return ret;
+}
+
+bool tls_is_on(const struct settings *s)
+{
+    return strcmp(s->tls_certificate, TLS_OFF) != 0;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static enum status status_of(int code, enum status otherwise)
+{
+    return code == GNUTLS_E_MEMORY_ERROR ? ERR_NOMEM : otherwise;
+}
+
+static enum status load(gnutls_datum_t *ret, const char *path, const char *setting, struct error *err)
+{
+    struct stat there;
+    if (stat(path, &there) != 0)
+        return error_set_param(err, ERR_IO, setting, "%s: %s cannot be read: %s", setting, path, strerror(errno));
+    if (!S_ISREG(there.st_mode) || there.st_size > TLS_FILE_MAX)
+        return error_set_param(err, ERR_CONFIG, setting, "%s: %s: expected a file of at most %d bytes", setting, path,
+                               TLS_FILE_MAX);
+    const int code = gnutls_load_file(path, ret);
+    return code == GNUTLS_E_SUCCESS
+               ? OK
+               : error_set_param(err, status_of(code, ERR_IO), setting, "%s: %s cannot be read: %s", setting, path,
+                                 gnutls_strerror(code));
+}
+
+static enum status check_match(const struct tls_identity *t, const struct settings *s, struct error *err)
+{
+    gnutls_certificate_credentials_t both = NULL;
+    int code = gnutls_certificate_allocate_credentials(&both);
+    if (code == GNUTLS_E_SUCCESS)
+        code = gnutls_certificate_set_x509_key_mem(both, &t->certificate_file, &t->key_file, GNUTLS_X509_FMT_PEM);
+    if (both != NULL)
+        gnutls_certificate_free_credentials(both);
+    return code >= 0
+               ? OK
+               : error_set_param(err, status_of(code, ERR_CONFIG), "tls_key", "tls_key: %s is not the key of %s: %s",
+                                 s->tls_key, s->tls_certificate, gnutls_strerror(code));
+}
+
+static enum status parse(struct tls_identity *t, const struct settings *s, struct error *err)
+{
+    unsigned count = TLS_CHAIN_MAX;
+    int code = gnutls_pcert_list_import_x509_raw(t->chain, &count, &t->certificate_file, GNUTLS_X509_FMT_PEM,
+                                                 GNUTLS_X509_CRT_LIST_SORT);
+    if (code < 0)
+        return error_set_param(err, status_of(code, ERR_CONFIG), "tls_certificate",
+                               "tls_certificate: %s: expected a certificate or a chain of them, in PEM: %s",
+                               s->tls_certificate, gnutls_strerror(code));
+    t->chain_count = count;
+    code = gnutls_privkey_init(&t->key);
+    if (code >= 0)
+        code = gnutls_privkey_import_x509_raw(t->key, &t->key_file, GNUTLS_X509_FMT_PEM, NULL, 0);
+    if (code < 0)
+        return error_set_param(err, status_of(code, ERR_CONFIG), "tls_key",
+                               "tls_key: %s: expected a key without a password, in PEM: %s", s->tls_key,
+                               gnutls_strerror(code));
+    return check_match(t, s, err);
+}
+
+static bool is_same(const gnutls_datum_t *a, const gnutls_datum_t *b)
+{
+    return a->data != NULL && b->data != NULL && a->size == b->size && memcmp(a->data, b->data, a->size) == 0;
+}
+
+enum status tls_read(struct tls_identity **ret, const struct settings *s, struct error *err)
+{
+    const struct tls_identity *now = take_current();
+    *ret = NULL;
+    if (tls_is_on(s) != (strcmp(s->tls_key, TLS_OFF) != 0))
+        return error_set_param(err, ERR_CONFIG, "tls_key",
+                               "tls_certificate and tls_key: expected both of them, or none");
+    if (!tls_is_on(s))
+        return OK;
+    struct tls_identity *t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return error_set(err, ERR_NOMEM, "no memory for the certificate");
+    enum status st = load(&t->certificate_file, s->tls_certificate, "tls_certificate", err);
+    if (st == OK)
+        st = load(&t->key_file, s->tls_key, "tls_key", err);
+    const bool changes = now == NULL || st != OK || !is_same(&t->certificate_file, &now->certificate_file) ||
+                         !is_same(&t->key_file, &now->key_file);
+    if (st == OK && changes)
+        st = parse(t, s, err);
+    if (st == OK && changes)
+        *ret = t;
+    else
+        tls_free(t);
+    return st;
+}
+
+/* ---- what is in force -------------------------------------------------------------------------------------------- */
+
+void tls_put(struct tls_identity *t)
+{
+    if (t == NULL)
+        return;
+    (void)pthread_mutex_lock(&lock);
+    t->before = current;
+    current = t;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void tls_free(struct tls_identity *t)
+{
+    if (t == NULL)
+        return;
+    for (unsigned i = 0; i < t->chain_count; i++)
+        gnutls_pcert_deinit(&t->chain[i]);
+    if (t->key != NULL)
+        gnutls_privkey_deinit(t->key);
+    if (t->key_file.data != NULL)
+        gnutls_memset(t->key_file.data, 0, t->key_file.size);
+    gnutls_free(t->key_file.data);
+    gnutls_free(t->certificate_file.data);
+    free(t);
+}
+
+void tls_stop(void)
+{
+    while (current != NULL) {
+        struct tls_identity *t = current;
+        current = t->before;
+        tls_free(t);
+    }
+}

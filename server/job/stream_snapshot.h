@@ -1,0 +1,45 @@
+/* stream_snapshot.h - a stream that was stopped, with everything that it needs to go on as if it never was: what the
+ * engine keeps of it, how its bytes are drawn, and those that it was given or has drawn and not yet been fed.
+ * One thread at a time; whoever has it owns its memory. */
+#ifndef SERVER_JOB_STREAM_SNAPSHOT_H
+#define SERVER_JOB_STREAM_SNAPSHOT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "engine/sampler.h"
+
+struct stream_snapshot {
+    uint32_t position; /* elements fed since the last reset, as the engine counts them; 0: it has no state of it */
+    struct sampler sampler;
+    uint32_t fed_count; /* position where the model's context has an end; else 0: nobody will look back */
+    uint32_t pending_count;
+    size_t state_bytes;
+    /* Fed since the last reset, with whatever stands for the start; pending; the engine's state. NULL: there is no
+     * snapshot. */
+    uint8_t *memory;
+};
+
+/* Memory for a snapshot of these sizes; the rest is the caller's to fill. *ret is set only on OK. Errors: ERR_NOMEM. */
+enum status stream_snapshot_create(struct stream_snapshot *ret, uint32_t fed_count, uint32_t pending_count,
+                                   size_t state_bytes, struct error *err);
+enum status stream_snapshot_copy(struct stream_snapshot *ret, const struct stream_snapshot *s, struct error *err);
+void stream_snapshot_clear(struct stream_snapshot *s); /* of a zeroed one a no-op; zeroes it */
+
+static inline size_t stream_snapshot_bytes(const struct stream_snapshot *s)
+{
+    return (size_t)s->fed_count + s->pending_count + s->state_bytes;
+}
+
+static inline uint8_t *stream_snapshot_pending(const struct stream_snapshot *s)
+{
+    return s->memory + s->fed_count;
+}
+
+static inline uint8_t *stream_snapshot_state(const struct stream_snapshot *s)
+{
+    return s->memory + s->fed_count + s->pending_count;
+}
+
+#endif

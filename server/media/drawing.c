@@ -1,0 +1,229 @@
+/* drawing.c - see drawing.h. */
+#include "server/media/drawing.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAP_SHARE 0.5f      /* of a map's colour in a pixel; the picture has the rest */
+#define OUTSIDE_SHARE 0.35f /* of a pixel that is left where the model does not look */
+#define FRAME_GREY 200
+#define GAP_GREY 64 /* between tiles */
+
+struct colour {
+    float red, green, blue;
+};
+
+/* The colour at 0..1 of a ramp of n colours. */
+static struct colour ramp_at(const struct colour *ramp, size_t n, float at)
+{
+    const float place = fminf(fmaxf(at, 0.0f), 1.0f) * (float)(n - 1); /* NaN becomes 0 */
+    const size_t i = (size_t)place < n - 1 ? (size_t)place : n - 2;
+    const float f = place - (float)i;
+    return (struct colour){
+        ramp[i].red + f * (ramp[i + 1].red - ramp[i].red),
+        ramp[i].green + f * (ramp[i + 1].green - ramp[i].green),
+        ramp[i].blue + f * (ramp[i + 1].blue - ramp[i].blue),
+    };
+}
+
+static uint8_t to_byte(float value)
+{
+    return (uint8_t)(fminf(fmaxf(value, 0.0f), 255.0f) + 0.5f);
+}
+
+/* ---- maps ------------------------------------------------------------------------------------------------------ */
+
+/* Lightness rises all the way, so that the order of values is seen without colours too. */
+static const struct colour heat[] = {{20, 11, 52}, {101, 21, 110}, {187, 55, 84}, {249, 142, 9}, {252, 255, 164}};
+
+/* Where a pixel's centre lies between the centres of n cells that fill [begin, begin + size). */
+struct between {
+    size_t cell; /* and the next, if there is one */
+    float share; /* of the next */
+    bool inside;
+};
+
+static struct between place_between(uint32_t pixel, double begin, double size, uint32_t n)
+{
+    const double at = ((double)pixel + 0.5 - begin) / size * n, centre = fmin(fmax(at - 0.5, 0.0), n - 1.0);
+    return (struct between){
+        .cell = (size_t)centre, .share = (float)(centre - floor(centre)), .inside = at >= 0.0 && at < n};
+}
+
+static float map_at(const float *map, uint32_t down, uint32_t across, const struct between *y, const struct between *x)
+{
+    const size_t right = x->cell + 1 < across ? 1 : 0, below = y->cell + 1 < down ? across : 0;
+    const float *m = map + y->cell * across + x->cell;
+    const float upper = m[0] + x->share * (m[right] - m[0]);
+    const float lower = m[below] + x->share * (m[below + right] - m[below]);
+    return upper + y->share * (lower - upper);
+}
+
+/* Under the map the picture is grey, so that all colour is the map's. */
+static void colour_pixel(uint8_t *pixel, float value)
+{
+    const struct colour c = ramp_at(heat, sizeof heat / sizeof heat[0], value);
+    const float grey =
+        (1.0f - MAP_SHARE) * (0.299f * (float)pixel[0] + 0.587f * (float)pixel[1] + 0.114f * (float)pixel[2]);
+    pixel[0] = to_byte(MAP_SHARE * c.red + grey);
+    pixel[1] = to_byte(MAP_SHARE * c.green + grey);
+    pixel[2] = to_byte(MAP_SHARE * c.blue + grey);
+}
+
+void draw_map(struct picture *onto, const struct image_box *box, const float *map, uint32_t down, uint32_t across)
+{
+    float largest = 0.0f;
+    for (size_t i = 0; i < (size_t)down * across; i++)
+        largest = fmaxf(largest, map[i]);
+    const float scale = largest > 0.0f ? 1.0f / largest : 0.0f;
+    for (uint32_t row = 0; row < onto->height; row++) {
+        const struct between y = place_between(row, box->top, box->height, down);
+        const bool beside_row = place_between(row + 1, box->top, box->height, down).inside ||
+                                (row > 0 && place_between(row - 1, box->top, box->height, down).inside);
+        for (uint32_t column = 0; column < onto->width; column++) {
+            const struct between x = place_between(column, box->left, box->width, across);
+            uint8_t *pixel = onto->pixels + ((size_t)row * onto->width + column) * 3;
+            if (y.inside && x.inside) {
+                colour_pixel(pixel, scale * map_at(map, down, across, &y, &x));
+                continue;
+            }
+            const bool beside = place_between(column + 1, box->left, box->width, across).inside ||
+                                (column > 0 && place_between(column - 1, box->left, box->width, across).inside);
+            const bool frame = (beside || x.inside) && (beside_row || y.inside);
+            for (size_t i = 0; i < 3; i++)
+                pixel[i] = frame ? FRAME_GREY : to_byte(OUTSIDE_SHARE * (float)pixel[i]);
+        }
+    }
+}
+
+/* ---- biases ---------------------------------------------------------------------------------------------------- */
+
+/* Blue for -1, white for 0, red for 1. */
+static const struct colour diverging[] = {
+    {33, 68, 172}, {120, 166, 224}, {247, 247, 247}, {240, 138, 104}, {178, 18, 36}};
+
+struct tiles {
+    uint32_t columns, rows; /* of tiles */
+    uint32_t down, across;  /* of cells in one */
+    uint32_t height, width; /* of one, in pixels */
+    uint32_t gap;           /* around and between them, in pixels */
+};
+
+/* Pixels that each of n tiles may have on a side. */
+static uint32_t share_of(uint32_t side, uint32_t n, uint32_t gap)
+{
+    const uint32_t gaps = gap * (n + 1);
+    return side > gaps ? (side - gaps) / n : 0;
+}
+
+/* Make the tiles as large as they can be with cells of whole pixels. False: not a pixel for each cell. */
+static bool fit_cells(struct tiles *t, uint32_t side)
+{
+    const bool strip = t->down == 1;
+    const uint32_t width = share_of(side, t->columns, t->gap), height = share_of(side, t->rows, t->gap);
+    const uint32_t cell_width = width / t->across, cell_height = height / t->down;
+    const uint32_t cell = strip || cell_width < cell_height ? cell_width : cell_height;
+    if (cell == 0 || height == 0)
+        return false;
+    /* One cell in height is hard to see when there are many in width. */
+    const uint32_t wanted = cell > side / 16 ? cell : side / 16;
+    t->width = cell * t->across;
+    t->height = !strip ? cell * t->down : wanted < height ? wanted : height;
+    return true;
+}
+
+/* The same where several cells share a pixel. False: not a pixel for each tile. */
+static bool fit_tiles(struct tiles *t, uint32_t side)
+{
+    const bool strip = t->down == 1;
+    const uint32_t width = share_of(side, t->columns, t->gap), height = share_of(side, t->rows, t->gap);
+    const double pixels = fmin((double)width / t->across, (double)height / t->down); /* a cell's */
+    t->width = strip ? width : (uint32_t)(pixels * t->across);
+    t->height = strip && height > side / 16 ? side / 16 : strip ? height : (uint32_t)(pixels * t->down);
+    return t->width > 0 && t->height > 0;
+}
+
+/* Whole cells are worth more than wide gaps, narrow gaps more than large tiles. */
+static bool tiles_fit(struct tiles *t, uint32_t side)
+{
+    for (t->gap = side / 256 + 1; t->gap > 0; t->gap--)
+        if (fit_cells(t, side))
+            return true;
+    t->gap = 1;
+    if (fit_tiles(t, side))
+        return true;
+    t->gap = 0;
+    return fit_tiles(t, side);
+}
+
+/* The mean of the cells that a pixel covers, or the cell that it lies in. */
+static float cells_at(const float *cells, const struct tiles *t, uint32_t y, uint32_t x)
+{
+    const size_t top = (size_t)y * t->down / t->height, bottom = ((size_t)y + 1) * t->down / t->height;
+    const size_t left = (size_t)x * t->across / t->width, right = ((size_t)x + 1) * t->across / t->width;
+    float sum = 0.0f;
+    size_t count = 0;
+    for (size_t i = top; i == top || i < bottom; i++)
+        for (size_t j = left; j == left || j < right; j++, count++)
+            sum += cells[i * t->across + j];
+    return sum / (float)count;
+}
+
+static void draw_tile(const struct picture *onto, const struct tiles *t, uint32_t row, uint32_t column,
+                      const float *cells)
+{
+    const size_t top = t->gap + (size_t)row * (t->height + t->gap),
+                 left = t->gap + (size_t)column * (t->width + t->gap);
+    float largest = 0.0f;
+    for (size_t i = 0; i < (size_t)t->down * t->across; i++)
+        largest = fmaxf(largest, fabsf(cells[i]));
+    for (uint32_t y = 0; y < t->height; y++)
+        for (uint32_t x = 0; x < t->width; x++) {
+            const float value = largest > 0.0f ? cells_at(cells, t, y, x) / largest : 0.0f;
+            const struct colour c = ramp_at(diverging, sizeof diverging / sizeof diverging[0], 0.5f + 0.5f * value);
+            uint8_t *pixel = onto->pixels + ((top + y) * onto->width + left + x) * 3;
+            pixel[0] = to_byte(c.red);
+            pixel[1] = to_byte(c.green);
+            pixel[2] = to_byte(c.blue);
+        }
+}
+
+enum status draw_biases(struct picture *ret, const struct engine *e, uint32_t layer, uint32_t head, uint32_t side,
+                        struct error *err)
+{
+    const struct engine_biases shape = engine_biases_shape(e);
+    const uint32_t first_layer = layer == DRAW_ALL_LAYERS ? 0 : layer, first_head = head == ENGINE_ALL_HEADS ? 0 : head;
+    struct tiles t = {
+        .columns = head == ENGINE_ALL_HEADS ? shape.heads : 1,
+        .rows = layer == DRAW_ALL_LAYERS ? shape.layers : 1,
+        .down = shape.height,
+        .across = shape.width,
+    };
+    assert(first_layer < shape.layers && first_head < shape.heads);
+    if (!tiles_fit(&t, side))
+        return error_set_param(
+            err, ERR_ARGUMENT, "side",
+            "\"side\" is %u, less than a pixel for each of %u x %u tiles of %u x %u biases; expected "
+            "more, or one \"layer\" or \"head\"",
+            side, t.columns, t.rows, t.across, t.down);
+    struct picture p = {.width = t.gap + t.columns * (t.width + t.gap), .height = t.gap + t.rows * (t.height + t.gap)};
+    const size_t bytes = (size_t)p.width * p.height * 3;
+    float *cells = calloc((size_t)t.down * t.across, sizeof *cells);
+    p.pixels = malloc(bytes);
+    if (p.pixels == NULL || cells == NULL) {
+        free(cells);
+        picture_clear(&p);
+        return error_set(err, ERR_NOMEM, "there is no memory for a picture of %u x %u pixels", p.width, p.height);
+    }
+    memset(p.pixels, GAP_GREY, bytes);
+    for (uint32_t row = 0; row < t.rows; row++)
+        for (uint32_t column = 0; column < t.columns; column++) {
+            engine_biases_read(e, first_layer + row, first_head + column, cells);
+            draw_tile(&p, &t, row, column, cells);
+        }
+    free(cells);
+    *ret = p;
+    return OK;
+}

@@ -1,0 +1,48 @@
+/* explanation.h - what can be shown of a model: the views, and a request for one, checked against the model. For
+ * POST /explain and aft explain. Any thread; no state. */
+#ifndef SERVER_MEDIA_EXPLANATION_H
+#define SERVER_MEDIA_EXPLANATION_H
+
+#include "config/status.h"
+#include "engine/engine.h"
+#include "engine/image.h"
+#include "weights/model.h"
+
+/* keys: AFT's weights exp(k - max k) of a picture's patches; tokens: the size of their keys, where those are vectors;
+ * biases: the learnt position biases. */
+#define EXPLAIN_VIEWS(X)        \
+    X(EXPLAIN_KEYS, "keys")     \
+    X(EXPLAIN_TOKENS, "tokens") \
+    X(EXPLAIN_BIASES, "biases")
+#define X(constant, word) constant,
+enum explain_view { EXPLAIN_VIEWS(X) };
+#undef X
+const char *explain_view_word(enum explain_view view);
+
+/* As a client or user wrote it; NULL where nothing was said. */
+struct explain_request {
+    const char *view, *layer, *head, *side;
+};
+
+struct explanation {
+    enum explain_view view;
+    uint32_t layer; /* of biases also DRAW_ALL_LAYERS */
+    uint32_t head;  /* or ENGINE_ALL_HEADS */
+    uint32_t side;  /* pixels of the longer side of what is drawn */
+};
+
+/* Does a request ask for the view that needs no picture, and takes models of any task? */
+bool explain_wants_biases(const struct explain_request *r);
+
+/* Fill in what was not said: keys or tokens, as the model has them; the last layer and all heads together, of biases
+ * all of both; EXPLAIN_SIDE_DEFAULT. *ret is set only on OK. Errors: ERR_ARGUMENT naming the parameter, its value and
+ * what was expected. */
+enum status explain_resolve(struct explanation *ret, const struct explain_request *r, const struct model *m,
+                            const struct engine *e, struct error *err);
+
+/* The picture as what is drawn on, its longer side `side`, and `box`, a part of it, there. picture_clear *ret, which is
+ * set only on OK. Errors: ERR_NOMEM. */
+enum status explain_backdrop(struct picture *ret, struct image_box *box, const struct picture *p, uint32_t side,
+                             struct error *err);
+
+#endif

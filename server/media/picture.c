@@ -1,0 +1,251 @@
+/* picture.c - which kind of picture it is, and what the decoders of all kinds share. See picture.h, picture_inner.h. */
+#include "server/media/picture.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <libexif/exif-data.h>
+
+#include "config/json.h"
+#include "server/media/picture_inner.h"
+
+#define STRIP_ROWS 16u /* turned at a time: they become neighbours in a row of the result */
+
+/* ---- what it is --------------------------------------------------------------------------------------------- */
+
+struct magic {
+    const char *name;
+    size_t at, length;
+    const char *bytes;
+};
+
+static bool begins_as(const struct magic *m, const uint8_t *bytes, size_t size)
+{
+    return size >= m->at + m->length && memcmp(bytes + m->at, m->bytes, m->length) == 0;
+}
+
+/* What is read. */
+static const struct kind {
+    struct magic magic;
+    const char *media_type;
+    enum status (*decode)(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
+} kinds[] = {
+    {{"JPEG", 0, 3, "\xff\xd8\xff"}, "image/jpeg", picture_jpeg_decode},
+    {{"PNG", 0, 8, "\x89PNG\r\n\x1a\n"}, "image/png", picture_png_decode},
+    {{"WebP", 8, 4, "WEBP"}, "image/webp", picture_webp_decode},
+};
+enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
+
+static const struct kind *kind_of(const uint8_t *bytes, size_t size)
+{
+    static const struct magic riff = {"RIFF", 0, 4, "RIFF"};
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if (begins_as(&kinds[i].magic, bytes, size) && (kinds[i].magic.at == 0 || begins_as(&riff, bytes, size)))
+            return &kinds[i];
+    return NULL;
+}
+
+/* Formats that clients send by mistake. The first that matches names the body. */
+static const struct magic others[] = {
+    {"GIF", 0, 4, "GIF8"},       {"TIFF", 0, 4, "II*\0"},
+    {"TIFF", 0, 4, "MM\0*"},     {"HEIF or AVIF", 4, 4, "ftyp"},
+    {"JPEG 2000", 4, 4, "jP  "}, {"JPEG XL", 0, 2, "\xff\x0a"},
+    {"JPEG XL", 4, 4, "JXL "},   {"PDF", 0, 4, "%PDF"},
+    {"BMP", 0, 2, "BM"},         {"a PNG cut short", 0, 4, "\x89PNG"},
+};
+
+static enum status refuse(const uint8_t *bytes, size_t size, struct error *err)
+{
+    if (size == 0)
+        return error_set(err, ERR_MEDIA_TYPE, "the picture is empty (0 bytes); expected a JPEG, PNG or WebP");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (begins_as(&others[i], bytes, size))
+            return error_set(err, ERR_MEDIA_TYPE, "the picture looks like %s; expected a JPEG, PNG or WebP",
+                             others[i].name);
+    return error_set(err, ERR_MEDIA_TYPE,
+                     "the picture (%zu bytes) is not a JPEG, PNG or WebP: it does not begin as any of them", size);
+}
+
+const char *picture_media_type(const uint8_t *bytes, size_t size)
+{
+    const struct kind *k = kind_of(bytes, size);
+    return k != NULL ? k->media_type : NULL;
+}
+
+bool picture_reads_type(const char *media_type)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if (strcasecmp(media_type, kinds[i].media_type) == 0)
+            return true;
+    return false;
+}
+
+bool picture_has_name(const char *path)
+{
+    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".webp"};
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path, *dot = strrchr(name, '.');
+    for (size_t i = 0; dot != NULL && dot != name && i < sizeof endings / sizeof endings[0]; i++)
+        if (strcasecmp(dot, endings[i]) == 0)
+            return true;
+    return false;
+}
+
+enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err)
+{
+    assert(ret != NULL && (bytes != NULL || size == 0));
+    const struct kind *k = kind_of(bytes, size);
+    return k != NULL ? k->decode(ret, bytes, size, err) : refuse(bytes, size, err);
+}
+
+/* ---- bounds ------------------------------------------------------------------------------------------------- */
+
+enum status picture_check_size(uint64_t width, uint64_t height, struct error *err)
+{
+    if (width > PICTURE_SIDE_MAX || height > PICTURE_SIDE_MAX)
+        return error_set(err, ERR_PICTURE, "the picture is %llu x %llu; at most %d pixels a side are read",
+                         (unsigned long long)width, (unsigned long long)height, PICTURE_SIDE_MAX);
+    if (width * height > PICTURE_PIXELS_MAX)
+        return error_set(err, ERR_PICTURE, "the picture is %llu x %llu; at most %u pixels are read",
+                         (unsigned long long)width, (unsigned long long)height, PICTURE_PIXELS_MAX);
+    return OK;
+}
+
+/* ---- orientation -------------------------------------------------------------------------------------------- */
+
+/* EXIF's orientations 1 to 8. */
+static const struct picture_turn turns[] = {
+    {false, false, false}, /* 1: upright */
+    {true, false, false},  /* 2: mirrored left to right */
+    {true, true, false},   /* 3: upside down */
+    {false, true, false},  /* 4: mirrored top to bottom */
+    {false, false, true},  /* 5: transposed */
+    {false, true, true},   /* 6: to be turned clockwise */
+    {true, true, true},    /* 7: transposed along the other diagonal */
+    {true, false, true},   /* 8: to be turned counterclockwise */
+};
+
+static const uint8_t exif_header[] = {'E', 'x', 'i', 'f', 0, 0};
+enum { EXIF_BYTES_MAX = 65536 }; /* a JPEG's block has at most so many; libexif takes no more either */
+
+struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size)
+{
+    unsigned orientation = 1;
+    ExifData *exif = size <= EXIF_BYTES_MAX ? exif_data_new() : NULL;
+    if (exif == NULL)
+        return turns[0];
+    /* As it is: the repairs that libexif makes to please the specification are for those who write it again. */
+    exif_data_unset_option(exif, EXIF_DATA_OPTION_FOLLOW_SPECIFICATION);
+    exif_data_unset_option(exif, EXIF_DATA_OPTION_IGNORE_UNKNOWN_TAGS);
+    exif_data_load_data(exif, bytes, (unsigned)size);
+    const ExifEntry *entry = exif_content_get_entry(exif->ifd[EXIF_IFD_0], EXIF_TAG_ORIENTATION);
+    if (entry != NULL && entry->components == 1) {
+        const ExifByteOrder order = exif_data_get_byte_order(exif);
+        if (entry->format == EXIF_FORMAT_SHORT && entry->size >= 2)
+            orientation = exif_get_short(entry->data, order);
+        else if (entry->format == EXIF_FORMAT_LONG && entry->size >= 4)
+            orientation = exif_get_long(entry->data, order);
+    }
+    exif_data_unref(exif);
+    return orientation >= 1 && orientation <= sizeof turns / sizeof turns[0] ? turns[orientation - 1] : turns[0];
+}
+
+struct picture_turn picture_turn_from_tiff(const uint8_t *bytes, size_t size)
+{
+    if (size >= sizeof exif_header && memcmp(bytes, exif_header, sizeof exif_header) == 0)
+        return picture_turn_from_exif(bytes, size); /* some write it all the same */
+    if (size == 0 || size > EXIF_BYTES_MAX - sizeof exif_header)
+        return turns[0];
+    uint8_t *block = malloc(sizeof exif_header + size);
+    if (block == NULL)
+        return turns[0];
+    memcpy(block, exif_header, sizeof exif_header);
+    memcpy(block + sizeof exif_header, bytes, size);
+    const struct picture_turn turn = picture_turn_from_exif(block, sizeof exif_header + size);
+    free(block);
+    return turn;
+}
+
+void picture_place_rows(struct picture *p, const uint8_t *stored, uint32_t top, uint32_t rows, uint32_t width,
+                        uint32_t height, struct picture_turn turn)
+{
+    const size_t pitch = (size_t)width * PICTURE_CHANNELS;
+    if (!turn.swap && !turn.mirror_x) {
+        for (uint32_t r = 0; r < rows; r++) {
+            const uint32_t y = turn.mirror_y ? height - 1 - (top + r) : top + r;
+            memcpy(p->pixels + y * pitch, stored + r * pitch, pitch);
+        }
+        return;
+    }
+    for (uint32_t c = 0; c < width; c++) {
+        const uint32_t x = turn.mirror_x ? width - 1 - c : c;
+        for (uint32_t r = 0; r < rows; r++) {
+            const uint32_t y = turn.mirror_y ? height - 1 - (top + r) : top + r;
+            uint8_t *to =
+                p->pixels + (turn.swap ? (size_t)x * p->width + y : (size_t)y * p->width + x) * PICTURE_CHANNELS;
+            const uint8_t *from = stored + r * pitch + (size_t)c * PICTURE_CHANNELS;
+            to[0] = from[0];
+            to[1] = from[1];
+            to[2] = from[2];
+        }
+    }
+}
+
+/* ---- whole pictures ----------------------------------------------------------------------------------------- */
+
+/* [count, 4] -> [count, 3] in place: colour * alpha + white * (1 - alpha), rounded once, as Pillow pastes. */
+static void lay_on_white(uint8_t *pixels, size_t count)
+{
+    const uint8_t *from = pixels;
+    for (uint8_t *to = pixels; count > 0; count--, from += 4, to += PICTURE_CHANNELS) {
+        const unsigned alpha = from[3];
+        for (unsigned c = 0; c < PICTURE_CHANNELS; c++)
+            to[c] = (uint8_t)(255u - picture_multiply_255(255u - from[c], alpha));
+    }
+}
+
+enum status picture_from_stored(struct picture *ret, uint8_t *pixels, uint32_t width, uint32_t height, bool alpha,
+                                struct picture_turn turn, struct error *err)
+{
+    const size_t pitch = (size_t)width * PICTURE_CHANNELS;
+    if (alpha) {
+        lay_on_white(pixels, (size_t)width * height);
+        uint8_t *fitting = realloc(pixels, height * pitch);
+        pixels = fitting != NULL ? fitting : pixels;
+    }
+    struct picture p = {.pixels = pixels, .width = width, .height = height};
+    if (turn.mirror_x || turn.mirror_y || turn.swap) {
+        p = (struct picture){malloc(height * pitch), turn.swap ? height : width, turn.swap ? width : height};
+        if (p.pixels == NULL) {
+            free(pixels);
+            return error_set(err, ERR_NOMEM, "a picture of %u x %u: %zu bytes", width, height, height * pitch);
+        }
+        for (uint32_t top = 0; top < height; top += STRIP_ROWS) {
+            const uint32_t rows = height - top < STRIP_ROWS ? height - top : STRIP_ROWS;
+            picture_place_rows(&p, pixels + top * pitch, top, rows, width, height, turn);
+        }
+        free(pixels);
+    }
+    *ret = p;
+    return OK;
+}
+
+enum status picture_check_declared(const char *declared, const char *param, const uint8_t *bytes, size_t size,
+                                   struct error *err)
+{
+    const char *is = picture_media_type(bytes, size);
+    if (declared[0] == '\0' || strcasecmp(declared, "application/octet-stream") == 0)
+        return OK;
+    if (!picture_reads_type(declared))
+        return error_set_param(err, ERR_MEDIA_TYPE, param,
+                               "the picture is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
+                               "application/octet-stream",
+                               json_quote(declared).text);
+    if (is == NULL || strcasecmp(is, declared) == 0)
+        return OK;
+    return error_set_param(err, ERR_MEDIA_TYPE, param,
+                           "the picture is declared as %s and its bytes are those of %s; expected both to agree, or "
+                           "application/octet-stream",
+                           declared, is);
+}

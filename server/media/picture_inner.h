@@ -1,0 +1,52 @@
+/* picture_inner.h - what the decoders of picture.h share: bounds, orientation, transparency. Any thread; no state. */
+#ifndef SERVER_MEDIA_PICTURE_INNER_H
+#define SERVER_MEDIA_PICTURE_INNER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+#include "config/status.h"
+#include "engine/image.h"
+
+#define PICTURE_CHANNELS 3u
+
+_Static_assert((uint64_t)PICTURE_SIDE_MAX *PICTURE_SIDE_MAX <= UINT32_MAX, "width * height fits a uint32_t");
+
+/* Bytes that begin as such a file does -> *ret, upright; set only on OK. Errors: ERR_PICTURE, ERR_NOMEM. */
+enum status picture_jpeg_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
+enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
+enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
+
+/* What the header says, before anything of that size exists. Errors: ERR_PICTURE. */
+enum status picture_check_size(uint64_t width, uint64_t height, struct error *err);
+
+/* How a stored picture is brought upright: mirror it in x, in y, then swap x and y. Zeroed: it is upright. */
+struct picture_turn {
+    bool mirror_x, mirror_y, swap;
+};
+
+/* Of an EXIF block, "Exif\0\0" first; upright where it has no orientation or makes no sense. */
+struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size);
+/* The same without those six bytes, as files other than JPEG keep it. */
+struct picture_turn picture_turn_from_tiff(const uint8_t *bytes, size_t size);
+
+/* Put `rows` stored rows, the first of them row `top` of the stored picture of width x height, into *p, whose sides are
+ * the upright ones. */
+void picture_place_rows(struct picture *p, const uint8_t *stored, uint32_t top, uint32_t rows, uint32_t width,
+                        uint32_t height, struct picture_turn turn);
+
+/* A whole decoded picture, malloc'd: [height, width, 3], or [height, width, 4] with alpha last, which is laid on white.
+ * Takes `pixels` in any case. Errors: ERR_NOMEM. */
+enum status picture_from_stored(struct picture *ret, uint8_t *pixels, uint32_t width, uint32_t height, bool alpha,
+                                struct picture_turn turn, struct error *err);
+
+/* a * b / 255 of bytes, rounded, without a division. */
+static inline uint8_t picture_multiply_255(unsigned a, unsigned b)
+{
+    const unsigned product = a * b + 128;
+    return (uint8_t)(((product >> 8) + product) >> 8);
+}
+
+#endif

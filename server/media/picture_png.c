@@ -1,0 +1,138 @@
+/* picture_png.c - a PNG -> RGB pixels, upright, with libpng.
+ *
+ * libpng's own simple interface would apply gAMA and sRGB, which Pillow does not; so this is the interface by rows.
+ * Errors jump to decoder_run, the only setjmp, as libpng wants it; what is allocated hangs on struct decoder and on
+ * libpng's structs, and picture_png_decode releases both. The end of the file is read too: one that is cut after its
+ * pixels is refused as any other.
+ *
+ * What a hostile file may cost: sides and pixels are checked before anything of that size exists; of the chunks beside
+ * pixels only eXIf and those that say what the pixels mean are read, so that nothing compressed but the pixels is ever
+ * unpacked; libpng refuses chunks of more than 8 MB that are not pixels, and pixels beyond the picture's own.
+ *
+ * Palettes, gray and transparent colours become RGB, or RGB and alpha; of 16 bits the upper 8 count, as for Pillow.
+ *
+ * Any thread; no state, nothing is printed. */
+#include "server/media/picture_inner.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <png.h>
+
+struct decoder {
+    png_structp png;
+    png_infop info;
+    const uint8_t *bytes; /* what is left */
+    size_t size;
+    uint8_t *pixels; /* [height, width, alpha ? 4 : 3] */
+    uint32_t width, height;
+    bool alpha;
+    struct picture_turn turn;
+    enum status status; /* set before the jump, with the message */
+    struct error *err;
+};
+
+/* ---- libpng's callbacks ------------------------------------------------------------------------------------- */
+
+static _Noreturn void decoder_fail(struct decoder *d, enum status st)
+{
+    d->status = st;
+    png_longjmp(d->png, 1);
+}
+
+static _Noreturn void on_error(png_structp png, png_const_charp message)
+{
+    struct decoder *d = png_get_error_ptr(png);
+    decoder_fail(d, error_set(d->err, ERR_PICTURE, "the PNG does not decode: %s", message));
+}
+
+/* Of what is optional, or of data beyond the pixels. */
+static void on_warning(png_structp png, png_const_charp message)
+{
+    (void)png;
+    (void)message;
+}
+
+static void on_read(png_structp png, png_bytep out, size_t size)
+{
+    struct decoder *d = png_get_io_ptr(png);
+    if (size > d->size)
+        decoder_fail(d, error_set(d->err, ERR_PICTURE, "the PNG does not decode: it is cut short"));
+    memcpy(out, d->bytes, size);
+    d->bytes += size;
+    d->size -= size;
+}
+
+/* ---- decoding ----------------------------------------------------------------------------------------------- */
+
+/* What the header says, against the bounds; then what to decode to. */
+static void read_header(struct decoder *d)
+{
+    static const png_byte orientation[] = "eXIf";
+    png_set_keep_unknown_chunks(d->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* all that can be left out */
+    png_set_keep_unknown_chunks(d->png, PNG_HANDLE_CHUNK_AS_DEFAULT, orientation, 1);
+    png_set_user_limits(d->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX); /* ours say what the size is */
+    png_read_info(d->png, d->info);
+    d->width = png_get_image_width(d->png, d->info);
+    d->height = png_get_image_height(d->png, d->info);
+    const enum status st = picture_check_size(d->width, d->height, d->err);
+    if (st != OK)
+        decoder_fail(d, st);
+
+    png_set_expand(d->png); /* palettes, 1 to 4 bits, tRNS */
+    png_set_strip_16(d->png);
+    png_set_gray_to_rgb(d->png);
+    const int passes = png_set_interlace_handling(d->png);
+    png_read_update_info(d->png, d->info);
+    const unsigned channels = png_get_channels(d->png, d->info);
+    const size_t pitch = (size_t)d->width * channels;
+    if ((channels != 3 && channels != 4) || png_get_bit_depth(d->png, d->info) != 8 ||
+        png_get_rowbytes(d->png, d->info) != pitch)
+        decoder_fail(d, error_set(d->err, ERR_PICTURE, "the PNG does not decode: it has %u channels", channels));
+    d->alpha = channels == 4;
+    d->pixels = malloc(d->height * pitch);
+    if (d->pixels == NULL)
+        decoder_fail(
+            d, error_set(d->err, ERR_NOMEM, "a picture of %u x %u: %zu bytes", d->width, d->height, d->height * pitch));
+    for (int pass = 0; pass < passes; pass++)
+        for (uint32_t y = 0; y < d->height; y++)
+            png_read_row(d->png, d->pixels + y * pitch, NULL);
+}
+
+/* It may stand before the pixels or behind them. */
+static void read_orientation(struct decoder *d)
+{
+    png_bytep exif = NULL;
+    png_uint_32 size = 0;
+    if (png_get_eXIf_1(d->png, d->info, &size, &exif) != 0)
+        d->turn = picture_turn_from_tiff(exif, size);
+}
+
+/* False with d->status set where it fails. d lives in the caller, so that what changes after setjmp stays defined. */
+static bool decoder_run(struct decoder *d)
+{
+    if (setjmp(png_jmpbuf(d->png)) != 0)
+        return false;
+    png_set_read_fn(d->png, d, on_read);
+    read_header(d);
+    png_read_end(d->png, d->info);
+    read_orientation(d);
+    return true;
+}
+
+enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err)
+{
+    struct decoder d = {.bytes = bytes, .size = size, .err = err};
+    d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning);
+    d.info = d.png != NULL ? png_create_info_struct(d.png) : NULL;
+    if (d.info == NULL)
+        d.status = error_set(err, ERR_NOMEM, "there is no memory for a PNG's decoder");
+    else if (decoder_run(&d)) {
+        d.status = picture_from_stored(ret, d.pixels, d.width, d.height, d.alpha, d.turn, err);
+        d.pixels = NULL; /* taken */
+    }
+    png_destroy_read_struct(&d.png, &d.info, NULL);
+    free(d.pixels);
+    return d.status;
+}

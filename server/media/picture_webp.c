@@ -1,0 +1,90 @@
+/* picture_webp.c - a WebP -> RGB pixels, upright, with libwebp.
+ *
+ * The container is checked whole before a pixel is decoded (WebPDemux takes no file that is cut), and sides and pixels
+ * against their bounds; then libwebp writes into a buffer of ours. An animation is no picture: it is refused. A WebP's
+ * pixels have no checksum: what is damaged may decode to other pixels, as with any reader.
+ *
+ * Any thread; no state, nothing is printed. */
+#include "server/media/picture_inner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <webp/decode.h>
+#include <webp/demux.h>
+
+static const char *reason_of(VP8StatusCode code)
+{
+    switch (code) {
+    case VP8_STATUS_OUT_OF_MEMORY:
+        return "out of memory";
+    case VP8_STATUS_NOT_ENOUGH_DATA:
+        return "it is cut short";
+    case VP8_STATUS_UNSUPPORTED_FEATURE:
+        return "it uses a feature that is not read";
+    default:
+        return "its data are corrupt";
+    }
+}
+
+static enum status refuse(VP8StatusCode code, struct error *err)
+{
+    return error_set(err, code == VP8_STATUS_OUT_OF_MEMORY ? ERR_NOMEM : ERR_PICTURE, "the WebP does not decode: %s",
+                     reason_of(code));
+}
+
+/* The orientation, of the container's EXIF chunk. Errors: ERR_PICTURE: the container is not whole. */
+static enum status read_container(struct picture_turn *turn, const WebPData *file, struct error *err)
+{
+    WebPDemuxer *demux = WebPDemux(file);
+    WebPChunkIterator exif;
+    if (demux == NULL)
+        return error_set(err, ERR_PICTURE, "the WebP does not decode: it is cut short, or its chunks make no sense");
+    if (WebPDemuxGetChunk(demux, "EXIF", 1, &exif) != 0) {
+        *turn = picture_turn_from_tiff(exif.chunk.bytes, exif.chunk.size);
+        WebPDemuxReleaseChunkIterator(&exif);
+    }
+    WebPDemuxDelete(demux);
+    return OK;
+}
+
+static enum status check_header(WebPDecoderConfig *config, const WebPData *file, struct error *err)
+{
+    const VP8StatusCode code = WebPGetFeatures(file->bytes, file->size, &config->input);
+    if (code != VP8_STATUS_OK)
+        return refuse(code, err);
+    if (config->input.has_animation != 0)
+        return error_set(err, ERR_PICTURE, "the WebP is an animation; expected one picture");
+    return picture_check_size((uint64_t)config->input.width, (uint64_t)config->input.height, err);
+}
+
+enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err)
+{
+    const WebPData file = {bytes, size};
+    struct picture_turn turn = {0};
+    WebPDecoderConfig config;
+    if (WebPInitDecoderConfig(&config) == 0)
+        return error_set(err, ERR_INTERNAL, "libwebp is another than this was built with");
+    enum status st = check_header(&config, &file, err);
+    if (st == OK)
+        st = read_container(&turn, &file, err);
+    if (st != OK)
+        return st;
+
+    const bool alpha = config.input.has_alpha != 0;
+    const uint32_t width = (uint32_t)config.input.width, height = (uint32_t)config.input.height;
+    const size_t pitch = (size_t)width * (alpha ? 4u : PICTURE_CHANNELS), total = height * pitch;
+    uint8_t *pixels = malloc(total);
+    if (pixels == NULL)
+        return error_set(err, ERR_NOMEM, "a picture of %u x %u: %zu bytes", width, height, total);
+    config.output.colorspace = alpha ? MODE_RGBA : MODE_RGB;
+    config.output.is_external_memory = 1;
+    config.output.u.RGBA = (WebPRGBABuffer){.rgba = pixels, .stride = (int)pitch, .size = total};
+    const VP8StatusCode code = WebPDecode(bytes, size, &config);
+    WebPFreeDecBuffer(&config.output);
+    if (code != VP8_STATUS_OK) {
+        free(pixels);
+        return refuse(code, err);
+    }
+    return picture_from_stored(ret, pixels, width, height, alpha, turn, err);
+}

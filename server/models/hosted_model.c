@@ -1,0 +1,186 @@
+/* hosted_model.c - see hosted_model.h. */
+#include "server/models/hosted_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/core/log.h"
+#include "server/core/metrics.h"
+#include "server/core/queue.h"
+#include "server/models/precision.h"
+
+enum { READS_MAX = 4 }; /* of files that somebody changes meanwhile; a copy takes as long as a reading, or so */
+
+/* ---- references ------------------------------------------------------------------------------------------------ */
+
+void hosted_model_reference(struct hosted_model *e)
+{
+    (void)atomic_fetch_add_explicit(&e->references, 1, memory_order_relaxed);
+}
+
+void hosted_model_release(struct hosted_model *e)
+{
+    if (e == NULL)
+        return;
+    struct queue *queue = e->queue; /* outlives it; after the next line *e may be gone */
+    const unsigned before = atomic_fetch_sub_explicit(&e->references, 1, memory_order_acq_rel);
+    if (before == 2 && queue != NULL)
+        queue_wake(queue);
+    if (before != 1)
+        return;
+    engine_close(e->engine); /* before the model, whose config it borrows */
+    model_free(e->model);
+    free(e);
+}
+
+bool hosted_model_is_used(const struct hosted_model *e)
+{
+    return atomic_load(&e->references) > 2;
+}
+
+/* ---- loading --------------------------------------------------------------------------------------------------- */
+
+static void warn_of_key(void *arg, const char *message)
+{
+    const struct found_model *found = arg;
+    log_warning("%s: %s", found->path, message);
+}
+
+/* Can a picture be drawn to its end? Every sub-pixel is fed but the last, which without a start embedding takes the
+ * place of the start. */
+static enum status check_pictures(const struct hosted_model *e, const char *path, struct error *err)
+{
+    const struct model_config *c = &e->model->config;
+    const struct engine_info *info = engine_info(e->engine);
+    const uint64_t total = (uint64_t)3 * c->size[0] * c->size[1], fed = total - (info->starts ? 0 : 1);
+    if (c->task != TASK_IMAGE_GENERATION || (total <= COMPLETE_TOTAL_MAX && fed <= info->context))
+        return OK;
+    return error_set_param(err, ERR_UNSUPPORTED, "input.size",
+                           "%s: input.size is [%u, %u], %llu sub-pixels; this build serves what fits the context, here "
+                           "%u, and at most %u",
+                           path, c->size[0], c->size[1], (unsigned long long)total, info->context, COMPLETE_TOTAL_MAX);
+}
+
+/* What is in a model's files. */
+struct contents {
+    struct model *model;
+    enum engine_precision precision;
+    char digest[PRECISION_DIGEST_BYTES]; /* of a generating model */
+};
+
+static enum status read_once(struct contents *ret, const struct found_model *found, const struct settings *s,
+                             const char *isa, struct error *err)
+{
+    struct found_model named = *found;
+    struct contents c = {.model = NULL};
+    enum status st = model_load(&c.model, found->path, warn_of_key, &named, err);
+    if (st == OK)
+        st = precision_choose(&c.precision, s->precision, found->name, found->path, isa, err);
+    if (st == OK && model_config_causal(&c.model->config))
+        st = precision_digest(c.digest, found->path, err);
+    if (st == OK)
+        *ret = c;
+    else
+        model_free(c.model);
+    return st;
+}
+
+/* The files are read one after the other, and some of them twice: for the tensors, and for the digest that states go
+ * by. So nobody may have changed one before the last was read; then all is read again. */
+static enum status read_files(struct contents *ret, const struct found_model *found, const struct settings *s,
+                              const char *isa, struct error *err)
+{
+    for (int i = 0; i < READS_MAX; i++) {
+        uint8_t before[MODELS_DIR_PRINT_BYTES], after[MODELS_DIR_PRINT_BYTES];
+        struct contents c = {.model = NULL};
+        models_dir_print(before, found->path);
+        const enum status st = read_once(&c, found, s, isa, err);
+        models_dir_print(after, found->path);
+        if (memcmp(before, after, sizeof before) == 0) {
+            if (st == OK)
+                *ret = c;
+            return st;
+        }
+        model_free(c.model);
+    }
+    return error_set(err, ERR_IO, "%s: its files were changed while they were read, %d times in turn", found->path,
+                     READS_MAX);
+}
+
+/* A row for each stream and those that prompts get beside them; where there are prompts alone, what suits the
+ * products. */
+static uint32_t rows_of_pass(const struct settings *s)
+{
+    const uint32_t most = ENGINE_ROWS_MAX - s->streams_max;
+    const uint32_t rows = s->streams_max + (s->pass_rows_max < most ? s->pass_rows_max : most);
+    return rows > ENGINE_PROMPT_ROWS ? rows : ENGINE_PROMPT_ROWS;
+}
+
+enum status hosted_model_load(struct hosted_model **ret, const struct found_model *found, const struct settings *s,
+                              struct error *err)
+{
+    struct engine_options options = {
+        .isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa,
+        .threads = s->threads,
+        .keeps_places = s->pin_threads,
+        .images_max = s->batch_images_max,
+        .tokens_max = s->picture_tokens_max,
+        .streams_max = s->streams_max,
+        .rows_max = rows_of_pass(s),
+    };
+    struct contents c = {.model = NULL};
+    struct hosted_model *e = calloc(1, sizeof *e);
+    if (e == NULL)
+        return error_set(err, ERR_NOMEM, "%s: no memory to load the model", found->path);
+    atomic_init(&e->references, 1);
+    e->version = found->version;
+    e->rows_max = options.rows_max;
+    e->created_s = (int64_t)time(NULL);
+    enum status st = read_files(&c, found, s, options.isa, err);
+    if (st == OK) {
+        e->model = c.model;
+        (void)snprintf(e->model->name, sizeof e->model->name, "%s", found->name); /* a version's folder is a number */
+        options.precision = c.precision;
+        st = engine_open(&e->engine, e->model, &options, err);
+    }
+    if (st == ERR_ARGUMENT) /* all options are settings */
+        st = ERR_CONFIG;
+    if (st == OK)
+        st = check_pictures(e, found->path, err);
+    if (st != OK) {
+        hosted_model_release(e);
+        return st;
+    }
+    if (model_config_causal(&e->model->config))
+        model_identity_init(&e->identity, c.digest, engine_info(e->engine));
+    model_drop_weights(e->model); /* the engine has packed its own */
+    e->bytes = engine_info(e->engine)->weight_bytes + engine_info(e->engine)->workspace_bytes;
+    if (e->model->config.task == TASK_TEXT_GENERATION)
+        e->bytes += (uint64_t)s->prefix_cache_mb << 20;
+    *ret = e;
+    return OK;
+}
+
+void hosted_model_publish(struct hosted_model *e, const struct settings *s)
+{
+    const struct engine_info *info = engine_info(e->engine);
+    const struct model_config *c = &e->model->config;
+    const bool streams = model_config_causal(c);
+    const struct metrics_model labels = {
+        .name = e->model->name,
+        .task = model_task_name(c->task),
+        .mixer = mixer_type_name(c->mixer.type),
+        .precision = info->precision,
+        .precision_by = precision_is_auto(s->precision, e->model->name) ? "auto" : "setting",
+    };
+    e->metrics_label = metrics_model_add(&labels);
+    metrics_gauge_set(METRIC_MODEL_RESIDENT_BYTES, e->metrics_label, e->bytes);
+    metrics_gauge_set(METRIC_STREAM_SLOTS, e->metrics_label, streams ? s->streams_max : 0);
+    metrics_gauge_set(METRIC_STREAM_STATE_BYTES, e->metrics_label, streams ? info->stream_bytes : 0);
+    log_info("model %s: %s, %s, %s, %llu parameters, %llu bytes of packed weights, %llu of workspace, %llu a stream",
+             e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type), info->precision,
+             (unsigned long long)e->model->parameters, (unsigned long long)info->weight_bytes,
+             (unsigned long long)info->workspace_bytes, (unsigned long long)info->stream_bytes);
+}

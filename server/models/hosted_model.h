@@ -1,0 +1,52 @@
+/* hosted_model.h - a loaded model: its constants, its engine, and who still uses it.
+ * An entry is counted. The registry holds one reference while the model is to be found, its lane in the batcher
+ * another, and so does each request and job that is about it. Once the lane's is the only one left nobody can come to
+ * use it any more, and the batcher lets go of it: so a model may be replaced while requests run, which end on what they
+ * began with. */
+#ifndef SERVER_MODELS_HOSTED_MODEL_H
+#define SERVER_MODELS_HOSTED_MODEL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+#include "engine/engine.h"
+#include "server/models/model_identity.h"
+#include "server/models/models_dir.h"
+#include "weights/model.h"
+
+struct queue;
+
+/* Constant but for the references. The engine is the engine thread's; engine_info is anyone's. */
+struct hosted_model {
+    atomic_uint references;
+    struct model *model;
+    struct engine *engine;
+    uint32_t version;               /* of a model that has versions, else 0 */
+    uint32_t lane;                  /* of the queue, from batcher_serve on */
+    struct queue *queue;            /* woken when only the lane is left; NULL: there is none */
+    unsigned metrics_label;         /* of {model}, from hosted_model_publish on */
+    uint64_t bytes;                 /* of memory: weights, workspace, states of all streams and of prompts */
+    int64_t created_s;              /* Unix time of loading */
+    uint32_t rows_max;              /* bytes of one pass, all streams together: streams_max and more */
+    struct model_identity identity; /* of generating models: their states and what they compress go by it */
+};
+
+/* Read a model's files, check all that is in them, and open an engine. Any thread: no product is shared among threads
+ * here. *ret has one reference and is set only on OK.
+ * Errors: ERR_CONFIG (a setting that does not go with it), ERR_UNSUPPORTED (a sound model that this build does not
+ * serve), ERR_NOMEM and those of model_load, naming the file. */
+enum status hosted_model_load(struct hosted_model **ret, const struct found_model *found, const struct settings *s,
+                              struct error *err);
+/* Tell the log and the metrics of it; to be called before it is found by requests. */
+void hosted_model_publish(struct hosted_model *e, const struct settings *s);
+
+void hosted_model_reference(struct hosted_model *e);
+void hosted_model_release(struct hosted_model *e); /* NULL is a no-op */
+
+/* Does somebody hold it beside the registry and the lane? Only a hint, where requests may come to find it. */
+bool hosted_model_is_used(const struct hosted_model *e);
+
+#endif

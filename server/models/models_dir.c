@@ -1,0 +1,190 @@
+/* models_dir.c - see models_dir.h. */
+#include "server/models/models_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <nettle/sha2.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "weights/model.h"
+
+enum { VERSION_DIGITS_MAX = 9 };
+
+static bool has_config(const char *path)
+{
+    char config[MODELS_DIR_PATH_BYTES + 256 + sizeof "/config.json"];
+    (void)snprintf(config, sizeof config, "%s/config.json", path);
+    return access(config, F_OK) == 0;
+}
+
+uint32_t models_dir_version(const char *text)
+{
+    const size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || digits > VERSION_DIGITS_MAX || text[digits] != '\0' || text[0] == '0')
+        return 0;
+    return (uint32_t)strtoul(text, NULL, 10);
+}
+
+/* That a folder cannot be looked at for want of memory or descriptors does not mean that it is empty. */
+static bool is_shortage(int error)
+{
+    return error == ENOMEM || error == EMFILE || error == ENFILE;
+}
+
+static enum status refuse_folder(const char *path, int error, struct error *err)
+{
+    return error_set(err, status_of_errno(error), "%s: %s", path, strerror(error));
+}
+
+/* The highest number among the folders of `path` that have a config.json; 0: there is none, or no such folder. */
+static enum status find_version(uint32_t *ret, const char *path, struct error *err)
+{
+    *ret = 0;
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return is_shortage(errno) ? refuse_folder(path, errno, err) : OK;
+    for (const struct dirent *d; (d = readdir(dir)) != NULL;) {
+        char sub[MODELS_DIR_PATH_BYTES + 256];
+        const uint32_t version = models_dir_version(d->d_name);
+        (void)snprintf(sub, sizeof sub, "%s/%s", path, d->d_name);
+        if (version > *ret && has_config(sub))
+            *ret = version;
+    }
+    (void)closedir(dir);
+    return OK;
+}
+
+static int is_file_of_model(const struct dirent *d)
+{
+    const char *dot = strrchr(d->d_name, '.');
+    return dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".safetensors") == 0);
+}
+
+/* A file that was replaced by one of the same size and time has another inode. `changed`: when each was written to,
+ * renamed or linked counts as well. */
+static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, bool changed, struct error *err)
+{
+    struct sha256_ctx sha;
+    struct dirent **names = NULL;
+    const int count = scandir(dir, &names, is_file_of_model, alphasort);
+    const enum status st = count < 0 && is_shortage(errno) ? refuse_folder(dir, errno, err) : OK;
+    sha256_init(&sha);
+    sha256_update(&sha, strlen(dir), (const uint8_t *)dir);
+    for (int i = 0; i < count; i++) {
+        char path[MODELS_DIR_PATH_BYTES + 256], line[512];
+        struct stat s = {0};
+        (void)snprintf(path, sizeof path, "%s/%s", dir, names[i]->d_name);
+        (void)stat(path, &s);
+        const struct timespec at = changed ? s.st_ctim : (struct timespec){0};
+        const int n = snprintf(line, sizeof line, "%s %llu %lld.%09ld %llu %lld.%09ld\n", names[i]->d_name,
+                               (unsigned long long)s.st_size, (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec,
+                               (unsigned long long)s.st_ino, (long long)at.tv_sec, at.tv_nsec);
+        sha256_update(&sha, n > 0 ? (size_t)n : 0, (const uint8_t *)line);
+        free(names[i]);
+    }
+    free((void *)names);
+    _Static_assert(MODELS_DIR_PRINT_BYTES == SHA256_DIGEST_SIZE, "a print is a digest");
+    sha256_digest(&sha, MODELS_DIR_PRINT_BYTES, out);
+    return st;
+}
+
+void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path)
+{
+    (void)take_print(out, path, true, NULL); /* of a shortage it is another one */
+}
+
+/* *there: is there a model of that name, which is short enough? Only then *ret is set. */
+static enum status look_at(struct found_model *ret, bool *there, const char *dir, const char *name, struct error *err)
+{
+    struct found_model m = {.version = 0};
+    enum status st = OK;
+    (void)snprintf(m.name, sizeof m.name, "%s", name);
+    (void)snprintf(m.path, sizeof m.path, "%s/%s", dir, name);
+    *there = has_config(m.path);
+    if (!*there) {
+        const size_t end = strlen(m.path);
+        st = find_version(&m.version, m.path, err);
+        *there = st == OK && m.version != 0;
+        (void)snprintf(m.path + end, sizeof m.path - end, "/%u", m.version);
+    }
+    if (*there)
+        st = take_print(m.print, m.path, false, err);
+    if (*there && st == OK)
+        *ret = m;
+    return st;
+}
+
+/* Does the folder hold a model, whatever its name is? */
+static enum status is_model(bool *ret, const char *path, struct error *err)
+{
+    uint32_t version = 1;
+    const enum status st = has_config(path) ? OK : find_version(&version, path, err);
+    *ret = st == OK && version != 0;
+    return st;
+}
+
+static enum status look_at_all(struct found_model *all, size_t *found, struct dirent *const *names, size_t count,
+                               const char *dir, struct error *err)
+{
+    *found = 0;
+    for (size_t i = 0; i < count; i++) {
+        char path[MODELS_DIR_PATH_BYTES];
+        const char *name = names[i]->d_name;
+        bool there = false;
+        if (name[0] == '.')
+            continue;
+        (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+        enum status st = is_model(&there, path, err);
+        if (st == OK && !there)
+            continue;
+        if (st == OK)
+            st = model_check_name(name, strlen(name), path, err);
+        if (st == OK && *found == REGISTRY_MODELS_MAX)
+            st = error_set(err, ERR_CONFIG, "%s: more than %d models", dir, REGISTRY_MODELS_MAX);
+        if (st == OK)
+            st = look_at(&all[*found], &there, dir, name, err);
+        if (st != OK)
+            return st;
+        *found += there;
+    }
+    if (*found > 0)
+        return OK;
+    return error_set(err, ERR_CONFIG, "models_dir = %s: no subfolder has a config.json of a model that this build runs",
+                     dir);
+}
+
+enum status models_dir_scan(struct found_model **ret, size_t *count, const char *dir, struct error *err)
+{
+    struct dirent **names = NULL;
+    const int entries = scandir(dir, &names, NULL, alphasort);
+    if (entries < 0)
+        return error_set(err, status_of_errno(errno), "models_dir = %s: %s", dir, strerror(errno));
+    struct found_model *all = calloc(REGISTRY_MODELS_MAX, sizeof *all);
+    enum status st = all != NULL ? look_at_all(all, count, names, (size_t)entries, dir, err)
+                                 : error_set(err, ERR_NOMEM, "no memory for the list of models");
+    if (st == OK)
+        *ret = all;
+    else
+        free(all);
+    for (int i = 0; i < entries; i++)
+        free(names[i]);
+    free((void *)names);
+    return st;
+}
+
+enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err)
+{
+    bool there = false;
+    enum status st = OK;
+    if (name[0] != '.' && model_check_name(name, strlen(name), dir, NULL) == OK)
+        st = look_at(ret, &there, dir, name, err);
+    if (st != OK || there)
+        return st;
+    return error_set_param(err, ERR_NOT_FOUND, "model", "there is no folder of a model \"%.*s\" in models_dir",
+                           MODEL_NAME_MAX, name);
+}

@@ -1,0 +1,40 @@
+/* models_dir.h - the folder of models on the disk: which models are in it, in which version, and whether their files
+ * have changed. Any thread; no state.
+ *
+ *     MODELS_DIR/NAME/config.json ..      a model
+ *     MODELS_DIR/NAME/3/config.json ..    one with versions: the folder with the highest number counts
+ *
+ * A folder that is both is the former. What begins with a dot is not looked at: so a folder can be filled under such a
+ * name and then renamed. */
+#ifndef SERVER_MODELS_MODELS_DIR_H
+#define SERVER_MODELS_MODELS_DIR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+#include "config/status.h"
+
+enum { MODELS_DIR_PATH_BYTES = SETTING_TEXT_MAX + 2 * 256 + 2, MODELS_DIR_PRINT_BYTES = 32 }; /* 256: NAME_MAX, NUL */
+
+struct found_model {
+    char name[MODEL_NAME_MAX + 1];
+    char path[MODELS_DIR_PATH_BYTES];      /* of the folder that has its config.json */
+    uint32_t version;                      /* 0: it has none */
+    uint8_t print[MODELS_DIR_PRINT_BYTES]; /* of its files' names, sizes and times: changes with them */
+};
+
+/* All models, by name, in *ret, malloc'd, which is set only on OK.
+ * Errors: ERR_IO (the folder), ERR_CONFIG (there is none, or too many), ERR_FORMAT (a name that names no model,
+ * see model_check_name), ERR_NOMEM. */
+enum status models_dir_scan(struct found_model **ret, size_t *count, const char *dir, struct error *err);
+/* "12" is 12; 0 for what is no number from 1 without leading zeros. */
+uint32_t models_dir_version(const char *text);
+
+/* What is the same before and after reading a model's folder exactly if nobody has changed a file in it meanwhile; or
+ * there was no memory to look. */
+void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path);
+/* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (descriptors are short, too). */
+enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err);
+
+#endif

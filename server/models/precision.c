@@ -1,0 +1,228 @@
+/* precision.c - see precision.h. */
+#include "server/models/precision.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/json.h"
+
+#define RECORD "precision.json"
+
+enum { PATH_BYTES = SETTING_TEXT_MAX + 1 + 256, RECORD_MAX = 4096 };
+
+static const char *const measures[2] = {"top1_percent", "bits"};
+
+/* ---- the files -------------------------------------------------------------------------------------------------- */
+
+static enum status add_file(struct sha256_ctx *sha, const char *dir, const char *name, struct error *err)
+{
+    char path[PATH_BYTES];
+    uint8_t bytes[65536];
+    size_t n;
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "rb");
+    if (f == NULL)
+        return error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
+    sha256_update(sha, strlen(name) + 1, (const uint8_t *)name);
+    while ((n = fread(bytes, 1, sizeof bytes, f)) > 0)
+        sha256_update(sha, n, bytes);
+    const int failed = ferror(f);
+    (void)fclose(f);
+    return failed ? error_set(err, ERR_IO, "%s: it cannot be read", path) : OK;
+}
+
+static int counts(const struct dirent *entry)
+{
+    static const char ending[] = ".safetensors";
+    const size_t size = strlen(entry->d_name), n = sizeof ending - 1;
+    return strcmp(entry->d_name, "config.json") == 0 || (size > n && strcmp(entry->d_name + size - n, ending) == 0 &&
+                                                         strcmp(entry->d_name, "cases.safetensors") != 0);
+}
+
+enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err)
+{
+    struct sha256_ctx sha;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    struct dirent **names = NULL;
+    enum status st = OK;
+    const int count = scandir(dir, &names, counts, alphasort);
+    if (count < 0)
+        return error_set(err, status_of_errno(errno), "%s: %s", dir, strerror(errno));
+    sha256_init(&sha);
+    for (int i = 0; i < count; i++) {
+        if (st == OK)
+            st = add_file(&sha, dir, names[i]->d_name, err);
+        free(names[i]);
+    }
+    free((void *)names);
+    sha256_digest(&sha, sizeof digest, digest);
+    for (size_t i = 0; i < sizeof digest && st == OK; i++)
+        (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+    return st;
+}
+
+/* ---- the record ------------------------------------------------------------------------------------------------- */
+
+enum status precision_record_write(const struct precision_record *r, const char *dir, struct error *err)
+{
+    char path[PATH_BYTES], aside[PATH_BYTES + 16];
+    (void)snprintf(path, sizeof path, "%s/" RECORD, dir);
+    (void)snprintf(aside, sizeof aside, "%s.%ld", path, (long)getpid());
+    json_t *values = json_object();
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
+        (void)json_object_set_new(values, engine_precision_word((enum engine_precision)p), json_real(r->value[p]));
+    json_t *record =
+        json_pack("{s:s, s:i, s:s, s:s, s:I, s:o}", "format", "aftd-precision", "version", 1, "sha256", r->digest,
+                  "measure", measures[r->bits], "samples", (json_int_t)r->samples, "values", values);
+    if (record == NULL)
+        return error_set(err, ERR_NOMEM, "%s: no memory to write it", path);
+    const bool written = json_dump_file(record, aside, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;
+    json_decref(record);
+    if (written && rename(aside, path) == 0)
+        return OK;
+    const enum status st = error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
+    (void)unlink(aside);
+    return st;
+}
+
+static enum status refuse_record(const char *path, const char *what, struct error *err)
+{
+    return error_set(err, ERR_FORMAT, "%s: %s; aft check-precision writes it anew", path, what);
+}
+
+/* False if there is none. */
+static enum status read_record(struct precision_record *ret, bool *found, const char *dir, struct error *err)
+{
+    char path[PATH_BYTES];
+    const char *format, *digest, *measure;
+    int version;
+    json_int_t samples;
+    json_t *root = NULL, *values;
+    (void)snprintf(path, sizeof path, "%s/" RECORD, dir);
+    *found = access(path, F_OK) == 0;
+    if (!*found)
+        return OK;
+    enum status st = json_read_object(&root, path, RECORD_MAX, err);
+    if (st != OK)
+        return st;
+    if (json_unpack(root, "{s:s, s:i, s:s, s:s, s:I, s:o}", "format", &format, "version", &version, "sha256", &digest,
+                    "measure", &measure, "samples", &samples, "values", &values) != 0 ||
+        strcmp(format, "aftd-precision") != 0 || version != 1 || samples < 0 ||
+        strlen(digest) != PRECISION_DIGEST_BYTES - 1) {
+        json_decref(root);
+        return refuse_record(path, "it is no record of precisions, version 1", err);
+    }
+    ret->bits = strcmp(measure, measures[1]) == 0;
+    ret->samples = (size_t)samples;
+    memcpy(ret->digest, digest, PRECISION_DIGEST_BYTES);
+    for (int p = 0; p < ENGINE_PRECISION_COUNT && st == OK; p++) {
+        const json_t *value = json_object_get(values, engine_precision_word((enum engine_precision)p));
+        ret->value[p] = json_number_value(value);
+        if (!json_is_number(value))
+            st = refuse_record(path, "a value is missing", err);
+    }
+    json_decref(root);
+    return st;
+}
+
+bool precision_is_good(const struct precision_record *r, enum engine_precision precision)
+{
+    const double f32 = r->value[ENGINE_F32], value = r->value[precision];
+    if (r->samples < PRECISION_SAMPLES_MIN)
+        return precision == ENGINE_F32;
+    return r->bits ? value - f32 <= PRECISION_BITS_LOSS_MAX : f32 - value <= PRECISION_TOP1_LOSS_MAX;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------------------------- */
+
+static enum status choose_recorded(enum engine_precision *ret, const char *dir, const char *isa, struct error *err)
+{
+    struct precision_record r;
+    char digest[PRECISION_DIGEST_BYTES];
+    bool found;
+    *ret = ENGINE_F32;
+    enum status st = read_record(&r, &found, dir, err);
+    if (st == OK && found)
+        st = precision_digest(digest, dir, err);
+    if (st != OK || !found || strcmp(digest, r.digest) != 0)
+        return st;
+    for (int p = ENGINE_PRECISION_COUNT - 1; p > ENGINE_F32; p--) /* the narrower the faster, where it pays at all */
+        if (*ret == ENGINE_F32 && engine_precision_pays((enum engine_precision)p, isa) &&
+            precision_is_good(&r, (enum engine_precision)p))
+            *ret = (enum engine_precision)p;
+    return OK;
+}
+
+/* ENGINE_PRECISION_COUNT for "auto"; -1 for what is no precision. */
+static int find_word(const char *word, size_t size)
+{
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
+        const char *known = engine_precision_word((enum engine_precision)p);
+        if (strlen(known) == size && memcmp(known, word, size) == 0)
+            return p;
+    }
+    return size == 4 && memcmp(word, "auto", 4) == 0 ? ENGINE_PRECISION_COUNT : -1;
+}
+
+/* What the list says of the model by name, or else of all. */
+static int find_wish(const char *wish, const char *name, struct error *err)
+{
+    int of_all = ENGINE_F32, of_it = -1;
+    for (const char *item = wish; *item != '\0';) {
+        const size_t size = strcspn(item, ",");
+        const char *equals = memchr(item, '=', size), *word = equals != NULL ? equals + 1 : item;
+        const int precision = find_word(word, (size_t)(item + size - word));
+        if (precision < 0) {
+            (void)error_set_param(err, ERR_ARGUMENT, "precision",
+                                  "precision has \"%.*s\"; expected f32, bf16, int8 or auto, or MODEL= before one of "
+                                  "them, in a list with commas",
+                                  (int)(size < 100 ? size : 100), item);
+            return -1;
+        }
+        if (equals == NULL)
+            of_all = precision;
+        else if (strlen(name) == (size_t)(equals - item) && memcmp(name, item, strlen(name)) == 0)
+            of_it = precision;
+        item += size + (item[size] == ',' ? 1 : 0);
+    }
+    return of_it >= 0 ? of_it : of_all;
+}
+
+enum status precision_choose(enum engine_precision *ret, const char *wish, const char *name, const char *dir,
+                             const char *isa, struct error *err)
+{
+    const int found = find_wish(wish != NULL ? wish : "f32", name, err);
+    if (found < 0)
+        return ERR_ARGUMENT;
+    if (found == ENGINE_PRECISION_COUNT)
+        return choose_recorded(ret, dir, isa, err);
+    *ret = (enum engine_precision)found;
+    return OK;
+}
+
+bool precision_is_auto(const char *wish, const char *name)
+{
+    return find_wish(wish, name, NULL) == ENGINE_PRECISION_COUNT;
+}
+
+bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,
+                             char *name, size_t size)
+{
+    for (const char *item = wish; *item != '\0';) {
+        const size_t n = strcspn(item, ",");
+        const char *equals = memchr(item, '=', n);
+        if (equals != NULL) {
+            (void)snprintf(name, size, "%.*s", (int)(equals - item), item);
+            if (!is_known(arg, name))
+                return true;
+        }
+        item += n + (item[n] == ',' ? 1 : 0);
+    }
+    return false;
+}

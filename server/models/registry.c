@@ -1,0 +1,433 @@
+/* registry.c - see registry.h. Rows are sorted by name, so that what lists them does so in one order. Under the lock:
+ * rows and count. References are released after it, for the last one frees an engine. */
+#include "server/models/registry.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core/clock.h"
+#include "server/core/queue.h"
+
+struct registry {
+    pthread_mutex_t lock;
+    size_t count;
+    struct registry_model rows[REGISTRY_MODELS_MAX];
+    struct queue *wake;
+};
+
+const char *model_state_word(enum model_state state)
+{
+#define X(constant, word) word,
+    static const char *const words[] = {MODEL_STATES(X)};
+#undef X
+    return words[state];
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+enum status registry_create(struct registry **ret)
+{
+    struct registry *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return ERR_NOMEM;
+    if (pthread_mutex_init(&r->lock, NULL) != 0) {
+        free(r);
+        return ERR_NOMEM;
+    }
+    *ret = r;
+    return OK;
+}
+
+void registry_free(struct registry *r)
+{
+    if (r == NULL)
+        return;
+    for (size_t i = 0; i < r->count; i++)
+        hosted_model_release(r->rows[i].hosted);
+    (void)pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+void registry_wake_for_wanted(struct registry *r, struct queue *q)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    r->wake = q;
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+/* NULL: no such name. */
+static struct registry_model *find_locked(struct registry *r, const char *name)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (strcmp(r->rows[i].found.name, name) == 0)
+            return &r->rows[i];
+    return NULL;
+}
+
+/* ---- looking up ------------------------------------------------------------------------------------------------ */
+
+void registry_view_take(struct registry *r, struct registry_view *ret)
+{
+    ret->count = 0;
+    (void)pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->count; i++) {
+        struct hosted_model *e = r->rows[i].hosted;
+        if (e == NULL)
+            continue;
+        hosted_model_reference(e);
+        ret->entries[ret->count++] = e;
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+void registry_view_clear(struct registry_view *v)
+{
+    for (size_t i = 0; i < v->count; i++)
+        hosted_model_release(v->entries[i]);
+    v->count = 0;
+}
+
+enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count)
+{
+    struct registry_model *rows = malloc(sizeof r->rows);
+    if (rows == NULL)
+        return ERR_NOMEM;
+    (void)pthread_mutex_lock(&r->lock);
+    memcpy(rows, r->rows, sizeof r->rows);
+    *count = r->count;
+    for (size_t i = 0; i < r->count; i++)
+        if (rows[i].hosted != NULL)
+            hosted_model_reference(rows[i].hosted);
+    (void)pthread_mutex_unlock(&r->lock);
+    *ret = rows;
+    return OK;
+}
+
+void registry_models_free(struct registry_model *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        hosted_model_release(rows[i].hosted);
+    free(rows);
+}
+
+bool registry_peek(struct registry *r, const char *name, struct registry_model *ret)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    const struct registry_model *row = find_locked(r, name);
+    if (row != NULL)
+        *ret = *row;
+    (void)pthread_mutex_unlock(&r->lock);
+    return row != NULL;
+}
+
+/* A reference to what the row has loaded; NULL: nothing, or there is no row. */
+static struct hosted_model *use_locked(struct registry_model *row)
+{
+    if (row == NULL || row->hosted == NULL)
+        return NULL;
+    row->used_ns = clock_now_ns();
+    hosted_model_reference(row->hosted);
+    return row->hosted;
+}
+
+struct hosted_model *registry_acquire(struct registry *r, const char *name)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    struct hosted_model *e = use_locked(find_locked(r, name));
+    (void)pthread_mutex_unlock(&r->lock);
+    return e;
+}
+
+/* ---- what a request means -------------------------------------------------------------------------------------- */
+
+void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish)
+{
+    const size_t size = strcspn(wish, "@");
+    (void)snprintf(ret, MODEL_NAME_MAX + 1, "%.*s", (int)(size < MODEL_NAME_MAX ? size : MODEL_NAME_MAX), wish);
+}
+
+/* The row of a name; *version is what stands behind its "@", which no name has, or NULL. */
+static struct registry_model *find_ref_locked(struct registry *r, const char *wish, const char **version)
+{
+    char name[MODEL_NAME_MAX + 1];
+    const char *at = strchr(wish, '@');
+    *version = at != NULL ? at + 1 : NULL;
+    if (strcspn(wish, "@") > MODEL_NAME_MAX)
+        return NULL;
+    registry_name_of(name, wish);
+    return find_locked(r, name);
+}
+
+/* The version that is served, or would be. */
+static uint32_t version_of(const struct registry_model *row)
+{
+    const uint32_t version = row->hosted != NULL ? row->hosted->version : row->found.version;
+    return version != 0 ? version : 1;
+}
+
+struct hosted_model *registry_acquire_ref(struct registry *r, const char *wish)
+{
+    const char *version;
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *row = find_ref_locked(r, wish, &version);
+    const bool is_it = row != NULL && (version == NULL || models_dir_version(version) == version_of(row));
+    struct hosted_model *e = is_it ? use_locked(row) : NULL;
+    (void)pthread_mutex_unlock(&r->lock);
+    return e;
+}
+
+/* Models that there is anything to say of but that they are gone. */
+static bool can_serve(const struct registry_model *row)
+{
+    return row->state == MODEL_LOADED || row->state == MODEL_IDLE;
+}
+
+/* "a, b, c": the names of the models, of one task or (task < 0) of all; "none" if there is none. */
+static size_t list_names_locked(struct registry *r, int task, char *out, size_t size, struct registry_model **only)
+{
+    size_t count = 0, used = 0;
+    (void)snprintf(out, size, "none");
+    for (size_t i = 0; i < r->count; i++) {
+        struct registry_model *row = &r->rows[i];
+        if (!can_serve(row) || (task >= 0 && row->task != (enum model_task)task))
+            continue;
+        const int n = snprintf(out + used, size - used, "%s%s", count > 0 ? ", " : "", row->found.name);
+        used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
+        count++;
+        *only = row;
+    }
+    return count;
+}
+
+static enum status find_named_locked(struct registry *r, const char *name, int task, struct registry_model **ret,
+                                     struct error *err)
+{
+    char names[ERROR_MESSAGE_MAX / 2];
+    const char *version;
+    struct registry_model *last = NULL, *row = find_ref_locked(r, name, &version);
+    if (row != NULL && row->state == MODEL_FAILED)
+        return error_set_param(err, ERR_UNAVAILABLE, "model", "the model \"%s\" cannot be loaded: %.300s",
+                               row->found.name, row->failure);
+    if (row == NULL || !can_serve(row)) {
+        (void)list_names_locked(r, -1, names, sizeof names, &last);
+        return error_set_param(err, ERR_NOT_FOUND, "model", "no model is named \"%.*s\"; loaded are: %s",
+                               MODEL_WISH_MAX, name, names);
+    }
+    if (version != NULL && models_dir_version(version) != version_of(row))
+        return error_set_param(err, ERR_NOT_FOUND, "model",
+                               "there is no version \"%.20s\" of the model \"%s\"; expected %s or %s@%u", version,
+                               row->found.name, row->found.name, row->found.name, version_of(row));
+    if (task >= 0 && row->task != (enum model_task)task)
+        return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is for %s; this request is for %s", name,
+                               model_task_name(row->task), model_task_name((enum model_task)task));
+    *ret = row;
+    return OK;
+}
+
+static enum status find_only_locked(struct registry *r, int task, struct registry_model **ret, struct error *err)
+{
+    const char *what = task >= 0 ? model_task_name((enum model_task)task) : "any task";
+    char names[ERROR_MESSAGE_MAX / 2];
+    struct registry_model *only = NULL;
+    const size_t count = list_names_locked(r, task, names, sizeof names, &only);
+    if (count == 0)
+        return error_set_param(err, ERR_ARGUMENT, "model", "no model for %s is loaded", what);
+    if (count > 1)
+        return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" is missing and %zu models are for %s: %s", count,
+                               what, names);
+    *ret = only;
+    return OK;
+}
+
+enum status registry_acquire_for(struct registry *r, const char *name, int task, struct hosted_model **ret,
+                                 struct error *err)
+{
+    struct registry_model *row = NULL;
+    (void)pthread_mutex_lock(&r->lock);
+    enum status st = name != NULL ? find_named_locked(r, name, task, &row, err) : find_only_locked(r, task, &row, err);
+    assert((st == OK) == (row != NULL));
+    struct hosted_model *e = use_locked(row);
+    if (e != NULL) {
+        *ret = e;
+    } else if (row != NULL) {
+        row->used_ns = clock_now_ns();
+        row->wanted = true;
+        if (r->wake != NULL)
+            queue_wake(r->wake);
+        st = row->failure[0] == '\0'
+                 ? error_set_param(err, ERR_LOADING, "model", "the model \"%s\" is being loaded", row->found.name)
+                 : error_set_param(err, ERR_LOADING, "model",
+                                   "the model \"%s\" is being loaded; when that was tried last: %.300s",
+                                   row->found.name, row->failure);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* ---- changing -------------------------------------------------------------------------------------------------- */
+
+/* The row of a name, made where there is none; NULL: there is no room. */
+static struct registry_model *row_locked(struct registry *r, const char *name)
+{
+    size_t at = 0;
+    while (at < r->count && strcmp(r->rows[at].found.name, name) < 0)
+        at++;
+    struct registry_model *row = &r->rows[at];
+    if (at < r->count && strcmp(row->found.name, name) == 0)
+        return row;
+    if (r->count == REGISTRY_MODELS_MAX)
+        return NULL;
+    memmove(row + 1, row, (r->count - at) * sizeof *row);
+    memset(row, 0, sizeof *row);
+    r->count++;
+    return row;
+}
+
+/* Is what is known of the row known of these very files? */
+static bool is_of(const struct registry_model *row, const struct found_model *found)
+{
+    return memcmp(row->found.print, found->print, sizeof found->print) == 0;
+}
+
+enum status registry_put(struct registry *r, const struct found_model *found, enum model_state state,
+                         enum model_task task, struct hosted_model *e, struct error *err)
+{
+    assert((e != NULL) == (state == MODEL_LOADED));
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *row = row_locked(r, found->name);
+    struct hosted_model *old = row != NULL ? row->hosted : NULL;
+    if (row != NULL) {
+        if (!is_of(row, found))
+            row->bytes = 0;
+        row->found = *found;
+        row->state = state;
+        row->task = task;
+        row->hosted = e;
+        row->wanted = false;
+        row->failure[0] = '\0';
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    if (row == NULL)
+        return error_set(err, ERR_CONFIG, "%s: more than %d models", found->path, REGISTRY_MODELS_MAX);
+    hosted_model_release(old);
+    return OK;
+}
+
+void registry_drop(struct registry *r, const char *name, enum model_state state)
+{
+    struct hosted_model *old = NULL;
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *row = find_locked(r, name);
+    if (row != NULL) {
+        old = row->hosted;
+        row->hosted = NULL;
+        row->state = state;
+        row->wanted = false;
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    hosted_model_release(old);
+}
+
+void registry_remove(struct registry *r, const char *name)
+{
+    struct hosted_model *old = NULL;
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *row = find_locked(r, name);
+    if (row != NULL) {
+        old = row->hosted;
+        r->count--;
+        memmove(row, row + 1, (size_t)(r->rows + r->count - row) * sizeof *row);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    hosted_model_release(old);
+}
+
+/* `otherwise`: what it is, where it is not loaded. */
+static void note(struct registry *r, const char *name, const char *message, enum model_state otherwise)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *row = find_locked(r, name);
+    if (row != NULL) {
+        row->wanted = false;
+        row->state = row->hosted != NULL ? MODEL_LOADED : otherwise;
+        (void)snprintf(row->failure, sizeof row->failure, "%s", message);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+void registry_note_failure(struct registry *r, const char *name, const char *message)
+{
+    note(r, name, message, MODEL_FAILED);
+}
+
+void registry_note_shortage(struct registry *r, const char *name, const char *message)
+{
+    note(r, name, message, MODEL_IDLE);
+}
+
+uint64_t registry_size(struct registry *r, const struct found_model *found)
+{
+    uint64_t bytes = 0;
+    (void)pthread_mutex_lock(&r->lock);
+    const struct registry_model *row = find_locked(r, found->name);
+    if (row != NULL && is_of(row, found))
+        bytes = row->bytes;
+    (void)pthread_mutex_unlock(&r->lock);
+    return bytes;
+}
+
+void registry_note_size(struct registry *r, const struct found_model *found, uint64_t bytes)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *row = find_locked(r, found->name);
+    if (row != NULL && is_of(row, found))
+        row->bytes = bytes;
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+bool registry_next_wanted(struct registry *r, struct found_model *ret)
+{
+    bool found = false;
+    (void)pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->count && !found; i++)
+        if (r->rows[i].wanted && r->rows[i].state == MODEL_IDLE) {
+            *ret = r->rows[i].found;
+            found = true;
+        }
+    (void)pthread_mutex_unlock(&r->lock);
+    return found;
+}
+
+struct hosted_model *registry_least_used(struct registry *r, const char *but)
+{
+    const struct registry_model *least = NULL;
+    struct hosted_model *e = NULL;
+    (void)pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->count; i++) {
+        const struct registry_model *row = &r->rows[i];
+        if (row->hosted == NULL || strcmp(row->found.name, but) == 0 || hosted_model_is_used(row->hosted))
+            continue;
+        if (least == NULL || row->used_ns < least->used_ns)
+            least = row;
+    }
+    if (least != NULL) {
+        e = least->hosted;
+        hosted_model_reference(e);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return e;
+}
+
+uint64_t registry_bytes(struct registry *r, const char *but)
+{
+    uint64_t bytes = 0;
+    (void)pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->count; i++)
+        if (r->rows[i].hosted != NULL && strcmp(r->rows[i].found.name, but) != 0)
+            bytes += r->rows[i].hosted->bytes;
+    (void)pthread_mutex_unlock(&r->lock);
+    return bytes;
+}

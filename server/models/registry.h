@@ -1,0 +1,111 @@
+/* registry.h - the models by name: those that are loaded, and those that could be.
+ * Any thread looks up, under a short lock, and gets counted references (hosted_model.h), so that the list may change at any
+ * time. One thread alone changes it: the main thread at start, then the loader's (models.h). The lock is a leaf but for
+ * the queue's. */
+#ifndef SERVER_MODELS_REGISTRY_H
+#define SERVER_MODELS_REGISTRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+#include "config/status.h"
+#include "server/models/hosted_model.h"
+#include "server/models/models_dir.h"
+#include "weights/model_config.h"
+
+struct queue;
+struct registry;
+
+/*   state            in answers    a request for it */
+#define MODEL_STATES(X)           \
+    X(MODEL_LOADED, "loaded")     \
+    X(MODEL_IDLE, "idle")         \
+    X(MODEL_UNLOADED, "unloaded") \
+    X(MODEL_FAILED, "failed")
+#define X(constant, word) constant,
+/* Answered; has it loaded, 503 until then; 404, an administrator took it away; 503, its files are not accepted. */
+enum model_state { MODEL_STATES(X) };
+#undef X
+const char *model_state_word(enum model_state state);
+
+/* What is known of one model. */
+struct registry_model {
+    struct found_model found;
+    enum model_state state;
+    bool wanted;                     /* idle, and a request has asked for it */
+    enum model_task task;            /* of one that is loaded or idle */
+    struct hosted_model *hosted;     /* a reference, if loaded; else NULL */
+    char failure[ERROR_MESSAGE_MAX]; /* what was wrong with the files that were tried last; empty: nothing */
+    uint64_t bytes;                  /* of memory that these files take, once they were loaded; 0: not known yet */
+    uint64_t used_ns;                /* when a request last asked for it */
+};
+
+/* ---- any thread ------------------------------------------------------------------------------------------------ */
+
+/* The loaded models at one moment, by name: [count] references. */
+struct registry_view {
+    size_t count;
+    struct hosted_model *entries[REGISTRY_MODELS_MAX];
+};
+void registry_view_take(struct registry *r, struct registry_view *ret);
+void registry_view_clear(struct registry_view *v);
+
+/* All that is known, [*count] rows of what `*ret`, malloc'd, has; end with registry_models_free. Errors: ERR_NOMEM. */
+enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);
+void registry_models_free(struct registry_model *rows, size_t count);
+/* The one of that name as it is now; false: there is none. Its entry is no reference, and says only whether it is
+ * loaded. */
+bool registry_peek(struct registry *r, const char *name, struct registry_model *ret);
+
+/* The model that a request means: the one named, or, where `name` is NULL, the only one of the task (an enum
+ * model_task, or REGISTRY_ANY_TASK). NAME@VERSION is the model NAME as long as that version is the one that is served;
+ * a model without versions has version 1. *ret is a reference: hosted_model_release it.
+ * Errors: ERR_NOT_FOUND (no such model, or version), ERR_ARGUMENT (another task; none named and there is not exactly
+ * one): both list what there is. ERR_LOADING: it is idle, and now wanted; ERR_UNAVAILABLE: its files are not
+ * accepted. */
+enum status registry_acquire_for(struct registry *r, const char *name, int task, struct hosted_model **ret,
+                                 struct error *err);
+#define REGISTRY_ANY_TASK (-1)
+/* A loaded model for any task, by its name alone; NULL: there is none. hosted_model_release it. */
+struct hosted_model *registry_acquire(struct registry *r, const char *name);
+/* The same by what a request may call it, NAME@VERSION as well. */
+struct hosted_model *registry_acquire_ref(struct registry *r, const char *wish);
+/* The name in NAME@VERSION; of anything else all of it, cut to what a name may have. */
+void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish);
+
+/* ---- who changes it -------------------------------------------------------------------------------------------- */
+
+/* *ret is set only on OK; free with registry_free, when nobody looks up any more. Errors: ERR_NOMEM. */
+enum status registry_create(struct registry **ret);
+void registry_free(struct registry *r); /* NULL is a no-op */
+/* Whom to wake when a model is wanted. */
+void registry_wake_for_wanted(struct registry *r, struct queue *q);
+
+/* Add a model, or replace the one of that name. Takes `e`, which is not NULL exactly where the state is MODEL_LOADED,
+ * and gives back the reference to what it replaces. Errors: ERR_CONFIG (REGISTRY_MODELS_MAX are known): nothing is
+ * taken. */
+enum status registry_put(struct registry *r, const struct found_model *found, enum model_state state,
+                         enum model_task task, struct hosted_model *e, struct error *err);
+/* Take a loaded model from those that are found; what is known of it stays. Unknown names are no-ops. */
+void registry_drop(struct registry *r, const char *name, enum model_state state);
+/* Forget a model. */
+void registry_remove(struct registry *r, const char *name);
+/* What was wrong when it was tried. One that is not loaded has failed from now on. Unknown names are no-ops. */
+void registry_note_failure(struct registry *r, const char *name, const char *message);
+/* There was no room for it, for now: one that is not loaded is idle, and tried again when it is asked for. */
+void registry_note_shortage(struct registry *r, const char *name, const char *message);
+/* How much memory the files of `found` take, if it is known of just these; else 0. */
+uint64_t registry_size(struct registry *r, const struct found_model *found);
+void registry_note_size(struct registry *r, const struct found_model *found, uint64_t bytes);
+
+/* The one that is wanted; false: none. */
+bool registry_next_wanted(struct registry *r, struct found_model *ret);
+/* Of the loaded models that no request holds, beside `but`, the one that was asked for longest ago: a reference; NULL:
+ * there is none. */
+struct hosted_model *registry_least_used(struct registry *r, const char *but);
+/* Memory of all that are loaded, beside `but`. */
+uint64_t registry_bytes(struct registry *r, const char *but);
+
+#endif

@@ -1,0 +1,167 @@
+/* fields.c - see fields.h. */
+#include "server/request/fields.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "config/json.h"
+
+double field_max_tokens(const struct settings *s)
+{
+    return s->max_tokens_max;
+}
+
+double field_max_timeout(const struct settings *s)
+{
+    return s->timeout_ms_max;
+}
+
+double fields_max(const struct field *f, const struct settings *s)
+{
+    return f->max_set != NULL ? f->max_set(s) : f->max;
+}
+
+const struct field *fields_find(const struct field *table, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------------- */
+
+void fields_describe(const struct field *f, const struct settings *s, char *out, size_t size)
+{
+    const double max = fields_max(f, s);
+    if (f->what != NULL) {
+        (void)snprintf(out, size, "%s", f->what);
+        return;
+    }
+    switch (f->kind) {
+    case FIELD_TEXT:
+        (void)snprintf(out, size, "a string of %.0f to %.0f bytes", f->min, max);
+        break;
+    case FIELD_NAME:
+        (void)snprintf(out, size, "a string of %.0f to %.0f bytes without a NUL", f->min, max);
+        break;
+    case FIELD_INTEGER:
+        (void)snprintf(out, size, "a whole number from %.0f to %.0f", f->min, max);
+        break;
+    case FIELD_NUMBER:
+        (void)snprintf(out, size, f->exclusive ? "a number above %g and at most %g" : "a number from %g to %g", f->min,
+                       max);
+        break;
+    case FIELD_SWITCH:
+        (void)snprintf(out, size, "true or false");
+        break;
+    case FIELD_OTHER:
+        f->expected(out, size);
+        break;
+    }
+}
+
+static bool read_text(const struct field *f, const json_t *value, double max, const json_t **to)
+{
+    const size_t size = json_string_length(value); /* 0 of what is no string */
+    if (!json_is_string(value) || (double)size < f->min || (double)size > max)
+        return false;
+    *to = value;
+    return true;
+}
+
+static bool read_integer(const struct field *f, const json_t *value, double max, int64_t *to)
+{
+    const json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || (double)number < f->min || (double)number > max)
+        return false;
+    *to = number;
+    return true;
+}
+
+static bool read_number(const struct field *f, const json_t *value, double max, double *to)
+{
+    const double number = json_number_value(value);
+    if (!json_is_number(value) || !(number >= f->min && number <= max) || (f->exclusive && number == f->min))
+        return false;
+    *to = number;
+    return true;
+}
+
+static bool read_switch(const json_t *value, enum field_switch *to)
+{
+    *to = json_is_true(value) ? FIELD_TRUE : FIELD_FALSE;
+    return json_is_boolean(value);
+}
+
+static bool read_field(const struct field *f, const struct settings *s, const json_t *value, void *to)
+{
+    void *at = (char *)to + f->offset;
+    switch (f->kind) {
+    case FIELD_TEXT:
+        return read_text(f, value, fields_max(f, s), at);
+    case FIELD_NAME:
+        return read_text(f, value, fields_max(f, s), at) &&
+               strlen(json_string_value(value)) == json_string_length(value);
+    case FIELD_INTEGER:
+        return read_integer(f, value, fields_max(f, s), at);
+    case FIELD_NUMBER:
+        return read_number(f, value, fields_max(f, s), at);
+    case FIELD_SWITCH:
+        return read_switch(value, at);
+    case FIELD_OTHER:
+        return f->read(value, at);
+    }
+    return false;
+}
+
+/* ---- objects --------------------------------------------------------------------------------------------------- */
+
+enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
+                          struct error *err)
+{
+    char names[ERROR_MESSAGE_MAX / 2] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < count && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", table[i].name);
+    return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no %s \"%s\" here; expected: %s", kind,
+                           json_quote(name).text, count > 0 ? names : "none");
+}
+
+enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
+                        struct error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value)
+    {
+        const struct field *f = fields_find(table, count, name);
+        if (f == NULL)
+            return fields_refuse(table, count, "field", name, err);
+        if (!read_field(f, s, value, to)) {
+            char expected[ERROR_MESSAGE_MAX / 2];
+            const bool empty = json_is_string(value) && json_string_length(value) == 0;
+            fields_describe(f, s, expected, sizeof expected);
+            return error_set_param(err, ERR_ARGUMENT, name, "\"%s\" is %s; expected %s", name,
+                                   empty ? "empty" : json_describe(value).text, expected);
+        }
+    }
+    return OK;
+}
+
+/* ---- values of several requests --------------------------------------------------------------------------------- */
+
+uint64_t request_draw_seed(void)
+{
+    uint64_t seed = 0;
+    (void)!getrandom(&seed, sizeof seed, 0); /* cannot fail once the kernel has started; then 0 is a seed too */
+    return seed & SEED_MAX;
+}
+
+float request_positive(double value)
+{
+    return fmaxf((float)value, FLT_MIN);
+}

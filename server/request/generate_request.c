@@ -1,0 +1,309 @@
+/* generate_request.c - see generate_request.h. */
+#include "server/request/generate_request.h"
+
+#include <jansson.h>
+#include <nettle/base64.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/request/field_lists.h"
+#include "server/request/request_bytes.h"
+#include "server/request/request_json.h"
+
+/* What was read, before it becomes a request. Texts are borrowed from the JSON. */
+struct fields {
+    const json_t *model, *prompt, *prompt_base64;
+    int64_t max_tokens, top_k, seed, timeout_ms; /* seed -1: not given */
+    int64_t n, logprobs;                         /* logprobs -1: not given */
+    double temperature, top_p, min_p, repetition_penalty;
+    enum field_switch stream, echo, bytes_base64, return_state;
+    const json_t *state, *session;
+    bool shift;
+    int32_t priority;
+    struct stop_set stops;
+};
+
+bool generate_read_stops(const json_t *value, void *arg)
+{
+    struct stop_set *to = arg;
+    if (json_is_string(value))
+        return stop_set_add(to, json_string_value(value), json_string_length(value));
+    if (!json_is_array(value))
+        return false;
+    size_t i;
+    json_t *each;
+    json_array_foreach(value, i, each)
+    {
+        if (!json_is_string(each) || !stop_set_add(to, json_string_value(each), json_string_length(each)))
+            return false;
+    }
+    return true;
+}
+
+void generate_expect_stops(char *out, size_t size)
+{
+    (void)snprintf(out, size, "a string, or a list of at most %d strings, each of 1 to %d bytes", GENERATE_STOPS_MAX,
+                   GENERATE_STOP_BYTES_MAX);
+}
+
+static bool read_overflow(const json_t *value, void *arg)
+{
+    bool *shift = arg;
+    const char *word = json_is_string(value) ? json_string_value(value) : "";
+    *shift = strcmp(word, "shift") == 0;
+    return *shift || strcmp(word, "stop") == 0;
+}
+
+static void expect_overflow(char *out, size_t size)
+{
+    (void)snprintf(out, size, "\"stop\" or \"shift\"");
+}
+
+static const struct {
+    const char *word;
+    int32_t priority;
+} priorities[] = {{"low", QUEUE_PRIORITY_MIN}, {"normal", 0}, {"high", QUEUE_PRIORITY_MAX}};
+
+static bool read_priority(const json_t *value, void *arg)
+{
+    int32_t *to = arg;
+    const json_int_t number = json_integer_value(value);
+    if (json_is_integer(value) && number >= QUEUE_PRIORITY_MIN && number <= QUEUE_PRIORITY_MAX) {
+        *to = (int32_t)number;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof priorities / sizeof priorities[0] && json_is_string(value); i++)
+        if (strcmp(json_string_value(value), priorities[i].word) == 0) {
+            *to = priorities[i].priority;
+            return true;
+        }
+    return false;
+}
+
+static void expect_priority(char *out, size_t size)
+{
+    (void)snprintf(out, size, "\"low\", \"normal\" or \"high\", or a whole number from %d to %d", QUEUE_PRIORITY_MIN,
+                   QUEUE_PRIORITY_MAX);
+}
+
+#define AT(member) .offset = offsetof(struct fields, member)
+#define ROW(name, kind, member, ...) {name, kind, AT(member), __VA_ARGS__},
+/* What tells how a text begins and how its bytes are drawn. */
+#define BEGINNING(X)                                                                                                  \
+    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                     \
+    X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX))                                              \
+    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))      \
+    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                              \
+    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                     \
+    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1), .exclusive = true)                                             \
+    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                \
+    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true) \
+    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                          \
+    X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))                          \
+    X("priority", FIELD_OTHER, priority, .read = read_priority, .expected = expect_priority)                          \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
+    X("context_overflow", FIELD_OTHER, shift, .read = read_overflow, .expected = expect_overflow)
+static const struct field table[] = {
+    {"session", FIELD_NAME, AT(session), FIELD_RANGE(1, HTTP_SEGMENT_MAX - 1)},
+    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
+    {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
+    {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
+    {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
+    {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
+    {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
+    {"return_state", FIELD_SWITCH, AT(return_state), FIELD_RANGE(0, 0)},
+    {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
+    BEGINNING(ROW)};
+static const struct field session_table[] = {BEGINNING(ROW)};
+#undef BEGINNING
+#undef ROW
+#undef AT
+enum {
+    FIELD_COUNT = sizeof table / sizeof table[0],
+    SESSION_FIELD_COUNT = sizeof session_table / sizeof session_table[0],
+};
+const struct field_list generate_fields = {table, FIELD_COUNT};
+const struct field_list session_fields = {session_table, SESSION_FIELD_COUNT};
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+enum status generate_request_check(const struct generate_input *in, struct error *err)
+{
+    const uint64_t samples = (uint64_t)in->prompt_count * in->n, tokens = samples * in->max_tokens,
+                   numbers = in->logprobs * (tokens + (in->prompt_logprobs ? in->prompt_bytes : 0));
+    if (samples > GENERATE_SAMPLES_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "n", "%u prompts with \"n\" %u are %llu texts; expected at most %d",
+                               in->prompt_count, in->n, (unsigned long long)samples, GENERATE_SAMPLES_MAX);
+    if (tokens > GENERATE_TOKENS_MAX)
+        return error_set_param(
+            err, ERR_ARGUMENT, "max_tokens", "%llu texts of \"max_tokens\" %u are %llu bytes; expected at most %d",
+            (unsigned long long)samples, in->max_tokens, (unsigned long long)tokens, GENERATE_TOKENS_MAX);
+    if (numbers > GENERATE_LOGPROBS_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "logprobs",
+                               "\"logprobs\" %u of all bytes asked for are %llu numbers; expected at most %d: fewer "
+                               "bytes or alternatives",
+                               in->logprobs - 1, (unsigned long long)numbers, GENERATE_LOGPROBS_MAX);
+    return OK;
+}
+
+/* Of one that was not said, what it is without a state. */
+static double or_else(double value, double otherwise)
+{
+    return value >= 0.0 ? value : otherwise;
+}
+
+static void build_sampler(struct generate_request *r, const struct fields *f)
+{
+    struct sampler_options *o = &r->in.sampler;
+    sampler_options_default(o);
+    r->said.seed = f->seed >= 0;
+    r->said.temperature = f->temperature >= 0.0;
+    r->said.top_k = f->top_k >= 0;
+    r->said.top_p = f->top_p >= 0.0;
+    r->said.min_p = f->min_p >= 0.0;
+    r->said.repetition_penalty = f->repetition_penalty >= 0.0;
+    o->seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
+    o->temperature = (float)or_else(f->temperature, (double)o->temperature);
+    o->top_k = f->top_k >= 0 ? (uint32_t)f->top_k : o->top_k;
+    o->top_p = request_positive(or_else(f->top_p, (double)o->top_p));
+    o->min_p = (float)or_else(f->min_p, (double)o->min_p);
+    o->repetition_penalty = request_positive(or_else(f->repetition_penalty, (double)o->repetition_penalty));
+}
+
+static enum status read_state(struct generate_request *r, const struct fields *f, struct error *err)
+{
+    const size_t size = json_string_length(f->state);
+    if (f->state == NULL)
+        return OK;
+    r->state = malloc(size + 1);
+    if (r->state == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the state at the moment");
+    if (!request_base64_decode(json_string_value(f->state), size, r->state, &r->state_size))
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "\"state\" is not base64; expected RFC 4648's, padded, without line breaks");
+    return OK;
+}
+
+/* A state is that of one text, in which a prompt has no beginning; and so is a session's. */
+static enum status check_state(const struct generate_request *r, struct error *err)
+{
+    if (r->session[0] != '\0' && r->state != NULL)
+        return error_set_param(err, ERR_ARGUMENT, "session",
+                               "both \"session\" and \"state\" are there; expected one of them: a session has its own");
+    if (r->session[0] != '\0' && r->in.n > 1)
+        return error_set_param(err, ERR_ARGUMENT, "n",
+                               "\"n\" is %u beside \"session\"; expected 1: a session is one text, and can be forked",
+                               r->in.n);
+    if (r->return_state && r->in.n > 1)
+        return error_set_param(err, ERR_ARGUMENT, "return_state",
+                               "\"return_state\" is of one text and \"n\" is %u; expected 1", r->in.n);
+    if ((r->state != NULL || r->session[0] != '\0') && r->echo)
+        return error_set_param(
+            err, ERR_ARGUMENT, "echo",
+            "\"echo\" is true beside \"%s\"; expected false: what the state was made of is not in it",
+            r->state != NULL ? "state" : "session");
+    return OK;
+}
+
+static enum status build(struct generate_request *r, const struct fields *f, struct error *err)
+{
+    const char *model = f->model != NULL ? json_string_value(f->model) : "";
+    const char *session = f->session != NULL ? json_string_value(f->session) : "";
+    (void)snprintf(r->model, sizeof r->model, "%s", model);
+    (void)snprintf(r->session, sizeof r->session, "%s", session);
+    r->stream = f->stream;
+    r->timeout_ms = (uint32_t)f->timeout_ms;
+    r->echo = f->echo == FIELD_TRUE;
+    r->bytes_base64 = f->bytes_base64 == FIELD_TRUE;
+    r->in.priority = f->priority;
+    r->in.prompt_count = 1;
+    r->in.n = (uint32_t)f->n;
+    r->in.logprobs = (uint32_t)(f->logprobs + 1);
+    r->in.prompt_logprobs = r->echo && f->logprobs >= 0;
+    r->in.max_tokens = (uint32_t)f->max_tokens;
+    r->in.shift = f->shift;
+    r->in.stops = f->stops;
+    r->return_state = f->return_state == FIELD_TRUE;
+    r->in.saves = r->return_state || r->session[0] != '\0';
+    build_sampler(r, f);
+    enum status st = request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,
+                                        GENERATE_PROMPT_MAX, err);
+    r->in.ends[0] = r->in.prompt_bytes;
+    if (st == OK)
+        st = read_state(r, f, err);
+    if (st == OK)
+        st = check_state(r, err);
+    return st == OK ? generate_request_check(&r->in, err) : st;
+}
+
+enum status generate_request_parse(struct generate_request *ret, const uint8_t *body, size_t size,
+                                   const struct settings *s, struct error *err)
+{
+    json_t *object = NULL;
+    enum status st = request_json_parse(&object, body, size, err);
+    if (st == OK)
+        st = generate_request_read(ret, object, s, err);
+    json_decref(object);
+    return st;
+}
+
+static enum status read_fields(struct generate_request *ret, const struct field_list *list, json_t *object,
+                               const struct settings *s, struct error *err)
+{
+    struct generate_request r = {0};
+    struct fields f = {
+        .max_tokens = s->max_tokens,
+        .timeout_ms = s->timeout_ms,
+        .seed = -1,
+        .n = 1,
+        .logprobs = -1,
+        .temperature = -1.0, /* not said, as all that follow */
+        .top_k = -1,
+        .top_p = -1.0,
+        .min_p = -1.0,
+        .repetition_penalty = -1.0,
+    };
+    enum status st = fields_read(list->table, list->count, object, s, &f, err);
+    if (st == OK)
+        st = build(&r, &f, err);
+    if (st != OK) {
+        generate_request_clear(&r);
+        return st;
+    }
+    *ret = r;
+    return OK;
+}
+
+enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
+                                  struct error *err)
+{
+    return read_fields(ret, &generate_fields, object, s, err);
+}
+
+enum status generate_request_parse_session(struct generate_request *ret, const uint8_t *body, size_t size,
+                                           const struct settings *s, struct error *err)
+{
+    json_t *object = NULL;
+    enum status st = request_json_parse(&object, body, size, err);
+    if (st == OK)
+        st = read_fields(ret, &session_fields, object, s, err);
+    json_decref(object);
+    if (st != OK)
+        return st;
+    ret->in.max_tokens = 0;
+    ret->in.saves = true;
+    if (ret->state == NULL || ret->in.prompt_bytes == 0)
+        return OK;
+    generate_request_clear(ret);
+    return error_set_param(err, ERR_ARGUMENT, "prompt",
+                           "both \"prompt\" and \"state\" are there; expected one of them: a state has had its prompt");
+}
+
+void generate_request_clear(struct generate_request *r)
+{
+    free(r->in.prompt);
+    free(r->state);
+    stream_snapshot_clear(&r->in.from);
+    *r = (struct generate_request){0};
+}

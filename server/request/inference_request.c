@@ -1,0 +1,411 @@
+/* inference_request.c - see inference_request.h. */
+#include "server/request/inference_request.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "config/limits.h"
+#include "server/request/fields.h"
+#include "server/request/request_json.h"
+
+static const char *const type_words[] = {
+#define X(constant, word) word,
+    INFERENCE_TYPES(X)
+#undef X
+};
+enum { TYPE_COUNT = sizeof type_words / sizeof type_words[0] };
+
+/* ---- fields ----------------------------------------------------------------------------------------------------- */
+
+static bool read_object(const json_t *value, void *to)
+{
+    *(const json_t **)to = value;
+    return json_is_object(value);
+}
+
+static void expect_object(char *out, size_t size)
+{
+    (void)snprintf(out, size, "an object");
+}
+
+static bool read_tensors(const json_t *value, void *to)
+{
+    *(const json_t **)to = value;
+    return json_array_size(value) >= 1 && json_array_size(value) <= INFERENCE_TENSORS_MAX;
+}
+
+static void expect_tensors(char *out, size_t size)
+{
+    (void)snprintf(out, size, "a list of 1 to %d objects", INFERENCE_TENSORS_MAX);
+}
+
+static bool read_list(const json_t *value, void *to)
+{
+    *(const json_t **)to = value;
+    return json_is_array(value);
+}
+
+static void expect_list(char *out, size_t size)
+{
+    (void)snprintf(out, size, "a list");
+}
+
+struct head {
+    const json_t *id, *parameters, *inputs, *outputs;
+};
+
+struct input {
+    const json_t *name, *datatype, *shape, *data, *parameters;
+};
+
+struct output {
+    const json_t *name, *parameters;
+};
+
+struct parameters {
+    int64_t binary_data_size, classification;
+    enum field_switch binary_data;
+};
+
+#define OBJECT(kind, member)                                                                                          \
+    {                                                                                                                 \
+#member, FIELD_OTHER, .offset = offsetof(struct kind, member), .read = read_object, .expected = expect_object \
+    }
+#define TENSORS(member)                                                                      \
+    {                                                                                        \
+#member, FIELD_OTHER, .offset = offsetof(struct head, member), .read = read_tensors, \
+                              .expected = expect_tensors                                     \
+    }
+#define LIST(member)                                                                                               \
+    {                                                                                                              \
+#member, FIELD_OTHER, .offset = offsetof(struct input, member), .read = read_list, .expected = expect_list \
+    }
+#define NAME(kind, member)                                                                         \
+    {                                                                                              \
+#member, FIELD_NAME, .offset = offsetof(struct kind, member), FIELD_RANGE(1, HTTP_URL_MAX) \
+    }
+static const struct field head_table[] = {
+    {"id", FIELD_NAME, .offset = offsetof(struct head, id), FIELD_RANGE(0, HTTP_URL_MAX)},
+    OBJECT(head, parameters),
+    TENSORS(inputs),
+    TENSORS(outputs),
+};
+static const struct field input_table[] = {
+    NAME(input, name), NAME(input, datatype), LIST(shape), LIST(data), OBJECT(input, parameters),
+};
+static const struct field output_table[] = {NAME(output, name), OBJECT(output, parameters)};
+static const struct field input_parameters[] = {
+    {"binary_data_size", FIELD_INTEGER, .offset = offsetof(struct parameters, binary_data_size),
+     FIELD_RANGE(0, HTTP_BODY_MAX)},
+};
+static const struct field output_parameters[] = {
+    {"binary_data", FIELD_SWITCH, .offset = offsetof(struct parameters, binary_data), FIELD_RANGE(0, 0)},
+    {"classification", FIELD_INTEGER, .offset = offsetof(struct parameters, classification),
+     FIELD_RANGE(0, CLASSIFY_TOP_K_MAX)},
+};
+#undef OBJECT
+#undef TENSORS
+#undef LIST
+#undef NAME
+#define READ(table, object, s, to, err) fields_read(table, sizeof(table) / sizeof((table)[0]), object, s, to, err)
+
+/* ---- tensors ---------------------------------------------------------------------------------------------------- */
+
+static enum status read_shape(struct inference_tensor *t, const json_t *shape, struct error *err)
+{
+    size_t i;
+    json_t *side;
+    t->rank = (uint32_t)json_array_size(shape);
+    t->elements = 1;
+    bool fine = shape != NULL && t->rank >= 1 && t->rank <= INFERENCE_RANK_MAX;
+    json_array_foreach(shape, i, side)
+    {
+        const json_int_t number = json_integer_value(side);
+        fine = fine && json_is_integer(side) && number >= 0 && number <= HTTP_BODY_MAX;
+        if (!fine)
+            break;
+        t->shape[i] = (uint64_t)number;
+        t->elements *= t->shape[i];
+        fine = t->elements <= HTTP_BODY_MAX; /* no overflow: both factors are below 2^32 */
+    }
+    if (fine)
+        return OK;
+    return error_set_param(err, ERR_ARGUMENT, "shape",
+                           "\"shape\" of the input \"%s\" is %s; expected a list of 1 to %d whole numbers from 0 whose "
+                           "product is at most %u",
+                           json_quote(t->name).text, shape != NULL ? "another list" : "missing", INFERENCE_RANK_MAX,
+                           HTTP_BODY_MAX);
+}
+
+static enum status read_type(struct inference_tensor *t, const json_t *datatype, struct error *err)
+{
+    for (int i = 0; datatype != NULL && i < TYPE_COUNT; i++)
+        if (strcmp(json_string_value(datatype), type_words[i]) == 0) {
+            t->type = (enum inference_type)i;
+            return OK;
+        }
+    return error_set_param(
+        err, ERR_ARGUMENT, "datatype", "\"datatype\" of the input \"%s\" is \"%s\"; expected BYTES, FP32 or UINT8",
+        json_quote(t->name).text, datatype != NULL ? json_quote(json_string_value(datatype)).text : "missing");
+}
+
+/* Its bytes are what comes next of the binary part, if it has a size there. */
+static enum status read_input(struct inference_tensor *t, json_t *object, const uint8_t **binary, size_t *left,
+                              const struct settings *s, struct error *err)
+{
+    struct input f = {0};
+    struct parameters p = {.binary_data_size = -1};
+    if (!json_is_object(object))
+        return error_set_param(err, ERR_ARGUMENT, "inputs", "an input is %s; expected an object",
+                               json_describe(object).text);
+    enum status st = READ(input_table, object, s, &f, err);
+    if (st == OK && f.parameters != NULL)
+        st = READ(input_parameters, (json_t *)f.parameters, s, &p, err);
+    if (st == OK && f.name == NULL)
+        st = error_set_param(err, ERR_ARGUMENT, "name", "\"name\" of an input is missing; expected a string");
+    if (st != OK)
+        return st;
+    t->name = json_string_value(f.name);
+    t->data = f.data;
+    st = read_type(t, f.datatype, err);
+    if (st == OK)
+        st = read_shape(t, f.shape, err);
+    if (st != OK)
+        return st;
+    if ((f.data != NULL) == (p.binary_data_size >= 0))
+        return error_set_param(
+            err, ERR_ARGUMENT, "data",
+            "the input \"%s\" has %s; expected either \"data\" or the parameter \"binary_data_size\"",
+            json_quote(t->name).text, f.data != NULL ? "both" : "neither");
+    if (f.data != NULL)
+        return OK;
+    if ((uint64_t)p.binary_data_size > *left)
+        return error_set_param(
+            err, ERR_ARGUMENT, "binary_data_size",
+            "\"binary_data_size\" of the input \"%s\" is %lld, and %zu bytes are left behind the JSON; "
+            "expected no more",
+            json_quote(t->name).text, (long long)p.binary_data_size, *left);
+    t->raw = *binary;
+    t->raw_size = (size_t)p.binary_data_size;
+    *binary += t->raw_size;
+    *left -= t->raw_size;
+    return OK;
+}
+
+static enum status read_output(struct inference_wish *w, json_t *object, bool binary, const struct settings *s,
+                               struct error *err)
+{
+    struct output f = {0};
+    struct parameters p = {.binary_data = FIELD_UNSAID};
+    if (!json_is_object(object))
+        return error_set_param(err, ERR_ARGUMENT, "outputs", "an output is %s; expected an object",
+                               json_describe(object).text);
+    enum status st = READ(output_table, object, s, &f, err);
+    if (st == OK && f.parameters != NULL)
+        st = READ(output_parameters, (json_t *)f.parameters, s, &p, err);
+    if (st == OK && f.name == NULL)
+        st = error_set_param(err, ERR_ARGUMENT, "name", "\"name\" of an output is missing; expected a string");
+    if (st != OK)
+        return st;
+    w->name = json_string_value(f.name);
+    w->binary = p.binary_data == FIELD_UNSAID ? binary : p.binary_data == FIELD_TRUE;
+    w->classification = (uint32_t)p.classification;
+    return OK;
+}
+
+/* ---- the request ------------------------------------------------------------------------------------------------ */
+
+/* Those of the protocol are taken out of the copy; what is left is for the model. */
+static enum status read_parameters(struct inference_request *r, const json_t *parameters, const struct settings *s,
+                                   struct error *err)
+{
+    r->parameters = parameters != NULL ? json_copy((json_t *)parameters) : json_object();
+    /* A copy goes without what does not fit. */
+    if (r->parameters == NULL || json_object_size(r->parameters) != json_object_size(parameters))
+        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    const json_t *binary = json_object_get(r->parameters, "binary_data_output");
+    if (binary != NULL && !json_is_boolean(binary))
+        return error_set_param(err, ERR_ARGUMENT, "binary_data_output",
+                               "\"binary_data_output\" is %s; expected true or false", json_describe(binary).text);
+    r->binary_outputs = json_is_true(binary);
+    (void)json_object_del(r->parameters, "binary_data_output");
+    const json_t *timeout = json_object_get(r->parameters, "timeout");
+    const json_int_t us = json_integer_value(timeout);
+    if (timeout != NULL && (!json_is_integer(timeout) || us < 1 || us / 1000 > (json_int_t)s->timeout_ms_max))
+        return error_set_param(err, ERR_ARGUMENT, "timeout",
+                               "\"timeout\" is %s; expected a whole number of microseconds from 1 to %llu",
+                               json_describe(timeout).text, (unsigned long long)s->timeout_ms_max * 1000);
+    r->timeout_ms = timeout != NULL ? (uint32_t)((us + 999) / 1000) : s->timeout_ms;
+    (void)json_object_del(r->parameters, "timeout");
+    return OK;
+}
+
+static enum status read_head(struct inference_request *r, const uint8_t *binary, size_t left, const struct settings *s,
+                             struct error *err)
+{
+    struct head f = {0};
+    enum status st = READ(head_table, r->head, s, &f, err);
+    if (st == OK)
+        st = read_parameters(r, f.parameters, s, err);
+    if (st == OK && f.inputs == NULL)
+        st = error_set_param(err, ERR_ARGUMENT, "inputs", "\"inputs\" is missing; expected a list");
+    r->id = f.id != NULL ? json_string_value(f.id) : NULL;
+    r->input_count = (uint32_t)json_array_size(f.inputs);
+    r->output_count = (uint32_t)json_array_size(f.outputs);
+    for (uint32_t i = 0; i < r->input_count && st == OK; i++)
+        st = read_input(&r->inputs[i], json_array_get(f.inputs, i), &binary, &left, s, err);
+    for (uint32_t i = 0; i < r->output_count && st == OK; i++) {
+        st = read_output(&r->outputs[i], json_array_get(f.outputs, i), r->binary_outputs, s, err);
+        for (uint32_t k = 0; k < i && st == OK; k++)
+            if (strcmp(r->outputs[i].name, r->outputs[k].name) == 0)
+                st = error_set_param(err, ERR_ARGUMENT, "outputs", "the output \"%s\" is asked for twice",
+                                     json_quote(r->outputs[i].name).text);
+    }
+    if (st == OK && left > 0)
+        st = error_set_param(
+            err, ERR_ARGUMENT, "inputs",
+            "%zu bytes behind the JSON belong to no input; expected the sum of all \"binary_data_size\"", left);
+    return st;
+}
+
+enum status inference_request_parse(struct inference_request *ret, const uint8_t *body, size_t size,
+                                    const char *head_length, const struct settings *s, struct error *err)
+{
+    struct inference_request r = {.head = NULL};
+    size_t head = size;
+    if (head_length != NULL) {
+        char *end = NULL;
+        errno = 0;
+        const unsigned long long number = strtoull(head_length, &end, 10);
+        if (head_length[0] < '0' || head_length[0] > '9' || errno != 0 || *end != '\0' || number > size)
+            return error_set_param(
+                err, ERR_ARGUMENT, "Inference-Header-Content-Length",
+                "Inference-Header-Content-Length is \"%s\"; expected a whole number up to the body's "
+                "%zu bytes",
+                json_quote(head_length).text, size);
+        head = (size_t)number;
+    }
+    enum status st = request_json_parse_bytes(&r.head, body, head, err);
+    if (st == OK)
+        st = read_head(&r, size > head ? body + head : NULL, size - head, s, err);
+    if (st != OK) {
+        inference_request_clear(&r);
+        return st;
+    }
+    *ret = r;
+    return OK;
+}
+
+void inference_request_clear(struct inference_request *r)
+{
+    json_decref(r->parameters);
+    json_decref(r->head);
+    *r = (struct inference_request){.head = NULL};
+}
+
+/* ---- what is in a tensor ---------------------------------------------------------------------------------------- */
+
+static enum status refuse_count(const struct inference_tensor *t, struct error *err)
+{
+    return error_set_param(err, ERR_ARGUMENT, "data",
+                           "the input \"%s\" does not have the %llu elements of its shape; expected exactly so many",
+                           json_quote(t->name).text, (unsigned long long)t->elements);
+}
+
+/* BYTES in JSON: a flat list, or one of lists of one each, as the shape [n, 1] is written. */
+static const json_t *string_at(const json_t *data, size_t i)
+{
+    const json_t *value = json_array_get(data, i);
+    if (json_array_size(value) == 1)
+        value = json_array_get(value, 0);
+    return json_is_string(value) ? value : NULL;
+}
+
+enum status inference_next_bytes(const struct inference_tensor *t, size_t *at, const uint8_t **bytes, size_t *size,
+                                 struct error *err)
+{
+    if (t->data != NULL) {
+        const json_t *value = string_at(t->data, *at);
+        if (json_array_size(t->data) != t->elements)
+            return refuse_count(t, err);
+        if (value == NULL)
+            return error_set_param(err, ERR_ARGUMENT, "data", "element %zu of the input \"%s\" is no string", *at,
+                                   json_quote(t->name).text);
+        *bytes = (const uint8_t *)json_string_value(value);
+        *size = json_string_length(value);
+        *at += 1;
+        return OK;
+    }
+    if (t->raw_size - *at < 4)
+        return refuse_count(t, err);
+    const uint8_t *length = t->raw + *at;
+    const size_t wanted =
+        (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
+    if (wanted > t->raw_size - *at - 4)
+        return error_set_param(
+            err, ERR_ARGUMENT, "data",
+            "an element of the input \"%s\" is said to have %zu bytes; expected at most the %zu left",
+            json_quote(t->name).text, wanted, t->raw_size - *at - 4);
+    *bytes = length + 4;
+    *size = wanted;
+    *at += 4 + wanted;
+    return OK;
+}
+
+static enum status refuse_number(const struct inference_tensor *t, struct error *err)
+{
+    return error_set_param(err, ERR_ARGUMENT, "data",
+                           "the input \"%s\" has what is no number from 0 to 255; expected pixels",
+                           json_quote(t->name).text);
+}
+
+/* Depth first; false for what is no such number, or one too many. */
+static bool read_numbers(uint8_t *out, size_t *used, size_t room, const json_t *value, unsigned depth)
+{
+    size_t i;
+    json_t *inner;
+    if (!json_is_array(value)) {
+        const double number = json_number_value(value);
+        if (!json_is_number(value) || !(number >= 0.0 && number <= 255.0) || *used == room)
+            return false;
+        out[(*used)++] = (uint8_t)lrint(number);
+        return true;
+    }
+    if (depth == 0)
+        return false;
+    json_array_foreach(value, i, inner)
+    {
+        if (!read_numbers(out, used, room, inner, depth - 1))
+            return false;
+    }
+    return true;
+}
+
+enum status inference_read_pixels(uint8_t *out, const struct inference_tensor *t, struct error *err)
+{
+    const size_t count = (size_t)t->elements, width = t->type == INFERENCE_FP32 ? sizeof(float) : 1;
+    if (t->data != NULL) {
+        size_t used = 0;
+        if (!read_numbers(out, &used, count, t->data, INFERENCE_RANK_MAX))
+            return used == count ? refuse_count(t, err) : refuse_number(t, err);
+        return used == count ? OK : refuse_count(t, err);
+    }
+    if (t->raw_size != count * width)
+        return refuse_count(t, err);
+    if (t->type != INFERENCE_FP32) {
+        memcpy(out, t->raw, count);
+        return OK;
+    }
+    for (size_t i = 0; i < count; i++) {
+        float number; /* little-endian, as every machine that this runs on */
+        memcpy(&number, t->raw + i * sizeof number, sizeof number);
+        if (!(number >= 0.0f && number <= 255.0f))
+            return refuse_number(t, err);
+        out[i] = (uint8_t)lrintf(number);
+    }
+    return OK;
+}

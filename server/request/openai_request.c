@@ -1,0 +1,303 @@
+/* openai_request.c - see openai_request.h. */
+#include "server/request/openai_request.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/request/field_lists.h"
+#include "server/request/generate_request.h"
+#include "server/request/request_json.h"
+
+/* What was read, before it becomes a request. Texts are borrowed from the JSON. */
+struct fields {
+    const json_t *model, *user, *suffix, *prompt;
+    int64_t max_tokens, n, best_of, logprobs, seed, top_k; /* best_of 0, logprobs -1: not given */
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    enum field_switch stream, echo;
+    bool include_usage, seeded;
+    struct stop_set stops;
+};
+
+/* ---- prompts --------------------------------------------------------------------------------------------------- */
+
+/* Prompts put one behind another; `bytes` NULL: they are only counted. */
+struct prompts {
+    uint8_t *bytes;
+    size_t size;
+    size_t ends[GENERATE_PROMPTS_MAX];
+    uint32_t count;
+};
+
+static bool is_list_of(const json_t *list, bool (*is)(const json_t *value))
+{
+    const json_t *value;
+    size_t i;
+    json_array_foreach((json_t *)list, i, value)
+    {
+        if (!is(value))
+            return false;
+    }
+    return json_array_size(list) > 0;
+}
+
+static bool is_byte(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) < BYTE_VALUES;
+}
+
+static bool is_bytes(const json_t *value)
+{
+    return json_is_array(value) && is_list_of(value, is_byte);
+}
+
+static bool is_text(const json_t *value)
+{
+    return json_is_string(value);
+}
+
+/* A string, or a list of bytes. False if it is one too many, or they are too long. */
+static bool add_prompt(struct prompts *p, const json_t *value)
+{
+    const bool text = json_is_string(value);
+    const size_t size = text ? json_string_length(value) : json_array_size(value);
+    if (p->count == GENERATE_PROMPTS_MAX || size > GENERATE_PROMPT_MAX - p->size)
+        return false;
+    for (size_t i = 0; p->bytes != NULL && i < size; i++)
+        p->bytes[p->size + i] =
+            (uint8_t)(text ? json_string_value(value)[i] : json_integer_value(json_array_get(value, i)));
+    p->size += size;
+    p->ends[p->count++] = p->size;
+    return true;
+}
+
+static bool add_prompts(struct prompts *p, const json_t *value)
+{
+    const json_t *one;
+    size_t i;
+    if (json_is_string(value) || is_bytes(value))
+        return add_prompt(p, value);
+    if (!json_is_array(value) || !(is_list_of(value, is_text) || is_list_of(value, is_bytes)))
+        return false;
+    json_array_foreach((json_t *)value, i, one)
+    {
+        if (!add_prompt(p, one))
+            return false;
+    }
+    return true;
+}
+
+static bool read_prompt(const json_t *value, void *arg)
+{
+    struct prompts p = {0};
+    *(const json_t **)arg = value;
+    return add_prompts(&p, value);
+}
+
+static void expect_prompt(char *out, size_t size)
+{
+    (void)snprintf(
+        out, size,
+        "a string, a list of bytes (0 to 255), or a list of at most %d of either, with at most %d bytes in all",
+        GENERATE_PROMPTS_MAX, GENERATE_PROMPT_MAX);
+}
+
+/* ---- other fields ---------------------------------------------------------------------------------------------- */
+
+static bool read_seed(const json_t *value, void *arg)
+{
+    struct fields *f = (struct fields *)(void *)((char *)arg - offsetof(struct fields, seed));
+    f->seed = json_integer_value(value);
+    f->seeded = true;
+    return json_is_integer(value);
+}
+
+static void expect_seed(char *out, size_t size)
+{
+    (void)snprintf(out, size, "a whole number");
+}
+
+static bool read_stream_options(const json_t *value, void *arg)
+{
+    bool *include_usage = arg;
+    const char *name;
+    json_t *option;
+    json_object_foreach((json_t *)value, name, option)
+    {
+        const bool usage = strcmp(name, "include_usage") == 0;
+        if (!(usage || strcmp(name, "include_obfuscation") == 0) || !(json_is_boolean(option) || json_is_null(option)))
+            return false;
+        if (usage)
+            *include_usage = json_is_true(option);
+    }
+    return json_is_object(value);
+}
+
+static void expect_stream_options(char *out, size_t size)
+{
+    (void)snprintf(out, size, "an object with \"include_usage\", true or false");
+}
+
+static bool read_logit_bias(const json_t *value, void *arg)
+{
+    (void)arg;
+    return json_is_object(value) && json_object_size(value) == 0;
+}
+
+static void expect_logit_bias(char *out, size_t size)
+{
+    (void)snprintf(out, size, "null or {}: this server has no biases of tokens");
+}
+
+#define AT(member) .offset = offsetof(struct fields, member)
+static const struct field table[] = {
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"prompt", FIELD_OTHER, AT(prompt), .read = read_prompt, .expected = expect_prompt},
+    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(0, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
+    {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
+    {"best_of", FIELD_INTEGER, AT(best_of), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
+    {"temperature", FIELD_NUMBER, AT(temperature), FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX)},
+    {"top_p", FIELD_NUMBER, AT(top_p), FIELD_RANGE(0, 1)},
+    {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(0, BYTE_VALUES)},
+    {"min_p", FIELD_NUMBER, AT(min_p), FIELD_RANGE(0, 1)},
+    {"repetition_penalty", FIELD_NUMBER, AT(repetition_penalty), FIELD_RANGE(0, SAMPLER_PENALTY_MAX),
+     .exclusive = true},
+    {"presence_penalty", FIELD_NUMBER, AT(presence_penalty), FIELD_RANGE(-OPENAI_PENALTY_MAX, OPENAI_PENALTY_MAX)},
+    {"frequency_penalty", FIELD_NUMBER, AT(frequency_penalty), FIELD_RANGE(-OPENAI_PENALTY_MAX, OPENAI_PENALTY_MAX)},
+    {"logit_bias", FIELD_OTHER, AT(prompt), .read = read_logit_bias, .expected = expect_logit_bias},
+    {"seed", FIELD_OTHER, AT(seed), .read = read_seed, .expected = expect_seed},
+    {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
+    {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
+    {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
+    {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
+    {"stream_options", FIELD_OTHER, AT(include_usage), .read = read_stream_options, .expected = expect_stream_options},
+    {"suffix", FIELD_TEXT, AT(suffix), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},
+    {"user", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)},
+};
+#undef AT
+enum { FIELD_COUNT = sizeof table / sizeof table[0] };
+const struct field_list openai_fields = {table, FIELD_COUNT};
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+/* What cannot be told from one field alone, or is understood and not done. */
+static enum status check(const struct fields *f, struct error *err)
+{
+    const char *penalty = f->presence_penalty != 0.0 ? "presence_penalty" : "frequency_penalty";
+    if (f->best_of != 0 && f->best_of != f->n)
+        return error_set_param(
+            err, ERR_ARGUMENT, "best_of",
+            "\"best_of\" is %lld and \"n\" is %lld; expected the same: this server returns all texts "
+            "that it draws",
+            (long long)f->best_of, (long long)f->n);
+    if (f->presence_penalty != 0.0 || f->frequency_penalty != 0.0)
+        return error_set_param(err, ERR_ARGUMENT, penalty,
+                               "\"%s\" is not 0; expected 0, or \"repetition_penalty\" in its place", penalty);
+    if (json_string_length(f->suffix) > 0)
+        return error_set_param(err, ERR_ARGUMENT, "suffix",
+                               "\"suffix\" is not empty; expected null: the models continue texts and fill no gaps");
+    if (f->include_usage && f->stream != FIELD_TRUE)
+        return error_set_param(
+            err, ERR_ARGUMENT, "stream_options",
+            "\"stream_options\" is given for an answer that is no stream; expected \"stream\": true");
+    return OK;
+}
+
+static enum status copy_prompts(struct generate_input *in, const json_t *prompt, struct error *err)
+{
+    struct prompts counted = {0}, p = {0};
+    if (prompt == NULL) { /* the model's own beginning */
+        in->prompt_count = 1;
+        return OK;
+    }
+    (void)add_prompts(&counted, prompt); /* read_prompt has seen that it fits */
+    p.bytes = malloc(counted.size > 0 ? counted.size : 1);
+    if (p.bytes == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the prompt at the moment");
+    (void)add_prompts(&p, prompt);
+    in->prompt = p.bytes;
+    in->prompt_bytes = p.size;
+    in->prompt_count = p.count;
+    memcpy(in->ends, p.ends, sizeof p.ends);
+    return OK;
+}
+
+static enum status build(struct openai_request *r, const struct fields *f, struct error *err)
+{
+    struct generate_input *in = &r->in;
+    (void)snprintf(r->model, sizeof r->model, "%s", f->model != NULL ? json_string_value(f->model) : "");
+    r->echo = f->echo == FIELD_TRUE;
+    r->include_usage = f->include_usage;
+    in->n = (uint32_t)f->n;
+    in->max_tokens = (uint32_t)f->max_tokens;
+    in->logprobs = (uint32_t)(f->logprobs + 1);
+    in->prompt_logprobs = r->echo && f->logprobs >= 0;
+    in->stream = f->stream == FIELD_TRUE;
+    in->stops = f->stops;
+    in->sampler = (struct sampler_options){
+        .seed = f->seeded ? (uint64_t)f->seed & SEED_MAX : request_draw_seed(),
+        .temperature = (float)f->temperature,
+        .top_k = (uint32_t)f->top_k,
+        .top_p = request_positive(f->top_p),
+        .min_p = (float)f->min_p,
+        .repetition_penalty = request_positive(f->repetition_penalty),
+    };
+    const enum status st = copy_prompts(in, f->prompt, err);
+    return st == OK ? generate_request_check(in, err) : st;
+}
+
+/* Null is what clients say for "not given". */
+static void drop_nulls(json_t *object)
+{
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(object, next, name, value)
+    {
+        if (json_is_null(value) && fields_find(table, FIELD_COUNT, name) != NULL)
+            (void)json_object_del(object, name);
+    }
+}
+
+enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
+                                 struct error *err)
+{
+    const int64_t most = s->max_tokens_max;
+    struct sampler_options defaults;
+    struct openai_request r = {0};
+    json_t *object = NULL;
+    enum status st = request_json_parse_bytes(&object, body, size, err);
+    if (st != OK)
+        return st;
+    sampler_options_default(&defaults);
+    struct fields f = {
+        .max_tokens = most < OPENAI_TOKENS_DEFAULT ? most : OPENAI_TOKENS_DEFAULT,
+        .n = 1,
+        .logprobs = -1,
+        .top_k = defaults.top_k,
+        .temperature = (double)defaults.temperature,
+        .top_p = (double)defaults.top_p,
+        .min_p = (double)defaults.min_p,
+        .repetition_penalty = (double)defaults.repetition_penalty,
+    };
+    drop_nulls(object);
+    st = fields_read(table, FIELD_COUNT, object, s, &f, err);
+    if (st == OK)
+        st = check(&f, err);
+    if (st == OK)
+        st = build(&r, &f, err);
+    json_decref(object);
+    if (st != OK) {
+        openai_request_clear(&r);
+        return st;
+    }
+    *ret = r;
+    return OK;
+}
+
+void openai_request_clear(struct openai_request *r)
+{
+    free(r->in.prompt);
+    *r = (struct openai_request){0};
+}

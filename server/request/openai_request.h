@@ -1,0 +1,26 @@
+/* openai_request.h - the JSON body of OpenAI's POST /v1/completions -> checked values. HTTP threads; no state. */
+#ifndef SERVER_REQUEST_OPENAI_REQUEST_H
+#define SERVER_REQUEST_OPENAI_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+#include "server/job/job.h"
+
+struct openai_request {
+    char model[MODEL_WISH_MAX + 1]; /* as registry_acquire_for takes it; empty: none was named */
+    struct generate_input in;       /* in.prompt is owned until it is given to a job */
+    bool echo, include_usage;
+};
+
+/* As generate_request_parse: a field of another kind or range, or one that means something that this server does not
+ * do, is ERR_ARGUMENT naming it; null is the same as leaving a field out. *ret is set only on OK; clear with
+ * openai_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
+enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
+                                 struct error *err);
+void openai_request_clear(struct openai_request *r); /* zeroed is fine */
+
+#endif

@@ -1,0 +1,469 @@
+/* sessions.c - see sessions.h. A session is in a table by its id until it is removed or expires. It is idle, and then
+ * in a list by its last use; or held, and then in no list:
+ *
+ *     sessions_add, sessions_fork         sessions_begin
+ *     ---------------------------> IDLE ------------------> HELD ---> (freed by sessions_end, if it was removed)
+ *                                   |  <------------------
+ *                  sweep, removed   |      sessions_end
+ *                                 (freed)
+ *
+ * Those that have expired are swept whenever the lock is taken, and when the watcher's timer says so, which is set as
+ * long as there is a session. */
+#include "server/session/sessions.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "config/json.h"
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
+#include "server/models/hosted_model.h"
+#include "server/session/session_state.h"
+
+enum { BUCKETS = 4096 }; /* chains of the table: of 16 sessions at most, or of one with the default */
+
+struct session {
+    char id[SESSION_ID_BYTES];
+    char owner[KEY_NAME_MAX + 1]; /* empty: everybody */
+    char model[MODEL_NAME_MAX + 1];
+    struct model_identity identity;
+    size_t bytes; /* that it counts for */
+    uint32_t sample;
+    struct session_state *state;
+    int64_t created_s;
+    uint64_t used_ns;
+    bool is_held, is_removed;
+    struct session *next;          /* of its chain, while it is in the table; of what is to be freed */
+    struct session *older, *newer; /* of the list, while it is idle */
+};
+
+struct sessions {
+    const struct settings *settings;
+    struct watcher *watcher;
+    struct watch timer;
+    pthread_mutex_t lock;
+    /* under the lock */
+    struct session *table[BUCKETS];
+    struct session *oldest, *newest; /* idle ones, by their last use */
+    size_t count;                    /* in the table */
+    uint64_t bytes;                  /* of these */
+    bool is_timed;                   /* the timer will come */
+};
+
+/* ---- what one was, and what is to be freed ---------------------------------------------------------------------- */
+
+void session_info_clear(struct session_info *i)
+{
+    assert(i->held == NULL);
+    session_state_release(i->state);
+    *i = (struct session_info){.state = NULL};
+}
+
+enum status session_info_check_model(const struct session_info *i, const struct hosted_model *e, struct error *err)
+{
+    struct error why;
+    if (model_identity_check(&e->identity, &i->identity, "the session", "session", &why) == OK)
+        return OK;
+    return error_set_param(err, ERR_CONFLICT, "session", "%s; it cannot go on, begin another", why.message);
+}
+
+static void sessions_drop(struct session *list)
+{
+    while (list != NULL) {
+        struct session *next = list->next;
+        session_state_release(list->state);
+        free(list);
+        list = next;
+    }
+}
+
+/* ---- the table and the list: under the lock --------------------------------------------------------------------- */
+
+static struct session **chain_of(struct sessions *s, const char *id)
+{
+    uint32_t hash = 0;
+    for (const char *c = id; *c != '\0'; c++)
+        hash = hash * 31 + (unsigned char)*c;
+    return &s->table[hash % BUCKETS];
+}
+
+static void list_append(struct sessions *s, struct session *one)
+{
+    one->used_ns = clock_now_ns();
+    one->newer = NULL;
+    one->older = s->newest;
+    *(s->newest != NULL ? &s->newest->newer : &s->oldest) = one;
+    s->newest = one;
+}
+
+static void list_remove(struct sessions *s, const struct session *one)
+{
+    *(one->older != NULL ? &one->older->newer : &s->oldest) = one->newer;
+    *(one->newer != NULL ? &one->newer->older : &s->newest) = one->older;
+}
+
+static void show(const struct sessions *s)
+{
+    metrics_gauge_set(METRIC_SESSIONS, 0, s->count);
+    metrics_gauge_set(METRIC_SESSIONS_BYTES, 0, s->bytes);
+}
+
+static void table_put(struct sessions *s, struct session *one)
+{
+    struct session **chain = chain_of(s, one->id);
+    one->next = *chain;
+    *chain = one;
+    s->count++;
+    s->bytes += one->bytes;
+    show(s);
+}
+
+static void table_take(struct sessions *s, struct session *one)
+{
+    struct session **at = chain_of(s, one->id);
+    while (*at != one)
+        at = &(*at)->next;
+    *at = one->next;
+    one->next = NULL;
+    s->count--;
+    s->bytes -= one->bytes;
+    show(s);
+}
+
+static uint64_t end_of(const struct sessions *s, const struct session *one)
+{
+    return one->used_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
+}
+
+/* Those that have expired, out of everything: to be dropped without the lock. */
+static struct session *sweep(struct sessions *s, uint64_t now_ns)
+{
+    struct session *gone = NULL;
+    while (s->oldest != NULL && now_ns >= end_of(s, s->oldest)) {
+        struct session *one = s->oldest;
+        list_remove(s, one);
+        table_take(s, one);
+        one->next = gone;
+        gone = one;
+        metrics_counter_add(METRIC_SESSIONS_EXPIRED, 0, 1);
+    }
+    return gone;
+}
+
+/* The lock, and what has expired meanwhile. */
+static struct session *enter(struct sessions *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    return sweep(s, clock_now_ns());
+}
+
+/* Frees what enter returned, and has the timer come where there is something to wait for. */
+static void leave(struct sessions *s, struct session *gone)
+{
+    const bool starts = s->count > 0 && !s->is_timed;
+    s->is_timed |= starts;
+    (void)pthread_mutex_unlock(&s->lock);
+    sessions_drop(gone);
+    if (starts)
+        watcher_set_time(s->watcher, &s->timer, clock_now_ns() + s->settings->session_ttl_s * CLOCK_NS_PER_S);
+}
+
+/* Comes when the oldest would expire if it was not used since; once none is left, not any more. */
+static uint64_t on_time(void *arg, enum watch_event event, uint64_t now_ns)
+{
+    struct sessions *s = arg;
+    (void)event;
+    (void)pthread_mutex_lock(&s->lock);
+    struct session *gone = sweep(s, now_ns);
+    s->is_timed = s->count > 0;
+    const uint64_t due_ns =
+        s->oldest != NULL ? end_of(s, s->oldest) : now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
+    const uint64_t again_ns = s->is_timed ? due_ns : 0;
+    (void)pthread_mutex_unlock(&s->lock);
+    sessions_drop(gone);
+    return again_ns;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+enum status sessions_create(struct sessions **ret, const struct settings *settings, struct watcher *w)
+{
+    struct sessions *s = calloc(1, sizeof *s);
+    if (s == NULL || pthread_mutex_init(&s->lock, NULL) != 0) {
+        free(s);
+        return ERR_NOMEM;
+    }
+    s->settings = settings;
+    s->watcher = w;
+    s->timer = (struct watch){.notify = on_time, .arg = s, .fd = -1};
+    if (watcher_add(w, &s->timer) != OK) {
+        (void)pthread_mutex_destroy(&s->lock);
+        free(s);
+        return ERR_NOMEM;
+    }
+    *ret = s;
+    return OK;
+}
+
+void sessions_free(struct sessions *s)
+{
+    if (s == NULL)
+        return;
+    watcher_remove(s->watcher, &s->timer);
+    for (size_t i = 0; i < BUCKETS; i++)
+        sessions_drop(s->table[i]);
+    (void)pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ---- what clients ask ------------------------------------------------------------------------------------------- */
+
+size_t sessions_bytes_of(const struct hosted_model *e)
+{
+    const struct engine_info *info = engine_info(e->engine);
+    const size_t text = info->context == ENGINE_CONTEXT_UNLIMITED ? 1 : (size_t)info->context + 1;
+    return sizeof(struct session) + sizeof(struct session_state) + text + info->stream_bytes;
+}
+
+/* NULL: there is none, and *err is ERR_NOT_FOUND. */
+static struct session *find(struct sessions *s, const char *owner, const char *id, struct error *err)
+{
+    struct session *one = *chain_of(s, id);
+    while (one != NULL && strcmp(one->id, id) != 0)
+        one = one->next;
+    if (one == NULL || strcmp(one->owner, owner != NULL ? owner : "") != 0) {
+        (void)error_set_param(err, ERR_NOT_FOUND, "session",
+                              "there is no session \"%s\": sessions are their key's alone, and end %u s after their "
+                              "last use",
+                              json_quote(id).text, s->settings->session_ttl_s);
+        return NULL;
+    }
+    if (!one->is_held) {
+        list_remove(s, one);
+        list_append(s, one);
+    }
+    return one;
+}
+
+static enum status check(const struct sessions *s, const char *owner, size_t bytes, size_t count, struct error *err)
+{
+    const uint64_t most = s->settings->sessions_memory_max_mb * (UINT64_C(1) << 20);
+    const uint32_t of_key = s->settings->sessions_per_key_max;
+    size_t theirs = 0;
+    for (size_t i = 0; owner != NULL && of_key > 0 && i < BUCKETS; i++)
+        for (const struct session *one = s->table[i]; one != NULL; one = one->next)
+            theirs += strcmp(one->owner, owner) == 0 ? 1 : 0;
+    enum status st = OK;
+    if (owner != NULL && of_key > 0 && theirs + count > of_key)
+        st = error_set(err, ERR_RATE, "the key \"%s\" has %zu sessions of %u that a key may have, and asks for %zu",
+                       owner, theirs, of_key, count);
+    else if (s->count + count > s->settings->sessions_max)
+        st = error_set(err, ERR_SESSIONS, "there are %zu sessions of %u that may be, and %zu are asked for", s->count,
+                       s->settings->sessions_max, count);
+    else if (bytes * count > most || s->bytes > most - bytes * count)
+        st = error_set(err, ERR_SESSIONS,
+                       "there are sessions of %llu bytes of %llu that may be, and %zu of %zu bytes are asked for",
+                       (unsigned long long)s->bytes, (unsigned long long)most, count, bytes);
+    if (st != OK)
+        metrics_counter_add(METRIC_SESSIONS_REFUSED, 0, count);
+    return st;
+}
+
+enum status sessions_check(struct sessions *s, const char *owner, const struct hosted_model *e, size_t count,
+                           struct error *err)
+{
+    struct session *gone = enter(s);
+    const enum status st = check(s, owner, sessions_bytes_of(e), count, err);
+    leave(s, gone);
+    return st;
+}
+
+static struct session_info info_of(const struct session *one)
+{
+    struct session_info info = {
+        .identity = one->identity,
+        .snapshot = one->state->snapshot,
+        .created_s = one->created_s,
+        .is_busy = one->is_held,
+        .state = session_state_reference(one->state),
+    };
+    memcpy(info.id, one->id, sizeof info.id);
+    memcpy(info.model, one->model, sizeof info.model);
+    info.snapshot.sampler.options.sample = one->sample;
+    return info;
+}
+
+/* A list of `count` that have ids and nothing else; NULL for want of memory, or of chance. */
+static struct session *create_list(size_t count)
+{
+    struct session *list = NULL;
+    for (size_t i = 0; i < count; i++) {
+        uint8_t chance[SESSION_ID_RANDOM_BYTES];
+        struct session *one = calloc(1, sizeof *one);
+        if (one == NULL || getrandom(chance, sizeof chance, 0) != (ssize_t)sizeof chance) {
+            free(one);
+            sessions_drop(list);
+            return NULL;
+        }
+        for (size_t b = 0; b < sizeof chance; b++)
+            (void)snprintf(one->id + 2 * b, 3, "%02x", chance[b]);
+        one->created_s = (int64_t)time(NULL);
+        one->next = list;
+        list = one;
+    }
+    return list;
+}
+
+static void put_list(struct sessions *s, struct session *list, struct session_info ret[])
+{
+    for (size_t i = 0; list != NULL; i++) {
+        struct session *one = list;
+        list = one->next;
+        table_put(s, one);
+        list_append(s, one);
+        ret[i] = info_of(one);
+        metrics_counter_add(METRIC_SESSIONS_CREATED, 0, 1);
+    }
+}
+
+enum status sessions_add(struct sessions *s, const char *owner, const struct hosted_model *e,
+                         const struct stream_snapshot *snapshot, struct session_info *ret, struct error *err)
+{
+    struct session *one = create_list(1);
+    struct session_state *state = session_state_create(snapshot);
+    if (one == NULL || state == NULL) {
+        free(one);
+        free(state); /* the memory of the snapshot is the caller's still */
+        return error_set(err, ERR_NOMEM, "there is no memory for a session at the moment");
+    }
+    (void)snprintf(one->owner, sizeof one->owner, "%s", owner != NULL ? owner : "");
+    (void)snprintf(one->model, sizeof one->model, "%s", e->model->name);
+    one->identity = e->identity;
+    one->bytes = sessions_bytes_of(e);
+    one->sample = snapshot->sampler.options.sample;
+    struct session *gone = enter(s);
+    const enum status st = check(s, owner, one->bytes, 1, err);
+    if (st == OK) {
+        one->state = state;
+        put_list(s, one, ret);
+    }
+    leave(s, gone);
+    if (st != OK) {
+        free(one);
+        free(state);
+    }
+    return st;
+}
+
+enum status sessions_find(struct sessions *s, const char *owner, const char *id, struct session_info *ret,
+                          struct error *err)
+{
+    struct session *gone = enter(s);
+    const struct session *one = find(s, owner, id, err);
+    if (one != NULL)
+        *ret = info_of(one);
+    leave(s, gone);
+    return one != NULL ? OK : ERR_NOT_FOUND;
+}
+
+enum status sessions_fork(struct sessions *s, const char *owner, const char *id, size_t count,
+                          struct session_info ret[], struct error *err)
+{
+    struct session *list = create_list(count);
+    if (list == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for %zu sessions at the moment", count);
+    struct session *gone = enter(s);
+    const struct session *of = find(s, owner, id, err);
+    const enum status st = of != NULL ? check(s, owner, of->bytes, count, err) : ERR_NOT_FOUND;
+    for (struct session *one = list; of != NULL && one != NULL && st == OK; one = one->next) {
+        memcpy(one->owner, of->owner, sizeof one->owner);
+        memcpy(one->model, of->model, sizeof one->model);
+        one->identity = of->identity;
+        one->bytes = of->bytes;
+        one->sample = of->state->next_sample++;
+        one->state = session_state_reference(of->state);
+    }
+    if (st == OK)
+        put_list(s, list, ret);
+    leave(s, gone);
+    if (st != OK)
+        sessions_drop(list);
+    return st;
+}
+
+enum status sessions_remove(struct sessions *s, const char *owner, const char *id, struct error *err)
+{
+    struct session *gone = enter(s), *one = find(s, owner, id, err);
+    const enum status st = one != NULL ? OK : ERR_NOT_FOUND;
+    if (one != NULL) {
+        table_take(s, one);
+        one->is_removed = true;
+        if (!one->is_held) {
+            list_remove(s, one);
+            one->next = gone;
+            gone = one;
+        }
+    }
+    leave(s, gone);
+    return st;
+}
+
+enum status sessions_begin(struct sessions *s, const char *owner, const char *id, struct session_info *ret,
+                           struct error *err)
+{
+    struct session *gone = enter(s), *one = find(s, owner, id, err);
+    enum status st = one != NULL ? OK : ERR_NOT_FOUND;
+    if (one != NULL && one->is_held) {
+        st = error_set_param(err, ERR_CONFLICT, "session",
+                             "the session \"%s\" is in use by another request; it can be used again when that has its "
+                             "answer",
+                             one->id);
+    } else if (one != NULL) {
+        list_remove(s, one);
+        one->is_held = true;
+        *ret = info_of(one);
+        ret->held = one;
+    }
+    leave(s, gone);
+    return st;
+}
+
+bool sessions_end(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot)
+{
+    struct session *one = held->held;
+    struct session_state *state = snapshot != NULL ? session_state_create(snapshot) : NULL, *old = NULL;
+    const bool fine = snapshot == NULL || state != NULL;
+    assert(one != NULL && one->is_held);
+    struct session *gone = enter(s);
+    if (state != NULL) {
+        old = one->state;
+        one->state = state;
+        one->sample = snapshot->sampler.options.sample;
+    }
+    one->is_held = false;
+    if (!one->is_removed) {
+        list_append(s, one);
+    } else {
+        one->next = gone;
+        gone = one;
+    }
+    leave(s, gone);
+    session_state_release(old);
+    held->held = NULL;
+    session_info_clear(held);
+    return fine;
+}
+
+unsigned sessions_wait_s(struct sessions *s, unsigned most)
+{
+    struct session *gone = enter(s);
+    const uint64_t now_ns = clock_now_ns(), end_ns = s->oldest != NULL ? end_of(s, s->oldest) : 0;
+    leave(s, gone);
+    const uint64_t wait_s = end_ns > now_ns ? (end_ns - now_ns) / CLOCK_NS_PER_S + 1 : most;
+    return wait_s > most ? most : (unsigned)wait_s;
+}

@@ -1,0 +1,192 @@
+/* state_blob.c - see state_blob.h. */
+#include "server/session/state_blob.h"
+
+#include <nettle/sha2.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core/little_endian.h"
+
+static const char magic[8] = {'a', 'f', 't', 'd', 's', 't', 'a', 't'};
+
+_Static_assert(STATE_BLOB_CHECKSUM_BYTES == SHA256_DIGEST_SIZE, "the checksum is SHA-256");
+_Static_assert(STATE_BLOB_HEADER_BYTES == 32 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + 32 + 16 + SAMPLER_HISTORY,
+               "the header is its fields");
+
+static void checksum_of(uint8_t out[STATE_BLOB_CHECKSUM_BYTES], const uint8_t *bytes, size_t n)
+{
+    struct sha256_ctx sha;
+    sha256_init(&sha);
+    sha256_update(&sha, n, bytes);
+    sha256_digest(&sha, STATE_BLOB_CHECKSUM_BYTES, out);
+}
+
+static void put_bytes(uint8_t **at, const void *bytes, size_t n)
+{
+    memcpy(*at, bytes, n);
+    *at += n;
+}
+
+static void take_bytes(const uint8_t **at, void *bytes, size_t n)
+{
+    memcpy(bytes, *at, n);
+    *at += n;
+}
+
+/* ---- making ----------------------------------------------------------------------------------------------------- */
+
+static void put_sampler(uint8_t **at, const struct sampler *s)
+{
+    const struct sampler_options *o = &s->options;
+    le_put(at, o->seed, 8);
+    le_put(at, o->sample, 4);
+    le_put(at, o->top_k, 4);
+    le_put_float(at, o->temperature);
+    le_put_float(at, o->top_p);
+    le_put_float(at, o->min_p);
+    le_put_float(at, o->repetition_penalty);
+    le_put(at, s->draws, 8);
+    le_put(at, s->seen, 8);
+    put_bytes(at, s->history, sizeof s->history);
+}
+
+enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
+                            const struct model_identity *id, struct error *err)
+{
+    const size_t bytes = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
+    uint8_t *blob = malloc(bytes), *at = blob;
+    if (blob == NULL)
+        return error_set(err, ERR_NOMEM, "there is no memory for the state of a stream at the moment");
+    put_bytes(&at, magic, sizeof magic);
+    le_put(&at, STATE_BLOB_VERSION, 4);
+    le_put(&at, s->pending_count, 4);
+    le_put(&at, s->fed_count, 4);
+    le_put(&at, s->position, 4);
+    le_put(&at, s->state_bytes, 8);
+    put_bytes(&at, id->digest, sizeof id->digest);
+    put_bytes(&at, id->arithmetic, sizeof id->arithmetic);
+    put_sampler(&at, &s->sampler);
+    put_bytes(&at, s->memory, stream_snapshot_bytes(s));
+    checksum_of(at, blob, bytes - STATE_BLOB_CHECKSUM_BYTES);
+    *ret = blob;
+    *size = bytes;
+    return OK;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
+
+static enum status refuse(struct error *err, const char *what, uint64_t found, uint64_t min, uint64_t max)
+{
+    return error_set_param(err, ERR_ARGUMENT, "state", "the state's %s is %llu, expected %llu to %llu", what,
+                           (unsigned long long)found, (unsigned long long)min, (unsigned long long)max);
+}
+
+static enum status refuse_fraction(struct error *err, const char *what, float found, const char *expected)
+{
+    return error_set_param(err, ERR_ARGUMENT, "state", "the state's %s is %g, expected %s", what, (double)found,
+                           expected);
+}
+
+/* The ranges of a request (fields.h). */
+static enum status check_sampler(const struct sampler *s, struct error *err)
+{
+    const struct sampler_options *o = &s->options;
+    if (o->seed > SEED_MAX)
+        return refuse(err, "seed", o->seed, 0, SEED_MAX);
+    if (o->top_k > BYTE_VALUES)
+        return refuse(err, "top_k", o->top_k, 0, BYTE_VALUES);
+    if (!(o->temperature >= 0.0f && o->temperature <= (float)SAMPLER_TEMPERATURE_MAX))
+        return refuse_fraction(err, "temperature", o->temperature, "0 to 100");
+    if (!(o->top_p > 0.0f && o->top_p <= 1.0f))
+        return refuse_fraction(err, "top_p", o->top_p, "above 0 to 1");
+    if (!(o->min_p >= 0.0f && o->min_p <= 1.0f))
+        return refuse_fraction(err, "min_p", o->min_p, "0 to 1");
+    if (!(o->repetition_penalty > 0.0f && o->repetition_penalty <= (float)SAMPLER_PENALTY_MAX))
+        return refuse_fraction(err, "repetition_penalty", o->repetition_penalty, "above 0 to 100");
+    if (s->draws > STATE_SEEN_MAX)
+        return refuse(err, "number of draws", s->draws, 0, STATE_SEEN_MAX);
+    if (s->seen > STATE_SEEN_MAX)
+        return refuse(err, "number of bytes", s->seen, 0, STATE_SEEN_MAX);
+    return OK;
+}
+
+static void take_sampler(const uint8_t **at, struct sampler *s)
+{
+    struct sampler_options *o = &s->options;
+    o->seed = le_take(at, 8);
+    o->sample = (uint32_t)le_take(at, 4);
+    o->top_k = (uint32_t)le_take(at, 4);
+    o->temperature = le_take_float(at);
+    o->top_p = le_take_float(at);
+    o->min_p = le_take_float(at);
+    o->repetition_penalty = le_take_float(at);
+    s->draws = le_take(at, 8);
+    s->seen = le_take(at, 8);
+    take_bytes(at, s->history, sizeof s->history);
+}
+
+/* The lengths, which everything else lies by, and the checksum. *s gets the lengths. */
+static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, struct error *err)
+{
+    const uint8_t *at = blob + sizeof magic;
+    uint8_t checksum[STATE_BLOB_CHECKSUM_BYTES];
+    const size_t least = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES;
+    if (size < least)
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected at least %zu", size,
+                               least);
+    if (memcmp(blob, magic, sizeof magic) != 0)
+        return error_set_param(err, ERR_ARGUMENT, "state", "this is no state: it does not begin with \"aftdstat\"");
+    const uint64_t version = le_take(&at, 4);
+    if (version != STATE_BLOB_VERSION)
+        return refuse(err, "version", version, STATE_BLOB_VERSION, STATE_BLOB_VERSION);
+    s->pending_count = (uint32_t)le_take(&at, 4);
+    s->fed_count = (uint32_t)le_take(&at, 4);
+    s->position = (uint32_t)le_take(&at, 4);
+    const uint64_t state_bytes = le_take(&at, 8);
+    const uint32_t least_pending = s->position > 0 ? 1 : 0;
+    if (s->pending_count < least_pending || s->pending_count > STATE_PENDING_MAX)
+        return refuse(err, "number of pending bytes", s->pending_count, least_pending, STATE_PENDING_MAX);
+    if (s->fed_count > MODEL_CONTEXT_MAX)
+        return refuse(err, "number of bytes of text", s->fed_count, 0, MODEL_CONTEXT_MAX);
+    if (s->position > ENGINE_POSITION_MAX)
+        return refuse(err, "position", s->position, 0, ENGINE_POSITION_MAX);
+    if (state_bytes > (s->position > 0 ? STATE_BYTES_MAX : 0))
+        return refuse(err, "number of bytes of the engine", state_bytes, 0, s->position > 0 ? STATE_BYTES_MAX : 0);
+    s->state_bytes = (size_t)state_bytes;
+    if (size != least + stream_snapshot_bytes(s))
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected %zu by its header", size,
+                               least + stream_snapshot_bytes(s));
+    checksum_of(checksum, blob, size - STATE_BLOB_CHECKSUM_BYTES);
+    if (memcmp(checksum, blob + size - STATE_BLOB_CHECKSUM_BYTES, sizeof checksum) != 0)
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state's checksum is wrong: it was changed or cut");
+    return OK;
+}
+
+enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, size_t size,
+                            const struct model_identity *id, struct error *err)
+{
+    struct stream_snapshot sizes = {.memory = NULL}, made = {.memory = NULL};
+    struct model_identity theirs;
+    struct sampler sampler;
+    const uint8_t *at = blob + 32;
+    enum status st = check_frame(&sizes, blob, size, err);
+    if (st != OK)
+        return st;
+    take_bytes(&at, theirs.digest, sizeof theirs.digest);
+    take_bytes(&at, theirs.arithmetic, sizeof theirs.arithmetic);
+    take_sampler(&at, &sampler);
+    if (memchr(theirs.arithmetic, '\0', sizeof theirs.arithmetic) == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state's arithmetic has no end");
+    st = model_identity_check(id, &theirs, "the state", "state", err);
+    if (st == OK)
+        st = check_sampler(&sampler, err);
+    if (st == OK)
+        st = stream_snapshot_create(&made, sizes.fed_count, sizes.pending_count, sizes.state_bytes, err);
+    if (st != OK)
+        return st;
+    made.position = sizes.position;
+    made.sampler = sampler;
+    memcpy(made.memory, at, stream_snapshot_bytes(&made));
+    *ret = made;
+    return OK;
+}

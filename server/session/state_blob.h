@@ -1,0 +1,42 @@
+/* state_blob.h - a stopped stream as bytes that can leave the daemon and come back, to this one or another:
+ *
+ *     offset  bytes
+ *          0      8  "aftdstat"
+ *          8      4  format's version, STATE_BLOB_VERSION
+ *         12      4  P: pending bytes, given or drawn and not yet fed
+ *         16      4  F: bytes fed since the last reset, of a model whose context has an end
+ *         20      4  position: how many were fed; 0: none, the stream is yet to begin with those pending
+ *         24      8  S: bytes of the engine's state
+ *         32     32  SHA-256 of the model
+ *         64    160  arithmetic: what computed it, filled up with zeros (model_identity.h)
+ *        224     32  sampler: seed (8), sample (4), top_k (4), temperature, top_p, min_p, repetition_penalty (4 each)
+ *        256     16  its draws (8), bytes that it has seen (8)
+ *        272     64  its history, a ring of the latest bytes
+ *        336  F+P+S  the bytes fed, those pending, the engine's state
+ *        end     32  SHA-256 of all before
+ *
+ * Numbers are little-endian, fractions float32. The checksum finds accidents; who can make up a blob can make it fit.
+ * So every field is checked for what it does, and a state from outside can spoil its own stream alone.
+ * Any thread; no state. */
+#ifndef SERVER_SESSION_STATE_BLOB_H
+#define SERVER_SESSION_STATE_BLOB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "server/job/stream_snapshot.h"
+#include "server/models/model_identity.h"
+
+enum { STATE_BLOB_VERSION = 1, STATE_BLOB_HEADER_BYTES = 336, STATE_BLOB_CHECKSUM_BYTES = 32 };
+
+/* *ret is malloc'd, *size bytes. Set only on OK. Errors: ERR_NOMEM. */
+enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
+                            const struct model_identity *id, struct error *err);
+
+/* *ret is set only on OK: stream_snapshot_clear. What only the engine can tell is stream_slot_check_snapshot's.
+ * Errors: ERR_ARGUMENT (param "state"): the field at fault, what it is and what was expected; ERR_NOMEM. */
+enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, size_t size,
+                            const struct model_identity *id, struct error *err);
+
+#endif

@@ -1,0 +1,497 @@
+/* test_load.c - aft load against the real daemon: what it counts adds up and is what the daemon counted, closed and
+ * open loops, failures, ends before the end. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/client.h"
+#include "tests/support/daemon.h"
+#include "tests/support/program.h"
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+#define SAMPLE "weights/models/cifar10-aft-conv/sample.jpg"
+
+enum { LIMIT_S = 300, RUN_S = 60 };
+
+static struct daemon aftd;
+static char aft[PATH_MAX], url[64];
+
+static int stop(void **state)
+{
+    (void)state;
+    daemon_clear(&aftd);
+    return 0;
+}
+
+static void start(const char *const flags[])
+{
+    daemon_start(&aftd, flags);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u", aftd.port);
+}
+
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+
+static json_int_t count_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value))
+        fail_msg("\"%s\" is no count", key);
+    return json_integer_value(value);
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("\"%s\" is no number", key);
+    return json_number_value(value);
+}
+
+/* To the digits that a report has. */
+static void expect_about(const char *what, double value, double expected)
+{
+    if (!(value >= expected * 0.9999 && value <= expected * 1.0001))
+        fail_msg("%s: %g, expected %g", what, value, expected);
+}
+
+/* Has the object these keys, separated by blanks, and no other? */
+static void expect_keys(const json_t *object, const char *what, const char *keys)
+{
+    char copy[512], *rest = NULL;
+    size_t count = 0;
+    (void)snprintf(copy, sizeof copy, "%s", keys);
+    for (const char *key = strtok_r(copy, " ", &rest); key != NULL; key = strtok_r(NULL, " ", &rest), count++)
+        if (json_object_get(object, key) == NULL)
+            fail_msg("%s has no \"%s\"", what, key);
+    if (json_object_size(object) != count)
+        fail_msg("%s has %zu keys, expected %zu: %s", what, json_object_size(object), count, keys);
+}
+
+static void expect_times(const json_t *kind, const char *key)
+{
+    const json_t *t = json_object_get(kind, key);
+    expect_keys(t, key, "count mean p50 p90 p99 max");
+    const double p50 = number_of(t, "p50"), p90 = number_of(t, "p90"), p99 = number_of(t, "p99");
+    const double max = number_of(t, "max"), mean = number_of(t, "mean");
+    if (!(p50 >= 0 && p50 <= p90 && p90 <= p99 && p99 <= max * 1.00001 && mean <= max * 1.00001))
+        fail_msg("%s: mean %g, p50 %g, p90 %g, p99 %g, max %g", key, mean, p50, p90, p99, max);
+}
+
+static void expect_kind(const json_t *kind, const char *what, bool streams)
+{
+    char keys[512];
+    json_int_t failures = 0;
+    size_t i;
+    const json_t *f;
+    (void)snprintf(keys, sizeof keys,
+                   "requests sent unsent answered failed aborted failures bytes offered_per_second answered_per_second "
+                   "%s good goodput_share goodput_per_second ttfb_ms e2e_ms send_delay_ms%s",
+                   strcmp(what, "classify") == 0 ? "pictures_per_second" : "bytes_per_second",
+                   streams ? " event_gap_ms byte_gap_ms" : "");
+    expect_keys(kind, what, keys);
+    assert_int_equal(count_of(kind, "requests"), count_of(kind, "sent") + count_of(kind, "unsent"));
+    assert_int_equal(count_of(kind, "sent"),
+                     count_of(kind, "answered") + count_of(kind, "failed") + count_of(kind, "aborted"));
+    json_array_foreach(json_object_get(kind, "failures"), i, f)
+    {
+        expect_keys(f, "a failure", "what count detail");
+        failures += count_of(f, "count");
+    }
+    assert_int_equal(failures, count_of(kind, "failed"));
+    assert_true(count_of(kind, "good") <= count_of(kind, "answered"));
+    expect_times(kind, "ttfb_ms");
+    expect_times(kind, "e2e_ms");
+    expect_times(kind, "send_delay_ms");
+    assert_int_equal(count_of(json_object_get(kind, "ttfb_ms"), "count"), count_of(kind, "answered"));
+    assert_int_equal(count_of(json_object_get(kind, "e2e_ms"), "count"), count_of(kind, "answered"));
+    assert_int_equal(count_of(json_object_get(kind, "send_delay_ms"), "count"), count_of(kind, "sent"));
+    assert_true(number_of(json_object_get(kind, "ttfb_ms"), "mean") <=
+                number_of(json_object_get(kind, "e2e_ms"), "mean") * 1.00001);
+    if (streams) {
+        expect_times(kind, "event_gap_ms");
+        expect_times(kind, "byte_gap_ms");
+    }
+}
+
+/* The report of a run that ended with `code`, checked in itself; json_decref it. */
+static json_t *read_report(const struct program_run *p, int code)
+{
+    json_error_t why;
+    if (p->exit_code != code || p->timed_out)
+        fail_msg("exit code %d, expected %d: %.500s%.500s", p->exit_code, code, p->err, p->out);
+    json_t *report = json_loads(p->out, JSON_REJECT_DUPLICATES, &why);
+    if (report == NULL)
+        fail_msg("%s in %.300s", why.text, p->out);
+    expect_keys(report, "the report",
+                "url loop concurrency rate seed warmup_seconds seconds interrupted client_cpu_share goals classify "
+                "generate");
+    expect_keys(json_object_get(report, "goals"), "goals", "ttfb_ms e2e_ms gap_ms");
+    assert_true(number_of(report, "client_cpu_share") >= 0);
+    const json_t *classify = json_object_get(report, "classify"), *generate = json_object_get(report, "generate");
+    if (!json_is_null(classify))
+        expect_kind(classify, "classify", false);
+    if (!json_is_null(generate))
+        expect_kind(generate, "generate", json_object_get(generate, "event_gap_ms") != NULL);
+    return report;
+}
+
+/* Run aft load with the arguments, the URL first and --json last. */
+static json_t *load(const char *const arguments[], int code)
+{
+    struct program_run p = {.argv = {aft, "load", url}, .timeout_s = RUN_S};
+    size_t count = 3;
+    for (size_t i = 0; arguments[i] != NULL; i++)
+        p.argv[count++] = arguments[i];
+    p.argv[count] = "--json";
+    program_run(&p);
+    json_t *report = read_report(&p, code);
+    if (code == 0)
+        assert_string_equal(p.err, ""); /* no progress where nobody looks */
+    program_run_clear(&p);
+    return report;
+}
+
+#define LOAD(code, ...) load((const char *const[]){__VA_ARGS__, NULL}, code)
+
+/* ---- what is counted --------------------------------------------------------------------------------------------- */
+
+static void every_stream_of_a_closed_loop_is_counted_byte_for_byte(void **state)
+{
+    (void)state;
+    start(NULL);
+    json_t *report = LOAD(0, "--requests=30", "--concurrency=4", "--max-tokens=20", "--prompt=The ", "--seed=3");
+    const json_t *g = json_object_get(report, "generate");
+    assert_string_equal(json_string_value(json_object_get(report, "loop")), "closed");
+    assert_true(json_is_null(json_object_get(report, "rate")));
+    assert_true(json_is_null(json_object_get(report, "classify")));
+    assert_int_equal(count_of(g, "requests"), 30);
+    assert_int_equal(count_of(g, "answered"), 30);
+    assert_int_equal(count_of(g, "bytes"), 30 * 20);
+    assert_int_equal(count_of(g, "good"), 30); /* there is no goal to miss */
+    (void)client_await_metric(&aftd, "aftd_generated_bytes_total", 30 * 20, test_ms(2000));
+    (void)client_await_metric(&aftd, "aftd_requests_total{endpoint=\"/generate\"", 30, test_ms(2000));
+    (void)client_await_metric(&aftd, "aftd_prompt_bytes_total", 30 * 4, test_ms(2000));
+    /* all bytes but those of first events follow a gap, which has one byte at least */
+    const json_int_t events = count_of(json_object_get(g, "event_gap_ms"), "count");
+    const json_int_t bytes = count_of(json_object_get(g, "byte_gap_ms"), "count");
+    assert_true(events > 0 && events <= bytes && bytes <= (json_int_t)30 * 19);
+    /* by requests the window ends with the last answer, so that rates are counts over time */
+    const double seconds = number_of(report, "seconds");
+    expect_about("bytes", number_of(g, "bytes_per_second") * seconds, 600);
+    expect_about("answers", number_of(g, "answered_per_second") * seconds, 30);
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+static void whole_answers_have_bytes_and_no_gaps(void **state)
+{
+    (void)state;
+    start(NULL);
+    json_t *report = LOAD(0, "--requests=6", "--concurrency=2", "--max-tokens=20", "--whole");
+    const json_t *g = json_object_get(report, "generate");
+    assert_int_equal(count_of(g, "answered"), 6);
+    assert_int_equal(count_of(g, "bytes"), 6 * 20);
+    assert_null(json_object_get(g, "event_gap_ms"));
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+static void a_folder_of_pictures_and_prompts_go_out_in_the_ratio_asked_for(void **state)
+{
+    (void)state;
+    start(NULL);
+    json_t *report = LOAD(0, "--classify", "--generate", "tests/data/cifar", SAMPLE, "--mix=0.75", "--requests=60",
+                          "--concurrency=6", "--max-tokens=5", "--classify-model=cifar10-aft-conv");
+    assert_int_equal(count_of(json_object_get(report, "classify"), "answered"), 45);
+    assert_int_equal(count_of(json_object_get(report, "generate"), "answered"), 15);
+    assert_int_equal(count_of(json_object_get(report, "classify"), "bytes"), 0);
+    (void)client_await_metric(&aftd, "aftd_requests_total{endpoint=\"/classify\"", 45, test_ms(2000));
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+static void the_warm_up_is_sent_and_not_counted(void **state)
+{
+    (void)state;
+    start(NULL);
+    json_t *report = LOAD(0, "--classify", SAMPLE, "--warmup=0.5", "--duration=0.5");
+    const json_t *c = json_object_get(report, "classify");
+    expect_about("the window", number_of(report, "seconds"), 0.5);
+    assert_true(client_metric(&aftd, "aftd_requests_total{endpoint=\"/classify\"") > (double)count_of(c, "sent"));
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+static void goodput_is_the_share_that_meets_the_goals(void **state)
+{
+    (void)state;
+    start(NULL);
+    json_t *report = LOAD(0, "--requests=5", "--max-tokens=20", "--slo-e2e-ms=80000000", "--slo-gap-ms=80000000");
+    expect_about("the share", number_of(json_object_get(report, "generate"), "goodput_share"), 1.0);
+    json_decref(report);
+    report = LOAD(0, "--requests=5", "--max-tokens=20", "--slo-ttfb-ms=0.001");
+    expect_about("the share", number_of(json_object_get(report, "generate"), "goodput_share"), 0.0);
+    assert_int_equal(count_of(json_object_get(report, "generate"), "answered"), 5);
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+/* ---- open loops -------------------------------------------------------------------------------------------------- */
+
+static void an_open_loop_sends_at_its_rate(void **state)
+{
+    (void)state;
+    start(NULL);
+    const double rate = 200.0 / (double)program_slowness();
+    char flag[32];
+    (void)snprintf(flag, sizeof flag, "--rate=%g", rate);
+    json_t *report = LOAD(0, "--classify", SAMPLE, flag, "--requests=300", "--seed=7");
+    const json_t *c = json_object_get(report, "classify");
+    assert_string_equal(json_string_value(json_object_get(report, "loop")), "open");
+    assert_int_equal(count_of(c, "answered"), 300);
+    assert_int_equal(count_of(c, "unsent"), 0);
+    const double offered = number_of(c, "offered_per_second"); /* its deviation is 6 % */
+    if (offered < 0.5 * rate || offered > 1.3 * rate)
+        fail_msg("%g requests/s, expected about %g", offered, rate);
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+/* One connection and streams that take longer than the next ones wait: what is late is counted as late. */
+static void what_an_open_loop_cannot_send_in_time_counts(void **state)
+{
+    (void)state;
+    start(NULL);
+    const unsigned slow = program_slowness();
+    char rate[32], duration[32];
+    (void)snprintf(rate, sizeof rate, "--rate=%g", 200.0 / slow);
+    (void)snprintf(duration, sizeof duration, "--duration=%g", 1.5 * slow);
+    json_t *report = LOAD(0, rate, duration, "--concurrency=1", "--max-tokens=200", "--slo-e2e-ms=80000000");
+    const json_t *g = json_object_get(report, "generate");
+    const json_int_t requests = count_of(g, "requests");
+    assert_true(requests > 200 && requests < 400); /* 300, deviation 17 */
+    assert_true(count_of(g, "unsent") > requests / 2);
+    assert_int_equal(count_of(g, "failed"), 0);
+    const json_t *delay = json_object_get(g, "send_delay_ms"), *ttfb = json_object_get(g, "ttfb_ms");
+    assert_true(number_of(delay, "max") > 100);
+    assert_true(number_of(ttfb, "mean") > number_of(delay, "mean"));
+    /* the unsent ones miss every goal */
+    expect_about("the share", number_of(g, "goodput_share"), (double)count_of(g, "answered") / (double)requests);
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
+
+static void expect_failure(const json_t *kind, const char *what, json_int_t count, const char *detail)
+{
+    const json_t *f = json_array_get(json_object_get(kind, "failures"), 0);
+    assert_int_equal(json_array_size(json_object_get(kind, "failures")), 1);
+    assert_string_equal(json_string_value(json_object_get(f, "what")), what);
+    assert_int_equal(count_of(f, "count"), count);
+    if (strstr(json_string_value(json_object_get(f, "detail")), detail) == NULL)
+        fail_msg("the detail is \"%s\", expected \"%s\" in it", json_string_value(json_object_get(f, "detail")),
+                 detail);
+}
+
+static void refused_requests_are_counted_by_status(void **state)
+{
+    (void)state;
+    start(NULL);
+    json_t *report = LOAD(1, "--requests=7", "--concurrency=2", "--generate-model=no-such");
+    expect_failure(json_object_get(report, "generate"), "HTTP 404", 7, "no-such");
+    json_decref(report);
+    report = LOAD(1, "--classify", SAMPLE, "--requests=7", "--classify-model=a&b/c"); /* reaches the daemon as it is */
+    expect_failure(json_object_get(report, "classify"), "HTTP 404", 7, "a&b/c");
+    json_decref(report);
+    report = LOAD(0, "--classify", "--generate", SAMPLE, "--requests=8", "--max-tokens=2", "--classify-model=no-such");
+    expect_failure(json_object_get(report, "classify"), "HTTP 404", 4, "no-such");
+    assert_int_equal(count_of(json_object_get(report, "generate"), "answered"), 4); /* one that worked is enough */
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+static void requests_that_take_too_long_are_given_up(void **state)
+{
+    (void)state;
+    start(NULL);
+    json_t *report = LOAD(1, "--requests=3", "--max-tokens=500", "--timeout=0.005");
+    const json_t *g = json_object_get(report, "generate");
+    expect_failure(g, "curl 28", 3, "timed out");
+    json_decref(report);
+    daemon_stop(&aftd);
+}
+
+static void a_daemon_that_dies_is_a_failure_of_what_was_running(void **state)
+{
+    (void)state;
+    char script[PATH_MAX + 256];
+    start(NULL);
+    (void)snprintf(script, sizeof script,
+                   "'%s' load %s --concurrency 3 --max-tokens 50 --duration %u --json & sleep %u; kill -9 %d; wait $!",
+                   aft, url, 3 * program_slowness(), program_slowness(), (int)aftd.pid);
+    struct program_run p = {.argv = {"/bin/sh", "-c", script}, .timeout_s = RUN_S};
+    program_run(&p);
+    json_t *report = read_report(&p, 0);
+    const json_t *g = json_object_get(report, "generate");
+    assert_true(count_of(g, "answered") > 0);
+    assert_true(count_of(g, "failed") >= 3);
+    /* 3 clients that rest 0.1 s before they try again, for 3 s at most */
+    assert_true(count_of(g, "failed") < 100 * (json_int_t)program_slowness());
+    json_decref(report);
+    program_run_clear(&p);
+    daemon_clear(&aftd);
+}
+
+static void what_is_no_ready_daemon_is_told_before_anything_is_sent(void **state)
+{
+    (void)state;
+    char elsewhere[96];
+    start((const char *const[]){test_flag_ms("drain-delay-ms", 5000), "--drain-timeout-ms=0", NULL});
+    (void)snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere/", url);
+    const struct program_case there[] = {
+        {"another server", {"load", elsewhere}, NULL, 1, "", "/elsewhere/readyz answers 404: "},
+    };
+    program_expect(aft, there, LENGTH(there));
+    daemon_signal(&aftd, SIGTERM);
+    struct reply r;
+    do /* until it has noticed */
+        client_get(&aftd, "/readyz", &r), reply_clear(&r);
+    while (r.status == 200);
+    const struct program_case draining[] = {
+        {"draining", {"load", url}, NULL, 1, "", "/readyz answers 503: the server is draining"},
+    };
+    program_expect(aft, draining, LENGTH(draining));
+    daemon_signal(&aftd, SIGTERM);
+    assert_int_equal(daemon_wait(&aftd, test_ms(10000)), 0);
+    const struct program_case gone[] = {
+        {"nobody", {"load", url}, NULL, 1, "", " does not answer: "},
+        {"nobody, which --json does not change", {"load", url, "--json"}, NULL, 1, "", "is there an aftd?"},
+    };
+    program_expect(aft, gone, LENGTH(gone));
+    daemon_clear(&aftd);
+}
+
+/* ---- how it looks and ends --------------------------------------------------------------------------------------- */
+
+/* What aft load says when it gets SIGINT after `seconds`. */
+static void interrupt(struct program_run *p, const char *const arguments[], unsigned seconds)
+{
+    static char after[16];
+    size_t count = 0;
+    (void)snprintf(after, sizeof after, "%u", seconds * program_slowness());
+    const char *const fixed[] = {
+        "/usr/bin/timeout", "--preserve-status", "--foreground", "--signal=INT", after, aft, "load", url};
+    *p = (struct program_run){.timeout_s = RUN_S};
+    for (; count < LENGTH(fixed); count++)
+        p->argv[count] = fixed[count];
+    for (size_t i = 0; arguments[i] != NULL; i++)
+        p->argv[count++] = arguments[i];
+    program_run(p);
+}
+
+static void an_interrupted_run_still_reports(void **state)
+{
+    (void)state;
+    struct program_run p;
+    start(NULL);
+    interrupt(&p, (const char *const[]){"--duration=1000", "--concurrency=3", "--max-tokens=100", "--json", NULL}, 2);
+    json_t *report = read_report(&p, 0);
+    assert_true(json_is_true(json_object_get(report, "interrupted")));
+    /* All three, but one or another may just have been between two requests. */
+    assert_in_range(count_of(json_object_get(report, "generate"), "aborted"), 1, 3);
+    assert_true(number_of(report, "seconds") < 100);
+    json_decref(report);
+    program_run_clear(&p);
+    interrupt(&p, (const char *const[]){"--warmup=1000", "--json", NULL}, 1);
+    report = read_report(&p, 1); /* nothing was measured */
+    assert_int_equal(count_of(json_object_get(report, "generate"), "requests"), 0);
+    assert_non_null(strstr(p.err, "no request was answered"));
+    json_decref(report);
+    program_run_clear(&p);
+    daemon_stop(&aftd);
+}
+
+static void the_report_for_people_has_a_line_for_each_figure(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        ": 2 clients, each with one request at a time, ",
+        "\naft load itself took 0.",
+        "\nclassify\n  requests        5: 5 answered, 0 failed\n  throughput ",
+        " pictures/s\n",
+        "\ngenerate\n  requests        5: 5 answered, 0 failed\n",
+        " bytes/s\n",
+        "\n  ms                   mean       p50       p90       p99       max\n  first byte ",
+        "\n  between events ",
+        "\n  between bytes ",
+        "\n  whole answer ",
+        "\n  goodput         100.0 % of the requests, ",
+        "/s: first byte within 8e+06 ms, every event within 8e+06 ms\n",
+    };
+    start(NULL);
+    struct program_run p = {.argv = {aft, "load", url, "--classify", "--generate", SAMPLE, "--requests=10",
+                                     "--concurrency=2", "--max-tokens=50", "--slo-ttfb-ms=8e6", "--slo-gap-ms=8e6",
+                                     "--header=X-Request-Id: from-aft-load", "--header", "X-Other:"},
+                            .timeout_s = RUN_S};
+    program_run(&p);
+    assert_int_equal(p.exit_code, 0);
+    assert_string_equal(p.err, "");
+    for (size_t i = 0; i < LENGTH(lines); i++)
+        if (strstr(p.out, lines[i]) == NULL)
+            fail_msg("no \"%s\" in\n%s", lines[i], p.out);
+    program_run_clear(&p);
+    char *log = daemon_log(&aftd);
+    assert_non_null(strstr(log, "from-aft-load"));
+    free(log);
+    daemon_stop(&aftd);
+}
+
+static void a_terminal_sees_the_progress_and_then_does_not(void **state)
+{
+    (void)state;
+    static const char gone[] = "\r\033[K";
+    program_need_terminal();
+    start(NULL);
+    struct program_run p = {
+        .argv = {aft, "load", url, "--duration=1", "--max-tokens=5"}, .err_sink = PROGRAM_TERMINAL, .timeout_s = RUN_S};
+    program_run(&p);
+    assert_int_equal(p.exit_code, 0);
+    assert_non_null(strstr(p.err, ".]   0 %  0 s, 0 answered, 0 failed, "));
+    assert_non_null(strstr(p.err, "[####"));
+    assert_true(p.err_size > sizeof gone);
+    assert_string_equal(p.err + p.err_size - (sizeof gone - 1), gone);
+    program_run_clear(&p);
+    daemon_stop(&aftd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(every_stream_of_a_closed_loop_is_counted_byte_for_byte, stop),
+        cmocka_unit_test_teardown(whole_answers_have_bytes_and_no_gaps, stop),
+        cmocka_unit_test_teardown(a_folder_of_pictures_and_prompts_go_out_in_the_ratio_asked_for, stop),
+        cmocka_unit_test_teardown(the_warm_up_is_sent_and_not_counted, stop),
+        cmocka_unit_test_teardown(goodput_is_the_share_that_meets_the_goals, stop),
+        cmocka_unit_test_teardown(an_open_loop_sends_at_its_rate, stop),
+        cmocka_unit_test_teardown(what_an_open_loop_cannot_send_in_time_counts, stop),
+        cmocka_unit_test_teardown(refused_requests_are_counted_by_status, stop),
+        cmocka_unit_test_teardown(requests_that_take_too_long_are_given_up, stop),
+        cmocka_unit_test_teardown(a_daemon_that_dies_is_a_failure_of_what_was_running, stop),
+        cmocka_unit_test_teardown(what_is_no_ready_daemon_is_told_before_anything_is_sent, stop),
+        cmocka_unit_test_teardown(an_interrupted_run_still_reports, stop),
+        cmocka_unit_test_teardown(the_report_for_people_has_a_line_for_each_figure, stop),
+        cmocka_unit_test_teardown(a_terminal_sees_the_progress_and_then_does_not, stop),
+    };
+    program_find(aft, "aft", "AFTD_TEST_CLI");
+    test_limit_s(LIMIT_S);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+/* test_verify.c - aft verify: the models with known answers pass, directories that are none fail, the tolerance
+ * decides. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/support/model_copy.h"
+#include "tests/support/program.h"
+#include "tests/support/temp_dir.h"
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+#define GOLDEN "tests/data/golden"
+#define ODD_SHAPES "tests/data/odd-shapes" /* widths, kernels and contexts that are no multiple of anything */
+
+static const char text_model[] = GOLDEN "/lm-local-8";
+static const char picture_model[] = GOLDEN "/conv-heads8-k5";
+static char aft[PATH_MAX], dir[PATH_MAX];
+
+static int setup(void **state)
+{
+    (void)state;
+    program_find(aft, "aft", "AFTD_TEST_CLI");
+    temp_dir_create(dir);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    temp_dir_remove(dir);
+    return 0;
+}
+
+/* ---- models that pass ------------------------------------------------------------------------------------------ */
+
+/* verify all models of a folder whose names hold, or do not hold, a piece; all must pass. */
+static void verify_all(const char *parent, const char *piece, bool hold, const char *tolerance)
+{
+    static char paths[PROGRAM_ARGUMENTS_MAX][PATH_MAX];
+    struct program_run p = {.argv = {aft, "verify", "--tolerance", tolerance}, .timeout_s = 60};
+    char last[80];
+    size_t count = 0;
+    DIR *d = opendir(parent);
+    assert_non_null(d);
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        if (e->d_name[0] == '.' || (strstr(e->d_name, piece) != NULL) != hold)
+            continue;
+        assert_true(count + 5 < PROGRAM_ARGUMENTS_MAX);
+        temp_path(paths[count], parent, e->d_name);
+        p.argv[4 + count] = paths[count];
+        count++;
+    }
+    assert_int_equal(closedir(d), 0);
+    program_run(&p);
+    (void)snprintf(last, sizeof last, "\n%zu passed, 0 failed\n", count);
+    if (p.exit_code != 0 || count == 0 || p.out_size < strlen(last) ||
+        strcmp(p.out + p.out_size - strlen(last), last) != 0)
+        fail_msg("exit code %d for %zu models:\n%s%s", p.exit_code, count, p.out, p.err);
+    for (size_t i = 0; i < count; i++)
+        assert_non_null(strstr(p.out, paths[i])); /* a line for each */
+    program_run_clear(&p);
+}
+
+static void models_agree_with_the_reference(void **state)
+{
+    (void)state;
+    verify_all(GOLDEN, "large-keys", false, "1e-5");
+}
+
+static void models_with_large_keys_agree_with_the_reference(void **state)
+{
+    (void)state;
+    verify_all(GOLDEN, "large-keys", true, "5e-5");
+}
+
+static void all_reference_models_agree_where_they_are(void **state)
+{
+    (void)state;
+    static const char all[] = "../shared/golden";
+    if (access(all, R_OK) != 0) {
+        print_message("skipped: %s is not there\n", all);
+        skip();
+    }
+    verify_all(all, "large-keys", false, "1e-5");
+    verify_all(all, "large-keys", true, "5e-5");
+}
+
+static void models_agree_on_every_instruction_set(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"baseline", "avx2", "avx512", "neon"};
+    for (size_t i = 0; i < LENGTH(sets); i++) {
+        assert_int_equal(setenv("AFTD_ISA", sets[i], 1), 0);
+        struct program_run p = {.argv = {aft, "inspect", text_model}};
+        program_run(&p);
+        if (p.exit_code == 0) {
+            verify_all(GOLDEN, "cancelling", true, "1e-5");
+            verify_all(ODD_SHAPES, "-", true, "1e-5");
+        } else {
+            print_message("skipped %s: %s", sets[i], p.err);
+        }
+        program_run_clear(&p);
+    }
+    assert_int_equal(unsetenv("AFTD_ISA"), 0);
+}
+
+static void the_shipped_models_agree_with_the_reference(void **state)
+{
+    (void)state;
+    static const struct program_case cases[] = {
+        {"all",
+         {"verify", "weights/models/cifar10-aft-conv", "weights/models/cifar10-pixels-16",
+          "weights/models/cifar10-sima", "weights/models/enwik8-aft-local/", "--tolerance", "1e-5"},
+         NULL,
+         0,
+         "\n4 passed, 0 failed\n",
+         ""},
+        {"a sequence model both ways",
+         {"verify", "weights/models/enwik8-aft-local"},
+         NULL,
+         0,
+         "at once and byte by byte)\n1 passed, 0 failed\n",
+         ""},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
+/* ---- directories that fail ------------------------------------------------------------------------------------- */
+
+static void directories_without_cases_or_model_fail(void **state)
+{
+    (void)state;
+    char none[PATH_MAX], broken[PATH_MAX], path[PATH_MAX];
+    temp_path(none, dir, "none");
+    temp_path(broken, dir, "broken");
+    assert_int_equal(mkdir(none, 0700), 0);
+    assert_int_equal(mkdir(broken, 0700), 0);
+    struct model_copy m;
+    model_copy_read(&m, text_model);
+    model_copy_write(&m, none); /* a model, no cases */
+    model_copy_drop(&m, "norm.bias");
+    model_copy_write(&m, broken);
+    model_copy_clear(&m);
+    temp_path(path, broken, "cases.safetensors");
+    temp_write(path, "", 0);
+    const struct program_case cases[] = {
+        {"no cases", {"verify", none}, NULL, 1, "cases.safetensors: No such file or directory", ""},
+        {"a tensor is missing", {"verify", broken}, NULL, 1, "norm.bias", ""},
+        {"no such folder", {"verify", "/no/such"}, NULL, 1, "FAILED  /no/such: /no/such/config.json: No such file", ""},
+        {"a name is no folder", {"verify", "cifar10-aft-conv"}, NULL, 1, "0 passed, 1 failed\n", ""},
+        {"an empty name", {"verify", ""}, NULL, 1, "0 passed, 1 failed\n", ""},
+        {"one bad folder does not keep others from their turn",
+         {"verify", none, text_model, "/no", picture_model},
+         NULL,
+         1,
+         "\n2 passed, 2 failed\n",
+         ""},
+        {"two good ones", {"verify", picture_model, text_model}, NULL, 0, "\n2 passed, 0 failed\n", ""},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
+static void the_tolerance_decides(void **state)
+{
+    (void)state;
+    static const struct program_case cases[] = {
+        {"nothing is exact", {"verify", text_model, "--tolerance", "0"}, NULL, 1, "\n0 passed, 1 failed\n", ""},
+        {"within float32's precision",
+         {"verify", text_model, "--tolerance=1e-5"},
+         NULL,
+         0,
+         "\n1 passed, 0 failed\n",
+         ""},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_agree_with_the_reference),
+        cmocka_unit_test(models_with_large_keys_agree_with_the_reference),
+        cmocka_unit_test(all_reference_models_agree_where_they_are),
+        cmocka_unit_test(models_agree_on_every_instruction_set),
+        cmocka_unit_test(the_shipped_models_agree_with_the_reference),
+        cmocka_unit_test(directories_without_cases_or_model_fail),
+        cmocka_unit_test(the_tolerance_decides),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

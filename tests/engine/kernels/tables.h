@@ -1,0 +1,28 @@
+/* tables.h - the element-wise kernels of every instruction set that this machine runs. */
+#ifndef TESTS_ENGINE_KERNELS_TABLES_H
+#define TESTS_ENGINE_KERNELS_TABLES_H
+
+#include <stddef.h>
+
+#include "engine/kernels/kernels.h"
+
+#ifdef __aarch64__
+static const char *const isas[] = {"baseline", "neon", "neondotprod", "neonbf16"};
+#else
+static const char *const isas[] = {"baseline", "avx2", "avx512", "avx512vnni", "avx512bf16"};
+#endif
+
+enum { TABLES = sizeof isas / sizeof isas[0] };
+
+/* The tables that this machine runs, best last; returns how many. */
+static inline size_t runnable(const struct kernels *found[TABLES])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < TABLES; i++) {
+        found[n] = kernels_select(isas[i]);
+        n += found[n] != NULL ? 1 : 0;
+    }
+    return n;
+}
+
+#endif

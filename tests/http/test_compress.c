@@ -1,0 +1,310 @@
+/* test_compress.c - POST /v1/compress and /v1/decompress: what goes in comes out, for every kind of bytes and of
+ * model; English text gets smaller than xz makes it, noise hardly grows; and what was changed on the way, or made by
+ * another model, is refused. The real daemon. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "config/limits.h"
+#include "server/coding/archive.h"
+#include "tests/support/client.h"
+#include "tests/support/daemon.h"
+#include "tests/support/model_variants.h"
+#include "tests/support/program.h"
+#include "tests/support/random.h"
+#include "tests/support/temp_dir.h"
+
+#define GOLDEN "tests/data/golden"
+#define ENWIK8 "../shared/data/enwik8-first-4075000-bytes.xz"
+#define LM "enwik8-aft-local"
+
+enum { LIMIT_S = 400, HELD_OUT = 75000, HEADER_MAX = 56 + MODEL_ARITHMETIC_BYTES };
+
+static char models[PATH_MAX];
+static struct daemon aftd;
+
+static int start(void **state)
+{
+    (void)state;
+    char flag[PATH_MAX + 16];
+    temp_dir_create(models);
+    model_variants_link(models, "weights/models", LM);
+    model_variants_link(models, GOLDEN, "lm-attention");
+    model_variants_write(models);
+    (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
+    daemon_start(&aftd, (const char *const[]){flag, "--timeout-ms=600000", "--body-bytes-max=2000000", NULL});
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    daemon_stop(&aftd);
+    temp_dir_remove(models);
+    return 0;
+}
+
+/* ---- asking ----------------------------------------------------------------------------------------------------- */
+
+static void call(const char *what, const char *model, const void *body, size_t size, struct reply *ret)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "/v1/%s?model=%s", what, model);
+    const struct request r = {
+        .method = "POST", .path = path, .type = "application/octet-stream", .body = size > 0 ? body : "", .size = size};
+    client_call(&aftd, &r, ret);
+}
+
+/* Compress and restore; returns the size in between. */
+static size_t go_around(const char *model, const uint8_t *text, size_t size)
+{
+    struct reply small, again;
+    char type[64];
+    call("compress", model, text, size, &small);
+    if (small.status != 200)
+        fail_msg("%s", small.body);
+    assert_true(reply_header(&small, "Content-Type", type, sizeof type));
+    assert_string_equal(type, "application/octet-stream");
+    call("decompress", model, small.body, small.size, &again);
+    if (again.status != 200)
+        fail_msg("%s", again.body);
+    assert_int_equal(again.size, size);
+    if (size > 0)
+        assert_memory_equal(again.body, text, size);
+    const size_t between = small.size;
+    reply_clear(&again);
+    reply_clear(&small);
+    return between;
+}
+
+static void fill_with_noise(uint8_t *out, size_t size, uint64_t seed)
+{
+    struct random rng = {seed};
+    for (size_t i = 0; i < size; i++)
+        out[i] = (uint8_t)random_below(&rng, 256);
+}
+
+/* Words like those that the model has seen. */
+static void fill_with_text(uint8_t *out, size_t size)
+{
+    static const char words[] = "The [[history]] of the [[Roman Empire]] is one of the most important of all. ";
+    for (size_t i = 0; i < size; i++)
+        out[i] = (uint8_t)words[(i + i / 1000) % (sizeof words - 1)];
+}
+
+/* ---- round trips ------------------------------------------------------------------------------------------------ */
+
+static void any_bytes_come_back(void **state)
+{
+    (void)state;
+    static const char *const names[] = {LM, "lm-attention", "starting", "endless"};
+    static const size_t sizes[] = {0, 1, 2, 3, 5, 6, 7, 47, 48, 49, 50, 90, 97, 600, 1500};
+    uint8_t text[1500], noise[1500], zeros[1500] = {0};
+    fill_with_noise(noise, sizeof noise, 1);
+    fill_with_text(text, sizeof text);
+    for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            const size_t n = sizes[i];
+            assert_true(go_around(names[m], noise, n) <= n + HEADER_MAX + 2);
+            (void)go_around(names[m], text, n);
+            if (i % 3 == 0)
+                (void)go_around(names[m], zeros, n);
+        }
+}
+
+/* Several blocks, of which some are noise and the last is one byte: two bytes a block is all that it can cost. */
+static void blocks_are_coded_each_by_itself(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 4, SIZE = (BLOCKS - 1) * ARCHIVE_BLOCK_BYTES + 1 };
+    uint8_t *bytes = malloc(SIZE);
+    assert_non_null(bytes);
+    fill_with_noise(bytes, SIZE, 2);
+    assert_true(go_around("lm-attention", bytes, SIZE) <= SIZE + HEADER_MAX + 2 * BLOCKS);
+    fill_with_text(bytes + ARCHIVE_BLOCK_BYTES, 2000);
+    assert_true(go_around("lm-attention", bytes, SIZE) <= SIZE + HEADER_MAX + 2 * BLOCKS);
+    free(bytes);
+}
+
+static void text_gets_small(void **state)
+{
+    (void)state;
+    uint8_t text[3000];
+    fill_with_text(text, sizeof text);
+    assert_true(go_around(LM, text, sizeof text) < sizeof text / 3);
+}
+
+/* Run a command of the shell; its output is in the result. */
+static void run_shell(struct program_run *p, const char *command, const void *input, size_t size)
+{
+    *p = (struct program_run){.argv = {"/bin/sh", "-c", command}, .input = input, .input_size = size, .timeout_s = 60};
+    program_run(p);
+}
+
+/* The model's held-out text; what xz -9 makes of it is measured beside. */
+static void held_out_text_gets_smaller_than_by_xz(void **state)
+{
+    (void)state;
+    struct program_run text, xz;
+    struct reply small;
+    run_shell(&text, "xz -dc " ENWIK8 " | tail -c 75000", NULL, 0);
+    if (text.out_size != HELD_OUT) {
+        program_run_clear(&text);
+        print_message("skipped: " ENWIK8 " or xz is not here\n");
+        skip();
+    }
+    run_shell(&xz, "xz -9 -c", text.out, text.out_size);
+    assert_true(xz.out_size > 0);
+    call("compress", LM, text.out, HELD_OUT, &small);
+    assert_int_equal(small.status, 200);
+    print_message("  %d bytes of text: %zu, xz -9: %zu\n", HELD_OUT, small.size, xz.out_size);
+    assert_true(small.size < xz.out_size * 7 / 10);
+    reply_clear(&small);
+    /* all of it would take a while byte by byte */
+    (void)go_around(LM, (const uint8_t *)text.out, 2 * ARCHIVE_BLOCK_BYTES + 100);
+    program_run_clear(&xz);
+    program_run_clear(&text);
+}
+
+/* ---- what is refused -------------------------------------------------------------------------------------------- */
+
+static void expect_refusal(const void *body, size_t size, const char *says)
+{
+    struct reply r;
+    call("decompress", LM, body, size, &r);
+    reply_assert_error(&r, 400, "invalid_value", "body", says);
+    reply_clear(&r);
+}
+
+static void what_was_changed_is_refused(void **state)
+{
+    (void)state;
+    uint8_t text[200];
+    struct reply small, r;
+    fill_with_text(text, sizeof text);
+    call("compress", LM, text, sizeof text, &small);
+    assert_int_equal(small.status, 200);
+    static const struct {
+        size_t at;
+        uint8_t to;
+        const char *says;
+    } changes[] = {
+        {0, 'A', "does not begin with"},    {4, 2, "version is 2"},
+        {5, 200, "what computed it"},       {6, 1, "is zero"},
+        {8, 201, "does not give the text"}, {12, 1, "at most 1048576"},
+        {16, 0, "does not give the text"},  {24, 0, "of another model"},
+        {60, '?', "means nothing to"},
+    };
+    uint8_t *body = malloc(small.size + 1);
+    assert_non_null(body);
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        memcpy(body, small.body, small.size);
+        body[changes[i].at] = body[changes[i].at] == changes[i].to ? 0x55 : changes[i].to;
+        expect_refusal(body, small.size, changes[i].says);
+    }
+    memcpy(body, small.body, small.size);
+    body[small.size] = 0;
+    expect_refusal(body, small.size + 1, "behind its last block");
+    expect_refusal(body, small.size - 1, "within a block");
+    expect_refusal(body, 40, "within its header");
+    expect_refusal(body, 0, "does not begin with");
+    body[small.size - 10] ^= 1;
+    expect_refusal(body, small.size, "does not give the text");
+    call("decompress", "lm-attention", small.body, small.size, &r);
+    reply_assert_error(&r, 400, "invalid_value", "body", "of another model");
+    reply_clear(&r);
+    free(body);
+    reply_clear(&small);
+}
+
+/* Bytes that were never an archive, or are one no more, never bring more than a refusal. */
+static void hostile_archives_do_no_harm(void **state)
+{
+    (void)state;
+    struct random rng = {9};
+    uint8_t text[300];
+    struct reply small;
+    fill_with_text(text, sizeof text);
+    call("compress", "lm-attention", text, sizeof text, &small);
+    assert_int_equal(small.status, 200);
+    for (int i = 0; i < 300; i++) {
+        uint8_t *body = malloc(small.size);
+        struct reply r;
+        size_t size = small.size;
+        assert_non_null(body);
+        memcpy(body, small.body, small.size);
+        if (i % 3 == 0)
+            size = random_below(&rng, (uint32_t)size);
+        else
+            body[random_below(&rng, (uint32_t)(i % 3 == 1 ? 56 : size))] ^= (uint8_t)(1 + random_below(&rng, 255));
+        call("decompress", "lm-attention", body, size, &r);
+        reply_assert_error(&r, 400, "invalid_value", "body", NULL);
+        reply_clear(&r);
+        free(body);
+    }
+    reply_clear(&small);
+}
+
+static void too_much_is_refused(void **state)
+{
+    (void)state;
+    struct reply r;
+    uint8_t *bytes = calloc(COMPRESS_BYTES_MAX + 1, 1);
+    assert_non_null(bytes);
+    call("compress", LM, bytes, COMPRESS_BYTES_MAX + 1, &r);
+    reply_assert_error(&r, 400, "invalid_value", "body", "at most 1048576");
+    reply_clear(&r);
+    free(bytes);
+}
+
+static void a_deadline_ends_it(void **state)
+{
+    (void)state;
+    struct reply r;
+    uint8_t *bytes = malloc(COMPRESS_BYTES_MAX);
+    assert_non_null(bytes);
+    fill_with_text(bytes, COMPRESS_BYTES_MAX);
+    const struct request q = {
+        .path = "/v1/compress?timeout_ms=300&model=" LM, .body = bytes, .size = COMPRESS_BYTES_MAX};
+    client_call(&aftd, &q, &r);
+    reply_assert_error(&r, 408, "deadline_exceeded", NULL, NULL);
+    reply_clear(&r);
+    free(bytes);
+}
+
+static void a_model_must_be_named_where_there_are_several(void **state)
+{
+    (void)state;
+    struct reply r;
+    const struct request unnamed = {.path = "/v1/compress", .body = "x", .size = 1};
+    client_call(&aftd, &unnamed, &r);
+    reply_assert_error(&r, 400, "invalid_value", "model", "missing");
+    reply_clear(&r);
+    const struct request unknown = {.path = "/v1/decompress?level=9", .body = "x", .size = 1};
+    client_call(&aftd, &unknown, &r);
+    reply_assert_error(&r, 400, "invalid_value", "level", NULL);
+    reply_clear(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_bytes_come_back),
+        cmocka_unit_test(blocks_are_coded_each_by_itself),
+        cmocka_unit_test(text_gets_small),
+        cmocka_unit_test(held_out_text_gets_smaller_than_by_xz),
+        cmocka_unit_test(what_was_changed_is_refused),
+        cmocka_unit_test(hostile_archives_do_no_harm),
+        cmocka_unit_test(too_much_is_refused),
+        cmocka_unit_test(a_deadline_ends_it),
+        cmocka_unit_test(a_model_must_be_named_where_there_are_several),
+    };
+    test_limit_s(LIMIT_S);
+    return cmocka_run_group_tests_name("http_compress", tests, start, stop);
+}

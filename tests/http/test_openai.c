@@ -1,0 +1,336 @@
+/* test_openai.c - POST /v1/completions and GET /v1/models/NAME in OpenAI's shapes, and each refusal. What its own
+ * clients make of them is in tests/clients. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/client.h"
+#include "tests/support/daemon.h"
+#include "tests/support/generation.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+enum { LIMIT_S = 120, BODY_MAX = 4096 };
+
+static struct daemon daemon_under_test;
+
+static int start(void **state)
+{
+    (void)state;
+    daemon_start(&daemon_under_test, NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    daemon_stop(&daemon_under_test);
+    return 0;
+}
+
+static void post(const char *body, struct reply *r)
+{
+    const struct request request = {
+        .path = "/v1/completions", .type = "application/json", .body = body, .size = strlen(body)};
+    client_call(&daemon_under_test, &request, r);
+}
+
+/* The answer of a request that is taken, as JSON. */
+static json_t *complete(const char *body)
+{
+    struct reply r;
+    post(body, &r);
+    if (r.status != 200)
+        fail_msg("%s: %ld %s", body, r.status, r.body);
+    json_t *whole = reply_json(&r);
+    reply_clear(&r);
+    return whole;
+}
+
+static const json_t *choice(const json_t *whole, size_t i)
+{
+    const json_t *one = json_array_get(json_object_get(whole, "choices"), i);
+    assert_non_null(one);
+    assert_int_equal(json_integer_value(json_object_get(one, "index")), i);
+    return one;
+}
+
+static const char *text(const json_t *whole, size_t i)
+{
+    return json_string_value(json_object_get(choice(whole, i), "text"));
+}
+
+static void assert_keys(const json_t *object, const char *const *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (json_object_get(object, keys[i]) == NULL)
+            fail_msg("\"%s\" is missing", keys[i]);
+    assert_int_equal(json_object_size(object), count);
+}
+
+/* ---- answers --------------------------------------------------------------------------------------------------- */
+
+static void an_answer_has_every_field_and_the_text_of_generate(void **state)
+{
+    static const char *const keys[] = {"id", "object", "created", "model", "choices", "system_fingerprint", "usage"};
+    static const char *const of_choice[] = {"text", "index", "logprobs", "finish_reason"};
+    static const char *const of_usage[] = {"prompt_tokens", "completion_tokens", "total_tokens",
+                                           "prompt_tokens_details"};
+    struct generation g;
+    (void)state;
+    json_t *whole = complete("{\"model\":\"enwik8-aft-local\",\"prompt\":\"The history of \",\"seed\":4}");
+    assert_keys(whole, keys, ARRAY_LEN(keys));
+    assert_keys(choice(whole, 0), of_choice, ARRAY_LEN(of_choice));
+    assert_keys(json_object_get(whole, "usage"), of_usage, ARRAY_LEN(of_usage));
+    assert_memory_equal(json_string_value(json_object_get(whole, "id")), "cmpl-", 5);
+    generate(&daemon_under_test, json_pack("{s:s, s:i, s:i}", "prompt", "The history of ", "seed", 4, "max_tokens", 16),
+             &g);
+    assert_string_equal(text(whole, 0), g.text);
+    generation_clear(&g);
+    json_decref(whole);
+}
+
+/* A prompt gives the same alone, in a list, as a text and as bytes; prompts are in order, each with its n texts. */
+static void prompts_come_in_four_forms(void **state)
+{
+#define REST "\"max_tokens\":12,\"seed\":9,\"temperature\":0.8"
+    static const char *const lists[] = {
+        "{\"prompt\":[\"ab\",\"The c\"],\"n\":2," REST "}",
+        "{\"prompt\":[[97,98],[84,104,101,32,99]],\"n\":2,\"best_of\":2," REST "}",
+    };
+    (void)state;
+    json_t *first = complete("{\"prompt\":\"ab\",\"n\":2," REST "}");
+    json_t *second = complete("{\"prompt\":[84,104,101,32,99],\"n\":2," REST "}");
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        json_t *both = complete(lists[i]);
+        assert_int_equal(json_array_size(json_object_get(both, "choices")), 4);
+        for (size_t k = 0; k < 4; k++)
+            assert_string_equal(text(both, k), text(k < 2 ? first : second, k % 2));
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(both, "usage"), "prompt_tokens")), 7);
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(both, "usage"), "completion_tokens")), 48);
+        json_decref(both);
+    }
+    assert_string_not_equal(text(first, 0), text(first, 1));
+    json_decref(first);
+    json_decref(second);
+}
+
+/* What lm-eval asks for, in its old form and its new one. */
+static void an_echo_tells_every_byte_of_the_prompt(void **state)
+{
+    (void)state;
+    for (int max_tokens = 0; max_tokens <= 1; max_tokens++) {
+        char body[BODY_MAX];
+        (void)snprintf(body, sizeof body,
+                       "{\"prompt\":[[72,195,169,10],[255,97]],\"max_tokens\":%d,\"logprobs\":1,\"echo\":true,"
+                       "\"temperature\":0,\"seed\":1234}",
+                       max_tokens);
+        json_t *whole = complete(body);
+        const json_t *told = json_object_get(choice(whole, 0), "logprobs");
+        const json_t *tokens = json_object_get(told, "tokens"), *tops = json_object_get(told, "top_logprobs");
+        const json_t *offsets = json_object_get(told, "text_offset");
+        const json_t *logprobs = json_object_get(told, "token_logprobs");
+        static const char *const names[] = {"H", "bytes:\\xc3", "bytes:\\xa9", "\n"};
+        static const int places[] = {0, 1, 1, 2};
+        assert_int_equal(json_array_size(tokens), 4 + (size_t)max_tokens);
+        assert_int_equal(json_array_size(logprobs), 4 + (size_t)max_tokens);
+        assert_true(json_is_null(json_array_get(logprobs, 0)) && json_is_null(json_array_get(tops, 0)));
+        for (size_t i = 0; i < 4; i++) {
+            assert_string_equal(json_string_value(json_array_get(tokens, i)), names[i]);
+            assert_int_equal(json_integer_value(json_array_get(offsets, i)), places[i]);
+        }
+        for (size_t i = 1; i < 4 + (size_t)max_tokens; i++) {
+            const json_t *top = json_array_get(tops, i);
+            const char *token = json_string_value(json_array_get(tokens, i));
+            assert_true(json_object_size(top) == 1 || json_object_size(top) == 2);
+            assert_true(json_equal(json_object_get(top, token), json_array_get(logprobs, i)) == 1);
+        }
+        assert_memory_equal(text(whole, 0), "H\xc3\xa9\n", 4);
+        assert_memory_equal(text(whole, 1),
+                            "\xef\xbf\xbd"
+                            "a",
+                            4);
+        assert_string_equal(json_string_value(json_object_get(choice(whole, 0), "finish_reason")), "length");
+        json_decref(whole);
+    }
+}
+
+static void nulls_are_as_if_left_out(void **state)
+{
+    (void)state;
+    json_t *plain = complete("{\"prompt\":\"ab\",\"seed\":1}");
+    json_t *nulls = complete("{\"prompt\":\"ab\",\"seed\":1,\"best_of\":null,\"echo\":null,\"frequency_penalty\":null,"
+                             "\"logit_bias\":null,\"logprobs\":null,\"max_tokens\":null,\"n\":null,\"model\":null,"
+                             "\"presence_penalty\":0,\"stop\":null,\"stream\":null,\"stream_options\":null,"
+                             "\"suffix\":null,\"temperature\":null,\"top_p\":null,\"user\":\"me\"}");
+    assert_string_equal(text(plain, 0), text(nulls, 0));
+    json_decref(plain);
+    json_decref(nulls);
+}
+
+static void a_prompt_of_many_bytes_is_taken(void **state)
+{
+    (void)state;
+    enum { BYTES = 60000 };
+    char *body = malloc(4 * BYTES + BODY_MAX);
+    assert_non_null(body);
+    size_t used = (size_t)sprintf(body, "{\"max_tokens\":1,\"prompt\":[97");
+    for (size_t i = 1; i < BYTES; i++)
+        used += (size_t)sprintf(body + used, ",%d", (int)(97 + i % 20));
+    (void)sprintf(body + used, "]}");
+    json_t *whole = complete(body);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(whole, "usage"), "prompt_tokens")), BYTES);
+    json_decref(whole);
+    free(body);
+}
+
+/* ---- streams --------------------------------------------------------------------------------------------------- */
+
+static void a_stream_is_the_answer_in_chunks(void **state)
+{
+#define ASK "\"prompt\":[\"ab\",\"The c\"],\"n\":2,\"max_tokens\":20,\"seed\":2,\"echo\":true,\"logprobs\":0"
+    char texts[4][256] = {""};
+    unsigned ends = 0, usages = 0, bytes[4] = {0};
+    bool done = false;
+    struct reply r;
+    (void)state;
+    json_t *whole = complete("{" ASK "}");
+    post("{" ASK ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}", &r);
+    assert_int_equal(r.status, 200);
+    for (char *line = strtok(r.body, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        assert_false(done);
+        if (strcmp(line, "data: [DONE]") == 0) {
+            done = true;
+            continue;
+        }
+        assert_memory_equal(line, "data: ", 6);
+        json_t *chunk = json_loads(line + 6, 0, NULL);
+        const json_t *choices = json_object_get(chunk, "choices"), *one = json_array_get(choices, 0);
+        assert_string_equal(json_string_value(json_object_get(chunk, "object")), "text_completion");
+        assert_non_null(json_object_get(chunk, "usage"));
+        if (one == NULL) {
+            usages++;
+            assert_true(json_equal(json_object_get(chunk, "usage"), json_object_get(whole, "usage")) == 1);
+        } else {
+            const size_t i = (size_t)json_integer_value(json_object_get(one, "index"));
+            assert_true(i < 4 && usages == 0 && json_is_null(json_object_get(chunk, "usage")));
+            const size_t at = strlen(texts[i]);
+            (void)snprintf(texts[i] + at, sizeof texts[i] - at, "%s", json_string_value(json_object_get(one, "text")));
+            bytes[i] += (unsigned)json_array_size(json_object_get(json_object_get(one, "logprobs"), "token_logprobs"));
+            ends += json_is_string(json_object_get(one, "finish_reason"));
+        }
+        json_decref(chunk);
+    }
+    assert_true(done);
+    assert_int_equal(ends, 4);
+    assert_int_equal(usages, 1);
+    for (size_t i = 0; i < 4; i++) {
+        assert_string_equal(texts[i], text(whole, i));
+        assert_int_equal(bytes[i], (i < 2 ? 2 : 5) + 20);
+    }
+    reply_clear(&r);
+    json_decref(whole);
+}
+
+/* ---- models ---------------------------------------------------------------------------------------------------- */
+
+static void a_model_is_described_by_name(void **state)
+{
+    struct reply r;
+    (void)state;
+    client_get(&daemon_under_test, "/v1/models/enwik8-aft-local", &r);
+    assert_int_equal(r.status, 200);
+    json_t *model = reply_json(&r);
+    assert_string_equal(json_string_value(json_object_get(model, "id")), "enwik8-aft-local");
+    assert_string_equal(json_string_value(json_object_get(model, "object")), "model");
+    json_decref(model);
+    reply_clear(&r);
+    client_get(&daemon_under_test, "/v1/models/gpt-3", &r);
+    reply_assert_error(&r, 404, "not_found", "model", "gpt-3");
+    reply_clear(&r);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *body;
+    long status;
+    const char *code, *param, *says;
+} refused[] = {
+    {"{\"model\":\"gpt-3\",\"prompt\":\"a\"}", 404, "not_found", NULL, "gpt-3"},
+    {"{\"model\":\"cifar10-aft-conv\",\"prompt\":\"a\"}", 400, "invalid_value", NULL, "cifar10-aft-conv"},
+    {"{\"prompt\":1}", 400, "invalid_value", "prompt", "a list of bytes"},
+    {"{\"prompt\":[]}", 400, "invalid_value", "prompt", "a list of 0"},
+    {"{\"prompt\":[[]]}", 400, "invalid_value", "prompt", "a list"},
+    {"{\"prompt\":[256]}", 400, "invalid_value", "prompt", "0 to 255"},
+    {"{\"prompt\":[-1]}", 400, "invalid_value", "prompt", "0 to 255"},
+    {"{\"prompt\":[\"a\",[97]]}", 400, "invalid_value", "prompt", "a list"},
+    {"{\"prompt\":[[97],98]}", 400, "invalid_value", "prompt", "a list"},
+    {"{\"prompt\":[true]}", 400, "invalid_value", "prompt", "a list"},
+    {"{\"prompt\":[\"a\",\"b\"],\"n\":33}", 400, "invalid_value", "n", "66 texts"},
+    {"{\"n\":2,\"best_of\":3}", 400, "invalid_value", "best_of", "the same"},
+    {"{\"presence_penalty\":0.5}", 400, "invalid_value", "presence_penalty", "repetition_penalty"},
+    {"{\"frequency_penalty\":-1}", 400, "invalid_value", "frequency_penalty", "repetition_penalty"},
+    {"{\"frequency_penalty\":3}", 400, "invalid_value", "frequency_penalty", "-2 to 2"},
+    {"{\"logit_bias\":{\"50256\":-100}}", 400, "invalid_value", "logit_bias", "no biases"},
+    {"{\"suffix\":\"x\"}", 400, "invalid_value", "suffix", "fill no gaps"},
+    {"{\"stream_options\":{\"include_usage\":true}}", 400, "invalid_value", "stream_options", "no stream"},
+    {"{\"stream\":true,\"stream_options\":{\"usage\":true}}", 400, "invalid_value", "stream_options", "include_usage"},
+    {"{\"stream\":true,\"stream_options\":true}", 400, "invalid_value", "stream_options", "an object"},
+    {"{\"seed\":1.5}", 400, "invalid_value", "seed", "a whole number"},
+    {"{\"logprobs\":true}", 400, "invalid_value", "logprobs", "0 to 20"},
+    {"{\"logprobs\":21}", 400, "invalid_value", "logprobs", "0 to 20"},
+    {"{\"max_tokens\":-1}", 400, "invalid_value", "max_tokens", "from 0"},
+    {"{\"messages\":[]}", 400, "invalid_value", "messages", "no field"},
+    {"{\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}", 400, "invalid_value", "stop", "at most 8"},
+    {"nonsense", 400, "invalid_value", NULL, "not valid JSON"},
+};
+
+static void what_is_not_done_is_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+        struct reply r;
+        print_message("  %s\n", refused[i].body);
+        post(refused[i].body, &r);
+        reply_assert_error(&r, refused[i].status, refused[i].code, refused[i].param, refused[i].says);
+        reply_clear(&r);
+    }
+}
+
+static void too_many_prompts_are_refused(void **state)
+{
+    char body[BODY_MAX];
+    size_t at = (size_t)snprintf(body, sizeof body, "{\"prompt\":[\"a\"");
+    struct reply r;
+    (void)state;
+    for (int i = 1; i < 65; i++)
+        at += (size_t)snprintf(body + at, sizeof body - at, ",\"a\"");
+    (void)snprintf(body + at, sizeof body - at, "]}");
+    post(body, &r);
+    reply_assert_error(&r, 400, "invalid_value", "prompt", "at most 64");
+    reply_clear(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_has_every_field_and_the_text_of_generate),
+        cmocka_unit_test(prompts_come_in_four_forms),
+        cmocka_unit_test(an_echo_tells_every_byte_of_the_prompt),
+        cmocka_unit_test(nulls_are_as_if_left_out),
+        cmocka_unit_test(a_prompt_of_many_bytes_is_taken),
+        cmocka_unit_test(a_stream_is_the_answer_in_chunks),
+        cmocka_unit_test(a_model_is_described_by_name),
+        cmocka_unit_test(what_is_not_done_is_named),
+        cmocka_unit_test(too_many_prompts_are_refused),
+    };
+    test_limit_s(LIMIT_S);
+    return cmocka_run_group_tests(tests, start, stop);
+}

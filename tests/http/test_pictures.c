@@ -1,0 +1,391 @@
+/* test_pictures.c - pictures in every form that a request may give them: JPEG, PNG and WebP as the body,
+ * as parts of a form, as base64 in JSON, several at once. The real daemon with the shipped models. */
+#include <jansson.h>
+#include <nettle/base64.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <webp/encode.h>
+
+#include "tests/support/client.h"
+#include "tests/support/daemon.h"
+#include "tests/support/pictures.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+#define CONV "cifar10-aft-conv"
+#define FORMATS_DIR PICTURES_DIR "formats/"
+
+enum { LIMIT_S = 120 };
+
+static struct daemon aftd;
+
+static int start(void **state)
+{
+    (void)state;
+    daemon_start(&aftd, (const char *const[]){"--models-dir=weights/models", NULL});
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    daemon_stop(&aftd);
+    return 0;
+}
+
+static void post(const char *path, const char *type, const char *file, struct reply *ret)
+{
+    size_t size;
+    uint8_t *bytes = picture_file_read(file, &size);
+    client_call(&aftd, &(struct request){.path = path, .type = type, .body = bytes, .size = size}, ret);
+    free(bytes);
+}
+
+/* ---- one, as the body ------------------------------------------------------------------------------------------- */
+
+/* Files of equal pixels, however they are kept: their answers are equal to the last digit. */
+static void equal_pixels_have_equal_answers(void **state)
+{
+    static const char *const paths[] = {"/classify?model=" CONV, "/score?model=cifar10-pixels-16",
+                                        "/explain?side=64&model=" CONV, "/complete?seed=1&rows=14"};
+    static const struct {
+        const char *one, *type, *other, *other_type;
+    } cases[] = {
+        {"rgb-8.png", "image/png", "lossless.webp", "image/webp"},
+        {"rgba-8.png", "application/octet-stream", "lossless-alpha.webp", NULL},
+        {"turned.png", "IMAGE/PNG; x=y", "turned.webp", "application/x-www-form-urlencoded"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(paths) * ARRAY_LEN(cases); i++) {
+        const char *path = paths[i % ARRAY_LEN(paths)];
+        const size_t c = i / ARRAY_LEN(paths);
+        char one[256], other[256];
+        struct reply r, s;
+        (void)snprintf(one, sizeof one, "%s%s", FORMATS_DIR, cases[c].one);
+        (void)snprintf(other, sizeof other, "%s%s", FORMATS_DIR, cases[c].other);
+        post(path, cases[c].type, one, &r);
+        post(path, cases[c].other_type, other, &s);
+        if (r.status != 200 || s.status != 200)
+            fail_msg("%s of %s: %ld and %ld %s", path, cases[c].one, r.status, s.status, s.body);
+        assert_int_equal(r.size, s.size);
+        assert_memory_equal(r.body, s.body, r.size);
+        reply_clear(&r);
+        reply_clear(&s);
+    }
+}
+
+static void a_type_that_the_bytes_contradict_is_refused(void **state)
+{
+    static const struct {
+        const char *path, *file, *type, *says;
+    } cases[] = {
+        {"/classify?model=" CONV, "rgb-8.png", "image/jpeg",
+         "declared as image/jpeg and its bytes are those of image/png"},
+        {"/classify?model=" CONV, "lossy.webp", "image/png",
+         "declared as image/png and its bytes are those of image/webp"},
+        {"/explain?model=" CONV, "../gray.jpg", "image/webp",
+         "declared as image/webp and its bytes are those of image/jpeg"},
+        {"/complete", "lossy.webp", "image/jpeg; q=1", "declared as image/jpeg and its bytes are those of image/webp"},
+        {"/score?model=cifar10-pixels-16", "rgb-8.png", "Image/WebP",
+         "declared as Image/WebP and its bytes are those of image/png"},
+        {"/classify?model=" CONV, "rgb-8.png", "image/gif", "expected image/jpeg, image/png, image/webp or"},
+        {"/score?model=cifar10-pixels-16", "rgb-8.png", "image/x-png", "expected image/jpeg, image/png, image/webp or"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char file[256];
+        struct reply r;
+        (void)snprintf(file, sizeof file, "%s%s", FORMATS_DIR, cases[i].file);
+        post(cases[i].path, cases[i].type, file, &r);
+        reply_assert_error(&r, 415, "unsupported_media", "Content-Type", cases[i].says);
+        reply_clear(&r);
+    }
+}
+
+/* ---- several, or in another form -------------------------------------------------------------------------------- */
+
+enum { PICTURES = 5, FORM_MAX = 400000 };
+
+static const char *const files[PICTURES] = {"tests/data/cifar/cat.jpg", FORMATS_DIR "rgb-8.png",
+                                            FORMATS_DIR "lossy.webp", PICTURES_DIR "orientation-6.jpg",
+                                            FORMATS_DIR "turned-rgba.png"};
+
+/* What each file is answered alone. */
+static json_t *answers_alone(const char *path)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < PICTURES; i++) {
+        struct reply r;
+        post(path, NULL, files[i], &r);
+        assert_int_equal(r.status, 200);
+        assert_int_equal(json_array_append_new(list, reply_json(&r)), 0);
+        reply_clear(&r);
+    }
+    return list;
+}
+
+/* A form of `count` times the files in turn. Returns its size. */
+static size_t write_form(char *form, size_t count, const char *name, const char *type)
+{
+    char *at = form;
+    for (size_t i = 0; i < count; i++) {
+        size_t size;
+        uint8_t *bytes = picture_file_read(files[i % PICTURES], &size);
+        at += sprintf(at, "--XX\r\nContent-Disposition: form-data; name=\"%s\"; filename=\"f%zu\"\r\n%s\r\n", name, i,
+                      type);
+        memcpy(at, bytes, size);
+        at += size;
+        at += sprintf(at, "\r\n");
+        free(bytes);
+    }
+    at += sprintf(at, "--XX--\r\n");
+    assert_true(at - form < FORM_MAX);
+    return (size_t)(at - form);
+}
+
+static char *to_base64(const char *file, const char *prefix)
+{
+    size_t size;
+    uint8_t *bytes = picture_file_read(file, &size);
+    char *text = malloc(strlen(prefix) + BASE64_ENCODE_RAW_LENGTH(size) + 1), *at = stpcpy(text, prefix);
+    base64_encode_raw(at, size, bytes);
+    at[BASE64_ENCODE_RAW_LENGTH(size)] = '\0';
+    free(bytes);
+    return text;
+}
+
+static void call_form(const char *path, const char *form, size_t size, struct reply *ret)
+{
+    client_call(&aftd,
+                &(struct request){.path = path, .type = "multipart/form-data; boundary=XX", .body = form, .size = size},
+                ret);
+}
+
+static void assert_answer(const char *name, const struct reply *r, json_t *wanted)
+{
+    json_t *got = r->status == 200 ? reply_json(r) : NULL;
+    if (!json_equal(got, wanted))
+        fail_msg("%s: %ld %s", name, r->status, r->body);
+    json_decref(got);
+}
+
+static void parts_are_answered_as_each_alone(void **state)
+{
+    static const char *const paths[] = {"/classify?model=" CONV, "/classify?top_k=2&size=48x32&model=" CONV};
+    char *form = malloc(FORM_MAX);
+    (void)state;
+    for (size_t p = 0; p < ARRAY_LEN(paths); p++) {
+        struct reply r;
+        json_t *alone = answers_alone(paths[p]);
+        call_form(paths[p], form, write_form(form, PICTURES, "image", ""), &r);
+        assert_answer("five parts", &r, alone);
+        reply_clear(&r);
+        call_form(paths[p], form, write_form(form, 1, "image", "Content-Type: image/jpeg\r\n"), &r);
+        assert_answer("one part", &r, json_array_get(alone, 0));
+        reply_clear(&r);
+        json_decref(alone);
+    }
+    free(form);
+}
+
+static void base64_is_answered_as_the_bytes_are(void **state)
+{
+    static const char *const prefixes[PICTURES] = {"", "data:image/png;base64,", "data:;base64,",
+                                                   "DATA:image/jpeg;x=y;BASE64,",
+                                                   "data:application/octet-stream;base64,"};
+    json_t *alone = answers_alone("/classify?top_k=3&model=" CONV), *images = json_array();
+    (void)state;
+    for (size_t i = 0; i < PICTURES; i++) {
+        char *text = to_base64(files[i], prefixes[i]);
+        assert_int_equal(json_array_append_new(images, json_string(text)), 0);
+        free(text);
+    }
+    for (size_t n = PICTURES; n > 0; n -= n == PICTURES ? PICTURES - 1 : 1) { /* all, then one */
+        struct reply r;
+        while (json_array_size(images) > n)
+            assert_int_equal(json_array_remove(images, n), 0);
+        json_t *object = json_pack("{s:O, s:s, s:i}", "images", images, "model", CONV, "top_k", 3);
+        char *body = json_dumps(object, JSON_COMPACT);
+        client_call(
+            &aftd,
+            &(struct request){.path = "/classify", .type = "application/json", .body = body, .size = strlen(body)}, &r);
+        assert_answer("base64", &r, n == 1 ? json_array_get(alone, 0) : alone);
+        reply_clear(&r);
+        free(body);
+        json_decref(object);
+    }
+    json_decref(images);
+    json_decref(alone);
+}
+
+static void as_many_as_may_be_and_no_more(void **state)
+{
+    char *form = malloc(FORM_MAX);
+    struct reply r;
+    (void)state;
+    json_t *alone = answers_alone("/classify?model=" CONV);
+    size_t size = 0, parts = 0;
+    for (parts = 0; parts < 65; parts++) { /* small ones: files[1] */
+        size_t bytes_size;
+        uint8_t *bytes = picture_file_read(files[1], &bytes_size);
+        size += (size_t)sprintf(form + size, "--XX\r\nContent-Disposition: form-data; name=image\r\n\r\n");
+        memcpy(form + size, bytes, bytes_size);
+        size += bytes_size;
+        size += (size_t)sprintf(form + size, "\r\n");
+        free(bytes);
+        if (parts + 2 == 65) { /* 64 of them */
+            (void)sprintf(form + size, "--XX--");
+            call_form("/classify?model=" CONV, form, size + 6, &r);
+            json_t *got = reply_json(&r);
+            assert_int_equal(json_array_size(got), 64);
+            for (size_t i = 0; i < 64; i++)
+                assert_true(json_equal(json_array_get(got, i), json_array_get(alone, 1)));
+            json_decref(got);
+            reply_clear(&r);
+        }
+    }
+    size += (size_t)sprintf(form + size, "--XX--");
+    call_form("/classify?model=" CONV, form, size, &r);
+    reply_assert_error(&r, 400, "invalid_value", "image[64]", "more than 64 inputs");
+    reply_clear(&r);
+    json_decref(alone);
+    free(form);
+}
+
+static void wrong_parts_are_refused_by_name(void **state)
+{
+    static const struct {
+        const char *name, *type, *param, *code, *says;
+        long status;
+    } cases[] = {
+        {"picture", "", "picture", "invalid_value", "there is no part \"picture\" here", 400},
+        {"model", "", "model", "invalid_value", "there is no part \"model\" here", 400},
+        {"image", "Content-Type: image/png\r\n", "image[0]", "unsupported_media",
+         "declared as image/png and its bytes are those of image/jpeg", 415},
+        {"image", "Content-Type: multipart/mixed; boundary=YY\r\n", "image[0]", "unsupported_media",
+         "declared as \"multipart/mixed\"", 415},
+        {"image", "Content-Type: image/jpeg\r\n", "image[1]", "unsupported_media",
+         "declared as image/jpeg and its bytes are those of image/png", 415},
+        {"image", "Content-Transfer-Encoding: base64\r\n", NULL, "invalid_value", "Content-Transfer-Encoding", 400},
+    };
+    char *form = malloc(FORM_MAX);
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct reply r;
+        call_form("/classify?model=" CONV, form, write_form(form, 2, cases[i].name, cases[i].type), &r);
+        reply_assert_error(&r, cases[i].status, cases[i].code, cases[i].param, cases[i].says);
+        reply_clear(&r);
+    }
+    struct reply r;
+    const size_t size = write_form(form, 2, "image", "");
+    call_form("/classify?model=" CONV, form, size - 20, &r);
+    reply_assert_error(&r, 400, "invalid_value", NULL, "is cut");
+    reply_clear(&r);
+    call_form("/classify?model=" CONV, "--XX--", 6, &r);
+    reply_assert_error(&r, 400, "invalid_value", "image", "no part");
+    reply_clear(&r);
+    char *png = memmem(form, size, "\x89PNG", 4);
+    assert_non_null(png);
+    for (size_t i = 0; i < 4; i++)
+        png[i] = "GIF8"[i];
+    call_form("/classify?model=" CONV, form, size, &r);
+    reply_assert_error(&r, 415, "unsupported_media", "image[1]", "looks like GIF");
+    reply_clear(&r);
+    free(form);
+}
+
+static void wrong_images_are_refused_by_name(void **state)
+{
+#define PIXEL "data:image/gif;base64,R0lGODlhAQABAAAAACw="
+    static const struct {
+        const char *body, *param, *code, *says;
+        long status;
+    } cases[] = {
+        {"{\"images\": []}", "images", "invalid_value", "a list of 1 to 64 strings", 400},
+        {"{\"images\": \"abcd\"}", "images", "invalid_value", "a list of 1 to 64 strings", 400},
+        {"{\"images\": [1]}", "images", "invalid_value", "a list of 1 to 64 strings", 400},
+        {"{\"images\": [\"\"]}", "images", "invalid_value", "a list of 1 to 64 strings", 400},
+        {"{\"images\": [\"abc\"]}", "images[0]", "invalid_value", "is not base64", 400},
+        {"{\"images\": [\"ab\\ncd\"]}", "images[0]", "invalid_value", "is not base64", 400},
+        {"{\"images\": [\"ab\\u0000d\"]}", "images[0]", "invalid_value", "is not base64", 400},
+        {"{\"images\": [\"abcd\"]}", "images[0]", "unsupported_media", "is not a JPEG, PNG or WebP", 415},
+        {"{\"images\": [\"/9j/\"]}", "images[0]", "undecodable_picture", "does not decode", 422},
+        {"{\"images\": [\"" PIXEL "\"]}", "images[0]", "unsupported_media", "declared as \"image/gif\"", 415},
+        {"{\"images\": [\"data:image/png,abcd\"]}", "images[0]", "invalid_value", "data URI of another form", 400},
+        {"{\"images\": [\"data:\"]}", "images[0]", "invalid_value", "data URI of another form", 400},
+        {"{\"images\": [\"data:image/png;base64,\"]}", "images[0]", "unsupported_media", "empty", 415},
+        {"{\"images\": [\"http://127.0.0.1/a.png\"]}", "images[0]", "invalid_value", "is not base64", 400},
+        {"{\"images\": [\"/9j/\"], \"size\": 3}", "size", "invalid_value", "expected", 400},
+        {"{\"images\": [\"/9j/\"], \"text\": \"a\"}", "images", "invalid_value", "both given", 400},
+        {"{\"images\": [\"/9j/\"], \"picture\": 1}", "picture", "invalid_value", "no field", 400},
+        {"{\"images\": [\"/9j/\"], \"model\": \"no\"}", "model", "not_found", "no", 404},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct reply r;
+        client_call(&aftd,
+                    &(struct request){.path = "/classify?model=" CONV,
+                                      .type = "application/json",
+                                      .body = cases[i].body,
+                                      .size = strlen(cases[i].body)},
+                    &r);
+        reply_assert_error(&r, cases[i].status, cases[i].code, cases[i].param, cases[i].says);
+        reply_clear(&r);
+    }
+}
+
+/* Files of a few kilobytes that become many millions of pixels: the sum of a request is bounded. */
+static void many_large_pictures_are_refused(void **state)
+{
+    enum { SIDE = 5500 };
+    const size_t row = (size_t)SIDE * 3;
+    uint8_t *pixels = calloc(SIDE, row), *webp = NULL;
+    char *form = malloc(FORM_MAX);
+    size_t size = 0;
+    struct reply r;
+    (void)state;
+    assert_true(pixels != NULL && form != NULL);
+    const size_t bytes = pixels != NULL ? WebPEncodeLosslessRGB(pixels, SIDE, SIDE, (int)row, &webp) : 0;
+    if (webp == NULL || form == NULL) {
+        free(form);
+        free(pixels);
+        fail_msg("libwebp wrote nothing");
+        return;
+    }
+    for (int i = 0; i < 6; i++) {
+        size += (size_t)sprintf(form + size, "--XX\r\nContent-Disposition: form-data; name=image\r\n\r\n");
+        memcpy(form + size, webp, bytes);
+        size += bytes;
+        size += (size_t)sprintf(form + size, "\r\n");
+    }
+    size += (size_t)sprintf(form + size, "--XX--");
+    call_form("/classify?model=" CONV, form, size, &r);
+    print_message("  six pictures of 30 million pixels in %zu bytes: %.2f s\n", size, r.seconds);
+    reply_assert_error(&r, 422, "undecodable_picture", "image[4]", "more than 134217728 pixels");
+    reply_clear(&r);
+    WebPFree(webp);
+    free(form);
+    free(pixels);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_pixels_have_equal_answers),
+        cmocka_unit_test(a_type_that_the_bytes_contradict_is_refused),
+        cmocka_unit_test(parts_are_answered_as_each_alone),
+        cmocka_unit_test(base64_is_answered_as_the_bytes_are),
+        cmocka_unit_test(as_many_as_may_be_and_no_more),
+        cmocka_unit_test(wrong_parts_are_refused_by_name),
+        cmocka_unit_test(wrong_images_are_refused_by_name),
+        cmocka_unit_test(many_large_pictures_are_refused),
+    };
+    test_limit_s(LIMIT_S);
+    return cmocka_run_group_tests_name("pictures over HTTP", tests, start, stop);
+}

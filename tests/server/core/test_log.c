@@ -1,0 +1,337 @@
+/* test_log.c - the log's lines as they arrive on stderr: shape, escaping, bounds, wholeness. */
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <regex.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "server/core/log.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+
+static FILE *captured; /* what stderr goes to meanwhile */
+static int real_stderr = -1;
+
+static void capture_begin(void)
+{
+    captured = tmpfile();
+    assert_non_null(captured);
+    real_stderr = dup(STDERR_FILENO);
+    assert_true(real_stderr >= 0);
+    assert_true(dup2(fileno(captured), STDERR_FILENO) >= 0);
+}
+
+/* What was written since capture_begin; free it. */
+static char *capture_end(void)
+{
+    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
+    (void)close(real_stderr);
+    const off_t size = lseek(fileno(captured), 0, SEEK_END);
+    assert_true(size >= 0);
+    char *text = malloc((size_t)size + 1);
+    assert_non_null(text);
+    assert_int_equal(pread(fileno(captured), text, (size_t)size, 0), size);
+    text[size] = '\0';
+    (void)fclose(captured);
+    return text;
+}
+
+static char *capture_message(enum log_format format, const char *message)
+{
+    log_init(LOG_LEVEL_DEBUG, format);
+    capture_begin();
+    log_warning("%s", message);
+    return capture_end();
+}
+
+static char *capture_request(enum log_format format, const struct log_request *r)
+{
+    log_init(LOG_LEVEL_INFO, format);
+    capture_begin();
+    log_request(r);
+    return capture_end();
+}
+
+/* One line, which the extended regular expression describes whole. */
+static void assert_line_matches(const char *line, const char *pattern)
+{
+    regex_t expression;
+    assert_int_equal(regcomp(&expression, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    const int result = regexec(&expression, line, 0, NULL, 0);
+    regfree(&expression);
+    if (result != 0)
+        fail_msg("\"%s\" does not match \"%s\"", line, pattern);
+    assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+}
+
+#define TIME_PATTERN "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z"
+
+static void a_message_has_time_and_level(void **state)
+{
+    (void)state;
+    char *text = capture_message(LOG_FORMAT_TEXT, "models: 2 loaded");
+    assert_line_matches(text, "^" TIME_PATTERN " warning models: 2 loaded\n$");
+    free(text);
+    text = capture_message(LOG_FORMAT_JSON, "models: 2 loaded");
+    assert_line_matches(text, "^\\{\"time\":\"" TIME_PATTERN
+                              "\",\"level\":\"warning\",\"message\":\"models: 2 loaded\"\\}\n$");
+    free(text);
+}
+
+static void levels_filter(void **state)
+{
+    static const char *const words[] = {" error ", " warning ", " info ", " debug "};
+    (void)state;
+    for (unsigned level = LOG_LEVEL_ERROR; level <= LOG_LEVEL_DEBUG; level++) {
+        const struct log_request r = {.id = "x"};
+        log_init((enum log_level)level, LOG_FORMAT_TEXT);
+        capture_begin();
+        log_error("m");
+        log_warning("m");
+        log_info("m");
+        log_debug("m");
+        log_request(&r);
+        char *text = capture_end();
+        for (unsigned other = LOG_LEVEL_ERROR; other <= LOG_LEVEL_DEBUG; other++) {
+            assert_int_equal(strstr(text, words[other]) != NULL, other <= level);
+            assert_int_equal(log_enabled((enum log_level)other), other <= level);
+        }
+        assert_int_equal(strstr(text, " request ") != NULL, level >= LOG_LEVEL_INFO);
+        free(text);
+    }
+}
+
+/* What a client sends: in a message, as a value, and in JSON, where the reader must get `repaired` back. */
+static const struct {
+    const char *name, *sent, *message, *value, *repaired;
+} escapes[] = {
+    {"plain", "abc", "abc", "abc", "abc"},
+    {"space", "a b", "a b", "\"a b\"", "a b"},
+    {"empty", "", "", "\"\"", ""},
+    {"newline", "a\nb", "a\\nb", "\"a\\nb\"", "a\nb"},
+    {"forged line", "x\r\n2026-01-02 info ok", "x\\x0d\\n2026-01-02 info ok", "\"x\\x0d\\n2026-01-02 info ok\"",
+     "x\r\n2026-01-02 info ok"},
+    {"forged field", "x status=200", "x status=200", "\"x status=200\"", "x status=200"},
+    {"quote", "a\"b", "a\"b", "\"a\\\"b\"", "a\"b"},
+    {"backslash", "a\\nb", "a\\\\nb", "\"a\\\\nb\"", "a\\nb"},
+    {"escape sequence", "\x1b[31mred", "\\x1b[31mred", "\"\\x1b[31mred\"", "\x1b[31mred"},
+    {"bell, delete", "\a\x7f", "\\x07\\x7f", "\"\\x07\\x7f\"", "\a\x7f"},
+    {"C1 control",
+     "\xc2\x9b"
+     "31m",
+     "\\x9b31m", "\"\\x9b31m\"",
+     "\xc2\x9b"
+     "31m"},
+    {"UTF-8", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82",
+     "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82\"", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82"},
+    {"invalid UTF-8", "a\xff\xc0\xaf", "a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd",
+     "\"a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"", "a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+    {"cut UTF-8", "a\xe2\x82", "a\xef\xbf\xbd", "\"a\xef\xbf\xbd\"", "a\xef\xbf\xbd"},
+};
+
+static void nothing_from_outside_leaves_its_place_in_text(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(escapes); i++) {
+        char want[256];
+        char *line = capture_message(LOG_FORMAT_TEXT, escapes[i].sent);
+        (void)snprintf(want, sizeof want, " warning %s\n", escapes[i].message);
+        assert_string_equal(strstr(line, " warning"), want);
+        free(line);
+        const struct log_request r = {.model = escapes[i].sent, .status = 404};
+        line = capture_request(LOG_FORMAT_TEXT, &r);
+        (void)snprintf(want, sizeof want, " status=404 model=%s bytes_in=0 ", escapes[i].value);
+        if (strstr(line, want) == NULL)
+            fail_msg("%s: \"%s\" has no \"%s\"", escapes[i].name, line, want);
+        assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+        free(line);
+    }
+}
+
+static void nothing_from_outside_leaves_its_place_in_json(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(escapes); i++) {
+        char *line = capture_message(LOG_FORMAT_JSON, escapes[i].sent);
+        for (const char *c = line; *c != '\n'; c++) /* not even a byte that a terminal would obey */
+            assert_in_range((unsigned char)*c, 0x20, 0x7f);
+        json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(object);
+        assert_string_equal(json_string_value(json_object_get(object, "message")), escapes[i].repaired);
+        json_decref(object);
+        assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+        free(line);
+    }
+}
+
+static const struct log_request whole = {
+    .id = "abc-1",
+    .client = "127.0.0.1",
+    .method = "POST",
+    .path = "/generate?prompt=secret",
+    .model = "enwik8-aft-local",
+    .outcome = "length",
+    .error = NULL,
+    .status = 200,
+    .bytes_in = 12,
+    .bytes_out = 345,
+    .prompt_tokens = 6,
+    .tokens = 7,
+    .queue_ms = 0.25,
+    .compute_ms = 1.5,
+    .first_byte_ms = -1,
+    .total_ms = 2,
+};
+
+static void a_request_says_what_happened(void **state)
+{
+    (void)state;
+    char *line = capture_request(LOG_FORMAT_TEXT, &whole);
+    assert_line_matches(line, "^" TIME_PATTERN
+                              " info request id=abc-1 client=127\\.0\\.0\\.1 method=POST path=/generate status=200 "
+                              "model=enwik8-aft-local outcome=length bytes_in=12 bytes_out=345 prompt_tokens=6 "
+                              "tokens=7 queue_ms=0\\.250 compute_ms=1\\.500 total_ms=2\\.000\n$");
+    free(line);
+    line = capture_request(LOG_FORMAT_JSON, &whole);
+    assert_null(strstr(line, "secret"));
+    json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(object);
+    assert_string_equal(json_string_value(json_object_get(object, "path")), "/generate");
+    assert_string_equal(json_string_value(json_object_get(object, "outcome")), "length");
+    assert_int_equal(json_integer_value(json_object_get(object, "status")), 200);
+    assert_int_equal(json_integer_value(json_object_get(object, "bytes_out")), 345);
+    assert_true(json_real_value(json_object_get(object, "queue_ms")) == 0.25);
+    assert_null(json_object_get(object, "first_byte_ms")); /* did not happen */
+    assert_null(json_object_get(object, "error"));
+    json_decref(object);
+    free(line);
+}
+
+static void times_that_are_none_are_left_out(void **state)
+{
+    static const double none[] = {-0.001, -INFINITY, INFINITY, NAN, 1e300};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+        for (unsigned format = LOG_FORMAT_TEXT; format <= LOG_FORMAT_JSON; format++) {
+            const struct log_request r = {.queue_ms = none[i], .compute_ms = 0, .total_ms = none[i]};
+            char *line = capture_request((enum log_format)format, &r);
+            assert_null(strstr(line, "queue_ms"));
+            assert_null(strstr(line, "total_ms"));
+            assert_non_null(strstr(line, "compute_ms"));
+            free(line);
+        }
+    }
+}
+
+/* Fill every text with the same long one, of the kind that grows most when escaped. */
+static void lines_are_bounded_and_stay_valid(void **state)
+{
+    static const char *const fillers[] = {"a", "\"", "\n", "\x01", "\xff", "\xc3\xa9", "\xf0\x9f\x99\x82", " "};
+    static char text[20000];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(fillers); i++) {
+        const size_t length = strlen(fillers[i]);
+        for (size_t at = 0; at + length < sizeof text; at += length)
+            memcpy(text + at, fillers[i], length + 1);
+        const struct log_request r = {text,       text, text,        text,       text,       text,
+                                      text,       text, 4294967295u, UINT64_MAX, UINT64_MAX, UINT64_MAX,
+                                      UINT64_MAX, 9e14, 9e14,        9e14,       9e14};
+        for (unsigned format = LOG_FORMAT_TEXT; format <= LOG_FORMAT_JSON; format++) {
+            char *lines[] = {capture_message((enum log_format)format, text),
+                             capture_request((enum log_format)format, &r)};
+            for (size_t j = 0; j < ARRAY_LEN(lines); j++) {
+                assert_in_range(strlen(lines[j]), 200, LOG_LINE_MAX);
+                assert_ptr_equal(strchr(lines[j], '\n'), lines[j] + strlen(lines[j]) - 1);
+                json_t *object = json_loads(lines[j], 0, NULL);
+                assert_int_equal(object != NULL, format == LOG_FORMAT_JSON);
+                json_decref(object);
+                free(lines[j]);
+            }
+        }
+    }
+}
+
+enum { THREADS = 4, LINES = 200 };
+
+static void *log_many(void *arg)
+{
+    for (int i = 0; i < LINES; i++)
+        log_info("thread %d line %d %.*s.", *(int *)arg, i, i,
+                 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+    return NULL;
+}
+
+static void lines_of_many_threads_stay_whole(void **state)
+{
+    pthread_t threads[THREADS];
+    int numbers[THREADS];
+    int counts[THREADS] = {0};
+    (void)state;
+    log_init(LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+    capture_begin();
+    for (int i = 0; i < THREADS; i++) {
+        numbers[i] = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, log_many, &numbers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    char *text = capture_end();
+    char *rest = text;
+    for (char *line = strsep(&rest, "\n"); rest != NULL; line = strsep(&rest, "\n")) {
+        const char *at = strstr(line, "thread ");
+        char *end = NULL;
+        assert_non_null(at);
+        const long thread = strtol(at + strlen("thread "), &end, 10);
+        assert_int_equal(strncmp(end, " line ", 6), 0);
+        const long number = strtol(end + 6, &end, 10);
+        assert_int_equal(*end, ' ');
+        assert_in_range(thread, 0, THREADS - 1);
+        assert_int_equal(number, counts[thread]); /* in order within a thread, none lost */
+        assert_int_equal(line[strlen(line) - 1], '.');
+        counts[thread]++;
+    }
+    free(text);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(counts[i], LINES);
+}
+
+static void logging_keeps_errno_and_survives_a_closed_stderr(void **state)
+{
+    (void)state;
+    log_init(LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+    const int saved = dup(STDERR_FILENO);
+    assert_true(saved >= 0);
+    (void)close(STDERR_FILENO);
+    errno = ENOENT;
+    log_info("nobody reads this");
+    const int kept = errno;
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    (void)close(saved);
+    assert_int_equal(kept, ENOENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_has_time_and_level),
+        cmocka_unit_test(levels_filter),
+        cmocka_unit_test(nothing_from_outside_leaves_its_place_in_text),
+        cmocka_unit_test(nothing_from_outside_leaves_its_place_in_json),
+        cmocka_unit_test(a_request_says_what_happened),
+        cmocka_unit_test(times_that_are_none_are_left_out),
+        cmocka_unit_test(lines_are_bounded_and_stay_valid),
+        cmocka_unit_test(lines_of_many_threads_stay_whole),
+        cmocka_unit_test(logging_keeps_errno_and_survives_a_closed_stderr),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

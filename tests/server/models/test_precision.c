@@ -1,0 +1,243 @@
+/* test_precision.c - what a setting means for a model, and when a record of its quality counts. */
+#include "server/models/precision.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "config/settings.h"
+#include "server/control/models.h"
+#include "server/models/registry.h"
+#include "tests/support/temp_dir.h"
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+
+static char dir[PATH_MAX];
+
+static void put(const char *name, const char *text)
+{
+    char path[PATH_MAX];
+    temp_path(path, dir, name);
+    temp_write(path, text, strlen(text));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    temp_dir_create(dir);
+    put("config.json", "{}");
+    put("model.safetensors", "weights");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    temp_dir_remove(dir);
+    return 0;
+}
+
+/* The best instruction set for which both pay, or NULL where this machine has none. */
+static const char *best_isa(void)
+{
+    static const char *const isas[] = {"avx512bf16", "neonbf16"};
+    for (size_t i = 0; i < LENGTH(isas); i++)
+        if (engine_precision_pays(ENGINE_BF16, isas[i]))
+            return isas[i];
+    return NULL;
+}
+
+static void a_list_names_models_and_the_rest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *wish, *name;
+        enum engine_precision want;
+        bool is_auto;
+    } cases[] = {
+        {NULL, "a", ENGINE_F32, false},
+        {"", "a", ENGINE_F32, false},
+        {"bf16", "a", ENGINE_BF16, false},
+        {"int8", "a", ENGINE_INT8, false},
+        {"f32,a=int8", "a", ENGINE_INT8, false},
+        {"a=int8,f32", "a", ENGINE_INT8, false},
+        {"f32,a=int8", "b", ENGINE_F32, false},
+        {"a=int8", "b", ENGINE_F32, false},
+        {"bf16,ab=int8", "a", ENGINE_BF16, false},
+        {"a=bf16,a=int8", "a", ENGINE_INT8, false},
+        {"auto", "a", ENGINE_F32, true},
+        {"auto,a=bf16", "a", ENGINE_BF16, false},
+        {"auto,a=bf16", "b", ENGINE_F32, true},
+        {"bf16,a=auto", "a", ENGINE_F32, true},
+    };
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        enum engine_precision got;
+        assert_int_equal(precision_choose(&got, cases[i].wish, cases[i].name, dir, NULL, NULL), OK);
+        if (got != cases[i].want)
+            fail_msg("\"%s\" for %s is %d", cases[i].wish != NULL ? cases[i].wish : "nothing", cases[i].name, got);
+        if (cases[i].wish != NULL)
+            assert_int_equal(precision_is_auto(cases[i].wish, cases[i].name), cases[i].is_auto);
+    }
+}
+
+static void what_is_no_precision_is_named(void **state)
+{
+    (void)state;
+    static const char *const wishes[] = {"fp16", "int", "f32,,bf16", "a=", "a=fp16", "=x", " f32", "F32", "auto=f"};
+    for (size_t i = 0; i < LENGTH(wishes); i++) {
+        enum engine_precision got = ENGINE_INT8;
+        struct error err;
+        assert_int_equal(precision_choose(&got, wishes[i], "a", dir, NULL, &err), ERR_ARGUMENT);
+        assert_string_equal(err.param, "precision");
+        assert_non_null(strstr(err.message, "expected f32, bf16, int8 or auto"));
+        assert_int_equal(got, ENGINE_INT8);
+    }
+}
+
+static void record(bool bits, double f32, double bf16, double int8)
+{
+    struct precision_record r = {
+        .bits = bits, .samples = 1000, .value = {[ENGINE_F32] = f32, [ENGINE_BF16] = bf16, [ENGINE_INT8] = int8}};
+    assert_int_equal(precision_digest(r.digest, dir, NULL), OK);
+    assert_int_equal(precision_record_write(&r, dir, NULL), OK);
+}
+
+static enum engine_precision chosen(const char *isa)
+{
+    enum engine_precision got;
+    struct error err;
+    if (precision_choose(&got, "auto", "a", dir, isa, &err) != OK)
+        fail_msg("%s", err.message);
+    return got;
+}
+
+static void auto_is_the_narrowest_that_was_found_good(void **state)
+{
+    (void)state;
+    static const struct {
+        double f32, bf16, int8;
+        enum engine_precision want;
+        bool bits;
+    } cases[] = {
+        {1.80, 1.801, 1.804, ENGINE_INT8, true}, {1.80, 1.804, 1.806, ENGINE_BF16, true},
+        {1.80, 1.806, 1.804, ENGINE_INT8, true}, {1.80, 1.806, 1.806, ENGINE_F32, true},
+        {1.80, 1.70, 1.60, ENGINE_INT8, true},   {85.0, 84.9, 84.85, ENGINE_INT8, false},
+        {85.0, 84.9, 84.75, ENGINE_BF16, false}, {85.0, 84.7, 84.7, ENGINE_F32, false},
+        {85.0, 85.5, 86.0, ENGINE_INT8, false},
+    };
+    if (best_isa() == NULL)
+        print_message("this machine multiplies no bf16: nothing is chosen by itself here\n");
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        record(cases[i].bits, cases[i].f32, cases[i].bf16, cases[i].int8);
+        if (best_isa() != NULL)
+            assert_int_equal(chosen(best_isa()), cases[i].want);
+        assert_int_equal(chosen("baseline"), ENGINE_F32); /* where neither pays */
+    }
+    struct precision_record few = {.bits = true, .samples = 499, .value = {1.8, 1.8, 1.8}};
+    assert_true(precision_is_good(&few, ENGINE_F32));
+    assert_false(precision_is_good(&few, ENGINE_INT8)); /* too few to tell */
+}
+
+static void a_record_of_other_files_does_not_count(void **state)
+{
+    (void)state;
+    record(true, 1.8, 1.8, 1.8);
+    const enum engine_precision before = chosen(NULL);
+    put("cases.safetensors", "anything");
+    assert_int_equal(chosen(NULL), before);
+    put("model.safetensors", "other weights");
+    assert_int_equal(chosen(NULL), ENGINE_F32);
+    put("model.safetensors", "weights");
+    assert_int_equal(chosen(NULL), before);
+    put("model-2.safetensors", "");
+    assert_int_equal(chosen(NULL), ENGINE_F32);
+}
+
+static void a_broken_record_is_an_error(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"format\": \"aftd-precision\", \"version\": 2}",
+        "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": \"ab\", \"measure\": \"bits\", \"samples\": 1, "
+        "\"values\": {}}",
+        "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": "
+        "\"0123456789012345678901234567890123456789012345678901234567890123\", \"measure\": \"bits\", \"samples\": 1, "
+        "\"values\": {\"f32\": 1, \"bf16\": \"x\", \"int8\": 1}}",
+    };
+    for (size_t i = 0; i < LENGTH(texts); i++) {
+        enum engine_precision got;
+        struct error err;
+        put("precision.json", texts[i]);
+        assert_int_equal(precision_choose(&got, "auto", "a", dir, NULL, &err), ERR_FORMAT);
+        assert_non_null(strstr(err.message, "precision.json"));
+        assert_int_equal(precision_choose(&got, "int8", "a", dir, NULL, &err), OK); /* it is not looked at */
+    }
+}
+
+static void a_folder_that_is_not_there_is_an_error(void **state)
+{
+    (void)state;
+    char digest[PRECISION_DIGEST_BYTES];
+    struct error err;
+    struct precision_record r = {.samples = 1};
+    assert_int_equal(precision_digest(digest, "/nowhere", &err), ERR_IO);
+    assert_non_null(strstr(err.message, "/nowhere"));
+    assert_int_equal(precision_record_write(&r, "/nowhere", &err), ERR_IO);
+    assert_non_null(strstr(err.message, "/nowhere/precision.json"));
+}
+
+static void settings_of_the_engine_are_looked_at(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct error err;
+    struct models *b = NULL;
+    struct registry_view v;
+    settings_init(&s);
+    (void)snprintf(s.models_dir, sizeof s.models_dir, "tests/data/models");
+    (void)snprintf(s.isa, sizeof s.isa, "avx9");
+    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "\"avx9\""));
+    (void)snprintf(s.isa, sizeof s.isa, "baseline");
+    (void)snprintf(s.precision, sizeof s.precision, "f32,cifar10-aft-conv=int9");
+    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "\"cifar10-aft-conv=int9\""));
+    (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-covn=int8");
+    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "\"cifar10-aft-covn\""));
+    (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-conv=int8");
+    assert_int_equal(models_start(&b, &s, NULL, &err), OK);
+    registry_view_take(models_registry(b), &v);
+    assert_true(v.count > 1);
+    for (size_t i = 0; i < v.count; i++) {
+        const struct hosted_model *e = v.entries[i];
+        const bool named = strcmp(e->model->name, "cifar10-aft-conv") == 0;
+        assert_string_equal(engine_info(e->engine)->isa, "baseline");
+        assert_string_equal(engine_info(e->engine)->precision, named ? "int8" : "bf16");
+    }
+    registry_view_clear(&v);
+    models_stop(b);
+    models_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list_names_models_and_the_rest),
+        cmocka_unit_test(what_is_no_precision_is_named),
+        cmocka_unit_test(auto_is_the_narrowest_that_was_found_good),
+        cmocka_unit_test(a_record_of_other_files_does_not_count),
+        cmocka_unit_test(a_broken_record_is_an_error),
+        cmocka_unit_test(a_folder_that_is_not_there_is_an_error),
+        cmocka_unit_test(settings_of_the_engine_are_looked_at),
+    };
+    return cmocka_run_group_tests_name("precision", tests, setup, teardown);
+}

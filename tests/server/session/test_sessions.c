@@ -1,0 +1,278 @@
+/* test_sessions.c - the store of sessions alone, with eight threads that do everything at once: ids are used once,
+ * bounds hold at every moment, one at a time has a session, and all memory comes back. No daemon, no engine's pass. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/core/metrics.h"
+#include "server/core/watcher.h"
+#include "server/models/hosted_model.h"
+#include "server/session/sessions.h"
+#include "tests/support/random.h"
+
+#define MODEL "tests/data/golden/lm-local-8"
+
+enum { THREADS = 8, STEPS = 1500, SHARED = 6, MOST = 40 };
+
+static struct settings settings;
+static struct watcher *watcher;
+static struct sessions *sessions;
+static struct hosted_model *hosted;
+
+static int start(void **state)
+{
+    static const char *const endpoints[] = {"/"};
+    struct found_model found = {.name = "text", .path = MODEL};
+    struct error err = {.message = ""};
+    (void)state;
+    metrics_init(endpoints, 1);
+    settings_init(&settings);
+    settings.threads = 1;
+    settings.sessions_max = MOST;
+    settings.sessions_per_key_max = MOST / 2;
+    settings.session_ttl_s = 600;
+    if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK ||
+        sessions_create(&sessions, &settings, watcher) != OK) {
+        print_error("%s\n", err.message);
+        return -1;
+    }
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    sessions_free(sessions);
+    watcher_free(watcher);
+    hosted_model_release(hosted);
+    return 0;
+}
+
+/* A state that says how often it was moved on: by its number of draws and by each of its bytes. */
+static bool make_snapshot(struct stream_snapshot *ret, uint64_t draws)
+{
+    if (stream_snapshot_create(ret, 4, 1, 64, NULL) != OK)
+        return false;
+    ret->position = 4;
+    ret->sampler.draws = draws;
+    memset(ret->memory, (int)(draws & 0xFF), stream_snapshot_bytes(ret));
+    return true;
+}
+
+static bool is_whole(const struct stream_snapshot *s)
+{
+    for (size_t i = 0; i < stream_snapshot_bytes(s); i++)
+        if (s->memory[i] != (uint8_t)(s->sampler.draws & 0xFF))
+            return false;
+    return true;
+}
+
+/* ---- one thread ------------------------------------------------------------------------------------------------- */
+
+static void a_state_that_was_given_stays(void **state)
+{
+    (void)state;
+    struct session_info made, held, fork[2];
+    struct stream_snapshot s;
+    assert_true(make_snapshot(&s, 7));
+    assert_int_equal(sessions_add(sessions, NULL, hosted, &s, &made, NULL), OK);
+    assert_int_equal(sessions_fork(sessions, NULL, made.id, 2, fork, NULL), OK);
+    assert_int_equal(made.snapshot.sampler.options.sample, 0);
+    assert_int_equal(fork[0].snapshot.sampler.options.sample + fork[1].snapshot.sampler.options.sample, 1 + 2);
+    assert_int_equal(sessions_begin(sessions, NULL, made.id, &held, NULL), OK);
+    assert_true(make_snapshot(&s, 8));
+    assert_true(sessions_end(sessions, &held, &s));
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(sessions_remove(sessions, NULL, fork[i].id, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, NULL, made.id, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, NULL, made.id, NULL), ERR_NOT_FOUND);
+    assert_true(made.snapshot.sampler.draws == 7 && is_whole(&made.snapshot));
+    assert_true(fork[1].snapshot.sampler.draws == 7 && is_whole(&fork[1].snapshot));
+    session_info_clear(&made);
+    session_info_clear(&fork[0]);
+    session_info_clear(&fork[1]);
+}
+
+static void one_that_was_removed_while_it_is_held_ends_with_that(void **state)
+{
+    (void)state;
+    struct session_info made, held, none;
+    struct stream_snapshot s;
+    assert_true(make_snapshot(&s, 1));
+    assert_int_equal(sessions_add(sessions, "alice", hosted, &s, &made, NULL), OK);
+    assert_int_equal(sessions_begin(sessions, "alice", made.id, &held, NULL), OK);
+    assert_int_equal(sessions_begin(sessions, "alice", made.id, &none, NULL), ERR_CONFLICT);
+    assert_int_equal(sessions_begin(sessions, "bob", made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_begin(sessions, NULL, made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_remove(sessions, "alice", made.id, NULL), OK);
+    assert_int_equal(sessions_find(sessions, "alice", made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_true(make_snapshot(&s, 2));
+    assert_true(sessions_end(sessions, &held, &s));
+    assert_int_equal(sessions_find(sessions, "alice", made.id, &none, NULL), ERR_NOT_FOUND);
+    session_info_clear(&made);
+}
+
+/* ---- many threads ----------------------------------------------------------------------------------------------- */
+
+/* What the threads have in common, and what they count. */
+static struct {
+    char ids[SHARED][SESSION_ID_BYTES];
+    atomic_int holders[SHARED];
+    _Atomic uint64_t moves[SHARED];
+    atomic_uint faults;
+} party;
+
+static void fault(const char *what)
+{
+    (void)fprintf(stderr, "%s\n", what);
+    (void)atomic_fetch_add(&party.faults, 1);
+}
+
+/* One of the shared ones is moved on by one, or left where it is. */
+static void move(size_t i, bool moves)
+{
+    struct session_info held;
+    struct stream_snapshot s;
+    const enum status st = sessions_begin(sessions, NULL, party.ids[i], &held, NULL);
+    if (st != OK) {
+        if (st != ERR_CONFLICT)
+            fault("a shared session is gone");
+        return;
+    }
+    if (atomic_fetch_add(&party.holders[i], 1) != 0)
+        fault("two have a session");
+    if (!is_whole(&held.snapshot) || held.snapshot.sampler.draws != atomic_load(&party.moves[i]))
+        fault("a session is not where it was left");
+    const bool made = moves && make_snapshot(&s, held.snapshot.sampler.draws + 1);
+    if (made)
+        (void)atomic_fetch_add(&party.moves[i], 1);
+    (void)atomic_fetch_sub(&party.holders[i], 1);
+    if (!sessions_end(sessions, &held, made ? &s : NULL))
+        fault("there is no memory");
+}
+
+/* Forks of a shared one, of which none stays. */
+static void fork_and_drop(size_t i, size_t count)
+{
+    struct session_info forks[4];
+    const enum status st = sessions_fork(sessions, NULL, party.ids[i], count, forks, NULL);
+    if (st != OK) {
+        if (st != ERR_SESSIONS)
+            fault("a shared session cannot be forked");
+        return;
+    }
+    for (size_t k = 0; k < count; k++) {
+        if (!is_whole(&forks[k].snapshot))
+            fault("a fork is not whole");
+        if (sessions_remove(sessions, NULL, forks[k].id, NULL) != OK)
+            fault("a fork is gone");
+        session_info_clear(&forks[k]);
+    }
+}
+
+/* One of a key's own. */
+static void add_and_drop(const char *owner)
+{
+    struct session_info made, found;
+    struct stream_snapshot s;
+    if (!make_snapshot(&s, 3))
+        return;
+    const enum status st = sessions_add(sessions, owner, hosted, &s, &made, NULL);
+    if (st != OK) {
+        if (st != ERR_SESSIONS && st != ERR_RATE)
+            fault("a session cannot be made");
+        stream_snapshot_clear(&s);
+        return;
+    }
+    if (sessions_find(sessions, NULL, made.id, &found, NULL) != ERR_NOT_FOUND)
+        fault("another has found a key's session");
+    if (sessions_find(sessions, owner, made.id, &found, NULL) != OK)
+        fault("a key's session is gone");
+    else
+        session_info_clear(&found);
+    if (sessions_remove(sessions, owner, made.id, NULL) != OK)
+        fault("a key's session is gone");
+    session_info_clear(&made);
+}
+
+static void *run(void *arg)
+{
+    const size_t *number = arg;
+    struct random rng = {(uint32_t)*number + 1};
+    const char *owner = *number % 2 == 0 ? "alice" : "bob";
+    for (int step = 0; step < STEPS; step++) {
+        const size_t i = random_below(&rng, SHARED);
+        switch (random_below(&rng, 4)) {
+        case 0:
+            fork_and_drop(i, 1 + random_below(&rng, 4));
+            break;
+        case 1:
+            add_and_drop(owner);
+            break;
+        default:
+            move(i, random_below(&rng, 4) > 0);
+        }
+    }
+    return NULL;
+}
+
+static void threads_do_not_disturb_each_other(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    size_t numbers[THREADS];
+    uint64_t moves = 0;
+    for (size_t i = 0; i < SHARED; i++) {
+        struct session_info made;
+        struct stream_snapshot s;
+        assert_true(make_snapshot(&s, 0));
+        assert_int_equal(sessions_add(sessions, NULL, hosted, &s, &made, NULL), OK);
+        memcpy(party.ids[i], made.id, sizeof made.id);
+        session_info_clear(&made);
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        numbers[i] = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, run, &numbers[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(atomic_load(&party.faults), 0);
+    for (size_t i = 0; i < SHARED; i++) {
+        struct session_info found;
+        assert_int_equal(sessions_find(sessions, NULL, party.ids[i], &found, NULL), OK);
+        assert_false(found.is_busy);
+        assert_int_equal(found.snapshot.sampler.draws, atomic_load(&party.moves[i]));
+        moves += found.snapshot.sampler.draws;
+        session_info_clear(&found);
+        assert_int_equal(sessions_remove(sessions, NULL, party.ids[i], NULL), OK);
+    }
+    assert_true(moves > 0);
+    /* all that there was is gone: there is room for as many as may be, and no more */
+    struct session_info made;
+    for (size_t i = 0; i <= MOST; i++) {
+        struct stream_snapshot s;
+        assert_true(make_snapshot(&s, 0));
+        assert_int_equal(sessions_add(sessions, NULL, hosted, &s, &made, NULL), i < MOST ? OK : ERR_SESSIONS);
+        if (i < MOST)
+            session_info_clear(&made);
+        else
+            stream_snapshot_clear(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_state_that_was_given_stays),
+        cmocka_unit_test(one_that_was_removed_while_it_is_held_ends_with_that),
+        cmocka_unit_test(threads_do_not_disturb_each_other),
+    };
+    return cmocka_run_group_tests_name("sessions", tests, start, stop);
+}

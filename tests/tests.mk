@@ -1,0 +1,133 @@
+# Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
+
+.PHONY: deps-test deps-train deps-openapi deps-clients deps-page deps-arm64 test test-built test-cpus test-arm64 \
+    test-openapi test-page check asan tsan fuzz fuzz-built cover
+
+# ---- what they need --------------------------------------------------------------------------------------------------
+
+DEPS_TEST := libcmocka-dev xz-utils openssl
+DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
+DEPS_PYTHON := python3-venv
+DEPS_PAGE := chromium fonts-dejavu-core # without a font there is no text to look at
+
+# Training and its tests need PyTorch; .venv has what the system's Python lacks of that. `make clean` leaves it.
+PYTHON = $(if $(wildcard .venv/bin/pip),.venv/bin/python,python3)
+# For Linux PyPI's PyTorch brings gigabytes of CUDA along. Where PIP_EXTRA_INDEX_URL names PyTorch's own index of builds
+# without it, TORCH=torch==2.13.0+cpu takes one of those.
+TORCH ?= torch==2.13.0
+OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
+PAGE := playwright==1.65.2 axe-playwright-python==0.1.8 pytest==9.2.0
+# What tests/clients talks to the daemon with, as others publish it.
+CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0
+NODE_CLIENTS := openai@7.57.0
+VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
+
+deps-test: deps ## install what the tests need as well
+	$(call install,$(DEPS_TEST))
+
+deps-arm64: deps-test ## install what building for arm64 and running that here need; Debian's arm64 packages in build/
+	$(call install,$(DEPS_ARM64))
+	@tests/arm64/sysroot.sh $(SYSROOT) $(filter %-dev,$(DEPS_BUILD) $(DEPS_TEST))
+
+deps-train: ## install what training and its tests need, PyTorch above all, in .venv
+	$(call install,$(DEPS_PYTHON))
+	$(VENV)
+	@.venv/bin/pip install $(TORCH)
+	@.venv/bin/pip install -e 'weights/train[test]'
+
+deps-openapi: ## install what holds the daemon's answers against its /openapi.json, in .venv
+	$(call install,$(DEPS_PYTHON))
+	$(VENV)
+	@.venv/bin/pip install -q $(OPENAPI)
+
+deps-clients: ## install the clients of others that tests/clients uses, in .venv and, where there is npm, in build/clients
+	$(call install,$(DEPS_PYTHON))
+	$(VENV)
+	@.venv/bin/python -m pip install -q $(CLIENTS)
+	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+	    echo "node and npm (20 or later) are missing: the tests with JavaScript's client will be skipped"; \
+	elif ! grep -qs '"version": "$(lastword $(subst @, ,$(NODE_CLIENTS)))"' build/clients/node_modules/openai/package.json; then \
+	    mkdir -p build/clients && npm install --prefix build/clients --silent --no-audit --no-fund $(NODE_CLIENTS); fi
+
+deps-page: deps ## install what the tests of the page need: a browser, and what drives it in .venv
+	$(call install,$(DEPS_PYTHON) $(DEPS_PAGE))
+	$(VENV)
+	@.venv/bin/python -m pip install -q $(PAGE)
+
+# ---- what they are built from ----------------------------------------------------------------------------------------
+
+TEST_SOURCES := $(wildcard tests/*/test_*.c tests/*/*/test_*.c)
+TESTS := $(TEST_SOURCES:%.c=$B/%)
+SUPPORT := $B/tests/libsupport.a
+SUPPORT_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_OBJECTS := $(addprefix $B/tests/fuzz/,fuzz.o generation.o)
+TEST_OBJECTS := $(TESTS:=.o) $(SUPPORT_OBJECTS) $B/tests/bench/streams.o $(patsubst $B/%,$B/tests/fuzz/%.o,$(FUZZERS)) $(FUZZ_OBJECTS)
+TEST_LIBS = $(call once,TEST_LIBS,$(shell $(PKG_CONFIG) --libs cmocka)) -ldl
+
+$(SUPPORT): $(SUPPORT_OBJECTS)
+	$(call say,AR  )
+	$(Q)rm -f $@ && ar qcs $@ $^
+
+# A test links what it tests; what goes through a socket takes of the library what the client needs, and no more.
+$B/tests/%: $B/tests/%.o $(SUPPORT) $(LIBRARY)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LIBS)
+
+# For the daemon to preload, in the tests that need it.
+$B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_memory.h Makefile
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) -I. -D_GNU_SOURCE -std=c11 $(WARNINGS) -O2 -g -fPIC -shared -o $@ $<
+
+$B/tests/http/test_memory $B/tests/http/test_memory_models: | $B/tests/scarce_memory.so
+
+# Fuzz targets link the parsers of what comes from outside, and nothing that computes with it.
+$B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS) $(LIBRARY)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+# ---- running them ----------------------------------------------------------------------------------------------------
+
+test: deps-test ## install what is missing, build, run all tests; some after `make deps-train`, `make deps-clients`
+	+@$(BUILD) test-built
+
+test-built: programs $(TESTS)
+	@PYTHON=$(PYTHON) tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train tests/clients)
+
+check: lint test ## lint and test
+
+test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /openapi.json says? (5 minutes)
+	+@$(BUILD) programs
+	@.venv/bin/python tests/openapi/run.py --daemon $B/aftd $(OPENAPI_FLAGS)
+
+asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	+@$(BUILD) VARIANT=asan test-built
+
+tsan: deps-lint ## all tests under ThreadSanitizer
+	+@$(BUILD) VARIANT=tsan test-built
+
+test-cpus: deps-lint ## the golden models and products on emulated processors without AVX, AVX2 or AVX-512 (x86-64)
+	+@$(BUILD) programs build/tests/engine/kernels/test_gemm
+	@tests/cpus.sh build/aft build/tests
+
+test-arm64: deps-arm64 ## build for arm64, and the golden models and the tests of kernels on emulated processors
+	+@$(BUILD) VARIANT=arm64 programs build/arm64/tests/engine/bench/test_peak \
+	    $(addprefix build/arm64/tests/engine/kernels/test_,gemm kernels kernels_attention kernels_conv)
+	@tests/arm64/run.sh $(SYSROOT) build/arm64/aft build/arm64/tests
+
+test-page: deps-page ## the page at / in a headless browser against the real daemon; screenshots in build/page/
+	+@$(BUILD) programs
+	@PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests/page
+
+FUZZ_SECONDS ?= 20
+fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
+	+@$(BUILD) VARIANT=fuzz fuzz-built
+
+fuzz-built: $(FUZZERS)
+	@tests/fuzz/run.sh $B $(FUZZ_SECONDS)
+
+cover: deps-test ## how much of the code the tests reach, by file (needs gcovr)
+	@command -v gcovr >/dev/null || { echo "gcovr is missing; as root, run: apt-get install -y gcovr"; exit 1; }
+	+@$(BUILD) VARIANT=cover test-built
+	@gcovr --root . --exclude tests/ --exclude build/ build/cover
