@@ -82,18 +82,6 @@ static void models_with_large_keys_agree_with_the_reference(void **state)
     verify_all(GOLDEN, "large-keys", true, "5e-5");
 }
 
-static void all_reference_models_agree_where_they_are(void **state)
-{
-    (void)state;
-    static const char all[] = "../shared/golden";
-    if (access(all, R_OK) != 0) {
-        print_message("skipped: %s is not there\n", all);
-        skip();
-    }
-    verify_all(all, "large-keys", false, "1e-5");
-    verify_all(all, "large-keys", true, "5e-5");
-}
-
 static void models_agree_on_every_instruction_set(void **state)
 {
     (void)state;
@@ -189,7 +177,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_agree_with_the_reference),
         cmocka_unit_test(models_with_large_keys_agree_with_the_reference),
-        cmocka_unit_test(all_reference_models_agree_where_they_are),
         cmocka_unit_test(models_agree_on_every_instruction_set),
         cmocka_unit_test(the_shipped_models_agree_with_the_reference),
         cmocka_unit_test(directories_without_cases_or_model_fail),

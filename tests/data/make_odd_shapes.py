@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write tests/data/odd-shapes: small random models whose sizes fit nothing, with the reference implementation's logits.
 
-    python3 tests/data/make_odd_shapes.py          from the project's root; needs numpy and ../shared
+    python3 tests/data/make_odd_shapes.py          from the project's root; needs numpy
 
 The models of tests/data/golden are all 32 channels wide with every default of the format. These have widths that are no
 multiple of a register, one of each activation, shared layers, absent biases, oblong patches and grids, position
@@ -15,8 +15,8 @@ import sys
 
 import numpy as np
 
-sys.path.insert(0, "../shared/oracle")
-import oracle  # it lies outside the project
+sys.path.insert(0, "tests/oracle")
+import oracle
 
 OUT = pathlib.Path("tests/data/odd-shapes")
 

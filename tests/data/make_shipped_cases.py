@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Write down what the reference implementation says of the models that the C tests run; again whenever those change.
 
-    python3 tests/data/make_shipped_cases.py        from the project's root; needs numpy, Pillow, xz and ../shared
+    python3 tests/data/make_shipped_cases.py        from the project's root; needs numpy and Pillow
 
     tests/data/shipped.h                 texts and figures for the tests of the aft program
     tests/data/cifar/<class>.jpg         the first test picture of each class
     tests/data/cifar/oracle-10.txt       one line each: the file, then each class's probability in the labels' order
-    tests/data/cifar/oracle-500.txt      the same for the first 50 test pictures of each class, named as in the archive,
-                                         which is not copied
+    tests/data/cifar/oracle-500.txt      the same for the first 50 test pictures of each class, which lie in
+                                         pictures-500.tar.xz
 """
 import io
 import json
@@ -19,14 +19,13 @@ import tarfile
 import numpy as np
 from PIL import Image
 
-SHARED = pathlib.Path("../shared")
 OUT = pathlib.Path("tests/data/cifar")
 IMAGE_MODEL, TEXT_MODEL = "weights/models/cifar10-aft-conv", "weights/models/enwik8-aft-local"
 PER_CLASS = 50
-UNSEEN = slice(4_000_000, 4_004_096)  # of enwik8: never trained on
+UNSEEN = 4_096  # bytes of enwik8 from 4,000,000 on: never trained on
 
-sys.path.insert(0, str(SHARED / "oracle"))
-import oracle  # noqa: E402 - it lies outside the project
+sys.path.insert(0, "tests/oracle")
+import oracle  # noqa: E402 - its path is set above
 
 
 def line(name, model, jpeg):
@@ -55,8 +54,8 @@ def greedy(model, prompt, count):
 
 def write_header():
     image, text = oracle.Model(IMAGE_MODEL), oracle.Model(TEXT_MODEL)
-    with lzma.open(SHARED / "data/enwik8-first-4075000-bytes.xz") as f:
-        unseen = f.read()[UNSEEN]
+    with lzma.open("tests/data/enwik8-held-out.xz") as f:
+        unseen = f.read(UNSEEN)
     fox = b"The quick brown fox jumps over the lazy dog. " * 14
     values = {
         "CAT_IS": top_five(image, "tests/data/images/small-32.jpg"),
@@ -81,7 +80,7 @@ def main():
     labels = model.cfg["labels"]
     wanted = {f"test/{label}/{i:04d}.jpg" for label in labels for i in range(PER_CLASS)}
     pictures = {}
-    with tarfile.open(SHARED / "data/cifar10-jpeg.tar.xz") as tar:
+    with tarfile.open(OUT / "pictures-500.tar.xz") as tar:
         for member in tar:
             if member.name in wanted:
                 pictures[member.name] = tar.extractfile(member).read()

@@ -1,8 +1,8 @@
 """rooms.py [ROOT]: includes go along the tables at the top of server/README.md, and nothing goes in a circle.
 
-The first table there says which folder may include which, the second which files may include a library's headers. A file
-of the tree that lies in no folder of the first table, or a row that no file needs any more, is an error as well, so that
-both stay true. A circle is one between files, where foo.c, foo.h and foo_inner.h count as one, or between folders.
+The first table there says which folder may include which, the second which files may include a library's headers. A
+file of the tree in no folder of the first table, or a row that no file needs any more, is an error as well, so
+that both stay true. A circle is one between files, where foo.c, foo.h and foo_inner.h count as one, or between folders.
 """
 
 import re

@@ -8,23 +8,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared"
 sys.path.insert(0, str(ROOT / "weights" / "train"))
 torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def shared():
-    """The folder of the format's reference material beside the repository."""
-    if not (SHARED / "golden").is_dir():
-        pytest.skip(f"{SHARED} is not there")
-    return SHARED
-
-
-@pytest.fixture(scope="session")
-def oracle(shared):
+def oracle():
     """The module that computes every model in float64 from the papers' equations."""
-    spec = importlib.util.spec_from_file_location("oracle", shared / "oracle" / "oracle.py")
+    spec = importlib.util.spec_from_file_location("oracle", ROOT / "tests" / "oracle" / "oracle.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
