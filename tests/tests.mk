@@ -1,6 +1,6 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-test deps-train deps-openapi deps-clients deps-page deps-arm64 test test-built test-cpus test-arm64 \
+.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-page deps-arm64 test test-built test-bare test-cpus test-arm64 \
     test-openapi test-page check asan tsan fuzz fuzz-built cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
@@ -8,6 +8,7 @@
 DEPS_TEST := libcmocka-dev xz-utils openssl
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
+DEPS_BARE := debootstrap curl
 DEPS_PAGE := chromium fonts-dejavu-core # without a font there is no text to look at
 
 # Training and its tests need PyTorch; .venv has what the system's Python lacks of that. `make clean` leaves it.
@@ -48,6 +49,9 @@ deps-clients: ## install the clients of others that tests/clients uses, in .venv
 	    echo "node and npm (20 or later) are missing: the tests with JavaScript's client will be skipped"; \
 	elif ! grep -qs '"version": "$(lastword $(subst @, ,$(NODE_CLIENTS)))"' build/clients/node_modules/openai/package.json; then \
 	    mkdir -p build/clients && npm install --prefix build/clients --silent --no-audit --no-fund $(NODE_CLIENTS); fi
+
+deps-bare: ## install what makes the bare root of test-bare
+	$(call install,$(DEPS_BARE))
 
 deps-page: deps ## install what the tests of the page need: a browser, and what drives it in .venv
 	$(call install,$(DEPS_PYTHON) $(DEPS_PAGE))
@@ -94,6 +98,9 @@ test: deps-test ## install what is missing, build, run all tests; some after `ma
 
 test-built: programs $(TESTS)
 	@PYTHON=$(PYTHON) tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train tests/clients)
+
+test-bare: ## both of README's commands in a bare Debian root, of the last commit (as root, with debootstrap; 4 minutes)
+	@tests/bare.sh
 
 check: lint test ## lint and test
 
