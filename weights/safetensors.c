@@ -171,7 +171,7 @@ static enum status entry_check_name(const char *path, const char *name, struct e
 /* ---- the header as a whole -------------------------------------------------------------------------------------- */
 
 /* A tensor while the header is parsed: its data is not there yet. */
-struct hosted_model {
+struct entry {
     struct tensor tensor;
     uint64_t begin;
 };
@@ -193,7 +193,7 @@ static enum status header_check_metadata(const char *path, json_t *metadata, str
     return OK;
 }
 
-static enum status header_read_entries(struct hosted_model *entries, size_t *count, json_t *header, const char *path,
+static enum status header_read_entries(struct entry *entries, size_t *count, json_t *header, const char *path,
                                        uint64_t data_bytes, struct error *err)
 {
     const char *key;
@@ -210,7 +210,7 @@ static enum status header_read_entries(struct hosted_model *entries, size_t *cou
             continue;
         }
         const struct place p = {.path = path, .tensor = key, .data_bytes = data_bytes};
-        struct hosted_model *e = &entries[n++];
+        struct entry *e = &entries[n++];
         e->tensor.name = key;
         st = entry_check_name(path, key, err);
         if (st == OK)
@@ -231,7 +231,7 @@ static enum status header_read_entries(struct hosted_model *entries, size_t *cou
 /* By offset; an empty tensor comes before the one that starts where it stands. */
 static int entry_compare(const void *a, const void *b)
 {
-    const struct hosted_model *x = a, *y = b;
+    const struct entry *x = a, *y = b;
 
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
@@ -241,7 +241,7 @@ static int entry_compare(const void *a, const void *b)
 }
 
 /* Sorted entries must tile the data: no hole, no overlap, nothing behind the last. */
-static enum status header_check_tiling(const struct hosted_model *entries, size_t count, const char *path,
+static enum status header_check_tiling(const struct entry *entries, size_t count, const char *path,
                                        uint64_t data_bytes, struct error *err)
 {
     uint64_t at = 0;
@@ -280,7 +280,7 @@ static enum status header_bind(struct safetensors *s, const char *path, struct e
 {
     enum status st;
     const size_t room = json_object_size(s->header) + 1; /* calloc(0) may be NULL */
-    struct hosted_model *entries = calloc(room, sizeof *entries);
+    struct entry *entries = calloc(room, sizeof *entries);
     const uint64_t rounded = (s->data_bytes / DATA_ALIGNMENT + 1) * DATA_ALIGNMENT;
 
     s->tensors = calloc(room, sizeof *s->tensors);

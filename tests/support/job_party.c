@@ -92,7 +92,7 @@ size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max)
     }
 }
 
-struct hosted_model *party_entry(void)
+struct hosted_model *party_model(void)
 {
     struct hosted_model *e = calloc(1, sizeof *e);
     assert_non_null(e);

@@ -33,7 +33,7 @@ static void stage_open(struct stage *s, const char *dir)
 {
     const struct engine_options o = {.threads = 1, .images_max = BATCH, .tokens_max = TOKENS};
     struct error err;
-    *s = (struct stage){.hosted = party_entry()};
+    *s = (struct stage){.hosted = party_model()};
     settings_init(&s->settings);
     s->settings.batch_images_max = BATCH;
     if (model_load(&s->hosted->model, dir, NULL, NULL, &err) != OK ||
