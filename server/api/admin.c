@@ -12,6 +12,7 @@
 #include "server/control/loader.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"
+#include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/field_lists.h"
 #include "server/request/request_json.h"
@@ -140,10 +141,10 @@ void api_admin_model(struct exchange *x)
     struct error err;
     enum loader_action action = LOADER_LOAD;
     enum status st = read_action(&action, x, &err);
-    if (st == OK && strlen(x->segments[0]) > MODEL_NAME_MAX)
+    if (st == OK && strlen(x->api->segments[0]) > MODEL_NAME_MAX)
         st = error_set_param(&err, ERR_NOT_FOUND, "model", "the name of a model has at most %d bytes", MODEL_NAME_MAX);
     if (st == OK)
-        submit(x, action, x->segments[0]);
+        submit(x, action, x->api->segments[0]);
     else
         api_refuse(x, &err);
 }

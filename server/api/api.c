@@ -24,8 +24,8 @@ enum status api_use_model(struct exchange *x, struct hosted_model *e, struct err
     if (st != OK)
         return st;
     hosted_model_reference(e);
-    x->hosted = e;
-    x->model = e->metrics_label;
+    x->api->hosted = e;
+    x->api->model = e->metrics_label;
     return OK;
 }
 
@@ -47,7 +47,7 @@ static enum status pick_named_for_key(struct exchange *x, const char *name, int 
 static enum status pick_for_key(struct exchange *x, const char *name, int task, struct hosted_model **ret,
                                 struct error *err)
 {
-    const struct key *k = x->grant.key;
+    const struct key *k = x->api->grant.key;
     struct hosted_model *only = NULL;
     struct error why;
     enum status st = OK;
@@ -80,7 +80,7 @@ static enum status pick_for_key(struct exchange *x, const char *name, int task, 
 enum status api_pick_model(struct exchange *x, const char *name, int task, struct hosted_model **ret, struct error *err)
 {
     struct hosted_model *e = NULL;
-    enum status st = x->grant.key != NULL && x->grant.key->model_count > 0
+    enum status st = x->api->grant.key != NULL && x->api->grant.key->model_count > 0
                          ? pick_for_key(x, name, task, &e, err)
                          : registry_acquire_for(api_service(x)->registry, name, task, &e, err);
     assert(st != OK || e != NULL);
@@ -111,7 +111,7 @@ bool api_refuse_if_full(struct exchange *x)
 /* Whose prompts a job's may begin with. Where the daemon asks for no keys all clients are one. */
 static const char *prefix_owner(const struct exchange *x)
 {
-    const char *name = api_service(x)->settings->prefix_cache_shared ? NULL : auth_name(&x->grant);
+    const char *name = api_service(x)->settings->prefix_cache_shared ? NULL : auth_name(&x->api->grant);
     return name != NULL ? name : "";
 }
 
@@ -169,6 +169,6 @@ json_t *api_timings(const struct exchange *x)
 void api_note_times(struct exchange *x)
 {
     const struct job_result *r = job_result(x->job);
-    x->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
-    x->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
+    x->api->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
+    x->api->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "config/status.h"
+#include "server/api/api_request.h"
 #include "server/api/reply.h"
 #include "server/http/http.h"
 #include "weights/model_config.h"

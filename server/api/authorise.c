@@ -8,6 +8,7 @@
 
 #include "config/json.h"
 #include "server/access/auth.h"
+#include "server/api/api_request.h"
 #include "server/api/reply.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
@@ -57,9 +58,9 @@ static void refuse_rate(struct exchange *x, double wait_s)
     const double whole = fmin(fmax(ceil(wait_s), 1.0), HTTP_RETRY_AFTER_MAX_S);
     (void)snprintf(seconds, sizeof seconds, "%.0f", whole);
     http_add_header(x, "Retry-After", seconds);
-    metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->grant), 1);
-    (void)error_set(&err, ERR_RATE, "the key \"%s\" may ask for no more now; again in %.3g s", auth_name(&x->grant),
-                    fmax(wait_s, 1e-3));
+    metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->api->grant), 1);
+    (void)error_set(&err, ERR_RATE, "the key \"%s\" may ask for no more now; again in %.3g s",
+                    auth_name(&x->api->grant), fmax(wait_s, 1e-3));
     api_refuse(x, &err);
 }
 
@@ -68,7 +69,7 @@ static void refuse_rate(struct exchange *x, double wait_s)
 static bool refuse_page(struct exchange *x)
 {
     struct error err;
-    const char *origin = x->api == API_ADMIN ? http_header(x, "Origin") : NULL;
+    const char *origin = x->api->kind == API_ADMIN ? http_header(x, "Origin") : NULL;
     if (origin == NULL)
         return false;
     (void)error_set_param(&err, ERR_FORBIDDEN, "Origin",
@@ -94,18 +95,18 @@ bool authorise(struct exchange *x)
         return false;
     }
     const size_t size = strlen(text);
-    if (size > KEY_TEXT_MAX || !auth_find(keys, text, size, &x->grant)) {
+    if (size > KEY_TEXT_MAX || !auth_find(keys, text, size, &x->api->grant)) {
         refuse_key(x, "the key is none that is known here", true);
         return false;
     }
-    metrics_counter_add(METRIC_KEY_REQUESTS, auth_metrics_label(&x->grant), 1);
-    if (!auth_may_call(&x->grant, x->api)) {
-        (void)error_set(&err, ERR_FORBIDDEN, "the key \"%s\" may not use the API \"%s\"", auth_name(&x->grant),
-                        key_api_word(x->api));
+    metrics_counter_add(METRIC_KEY_REQUESTS, auth_metrics_label(&x->api->grant), 1);
+    if (!auth_may_call(&x->api->grant, x->api->kind)) {
+        (void)error_set(&err, ERR_FORBIDDEN, "the key \"%s\" may not use the API \"%s\"", auth_name(&x->api->grant),
+                        key_api_word(x->api->kind));
         api_refuse(x, &err);
         return false;
     }
-    if (auth_take_request(&x->grant, clock_now_ns(), &wait_s) != OK) {
+    if (auth_take_request(&x->api->grant, clock_now_ns(), &wait_s) != OK) {
         refuse_rate(x, wait_s);
         return false;
     }
@@ -136,10 +137,10 @@ static uint64_t generated_of(void *job, bool *ended)
 bool authorise_job(struct exchange *x, struct job *j)
 {
     double wait_s = 0.0;
-    x->grant.use.so_far = generated_of;
-    x->grant.use.arg = j;
-    x->grant.use.most = most_of(j);
-    if (auth_use_begin(&x->grant, clock_now_ns(), x->body.received, &wait_s) == OK)
+    x->api->grant.use.so_far = generated_of;
+    x->api->grant.use.arg = j;
+    x->api->grant.use.most = most_of(j);
+    if (auth_use_begin(&x->api->grant, clock_now_ns(), x->body.received, &wait_s) == OK)
         return true;
     refuse_rate(x, wait_s);
     return false;
@@ -147,22 +148,22 @@ bool authorise_job(struct exchange *x, struct job *j)
 
 void authorise_no_job(struct exchange *x)
 {
-    auth_use_end(&x->grant, clock_now_ns(), x->body.received);
+    auth_use_end(&x->api->grant, clock_now_ns(), x->body.received);
 }
 
 void authorise_end(struct exchange *x, uint64_t bytes)
 {
-    if (x->grant.key == NULL)
+    if (x->api->grant.key == NULL)
         return;
-    metrics_counter_add(METRIC_KEY_BYTES, auth_metrics_label(&x->grant), bytes);
-    auth_use_end(&x->grant, clock_now_ns(), bytes);
-    auth_release(&x->grant);
+    metrics_counter_add(METRIC_KEY_BYTES, auth_metrics_label(&x->api->grant), bytes);
+    auth_use_end(&x->api->grant, clock_now_ns(), bytes);
+    auth_release(&x->api->grant);
 }
 
 enum status authorise_model(const struct exchange *x, const char *name, struct error *err)
 {
-    if (auth_may_use(&x->grant, name))
+    if (auth_may_use(&x->api->grant, name))
         return OK;
     return error_set_param(err, ERR_FORBIDDEN, "model", "the key \"%s\" may not use the model \"%s\"",
-                           auth_name(&x->grant), json_quote(name).text);
+                           auth_name(&x->api->grant), json_quote(name).text);
 }

@@ -10,9 +10,9 @@
 struct exchange;
 struct job;
 
-/* Let a request in by the key of its headers, Authorization: Bearer KEY or X-API-Key: KEY, for x->api. False: it was
- * answered with 401, 403 or 429. Where the daemon has no keys everybody may do everything, but that pages in browsers
- * do not administrate. */
+/* Let a request in by the key of its headers, Authorization: Bearer KEY or X-API-Key: KEY, for x->api->kind. False: it
+ * was answered with 401, 403 or 429. Where the daemon has no keys everybody may do everything, but that pages in
+ * browsers do not administrate. */
 bool authorise(struct exchange *x);
 /* A job is about to be submitted: what its request has received is taken from what its key may ask for, and what it
  * generates from then on. False: it was answered with 429, the key's requests have too much ahead of them. */

@@ -111,7 +111,7 @@ static json_t *describe(const struct model *m, const float *logits, uint32_t top
 static void answer(struct exchange *x)
 {
     const struct job *j = x->job;
-    const struct classification *state = x->state;
+    const struct classification *state = x->api->state;
     const struct model *m = j->model->model;
     api_note_times(x);
     if (job_result(j)->status != OK) {
@@ -224,7 +224,7 @@ static enum status check_fields(const struct fields *f, enum form form, struct e
 static enum status read_input(struct exchange *x, const struct fields *f, enum form form, struct classify_request *r,
                               struct error *err)
 {
-    struct classification *state = x->state;
+    struct classification *state = x->api->state;
     const bool is_text = form == FORM_JSON && f->images == NULL;
     enum status st = api_pick_model(x, json_string_value(f->model),
                                     is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &r->model, err);
@@ -277,9 +277,9 @@ void api_classify(struct exchange *x)
     if (api_refuse_if_full(x))
         return;
     struct classify_request *r = calloc(1, sizeof *r);
-    x->state = calloc(1, sizeof(struct classification));
-    x->state_free = free;
-    const enum status st = r == NULL || x->state == NULL
+    x->api->state = calloc(1, sizeof(struct classification));
+    x->api->state_free = free;
+    const enum status st = r == NULL || x->api->state == NULL
                                ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
                                : prepare(x, r, &j, &err);
     api_submit_or_refuse(x, st, &err, j, api_service(x)->settings->timeout_ms, answer);

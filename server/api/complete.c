@@ -105,7 +105,7 @@ static enum status draw(char **png, size_t *bytes, const struct job *j, uint32_t
 static void answer_picture(struct exchange *x)
 {
     const struct job *j = x->job;
-    const struct completion *state = x->state;
+    const struct completion *state = x->api->state;
     char seed[24], *png = NULL;
     size_t bytes = 0;
     struct error err;
@@ -147,7 +147,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     const struct job *j = x->job;
     const struct complete_input *in = &j->in.completion;
     const struct job_result *r = job_result(j);
-    struct completion *state = x->state;
+    struct completion *state = x->api->state;
     const json_int_t given = in->known_count, generated = r->generated;
     state->said_finish = true;
     api_note_times(x);
@@ -162,7 +162,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
 
 static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
 {
-    struct completion *state = x->state;
+    struct completion *state = x->api->state;
     uint32_t sample, rows;
     switch (job_read_rows(x->job, state->read, &sample, &rows)) {
     case JOB_EVENT_BYTES: {
@@ -221,7 +221,7 @@ static enum status check(const struct exchange *x, const struct hosted_model *e,
 static enum status build(struct exchange *x, struct hosted_model *e, const struct fields *f, struct job **ret,
                          struct error *err)
 {
-    struct completion *state = x->state;
+    struct completion *state = x->api->state;
     const struct model_config *c = &e->model->config;
     struct complete_input in = {
         .row_count = 3 * c->size[1],
@@ -251,7 +251,7 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
     const struct service *s = api_service(x);
-    struct completion *state = x->state;
+    struct completion *state = x->api->state;
     struct fields f = {.rows = -1, .n = 1, .scale = 1, .seed = -1, .timeout_ms = s->settings->timeout_ms};
     struct sampler_options defaults;
     struct hosted_model *e;
@@ -281,8 +281,8 @@ void api_complete(struct exchange *x)
     if (api_refuse_if_full(x))
         return;
     struct completion *state = calloc(1, sizeof *state);
-    x->state = state;
-    x->state_free = free;
+    x->api->state = state;
+    x->api->state_free = free;
     if (state == NULL)
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
     if (state == NULL || prepare(x, &j, &err) != OK)

@@ -44,7 +44,7 @@ static void say_compressed(struct exchange *x, const struct archive_blocks *b)
     uint8_t *bytes;
     size_t size;
     struct error err;
-    if (archive_make(&bytes, &size, b, &x->hosted->identity, &err) == OK)
+    if (archive_make(&bytes, &size, b, &x->api->hosted->identity, &err) == OK)
         reply_bytes(x, bytes, size);
     else
         api_refuse(x, &err);
@@ -75,14 +75,14 @@ static bool has_ended_well(struct exchange *x)
 
 static void answer_compressed(struct exchange *x)
 {
-    const struct coding *c = x->state;
+    const struct coding *c = x->api->state;
     if (has_ended_well(x))
         say_compressed(x, &c->blocks);
 }
 
 static void answer_restored(struct exchange *x)
 {
-    const struct coding *c = x->state;
+    const struct coding *c = x->api->state;
     if (has_ended_well(x))
         say_restored(x, &c->archive, &x->job->in.coding.text);
 }
@@ -117,7 +117,7 @@ static enum status open_body(struct exchange *x, struct coding *c, struct error 
 {
     enum status st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = model_identity_check(&x->hosted->identity, &c->archive.id, "the archive", "body", err);
+        st = model_identity_check(&x->api->hosted->identity, &c->archive.id, "the archive", "body", err);
     if (st == OK)
         st = archive_open(&c->blocks, &c->archive, err);
     c->archive.blocks = NULL; /* the body goes */
@@ -132,7 +132,7 @@ static enum status create_job(struct exchange *x, const struct coding *c, bool r
                                     .blocks = c->blocks.blocks,
                                     .block_count = c->blocks.count,
                                     .text_bytes = c->blocks.text_bytes};
-    return restores ? job_create_decompress(ret, x->hosted, &in) : job_create_compress(ret, x->hosted, &in);
+    return restores ? job_create_decompress(ret, x->api->hosted, &in) : job_create_compress(ret, x->api->hosted, &in);
 }
 
 /* *ret: what codes the blocks; NULL: there is nothing to code. */
@@ -154,8 +154,8 @@ static void answer(struct exchange *x, bool restores)
     if (api_refuse_if_full(x))
         return;
     struct coding *c = calloc(1, sizeof *c);
-    x->state = c;
-    x->state_free = free;
+    x->api->state = c;
+    x->api->state_free = free;
     if (c == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
         api_refuse(x, &err);

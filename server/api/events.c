@@ -28,7 +28,7 @@ enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes)
     const struct job_result *r = job_result(x->job);
     struct error err;
     (void)error_set(&err, r->status, "%s", r->message);
-    x->error = r->status;
+    x->api->error = r->status;
     return event_say(api_error(&err), piece, bytes);
 }
 

@@ -71,7 +71,7 @@ _Static_assert(ENGINE_ALL_HEADS == UINT32_MAX && DRAW_ALL_LAYERS == UINT32_MAX, 
 
 static void answer_png(struct exchange *x, const struct picture *p)
 {
-    const struct explanation *what = &((const struct explaining *)x->state)->what;
+    const struct explanation *what = &((const struct explaining *)x->api->state)->what;
     struct error err;
     char *bytes = NULL;
     size_t size = 0;
@@ -89,9 +89,9 @@ static void answer_map(struct exchange *x)
 {
     const struct job *j = x->job;
     const struct job_result *r = job_result(j);
-    struct explaining *state = x->state;
-    x->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
-    x->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
+    struct explaining *state = x->api->state;
+    x->api->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
+    x->api->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
     if (r->status != OK) {
         api_refuse_job(x, j);
         return;
@@ -110,7 +110,7 @@ static void answer_map(struct exchange *x)
 /* Biases are constant: no job, no engine thread. */
 static void answer_biases(struct exchange *x, const struct hosted_model *e)
 {
-    const struct explanation *what = &((const struct explaining *)x->state)->what;
+    const struct explanation *what = &((const struct explaining *)x->api->state)->what;
     struct picture p = {0};
     struct error err;
     if (draw_biases(&p, e->engine, what->layer, what->head, what->side, &err) == OK)
@@ -132,7 +132,7 @@ static enum status pick_model(struct exchange *x, const char *name, bool biases,
 
 static enum status resolve(struct exchange *x, struct hosted_model **ret, struct error *err)
 {
-    struct explaining *state = x->state;
+    struct explaining *state = x->api->state;
     struct fields f = {0};
     enum status st = request_query_parse(&state->query, table, FIELD_COUNT, x, err);
     if (st == OK)
@@ -155,7 +155,7 @@ static enum status resolve(struct exchange *x, struct hosted_model **ret, struct
 /* The body's picture as a job for its map, and as what the map will be drawn on. */
 static enum status prepare(struct exchange *x, struct hosted_model *e, struct job **ret, struct error *err)
 {
-    struct explaining *state = x->state;
+    struct explaining *state = x->api->state;
     const struct model_config *c = &e->model->config;
     struct classify_input in = {
         .classes = c->classes,
@@ -192,8 +192,8 @@ void api_explain(struct exchange *x)
     struct hosted_model *e = NULL;
     struct job *j = NULL;
     struct explaining *state = calloc(1, sizeof *state);
-    x->state = state;
-    x->state_free = explaining_free;
+    x->api->state = state;
+    x->api->state_free = explaining_free;
     if (state == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
         api_refuse(x, &err);

@@ -105,7 +105,7 @@ static json_t *describe_state(const struct job *j)
  * called before the client can know. */
 static void end_session(struct exchange *x, bool moves)
 {
-    struct generation *g = x->state;
+    struct generation *g = x->api->state;
     struct job *j = x->job;
     if (g == NULL || g->session.held == NULL)
         return;
@@ -201,7 +201,7 @@ static int describe_choice(json_t *to, const struct generation *g, const struct 
 static json_t *describe_choices(const struct exchange *x, const struct choice *choices)
 {
     const struct job *j = x->job;
-    const struct generation *g = x->state;
+    const struct generation *g = x->api->state;
     json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
     int failed = 0;
     if (!is_several(j)) {
@@ -235,7 +235,7 @@ static void answer_whole(struct exchange *x)
         api_refuse_job(x, j);
         return;
     }
-    struct choice *choices = read_choices(x->state, j);
+    struct choice *choices = read_choices(x->api->state, j);
     json_t *answer = choices != NULL ? describe_choices(x, choices) : NULL;
     end_session(x, answer != NULL);
     api_reply_json(x, 200, answer);
@@ -248,7 +248,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
 {
     const struct job *j = x->job;
     const struct job_result *r = job_result(j);
-    struct generation *g = x->state;
+    struct generation *g = x->api->state;
     g->said_finish = true;
     api_note_times(x);
     if (r->status != OK) {
@@ -269,7 +269,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
 
 static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
-    const struct generation *g = x->state;
+    const struct generation *g = x->api->state;
     json_t *event = json_pack("{s:o, s:i, s:I}", "text", json_stringn(p->text, p->text_bytes), "index", (int)p->sample,
                               "tokens", (json_int_t)p->generated);
     int failed = 0;
@@ -289,7 +289,7 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
 
 static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
 {
-    const struct generation *g = x->state;
+    const struct generation *g = x->api->state;
     struct text_piece p;
     for (;;) {
         switch (text_reader_next(g->reader, &p)) {
@@ -334,10 +334,11 @@ void api_generate_begin(struct exchange *x)
 /* The session that the request goes on with, which is its own until the answer is there; the model is its. */
 static enum status begin_session(struct exchange *x, struct generate_request *r, struct error *err)
 {
-    struct generation *g = x->state;
+    struct generation *g = x->api->state;
     if (r->session[0] == '\0')
         return OK;
-    const enum status st = sessions_begin(api_service(x)->sessions, auth_name(&x->grant), r->session, &g->session, err);
+    const enum status st =
+        sessions_begin(api_service(x)->sessions, auth_name(&x->api->grant), r->session, &g->session, err);
     if (st != OK)
         return st;
     if (r->model[0] == '\0')
@@ -370,8 +371,8 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     g->sessions = s->sessions;
     g->bytes_base64 = r->bytes_base64;
     g->return_state = r->return_state;
-    x->state = g;
-    x->state_free = generation_free;
+    x->api->state = g;
+    x->api->state_free = generation_free;
     enum status st = begin_session(x, r, err);
     if (st == OK)
         st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);

@@ -16,14 +16,14 @@
 enum status inference_pick_model(struct exchange *x, struct hosted_model **ret, struct error *err)
 {
     char version[INFERENCE_VERSION_MAX];
-    enum status st = api_pick_model(x, x->segments[0], REGISTRY_ANY_TASK, ret, err);
-    if (st != OK || x->segments[1][0] == '\0')
+    enum status st = api_pick_model(x, x->api->segments[0], REGISTRY_ANY_TASK, ret, err);
+    if (st != OK || x->api->segments[1][0] == '\0')
         return st;
     inference_version(version, *ret);
-    if (strcmp(version, x->segments[1]) == 0)
+    if (strcmp(version, x->api->segments[1]) == 0)
         return OK;
     return error_set_param(err, ERR_NOT_FOUND, "version", "there is no version \"%s\" of %s; expected %s",
-                           json_quote(x->segments[1]).text, (*ret)->model->name, version);
+                           json_quote(x->api->segments[1]).text, (*ret)->model->name, version);
 }
 
 void inference_version(char out[INFERENCE_VERSION_MAX], const struct hosted_model *e)

@@ -95,7 +95,7 @@ static void add_classification(struct inference_reply *reply, const struct infer
 
 static void send(struct exchange *x, struct inference_reply *reply)
 {
-    const struct inference *s = x->state;
+    const struct inference *s = x->api->state;
     char version[INFERENCE_VERSION_MAX];
     inference_version(version, x->job->model);
     inference_reply_send(reply, x, x->job->model->model->name, version, s->request.id);
@@ -105,7 +105,7 @@ static void answer_classes(struct exchange *x)
 {
     const struct job *j = x->job;
     const struct model_config *c = &j->model->model->config;
-    const struct inference *s = x->state;
+    const struct inference *s = x->api->state;
     api_note_times(x);
     if (job_result(j)->status != OK) {
         api_refuse_job(x, j);
@@ -165,7 +165,7 @@ static bool read_written(struct text_reader *reader, struct written *texts, size
 static void answer_texts(struct exchange *x)
 {
     const struct job *j = x->job;
-    const struct inference *s = x->state;
+    const struct inference *s = x->api->state;
     struct written texts[GENERATE_SAMPLES_MAX] = {0};
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = j->sample_count;
@@ -388,7 +388,7 @@ static enum status read_prompts(struct generate_input *in, const struct inferenc
 static enum status generate(struct exchange *x, struct hosted_model *e, const struct inference_request *q,
                             struct job **ret, struct error *err)
 {
-    struct inference *s = x->state;
+    struct inference *s = x->api->state;
     struct generate_request r = {0};
     const struct inference_tensor *t = &q->inputs[0];
     if (q->input_count != 1 || strcmp(t->name, INFERENCE_PROMPT) != 0)
@@ -433,7 +433,7 @@ static enum status check_outputs(const struct inference_request *q, enum model_t
 
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
-    struct inference *s = x->state;
+    struct inference *s = x->api->state;
     struct hosted_model *e;
     enum status st = inference_pick_model(x, &e, err);
     if (st != OK)
@@ -462,13 +462,13 @@ void api_inference_infer(struct exchange *x)
     if (api_refuse_if_full(x))
         return;
     struct inference *s = calloc(1, sizeof *s);
-    x->state = s;
+    x->api->state = s;
     if (s == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
         api_refuse(x, &err);
         return;
     }
-    x->state_free = inference_free;
+    x->api->state_free = inference_free;
     if (prepare(x, &j, &err) != OK || j == NULL) {
         job_release(j);
         api_refuse(x, &err);

@@ -57,7 +57,7 @@ void api_models(struct exchange *x)
     json_t *data = json_array();
     registry_view_take(api_service(x)->registry, &v);
     for (size_t i = 0; i < v.count; i++)
-        if (auth_may_use(&x->grant, v.entries[i]->model->name) &&
+        if (auth_may_use(&x->api->grant, v.entries[i]->model->name) &&
             json_array_append_new(data, describe_model(v.entries[i])) != 0) {
             json_decref(data);
             data = NULL;
@@ -70,15 +70,15 @@ void api_models(struct exchange *x)
 void api_model(struct exchange *x)
 {
     struct error err;
-    struct hosted_model *e = registry_acquire_ref(api_service(x)->registry, x->segments[0]);
-    if (e != NULL && auth_may_use(&x->grant, e->model->name)) {
+    struct hosted_model *e = registry_acquire_ref(api_service(x)->registry, x->api->segments[0]);
+    if (e != NULL && auth_may_use(&x->api->grant, e->model->name)) {
         api_reply_json(x, 200, describe_model(e));
         hosted_model_release(e);
         return;
     }
     hosted_model_release(e);
     (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists those loaded",
-                          json_quote(x->segments[0]).text);
+                          json_quote(x->api->segments[0]).text);
     api_refuse(x, &err);
 }
 

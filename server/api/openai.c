@@ -98,8 +98,8 @@ static struct completion *completion_create(struct exchange *x, const struct ope
     struct completion *c = calloc(1, sizeof *c);
     if (c == NULL)
         return NULL;
-    x->state = c;
-    x->state_free = completion_free;
+    x->api->state = c;
+    x->api->state_free = completion_free;
     (void)!getrandom(random, sizeof random, 0); /* cannot fail once the kernel has started */
     size_t used = (size_t)snprintf(c->id, sizeof c->id, "cmpl-");
     for (size_t i = 0; i < sizeof random; i++)
@@ -200,7 +200,7 @@ static json_t *describe_usage(const struct job *j)
 /* Takes choices and, if there shall be one, usage. NULL for want of memory. */
 static json_t *describe_completion(const struct exchange *x, json_t *choices, bool has_usage, json_t *usage)
 {
-    const struct completion *c = x->state;
+    const struct completion *c = x->api->state;
     const struct hosted_model *e = x->job->model;
     char fingerprint[64];
     (void)snprintf(fingerprint, sizeof fingerprint, "aftd-%s-%s", AFTD_VERSION, engine_info(e->engine)->precision);
@@ -237,7 +237,7 @@ static bool read_choices(struct completion *c, const struct job *j)
 
 static void answer_whole(struct exchange *x)
 {
-    struct completion *c = x->state;
+    struct completion *c = x->api->state;
     api_note_times(x);
     if (job_result(x->job)->status != OK) {
         api_refuse_job(x, x->job);
@@ -262,13 +262,13 @@ static void answer_whole(struct exchange *x)
 /* A chunk with one choice, which is taken. */
 static enum http_piece say_chunk(const struct exchange *x, json_t *choice, char **piece, size_t *bytes)
 {
-    const struct completion *c = x->state;
+    const struct completion *c = x->api->state;
     return event_say(describe_completion(x, json_pack("[o]", choice), c->include_usage, json_null()), piece, bytes);
 }
 
 static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
-    const struct completion *c = x->state;
+    const struct completion *c = x->api->state;
     const size_t numbers = x->job->in.text.logprobs;
     struct told told = {0};
     enum http_piece said = HTTP_BROKEN;
@@ -283,7 +283,7 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
 static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
 {
     static const char done[] = "data: [DONE]\n\n";
-    struct completion *c = x->state;
+    struct completion *c = x->api->state;
     if (c->next == TEXTS) {
         api_note_times(x);
         c->next = c->include_usage ? USAGE : DONE;
@@ -306,7 +306,7 @@ static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
 
 static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
 {
-    const struct completion *c = x->state;
+    const struct completion *c = x->api->state;
     const struct told nothing = {0};
     struct text_piece p;
     switch (c->next == TEXTS ? text_reader_next(c->reader, &p) : JOB_EVENT_END) {

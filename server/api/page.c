@@ -121,7 +121,7 @@ void api_page(struct exchange *x)
 void api_page_file(struct exchange *x)
 {
     for (size_t i = 0; api_service(x)->settings->page && i < FILE_COUNT; i++)
-        if (strcmp(files[i].name, x->segments[0]) == 0) {
+        if (strcmp(files[i].name, x->api->segments[0]) == 0) {
             answer(x, i);
             return;
         }

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "config/json.h"
+#include "server/api/api_request.h"
 #include "server/batch/batcher.h"
 #include "server/core/text.h"
 #include "server/job/job.h"
@@ -40,7 +41,7 @@ void api_reply_json(struct exchange *x, unsigned status, json_t *value)
     if (text == NULL) {
         text = strdup(no_memory);
         status = status_http(ERR_NOMEM);
-        x->error = ERR_NOMEM;
+        x->api->error = ERR_NOMEM;
     }
     http_reply(x, status, "application/json", text, text != NULL ? strlen(text) : 0);
 }
@@ -53,9 +54,9 @@ void api_refuse(struct exchange *x, const struct error *err)
         (void)snprintf(seconds, sizeof seconds, "%u", batcher_retry_after_s(api_service(x)->batcher));
         http_add_header(x, "Retry-After", seconds);
     }
-    x->error = err->status;
-    api_reply_json(x, http,
-                   x->api == API_INFERENCE ? json_pack("{s:o}", "error", json_text(err->message)) : api_error(err));
+    x->api->error = err->status;
+    api_reply_json(
+        x, http, x->api->kind == API_INFERENCE ? json_pack("{s:o}", "error", json_text(err->message)) : api_error(err));
 }
 
 void api_refuse_job(struct exchange *x, const struct job *j)

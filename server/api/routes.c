@@ -17,7 +17,7 @@
 #include "server/models/registry.h"
 #include "server/request/field_lists.h"
 
-/*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->segments[i] */
+/*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->api->segments[i] */
 #define PATHS(X)                                                       \
     X(PATH_CLASSIFY, "/classify")                                      \
     X(PATH_COMPLETE, "/complete")                                      \
@@ -170,7 +170,7 @@ static const char *path_of(const char *target)
     return slash != NULL ? slash : "/";
 }
 
-/* Is `path` of the form of `pattern`? Then what stands at its {} is copied to x->segments. */
+/* Is `path` of the form of `pattern`? Then what stands at its {} is copied to x->api->segments. */
 static bool path_matches(const char *pattern, const char *path, struct exchange *x)
 {
     unsigned segment = 0;
@@ -181,10 +181,10 @@ static bool path_matches(const char *pattern, const char *path, struct exchange 
             continue;
         }
         const size_t size = strcspn(path, "/");
-        if (size == 0 || size >= sizeof x->segments[segment])
+        if (size == 0 || size >= sizeof x->api->segments[segment])
             return false;
-        memcpy(x->segments[segment], path, size);
-        x->segments[segment++][size] = '\0';
+        memcpy(x->api->segments[segment], path, size);
+        x->api->segments[segment++][size] = '\0';
         path += size;
         pattern += strlen("{}");
     }
@@ -218,7 +218,7 @@ static void refuse_method(struct exchange *x, const char *allowed)
     (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
     http_add_header(x, "Allow", all);
     if (strcmp(x->method, "OPTIONS") == 0) {
-        if (!x->is_admin && cors_answer(x->settings->cors_origins, http_header(x, "Origin")) != NULL) {
+        if (!x->is_admin && cors_answer(api_service(x)->settings->cors_origins, http_header(x, "Origin")) != NULL) {
             http_add_header(x, "Access-Control-Allow-Methods", all);
             http_add_header(x, "Access-Control-Allow-Headers", CORS_ALLOWED);
             http_add_header(x, "Access-Control-Max-Age", CORS_MAX_AGE_S);
@@ -226,7 +226,7 @@ static void refuse_method(struct exchange *x, const char *allowed)
         http_reply(x, 204, NULL, NULL, 0);
         return;
     }
-    (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", paths[x->endpoint],
+    (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", paths[x->api->endpoint],
                     json_quote(x->method).text, all);
     api_refuse(x, &err);
 }
@@ -253,7 +253,7 @@ static void set_api_by_path(struct exchange *x)
 {
     const char *path = path_of(x->path);
     if (strcmp(path, "/v2") == 0 || strncmp(path, "/v2/", strlen("/v2/")) == 0)
-        x->api = API_INFERENCE;
+        x->api->kind = API_INFERENCE;
 }
 
 static void begin(struct exchange *x)
@@ -261,17 +261,18 @@ static void begin(struct exchange *x)
     struct error err;
     char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
     x->path = path_of(x->path);
-    for (x->endpoint = 0; x->endpoint < PATH_COUNT; x->endpoint++)
-        if (path_matches(paths[x->endpoint], x->path, x) && is_served_here(x, x->endpoint))
+    x->api->is_routed = true;
+    for (x->api->endpoint = 0; x->api->endpoint < PATH_COUNT; x->api->endpoint++)
+        if (path_matches(paths[x->api->endpoint], x->path, x) && is_served_here(x, x->api->endpoint))
             break;
-    if (x->endpoint == PATH_COUNT) {
+    if (x->api->endpoint == PATH_COUNT) {
         set_api_by_path(x);
         (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);
         api_refuse(x, &err);
         return;
     }
-    x->api = api_of(x->endpoint);
-    const struct route *r = route_of(x->endpoint, x->method, allowed, sizeof allowed);
+    x->api->kind = api_of(x->api->endpoint);
+    const struct route *r = route_of(x->api->endpoint, x->method, allowed, sizeof allowed);
     if (r == NULL) {
         refuse_method(x, allowed);
         return;
@@ -295,18 +296,25 @@ static void begin(struct exchange *x)
 /* An error found by http.c: before `begin`, or instead of the handler. */
 static void refuse(struct exchange *x, const struct error *err)
 {
-    if (x->handler == NULL) {
-        x->endpoint = PATH_COUNT;
+    if (!x->api->is_routed) {
+        x->api->endpoint = PATH_COUNT;
         set_api_by_path(x);
     }
     api_refuse(x, err);
+}
+
+static void add_headers(struct exchange *x)
+{
+    char timing[96];
+    (void)snprintf(timing, sizeof timing, "queue;dur=%.3f, compute;dur=%.3f", x->api->queue_ms, x->api->compute_ms);
+    http_add_header(x, "Server-Timing", timing);
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
 static enum metrics_reason reason_of(const struct exchange *x)
 {
-    switch (x->error) {
+    switch (x->api->error) {
     case ERR_FULL:
         return METRICS_REASON_QUEUE_FULL;
     case ERR_SESSIONS:
@@ -355,14 +363,14 @@ static const char *outcome_of_job(struct job *j)
 
 static void count(const struct exchange *x, unsigned status, const char *outcome)
 {
-    metrics_request(x->endpoint, x->model, status);
-    metrics_histogram_observe(METRIC_REQUEST_DURATION, x->endpoint, clock_now_ns() - x->start_ns);
+    metrics_request(x->api->endpoint, x->api->model, status);
+    metrics_histogram_observe(METRIC_REQUEST_DURATION, x->api->endpoint, clock_now_ns() - x->start_ns);
     metrics_counter_add(METRIC_RECEIVED_BYTES, 0, x->body.received);
     if (strcmp(outcome, job_finish_word(FINISH_CANCELLED)) == 0)
         metrics_counter_add(METRIC_CANCELLED, 0, 1);
     else if (strcmp(outcome, job_finish_word(FINISH_TIMEOUT)) == 0)
         metrics_counter_add(METRIC_TIMED_OUT, 0, 1);
-    else if (x->error != OK && x->job == NULL && status != 0)
+    else if (x->api->error != OK && x->job == NULL && status != 0)
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }
 
@@ -387,15 +395,15 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
         .client = client,
         .method = x->method,
         .path = path_to_log(x, path),
-        .key = auth_name(&x->grant),
-        .model = x->hosted != NULL ? x->hosted->model->name : NULL,
+        .key = auth_name(&x->api->grant),
+        .model = x->api->hosted != NULL ? x->api->hosted->model->name : NULL,
         .outcome = outcome,
-        .error = x->error != OK ? status_code(x->error) : NULL,
+        .error = x->api->error != OK ? status_code(x->api->error) : NULL,
         .status = status,
         .bytes_in = x->body.received,
         .bytes_out = x->bytes_out,
-        .queue_ms = x->queue_ms,
-        .compute_ms = x->compute_ms,
+        .queue_ms = x->api->queue_ms,
+        .compute_ms = x->api->compute_ms,
         .first_byte_ms = -1.0,
         .total_ms = clock_ms_between(x->start_ns, clock_now_ns()),
     };
@@ -422,7 +430,7 @@ static uint64_t generated_bytes(const struct exchange *x)
 
 static void end(struct exchange *x)
 {
-    const char *outcome = x->job != NULL ? outcome_of_job(x->job) : x->error != OK ? "error" : "ok";
+    const char *outcome = x->job != NULL ? outcome_of_job(x->job) : x->api->error != OK ? "error" : "ok";
     unsigned status = x->status;
     if (status == 0) { /* the client left before there was an answer */
         status = status_http(ERR_CANCELLED);
@@ -432,11 +440,19 @@ static void end(struct exchange *x)
     if (api_service(x)->settings->log_requests)
         log_end(x, status, outcome);
     authorise_end(x, x->body.received + generated_bytes(x));
-    hosted_model_release(x->hosted);
-    x->hosted = NULL;
+    hosted_model_release(x->api->hosted);
+    if (x->api->state != NULL)
+        x->api->state_free(x->api->state);
 }
 
 struct http_app routes_app(struct service *service)
 {
-    return (struct http_app){.arg = service, .begin = begin, .end = end, .refuse = refuse};
+    return (struct http_app){
+        .arg = service,
+        .request_bytes = sizeof(struct api_request),
+        .begin = begin,
+        .end = end,
+        .add_headers = add_headers,
+        .refuse = refuse,
+    };
 }

@@ -3,14 +3,17 @@
 #ifndef SERVER_API_ROUTES_H
 #define SERVER_API_ROUTES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
+#include "config/settings.h"
+#include "server/access/api_kind.h"
 #include "server/http/http.h"
 
 struct field_list;
 struct service;
 
-/* The paths, as the metrics' labels: static, in the order of exchange.endpoint. */
+/* The paths, as the metrics' labels: static, in the order of api_request.endpoint. */
 const char *const *routes_paths(size_t *count);
 
 /* One method of a path, for /openapi.json. */

@@ -43,7 +43,7 @@ static void answer(struct exchange *x)
 {
     const struct job *j = x->job;
     const struct score_input *in = &j->in.score;
-    const struct scoring *state = x->state;
+    const struct scoring *state = x->api->state;
     const bool picture = state->width != 0;
     const size_t count = in->count - in->first;
     double bits = 0.0;
@@ -110,7 +110,7 @@ static enum status read_request(struct exchange *x, json_t *query, json_t *objec
 {
     const bool picture = object == NULL;
     const struct service *s = api_service(x);
-    struct scoring *state = x->state;
+    struct scoring *state = x->api->state;
     struct fields f = {.timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
     enum status st = fields_read(table, QUERY_FIELD_COUNT, query, s->settings, &f, err);
@@ -156,8 +156,8 @@ void api_score(struct exchange *x)
     if (api_refuse_if_full(x))
         return;
     struct scoring *state = calloc(1, sizeof *state);
-    x->state = state;
-    x->state_free = free;
+    x->api->state = state;
+    x->api->state_free = free;
     if (state == NULL)
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
     if (state == NULL || prepare(x, &j, &err) != OK) {

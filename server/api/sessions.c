@@ -61,7 +61,7 @@ static void reply_session(struct exchange *x, unsigned status, struct session_in
 static bool find(struct exchange *x, struct session_info *ret)
 {
     struct error err;
-    enum status st = sessions_find(sessions_of(x), auth_name(&x->grant), x->segments[0], ret, &err);
+    enum status st = sessions_find(sessions_of(x), auth_name(&x->api->grant), x->api->segments[0], ret, &err);
     if (st == OK)
         return true;
     refuse(x, &err);
@@ -76,7 +76,7 @@ static void reply_created(struct exchange *x, const struct beginning *b, struct 
     struct session_info info;
     struct error err;
     char location[sizeof "/v1/sessions/" + SESSION_ID_BYTES];
-    if (sessions_add(sessions_of(x), auth_name(&x->grant), x->hosted, snapshot, &info, &err) != OK) {
+    if (sessions_add(sessions_of(x), auth_name(&x->api->grant), x->api->hosted, snapshot, &info, &err) != OK) {
         stream_snapshot_clear(snapshot);
         refuse(x, &err);
         return;
@@ -104,7 +104,7 @@ static void answer_fed(struct exchange *x)
     if (job_result(j)->status != OK)
         api_refuse_job(x, j);
     else
-        reply_created(x, x->state, &j->saved);
+        reply_created(x, x->api->state, &j->saved);
 }
 
 /* *job: what feeds the prompt; NULL: *snapshot is where the session begins. */
@@ -114,7 +114,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     struct hosted_model *e;
     enum status st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
-        st = sessions_check(sessions_of(x), auth_name(&x->grant), e, 1, err);
+        st = sessions_check(sessions_of(x), auth_name(&x->api->grant), e, 1, err);
     if (st != OK)
         return st;
     if (r->state != NULL) {
@@ -145,8 +145,8 @@ void api_sessions_create(struct exchange *x)
     if (api_refuse_if_full(x))
         return;
     struct beginning *b = calloc(1, sizeof *b);
-    x->state = b;
-    x->state_free = free;
+    x->api->state = b;
+    x->api->state_free = free;
     if (b == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
         api_refuse(x, &err);
@@ -178,7 +178,7 @@ void api_session(struct exchange *x)
 void api_session_delete(struct exchange *x)
 {
     struct error err;
-    if (sessions_remove(sessions_of(x), auth_name(&x->grant), x->segments[0], &err) == OK)
+    if (sessions_remove(sessions_of(x), auth_name(&x->api->grant), x->api->segments[0], &err) == OK)
         http_reply(x, 204, NULL, NULL, 0);
     else
         refuse(x, &err);
@@ -218,7 +218,7 @@ void api_session_fork(struct exchange *x)
         st = authorise_model(x, info.model, &err);
     session_info_clear(&info);
     if (st == OK)
-        st = sessions_fork(sessions_of(x), auth_name(&x->grant), x->segments[0], n, forks, &err);
+        st = sessions_fork(sessions_of(x), auth_name(&x->api->grant), x->api->segments[0], n, forks, &err);
     if (st != OK) {
         refuse(x, &err);
         return;
@@ -272,7 +272,7 @@ void api_session_put(struct exchange *x)
     struct stream_snapshot snapshot = {.memory = NULL};
     struct error err;
     struct hosted_model *e;
-    enum status st = sessions_begin(s, auth_name(&x->grant), x->segments[0], &info, &err);
+    enum status st = sessions_begin(s, auth_name(&x->api->grant), x->api->segments[0], &info, &err);
     if (st != OK) {
         refuse(x, &err);
         return;

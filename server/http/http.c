@@ -1,6 +1,6 @@
 /* http.c - see http.h: exchanges, from a request's headers to the end of its answer. How connections come and go is
- * http_connection.c's, the threads and the start and end are http_loop.c's, waiting for a job is http_await.c's;
- * http_inner.h is what they share.
+ * connection.c's, the threads and the start and end are loop.c's, waiting for a job is await.c's; http_inner.h is what
+ * they share.
  *
  * Threads: a connection belongs to one loop's thread, which runs all of this, but for suspend_exchange and
  * resume_exchange (whoever holds the job's lock).
@@ -17,22 +17,20 @@
 #include <strings.h>
 
 #include "server/core/clock.h"
-#include "server/core/mailbox.h"
 #include "server/http/cors.h"
 #include "server/http/framing.h"
 #include "server/http/http_inner.h"
 #include "server/http/listen.h"
-#include "server/job/job.h"
 
 #define STREAM_BLOCK_BYTES 16384 /* most that the library takes from a stream at a time */
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
 /* For browsers that run another site's page. */
-static bool add_cors_headers(struct exchange *x, struct MHD_Response *r)
+static bool add_cors_headers(const struct http_exchange *x, struct MHD_Response *r)
 {
-    const char *origins = x->settings->cors_origins;
-    const char *answer = x->is_admin ? NULL : cors_answer(origins, http_header(x, "Origin"));
+    const char *origins = x->http->settings->cors_origins;
+    const char *answer = x->base.is_admin ? NULL : cors_answer(origins, http_header(&x->base, "Origin"));
     bool fine = true;
     if (cors_varies(origins))
         fine = MHD_add_response_header(r, "Vary", "Origin") == MHD_YES;
@@ -42,62 +40,60 @@ static bool add_cors_headers(struct exchange *x, struct MHD_Response *r)
     return fine;
 }
 
-static void add_headers(struct exchange *x, struct MHD_Response *r, bool stream)
+static bool add_headers(const struct http_exchange *x, struct MHD_Response *r)
 {
-    char timing[96];
-    bool fine = MHD_add_response_header(r, "X-Request-Id", x->id) == MHD_YES;
+    bool fine = MHD_add_response_header(r, "X-Request-Id", x->base.id) == MHD_YES;
     for (size_t i = 0; i < x->header_count; i++)
         fine = MHD_add_response_header(r, x->headers[i].name, x->headers[i].value) == MHD_YES && fine;
-    (void)snprintf(timing, sizeof timing, "queue;dur=%.3f, compute;dur=%.3f", x->queue_ms, x->compute_ms);
-    if (!stream)
-        fine = MHD_add_response_header(r, "Server-Timing", timing) == MHD_YES && fine;
     if (x->closes || atomic_load_explicit(&x->http->closes_after_answers, memory_order_relaxed))
         fine = MHD_add_response_header(r, "Connection", "close") == MHD_YES && fine;
-    x->is_broken = x->is_broken || !fine || !add_cors_headers(x, r);
+    return add_cors_headers(x, r) && fine;
 }
 
 /* Takes `r`, which may be NULL for want of memory. */
-static void queue_response(struct exchange *x, unsigned status, const char *type, struct MHD_Response *r)
+static void queue_response(struct http_exchange *x, unsigned status, const char *type, struct MHD_Response *r)
 {
-    assert(x->status == 0);
-    x->status = status;
+    assert(x->base.status == 0);
+    x->base.status = status;
     if (r == NULL) {
         x->is_broken = true;
         return;
     }
-    add_headers(x, r, x->reader != NULL);
-    if ((type != NULL && MHD_add_response_header(r, "Content-Type", type) != MHD_YES) ||
+    if (!add_headers(x, r) || (type != NULL && MHD_add_response_header(r, "Content-Type", type) != MHD_YES) ||
         MHD_queue_response(x->mhd, status, r) != MHD_YES)
         x->is_broken = true;
     MHD_destroy_response(r);
 }
 
-void http_add_header(struct exchange *x, const char *name, const char *value)
+void http_add_header(struct exchange *base, const char *name, const char *value)
 {
+    struct http_exchange *x = http_exchange_of(base);
     assert(x->header_count < HTTP_REPLY_HEADERS_MAX);
     x->headers[x->header_count].name = name;
     (void)snprintf(x->headers[x->header_count].value, HTTP_HEADER_VALUE_MAX, "%s", value);
     x->header_count++;
 }
 
-void http_reply(struct exchange *x, unsigned status, const char *type, char *body, size_t bytes)
+void http_reply(struct exchange *base, unsigned status, const char *type, char *body, size_t bytes)
 {
+    struct http_exchange *x = http_exchange_of(base);
     struct MHD_Response *r = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
     if (r == NULL)
         free(body);
-    x->bytes_out = bytes;
+    base->bytes_out = bytes;
+    x->http->app.add_headers(base);
     queue_response(x, status, type, r);
 }
 
 static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
 {
-    struct exchange *x = cls;
+    struct http_exchange *x = cls;
     (void)position;
     if (x->piece_sent == x->piece_bytes) {
         free(x->piece);
         x->piece = NULL;
         x->piece_sent = x->piece_bytes = 0;
-        switch (x->reader(x, &x->piece, &x->piece_bytes)) {
+        switch (x->reader(&x->base, &x->piece, &x->piece_bytes)) {
         case HTTP_PIECE:
             break;
         case HTTP_LATER:
@@ -112,13 +108,14 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
     const size_t n = left < size ? left : size;
     memcpy(out, x->piece + x->piece_sent, n);
     x->piece_sent += n;
-    x->bytes_out += n;
+    x->base.bytes_out += n;
     atomic_store_explicit(&x->spoke_ns, clock_now_ns(), memory_order_relaxed);
     return (ssize_t)n;
 }
 
-void http_reply_stream(struct exchange *x, const char *type, http_reader *reader)
+void http_reply_stream(struct exchange *base, const char *type, http_reader *reader)
 {
+    struct http_exchange *x = http_exchange_of(base);
     x->reader = reader;
     atomic_store_explicit(&x->spoke_ns, clock_now_ns(), memory_order_relaxed);
     http_watch_silence(x);
@@ -126,22 +123,22 @@ void http_reply_stream(struct exchange *x, const char *type, http_reader *reader
                    MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, x, NULL));
 }
 
-static void refuse(struct exchange *x, const struct error *err)
+static void refuse(struct http_exchange *x, const struct error *err)
 {
     x->closes = true;
-    x->http->app.refuse(x, err);
+    x->http->app.refuse(&x->base, err);
 }
 
 /* ---- requests -------------------------------------------------------------------------------------------------- */
 
 void http_set_handler(struct exchange *x, http_handler *handler)
 {
-    x->handler = handler;
+    http_exchange_of(x)->handler = handler;
 }
 
 const char *http_header(const struct exchange *x, const char *name)
 {
-    return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
+    return MHD_lookup_connection_value(http_exchange_of(x)->mhd, MHD_HEADER_KIND, name);
 }
 
 struct same_headers {
@@ -163,7 +160,7 @@ static enum MHD_Result same_header_step(void *cls, enum MHD_ValueKind kind, cons
 size_t http_headers(const struct exchange *x, const char *name, const char **ret)
 {
     struct same_headers same = {.name = name};
-    (void)MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, same_header_step, &same);
+    (void)MHD_get_connection_values(http_exchange_of(x)->mhd, MHD_HEADER_KIND, same_header_step, &same);
     if (same.count > 0)
         *ret = same.last;
     return same.count;
@@ -188,18 +185,19 @@ void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, co
                 void *arg)
 {
     struct query q = {each, arg};
-    (void)MHD_get_connection_values_n(x->mhd, MHD_GET_ARGUMENT_KIND, query_step, &q);
+    (void)MHD_get_connection_values_n(http_exchange_of(x)->mhd, MHD_GET_ARGUMENT_KIND, query_step, &q);
 }
 
 void http_client(const struct exchange *x, char *out, size_t size)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(http_exchange_of(x)->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     listen_describe(info != NULL ? info->client_addr : NULL, out, size);
 }
 
 void http_drop_body(struct exchange *x)
 {
-    body_drop(&x->body, &x->http->body_bytes);
+    body_drop(&x->body, &http_exchange_of(x)->http->body_bytes);
 }
 
 static enum MHD_Result framing_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
@@ -210,18 +208,18 @@ static enum MHD_Result framing_step(void *cls, enum MHD_ValueKind kind, const ch
     return MHD_YES;
 }
 
-static enum status check_request(struct exchange *x, const char *version, struct error *err)
+static enum status check_request(struct http_exchange *x, const char *version, struct error *err)
 {
     const struct connection *c = x->connection;
     const struct settings *s = x->http->settings;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     struct framing f;
-    framing_begin(&f, x->method, c->target, c->target_bytes, version, info != NULL ? info->header_size : 0);
+    framing_begin(&f, x->base.method, c->target, c->target_bytes, version, info != NULL ? info->header_size : 0);
     (void)MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, framing_step, &f);
     const enum status st = framing_end(&f, err);
     if (st != OK)
         return st;
-    x->has_body = f.has_length || f.is_chunked;
+    x->base.has_body = f.has_length || f.is_chunked;
     if (c->path_has_nul)
         return error_set(err, ERR_NOT_FOUND, "there is nothing at a path with a NUL (%%00)");
     if (c->target_bytes > HTTP_URL_MAX)
@@ -237,76 +235,75 @@ static enum status check_request(struct exchange *x, const char *version, struct
 
 static void suspend_exchange(void *arg)
 {
-    MHD_suspend_connection(((struct exchange *)arg)->mhd);
+    MHD_suspend_connection(((struct http_exchange *)arg)->mhd);
 }
 
 /* Its own thread will do it, once somebody rings. */
 static void resume_exchange(void *arg)
 {
-    struct exchange *x = arg;
+    struct http_exchange *x = arg;
     mailbox_post(x->http->mailboxes, x->connection->loop->box, &x->mail);
 }
 
-static struct exchange *exchange_create(struct http *h, struct MHD_Connection *mhd, const char *method,
-                                        const char *path)
+static struct http_exchange *exchange_create(struct http *h, struct MHD_Connection *mhd, const char *method,
+                                             const char *path)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     if (info == NULL || info->socket_context == NULL)
         return NULL; /* no memory for the connection */
-    struct exchange *x = calloc(1, sizeof *x);
+    struct connection *c = info->socket_context;
+    struct http_exchange *x = calloc(1, sizeof *x + h->app.request_bytes);
     if (x == NULL)
         return NULL;
     x->http = h;
-    x->settings = h->settings;
-    x->watcher = h->watcher;
-    x->waiter = (struct job_waiter){suspend_exchange, resume_exchange, x};
+    x->connection = c;
     x->mhd = mhd;
-    x->connection = info->socket_context;
-    x->fd = x->connection->fd;
-    x->is_admin = x->connection->is_admin;
-    x->app = h->app.arg;
-    x->method = method;
-    x->path = path;
-    x->start_ns = x->connection->request_ns;
-    framing_choose_id(x->id, http_header(x, "X-Request-Id"));
+    x->waiter = (struct job_waiter){suspend_exchange, resume_exchange, x};
+    x->base.app = h->app.arg;
+    x->base.api = (struct api_request *)(void *)x->app_part;
+    x->base.method = method;
+    x->base.path = path;
+    x->base.start_ns = c->request_ns;
+    x->base.is_admin = c->is_admin;
+    framing_choose_id(x->base.id, http_header(&x->base, "X-Request-Id"));
     (void)atomic_fetch_add(&h->exchanges, 1);
     return x;
 }
 
 /* Where a body follows, an answer here keeps it from being read, at the price of the connection; where none does, there
  * is nothing to save, and handle_request asks. */
-static void begin_exchange(struct exchange *x, const char *version)
+static void begin_exchange(struct http_exchange *x, const char *version)
 {
     struct error err;
     if (check_request(x, version, &err) != OK)
         refuse(x, &err);
-    else if (x->has_body)
-        x->http->app.begin(x);
+    else if (x->base.has_body)
+        x->http->app.begin(&x->base);
 }
 
-static void handle_request(struct exchange *x)
+static void handle_request(struct http_exchange *x)
 {
     x->is_received = true;
-    x->received_ns = clock_now_ns();
+    x->base.received_ns = clock_now_ns();
     watcher_set_time(x->http->watcher, &x->connection->watch, 0);
-    if (x->body.status != OK) {
+    if (x->base.body.status != OK) {
         struct error err;
-        body_error(&x->body, x->http->settings->body_bytes_max, &err);
+        body_error(&x->base.body, x->http->settings->body_bytes_max, &err);
         refuse(x, &err);
         return;
     }
-    if (!x->has_body)
-        x->http->app.begin(x);
-    if (x->status == 0)
-        x->handler(x);
+    if (!x->base.has_body)
+        x->http->app.begin(&x->base);
+    if (x->base.status == 0)
+        x->handler(&x->base);
 }
 
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
                                 const char *version, const char *data, size_t *data_bytes, void **context)
 {
-    struct exchange *x = *context;
+    const struct http_loop *l = cls;
+    struct http_exchange *x = *context;
     if (x == NULL) {
-        const struct http_loop *l = cls;
         x = exchange_create(l->http, mhd, method, path);
         if (x == NULL)
             return MHD_NO;
@@ -315,12 +312,12 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const cha
     } else if (*data_bytes > 0) {
         /* No answer can be given while a body arrives: what is too much is thrown away, until its end or until the
          * receive deadline. */
-        if (x->status == 0)
-            body_append(&x->body, data, *data_bytes, x->settings->body_bytes_max, &x->http->body_bytes);
+        if (x->base.status == 0)
+            body_append(&x->base.body, data, *data_bytes, x->http->settings->body_bytes_max, &x->http->body_bytes);
         *data_bytes = 0;
     } else if (!x->is_received) {
         handle_request(x);
-    } else if (x->status == 0) {
+    } else if (x->base.status == 0) {
         http_go_on(x); /* it was resumed */
     }
     return x->is_broken ? MHD_NO : MHD_YES;
@@ -330,25 +327,24 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
 {
     const struct http_loop *l = cls;
     struct http *h = l->http;
-    struct exchange *x = *context;
+    struct http_exchange *x = *context;
     (void)mhd;
     (void)code;
     if (x == NULL)
         return;
+    struct job *j = x->base.job;
     *context = NULL;
     watcher_remove(h->watcher, &x->watch);
-    if (x->job != NULL)
-        job_detach(x->job);
+    if (j != NULL)
+        job_detach(j);
     mailbox_remove(h->mailboxes, l->box, &x->mail);
-    h->app.end(x);
-    if (x->job != NULL)
-        job_cancel(x->job, ERR_CANCELLED); /* nobody will read what it still makes; done ones do not mind */
+    h->app.end(&x->base);
+    if (j != NULL)
+        job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; done ones do not mind */
     /* The next request may begin after idling, and must then arrive in time. */
     http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
-    job_release(x->job);
-    if (x->state != NULL && x->state_free != NULL)
-        x->state_free(x->state);
-    http_drop_body(x);
+    job_release(j);
+    http_drop_body(&x->base);
     free(x->piece);
     free(x);
     (void)atomic_fetch_sub(&h->exchanges, 1);

@@ -1,5 +1,5 @@
-/* http.h - connections and their limits, requests, answers, suspending and resuming. The HTTP library is seen in
- * http*.c only; what an API does is one or more functions of a struct exchange, run on an HTTP thread:
+/* http.h - connections and their limits, requests, answers, suspending and resuming. The HTTP library is seen behind
+ * http_inner.h only; what an API does is one or more functions of a struct exchange, run on an HTTP thread:
  *
  *     headers are in -> app.begin: http_set_handler, or an answer at once (the body is not read then)
  *     body is in     -> the handler: an answer, or http_await
@@ -10,31 +10,31 @@
 #ifndef SERVER_HTTP_HTTP_H
 #define SERVER_HTTP_HTTP_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/limits.h"
 #include "config/settings.h"
 #include "config/status.h"
-#include "server/access/api_kind.h"
-#include "server/access/auth.h"
-#include "server/core/mailbox.h"
-#include "server/core/watcher.h"
 #include "server/http/body.h"
-#include "server/job/job.h"
 
-struct MHD_Connection;
-struct connection;
+struct api_request;
 struct exchange;
 struct http;
+struct job;
+struct mailboxes;
+struct watcher;
 
 typedef void http_handler(struct exchange *x);
 
 struct http_app {
     void *arg;
+    size_t request_bytes; /* of exchange.api */
     http_handler *begin;
-    http_handler *end;
+    http_handler *end; /* what exchange.api holds on to is let go */
+    /* A whole answer is about to be given: http_add_header what every one has. Not before a stream. */
+    http_handler *add_headers;
     /* Answer with an error that was found here: a malformed request, a body that is too large. */
     void (*refuse)(struct exchange *x, const struct error *err);
 };
@@ -47,10 +47,12 @@ typedef enum http_piece http_reader(struct exchange *x, char **piece, size_t *by
 
 enum { HTTP_ID_BYTES = REQUEST_ID_MAX + 1 };
 
-/* One request and its answer. Its connection's HTTP thread alone touches it, but for what is atomic. */
+/* One request and its answer. Its connection's HTTP thread alone touches it. http_inner.h has the rest of it, which is
+ * http's own. */
 struct exchange {
-    /* the request: for all to read */
-    void *app; /* http_app.arg */
+    /* the request */
+    void *app;               /* http_app.arg */
+    struct api_request *api; /* the app's own, http_app.request_bytes; zeroed at first, of the exchange's memory */
     const char *method, *path;
     char id[HTTP_ID_BYTES];
     struct body body;     /* complete in the handler, until http_drop_body */
@@ -59,44 +61,10 @@ struct exchange {
     bool has_body;        /* a length or an encoding was given */
     bool is_admin;        /* it came by the admin listener */
 
-    /* for the API to set */
-    unsigned endpoint; /* index of the path */
-    enum api_kind api;
-    char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in the place of each {} */
-    unsigned model;                                     /* the metrics' label */
-    struct hosted_model *hosted;                        /* the model that the request means; a reference */
-    struct auth_grant grant;                            /* the key that let it in, if keys are asked for */
-    double queue_ms, compute_ms;                        /* Server-Timing, and the log */
-    void *state;                                        /* the API's own; freed by state_free at the end */
-    void (*state_free)(void *);
-
-    /* the answer, for app.end to read */
-    unsigned status;   /* HTTP; 0: none was given */
-    enum status error; /* of an error answer; OK otherwise */
+    /* the answer */
+    struct job *job; /* awaited, from http_await on; the exchange's reference */
+    unsigned status; /* HTTP; 0: none was given yet */
     uint64_t bytes_out;
-    struct job *job; /* awaited; the exchange's reference */
-
-    /* http*.c's */
-    struct http *http;
-    const struct settings *settings;
-    struct watcher *watcher;
-    struct job_waiter waiter;
-    int fd;
-    struct MHD_Connection *mhd;
-    struct connection *connection;
-    http_handler *handler, *next;
-    http_reader *reader;
-    bool is_received, is_broken, closes;
-    char *piece; /* of the stream, being sent */
-    size_t piece_bytes, piece_sent;
-    struct watch watch;
-    struct mailbox_item mail;  /* the job has some */
-    _Atomic uint64_t spoke_ns; /* a stream sent something; 0: no stream yet */
-    struct {
-        const char *name;
-        char value[HTTP_HEADER_VALUE_MAX];
-    } headers[HTTP_REPLY_HEADERS_MAX];
-    size_t header_count;
 };
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
@@ -142,12 +110,5 @@ void http_reply_stream(struct exchange *x, const char *type, http_reader *reader
 /* Suspend the exchange until job_await says so, then call `next`, perhaps at once. The job was submitted; a reference
  * is taken. If the client leaves or the job's deadline passes, it is cancelled. Once in an exchange. */
 void http_await(struct exchange *x, struct job *job, http_handler *next);
-
-/* ---- between http.c and http_await.c --------------------------------------------------------------------------- */
-
-/* After a resume: `next`, if the job is ready. */
-void http_go_on(struct exchange *x);
-/* A stream begins: pings from now on. */
-void http_watch_silence(struct exchange *x);
 
 #endif

@@ -1,9 +1,11 @@
-/* http_inner.h - what the files of http.h share among themselves: the server, its threads and its connections. */
+/* http_inner.h - what the files of http.h share among themselves: the server, its threads, its connections, and of an
+ * exchange what no app sees. */
 #ifndef SERVER_HTTP_HTTP_INNER_H
 #define SERVER_HTTP_HTTP_INNER_H
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,10 +13,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "config/limits.h"
 #include "config/settings.h"
+#include "server/core/mailbox.h"
 #include "server/core/watcher.h"
 #include "server/http/http.h"
 #include "server/http/listeners.h"
+#include "server/job/job.h"
 
 #define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: thousands of addresses in chains of some tens */
 
@@ -85,7 +90,39 @@ struct connection {
     unsigned char address[16];          /* IPv4 in its first bytes, the rest zero */
 };
 
-/* ---- http_connection.c ------------------------------------------------------------------------------------------- */
+/* An exchange, one allocation with the app's part. Its connection's thread alone touches it, but for `mail`, which is
+ * the box's, `watch`, which is the watcher's, and what is atomic. */
+struct http_exchange {
+    struct exchange base; /* what the app sees of it; the first, so that http_exchange_of finds the whole */
+    struct http *http;
+    struct connection *connection;
+    struct MHD_Connection *mhd;
+    http_handler *handler; /* of the whole request */
+    http_handler *next;    /* once the job is ready */
+    http_reader *reader;   /* of a stream */
+    char *piece;           /* of the stream, being sent */
+    size_t piece_bytes, piece_sent;
+    bool is_received; /* whole */
+    bool is_broken;   /* the connection is to be cut */
+    bool closes;      /* the connection, after the answer */
+    struct job_waiter waiter;
+    struct watch watch;
+    struct mailbox_item mail;  /* the job has some */
+    _Atomic uint64_t spoke_ns; /* a stream sent something; 0: no stream yet */
+    struct {
+        const char *name;
+        char value[HTTP_HEADER_VALUE_MAX];
+    } headers[HTTP_REPLY_HEADERS_MAX];
+    size_t header_count;
+    alignas(max_align_t) unsigned char app_part[]; /* [http_app.request_bytes] */
+};
+
+static inline struct http_exchange *http_exchange_of(const struct exchange *x)
+{
+    return (struct http_exchange *)(void *)x;
+}
+
+/* ---- connection.c ------------------------------------------------------------------------------------------------ */
 
 /* Something must arrive within wait_ms; or, if the client has left, be seen to have ended. */
 void http_expect_within(struct connection *c, uint64_t wait_ms);
@@ -100,5 +137,12 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
                                 const char *version, const char *data, size_t *data_bytes, void **context);
 void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code);
+
+/* ---- await.c ----------------------------------------------------------------------------------------------------- */
+
+/* After a resume: `next`, if the job is ready. */
+void http_go_on(struct http_exchange *x);
+/* A stream begins: pings from now on. */
+void http_watch_silence(struct http_exchange *x);
 
 #endif

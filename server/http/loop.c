@@ -1,4 +1,4 @@
-/* http_loop.c - the threads that serve connections, and the server's start and end. See http.h.
+/* loop.c - the threads that serve connections, and the server's start and end. See http.h.
  *
  * Each loop polls the listening sockets, its library's descriptors and its box of news: it accepts connections and
  * hands them to its library, resumes all that have mailboxes, and then lets the library do what it can. Resuming happens on
@@ -43,9 +43,9 @@ static void log_library(void *cls, const char *format, va_list args)
 
 /* ---- a loop ------------------------------------------------------------------------------------------------------ */
 
-static struct exchange *exchange_of(struct mailbox_item *item)
+static struct http_exchange *exchange_of(struct mailbox_item *item)
 {
-    return (struct exchange *)(void *)((char *)item - offsetof(struct exchange, mail));
+    return (struct http_exchange *)(void *)((char *)item - offsetof(struct http_exchange, mail));
 }
 
 static void take_news(const struct http_loop *l)

@@ -1,4 +1,4 @@
-/* http_connection.c - connections: who is let in, and what keeps one from being held without use. See http.h.
+/* connection.c - connections: who is let in, and what keeps one from being held without use. See http.h.
  * On the connection's loop, but for watch_connection (the watcher's thread). The addresses' lock is a leaf.
  *
  * Time limits: a connection that idles is closed by the library; one that sends too slowly, which the library's

@@ -1,0 +1,39 @@
+/* api_request.h - what the APIs know of a request beside what HTTP says: exchange.api, from its first line to its end.
+ * Its connection's HTTP thread alone touches it. */
+#ifndef SERVER_API_API_REQUEST_H
+#define SERVER_API_API_REQUEST_H
+
+#include <stdbool.h>
+
+#include "config/limits.h"
+#include "config/status.h"
+#include "server/access/api_kind.h"
+#include "server/access/auth.h"
+#include "server/http/http.h"
+
+struct hosted_model;
+
+struct api_request {
+    /* routes.c's: which endpoint it is for */
+    bool is_routed; /* routes.c has looked */
+    enum api_kind kind;
+    unsigned endpoint;                                  /* the path's metrics label */
+    char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in the place of each {} */
+
+    /* authorise.c's */
+    struct auth_grant grant; /* the key that let it in, if keys are asked for */
+
+    /* api.c's: what it is about */
+    struct hosted_model *hosted; /* the model that it means; a reference. NULL: none yet */
+    unsigned model;              /* its metrics label */
+
+    /* of the answer, for the log */
+    enum status error;           /* of an error; OK otherwise */
+    double queue_ms, compute_ms; /* Server-Timing, too */
+
+    /* the endpoint's own */
+    void *state;
+    void (*state_free)(void *); /* at the end, where there is a state */
+};
+
+#endif
