@@ -99,9 +99,8 @@ static enum status describe_engine(const struct settings *s, struct error *err)
 
 static enum status start(struct daemon *d, struct error *err)
 {
-    size_t endpoints;
-    const char *const *paths = routes_paths(&endpoints);
-    metrics_init(paths, endpoints);
+    const char *paths[METRICS_ENDPOINTS_MAX];
+    metrics_init(paths, routes_paths(paths));
     raise_file_limit(d->settings);
     enum status st = mailbox_create(&d->mailboxes, d->settings->http_threads);
     if (st != OK)

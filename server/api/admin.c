@@ -14,7 +14,6 @@
 #include "server/core/clock.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
-#include "server/request/field_lists.h"
 #include "server/request/request_json.h"
 
 /* ---- models ---------------------------------------------------------------------------------------------------- */

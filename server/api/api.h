@@ -1,5 +1,5 @@
-/* api.h - what the endpoints share: the model that a request means, its job, and the functions that routes.c has in its
- * table. Handlers run on HTTP threads; each answers its exchange once. */
+/* api.h - what the endpoints share: the model that a request means, and its job. An endpoint's functions are declared
+ * by its row in route_table.h; they run on HTTP threads, and answer their exchange once. */
 #ifndef SERVER_API_API_H
 #define SERVER_API_API_H
 
@@ -9,14 +9,15 @@
 #include "config/status.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"
+#include "server/api/route_table.h"
 #include "server/http/http.h"
 #include "weights/model_config.h"
 
 struct hosted_model;
 struct job;
 
-/* The model that a request means (registry_acquire_for), which the exchange then keeps to its end. *ret is borrowed from it.
- * Once in an exchange. */
+/* The model that a request means (registry_acquire_for), which the exchange then keeps to its end. *ret is borrowed
+ * from it. Once in an exchange. */
 enum status api_pick_model(struct exchange *x, const char *name, int task, struct hosted_model **ret,
                            struct error *err);
 /* The same with a model that was found otherwise. Errors: ERR_FORBIDDEN: not by this key. */
@@ -37,21 +38,5 @@ double api_milliseconds(uint64_t from_ns, uint64_t to_ns);
 /* What the awaited job, which is done or streams, took: for the answer of one that generates; and for Server-Timing. */
 json_t *api_timings(const struct exchange *x);
 void api_note_times(struct exchange *x);
-
-/* ---- the endpoints: routes.c has their methods and paths ------------------------------------------------------- */
-
-/* Before the body: is it of a kind that is read? */
-http_handler api_classify_begin, api_complete_begin, api_explain_begin, api_generate_begin, api_score_begin;
-http_handler api_classify, api_complete, api_explain, api_generate, api_score;
-http_handler api_openai_completions, api_model;
-http_handler api_compress, api_decompress;
-http_handler api_sessions_create, api_session, api_session_delete, api_session_fork;
-http_handler api_session_state, api_session_put_begin, api_session_put;
-http_handler api_models, api_metrics, api_healthz, api_readyz, api_openapi;
-http_handler api_page, api_page_file;
-http_handler api_admin_models, api_admin_model_begin, api_admin_model, api_admin_reload, api_admin_config,
-    api_admin_drain;
-http_handler api_inference_server, api_inference_live, api_inference_ready, api_inference_model;
-http_handler api_inference_model_ready, api_inference_infer_begin, api_inference_infer;
 
 #endif

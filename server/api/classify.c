@@ -15,7 +15,6 @@
 #include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/classify_request.h"
-#include "server/request/field_lists.h"
 #include "server/request/multipart.h"
 #include "server/request/request_bytes.h"
 #include "server/request/request_json.h"

@@ -14,7 +14,6 @@
 #include "server/job/job.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
-#include "server/request/field_lists.h"
 
 /* ---- the query ------------------------------------------------------------------------------------------------- */
 

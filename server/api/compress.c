@@ -8,7 +8,6 @@
 #include "server/coding/archive.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
-#include "server/request/field_lists.h"
 
 /* Texts are borrowed from the JSON that the query became. */
 struct fields {

@@ -15,7 +15,6 @@
 #include "server/media/picture_fit.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
-#include "server/request/field_lists.h"
 
 /* Borrowed from the JSON that the query became. Their ranges are the model's to say (explanation.h). */
 struct fields {

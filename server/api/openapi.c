@@ -2,15 +2,15 @@
  * it, examples and the shape of answers from openapi.json, which is part of the program. There
  *
  *     paths."/a/{name}".METHOD   is what is said of a route; {name} names a {} of its path, and becomes a parameter
- *     x-fields: LIST             of a body's media type: a list of field_lists.h, to be put in
+ *     x-fields: LIST             of a body's media type: a list of route_table.h, to be put in
  *     x-required: [NAME]         beside x-fields: what must be there
  *     x-errors: [STATUS]         of an operation: what it may answer beside 400, and 411 and 413 where there are bodies
  *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what kind and range of a field say; a schema with
  *                                                   a type, an anyOf or a $ref replaces that
  *     top level x-errors: {STATUS: TEXT}            is what an error's status means
  *
- * A route that is not there, a list that is none, a field whose kind says nothing and that is not described have
- * x-undocumented: true, which tests/server/api/test_openapi.c finds. */
+ * A route that is not there, a list that is none, a body that names another list than its route, a field whose kind
+ * says nothing and that is not described have x-undocumented: true, which tests/server/api/test_openapi.c finds. */
 #include "server/api/openapi.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@
 #include "config/limits.h"
 #include "config/status.h"
 #include "server/api/routes.h"
-#include "server/request/field_lists.h"
+#include "server/request/fields.h"
 
 /* The bytes of openapi.json, from openapi_text to openapi_end. */
 __asm__(".section .rodata\n"
@@ -35,15 +35,6 @@ __asm__(".section .rodata\n"
 extern const char openapi_text[], openapi_end[];
 
 enum { NAME_MAX_BYTES = 64 };
-
-static const struct {
-    const char *name;
-    const struct field_list *list;
-} lists[] = {
-#define X(name) {#name, &(name)},
-    FIELD_LISTS(X)
-#undef X
-};
 
 /* Every error that the tables know. */
 static const enum status statuses[] = {
@@ -143,18 +134,9 @@ static json_t *schema_of_field(struct maker *m, const struct field *f, const jso
     return schema;
 }
 
-/* NULL if field_lists.h has none of that name. */
-static const struct field_list *find_list(const char *name)
-{
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
-        if (strcmp(lists[i].name, name) == 0)
-            return lists[i].list;
-    return NULL;
-}
-
 static json_t *schema_of_list(struct maker *m, const char *name)
 {
-    const struct field_list *list = find_list(name);
+    const struct field_list *list = routes_fields(name);
     const json_t *notes = json_object_get(m->fields, name);
     json_t *schema = json_object(), *properties = json_object();
     for (size_t i = 0; list != NULL && i < list->count; i++) {
@@ -169,14 +151,12 @@ static json_t *schema_of_list(struct maker *m, const char *name)
     return schema;
 }
 
-/* A parameter of the query for each field; list: NULL for none. */
-static void add_query(struct maker *m, json_t *operation, const struct field_list *list)
+/* A parameter of the query for each field. */
+static void add_query(struct maker *m, json_t *operation, const struct route_info *r)
 {
+    const struct field_list *list = r->query;
     json_t *parameters = list != NULL ? under(m, operation, "parameters", json_array) : NULL;
-    const json_t *notes = NULL;
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
-        if (lists[i].list == list)
-            notes = json_object_get(m->fields, lists[i].name);
+    const json_t *notes = list != NULL ? json_object_get(m->fields, r->query_name) : NULL;
     for (size_t i = 0; list != NULL && i < list->count; i++) {
         const struct field *f = &list->table[i];
         json_t *schema = schema_of_field(m, f, json_object_get(notes, f->name)), *about = take(schema, "description");
@@ -192,9 +172,9 @@ static void expand_body(struct maker *m, json_t *operation, const struct route_i
 {
     const char *type;
     json_t *body = json_object_get(operation, "requestBody"), *media;
-    if (body == NULL)
-        return;
-    set(m, body, "required", json_boolean(r->needs_body));
+    const struct field_list *described = NULL;
+    if (body != NULL)
+        set(m, body, "required", json_boolean(r->needs_body));
     json_object_foreach(json_object_get(body, "content"), type, media)
     {
         json_t *name = take(media, "x-fields"), *required = take(media, "x-required");
@@ -203,10 +183,13 @@ static void expand_body(struct maker *m, json_t *operation, const struct route_i
             if (required != NULL)
                 set(m, schema, "required", json_incref(required));
             set(m, media, "schema", schema);
+            described = routes_fields(json_string_value(name));
         }
         json_decref(name);
         json_decref(required);
     }
+    if (described != r->fields)
+        set(m, operation, "x-undocumented", json_true());
 }
 
 /* ---- keys ------------------------------------------------------------------------------------------------------ */
@@ -417,7 +400,7 @@ static void add_operation(struct maker *m, const struct route_info *r)
     set(m, operation, "tags", json_pack("[s]", tags[r->api]));
     add_security(m, operation, r);
     add_segments(m, operation, path);
-    add_query(m, operation, r->query);
+    add_query(m, operation, r);
     expand_body(m, operation, r);
     expand_responses(m, operation, r);
 }

@@ -6,128 +6,66 @@
 #include <strings.h>
 
 #include "config/json.h"
-#include "server/api/api.h"
+#include "server/api/api_request.h"
 #include "server/api/authorise.h"
+#include "server/api/reply.h"
 #include "server/api/request_query.h"
+#include "server/api/route_table.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/http/cors.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
-#include "server/request/field_lists.h"
-
-/*   path, as the metrics' label; {} stands for one segment, which the handler gets as x->api->segments[i] */
-#define PATHS(X)                                                       \
-    X(PATH_CLASSIFY, "/classify")                                      \
-    X(PATH_COMPLETE, "/complete")                                      \
-    X(PATH_EXPLAIN, "/explain")                                        \
-    X(PATH_GENERATE, "/generate")                                      \
-    X(PATH_SCORE, "/score")                                            \
-    X(PATH_COMPLETIONS, "/v1/completions")                             \
-    X(PATH_COMPRESS, "/v1/compress")                                   \
-    X(PATH_DECOMPRESS, "/v1/decompress")                               \
-    X(PATH_SESSIONS, "/v1/sessions")                                   \
-    X(PATH_SESSION, "/v1/sessions/{}")                                 \
-    X(PATH_SESSION_FORK, "/v1/sessions/{}/fork")                       \
-    X(PATH_SESSION_STATE, "/v1/sessions/{}/state")                     \
-    X(PATH_MODELS, "/v1/models")                                       \
-    X(PATH_MODEL, "/v1/models/{}")                                     \
-    X(PATH_HEALTHZ, "/healthz")                                        \
-    X(PATH_READYZ, "/readyz")                                          \
-    X(PATH_METRICS, "/metrics")                                        \
-    X(PATH_OPENAPI, "/openapi.json")                                   \
-    X(PATH_PAGE, "/")                                                  \
-    X(PATH_PAGE_FILE, "/page/{}")                                      \
-    X(PATH_ADMIN_MODELS, "/admin/models")                              \
-    X(PATH_ADMIN_MODEL, "/admin/models/{}")                            \
-    X(PATH_ADMIN_CONFIG, "/admin/config")                              \
-    X(PATH_ADMIN_RELOAD, "/admin/config/reload")                       \
-    X(PATH_ADMIN_DRAIN, "/admin/drain")                                \
-    X(PATH_INFERENCE, "/v2")                                           \
-    X(PATH_INFERENCE_LIVE, "/v2/health/live")                          \
-    X(PATH_INFERENCE_READY, "/v2/health/ready")                        \
-    X(PATH_INFERENCE_MODEL, "/v2/models/{}")                           \
-    X(PATH_INFERENCE_MODEL_READY, "/v2/models/{}/ready")               \
-    X(PATH_INFERENCE_INFER, "/v2/models/{}/infer")                     \
-    X(PATH_INFERENCE_VERSION, "/v2/models/{}/versions/{}")             \
-    X(PATH_INFERENCE_VERSION_READY, "/v2/models/{}/versions/{}/ready") \
-    X(PATH_INFERENCE_VERSION_INFER, "/v2/models/{}/versions/{}/infer")
-
-enum path {
-#define X(constant, text) constant,
-    PATHS(X)
-#undef X
-        PATH_COUNT
-};
-_Static_assert(PATH_COUNT <= METRICS_ENDPOINTS_MAX, "every path is a label of the metrics");
-
-static const char *const paths[] = {
-#define X(constant, text) text,
-    PATHS(X)
-#undef X
-};
 
 enum body_rule { NO_BODY, BODY, MAYBE_BODY };
 
-/* Each method of a path once; HEAD goes where GET goes, OPTIONS is answered here. What clients read of them at
- * /openapi.json is in openapi.json, and make test-openapi wants every route there. */
+/* A row of the table. What clients read of it at /openapi.json is in openapi.json, and make test-openapi wants every
+ * route there. */
 static const struct route {
-    const char *method;
-    enum path path;
+    const char *method, *path;
     enum api_kind api;
     enum body_rule body;
-    http_handler *begin, *handler;  /* before the body is read, may be NULL; and after */
-    const struct field_list *query; /* the parameters that it knows; NULL: none */
+    http_handler *begin, *handler;
+    const struct field_list *query, *fields;
+    const char *query_name, *fields_name;
 } routes[] = {
-    {"POST", PATH_CLASSIFY, API_NATIVE, BODY, api_classify_begin, api_classify, &classify_query},
-    {"POST", PATH_COMPLETE, API_NATIVE, BODY, api_complete_begin, api_complete, &complete_query},
-    {"POST", PATH_EXPLAIN, API_NATIVE, BODY, api_explain_begin, api_explain, &explain_query},
-    {"POST", PATH_GENERATE, API_NATIVE, BODY, api_generate_begin, api_generate, NULL},
-    {"POST", PATH_SCORE, API_NATIVE, BODY, api_score_begin, api_score, &score_query},
-    {"POST", PATH_COMPLETIONS, API_OPENAI, BODY, api_generate_begin, api_openai_completions, NULL},
-    {"GET", PATH_MODEL, API_OPENAI, NO_BODY, NULL, api_model, NULL},
-    {"POST", PATH_COMPRESS, API_NATIVE, BODY, NULL, api_compress, &compress_query},
-    {"POST", PATH_DECOMPRESS, API_NATIVE, BODY, NULL, api_decompress, &compress_query},
-    {"POST", PATH_SESSIONS, API_NATIVE, BODY, api_generate_begin, api_sessions_create, NULL},
-    {"GET", PATH_SESSION, API_NATIVE, NO_BODY, NULL, api_session, NULL},
-    {"DELETE", PATH_SESSION, API_NATIVE, NO_BODY, NULL, api_session_delete, NULL},
-    {"POST", PATH_SESSION_FORK, API_NATIVE, MAYBE_BODY, api_generate_begin, api_session_fork, NULL},
-    {"GET", PATH_SESSION_STATE, API_NATIVE, NO_BODY, NULL, api_session_state, NULL},
-    {"PUT", PATH_SESSION_STATE, API_NATIVE, BODY, api_session_put_begin, api_session_put, NULL},
-    {"GET", PATH_MODELS, API_OPENAI, NO_BODY, NULL, api_models, NULL},
-    {"GET", PATH_HEALTHZ, API_OPEN, NO_BODY, NULL, api_healthz, NULL},
-    {"GET", PATH_READYZ, API_OPEN, NO_BODY, NULL, api_readyz, NULL},
-    {"GET", PATH_METRICS, API_OPEN, NO_BODY, NULL, api_metrics, NULL},
-    {"GET", PATH_OPENAPI, API_OPEN, NO_BODY, NULL, api_openapi, NULL},
-    {"GET", PATH_PAGE, API_OPEN, NO_BODY, NULL, api_page, NULL},
-    {"GET", PATH_PAGE_FILE, API_OPEN, NO_BODY, NULL, api_page_file, NULL},
-    {"GET", PATH_ADMIN_MODELS, API_ADMIN, NO_BODY, NULL, api_admin_models, NULL},
-    {"POST", PATH_ADMIN_MODEL, API_ADMIN, BODY, api_admin_model_begin, api_admin_model, NULL},
-    {"GET", PATH_ADMIN_CONFIG, API_ADMIN, NO_BODY, NULL, api_admin_config, NULL},
-    {"POST", PATH_ADMIN_RELOAD, API_ADMIN, MAYBE_BODY, NULL, api_admin_reload, NULL},
-    {"POST", PATH_ADMIN_DRAIN, API_ADMIN, MAYBE_BODY, NULL, api_admin_drain, NULL},
-    {"GET", PATH_INFERENCE, API_INFERENCE, NO_BODY, NULL, api_inference_server, NULL},
-    {"GET", PATH_INFERENCE_LIVE, API_INFERENCE, NO_BODY, NULL, api_inference_live, NULL},
-    {"GET", PATH_INFERENCE_READY, API_INFERENCE, NO_BODY, NULL, api_inference_ready, NULL},
-    {"GET", PATH_INFERENCE_MODEL, API_INFERENCE, NO_BODY, NULL, api_inference_model, NULL},
-    {"GET", PATH_INFERENCE_MODEL_READY, API_INFERENCE, NO_BODY, NULL, api_inference_model_ready, NULL},
-    {"POST", PATH_INFERENCE_INFER, API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer, NULL},
-    {"GET", PATH_INFERENCE_VERSION, API_INFERENCE, NO_BODY, NULL, api_inference_model, NULL},
-    {"GET", PATH_INFERENCE_VERSION_READY, API_INFERENCE, NO_BODY, NULL, api_inference_model_ready, NULL},
-    {"POST", PATH_INFERENCE_VERSION_INFER, API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer, NULL},
+#define X(method, path, api, body, begin, handler, query, fields) \
+    {method, path, api, body, begin, handler, &(query), &(fields), #query, #fields},
+    ROUTES(X)
+#undef X
 };
-enum { ROUTE_COUNT = sizeof routes / sizeof routes[0] };
+enum {
+    ROUTE_COUNT = sizeof routes / sizeof routes[0],
+    NO_ENDPOINT = ROUTE_COUNT, /* beyond every path's label */
+};
+_Static_assert(ROUTE_COUNT <= METRICS_ENDPOINTS_MAX, "every path is a label of the metrics");
 
-const char *const *routes_paths(size_t *count)
+void no_begin(struct exchange *x)
 {
-    *count = PATH_COUNT;
-    return paths;
+    (void)x;
+}
+
+const struct field_list no_fields = {NULL, 0};
+
+/* Is it the first of its path? */
+static bool begins_path(const struct route *r)
+{
+    return r == routes || strcmp(r->path, r[-1].path) != 0;
+}
+
+size_t routes_paths(const char *out[METRICS_ENDPOINTS_MAX])
+{
+    size_t count = 0;
+    for (size_t i = 0; i < ROUTE_COUNT; i++)
+        if (begins_path(&routes[i]))
+            out[count++] = routes[i].path;
+    return count;
 }
 
 static bool needs_key(const struct route *r, const struct settings *s)
 {
-    return r->api != API_OPEN || (r->path == PATH_METRICS && !s->metrics_open);
+    return r->api != API_OPEN || (strcmp(r->path, "/metrics") == 0 && !s->metrics_open);
 }
 
 /* What is open to everybody is asked by balancers, monitors and links, which bring parameters of their own. */
@@ -148,14 +86,27 @@ bool routes_at(size_t i, const struct settings *s, struct route_info *ret)
     const struct route *r = &routes[i];
     *ret = (struct route_info){
         .method = r->method,
-        .path = paths[r->path],
+        .path = r->path,
         .api = r->api,
         .takes_body = r->body != NO_BODY,
         .needs_body = r->body == BODY,
         .needs_key = needs_key(r, s),
-        .query = r->query,
+        .query = r->query->count > 0 ? r->query : NULL,
+        .fields = r->fields->count > 0 ? r->fields : NULL,
+        .query_name = r->query->count > 0 ? r->query_name : NULL,
     };
     return true;
+}
+
+const struct field_list *routes_fields(const char *name)
+{
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        if (strcmp(routes[i].query_name, name) == 0)
+            return routes[i].query;
+        if (strcmp(routes[i].fields_name, name) == 0)
+            return routes[i].fields;
+    }
+    return NULL;
 }
 
 /* ---- the beginning --------------------------------------------------------------------------------------------- */
@@ -191,15 +142,30 @@ static bool path_matches(const char *pattern, const char *path, struct exchange 
     return *path == '\0';
 }
 
-/* The route of a path that takes `method`; else NULL, and *allowed lists those that are taken. */
-static const struct route *route_of(unsigned path, const char *method, char *allowed, size_t size)
+/* The first route of the path that is asked for, where this listener serves it, and its label; NULL: there is none. */
+static const struct route *path_of_request(struct exchange *x)
+{
+    unsigned endpoint = 0;
+    for (size_t i = 0; i < ROUTE_COUNT; i++) {
+        const struct route *r = &routes[i];
+        if (!begins_path(r))
+            continue;
+        if (path_matches(r->path, x->path, x) && routes_serves(r->api, x->is_admin)) {
+            x->api->endpoint = endpoint;
+            return r;
+        }
+        endpoint++;
+    }
+    x->api->endpoint = NO_ENDPOINT;
+    return NULL;
+}
+
+/* The route of the path of `first` that takes `method`; else NULL, and *allowed lists those that are taken. */
+static const struct route *route_of(const struct route *first, const char *method, char *allowed, size_t size)
 {
     const struct route *found = NULL;
     size_t used = 0;
-    for (size_t i = 0; i < ROUTE_COUNT; i++) {
-        const struct route *r = &routes[i];
-        if (r->path != path)
-            continue;
+    for (const struct route *r = first; r < routes + ROUTE_COUNT && (r == first || !begins_path(r)); r++) {
         const bool gets = strcmp(r->method, "GET") == 0;
         if (strcmp(r->method, method) == 0 || (gets && strcmp(method, "HEAD") == 0))
             found = r;
@@ -211,7 +177,7 @@ static const struct route *route_of(unsigned path, const char *method, char *all
 }
 
 /* No such method at this path; OPTIONS wants to know those that there are. */
-static void refuse_method(struct exchange *x, const char *allowed)
+static void refuse_method(struct exchange *x, const char *path, const char *allowed)
 {
     struct error err;
     char all[HTTP_HEADER_VALUE_MAX];
@@ -226,26 +192,8 @@ static void refuse_method(struct exchange *x, const char *allowed)
         http_reply(x, 204, NULL, NULL, 0);
         return;
     }
-    (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", paths[x->api->endpoint],
-                    json_quote(x->method).text, all);
+    (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", path, json_quote(x->method).text, all);
     api_refuse(x, &err);
-}
-
-static bool is_served_here(const struct exchange *x, unsigned path)
-{
-    for (size_t i = 0; i < ROUTE_COUNT; i++)
-        if (routes[i].path == path)
-            return routes_serves(routes[i].api, x->is_admin);
-    return false;
-}
-
-/* Whose words are spoken there. */
-static enum api_kind api_of(unsigned path)
-{
-    size_t i = 0;
-    while (routes[i].path != path)
-        i++;
-    return routes[i].api;
 }
 
 /* Where no route is known: clients of the Open Inference Protocol read no errors but its own. */
@@ -262,19 +210,17 @@ static void begin(struct exchange *x)
     char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
     x->path = path_of(x->path);
     x->api->is_routed = true;
-    for (x->api->endpoint = 0; x->api->endpoint < PATH_COUNT; x->api->endpoint++)
-        if (path_matches(paths[x->api->endpoint], x->path, x) && is_served_here(x, x->api->endpoint))
-            break;
-    if (x->api->endpoint == PATH_COUNT) {
+    const struct route *first = path_of_request(x);
+    if (first == NULL) {
         set_api_by_path(x);
         (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);
         api_refuse(x, &err);
         return;
     }
-    x->api->kind = api_of(x->api->endpoint);
-    const struct route *r = route_of(x->api->endpoint, x->method, allowed, sizeof allowed);
+    x->api->kind = first->api;
+    const struct route *r = route_of(first, x->method, allowed, sizeof allowed);
     if (r == NULL) {
-        refuse_method(x, allowed);
+        refuse_method(x, first->path, allowed);
         return;
     }
     if (needs_key(r, api_service(x)->settings) && !authorise(x))
@@ -289,15 +235,14 @@ static void begin(struct exchange *x)
         return;
     }
     http_set_handler(x, r->handler);
-    if (r->begin != NULL)
-        r->begin(x);
+    r->begin(x);
 }
 
 /* An error found by http.c: before `begin`, or instead of the handler. */
 static void refuse(struct exchange *x, const struct error *err)
 {
     if (!x->api->is_routed) {
-        x->api->endpoint = PATH_COUNT;
+        x->api->endpoint = NO_ENDPOINT;
         set_api_by_path(x);
     }
     api_refuse(x, err);

@@ -1,11 +1,12 @@
-/* routes.h - the one table of endpoints: method, path, handler. Chooses who answers a request, and does what every
- * request's end asks for: metrics and the log's line. HTTP threads; the table is constant. */
+/* routes.h - the endpoints, as route_table.h lists them: chooses who answers a request, and does what every request's
+ * end asks for: metrics and the log's line. HTTP threads; the table is constant. */
 #ifndef SERVER_API_ROUTES_H
 #define SERVER_API_ROUTES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "config/limits.h"
 #include "config/settings.h"
 #include "server/access/api_kind.h"
 #include "server/http/http.h"
@@ -13,19 +14,24 @@
 struct field_list;
 struct service;
 
-/* The paths, as the metrics' labels: static, in the order of api_request.endpoint. */
-const char *const *routes_paths(size_t *count);
+/* The paths, each once, as the metrics' labels, in the order of api_request.endpoint; static texts. How many there
+ * are. */
+size_t routes_paths(const char *out[METRICS_ENDPOINTS_MAX]);
 
-/* One method of a path, for /openapi.json. */
+/* One method of a path, for what describes the interface: /openapi.json, documents, tests. */
 struct route_info {
-    const char *method, *path;
+    const char *method, *path; /* {} in the place of each segment that is a name */
     enum api_kind api;
     bool takes_body, needs_body;
-    bool needs_key;                 /* where clients need keys */
-    const struct field_list *query; /* the parameters of its query; NULL: none */
+    bool needs_key;                  /* where clients need keys */
+    const struct field_list *query;  /* the parameters of its query; NULL: none */
+    const struct field_list *fields; /* of its body's JSON object; NULL: none that is read by a list */
+    const char *query_name;          /* of the list, as openapi.json has it; NULL with `query` */
 };
-/* The i-th; false beyond the last. */
+/* The i-th row of the table; false beyond the last. The methods of a path are neighbours. */
 bool routes_at(size_t i, const struct settings *s, struct route_info *ret);
+/* The list of fields of that name, of a query or of a body; NULL: no route has one. */
+const struct field_list *routes_fields(const char *name);
 /* Does the admin listener serve what is of `api`, or do the others? What is for everybody is on both. */
 bool routes_serves(enum api_kind api, bool is_admin);
 

@@ -9,7 +9,6 @@
 #include "server/api/request_query.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
-#include "server/request/field_lists.h"
 #include "server/request/request_bytes.h"
 #include "server/request/request_json.h"
 

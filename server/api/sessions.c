@@ -12,7 +12,6 @@
 #include "server/api/generate_state.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
-#include "server/request/field_lists.h"
 #include "server/request/generate_request.h"
 #include "server/request/request_json.h"
 #include "server/session/sessions.h"

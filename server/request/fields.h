@@ -35,7 +35,7 @@ struct field {
     void (*expected)(char *out, size_t size);    /* FIELD_OTHER: what is, for a person */
 };
 
-/* A table as /openapi.json knows it. Each that clients may use is named in field_lists.h. */
+/* A table as a route and /openapi.json know it. */
 struct field_list {
     const struct field *table;
     size_t count;

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/request/field_lists.h"
 #include "server/request/request_bytes.h"
 #include "server/request/request_json.h"
 

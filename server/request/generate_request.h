@@ -12,6 +12,8 @@
 #include "server/job/job.h"
 #include "server/request/fields.h"
 
+extern const struct field_list generate_fields, session_fields; /* of generate_request_parse, and .._parse_session */
+
 struct generate_request {
     char model[MODEL_WISH_MAX + 1]; /* as registry_acquire_for takes it; empty: none was named */
     struct generate_input in;       /* in.prompt is owned until it is given to a job; in.stream is left false */

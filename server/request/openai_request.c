@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/request/field_lists.h"
 #include "server/request/generate_request.h"
 #include "server/request/request_json.h"
 

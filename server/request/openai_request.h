@@ -9,6 +9,9 @@
 #include "config/settings.h"
 #include "config/status.h"
 #include "server/job/job.h"
+#include "server/request/fields.h"
+
+extern const struct field_list openai_fields; /* of openai_request_parse */
 
 struct openai_request {
     char model[MODEL_WISH_MAX + 1]; /* as registry_acquire_for takes it; empty: none was named */

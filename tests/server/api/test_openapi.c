@@ -14,22 +14,13 @@
 #include "config/config.h"
 #include "server/api/openapi.h"
 #include "server/api/routes.h"
-#include "server/request/field_lists.h"
+#include "server/request/fields.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
 enum { LIMIT_S = 60, KEYS_MAX = 256 };
-
-static const struct {
-    const char *name;
-    const struct field_list *list;
-} lists[] = {
-#define X(name) {#name, &(name)},
-    FIELD_LISTS(X)
-#undef X
-};
 
 static struct settings settings;
 static json_t *doc, *admin_doc;
@@ -90,6 +81,19 @@ static void refuse_left_over(const json_t *value, const char *path)
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         if (json_object_get(value, ours[i]) != NULL)
             fail_msg("%s / %s of server/api/openapi.json belongs to no route", path, ours[i]);
+}
+
+/* Each path is one label of the metrics, and a request finds its methods where it finds the first. */
+static void the_methods_of_a_path_are_neighbours(void **state)
+{
+    const char *paths[METRICS_ENDPOINTS_MAX];
+    const size_t count = routes_paths(paths);
+    (void)state;
+    assert_true(count > 1);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = i + 1; k < count; k++)
+            if (strcmp(paths[i], paths[k]) == 0)
+                fail_msg("the rows of %s in server/api/route_table.h are not all together", paths[i]);
 }
 
 /* An operation that no route has would keep openapi.json's own words, or have no operationId. */
@@ -160,12 +164,9 @@ static void every_note_is_about_a_field(void **state)
         fail_msg("server/api/openapi.json: line %d: %s", fault.line, fault.text);
     json_object_foreach(json_object_get(text, "x-fields"), list, notes)
     {
-        const struct field_list *known = NULL;
-        for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-            if (strcmp(lists[i].name, list) == 0)
-                known = lists[i].list;
+        const struct field_list *known = routes_fields(list);
         if (known == NULL)
-            fail_msg("x-fields has a list \"%s\", and server/request/field_lists.h has none", list);
+            fail_msg("x-fields has a list \"%s\", and server/api/route_table.h has none", list);
         json_object_foreach(notes, field, note)
         {
             if (known != NULL && fields_find(known->table, known->count, field) == NULL)
@@ -239,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_and_field_is_described),
+        cmocka_unit_test(the_methods_of_a_path_are_neighbours),
         cmocka_unit_test(each_listener_describes_what_it_serves),
         cmocka_unit_test(keys_are_asked_for_where_they_are_needed),
         cmocka_unit_test(every_note_is_about_a_field),

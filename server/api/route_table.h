@@ -1,0 +1,70 @@
+/* route_table.h - the one table of endpoints. A new one is a row here, its handler, and what people read of it in
+ * openapi.json: the handler and the lists of fields are declared by the row, which names the metrics' label too. */
+#ifndef SERVER_API_ROUTE_TABLE_H
+#define SERVER_API_ROUTE_TABLE_H
+
+#include "server/http/http.h"
+#include "server/request/fields.h"
+
+/* method   each of a path once, and all of a path together; HEAD goes where GET goes, OPTIONS routes.c answers
+ * path     {} stands for one segment, which the handler gets as x->api->segments[i]
+ * api      whose words are spoken there, and so who may call it (api_kind.h)
+ * body     whether there must be one
+ * begin    runs before the body is read, and may answer; no_begin: nothing is to be done then
+ * handler  runs with the whole request
+ * query    the parameters that it knows: a field_list, no_fields for none
+ * fields   those of its JSON object: a field_list, no_fields where there is none or it is not read by one
+ *
+ * openapi.json names the lists as they are named here. ROUTE_PLAIN has nothing to begin with and no fields. */
+#define ROUTE_PLAIN(X, method, path, api, body, handler) \
+    X(method, path, api, body, no_begin, handler, no_fields, no_fields)
+#define ROUTES(X)                                                                                                     \
+    X("POST", "/classify", API_NATIVE, BODY, api_classify_begin, api_classify, classify_query, classify_fields)       \
+    X("POST", "/complete", API_NATIVE, BODY, api_complete_begin, api_complete, complete_query, no_fields)             \
+    X("POST", "/explain", API_NATIVE, BODY, api_explain_begin, api_explain, explain_query, no_fields)                 \
+    X("POST", "/generate", API_NATIVE, BODY, api_generate_begin, api_generate, no_fields, generate_fields)            \
+    X("POST", "/score", API_NATIVE, BODY, api_score_begin, api_score, score_query, score_fields)                      \
+    X("POST", "/v1/completions", API_OPENAI, BODY, api_generate_begin, api_openai_completions, no_fields,             \
+      openai_fields)                                                                                                  \
+    X("POST", "/v1/compress", API_NATIVE, BODY, no_begin, api_compress, compress_query, no_fields)                    \
+    X("POST", "/v1/decompress", API_NATIVE, BODY, no_begin, api_decompress, compress_query, no_fields)                \
+    X("POST", "/v1/sessions", API_NATIVE, BODY, api_generate_begin, api_sessions_create, no_fields, session_fields)   \
+    ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                        \
+    ROUTE_PLAIN(X, "DELETE", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session_delete)                              \
+    X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, api_generate_begin, api_session_fork, no_fields,        \
+      fork_fields)                                                                                                    \
+    ROUTE_PLAIN(X, "GET", "/v1/sessions/{}/state", API_NATIVE, NO_BODY, api_session_state)                            \
+    X("PUT", "/v1/sessions/{}/state", API_NATIVE, BODY, api_session_put_begin, api_session_put, no_fields, no_fields) \
+    ROUTE_PLAIN(X, "GET", "/v1/models", API_OPENAI, NO_BODY, api_models)                                              \
+    ROUTE_PLAIN(X, "GET", "/v1/models/{}", API_OPENAI, NO_BODY, api_model)                                            \
+    ROUTE_PLAIN(X, "GET", "/healthz", API_OPEN, NO_BODY, api_healthz)                                                 \
+    ROUTE_PLAIN(X, "GET", "/readyz", API_OPEN, NO_BODY, api_readyz)                                                   \
+    ROUTE_PLAIN(X, "GET", "/metrics", API_OPEN, NO_BODY, api_metrics)                                                 \
+    ROUTE_PLAIN(X, "GET", "/openapi.json", API_OPEN, NO_BODY, api_openapi)                                            \
+    ROUTE_PLAIN(X, "GET", "/", API_OPEN, NO_BODY, api_page)                                                           \
+    ROUTE_PLAIN(X, "GET", "/page/{}", API_OPEN, NO_BODY, api_page_file)                                               \
+    ROUTE_PLAIN(X, "GET", "/admin/models", API_ADMIN, NO_BODY, api_admin_models)                                      \
+    X("POST", "/admin/models/{}", API_ADMIN, BODY, api_admin_model_begin, api_admin_model, no_fields,                 \
+      admin_model_fields)                                                                                             \
+    ROUTE_PLAIN(X, "GET", "/admin/config", API_ADMIN, NO_BODY, api_admin_config)                                      \
+    ROUTE_PLAIN(X, "POST", "/admin/config/reload", API_ADMIN, MAYBE_BODY, api_admin_reload)                           \
+    ROUTE_PLAIN(X, "POST", "/admin/drain", API_ADMIN, MAYBE_BODY, api_admin_drain)                                    \
+    ROUTE_PLAIN(X, "GET", "/v2", API_INFERENCE, NO_BODY, api_inference_server)                                        \
+    ROUTE_PLAIN(X, "GET", "/v2/health/live", API_INFERENCE, NO_BODY, api_inference_live)                              \
+    ROUTE_PLAIN(X, "GET", "/v2/health/ready", API_INFERENCE, NO_BODY, api_inference_ready)                            \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}", API_INFERENCE, NO_BODY, api_inference_model)                               \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)                   \
+    X("POST", "/v2/models/{}/infer", API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer, no_fields,  \
+      no_fields)                                                                                                      \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}", API_INFERENCE, NO_BODY, api_inference_model)                   \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)       \
+    X("POST", "/v2/models/{}/versions/{}/infer", API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer, \
+      no_fields, no_fields)
+
+#define X(method, path, api, body, begin, handler, query, fields) \
+    http_handler begin, handler;                                  \
+    extern const struct field_list query, fields;
+ROUTES(X)
+#undef X
+
+#endif
