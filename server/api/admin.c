@@ -1,6 +1,6 @@
 /* admin.c - administration, on the admin listener alone: which models there are and changes to them, the settings
  * in force, reading files anew, draining. Changes are the loader's work; the exchange waits for it as for any job. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -9,6 +9,11 @@
 
 #include "config/config.h"
 #include "config/json.h"
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_type.h"
+#include "server/api/service.h"
 #include "server/control/loader.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"
@@ -45,7 +50,7 @@ static json_t *describe(const struct registry_model *row)
 
 void api_admin_models(struct exchange *x)
 {
-    const struct service *s = api_service(x);
+    const struct service *s = service_of(x);
     struct registry_model *rows = NULL;
     size_t count = 0;
     uint64_t bytes = 0;
@@ -62,7 +67,7 @@ void api_admin_models(struct exchange *x)
         json_decref(whole);
         whole = NULL;
     }
-    api_reply_json(x, 200, whole);
+    reply_send_json(x, 200, whole);
 }
 
 /* ---- changes --------------------------------------------------------------------------------------------------- */
@@ -70,11 +75,11 @@ void api_admin_models(struct exchange *x)
 static void answer_change(struct exchange *x)
 {
     const struct job *j = x->job;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(j)->status != OK)
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
     else
-        api_reply_json(x, 200, json_incref(loader_job_answer(j)));
+        reply_send_json(x, 200, json_incref(loader_job_answer(j)));
 }
 
 static void submit(struct exchange *x, enum loader_action action, const char *model)
@@ -82,20 +87,20 @@ static void submit(struct exchange *x, enum loader_action action, const char *mo
     struct job *j = NULL;
     struct error err;
     if (loader_job_create(&j, action, model) == OK) {
-        const uint64_t deadline_ns = x->received_ns + api_service(x)->settings->timeout_ms_max * CLOCK_NS_PER_MS;
-        const enum status st = job_submit(j, loader_queue(api_service(x)->loader), 0, deadline_ns);
+        const uint64_t deadline_ns = x->received_ns + service_of(x)->settings->timeout_ms_max * CLOCK_NS_PER_MS;
+        const enum status st = job_submit(j, loader_queue(service_of(x)->loader), 0, deadline_ns);
         if (st == OK) {
             http_drop_body(x);
             http_await(x, j, answer_change);
         } else {
             (void)error_set(&err, st, st == ERR_FULL ? "too many changes wait" : "the server is shutting down");
-            api_refuse(x, &err);
+            reply_send_error(x, &err);
         }
         job_release(j);
         return;
     }
     (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 struct fields {
@@ -114,7 +119,7 @@ static enum status read_action(enum loader_action *ret, const struct exchange *x
     json_t *object = NULL;
     enum status st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = fields_read(table, 1, object, api_service(x)->settings, &f, err);
+        st = fields_read(table, 1, object, service_of(x)->settings, &f, err);
     if (st == OK && f.action == NULL)
         st = error_set_param(err, ERR_ARGUMENT, "action", "\"action\" is missing; expected load, unload or reload");
     if (st == OK && !loader_action_find(json_string_value(f.action), ret))
@@ -127,12 +132,12 @@ static enum status read_action(enum loader_action *ret, const struct exchange *x
 void api_admin_model_begin(struct exchange *x)
 {
     struct error err;
-    if (api_has_type(x, "application/json") || api_has_no_type(x))
+    if (request_type_is(x, "application/json") || request_type_is_unsaid(x))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected application/json",
                           json_quote(http_header(x, "Content-Type")).text);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 void api_admin_model(struct exchange *x)
@@ -145,7 +150,7 @@ void api_admin_model(struct exchange *x)
     if (st == OK)
         submit(x, action, x->api->segments[0]);
     else
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
 }
 
 void api_admin_reload(struct exchange *x)
@@ -160,11 +165,11 @@ void api_admin_config(struct exchange *x)
     struct config *config = malloc(sizeof *config); /* tens of kilobytes */
     json_t *all = NULL;
     if (config != NULL) {
-        reload_config(api_service(x)->reload, config);
+        reload_config(service_of(x)->reload, config);
         all = config_describe(config);
     }
     free(config);
-    api_reply_json(x, 200, all);
+    reply_send_json(x, 200, all);
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
@@ -173,7 +178,7 @@ void api_admin_config(struct exchange *x)
 void api_admin_drain(struct exchange *x)
 {
     static atomic_bool asked;
-    if (!atomic_exchange(&asked, true) && !atomic_load(&api_service(x)->draining))
+    if (!atomic_exchange(&asked, true) && !atomic_load(&service_of(x)->draining))
         (void)kill(getpid(), SIGTERM);
-    api_reply_json(x, 202, json_pack("{s:s}", "status", "draining"));
+    reply_send_json(x, 202, json_pack("{s:s}", "status", "draining"));
 }

@@ -23,7 +23,7 @@ struct api_request {
     /* authorise.c's */
     struct auth_grant grant; /* the key that let it in, if keys are asked for */
 
-    /* api.c's: what it is about */
+    /* request_model.c's: what it is about */
     struct hosted_model *hosted; /* the model that it means; a reference. NULL: none yet */
     unsigned model;              /* its metrics label */
 

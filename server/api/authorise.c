@@ -10,6 +10,7 @@
 #include "server/access/auth.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"
+#include "server/api/service.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/job/job.h"
@@ -48,7 +49,7 @@ static void refuse_key(struct exchange *x, const char *why, bool was_given)
     http_add_header(x, "WWW-Authenticate",
                     was_given ? "Bearer realm=\"aftd\", error=\"invalid_token\"" : "Bearer realm=\"aftd\"");
     (void)error_set(&err, ERR_KEY, "%s", why);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 static void refuse_rate(struct exchange *x, double wait_s)
@@ -61,7 +62,7 @@ static void refuse_rate(struct exchange *x, double wait_s)
     metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->api->grant), 1);
     (void)error_set(&err, ERR_RATE, "the key \"%s\" may ask for no more now; again in %.3g s",
                     auth_name(&x->api->grant), fmax(wait_s, 1e-3));
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 /* A browser names the page that asks, and no program does: a page that somebody only looks at must not administrate the
@@ -75,13 +76,13 @@ static bool refuse_page(struct exchange *x)
     (void)error_set_param(&err, ERR_FORBIDDEN, "Origin",
                           "a page of \"%s\" asks; expected no Origin: administration is not for pages in browsers",
                           json_quote(origin).text);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
     return true;
 }
 
 bool authorise(struct exchange *x)
 {
-    struct auth *keys = api_service(x)->keys;
+    struct auth *keys = service_of(x)->keys;
     struct error err;
     const char *why;
     double wait_s;
@@ -103,7 +104,7 @@ bool authorise(struct exchange *x)
     if (!auth_may_call(&x->api->grant, x->api->kind)) {
         (void)error_set(&err, ERR_FORBIDDEN, "the key \"%s\" may not use the API \"%s\"", auth_name(&x->api->grant),
                         key_api_word(x->api->kind));
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return false;
     }
     if (auth_take_request(&x->api->grant, clock_now_ns(), &wait_s) != OK) {

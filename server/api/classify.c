@@ -1,7 +1,7 @@
 /* classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. A picture is the
  * body; several are parts of multipart/form-data, or strings in JSON. They are decoded and brought to the model's size
  * on the HTTP thread; the engine sees pixels. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,14 @@
 
 #include "config/json.h"
 #include "engine/logits.h"
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
 #include "server/api/request_picture.h"
 #include "server/api/request_query.h"
+#include "server/api/request_type.h"
+#include "server/api/service.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/classify_request.h"
@@ -75,7 +81,7 @@ struct classification {
 
 void api_classify_begin(struct exchange *x)
 {
-    if (!api_has_type(x, "application/json") && !api_has_type(x, "multipart/form-data"))
+    if (!request_type_is(x, "application/json") && !request_type_is(x, "multipart/form-data"))
         request_picture_check_type(x, ", multipart/form-data with pictures, or application/json with a text or images");
 }
 
@@ -112,9 +118,9 @@ static void answer(struct exchange *x)
     const struct job *j = x->job;
     const struct classification *state = x->api->state;
     const struct model *m = j->model->model;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(j)->status != OK) {
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
         return;
     }
     json_t *whole = state->count > 1 ? json_array() : describe(m, j->logits, state->top_k, &state->sides[0]);
@@ -125,7 +131,7 @@ static void answer(struct exchange *x)
             whole = NULL;
             break;
         }
-    api_reply_json(x, 200, whole);
+    reply_send_json(x, 200, whole);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -136,7 +142,7 @@ static enum status read_body(struct exchange *x, struct classify_request *r, str
     if (x->body.size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected a picture");
     return classify_request_add_file(r, x->body.bytes, x->body.size,
-                                     !api_has_no_type(x) && request_picture_declared(x, type) ? type : NULL, NULL, err);
+                                     !request_type_is_unsaid(x) && request_type_read(x, type) ? type : NULL, NULL, err);
 }
 
 static enum status read_parts(struct exchange *x, struct classify_request *r, struct error *err)
@@ -225,8 +231,8 @@ static enum status read_input(struct exchange *x, const struct fields *f, enum f
 {
     struct classification *state = x->api->state;
     const bool is_text = form == FORM_JSON && f->images == NULL;
-    enum status st = api_pick_model(x, json_string_value(f->model),
-                                    is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &r->model, err);
+    enum status st = request_model_acquire(
+        x, json_string_value(f->model), is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &r->model, err);
     if (st == OK)
         st = check_fields(f, form, err);
     if (st != OK)
@@ -247,10 +253,10 @@ static enum status read_input(struct exchange *x, const struct fields *f, enum f
 /* What the body's object says counts more than the query. */
 static enum status prepare(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err)
 {
-    const struct settings *settings = api_service(x)->settings;
-    const enum form form = api_has_type(x, "application/json")      ? FORM_JSON
-                           : api_has_type(x, "multipart/form-data") ? FORM_PARTS
-                                                                    : FORM_BODY;
+    const struct settings *settings = service_of(x)->settings;
+    const enum form form = request_type_is(x, "application/json")      ? FORM_JSON
+                           : request_type_is(x, "multipart/form-data") ? FORM_PARTS
+                                                                       : FORM_BODY;
     struct fields f = {.top_k = TOP_K_DEFAULT};
     json_t *query = NULL, *object = NULL;
     enum status st = request_query_parse(&query, classify_query.table, QUERY_COUNT, x, err);
@@ -273,7 +279,7 @@ void api_classify(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    if (api_refuse_if_full(x))
+    if (request_job_refuse_if_full(x))
         return;
     struct classify_request *r = calloc(1, sizeof *r);
     x->api->state = calloc(1, sizeof(struct classification));
@@ -281,7 +287,7 @@ void api_classify(struct exchange *x)
     const enum status st = r == NULL || x->api->state == NULL
                                ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
                                : prepare(x, r, &j, &err);
-    api_submit_or_refuse(x, st, &err, j, api_service(x)->settings->timeout_ms, answer);
+    request_job_submit_or_refuse(x, st, &err, j, service_of(x)->settings->timeout_ms, answer);
     if (r != NULL)
         classify_request_clear(r);
     free(r);

@@ -1,16 +1,21 @@
 /* complete.c - POST /complete: a picture in, of which the first rows are kept and the rest is drawn by a model of
  * sub-pixels (image autoregression, Zhai et al. 2021, section 4.2), once or several times; out comes a PNG, or the rows
  * as server-sent events while they are drawn. HTTP threads. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/api/api_request.h"
 #include "server/api/events.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
 #include "server/api/request_picture.h"
 #include "server/api/request_query.h"
+#include "server/api/service.h"
 #include "server/job/job.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
@@ -108,11 +113,11 @@ static void answer_picture(struct exchange *x)
     char seed[24], *png = NULL;
     size_t bytes = 0;
     struct error err;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(j)->status != OK) {
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
     } else if (draw(&png, &bytes, j, state->scale, &err) != OK) {
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
     } else {
         (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)j->in.completion.sampler.seed);
         http_add_header(x, "X-Seed", seed);
@@ -149,13 +154,13 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     struct completion *state = x->api->state;
     const json_int_t given = in->known_count, generated = r->generated;
     state->said_finish = true;
-    api_note_times(x);
+    request_job_note_times(x);
     if (r->status != OK)
         return event_say_error(x, piece, bytes);
     return event_say(json_pack("{s:s, s:{s:I, s:I, s:I}, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish),
                                "usage", "prompt_tokens", given, "completion_tokens", generated, "total_tokens",
-                               given + generated, "timings", api_timings(x), "seed", (json_int_t)in->sampler.seed,
-                               "model", j->model->model->name),
+                               given + generated, "timings", request_job_timings(x), "seed",
+                               (json_int_t)in->sampler.seed, "model", j->model->model->name),
                      piece, bytes);
 }
 
@@ -249,7 +254,7 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
 
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
-    const struct service *s = api_service(x);
+    const struct service *s = service_of(x);
     struct completion *state = x->api->state;
     struct fields f = {.rows = -1, .n = 1, .scale = 1, .seed = -1, .timeout_ms = s->settings->timeout_ms};
     struct sampler_options defaults;
@@ -262,7 +267,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st == OK)
         st = fields_read(table, FIELD_COUNT, query, s->settings, &f, err);
     if (st == OK)
-        st = api_pick_model(x, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
+        st = request_model_acquire(x, json_string_value(f.model), TASK_IMAGE_GENERATION, &e, err);
     json_decref(query);
     if (st != OK)
         return st;
@@ -277,7 +282,7 @@ void api_complete(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    if (api_refuse_if_full(x))
+    if (request_job_refuse_if_full(x))
         return;
     struct completion *state = calloc(1, sizeof *state);
     x->api->state = state;
@@ -285,7 +290,7 @@ void api_complete(struct exchange *x)
     if (state == NULL)
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
     if (state == NULL || prepare(x, &j, &err) != OK)
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
     else
-        api_submit(x, j, state->timeout_ms, state->streams ? answer_events : answer_picture);
+        request_job_submit(x, j, state->timeout_ms, state->streams ? answer_events : answer_picture);
 }

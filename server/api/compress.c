@@ -1,10 +1,15 @@
 /* compress.c - POST /v1/compress and /v1/decompress: any bytes, made small by how well a model of bytes tells the
  * next one from those before, and back. HTTP threads; the blocks are coded where streams run. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <stdlib.h>
 
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
 #include "server/api/request_query.h"
+#include "server/api/service.h"
 #include "server/coding/archive.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
@@ -46,7 +51,7 @@ static void say_compressed(struct exchange *x, const struct archive_blocks *b)
     if (archive_make(&bytes, &size, b, &x->api->hosted->identity, &err) == OK)
         reply_bytes(x, bytes, size);
     else
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
 }
 
 /* The text is the answer's from here on, where it is taken: *text becomes NULL. */
@@ -54,7 +59,7 @@ static void say_restored(struct exchange *x, const struct archive *a, uint8_t **
 {
     struct error err;
     if (archive_check_text(a, *text, &err) != OK) {
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     uint8_t *bytes = *text;
@@ -65,10 +70,10 @@ static void say_restored(struct exchange *x, const struct archive *a, uint8_t **
 /* Both jobs are done, and their memory nobody else's any more. */
 static bool has_ended_well(struct exchange *x)
 {
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(x->job)->status == OK)
         return true;
-    api_refuse_job(x, x->job);
+    reply_send_job_error(x, x->job);
     return false;
 }
 
@@ -90,7 +95,7 @@ static void answer_restored(struct exchange *x)
 
 static enum status read_query(struct exchange *x, struct coding *c, struct error *err)
 {
-    const struct service *s = api_service(x);
+    const struct service *s = service_of(x);
     struct fields f = {.timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
     json_t *query = NULL;
@@ -98,7 +103,7 @@ static enum status read_query(struct exchange *x, struct coding *c, struct error
     if (st == OK)
         st = fields_read(table, FIELD_COUNT, query, s->settings, &f, err);
     if (st == OK)
-        st = api_pick_model(x, json_string_value(f.model), TASK_TEXT_GENERATION, &e, err);
+        st = request_model_acquire(x, json_string_value(f.model), TASK_TEXT_GENERATION, &e, err);
     json_decref(query);
     c->timeout_ms = (uint32_t)f.timeout_ms;
     return st;
@@ -150,24 +155,24 @@ static void answer(struct exchange *x, bool restores)
 {
     struct error err;
     struct job *j = NULL;
-    if (api_refuse_if_full(x))
+    if (request_job_refuse_if_full(x))
         return;
     struct coding *c = calloc(1, sizeof *c);
     x->api->state = c;
     x->api->state_free = free;
     if (c == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     const enum status st = prepare(x, c, restores, &j, &err);
     if (j != NULL) {
         http_drop_body(x);
-        api_submit(x, j, c->timeout_ms, restores ? answer_restored : answer_compressed);
+        request_job_submit(x, j, c->timeout_ms, restores ? answer_restored : answer_compressed);
         return;
     }
     if (st != OK)
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
     else if (restores)
         say_restored(x, &c->archive, &c->blocks.text);
     else

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/api/api.h"
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
 #include "server/job/job.h"
 
 enum http_piece event_say(json_t *event, char **piece, size_t *bytes)
 {
-    char *text = event != NULL ? json_print(event, API_JSON_FLAGS) : NULL;
+    char *text = event != NULL ? json_print(event, REPLY_JSON_FLAGS) : NULL;
     json_decref(event);
     const int n = text != NULL ? asprintf(piece, "data: %s\n\n", text) : -1;
     free(text);
@@ -29,7 +31,7 @@ enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes)
     struct error err;
     (void)error_set(&err, r->status, "%s", r->message);
     x->api->error = r->status;
-    return event_say(api_error(&err), piece, bytes);
+    return event_say(reply_describe_error(&err), piece, bytes);
 }
 
 enum http_piece event_say_ping(char **piece, size_t *bytes)
@@ -50,8 +52,8 @@ void events_reply(struct exchange *x, http_reader *reader)
 {
     const struct job_result *r = job_result(x->job);
     if (job_is_done(x->job) && r->status != OK && r->generated == 0) {
-        api_note_times(x);
-        api_refuse_job(x, x->job);
+        request_job_note_times(x);
+        reply_send_job_error(x, x->job);
         return;
     }
     http_add_header(x, "Cache-Control", "no-cache");

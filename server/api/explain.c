@@ -1,14 +1,19 @@
 /* explain.c - POST /explain: a picture in, a PNG out that shows what the model sees in it, or what it has learnt.
  * A map rides through the engine with the batch that its picture is in; drawing is the HTTP thread's. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/logits.h"
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
 #include "server/api/request_picture.h"
 #include "server/api/request_query.h"
+#include "server/api/service.h"
 #include "server/job/job.h"
 #include "server/media/drawing.h"
 #include "server/media/explanation.h"
@@ -75,7 +80,7 @@ static void answer_png(struct exchange *x, const struct picture *p)
     char *bytes = NULL;
     size_t size = 0;
     if (png_encode(&bytes, &size, p, &err) != OK) {
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     http_add_header(x, "X-Explain-View", explain_view_word(what->view));
@@ -89,10 +94,10 @@ static void answer_map(struct exchange *x)
     const struct job *j = x->job;
     const struct job_result *r = job_result(j);
     struct explaining *state = x->api->state;
-    x->api->queue_ms = api_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
-    x->api->compute_ms = api_milliseconds(r->started_ns, r->done_ns);
+    x->api->queue_ms = reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
+    x->api->compute_ms = reply_milliseconds(r->started_ns, r->done_ns);
     if (r->status != OK) {
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
         return;
     }
     const struct model_config *c = &j->model->model->config;
@@ -115,7 +120,7 @@ static void answer_biases(struct exchange *x, const struct hosted_model *e)
     if (draw_biases(&p, e->engine, what->layer, what->head, what->side, &err) == OK)
         answer_png(x, &p);
     else
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
     picture_clear(&p);
 }
 
@@ -126,7 +131,7 @@ static enum status pick_model(struct exchange *x, const char *name, bool biases,
                               struct error *err)
 {
     const int task = name != NULL && biases ? REGISTRY_ANY_TASK : TASK_IMAGE_CLASSIFICATION;
-    return api_pick_model(x, name, task, ret, err);
+    return request_model_acquire(x, name, task, ret, err);
 }
 
 static enum status resolve(struct exchange *x, struct hosted_model **ret, struct error *err)
@@ -135,7 +140,7 @@ static enum status resolve(struct exchange *x, struct hosted_model **ret, struct
     struct fields f = {0};
     enum status st = request_query_parse(&state->query, table, FIELD_COUNT, x, err);
     if (st == OK)
-        st = fields_read(table, FIELD_COUNT, state->query, api_service(x)->settings, &f, err);
+        st = fields_read(table, FIELD_COUNT, state->query, service_of(x)->settings, &f, err);
     if (st != OK)
         return st;
     const struct explain_request wish = {
@@ -195,7 +200,7 @@ void api_explain(struct exchange *x)
     x->api->state_free = explaining_free;
     if (state == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     enum status st = resolve(x, &e, &err);
@@ -203,12 +208,12 @@ void api_explain(struct exchange *x)
         answer_biases(x, e);
         return;
     }
-    if (st == OK && api_refuse_if_full(x))
+    if (st == OK && request_job_refuse_if_full(x))
         return;
     if (st == OK)
         st = prepare(x, e, &j, &err);
     if (st != OK)
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
     else
-        api_submit(x, j, api_service(x)->settings->timeout_ms, answer_map);
+        request_job_submit(x, j, service_of(x)->settings->timeout_ms, answer_map);
 }

@@ -1,7 +1,7 @@
 /* generate.c - POST /generate: a prompt in, its continuation out, whole or as server-sent events.
  * HTTP threads. The engine's bytes become UTF-8 here; a stream's headers are sent when its first byte is there, so that
  * whatever happens before it still has its own status. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <math.h>
 #include <nettle/base64.h>
@@ -10,8 +10,14 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "server/api/api_request.h"
 #include "server/api/events.h"
 #include "server/api/generate_state.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
+#include "server/api/request_type.h"
+#include "server/api/service.h"
 #include "server/api/text_reader.h"
 #include "server/core/log.h"
 #include "server/job/job.h"
@@ -217,7 +223,7 @@ static json_t *describe_choices(const struct exchange *x, const struct choice *c
     }
     failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)j->in.text.sampler.seed));
     failed |= json_object_set_new(whole, "usage", describe_usage(j));
-    failed |= json_object_set_new(whole, "timings", api_timings(x));
+    failed |= json_object_set_new(whole, "timings", request_job_timings(x));
     if (g->return_state)
         failed |= json_object_set_new(whole, "state", describe_state(j));
     if (failed == 0)
@@ -229,16 +235,16 @@ static json_t *describe_choices(const struct exchange *x, const struct choice *c
 static void answer_whole(struct exchange *x)
 {
     struct job *j = x->job;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(j)->status != OK) {
         end_session(x, false);
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
         return;
     }
     struct choice *choices = read_choices(x->api->state, j);
     json_t *answer = choices != NULL ? describe_choices(x, choices) : NULL;
     end_session(x, answer != NULL);
-    api_reply_json(x, 200, answer);
+    reply_send_json(x, 200, answer);
     choices_free(choices, j->sample_count);
 }
 
@@ -250,14 +256,14 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     const struct job_result *r = job_result(j);
     struct generation *g = x->api->state;
     g->said_finish = true;
-    api_note_times(x);
+    request_job_note_times(x);
     if (r->status != OK) {
         end_session(x, false);
         return event_say_error(x, piece, bytes);
     }
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
-                              describe_usage(j), "timings", api_timings(x), "seed", (json_int_t)j->in.text.sampler.seed,
-                              "model", j->model->model->name);
+                              describe_usage(j), "timings", request_job_timings(x), "seed",
+                              (json_int_t)j->in.text.sampler.seed, "model", j->model->model->name);
     if (g->return_state && json_object_set_new(event, "state", describe_state(j)) != 0) {
         json_decref(event);
         return HTTP_BROKEN;
@@ -322,11 +328,11 @@ void api_generate_begin(struct exchange *x)
 {
     const char *type = http_header(x, "Content-Type");
     struct error err;
-    if (api_has_no_type(x) || api_has_type(x, "application/json"))
+    if (request_type_is_unsaid(x) || request_type_is(x, "application/json"))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected application/json", json_quote(type).text);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -338,7 +344,7 @@ static enum status begin_session(struct exchange *x, struct generate_request *r,
     if (r->session[0] == '\0')
         return OK;
     const enum status st =
-        sessions_begin(api_service(x)->sessions, auth_name(&x->api->grant), r->session, &g->session, err);
+        sessions_begin(service_of(x)->sessions, auth_name(&x->api->grant), r->session, &g->session, err);
     if (st != OK)
         return st;
     if (r->model[0] == '\0')
@@ -363,7 +369,7 @@ static enum status open_state(const struct generation *g, struct generate_reques
 /* The job takes what it needs from `r`. */
 static enum status prepare(struct exchange *x, struct generate_request *r, struct job **ret, struct error *err)
 {
-    const struct service *s = api_service(x);
+    const struct service *s = service_of(x);
     struct hosted_model *e;
     struct generation *g = calloc(1, sizeof *g);
     if (g == NULL)
@@ -375,7 +381,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     x->api->state_free = generation_free;
     enum status st = begin_session(x, r, err);
     if (st == OK)
-        st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+        st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
         st = open_state(g, r, e, err);
     if (st != OK)
@@ -392,16 +398,16 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
 
 void api_generate(struct exchange *x)
 {
-    const struct settings *s = api_service(x)->settings;
+    const struct settings *s = service_of(x)->settings;
     struct generate_request r = {0};
     struct error err;
     struct job *j = NULL;
-    if (api_refuse_if_full(x))
+    if (request_job_refuse_if_full(x))
         return;
     enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, s, &err);
     if (st == OK)
         st = prepare(x, &r, &j, &err);
-    api_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
+    request_job_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
     if (x->job == NULL) /* refused, which the client does not read before this returns */
         end_session(x, false);
     generate_request_clear(&r);

@@ -8,6 +8,11 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/request_model.h"
+#include "server/api/route_table.h"
+#include "server/api/service.h"
 #include "server/batch/batcher.h"
 #include "server/core/clock.h"
 #include "server/models/hosted_model.h"
@@ -16,7 +21,7 @@
 enum status inference_pick_model(struct exchange *x, struct hosted_model **ret, struct error *err)
 {
     char version[INFERENCE_VERSION_MAX];
-    enum status st = api_pick_model(x, x->api->segments[0], REGISTRY_ANY_TASK, ret, err);
+    enum status st = request_model_acquire(x, x->api->segments[0], REGISTRY_ANY_TASK, ret, err);
     if (st != OK || x->api->segments[1][0] == '\0')
         return st;
     inference_version(version, *ret);
@@ -35,32 +40,32 @@ void inference_version(char out[INFERENCE_VERSION_MAX], const struct hosted_mode
 
 void api_inference_live(struct exchange *x)
 {
-    const struct service *s = api_service(x);
+    const struct service *s = service_of(x);
     struct error err;
     if (!batcher_is_stuck(s->batcher, clock_now_ns())) {
-        api_reply_json(x, 200, json_pack("{s:b}", "live", 1));
+        reply_send_json(x, 200, json_pack("{s:b}", "live", 1));
         return;
     }
     (void)error_set(&err, ERR_UNAVAILABLE, "jobs wait or run, and the engine has not ended a step for %u ms",
                     s->settings->stuck_after_ms);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 /* Is it answered that the server is draining? */
 static bool refuse_if_draining(struct exchange *x)
 {
     struct error err;
-    if (!atomic_load(&api_service(x)->draining))
+    if (!atomic_load(&service_of(x)->draining))
         return false;
     (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it takes no new connections soon");
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
     return true;
 }
 
 void api_inference_ready(struct exchange *x)
 {
     if (!refuse_if_draining(x))
-        api_reply_json(x, 200, json_pack("{s:b}", "ready", 1));
+        reply_send_json(x, 200, json_pack("{s:b}", "ready", 1));
 }
 
 void api_inference_model_ready(struct exchange *x)
@@ -70,18 +75,18 @@ void api_inference_model_ready(struct exchange *x)
     if (refuse_if_draining(x))
         return;
     if (inference_pick_model(x, &e, &err) != OK)
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
     else
-        api_reply_json(x, 200, json_pack("{s:s, s:b}", "name", e->model->name, "ready", 1));
+        reply_send_json(x, 200, json_pack("{s:s, s:b}", "name", e->model->name, "ready", 1));
 }
 
 /* ---- what there is ---------------------------------------------------------------------------------------------- */
 
 void api_inference_server(struct exchange *x)
 {
-    api_reply_json(x, 200,
-                   json_pack("{s:s, s:s, s:[s, s]}", "name", "aftd", "version", AFTD_VERSION, "extensions",
-                             "binary_tensor_data", "classification"));
+    reply_send_json(x, 200,
+                    json_pack("{s:s, s:s, s:[s, s]}", "name", "aftd", "version", AFTD_VERSION, "extensions",
+                              "binary_tensor_data", "classification"));
 }
 
 /* -1 is a side of any length. NULL for want of memory. */
@@ -144,7 +149,7 @@ void api_inference_model(struct exchange *x)
     struct hosted_model *e;
     struct error err;
     if (inference_pick_model(x, &e, &err) != OK) {
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     const struct model_config *c = &e->model->config;
@@ -156,5 +161,5 @@ void api_inference_model(struct exchange *x)
                                        "platform", "aftd", "inputs", inputs, "outputs", outputs);
     json_decref(inputs);
     json_decref(outputs);
-    api_reply_json(x, 200, whole);
+    reply_send_json(x, 200, whole);
 }

@@ -3,7 +3,9 @@
 #ifndef SERVER_API_INFERENCE_H
 #define SERVER_API_INFERENCE_H
 
-#include "server/api/api.h"
+#include "config/status.h"
+#include "server/http/http.h"
+#include "weights/model_config.h"
 
 struct hosted_model;
 
@@ -25,7 +27,8 @@ enum { INFERENCE_OUTPUTS = 2, INFERENCE_VERSION_MAX = 16 };
 /* [INFERENCE_OUTPUTS]; NULL: the protocol does not serve such models. */
 const char *const *inference_output_names(enum model_task task);
 
-/* The model of the path, which the exchange then keeps (api_pick_model). Errors: ERR_NOT_FOUND (also: its version). */
+/* The model of the path, which the exchange then keeps (request_model_acquire). Errors: ERR_NOT_FOUND (also: its
+ * version). */
 enum status inference_pick_model(struct exchange *x, struct hosted_model **ret, struct error *err);
 /* A model without versions has version 1. */
 void inference_version(char out[INFERENCE_VERSION_MAX], const struct hosted_model *e);

@@ -7,8 +7,14 @@
 
 #include "config/json.h"
 #include "engine/logits.h"
+#include "server/api/api_request.h"
 #include "server/api/inference.h"
 #include "server/api/inference_reply.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_type.h"
+#include "server/api/route_table.h"
+#include "server/api/service.h"
 #include "server/api/text_reader.h"
 #include "server/job/job.h"
 #include "server/models/hosted_model.h"
@@ -42,13 +48,13 @@ void api_inference_infer_begin(struct exchange *x)
         (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Encoding",
                               "the body is declared as \"%s\"; expected it as it is, not compressed",
                               json_quote(encoding).text);
-        api_refuse(x, &err);
-    } else if (!api_has_no_type(x) && !api_has_type(x, "application/json") &&
-               !api_has_type(x, "application/octet-stream")) {
+        reply_send_error(x, &err);
+    } else if (!request_type_is_unsaid(x) && !request_type_is(x, "application/json") &&
+               !request_type_is(x, "application/octet-stream")) {
         (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                               "the body is declared as \"%s\"; expected application/json or application/octet-stream",
                               json_quote(http_header(x, "Content-Type")).text);
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
     }
 }
 
@@ -106,9 +112,9 @@ static void answer_classes(struct exchange *x)
     const struct job *j = x->job;
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->api->state;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(j)->status != OK) {
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
         return;
     }
     struct inference_reply reply;
@@ -170,9 +176,9 @@ static void answer_texts(struct exchange *x)
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = j->sample_count;
     struct inference_wish how;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(j)->status != OK) {
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
         return;
     }
     struct inference_reply reply;
@@ -396,7 +402,7 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
                                q->input_count, json_quote(t->name).text);
     enum status st = check_parameters(q->parameters, err);
     if (st == OK)
-        st = generate_request_read(&r, q->parameters, api_service(x)->settings, err);
+        st = generate_request_read(&r, q->parameters, service_of(x)->settings, err);
     if (st == OK)
         st = read_prompts(&r.in, t, err);
     if (st == OK)
@@ -443,7 +449,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
         return error_set(err, ERR_ARGUMENT, "%s draws pictures, which this protocol does not serve; expected /complete",
                          e->model->name);
     st = inference_request_parse(&s->request, x->body.bytes, x->body.size,
-                                 http_header(x, "Inference-Header-Content-Length"), api_service(x)->settings, err);
+                                 http_header(x, "Inference-Header-Content-Length"), service_of(x)->settings, err);
     if (st == OK)
         st = check_outputs(&s->request, task, err);
     if (st == OK)
@@ -459,21 +465,21 @@ void api_inference_infer(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    if (api_refuse_if_full(x))
+    if (request_job_refuse_if_full(x))
         return;
     struct inference *s = calloc(1, sizeof *s);
     x->api->state = s;
     if (s == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     x->api->state_free = inference_free;
     if (prepare(x, &j, &err) != OK || j == NULL) {
         job_release(j);
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     http_drop_body(x);
-    api_submit(x, j, s->request.timeout_ms, j->kind == JOB_GENERATE ? answer_texts : answer_classes);
+    request_job_submit(x, j, s->request.timeout_ms, j->kind == JOB_GENERATE ? answer_texts : answer_classes);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "config/json.h"
-#include "server/api/api.h"
+#include "server/api/reply.h"
 
 void inference_reply_begin(struct inference_reply *r)
 {
@@ -91,7 +91,7 @@ void inference_reply_send(struct inference_reply *r, struct exchange *x, const c
         head = NULL;
     }
     if (head != NULL && r->size > 0) {
-        text = json_print(head, API_JSON_FLAGS);
+        text = json_print(head, REPLY_JSON_FLAGS);
         whole = text != NULL ? join(text, strlen(text), r->bytes, r->size) : NULL;
     }
     if (whole != NULL) {
@@ -105,7 +105,7 @@ void inference_reply_send(struct inference_reply *r, struct exchange *x, const c
             json_decref(head);
             head = NULL;
         }
-        api_reply_json(x, 200, head);
+        reply_send_json(x, 200, head);
     }
     free(text);
     if (r->binary != NULL)

@@ -1,13 +1,16 @@
 /* info.c - the endpoints that tell how the daemon is: /v1/models, /metrics, /healthz, /readyz, /openapi.json.
  * HTTP threads; nothing here waits for the engine. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config/json.h"
+#include "server/api/api_request.h"
 #include "server/api/openapi.h"
+#include "server/api/reply.h"
+#include "server/api/service.h"
 #include "server/batch/batcher.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
@@ -55,7 +58,7 @@ void api_models(struct exchange *x)
 {
     struct registry_view v;
     json_t *data = json_array();
-    registry_view_take(api_service(x)->registry, &v);
+    registry_view_take(service_of(x)->registry, &v);
     for (size_t i = 0; i < v.count; i++)
         if (auth_may_use(&x->api->grant, v.entries[i]->model->name) &&
             json_array_append_new(data, describe_model(v.entries[i])) != 0) {
@@ -64,22 +67,22 @@ void api_models(struct exchange *x)
             break;
         }
     registry_view_clear(&v);
-    api_reply_json(x, 200, data != NULL ? json_pack("{s:s, s:o}", "object", "list", "data", data) : NULL);
+    reply_send_json(x, 200, data != NULL ? json_pack("{s:s, s:o}", "object", "list", "data", data) : NULL);
 }
 
 void api_model(struct exchange *x)
 {
     struct error err;
-    struct hosted_model *e = registry_acquire_ref(api_service(x)->registry, x->api->segments[0]);
+    struct hosted_model *e = registry_acquire_ref(service_of(x)->registry, x->api->segments[0]);
     if (e != NULL && auth_may_use(&x->api->grant, e->model->name)) {
-        api_reply_json(x, 200, describe_model(e));
+        reply_send_json(x, 200, describe_model(e));
         hosted_model_release(e);
         return;
     }
     hosted_model_release(e);
     (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists those loaded",
                           json_quote(x->api->segments[0]).text);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 /* The queue's depth is looked at when it is asked for, rather than kept up to date with every job. */
@@ -96,26 +99,26 @@ void api_metrics(struct exchange *x)
     char *text = NULL;
     size_t bytes = 0;
     struct error err;
-    measure_queue(api_service(x));
+    measure_queue(service_of(x));
     if (metrics_render(&text, &bytes, &err) == OK)
         http_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes);
     else
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
 }
 
 static void reply_state(struct exchange *x, const char *word)
 {
-    api_reply_json(x, 200, json_pack("{s:s}", "status", word));
+    reply_send_json(x, 200, json_pack("{s:s}", "status", word));
 }
 
 void api_openapi(struct exchange *x)
 {
-    api_reply_json(x, 200, openapi_describe(api_service(x)->settings, x->is_admin));
+    reply_send_json(x, 200, openapi_describe(service_of(x)->settings, x->is_admin));
 }
 
 void api_healthz(struct exchange *x)
 {
-    const struct service *s = api_service(x);
+    const struct service *s = service_of(x);
     struct error err;
     if (!batcher_is_stuck(s->batcher, clock_now_ns())) {
         reply_state(x, "ok");
@@ -123,16 +126,16 @@ void api_healthz(struct exchange *x)
     }
     (void)error_set(&err, ERR_UNAVAILABLE, "jobs wait or run, and the engine has not ended a step for %u ms",
                     s->settings->stuck_after_ms);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 void api_readyz(struct exchange *x)
 {
     struct error err;
-    if (!atomic_load(&api_service(x)->draining)) {
+    if (!atomic_load(&service_of(x)->draining)) {
         reply_state(x, "ready");
         return;
     }
     (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it takes no new connections soon");
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }

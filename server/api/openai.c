@@ -1,7 +1,7 @@
 /* openai.c - OpenAI's POST /v1/completions over the same jobs as /generate. HTTP threads.
  * A token is a byte. Its string is its character where it is ASCII, else bytes:\xNN, so that all 256 differ. Shapes are
  * those of OpenAI's reference, with every field that its clients may look at. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,12 @@
 #include <time.h>
 
 #include "engine/engine.h"
+#include "server/api/api_request.h"
 #include "server/api/events.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
+#include "server/api/service.h"
 #include "server/api/text_reader.h"
 #include "server/core/text.h"
 #include "server/job/job.h"
@@ -238,9 +243,9 @@ static bool read_choices(struct completion *c, const struct job *j)
 static void answer_whole(struct exchange *x)
 {
     struct completion *c = x->api->state;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(x->job)->status != OK) {
-        api_refuse_job(x, x->job);
+        reply_send_job_error(x, x->job);
         return;
     }
     bool fine = read_choices(c, x->job);
@@ -254,7 +259,7 @@ static void answer_whole(struct exchange *x)
         json_decref(list);
         list = NULL;
     }
-    api_reply_json(x, 200, list != NULL ? describe_completion(x, list, true, describe_usage(x->job)) : NULL);
+    reply_send_json(x, 200, list != NULL ? describe_completion(x, list, true, describe_usage(x->job)) : NULL);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -285,7 +290,7 @@ static enum http_piece say_end(struct exchange *x, char **piece, size_t *bytes)
     static const char done[] = "data: [DONE]\n\n";
     struct completion *c = x->api->state;
     if (c->next == TEXTS) {
-        api_note_times(x);
+        request_job_note_times(x);
         c->next = c->include_usage ? USAGE : DONE;
         if (job_result(x->job)->status != OK) {
             c->next = END;
@@ -333,10 +338,10 @@ static void answer_stream(struct exchange *x)
 /* The job takes what it needs from `r`. */
 static enum status prepare(struct exchange *x, struct openai_request *r, struct job **ret, struct error *err)
 {
-    const uint32_t buffer = api_service(x)->settings->stream_buffer_bytes;
+    const uint32_t buffer = service_of(x)->settings->stream_buffer_bytes;
     const uint32_t most = r->in.max_tokens > 0 ? r->in.max_tokens : 1;
     struct hosted_model *e;
-    enum status st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st != OK)
         return st;
     st = job_create_generate(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
@@ -349,15 +354,15 @@ static enum status prepare(struct exchange *x, struct openai_request *r, struct 
 
 void api_openai_completions(struct exchange *x)
 {
-    const struct settings *s = api_service(x)->settings;
+    const struct settings *s = service_of(x)->settings;
     struct openai_request r = {0};
     struct error err;
     struct job *j = NULL;
-    if (api_refuse_if_full(x))
+    if (request_job_refuse_if_full(x))
         return;
     enum status st = openai_request_parse(&r, x->body.bytes, x->body.size, s, &err);
     if (st == OK)
         st = prepare(x, &r, &j, &err);
-    api_submit_or_refuse(x, st, &err, j, s->timeout_ms, r.in.stream ? answer_stream : answer_whole);
+    request_job_submit_or_refuse(x, st, &err, j, s->timeout_ms, r.in.stream ? answer_stream : answer_whole);
     openai_request_clear(&r);
 }

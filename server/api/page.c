@@ -3,7 +3,7 @@
  *
  * The page asks nobody but this daemon, and its policy holds the browser to that: no script, style, picture or
  * connection from elsewhere, none written into the page itself, and no frame around it. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <nettle/base16.h>
 #include <nettle/sha2.h>
@@ -12,6 +12,9 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/service.h"
 
 /* The object of this file depends on all of them: the Makefile says so.
  *   symbol, name below /page/, file from the project's root, Content-Type; the first is also what / is */
@@ -95,7 +98,7 @@ static void answer(struct exchange *x, size_t i)
     char *body = malloc(bytes);
     if (body == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for an answer at the moment");
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     memcpy(body, f->from, bytes);
@@ -106,13 +109,13 @@ static void refuse_absent(struct exchange *x)
 {
     struct error err;
     (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
-                    api_service(x)->settings->page ? "" : ": the page is switched off");
-    api_refuse(x, &err);
+                    service_of(x)->settings->page ? "" : ": the page is switched off");
+    reply_send_error(x, &err);
 }
 
 void api_page(struct exchange *x)
 {
-    if (api_service(x)->settings->page)
+    if (service_of(x)->settings->page)
         answer(x, 0);
     else
         refuse_absent(x);
@@ -120,7 +123,7 @@ void api_page(struct exchange *x)
 
 void api_page_file(struct exchange *x)
 {
-    for (size_t i = 0; api_service(x)->settings->page && i < FILE_COUNT; i++)
+    for (size_t i = 0; service_of(x)->settings->page && i < FILE_COUNT; i++)
         if (strcmp(files[i].name, x->api->segments[0]) == 0) {
             answer(x, i);
             return;

@@ -1,21 +1,18 @@
 /* reply.c - see reply.h. */
 #include "server/api/reply.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "config/json.h"
 #include "server/api/api_request.h"
+#include "server/api/service.h"
 #include "server/batch/batcher.h"
+#include "server/core/clock.h"
 #include "server/core/text.h"
 #include "server/job/job.h"
-
-const struct service *api_service(const struct exchange *x)
-{
-    return x->app;
-}
 
 /* A message may quote what a client sent, cut anywhere. */
 static json_t *json_text(const char *text)
@@ -26,17 +23,17 @@ static json_t *json_text(const char *text)
     return bytes > 0 ? json_stringn(fine, bytes) : json_null();
 }
 
-json_t *api_error(const struct error *err)
+json_t *reply_describe_error(const struct error *err)
 {
     return json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message", json_text(err->message), "type",
                      status_type(err->status), "param", json_text(err->param), "code", status_code(err->status));
 }
 
-void api_reply_json(struct exchange *x, unsigned status, json_t *value)
+void reply_send_json(struct exchange *x, unsigned status, json_t *value)
 {
     static const char no_memory[] = "{\"error\":{\"message\":\"there is no memory for an answer\",\"type\":"
                                     "\"overloaded_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
-    char *text = value != NULL ? json_print(value, API_JSON_FLAGS) : NULL;
+    char *text = value != NULL ? json_print(value, REPLY_JSON_FLAGS) : NULL;
     json_decref(value);
     if (text == NULL) {
         text = strdup(no_memory);
@@ -46,35 +43,28 @@ void api_reply_json(struct exchange *x, unsigned status, json_t *value)
     http_reply(x, status, "application/json", text, text != NULL ? strlen(text) : 0);
 }
 
-void api_refuse(struct exchange *x, const struct error *err)
+void reply_send_error(struct exchange *x, const struct error *err)
 {
     const unsigned http = status_http(err->status);
     if (http == 503) {
         char seconds[16];
-        (void)snprintf(seconds, sizeof seconds, "%u", batcher_retry_after_s(api_service(x)->batcher));
+        (void)snprintf(seconds, sizeof seconds, "%u", batcher_retry_after_s(service_of(x)->batcher));
         http_add_header(x, "Retry-After", seconds);
     }
     x->api->error = err->status;
-    api_reply_json(
-        x, http, x->api->kind == API_INFERENCE ? json_pack("{s:o}", "error", json_text(err->message)) : api_error(err));
+    reply_send_json(x, http,
+                    x->api->kind == API_INFERENCE ? json_pack("{s:o}", "error", json_text(err->message))
+                                                  : reply_describe_error(err));
 }
 
-void api_refuse_job(struct exchange *x, const struct job *j)
+void reply_send_job_error(struct exchange *x, const struct job *j)
 {
     struct error err;
     (void)error_set(&err, job_result(j)->status, "%s", job_result(j)->message);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
-bool api_has_type(const struct exchange *x, const char *type)
+double reply_milliseconds(uint64_t from_ns, uint64_t to_ns)
 {
-    const char *given = http_header(x, "Content-Type");
-    const size_t size = strlen(type);
-    return given != NULL && strncasecmp(given, type, size) == 0 &&
-           (given[size] == '\0' || strchr("; \t", given[size]) != NULL);
-}
-
-bool api_has_no_type(const struct exchange *x)
-{
-    return http_header(x, "Content-Type") == NULL || api_has_type(x, "application/x-www-form-urlencoded");
+    return round(clock_ms_between(from_ns, to_ns) * 1000.0) / 1000.0;
 }

@@ -1,37 +1,24 @@
 /* request_picture.c - see request_picture.h. */
 #include "server/api/request_picture.h"
 
-#include <string.h>
-#include <strings.h>
-
 #include "config/json.h"
 #include "server/api/reply.h"
+#include "server/api/request_type.h"
 #include "server/media/picture.h"
 #include "server/media/picture_fit.h"
-
-bool request_picture_declared(const struct exchange *x, char out[MEDIA_TYPE_MAX])
-{
-    const char *given = http_header(x, "Content-Type");
-    const size_t size = given != NULL ? strcspn(given, "; \t") : 0;
-    if (size == 0 || size >= MEDIA_TYPE_MAX)
-        return false;
-    memcpy(out, given, size);
-    out[size] = '\0';
-    return true;
-}
 
 void request_picture_check_type(struct exchange *x, const char *or_else)
 {
     char type[MEDIA_TYPE_MAX];
     struct error err;
-    if (api_has_no_type(x) || api_has_type(x, "application/octet-stream") ||
-        (request_picture_declared(x, type) && picture_reads_type(type)))
+    if (request_type_is_unsaid(x) || request_type_is(x, "application/octet-stream") ||
+        (request_type_read(x, type) && picture_reads_type(type)))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
                           "application/octet-stream%s",
                           json_quote(http_header(x, "Content-Type")).text, or_else);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err)
@@ -40,7 +27,7 @@ enum status request_picture_decode(struct picture *ret, struct exchange *x, stru
     enum status st = OK;
     if (x->body.size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected " PICTURE_KINDS);
-    if (request_picture_declared(x, type) && picture_reads_type(type))
+    if (request_type_read(x, type) && picture_reads_type(type))
         st = picture_check_declared(type, "Content-Type", x->body.bytes, x->body.size, err);
     if (st == OK)
         st = picture_decode(ret, x->body.bytes, x->body.size, err);

@@ -9,10 +9,6 @@
  * beside pictures, "" for nothing. */
 void request_picture_check_type(struct exchange *x, const char *or_else);
 
-enum { MEDIA_TYPE_MAX = 64 }; /* with its NUL; longer ones are none that are read */
-/* The body's declared media type without its parameters; false where there is none, or it is too long. */
-bool request_picture_declared(const struct exchange *x, char out[MEDIA_TYPE_MAX]);
-
 /* Decode the body, which is dropped then. picture_clear *ret, which is set only on OK. Errors: ERR_ARGUMENT (an empty
  * body), ERR_MEDIA_TYPE (declared as another kind), those of picture_decode. */
 enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err);

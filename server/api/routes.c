@@ -11,6 +11,7 @@
 #include "server/api/reply.h"
 #include "server/api/request_query.h"
 #include "server/api/route_table.h"
+#include "server/api/service.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
@@ -184,7 +185,7 @@ static void refuse_method(struct exchange *x, const char *path, const char *allo
     (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
     http_add_header(x, "Allow", all);
     if (strcmp(x->method, "OPTIONS") == 0) {
-        if (!x->is_admin && cors_answer(api_service(x)->settings->cors_origins, http_header(x, "Origin")) != NULL) {
+        if (!x->is_admin && cors_answer(service_of(x)->settings->cors_origins, http_header(x, "Origin")) != NULL) {
             http_add_header(x, "Access-Control-Allow-Methods", all);
             http_add_header(x, "Access-Control-Allow-Headers", CORS_ALLOWED);
             http_add_header(x, "Access-Control-Max-Age", CORS_MAX_AGE_S);
@@ -193,7 +194,7 @@ static void refuse_method(struct exchange *x, const char *path, const char *allo
         return;
     }
     (void)error_set(&err, ERR_METHOD, "%s does not take %s; expected %s", path, json_quote(x->method).text, all);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 /* Where no route is known: clients of the Open Inference Protocol read no errors but its own. */
@@ -214,7 +215,7 @@ static void begin(struct exchange *x)
     if (first == NULL) {
         set_api_by_path(x);
         (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     x->api->kind = first->api;
@@ -223,15 +224,15 @@ static void begin(struct exchange *x)
         refuse_method(x, first->path, allowed);
         return;
     }
-    if (needs_key(r, api_service(x)->settings) && !authorise(x))
+    if (needs_key(r, service_of(x)->settings) && !authorise(x))
         return;
     if (!ignores_query(r) && request_query_check(r->query, x, &err) != OK) {
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     if (r->body == BODY && !x->has_body) {
         (void)error_set(&err, ERR_LENGTH, "the request has no body: neither Content-Length nor Transfer-Encoding");
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     http_set_handler(x, r->handler);
@@ -245,7 +246,7 @@ static void refuse(struct exchange *x, const struct error *err)
         x->api->endpoint = NO_ENDPOINT;
         set_api_by_path(x);
     }
-    api_refuse(x, err);
+    reply_send_error(x, err);
 }
 
 static void add_headers(struct exchange *x)
@@ -269,7 +270,7 @@ static enum metrics_reason reason_of(const struct exchange *x)
     case ERR_LOADING:
         return METRICS_REASON_LOADING;
     case ERR_UNAVAILABLE:
-        return atomic_load(&api_service(x)->draining) ? METRICS_REASON_DRAINING : METRICS_REASON_OTHER;
+        return atomic_load(&service_of(x)->draining) ? METRICS_REASON_DRAINING : METRICS_REASON_OTHER;
     case ERR_KEY:
     case ERR_FORBIDDEN:
         return METRICS_REASON_NOT_ALLOWED;
@@ -382,7 +383,7 @@ static void end(struct exchange *x)
         outcome = job_finish_word(FINISH_CANCELLED);
     }
     count(x, status, outcome);
-    if (api_service(x)->settings->log_requests)
+    if (service_of(x)->settings->log_requests)
         log_end(x, status, outcome);
     authorise_end(x, x->body.received + generated_bytes(x));
     hosted_model_release(x->api->hosted);

@@ -1,12 +1,18 @@
 /* score.c - POST /score: how probable a text or a picture is under a generating model, element by element. HTTP
  * threads. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
 #include "server/api/request_picture.h"
 #include "server/api/request_query.h"
+#include "server/api/request_type.h"
+#include "server/api/service.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/request_bytes.h"
@@ -47,9 +53,9 @@ static void answer(struct exchange *x)
     const size_t count = in->count - in->first;
     double bits = 0.0;
     int failed = 0;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(j)->status != OK) {
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
         return;
     }
     json_t *list = json_array();
@@ -67,14 +73,14 @@ static void answer(struct exchange *x)
         json_decref(whole);
         whole = NULL;
     }
-    api_reply_json(x, 200, whole);
+    reply_send_json(x, 200, whole);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 void api_score_begin(struct exchange *x)
 {
-    if (!api_has_type(x, "application/json"))
+    if (!request_type_is(x, "application/json"))
         request_picture_check_type(x, ", or application/json with a text");
 }
 
@@ -82,8 +88,8 @@ void api_score_begin(struct exchange *x)
 static bool is_json(const struct exchange *x)
 {
     size_t at = 0;
-    if (!api_has_no_type(x))
-        return api_has_type(x, "application/json");
+    if (!request_type_is_unsaid(x))
+        return request_type_is(x, "application/json");
     while (at < x->body.size && isspace(x->body.bytes[at]))
         at++;
     return at < x->body.size && x->body.bytes[at] == '{';
@@ -108,7 +114,7 @@ static enum status read_request(struct exchange *x, json_t *query, json_t *objec
                                 struct score_input *in, struct error *err)
 {
     const bool picture = object == NULL;
-    const struct service *s = api_service(x);
+    const struct service *s = service_of(x);
     struct scoring *state = x->api->state;
     struct fields f = {.timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
@@ -116,8 +122,8 @@ static enum status read_request(struct exchange *x, json_t *query, json_t *objec
     if (st == OK && !picture)
         st = fields_read(table, FIELD_COUNT, object, s->settings, &f, err);
     if (st == OK)
-        st = api_pick_model(x, json_string_value(f.model), picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e,
-                            err);
+        st = request_model_acquire(x, json_string_value(f.model),
+                                   picture ? TASK_IMAGE_GENERATION : TASK_TEXT_GENERATION, &e, err);
     if (st != OK)
         return st;
     state->timeout_ms = (uint32_t)f.timeout_ms;
@@ -152,7 +158,7 @@ void api_score(struct exchange *x)
 {
     struct error err;
     struct job *j = NULL;
-    if (api_refuse_if_full(x))
+    if (request_job_refuse_if_full(x))
         return;
     struct scoring *state = calloc(1, sizeof *state);
     x->api->state = state;
@@ -160,9 +166,9 @@ void api_score(struct exchange *x)
     if (state == NULL)
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
     if (state == NULL || prepare(x, &j, &err) != OK) {
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
     } else {
         http_drop_body(x);
-        api_submit(x, j, state->timeout_ms, answer);
+        request_job_submit(x, j, state->timeout_ms, answer);
     }
 }

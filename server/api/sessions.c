@@ -1,15 +1,21 @@
 /* sessions.c - /v1/sessions: texts that the daemon keeps, to be gone on with by /generate. HTTP threads.
  * A session begins with a prompt, which the engine is fed but for its last byte (that waits for what follows it), with
  * a state, or with nothing. */
-#include "server/api/api.h"
+#include "server/api/route_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config/json.h"
+#include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/generate_state.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
+#include "server/api/request_type.h"
+#include "server/api/service.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"
@@ -24,7 +30,7 @@ struct beginning {
 
 static struct sessions *sessions_of(const struct exchange *x)
 {
-    return api_service(x)->sessions;
+    return service_of(x)->sessions;
 }
 
 /* ---- what all say ----------------------------------------------------------------------------------------------- */
@@ -35,7 +41,7 @@ static void refuse(struct exchange *x, const struct error *err)
     (void)snprintf(seconds, sizeof seconds, "%u", sessions_wait_s(sessions_of(x), HTTP_RETRY_AFTER_MAX_S));
     if (err->status == ERR_RATE)
         http_add_header(x, "Retry-After", seconds);
-    api_refuse(x, err);
+    reply_send_error(x, err);
 }
 
 /* NULL for want of memory. */
@@ -44,7 +50,7 @@ static json_t *describe(const struct exchange *x, const struct session_info *i)
     const struct stream_snapshot *s = &i->snapshot;
     const size_t blob = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
     return json_pack("{s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I}", "id", i->id, "model", i->model, "created",
-                     (json_int_t)i->created_s, "expires_in_s", (json_int_t)api_service(x)->settings->session_ttl_s,
+                     (json_int_t)i->created_s, "expires_in_s", (json_int_t)service_of(x)->settings->session_ttl_s,
                      "busy", i->is_busy ? 1 : 0, "position", (json_int_t)s->position + s->pending_count, "state_bytes",
                      (json_int_t)blob, "seed", (json_int_t)s->sampler.options.seed);
 }
@@ -52,7 +58,7 @@ static json_t *describe(const struct exchange *x, const struct session_info *i)
 /* Answer with the session, and forget it. */
 static void reply_session(struct exchange *x, unsigned status, struct session_info *i)
 {
-    api_reply_json(x, status, describe(x, i));
+    reply_send_json(x, status, describe(x, i));
     session_info_clear(i);
 }
 
@@ -92,16 +98,16 @@ static void reply_created(struct exchange *x, const struct beginning *b, struct 
         json_decref(answer);
         answer = NULL;
     }
-    api_reply_json(x, 201, answer);
+    reply_send_json(x, 201, answer);
 }
 
 /* The prompt was fed. */
 static void answer_fed(struct exchange *x)
 {
     struct job *j = x->job;
-    api_note_times(x);
+    request_job_note_times(x);
     if (job_result(j)->status != OK)
-        api_refuse_job(x, j);
+        reply_send_job_error(x, j);
     else
         reply_created(x, x->api->state, &j->saved);
 }
@@ -111,7 +117,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
                            struct stream_snapshot *snapshot, struct error *err)
 {
     struct hosted_model *e;
-    enum status st = api_pick_model(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
         st = sessions_check(sessions_of(x), auth_name(&x->api->grant), e, 1, err);
     if (st != OK)
@@ -136,19 +142,19 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
 
 void api_sessions_create(struct exchange *x)
 {
-    const struct settings *s = api_service(x)->settings;
+    const struct settings *s = service_of(x)->settings;
     struct generate_request r = {0};
     struct stream_snapshot snapshot = {.memory = NULL};
     struct job *j = NULL;
     struct error err;
-    if (api_refuse_if_full(x))
+    if (request_job_refuse_if_full(x))
         return;
     struct beginning *b = calloc(1, sizeof *b);
     x->api->state = b;
     x->api->state_free = free;
     if (b == NULL) {
         (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
-        api_refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     enum status st = generate_request_parse_session(&r, x->body.bytes, x->body.size, s, &err);
@@ -160,7 +166,7 @@ void api_sessions_create(struct exchange *x)
         reply_created(x, b, &snapshot);
     } else {
         http_drop_body(x);
-        api_submit(x, j, r.timeout_ms, answer_fed);
+        request_job_submit(x, j, r.timeout_ms, answer_fed);
     }
     generate_request_clear(&r);
 }
@@ -199,7 +205,7 @@ static enum status read_fork(const struct exchange *x, size_t *n, struct error *
     json_t *object = NULL;
     enum status st = x->body.size > 0 ? request_json_parse(&object, x->body.bytes, x->body.size, err) : OK;
     if (st == OK && object != NULL)
-        st = fields_read(fork_table, 1, object, api_service(x)->settings, &f, err);
+        st = fields_read(fork_table, 1, object, service_of(x)->settings, &f, err);
     json_decref(object);
     *n = (size_t)f.n;
     return st;
@@ -228,7 +234,7 @@ void api_session_fork(struct exchange *x)
         fine = fine && json_array_append_new(list, describe(x, &forks[i])) == 0;
         session_info_clear(&forks[i]);
     }
-    api_reply_json(x, 201, fine ? json_pack("{s:O}", "sessions", list) : NULL);
+    reply_send_json(x, 201, fine ? json_pack("{s:O}", "sessions", list) : NULL);
     json_decref(list);
 }
 
@@ -255,12 +261,12 @@ void api_session_state(struct exchange *x)
 void api_session_put_begin(struct exchange *x)
 {
     struct error err;
-    if (api_has_no_type(x) || api_has_type(x, "application/octet-stream"))
+    if (request_type_is_unsaid(x) || request_type_is(x, "application/octet-stream"))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected application/octet-stream",
                           json_quote(http_header(x, "Content-Type")).text);
-    api_refuse(x, &err);
+    reply_send_error(x, &err);
 }
 
 /* The session is where the body says. */
@@ -276,7 +282,7 @@ void api_session_put(struct exchange *x)
         refuse(x, &err);
         return;
     }
-    st = api_pick_model(x, info.model, TASK_TEXT_GENERATION, &e, &err);
+    st = request_model_acquire(x, info.model, TASK_TEXT_GENERATION, &e, &err);
     if (st == OK)
         st = session_info_check_model(&info, e, &err);
     if (st == OK)

@@ -1,9 +1,9 @@
 /* loop.c - the threads that serve connections, and the server's start and end. See http.h.
  *
- * Each loop polls the listening sockets, its library's descriptors and its box of news: it accepts connections and
- * hands them to its library, resumes all that have mailboxes, and then lets the library do what it can. Resuming happens on
- * the connection's own thread, so that it never meets its end, and all that one step of the engine has for a loop costs
- * one wake-up.
+ * Each loop polls the listening sockets, its library's descriptors and its mailbox: it accepts connections and hands
+ * them to its library, resumes all that have mail, and then lets the library do what it can. Resuming happens on the
+ * connection's own thread, so that it never meets its end, and all that one step of the engine has for a loop costs one
+ * wake-up.
  *
  * http_start, http_refuse_connections and http_stop are the main thread's. */
 #include <errno.h>
@@ -48,7 +48,7 @@ static struct http_exchange *exchange_of(struct mailbox_item *item)
     return (struct http_exchange *)(void *)((char *)item - offsetof(struct http_exchange, mail));
 }
 
-static void take_news(const struct http_loop *l)
+static void take_mail(const struct http_loop *l)
 {
     for (struct mailbox_item *item = mailbox_take(l->http->mailboxes, l->box), *next; item != NULL; item = next) {
         next = item->next;
@@ -141,7 +141,7 @@ static void *serve(void *arg)
         const bool accepts = atomic_load(&h->accepts) && !l->refuses && clock_now_ns() >= l->accepts_again_ns;
         (void)poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l));
         if (fds[POLL_MAILBOX].revents != 0)
-            take_news(l);
+            take_mail(l);
         if (atomic_load(&h->refuses))
             give_up_listening(l);
         for (size_t i = 0; i < listeners && accepts && !l->refuses; i++)
@@ -280,7 +280,7 @@ void http_stop(struct http *h)
         if (l->is_running)
             (void)pthread_join(l->thread, NULL);
         give_up_listening(l);
-        take_news(l); /* the library must not be stopped with a connection suspended */
+        take_mail(l); /* the library must not be stopped with a connection suspended */
         stop_libraries(l);
     }
     tls_stop();

@@ -1,0 +1,88 @@
+/* request_job.c - see request_job.h. */
+#include "server/api/request_job.h"
+
+#include "server/access/auth.h"
+#include "server/api/api_request.h"
+#include "server/api/authorise.h"
+#include "server/api/reply.h"
+#include "server/api/service.h"
+#include "server/core/clock.h"
+#include "server/core/queue.h"
+#include "server/job/job.h"
+#include "server/models/hosted_model.h"
+
+static void refuse_full(struct exchange *x)
+{
+    struct error err;
+    (void)error_set(&err, ERR_FULL, "the queue is full: %u jobs are waiting", service_of(x)->settings->queue_jobs_max);
+    reply_send_error(x, &err);
+}
+
+bool request_job_refuse_if_full(struct exchange *x)
+{
+    const struct service *s = service_of(x);
+    if (queue_count(s->queue) < s->settings->queue_jobs_max)
+        return false;
+    refuse_full(x);
+    return true;
+}
+
+/* Whose prompts a job's may begin with. Where the daemon asks for no keys all clients are one. */
+static const char *prefix_owner(const struct exchange *x)
+{
+    const char *name = service_of(x)->settings->prefix_cache_shared ? NULL : auth_name(&x->api->grant);
+    return name != NULL ? name : "";
+}
+
+void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next)
+{
+    const uint64_t deadline_ns = x->received_ns + timeout_ms * CLOCK_NS_PER_MS;
+    if (!authorise_job(x, j)) {
+        job_release(j);
+        return;
+    }
+    if (j->kind == JOB_GENERATE)
+        job_keep_prefixes(j, prefix_owner(x));
+    const enum status st = job_submit(j, service_of(x)->queue, j->model->lane, deadline_ns);
+    if (st == OK)
+        http_await(x, j, next);
+    else
+        authorise_no_job(x);
+    if (st == ERR_FULL) {
+        refuse_full(x);
+    } else if (st != OK) {
+        struct error err;
+        (void)error_set(&err, st, "the server is shutting down");
+        reply_send_error(x, &err);
+    }
+    job_release(j);
+}
+
+void request_job_submit_or_refuse(struct exchange *x, enum status st, const struct error *err, struct job *j,
+                                  uint32_t timeout_ms, http_handler *next)
+{
+    if (st == OK) {
+        http_drop_body(x);
+        request_job_submit(x, j, timeout_ms, next);
+    } else {
+        job_release(j);
+        reply_send_error(x, err);
+    }
+}
+
+json_t *request_job_timings(const struct exchange *x)
+{
+    const struct job_result *r = job_result(x->job);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "queue_ms", reply_milliseconds(r->queued_ns, r->started_ns),
+                     "prefill_ms", reply_milliseconds(r->started_ns, r->first_ns), "decode_ms",
+                     reply_milliseconds(r->first_ns, r->done_ns), "total_ms",
+                     reply_milliseconds(x->received_ns, r->done_ns), "first_byte_ms",
+                     reply_milliseconds(x->received_ns, r->first_ns));
+}
+
+void request_job_note_times(struct exchange *x)
+{
+    const struct job_result *r = job_result(x->job);
+    x->api->queue_ms = reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
+    x->api->compute_ms = reply_milliseconds(r->started_ns, r->done_ns);
+}

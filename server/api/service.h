@@ -1,0 +1,36 @@
+/* service.h - what the endpoints work with: the parts of the daemon that a request reaches. HTTP threads. */
+#ifndef SERVER_API_SERVICE_H
+#define SERVER_API_SERVICE_H
+
+#include <stdatomic.h>
+
+#include "config/settings.h"
+#include "server/http/http.h"
+
+struct auth;
+struct batcher;
+struct loader;
+struct queue;
+struct registry;
+struct reload;
+struct sessions;
+
+/* Constant while requests are served, but for what is atomic. An exchange's `app`. */
+struct service {
+    const struct settings *settings;
+    struct batcher *batcher;
+    struct queue *queue; /* the batcher's */
+    struct registry *registry;
+    struct loader *loader;
+    struct reload *reload;
+    struct sessions *sessions;
+    atomic_bool draining; /* /readyz says so */
+    struct auth *keys;    /* NULL: none are asked for */
+};
+
+static inline const struct service *service_of(const struct exchange *x)
+{
+    return x->app;
+}
+
+#endif
