@@ -12,7 +12,6 @@
 #include "server/api/api_request.h"
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
-#include "server/api/request_type.h"
 #include "server/api/service.h"
 #include "server/control/loader.h"
 #include "server/control/reload.h"
@@ -127,17 +126,6 @@ static enum status read_action(enum loader_action *ret, const struct exchange *x
                              json_quote(json_string_value(f.action)).text);
     json_decref(object);
     return st;
-}
-
-void api_admin_model_begin(struct exchange *x)
-{
-    struct error err;
-    if (request_type_is(x, "application/json") || request_type_is_unsaid(x))
-        return;
-    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
-                          "the body is declared as \"%s\"; expected application/json",
-                          json_quote(http_header(x, "Content-Type")).text);
-    reply_send_error(x, &err);
 }
 
 void api_admin_model(struct exchange *x)

@@ -79,7 +79,7 @@ struct classification {
 
 /* ---- before the body ------------------------------------------------------------------------------------------- */
 
-void api_classify_begin(struct exchange *x)
+void api_classify_type(struct exchange *x)
 {
     if (!request_type_is(x, "application/json") && !request_type_is(x, "multipart/form-data"))
         request_picture_check_type(x, ", multipart/form-data with pictures, or application/json with a text or images");

@@ -190,11 +190,6 @@ static void answer_events(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-void api_complete_begin(struct exchange *x)
-{
-    request_picture_check_type(x, "");
-}
-
 /* What cannot be told from one field alone. */
 static enum status check(const struct exchange *x, const struct hosted_model *e, struct fields *f, struct error *err)
 {

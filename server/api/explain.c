@@ -56,11 +56,6 @@ static void explaining_free(void *state)
     free(s);
 }
 
-void api_explain_begin(struct exchange *x)
-{
-    request_picture_check_type(x, "");
-}
-
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
 static void add_number(struct exchange *x, const char *name, uint32_t value)

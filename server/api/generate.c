@@ -9,14 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/json.h"
 #include "server/api/api_request.h"
 #include "server/api/events.h"
 #include "server/api/generate_state.h"
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
-#include "server/api/request_type.h"
 #include "server/api/service.h"
 #include "server/api/text_reader.h"
 #include "server/core/log.h"
@@ -320,19 +318,6 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
 static void answer_stream(struct exchange *x)
 {
     events_reply(x, read_piece);
-}
-
-/* ---- before the body ------------------------------------------------------------------------------------------- */
-
-void api_generate_begin(struct exchange *x)
-{
-    const char *type = http_header(x, "Content-Type");
-    struct error err;
-    if (request_type_is_unsaid(x) || request_type_is(x, "application/json"))
-        return;
-    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
-                          "the body is declared as \"%s\"; expected application/json", json_quote(type).text);
-    reply_send_error(x, &err);
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */

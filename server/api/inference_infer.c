@@ -40,7 +40,7 @@ static void inference_free(void *state)
     free(s);
 }
 
-void api_inference_infer_begin(struct exchange *x)
+void api_inference_infer_type(struct exchange *x)
 {
     struct error err;
     const char *encoding = http_header(x, "Content-Encoding");

@@ -21,6 +21,11 @@ void request_picture_check_type(struct exchange *x, const char *or_else)
     reply_send_error(x, &err);
 }
 
+void request_picture_type(struct exchange *x)
+{
+    request_picture_check_type(x, "");
+}
+
 enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err)
 {
     char type[MEDIA_TYPE_MAX];

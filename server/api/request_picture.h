@@ -5,8 +5,9 @@
 #include "engine/image.h"
 #include "server/http/http.h"
 
-/* Before the body: refuse a request whose body is declared as something else. `or_else` ends the message: what is read
- * beside pictures, "" for nothing. */
+/* For the table of routes: refuse a request whose body is declared as something else, before it is read. */
+http_handler request_picture_type;
+/* The same where more is read beside pictures, which `or_else` ends the message with: ", or ...". */
 void request_picture_check_type(struct exchange *x, const char *or_else);
 
 /* Decode the body, which is dropped then. picture_clear *ret, which is set only on OK. Errors: ERR_ARGUMENT (an empty

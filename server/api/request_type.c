@@ -4,6 +4,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/json.h"
+#include "server/api/reply.h"
+
 bool request_type_is(const struct exchange *x, const char *type)
 {
     const char *given = http_header(x, "Content-Type");
@@ -26,4 +29,29 @@ bool request_type_read(const struct exchange *x, char out[MEDIA_TYPE_MAX])
     memcpy(out, given, size);
     out[size] = '\0';
     return true;
+}
+
+static void expect_type(struct exchange *x, const char *type)
+{
+    struct error err;
+    if (request_type_is_unsaid(x) || request_type_is(x, type))
+        return;
+    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type", "the body is declared as \"%s\"; expected %s",
+                          json_quote(http_header(x, "Content-Type")).text, type);
+    reply_send_error(x, &err);
+}
+
+void request_type_any(struct exchange *x)
+{
+    (void)x;
+}
+
+void request_type_json(struct exchange *x)
+{
+    expect_type(x, "application/json");
+}
+
+void request_type_bytes(struct exchange *x)
+{
+    expect_type(x, "application/octet-stream");
 }

@@ -10,31 +10,31 @@
  * path     {} stands for one segment, which the handler gets as x->api->segments[i]
  * api      whose words are spoken there, and so who may call it (api_kind.h)
  * body     whether there must be one
- * begin    runs before the body is read, and may answer; no_begin: nothing is to be done then
+ * type     runs before the body is read, and answers where that is declared as something else than the handler reads
  * handler  runs with the whole request
  * query    the parameters that it knows: a field_list, no_fields for none
  * fields   those of its JSON object: a field_list, no_fields where there is none or it is not read by one
  *
- * openapi.json names the lists as they are named here. ROUTE_PLAIN has nothing to begin with and no fields. */
+ * openapi.json names the lists as they are named here. ROUTE_PLAIN has no fields, and its body may be of any type. */
 #define ROUTE_PLAIN(X, method, path, api, body, handler) \
-    X(method, path, api, body, no_begin, handler, no_fields, no_fields)
+    X(method, path, api, body, request_type_any, handler, no_fields, no_fields)
 #define ROUTES(X)                                                                                                     \
-    X("POST", "/classify", API_NATIVE, BODY, api_classify_begin, api_classify, classify_query, classify_fields)       \
-    X("POST", "/complete", API_NATIVE, BODY, api_complete_begin, api_complete, complete_query, no_fields)             \
-    X("POST", "/explain", API_NATIVE, BODY, api_explain_begin, api_explain, explain_query, no_fields)                 \
-    X("POST", "/generate", API_NATIVE, BODY, api_generate_begin, api_generate, no_fields, generate_fields)            \
-    X("POST", "/score", API_NATIVE, BODY, api_score_begin, api_score, score_query, score_fields)                      \
-    X("POST", "/v1/completions", API_OPENAI, BODY, api_generate_begin, api_openai_completions, no_fields,             \
+    X("POST", "/classify", API_NATIVE, BODY, api_classify_type, api_classify, classify_query, classify_fields)        \
+    X("POST", "/complete", API_NATIVE, BODY, request_picture_type, api_complete, complete_query, no_fields)           \
+    X("POST", "/explain", API_NATIVE, BODY, request_picture_type, api_explain, explain_query, no_fields)              \
+    X("POST", "/generate", API_NATIVE, BODY, request_type_json, api_generate, no_fields, generate_fields)             \
+    X("POST", "/score", API_NATIVE, BODY, api_score_type, api_score, score_query, score_fields)                       \
+    X("POST", "/v1/completions", API_OPENAI, BODY, request_type_json, api_openai_completions, no_fields,              \
       openai_fields)                                                                                                  \
-    X("POST", "/v1/compress", API_NATIVE, BODY, no_begin, api_compress, compress_query, no_fields)                    \
-    X("POST", "/v1/decompress", API_NATIVE, BODY, no_begin, api_decompress, compress_query, no_fields)                \
-    X("POST", "/v1/sessions", API_NATIVE, BODY, api_generate_begin, api_sessions_create, no_fields, session_fields)   \
+    X("POST", "/v1/compress", API_NATIVE, BODY, request_type_any, api_compress, compress_query, no_fields)            \
+    X("POST", "/v1/decompress", API_NATIVE, BODY, request_type_any, api_decompress, compress_query, no_fields)        \
+    X("POST", "/v1/sessions", API_NATIVE, BODY, request_type_json, api_sessions_create, no_fields, session_fields)    \
     ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                        \
     ROUTE_PLAIN(X, "DELETE", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session_delete)                              \
-    X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, api_generate_begin, api_session_fork, no_fields,        \
+    X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, request_type_json, api_session_fork, no_fields,         \
       fork_fields)                                                                                                    \
     ROUTE_PLAIN(X, "GET", "/v1/sessions/{}/state", API_NATIVE, NO_BODY, api_session_state)                            \
-    X("PUT", "/v1/sessions/{}/state", API_NATIVE, BODY, api_session_put_begin, api_session_put, no_fields, no_fields) \
+    X("PUT", "/v1/sessions/{}/state", API_NATIVE, BODY, request_type_bytes, api_session_put, no_fields, no_fields)    \
     ROUTE_PLAIN(X, "GET", "/v1/models", API_OPENAI, NO_BODY, api_models)                                              \
     ROUTE_PLAIN(X, "GET", "/v1/models/{}", API_OPENAI, NO_BODY, api_model)                                            \
     ROUTE_PLAIN(X, "GET", "/healthz", API_OPEN, NO_BODY, api_healthz)                                                 \
@@ -44,8 +44,7 @@
     ROUTE_PLAIN(X, "GET", "/", API_OPEN, NO_BODY, api_page)                                                           \
     ROUTE_PLAIN(X, "GET", "/page/{}", API_OPEN, NO_BODY, api_page_file)                                               \
     ROUTE_PLAIN(X, "GET", "/admin/models", API_ADMIN, NO_BODY, api_admin_models)                                      \
-    X("POST", "/admin/models/{}", API_ADMIN, BODY, api_admin_model_begin, api_admin_model, no_fields,                 \
-      admin_model_fields)                                                                                             \
+    X("POST", "/admin/models/{}", API_ADMIN, BODY, request_type_json, api_admin_model, no_fields, admin_model_fields) \
     ROUTE_PLAIN(X, "GET", "/admin/config", API_ADMIN, NO_BODY, api_admin_config)                                      \
     ROUTE_PLAIN(X, "POST", "/admin/config/reload", API_ADMIN, MAYBE_BODY, api_admin_reload)                           \
     ROUTE_PLAIN(X, "POST", "/admin/drain", API_ADMIN, MAYBE_BODY, api_admin_drain)                                    \
@@ -54,15 +53,15 @@
     ROUTE_PLAIN(X, "GET", "/v2/health/ready", API_INFERENCE, NO_BODY, api_inference_ready)                            \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}", API_INFERENCE, NO_BODY, api_inference_model)                               \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)                   \
-    X("POST", "/v2/models/{}/infer", API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer, no_fields,  \
+    X("POST", "/v2/models/{}/infer", API_INFERENCE, BODY, api_inference_infer_type, api_inference_infer, no_fields,   \
       no_fields)                                                                                                      \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}", API_INFERENCE, NO_BODY, api_inference_model)                   \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)       \
-    X("POST", "/v2/models/{}/versions/{}/infer", API_INFERENCE, BODY, api_inference_infer_begin, api_inference_infer, \
+    X("POST", "/v2/models/{}/versions/{}/infer", API_INFERENCE, BODY, api_inference_infer_type, api_inference_infer,  \
       no_fields, no_fields)
 
-#define X(method, path, api, body, begin, handler, query, fields) \
-    http_handler begin, handler;                                  \
+#define X(method, path, api, body, type, handler, query, fields) \
+    http_handler type, handler;                                  \
     extern const struct field_list query, fields;
 ROUTES(X)
 #undef X

@@ -27,12 +27,12 @@ static const struct route {
     const char *method, *path;
     enum api_kind api;
     enum body_rule body;
-    http_handler *begin, *handler;
+    http_handler *type, *handler;
     const struct field_list *query, *fields;
     const char *query_name, *fields_name;
 } routes[] = {
-#define X(method, path, api, body, begin, handler, query, fields) \
-    {method, path, api, body, begin, handler, &(query), &(fields), #query, #fields},
+#define X(method, path, api, body, type, handler, query, fields) \
+    {method, path, api, body, type, handler, &(query), &(fields), #query, #fields},
     ROUTES(X)
 #undef X
 };
@@ -41,11 +41,6 @@ enum {
     NO_ENDPOINT = ROUTE_COUNT, /* beyond every path's label */
 };
 _Static_assert(ROUTE_COUNT <= METRICS_ENDPOINTS_MAX, "every path is a label of the metrics");
-
-void no_begin(struct exchange *x)
-{
-    (void)x;
-}
 
 const struct field_list no_fields = {NULL, 0};
 
@@ -236,7 +231,7 @@ static void begin(struct exchange *x)
         return;
     }
     http_set_handler(x, r->handler);
-    r->begin(x);
+    r->type(x);
 }
 
 /* An error found by http.c: before `begin`, or instead of the handler. */

@@ -78,7 +78,7 @@ static void answer(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-void api_score_begin(struct exchange *x)
+void api_score_type(struct exchange *x)
 {
     if (!request_type_is(x, "application/json"))
         request_picture_check_type(x, ", or application/json with a text");

@@ -7,14 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/json.h"
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/generate_state.h"
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
-#include "server/api/request_type.h"
 #include "server/api/service.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
@@ -256,17 +254,6 @@ void api_session_state(struct exchange *x)
     else
         refuse(x, &err);
     session_info_clear(&info);
-}
-
-void api_session_put_begin(struct exchange *x)
-{
-    struct error err;
-    if (request_type_is_unsaid(x) || request_type_is(x, "application/octet-stream"))
-        return;
-    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
-                          "the body is declared as \"%s\"; expected application/octet-stream",
-                          json_quote(http_header(x, "Content-Type")).text);
-    reply_send_error(x, &err);
 }
 
 /* The session is where the body says. */

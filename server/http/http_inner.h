@@ -117,6 +117,8 @@ struct http_exchange {
     alignas(max_align_t) unsigned char app_part[]; /* [http_app.request_bytes] */
 };
 
+_Static_assert(offsetof(struct http_exchange, base) == 0, "an exchange begins what holds it");
+
 static inline struct http_exchange *http_exchange_of(const struct exchange *x)
 {
     return (struct http_exchange *)(void *)x;
