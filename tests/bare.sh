@@ -42,8 +42,8 @@ cp /etc/apt/apt.conf.d/*proxy* "$root/etc/apt/apt.conf.d/" 2>/dev/null
 git clone -q --no-hardlinks . "$root/root/aftd" || exit 1
 
 # Everything that is started in there ends with its first process, and its mounts with it.
-inside() { # inside COMMAND...: in the root, with /proc, /dev and a network, and nothing of this environment
-    unshare --mount --pid --fork --kill-child -- bash -c '
+inside() { # inside COMMAND...: in the root, in the place of this shell, with nothing of its environment
+    exec unshare --mount --pid --fork --kill-child -- bash -c '
         root=$1
         shift
         mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
@@ -75,4 +75,4 @@ kill "$run"
 wait "$run" 2>/dev/null
 
 echo "---- make test"
-inside make test
+(inside make test)
