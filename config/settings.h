@@ -30,58 +30,59 @@ enum log_format { LOG_FORMATS(X) };
  *   TEXT(name, default, help)                     char[SETTING_TEXT_MAX + 1], never empty
  *   CHOICE(name, type, LIST, default, help)       enum type, words from LIST
  *   SWITCH(name, default, help)                   bool */
-#define SETTINGS(NUMBER, TEXT, CHOICE, SWITCH)                                                                \
-    TEXT(listen_address, "127.0.0.1", "addresses to listen on, IPv4 or IPv6, in a list with commas; or off")  \
-    NUMBER(listen_port, 8080, 0, 65535, "TCP port; 0: the kernel chooses one, which is logged")               \
-    TEXT(listen_unix, "off", "path of a Unix socket to listen on as well; or off")                            \
-    TEXT(listen_unix_mode, "0660", "its permissions, octal")                                                  \
-    TEXT(admin_address, "off", "addresses of the admin listener; or off")                                     \
-    NUMBER(admin_port, 8081, 0, 65535, "its TCP port; 0: the kernel chooses one, which is logged")            \
-    TEXT(admin_unix, "off", "path of a Unix socket for administration, which the own user alone may open")    \
-    TEXT(tls_certificate, "off", "PEM file of the certificate, or its chain: TCP is encrypted then; or off")  \
-    TEXT(tls_key, "off", "PEM file of its key")                                                               \
-    TEXT(keys_file, "off", "file of the keys that clients need, made by aft key; off: they need none")        \
-    TEXT(cors_origins, "off", "origins whose pages browsers may let ask, in a list with commas; *; or off")   \
-    SWITCH(metrics_open, true, "where clients need keys: /metrics needs none")                                \
-    TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                      \
-    SWITCH(models_lazy, false, "load a model when a request first asks for it")                               \
-    NUMBER(models_memory_max_mb, 0, 0, 1048576, "most memory of all loaded models together; 0: no bound")     \
-    NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                   \
-    SWITCH(pin_threads, true, "where they are as many as processors, each keeps to one of its own")           \
-    TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                     \
-    TEXT(precision, "f32", "f32, bf16, int8 or auto, or NAME=one of them for a model, in a list with commas") \
-    NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "streams that one text model runs at a time")              \
-    NUMBER(pass_rows_max, 16, 1, ENGINE_ROWS_MAX, "prompt bytes fed in one pass beside the running streams")  \
-    NUMBER(prefix_cache_mb, 32, 0, 1048576, "memory of a text model for states of prompts; 0: none are kept") \
-    NUMBER(prefix_cache_bytes, 64, 8, 65536, "bytes between two states that are kept of a prompt")            \
-    SWITCH(prefix_cache_shared, false, "one key's prompts may begin with states of another's")                \
-    NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "pictures of one size, or texts, in one batch")         \
-    NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for company in its batch")          \
-    NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                   \
-           "most patches of a picture whose request gives a size")                                            \
-    NUMBER(queue_jobs_max, 256, 1, 65536, "jobs that may wait before clients are answered 503")               \
-    NUMBER(sessions_max, 256, 0, SESSIONS_MAX, "sessions that are kept at a time")                            \
-    NUMBER(sessions_per_key_max, 0, 0, SESSIONS_MAX, "those of one key; 0: no bound but the one of all")      \
-    NUMBER(sessions_memory_max_mb, 256, 1, 1048576, "most memory of all sessions together")                   \
-    NUMBER(session_ttl_s, 3600, 1, SESSION_TTL_MAX_S, "how long a session is kept after its last use")        \
-    NUMBER(http_threads, 4, 1, 64, "threads that serve connections")                                          \
-    NUMBER(connections_max, 4096, 16, 65536, "connections open at a time")                                    \
-    NUMBER(connections_per_address_max, 0, 0, 65536, "connections of one client address; 0: no limit")        \
-    NUMBER(receive_timeout_ms, 30000, 100, 3600000, "deadline for a whole request to arrive")                 \
-    NUMBER(idle_timeout_ms, 60000, 1000, 3600000, "how long a connection may idle between requests")          \
-    NUMBER(body_bytes_max, 16777216, 1024, HTTP_BODY_MAX, "largest request body")                             \
-    NUMBER(timeout_ms, 60000, 1, 86400000, "deadline of a request that names none")                           \
-    NUMBER(timeout_ms_max, 600000, 1, 86400000, "longest deadline that a request may name")                   \
-    NUMBER(max_tokens, 256, 1, GENERATE_TOKENS_MAX, "bytes generated for a request that names no number")     \
-    NUMBER(max_tokens_max, 65536, 1, GENERATE_TOKENS_MAX, "most bytes that a request may ask for")            \
-    NUMBER(stream_buffer_bytes, 65536, 4096, 16777216, "unread bytes after which a slow client is dropped")   \
-    NUMBER(ping_ms, 15000, 100, 600000, "silence after which a stream gets a comment line")                   \
-    NUMBER(drain_delay_ms, 0, 0, 600000, "when stopping, how long new requests are still taken")              \
-    NUMBER(drain_timeout_ms, 30000, 0, 3600000, "when stopping, how long running requests may go on")         \
-    NUMBER(stuck_after_ms, 10000, 100, 3600000, "without a step for so long, /healthz fails while jobs wait") \
-    CHOICE(log_level, log_level, LOG_LEVELS, LOG_LEVEL_INFO, "least serious messages that are logged")        \
-    CHOICE(log_format, log_format, LOG_FORMATS, LOG_FORMAT_TEXT, "form of the log's lines")                   \
-    SWITCH(page, true, "serve the page for people at /")                                                      \
+#define SETTINGS(NUMBER, TEXT, CHOICE, SWITCH)                                                                         \
+    TEXT(listen_address, "127.0.0.1", "addresses to listen on, IPv4 or IPv6, separated by commas; or off")             \
+    NUMBER(listen_port, 8080, 0, 65535, "TCP port; 0: the kernel chooses one, which is logged")                        \
+    TEXT(listen_unix, "off", "path of a Unix socket to listen on as well; or off")                                     \
+    TEXT(listen_unix_mode, "0660", "permissions of that socket, in octal")                                             \
+    TEXT(admin_address, "off", "addresses of the admin listener, separated by commas; or off")                         \
+    NUMBER(admin_port, 8081, 0, 65535, "TCP port of the admin listener; 0: the kernel chooses one, which is logged")   \
+    TEXT(admin_unix, "off", "path of a Unix socket for administration, open to the daemon's own user only; or off")    \
+    TEXT(tls_certificate, "off", "PEM file of the certificate or its chain; TCP is then encrypted; or off")            \
+    TEXT(tls_key, "off", "PEM file of the certificate's private key; or off")                                          \
+    TEXT(keys_file, "off", "file of the keys that clients need, made by aft key; off: they need none")                 \
+    TEXT(cors_origins, "off", "origins whose pages may call the daemon in a browser, separated by commas; *; or off")  \
+    SWITCH(metrics_open, true, "serve /metrics without a key even where clients need one")                             \
+    TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                               \
+    SWITCH(models_lazy, false, "load a model only when a request first asks for it")                                   \
+    NUMBER(models_memory_max_mb, 0, 0, 1048576, "most memory of all loaded models together, in MiB; 0: no limit")      \
+    NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                            \
+    SWITCH(pin_threads, true, "with as many compute threads as processors, keep each on a processor of its own")       \
+    TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                              \
+    TEXT(precision, "f32", "f32, bf16, int8 or auto, or MODEL=one of these for a single model; separated by commas")   \
+    NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "most streams that one text model runs at a time")                  \
+    NUMBER(pass_rows_max, 16, 1, ENGINE_ROWS_MAX, "most prompt bytes fed in one pass beside the running streams")      \
+    NUMBER(prefix_cache_mb, 32, 0, 1048576, "memory of each text model for saved prompt states, in MiB; 0: none")      \
+    NUMBER(prefix_cache_bytes, 64, 8, 65536, "bytes of a prompt between two saved states")                             \
+    SWITCH(prefix_cache_shared, false, "let one key's prompts start from states saved for another key")                \
+    NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "most pictures of one size, or texts of one length, in a batch") \
+    NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for others to share its batch")              \
+    NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                            \
+           "most patches of a picture whose request sets a size")                                                      \
+    NUMBER(queue_jobs_max, 256, 1, 65536, "most jobs that wait; further requests are answered 503")                    \
+    NUMBER(sessions_max, 256, 0, SESSIONS_MAX, "most sessions kept at a time")                                         \
+    NUMBER(sessions_per_key_max, 0, 0, SESSIONS_MAX, "most sessions of one key; 0: only sessions_max applies")         \
+    NUMBER(sessions_memory_max_mb, 256, 1, 1048576, "most memory of all sessions together, in MiB")                    \
+    NUMBER(session_ttl_s, 3600, 1, SESSION_TTL_MAX_S, "how long a session is kept after its last use")                 \
+    NUMBER(http_threads, 4, 1, 64, "threads that serve connections")                                                   \
+    NUMBER(connections_max, 4096, 16, 65536, "most connections open at a time")                                        \
+    NUMBER(connections_per_address_max, 0, 0, 65536, "most connections from one client address; 0: no limit")          \
+    NUMBER(receive_timeout_ms, 30000, 100, 3600000, "how long a whole request may take to arrive")                     \
+    NUMBER(idle_timeout_ms, 60000, 1000, 3600000, "how long a connection may be idle between requests")                \
+    NUMBER(body_bytes_max, 16777216, 1024, HTTP_BODY_MAX, "largest request body")                                      \
+    NUMBER(timeout_ms, 60000, 1, 86400000, "time limit of a request that sets none")                                   \
+    NUMBER(timeout_ms_max, 600000, 1, 86400000, "longest time limit that a request may set")                           \
+    NUMBER(max_tokens, 256, 1, GENERATE_TOKENS_MAX, "bytes generated for a request that sets no number")               \
+    NUMBER(max_tokens_max, 65536, 1, GENERATE_TOKENS_MAX, "most bytes that a request may ask for")                     \
+    NUMBER(stream_buffer_bytes, 65536, 4096, 16777216,                                                                 \
+           "unread bytes after which a slow client's request is cancelled")                                            \
+    NUMBER(ping_ms, 15000, 100, 600000, "silence after which a stream is sent a comment line")                         \
+    NUMBER(drain_delay_ms, 0, 0, 600000, "when stopping, how long new requests are still accepted")                    \
+    NUMBER(drain_timeout_ms, 30000, 0, 3600000, "when stopping, how long running requests may continue")               \
+    NUMBER(stuck_after_ms, 10000, 100, 3600000, "time without progress on waiting jobs after which /healthz fails")    \
+    CHOICE(log_level, log_level, LOG_LEVELS, LOG_LEVEL_INFO, "least severe messages that are logged")                  \
+    CHOICE(log_format, log_format, LOG_FORMATS, LOG_FORMAT_TEXT, "format of the log's lines")                          \
+    SWITCH(page, true, "serve the web page at /")                                                                      \
     SWITCH(log_requests, true, "log a line for each request")
 
 struct settings {
