@@ -132,16 +132,18 @@ int cli_bench(int argc, char **argv)
     struct arguments a = {.runs = 51};
     struct bench b = {0};
     char names[256];
-    (void)snprintf(names, sizeof names, "instead of a MODEL, random weights: %s", synthetic_names());
+    (void)snprintf(names, sizeof names, "take random weights instead of a MODEL: %s", synthetic_names());
     const struct cli_option options[] = {
-        {"synthetic", CLI_TEXT, &a.synthetic, 0, 0, names},
-        {"roofline", CLI_FLAG, &a.roofline, 0, 0, "how fast this machine computes and reads, without a model"},
-        {"runs", CLI_UNSIGNED, &a.runs, 3, BENCH_RUNS_MAX, "runs of which each figure is the median (51)"},
-        {"threads", CLI_UNSIGNED, &a.threads, 0, ENGINE_THREADS_MAX, "0: one for each processor (0)"},
-        {"positions", CLI_TEXT, &a.positions, 0, 0,
-         "A,B: where the cost of a step is compared (64 and min(1000, T-1))"},
-        {"no-limits", CLI_FLAG, &a.no_limits, 0, 0, "do not measure what the machine allows beside each figure"},
-        {"json", CLI_FLAG, &b.json, 0, 0, "print one JSON object"},
+        {"synthetic", CLI_TEXT, &a.synthetic, 0, 0, "NAME", names},
+        {"roofline", CLI_FLAG, &a.roofline, 0, 0, NULL,
+         "measure how fast this machine computes and reads memory, without a model"},
+        {"runs", CLI_UNSIGNED, &a.runs, 3, BENCH_RUNS_MAX, "N", "number of runs; each figure is their median (51)"},
+        {"threads", CLI_UNSIGNED, &a.threads, 0, ENGINE_THREADS_MAX, "N",
+         "compute threads; 0: one for each processor (0)"},
+        {"positions", CLI_TEXT, &a.positions, 0, 0, "A,B",
+         "compare the cost of a step at these two positions (64 and 1000, or the context's last)"},
+        {"no-limits", CLI_FLAG, &a.no_limits, 0, 0, NULL, "do not measure the machine's limit beside each figure"},
+        {"json", CLI_FLAG, &b.json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
     int count;

@@ -135,9 +135,11 @@ int cli_classify(int argc, char **argv)
     struct remote remote = {0};
     bool asks = false;
     const struct cli_option options[] = {
-        {"top-k", CLI_UNSIGNED, &top_k, 1, CLASSIFY_TOP_K_MAX, "how many labels to print (5)"},
-        {"size", CLI_TEXT, (void *)&size, 0, 0, "native or HxW: what the model sees (its own size)"},
-        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "most patches that --size may make (4096)"},
+        {"top-k", CLI_UNSIGNED, &top_k, 1, CLASSIFY_TOP_K_MAX, "N", "how many labels to print (5)"},
+        {"size", CLI_TEXT, (void *)&size, 0, 0, "SIZE",
+         "size that the model sees: HxW, or native for the picture's own (the model's)"},
+        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N",
+         "most patches that --size may lead to (4096)"},
         REMOTE_OPTIONS(&remote){0},
     };
     int count;

@@ -17,21 +17,21 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /*   function  name  arguments  help */
 #define CLI_VERBS(X)                                                                                                  \
-    X(classify, "classify", "MODEL PICTURE...", "name what is in each picture (- is standard input)")                 \
+    X(classify, "classify", "MODEL PICTURE...", "print the most likely labels of each picture (- is standard input)") \
     X(explain, "explain", "MODEL [PICTURE] -o PNG",                                                                   \
-      "what the model sees in a picture, or its position biases, as a PNG")                                           \
-    X(generate, "generate", "MODEL [--prompt P]", "continue a prompt, byte by byte (- reads it from standard input)") \
-    X(score, "score", "MODEL FILE", "bits per byte of a file under the model (- is standard input)")                  \
+      "draw what the model looks at in a picture, or its position biases")                                            \
+    X(generate, "generate", "MODEL [--prompt P]", "continue a prompt byte by byte")                                   \
+    X(score, "score", "MODEL FILE", "print the bits per byte of a file under the model (- is standard input)")        \
     X(compress, "compress", "MODEL [FILE] [-o OUT]",                                                                  \
-      "make a file small by the model's probabilities (standard input)")                                              \
-    X(decompress, "decompress", "MODEL [FILE] [-o OUT]", "restore what compress made, of the same model")             \
-    X(inspect, "inspect", "MODEL", "architecture, sizes and tensors of a model")                                      \
-    X(verify, "verify", "DIR...", "run each model directory's cases.safetensors and compare")                         \
+      "compress a file (standard input) with the model's probabilities")                                              \
+    X(decompress, "decompress", "MODEL [FILE] [-o OUT]", "restore what compress made with the same model")            \
+    X(inspect, "inspect", "MODEL", "print the architecture, sizes and tensors of a model")                            \
+    X(verify, "verify", "DIR...", "run the cases.safetensors of each model folder and compare the results")           \
     X(check_precision, "check-precision", "MODEL DATA",                                                               \
-      "what bf16 and int8 cost in quality, recorded for precision=auto")                                              \
-    X(bench, "bench", "[MODEL]", "how fast the model runs here, or how fast this machine is")                         \
-    X(key, "key", "add|list|remove [NAME] --file F", "make, list and take back the keys that clients of aftd need")   \
-    X(load, "load", "URL [PICTURE...]", "send a running daemon many requests and tell how it answers")
+      "measure what bf16 and int8 cost in quality and record it for precision=auto")                                  \
+    X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is")                   \
+    X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need")    \
+    X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers")
 
 /* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one
  * dash and its value apart. */
@@ -44,8 +44,9 @@ struct cli_texts {
 struct cli_option {
     const char *name; /* without dashes; NULL ends the list */
     enum cli_kind kind;
-    void *value;     /* bool, const char *, struct cli_texts, uint64_t, double */
-    double min, max; /* of a number; of a whole one at most 2^53 */
+    void *value;          /* bool, const char *, struct cli_texts, uint64_t, double */
+    double min, max;      /* of a number; of a whole one at most 2^53 */
+    const char *argument; /* what help calls its value: "FILE"; NULL for a flag */
     const char *help;
 };
 
@@ -75,6 +76,11 @@ int cli_fail_error(const struct error *err);
 /* The same for a wrong command line: points to --help and returns CLI_USAGE. */
 int cli_fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_set_verb(const char *verb);
+
+/* What answers `aft VERB --help`; `options` end with a row without a name and live as long as the call. Unless set, it
+ * prints them for a terminal. The manual page is made of the same rows by what deploy/man/pages.c sets here. */
+typedef void cli_help(const struct cli_verb *verb, const struct cli_option *options);
+void cli_set_help(cli_help *help);
 
 /* Push what was printed to standard output on its way. CLI_FAILED, once and with the reason, if any of it did not get
  * there. */

@@ -1,5 +1,5 @@
 /* common.c - what the verbs share, see cli.h: messages, the command line, finding and loading models, reading files.
- * Single threaded; the one state is the verb's name for messages. */
+ * Single threaded; the state is the verb's name for messages, and who answers --help. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,6 +23,8 @@ const struct cli_verb cli_verbs[] = {
 #undef X
 };
 const size_t cli_verb_count = sizeof cli_verbs / sizeof cli_verbs[0];
+
+enum { HELP_COLUMN = 27 }; /* where the explanation of an option starts */
 
 static const char *current = "";
 
@@ -101,17 +103,22 @@ static const char *dashes(const struct cli_option *o)
     return o->name[1] == '\0' ? "-" : "--";
 }
 
-static void print_help(const struct cli_option *options)
+static void print_help(const struct cli_verb *verb, const struct cli_option *options)
 {
-    static const char *const values[] = {
-        [CLI_FLAG] = "", [CLI_TEXT] = " TEXT", [CLI_TEXTS] = " TEXT", [CLI_UNSIGNED] = " N", [CLI_NUMBER] = " X"};
-    for (size_t i = 0; i < cli_verb_count; i++)
-        if (strcmp(cli_verbs[i].name, current) == 0)
-            (void)printf("usage: aft %s %s%s\n%s\n", current, cli_verbs[i].arguments,
-                         options->name != NULL ? " [OPTIONS]" : "", cli_verbs[i].help);
-    for (const struct cli_option *o = options; o->name != NULL; o++)
-        (void)printf("  %s%s%-*s %s\n", dashes(o), o->name, 24 - (int)strlen(dashes(o)) - (int)strlen(o->name),
-                     values[o->kind], o->help);
+    (void)printf("usage: aft %s %s%s\n%s\n", verb->name, verb->arguments, options->name != NULL ? " [OPTIONS]" : "",
+                 verb->help);
+    for (const struct cli_option *o = options; o->name != NULL; o++) {
+        const int used = printf("  %s%s%s%s", dashes(o), o->name, o->argument != NULL ? " " : "",
+                                o->argument != NULL ? o->argument : "");
+        (void)printf("%*s%s\n", used < HELP_COLUMN - 1 ? HELP_COLUMN - used : 1, "", o->help);
+    }
+}
+
+static cli_help *answer_help = print_help;
+
+void cli_set_help(cli_help *help)
+{
+    answer_help = help;
 }
 
 bool cli_read_digits(uint64_t *ret, const char **at)
@@ -207,7 +214,9 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
         if (!only_others && strcmp(argv[i], "--") == 0) {
             only_others = true;
         } else if (!only_others && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
-            print_help(options);
+            for (size_t v = 0; v < cli_verb_count; v++)
+                if (strcmp(cli_verbs[v].name, current) == 0)
+                    answer_help(&cli_verbs[v], options);
             *count = -1;
             return CLI_OK;
         } else if (!only_others && argv[i][0] == '-' && argv[i][1] != '\0') {

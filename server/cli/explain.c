@@ -126,13 +126,17 @@ int cli_explain(int argc, char **argv)
     struct remote remote = {0};
     bool asks = false;
     const struct cli_option options[] = {
-        {"o", CLI_TEXT, (void *)&run.out, 0, 0, "the PNG to write (- is standard output)"},
-        {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "keys or tokens, as the model has them, or biases"},
-        {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "which block, from 0 (the last; all biases)"},
-        {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "which head, from 0 (all of them)"},
-        {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "pixels of the PNG's longer side (512)"},
-        {"size", CLI_TEXT, (void *)&run.size, 0, 0, "native or HxW: what the model sees (its own size)"},
-        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "most patches that --size may make (4096)"},
+        {"o", CLI_TEXT, (void *)&run.out, 0, 0, "PNG", "file to write, required; - is standard output"},
+        {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW",
+         "keys or tokens, whichever the model has, or biases (the former)"},
+        {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "N",
+         "block to look at, counted from 0 (the last; for biases, all)"},
+        {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "head to look at, counted from 0 (all)"},
+        {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "longer side of the PNG in pixels (512)"},
+        {"size", CLI_TEXT, (void *)&run.size, 0, 0, "SIZE",
+         "size that the model sees: HxW, or native for the picture's own (the model's)"},
+        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N",
+         "most patches that --size may lead to (4096)"},
         REMOTE_OPTIONS(&remote){0},
     };
     int count;

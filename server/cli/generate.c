@@ -247,14 +247,17 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
     double temperature = 1.0, top_p = 1.0, min_p = 0.0, penalty = 1.0;
     uint64_t top_k = 0, seed = UINT64_MAX;
     const struct cli_option options[] = {
-        {"prompt", CLI_TEXT, &r->prompt, 0, 0, "text to continue; - reads it from standard input (empty)"},
-        {"max-tokens", CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "bytes to generate (256)"},
-        {"temperature", CLI_NUMBER, &temperature, 0, 100, "0 always takes the likeliest byte (1)"},
-        {"top-k", CLI_UNSIGNED, &top_k, 0, BYTE_VALUES, "draw from the k likeliest; 0 is off (0)"},
-        {"top-p", CLI_NUMBER, &top_p, 1e-9, 1, "draw from the smallest set that reaches p (1)"},
-        {"min-p", CLI_NUMBER, &min_p, 0, 1, "leave out what is rarer than p times the likeliest (0)"},
-        {"repetition-penalty", CLI_NUMBER, &penalty, 1e-3, 100, "against the last 64 bytes; 1 is off (1)"},
-        {"seed", CLI_UNSIGNED, &seed, 0, (double)SEED_MAX, "the same seed gives the same text (drawn)"},
+        {"prompt", CLI_TEXT, &r->prompt, 0, 0, "TEXT", "text to continue; - reads it from standard input (empty)"},
+        {"max-tokens", CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "how many bytes to generate (256)"},
+        {"temperature", CLI_NUMBER, &temperature, 0, 100, "X", "randomness; 0 always takes the most likely byte (1)"},
+        {"top-k", CLI_UNSIGNED, &top_k, 0, BYTE_VALUES, "N",
+         "draw from the N most likely bytes only; 0 turns this off (0)"},
+        {"top-p", CLI_NUMBER, &top_p, 1e-9, 1, "X",
+         "draw from the most likely bytes that together reach probability X (1)"},
+        {"min-p", CLI_NUMBER, &min_p, 0, 1, "X", "leave out bytes less likely than X times the most likely one (0)"},
+        {"repetition-penalty", CLI_NUMBER, &penalty, 1e-3, 100, "X",
+         "make the last 64 bytes less likely; 1 turns this off (1)"},
+        {"seed", CLI_UNSIGNED, &seed, 0, (double)SEED_MAX, "N", "the same seed gives the same text (random)"},
         REMOTE_OPTIONS(remote){0},
     };
     const int code = cli_parse(options, argc, argv, 0, 1, count);

@@ -163,12 +163,14 @@ int cli_key(int argc, char **argv)
 {
     struct key_options o = {0};
     const struct cli_option options[] = {
-        {"file", CLI_TEXT, &o.file, 0, 0, "the file of keys, which add makes where there is none"},
-        {"models", CLI_TEXT, &o.models, 0, 0, "add: models that it may use, with commas between them (all)"},
-        {"apis", CLI_TEXT, &o.apis, 0, 0, "add: of native,openai,inference,admin (all but admin)"},
-        {"rate", CLI_TEXT, &o.rate, 0, 0, "add: requests a second, as 10/s (no limit)"},
-        {"bytes-rate", CLI_TEXT, &o.bytes_rate, 0, 0, "add: bytes received and generated a second (no limit)"},
-        {NULL, CLI_FLAG, NULL, 0, 0, NULL},
+        {"file", CLI_TEXT, &o.file, 0, 0, "FILE", "the file of keys, required; add creates it if it does not exist"},
+        {"models", CLI_TEXT, &o.models, 0, 0, "NAMES", "add: models that the key may use, separated by commas (all)"},
+        {"apis", CLI_TEXT, &o.apis, 0, 0, "NAMES",
+         "add: APIs that it may use, of native,openai,inference,admin (all but admin)"},
+        {"rate", CLI_TEXT, &o.rate, 0, 0, "RATE", "add: requests per second, as 10/s (no limit)"},
+        {"bytes-rate", CLI_TEXT, &o.bytes_rate, 0, 0, "RATE",
+         "add: bytes received and generated per second, as 20000/s (no limit)"},
+        {0},
     };
     int count;
     const int code = cli_parse(options, argc, argv, 1, 2, &count);

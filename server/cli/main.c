@@ -10,10 +10,14 @@ static void print_usage(FILE *to)
     (void)fprintf(to, "usage: aft VERB ...\n\n");
     for (size_t i = 0; i < cli_verb_count; i++)
         (void)fprintf(to, "  aft %-15s %-22s  %s\n", cli_verbs[i].name, cli_verbs[i].arguments, cli_verbs[i].help);
-    (void)fprintf(to, "\nMODEL is a model directory, or the name of one under weights/models/ or $AFTD_MODELS_DIR.\n"
-                      "classify, explain, generate, score, compress and decompress ask a daemon instead with --url URL "
-                      "or --unix PATH.\n"
-                      "aft VERB --help lists a verb's options.\n");
+    (void)fprintf(to,
+                  "\nMODEL is a model's folder, or the name of one in $AFTD_MODELS_DIR, weights/models or %s.\n"
+                  "With --url URL or --unix SOCKET, and without MODEL, classify, explain, generate, score, compress "
+                  "and decompress\nask a running daemon instead.\n"
+                  "$AFTD_ISA and $AFTD_PRECISION choose the instruction set and the precision, as the daemon's "
+                  "settings do.\n"
+                  "aft VERB --help lists a verb's options.\n",
+                  AFTD_DATADIR "/models");
 }
 
 /* aft without a verb of its own: help and version are asked for, the rest is a mistake. */

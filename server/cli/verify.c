@@ -220,7 +220,8 @@ int cli_verify(int argc, char **argv)
 {
     double tolerance = 1e-4;
     const struct cli_option options[] = {
-        {"tolerance", CLI_NUMBER, &tolerance, 0, 1, "largest error that passes, relative to max(1, max|want|) (1e-4)"},
+        {"tolerance", CLI_NUMBER, &tolerance, 0, 1, "X",
+         "largest error that passes, relative to max(1, max|expected|) (1e-4)"},
         {0},
     };
     int count, passed = 0;
