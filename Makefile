@@ -1,4 +1,5 @@
-# aftd: `make help` lists what there is to do. What belongs to the tests is in tests/*.mk.
+# aftd: `make help` lists what there is to do. What belongs to the tests is in tests/*.mk, what is installed beside the
+# programs in deploy/deploy.mk.
 
 # ---- what is built -------------------------------------------------------------------------------------------------
 
@@ -14,7 +15,7 @@ DESTDIR ?=
 # One library of everything but the two main files: the linker takes from it what a program uses.
 MAINS := server/main.c server/cli/main.c
 SOURCES := $(filter-out $(MAINS),$(wildcard config/*.c weights/*.c engine/*.c engine/*/*.c server/*/*.c))
-C_FILES := $(wildcard $(foreach depth,* */* */*/*,$(foreach root,config weights engine server tests,$(root)/$(depth).[ch])))
+C_FILES := $(wildcard $(foreach depth,* */* */*/*,$(foreach root,config weights engine server deploy tests,$(root)/$(depth).[ch])))
 
 # ---- flags ---------------------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ programs: $B/aftd $B/aft
 	@:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' Makefile tests/*.mk | expand -t 16
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' Makefile */*.mk | expand -t 16
 
 LIBRARY := $B/libaftd.a
 OBJECTS := $(call objects,$(basename $(filter-out $(INTRINSIC_SOURCES),$(SOURCES))) $(KERNELS))
@@ -202,7 +203,7 @@ run: deps ## install what is missing, build, serve the shipped models on 127.0.0
 	@echo
 	@build/aftd --listen-address 127.0.0.1 --listen-port 8080 --models-dir weights/models
 
-install: all ## install under DESTDIR and PREFIX (/usr/local)
+install: all install-man ## install under DESTDIR and PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/aftd
 	install -m 755 build/aftd build/aft $(DESTDIR)$(PREFIX)/bin
 	install -m 644 config/aftd.json $(DESTDIR)$(PREFIX)/share/aftd/aftd.json
@@ -210,7 +211,7 @@ install: all ## install under DESTDIR and PREFIX (/usr/local)
 	    to=$(DESTDIR)$(PREFIX)/share/aftd/models/$$(basename $$model); \
 	    install -d $$to && install -m 644 $$model/config.json $$model/model.safetensors $$model/MODEL_CARD.md $$to || exit 1; done
 
-uninstall: ## remove what install put there
+uninstall: uninstall-man ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/aftd $(DESTDIR)$(PREFIX)/bin/aft
 	rm -rf $(DESTDIR)$(PREFIX)/share/aftd
 
@@ -221,6 +222,6 @@ dist: ## a source archive of the last commit in build/
 clean: ## remove what was built (but not .venv)
 	rm -rf build
 
-include tests/tests.mk tests/lint.mk tests/bench.mk
+include deploy/deploy.mk tests/tests.mk tests/lint.mk tests/bench.mk
 
--include $(patsubst %.o,%.d,$(OBJECTS) $(call objects,$(basename $(MAINS))) $(TEST_OBJECTS))
+-include $(patsubst %.o,%.d,$(OBJECTS) $(call objects,$(basename $(MAINS))) $(MAN_OBJECTS) $(TEST_OBJECTS))

@@ -11,13 +11,15 @@
 
 #define CONFIG_DEFAULT_PATH "config/aftd.json" /* read where it exists and no --config names another */
 
+#define CONFIG_FILE_HELP "configuration file, JSON (" CONFIG_DEFAULT_PATH " where it exists)" /* of --config */
+
 #define CONFIG_ENVIRONMENT_PREFIX "AFTD_"
 
 /* Flags that ask for something else than to run: X(name, action, help). */
-#define CONFIG_ACTIONS(X)                                                             \
-    X("check-config", CONFIG_CHECK, "say whether the settings are fine, then exit")   \
-    X("print-config", CONFIG_PRINT, "print the settings in force as JSON, then exit") \
-    X("help", CONFIG_HELP, "print this, then exit")                                   \
+#define CONFIG_ACTIONS(X)                                                                  \
+    X("check-config", CONFIG_CHECK, "say whether the settings are valid, then exit")       \
+    X("print-config", CONFIG_PRINT, "print the settings in force as JSON, then exit")      \
+    X("help", CONFIG_HELP, "print all settings with their ranges and defaults, then exit") \
     X("version", CONFIG_VERSION, "print the version, then exit")
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PRINT, CONFIG_CHECK };

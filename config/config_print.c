@@ -153,7 +153,7 @@ void config_print_help(const char *program, FILE *to)
                   "LISTEN_PORT for --listen-port),\n"
                   "else from the configuration file (\"listen_port\"), else it has the default in parentheses.\n\n",
                   program);
-    print_help_line("--config PATH", "configuration file, JSON (" CONFIG_DEFAULT_PATH " where it exists)", to);
+    print_help_line("--config FILE", CONFIG_FILE_HELP, to);
 #define X(name, action, help) print_help_line("--" name, help, to);
     CONFIG_ACTIONS(X)
 #undef X
