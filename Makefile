@@ -209,7 +209,7 @@ install: all install-man ## install under DESTDIR and PREFIX (/usr/local)
 	install -m 644 config/aftd.json $(DESTDIR)$(PREFIX)/share/aftd/aftd.json
 	for model in weights/models/*/; do \
 	    to=$(DESTDIR)$(PREFIX)/share/aftd/models/$$(basename $$model); \
-	    install -d $$to && install -m 644 $$model/config.json $$model/model.safetensors $$model/MODEL_CARD.md $$to || exit 1; done
+	    install -d $$to && install -m 644 $(foreach file,config.json model.safetensors precision.json MODEL_CARD.md,$$model/$(file)) $$to || exit 1; done
 
 uninstall: uninstall-man ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/aftd $(DESTDIR)$(PREFIX)/bin/aft
