@@ -35,7 +35,7 @@ alone=' cli/test_load http/test_load '
 # What ThreadSanitizer has nothing to find in: parsers and other code of one thread, and programs of one thread that use
 # the engine, whose threads tests/engine/ and the daemons of tests/http/ put to work. By CPU time, the latter are most of
 # a run.
-one_threaded='^(cli|config|weights|server/(api|cli|coding|media|models|request))/'
+one_threaded='^(cli|config|deploy|weights|server/(api|cli|coding|media|models|request))/'
 case $dir in
 *tsan*) if [ -n "${AFTD_TEST_ALL:-}" ]; then left_out='^$'; else left_out=$one_threaded; fi ;;
 *) left_out='^$' ;;
