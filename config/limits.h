@@ -54,7 +54,7 @@
 #define ENGINE_POSITION_MAX (1u << 31) /* elements before which a saved state is taken up: half of what is counted */
 #define BYTE_VALUES 256                /* the vocabulary of a byte model */
 #define ROOFLINE_BYTES_MAX 512000000   /* read to measure the memory's speed: beyond every cache */
-#define SAMPLER_HISTORY 64             /* bytes that repetition_penalty looks back at, as MODEL_FORMAT.md says */
+#define SAMPLER_HISTORY 64             /* bytes that repetition_penalty looks back at, as weights/FORMAT.md says */
 
 /* ---- pictures from clients ------------------------------------------------------------------------------ */
 #define PICTURE_SIDE_MAX 16384         /* pixels a side */

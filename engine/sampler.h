@@ -1,4 +1,4 @@
-/* sampler.h - logits -> next byte, as MODEL_FORMAT.md orders it: repetition_penalty, temperature (0 is greedy and
+/* sampler.h - logits -> next byte, as weights/FORMAT.md orders it: repetition_penalty, temperature (0 is greedy and
  * ends the list), top_k, top_p, min_p. Ties go to the lower byte.
  * Randomness is Philox 4x32-10 (Salmon et al. 2011), counter based: the n-th draw of a stream is a function of (seed,
  * sample, n) alone, so text does not depend on what runs beside it. No allocation; one thread per struct. */

@@ -1,4 +1,4 @@
-/* model_config.c - config.json by MODEL_FORMAT.md: one table of keys for each of its three objects, then the checks
+/* model_config.c - config.json by weights/FORMAT.md: one table of keys for each of its three objects, then the checks
  * that need more than one key. Any thread; no state. */
 #include "weights/model_config.h"
 

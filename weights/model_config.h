@@ -1,4 +1,4 @@
-/* model_config.h - config.json of a model directory as a struct. Everything that MODEL_FORMAT.md names is parsed
+/* model_config.h - config.json of a model directory as a struct. Everything that weights/FORMAT.md names is parsed
  * and checked here, for every task and mixer; whether the engine can run it is the engine's business. */
 #ifndef WEIGHTS_MODEL_CONFIG_H
 #define WEIGHTS_MODEL_CONFIG_H

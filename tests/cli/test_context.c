@@ -1,4 +1,4 @@
-/* test_context.c - every verb on byte models of short contexts, and the limits that MODEL_FORMAT.md draws to
+/* test_context.c - every verb on byte models of short contexts, and the limits that weights/FORMAT.md draws to
  * prompt and text. */
 #include <inttypes.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 """Model directories in and out: load() one as a Model, export() a Model as one that the daemon serves.
 
 A directory is config.json, model.safetensors (or shards and their index), cases.safetensors with inputs and the logits
-that they must give, and whatever files go with them. MODEL_FORMAT.md has the tensors' names and shapes.
+that they must give, and whatever files go with them. weights/FORMAT.md has the tensors' names and shapes.
 """
 import copy
 import json

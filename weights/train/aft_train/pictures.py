@@ -28,7 +28,7 @@ def fit(image, size, resize_to=0, interpolation="bicubic"):
     """Resize the shorter side to `resize_to` (0: the shorter one of `size`), crop the centre to `size` (H, W).
 
     The longer side is truncated to a whole number, the crop's offset rounded half to even, and what lies outside the
-    picture is black, as MODEL_FORMAT.md says. RGB image -> RGB image.
+    picture is black, as weights/FORMAT.md says. RGB image -> RGB image.
     """
     height, width = size
     short = resize_to or min(height, width)
