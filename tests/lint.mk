@@ -20,6 +20,8 @@ LINT_FLAGS = -std=c11 $(subst ',,$(ALL_CPPFLAGS))
 lint: deps-lint ## format, include directions, headers alone, clang-tidy, manual pages; ruff for Python
 	@tests/lint/format.sh $(C_FILES)
 	@.venv/bin/python tests/lint/rooms.py
+	@.venv/bin/python tests/lint/http_document.py
+	@.venv/bin/python tests/lint/links.py
 	@tests/lint/headers.sh '$(CC) $(LINT_FLAGS) $(WARNINGS)' $(filter %.h,$(C_FILES))
 	@tests/lint/tidy.sh '$(LINT_FLAGS)' $(filter-out $(INTRINSIC_SOURCES),$(filter %.c,$(C_FILES)))
 	@tests/lint/man.sh $(PAGES)

@@ -176,6 +176,26 @@ static void every_note_is_about_a_field(void **state)
     json_decref(text);
 }
 
+/* The document for people has every field and parameter; of endpoints tests/lint/http_document.py looks at that. */
+static void every_field_is_in_the_document(void **state)
+{
+    char *text = NULL, word[KEYS_MAX];
+    size_t room = 0;
+    (void)state;
+    FILE *f = fopen("server/HTTP.md", "r");
+    assert_non_null(f);
+    assert_true(getdelim(&text, &room, '\0', f) > 0);
+    (void)fclose(f);
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        for (size_t j = 0; j < lists[i].list->count; j++) {
+            const char *name = lists[i].list->table[j].name;
+            (void)snprintf(word, sizeof word, "`%s`", name);
+            if (strstr(text, word) == NULL)
+                fail_msg("server/HTTP.md does not have \"%s\" of %s", name, lists[i].name);
+        }
+    free(text);
+}
+
 static void refuse_broken_reference(const json_t *value, const char *path)
 {
     const char *to = json_string_value(json_object_get(value, "$ref"));
@@ -244,6 +264,7 @@ int main(void)
         cmocka_unit_test(each_listener_describes_what_it_serves),
         cmocka_unit_test(keys_are_asked_for_where_they_are_needed),
         cmocka_unit_test(every_note_is_about_a_field),
+        cmocka_unit_test(every_field_is_in_the_document),
         cmocka_unit_test(every_reference_leads_somewhere),
         cmocka_unit_test(ranges_are_those_of_the_tables_and_settings),
         cmocka_unit_test(the_daemon_serves_it_with_its_own_settings),
