@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What each token mixer costs, and how that grows with the length T: a table for the README.
+"""What each token mixer costs, and how that grows with the length T: the table of RESULTS.md.
 
     tests/bench/mixers.py [T ...]       from the project's root, after make; the standard library alone
 
