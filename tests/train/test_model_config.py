@@ -1,11 +1,12 @@
 import dataclasses
 import json
+import re
 
 import pytest
 from conftest import ROOT
 from tiny import KINDS, tiny_config
 
-from aft_train.model_config import ConfigError, from_json, replace, to_json
+from aft_train.model_config import KEYS, ConfigError, from_json, replace, to_json
 
 GOLDEN = sorted((ROOT / "tests" / "data" / "golden").glob("*/config.json")) + sorted(
     (ROOT / "weights" / "models").glob("*/config.json"))
@@ -138,3 +139,12 @@ def test_replace_checks_anew():
     assert dataclasses.asdict(replace(config, dim=16))["dim"] == 16
     with pytest.raises(ConfigError):
         replace(config, dim=-1)
+
+
+def test_the_document_has_every_key_and_no_other():
+    """The first column of each table of keys in weights/FORMAT.md, against the keys that are read."""
+    text = (ROOT / "weights" / "FORMAT.md").read_text()
+    for prefix, heading in (("", "## config.json"), ("mixer.", "### mixer"), ("input.", "### input")):
+        table = re.search(rf"^{heading}$.*?\n\n(\|.*?)\n\n", text, re.M | re.S).group(1)
+        told = {key for row in table.splitlines()[2:] for key in re.findall(r"`(\w+)`", row.split("|")[1])}
+        assert told == set(KEYS[prefix]) - {"factorised", "reparameterised"}, heading
