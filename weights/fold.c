@@ -36,11 +36,6 @@ static bool bias_is_ordinary(double w)
     return fabs(w) <= POSITION_BIAS_MAX; /* false for NaN */
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- aft-conv --------------------------------------------------------------------------------------------------- */
 
 /* One head's kernel r [taps] -> w = scale * (r - mean) + shift. */
@@ -221,27 +216,34 @@ static void fold_band(float *band, uint32_t span, const struct fold_source *s, u
     }
 }
 
-static void fold_matrix(float *pos, const struct fold_source *s, uint32_t tokens, const struct mixer_config *m)
+static void fold_matrix(float *pos, uint32_t span, const struct fold_source *s, uint32_t tokens, bool global)
 {
-    const float beyond = m->global ? 0.0f : -INFINITY;
+    const float beyond = global ? 0.0f : -INFINITY;
     for (uint32_t t = 0; t < tokens; t++) {
         for (uint32_t other = 0; other < tokens; other++) {
             const uint32_t distance = t > other ? t - other : other - t;
-            const bool near = m->type == MIXER_AFT_FULL || distance < m->window;
-            pos[(size_t)t * tokens + other] = near ? (float)bias_at(s, tokens, t, other) : beyond;
+            pos[(size_t)t * tokens + other] = distance < span ? (float)bias_at(s, tokens, t, other) : beyond;
         }
     }
 }
 
-static bool has_biases(const struct model_config *c)
+static enum status fold_pairs(struct block_weights *b, float *out, const struct fold_source *s,
+                              const struct model_config *c, struct error *err)
 {
-    return c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_AFT_LOCAL;
-}
+    const uint32_t tokens = model_config_tokens(c), span = model_config_span(c);
+    const enum status st = check_biases(s, tokens, err);
 
-/* Positions that a causal query has biases for. */
-static uint32_t span_of(const struct model_config *c)
-{
-    return c->mixer.type == MIXER_AFT_FULL ? c->context : min_u32(c->mixer.window, c->context);
+    if (st != OK)
+        return st;
+    if (model_config_causal(c)) {
+        fold_band(out, span, s, tokens);
+        b->span = span;
+        b->band = out;
+    } else {
+        fold_matrix(out, span, s, tokens, c->mixer.global);
+        b->pos = out;
+    }
+    return OK;
 }
 
 /* ---- public ----------------------------------------------------------------------------------------------------- */
@@ -251,33 +253,33 @@ uint64_t fold_floats(const struct model_config *c)
     const struct mixer_config *m = &c->mixer;
     const uint64_t tokens = model_config_tokens(c);
 
-    if (m->type == MIXER_AFT_CONV)
+    switch (mixer_facts(m->type)->biases) {
+    case BIASES_PER_OFFSET:
         return (uint64_t)m->heads * m->kernel[0] * m->kernel[1];
-    if (!has_biases(c))
-        return 0;
-    return model_config_causal(c) ? tokens * span_of(c) : tokens * tokens;
+    case BIASES_PER_PAIR:
+        return tokens * (model_config_causal(c) ? model_config_span(c) : tokens);
+    case BIASES_NONE:
+        break;
+    }
+    return 0;
 }
 
 enum status fold_block(struct block_weights *b, float *out, const struct fold_source *s, const struct model_config *c,
                        struct error *err)
 {
-    const uint32_t tokens = model_config_tokens(c);
     enum status st = OK;
 
-    if (c->mixer.type == MIXER_AFT_CONV) {
+    switch (mixer_facts(c->mixer.type)->biases) {
+    case BIASES_PER_OFFSET:
         st = fold_conv(out, s, c, err);
         if (st == OK)
             b->conv = out;
-    } else if (has_biases(c)) {
-        st = check_biases(s, tokens, err);
-        if (st == OK && model_config_causal(c)) {
-            b->span = span_of(c);
-            fold_band(out, b->span, s, tokens);
-            b->band = out;
-        } else if (st == OK) {
-            fold_matrix(out, s, tokens, &c->mixer);
-            b->pos = out;
-        }
+        break;
+    case BIASES_PER_PAIR:
+        st = fold_pairs(b, out, s, c, err);
+        break;
+    case BIASES_NONE:
+        break;
     }
     return st;
 }

@@ -31,11 +31,11 @@ struct key {
     const struct key *keys; /* KEY_OBJECT */
     size_t key_count;
     enum key_kind kind;
-    uint32_t length;                /* KEY_INTEGER, KEY_NUMBER: more than 1 is a JSON list of exactly so many;
+    uint32_t length;                 /* KEY_INTEGER, KEY_NUMBER: more than 1 is a JSON list of exactly so many;
                                        KEY_TEXTS: bytes of one string at most */
-    uint32_t tasks, mixers, inputs; /* for `applies`: sets of the enums' values; 0 is all */
-    bool required;                  /* else what the struct held before stays */
-    bool scalar;                    /* length > 1: a single value is fine too and stands for all of them */
+    uint32_t tasks, inputs, options; /* for `applies`: sets, of the enums' values or of flags; 0 is all */
+    bool required;                   /* else what the struct held before stays */
+    bool scalar;                     /* length > 1: a single value is fine too and stands for all of them */
 };
 
 struct key_reader {

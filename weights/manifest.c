@@ -1,6 +1,5 @@
-/* manifest.c - the tables, and the one function that walks them. To serve another mixer: a table of its rows, and its
- * place in `mixer_tables`. Any thread; no state. Invariant of a finished manifest: every tensor of the set is bound to
- * exactly one field. */
+/* manifest.c - the tables, and the one function that walks them; which rows a mixer has, its facts say (mixers.h). Any
+ * thread; no state. Invariant of a finished manifest: every tensor of the set is bound to exactly one field. */
 #include "weights/manifest.h"
 
 #include <assert.h>
@@ -12,29 +11,6 @@
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- the tables ------------------------------------------------------------------------------------------------- */
-
-/* The sides that shapes are made of:  name  as messages call it  its value for config c (0: any, the same throughout
- * a block) */
-#define EXTENTS(X)                                                                  \
-    X(DIM, "dim", c->dim)                                                           \
-    X(HIDDEN, "hidden", c->hidden)                                                  \
-    X(HEADS, "heads", c->mixer.heads)                                               \
-    X(HEAD_WIDTH, "dim / heads", c->mixer.heads == 0 ? 0 : c->dim / c->mixer.heads) \
-    X(KERNEL_H, "kernel height", c->mixer.kernel[0])                                \
-    X(KERNEL_W, "kernel width", c->mixer.kernel[1])                                 \
-    X(TOKENS, "tokens", model_config_tokens(c))                                     \
-    X(PATCH_H, "patch height", c->patch[0])                                         \
-    X(PATCH_W, "patch width", c->patch[1])                                          \
-    X(COLOURS, "colours", 3)                                                        \
-    X(CLASSES, "classes", c->classes)                                               \
-    X(BYTES, "byte values", BYTE_VALUES)                                            \
-    X(FACTORS, "d'", 0)
-
-enum extent {
-#define X(name, text, value) EXTENT_##name,
-    EXTENTS(X)
-#undef X
-};
 
 static const char *const extent_names[] = {
 #define X(name, text, value) text,
@@ -60,15 +36,14 @@ enum row_kind {
     ROW_NORM    /* NAME.weight and NAME.bias: a struct norm */
 };
 enum row_place { IN_MODEL, IN_BLOCK, IN_FOLD }; /* struct model, block_weights, fold_source */
-enum row_presence {
-    REQUIRED,
-    OPTIONAL,
-    WITH_CLASS_TOKEN, /* required where the pooling is by class token, else unknown */
-    WITH_OWN_VALUE    /* required unless the value is the query, else unknown */
-};
+enum row_presence { REQUIRED, OPTIONAL };
+
+/* Is there such a tensor for this config? Where it lies in the file all the same it is left over. */
+typedef bool row_condition(const struct model_config *c);
 
 #define SHAPE_MAX 4
-_Static_assert(SHAPE_MAX <= TENSOR_RANK_MAX, "tensors have the rank that rows ask for");
+_Static_assert(SHAPE_MAX <= TENSOR_RANK_MAX && MIXER_TENSOR_RANK_MAX <= SHAPE_MAX,
+               "tensors have the rank that rows ask for");
 
 struct row {
     const char *name;
@@ -77,8 +52,54 @@ struct row {
     enum row_presence presence;
     uint32_t rank;
     size_t offset;
+    row_condition *when; /* NULL: always */
     enum extent shape[SHAPE_MAX];
 };
+
+static bool has_class_token(const struct model_config *c)
+{
+    return c->pooling == POOLING_CLASS_TOKEN;
+}
+
+static bool has_keys_of_heads(const struct model_config *c)
+{
+    return mixer_facts(c->mixer.type)->keys == KEYS_PER_HEAD;
+}
+
+static bool has_keys_of_channels(const struct model_config *c)
+{
+    return !has_keys_of_heads(c);
+}
+
+static bool has_own_value(const struct model_config *c)
+{
+    return !c->mixer.share_value_query;
+}
+
+static bool has_projection(const struct model_config *c)
+{
+    return !mixer_facts(c->mixer.type)->bare;
+}
+
+static bool has_kernel(const struct model_config *c)
+{
+    return mixer_facts(c->mixer.type)->biases == BIASES_PER_OFFSET;
+}
+
+static bool has_picture_kernel(const struct model_config *c)
+{
+    return has_kernel(c) && c->input == INPUT_IMAGE;
+}
+
+static bool has_sequence_kernel(const struct model_config *c)
+{
+    return has_kernel(c) && c->input != INPUT_IMAGE;
+}
+
+static bool has_biases_of_pairs(const struct model_config *c)
+{
+    return mixer_facts(c->mixer.type)->biases == BIASES_PER_PAIR;
+}
 
 #define AT(where, how, type, field) .place = (where), .presence = (how), .offset = offsetof(type, field)
 #define MODEL(field) AT(IN_MODEL, REQUIRED, struct model, field)
@@ -93,7 +114,7 @@ struct row {
 
 static const struct row picture_classifier_rows[] = {
     {"patch_embed", ROW_LINEAR, MODEL(patch_embed), SHAPE4(DIM, COLOURS, PATCH_H, PATCH_W)},
-    {"cls_token", ROW_TENSOR, AT(IN_MODEL, WITH_CLASS_TOKEN, struct model, cls_token), SHAPE1(DIM)},
+    {"cls_token", ROW_TENSOR, MODEL(cls_token), SHAPE1(DIM), .when = has_class_token},
     {"pos_embed", ROW_TENSOR, MODEL_OPTIONAL(pos_embed), SHAPE2(TOKENS, DIM)},
     {"norm", ROW_NORM, MODEL(norm), SHAPE1(DIM)},
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
@@ -123,57 +144,19 @@ static const struct row block_rows[] = {
     {"mlp.fc2", ROW_LINEAR, BLOCK(fc2), SHAPE2(DIM, HIDDEN)},
 };
 
-#define PROJECTIONS(keys)                                                                                      \
-    {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)}, {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(keys, DIM)}, \
-    {                                                                                                          \
-        "mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM)                                                      \
-    }
-#define OUT                                                   \
-    {                                                         \
-        "mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM) \
-    }
-
-/* aft-simple, attention, sima */
-static const struct row plain_rows[] = {PROJECTIONS(DIM), OUT};
-
-static const struct row simple_attention_rows[] = {PROJECTIONS(DIM)};
-
-static const struct row fastformer_rows[] = {
+static const struct row mixer_rows[] = {
     {"mixer.q", ROW_LINEAR, BLOCK(q), SHAPE2(DIM, DIM)},
-    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(DIM, DIM)},
-    {"mixer.v", ROW_LINEAR, AT(IN_BLOCK, WITH_OWN_VALUE, struct block_weights, v), SHAPE2(DIM, DIM)},
-    OUT,
-    {"mixer.query_score", ROW_TENSOR, BLOCK(query_score), SHAPE2(HEADS, HEAD_WIDTH)},
-    {"mixer.key_score", ROW_TENSOR, BLOCK(key_score), SHAPE2(HEADS, HEAD_WIDTH)},
-};
-
-#define CONV_LINE                                                              \
-    {"mixer.conv.gain", ROW_TENSOR, FOLD_OPTIONAL(conv_gain), SHAPE1(HEADS)},  \
-    {                                                                          \
-        "mixer.conv.bias", ROW_TENSOR, FOLD_OPTIONAL(conv_bias), SHAPE1(HEADS) \
-    }
-
-static const struct row picture_conv_rows[] = {
-    PROJECTIONS(HEADS),
-    OUT,
-    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE3(HEADS, KERNEL_H, KERNEL_W)},
-    CONV_LINE,
-};
-
-static const struct row sequence_conv_rows[] = {
-    PROJECTIONS(HEADS),
-    OUT,
-    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE2(HEADS, KERNEL_W)},
-    CONV_LINE,
-};
-
-/* aft-full, aft-local */
-static const struct row position_rows[] = {
-    PROJECTIONS(DIM),
-    OUT,
-    {"mixer.pos_u", ROW_TENSOR, FOLD_OPTIONAL(pos_u), SHAPE2(TOKENS, FACTORS)},
-    {"mixer.pos_v", ROW_TENSOR, FOLD_OPTIONAL(pos_v), SHAPE2(TOKENS, FACTORS)},
-    {"mixer.pos_bias", ROW_TENSOR, FOLD_OPTIONAL(pos_bias), SHAPE2(TOKENS, TOKENS)},
+    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(DIM, DIM), .when = has_keys_of_channels},
+    {"mixer.k", ROW_LINEAR, BLOCK(k), SHAPE2(HEADS, DIM), .when = has_keys_of_heads},
+    {"mixer.v", ROW_LINEAR, BLOCK(v), SHAPE2(DIM, DIM), .when = has_own_value},
+    {"mixer.out", ROW_LINEAR, BLOCK(out), SHAPE2(DIM, DIM), .when = has_projection},
+    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE3(HEADS, KERNEL_H, KERNEL_W), .when = has_picture_kernel},
+    {"mixer.conv.weight", ROW_TENSOR, FOLD(conv_weight), SHAPE2(HEADS, KERNEL_W), .when = has_sequence_kernel},
+    {"mixer.conv.gain", ROW_TENSOR, FOLD_OPTIONAL(conv_gain), SHAPE1(HEADS), .when = has_kernel},
+    {"mixer.conv.bias", ROW_TENSOR, FOLD_OPTIONAL(conv_bias), SHAPE1(HEADS), .when = has_kernel},
+    {"mixer.pos_u", ROW_TENSOR, FOLD_OPTIONAL(pos_u), SHAPE2(TOKENS, FACTORS), .when = has_biases_of_pairs},
+    {"mixer.pos_v", ROW_TENSOR, FOLD_OPTIONAL(pos_v), SHAPE2(TOKENS, FACTORS), .when = has_biases_of_pairs},
+    {"mixer.pos_bias", ROW_TENSOR, FOLD_OPTIONAL(pos_bias), SHAPE2(TOKENS, TOKENS), .when = has_biases_of_pairs},
 };
 
 struct table {
@@ -191,20 +174,6 @@ static const struct table task_tables[] = {
     [TASK_TEXT_CLASSIFICATION] = TABLE(text_classifier_rows),
     [TASK_IMAGE_GENERATION] = TABLE(generator_rows),
 };
-
-static const struct table mixer_tables[] = {
-    [MIXER_AFT_FULL] = TABLE(position_rows),
-    [MIXER_AFT_LOCAL] = TABLE(position_rows),
-    [MIXER_AFT_SIMPLE] = TABLE(plain_rows),
-    [MIXER_AFT_CONV] = TABLE(picture_conv_rows),
-    [MIXER_ATTENTION] = TABLE(plain_rows),
-    [MIXER_SIMA] = TABLE(plain_rows),
-    [MIXER_SIMPLE_ATTENTION] = TABLE(simple_attention_rows),
-    [MIXER_FASTFORMER] = TABLE(fastformer_rows),
-};
-
-/* The one mixer whose tensors depend on what is mixed. */
-static const struct table sequence_conv_table = TABLE(sequence_conv_rows);
 
 /* ---- one tensor ------------------------------------------------------------------------------------------------- */
 
@@ -318,19 +287,12 @@ static enum status bind_norm(struct walk *w, const struct row *row, struct norm 
     return st;
 }
 
-/* Is there such a tensor for this config? Where it lies in the file all the same it is left over. */
-static bool row_applies(const struct row *row, const struct model_config *c)
-{
-    return (row->presence != WITH_CLASS_TOKEN || c->pooling == POOLING_CLASS_TOKEN) &&
-           (row->presence != WITH_OWN_VALUE || !c->mixer.share_value_query);
-}
-
 static enum status bind_rows(struct walk *w, const struct row *rows, size_t count, struct error *err)
 {
     for (size_t i = 0; i < count; i++) {
         enum status st = OK;
         void *field = (char *)w->bases[rows[i].place] + rows[i].offset;
-        if (!row_applies(&rows[i], w->config))
+        if (rows[i].when != NULL && !rows[i].when(w->config))
             continue;
         switch (rows[i].kind) {
         case ROW_TENSOR:
@@ -347,6 +309,23 @@ static enum status bind_rows(struct walk *w, const struct row *rows, size_t coun
             return st;
     }
     return OK;
+}
+
+/* What the mixer has beside what mixers may share. */
+static enum status bind_own_tensors(struct walk *w, struct error *err)
+{
+    const struct mixer_tensor *tensors = mixer_facts(w->config->mixer.type)->tensors;
+    enum status st = OK;
+
+    for (size_t i = 0; st == OK && i < MIXER_TENSORS_MAX && tensors[i].name != NULL; i++) {
+        char name[TENSOR_NAME_MAX];
+        struct row row = {name, ROW_TENSOR, BLOCK(own), .rank = tensors[i].rank};
+        row.offset += i * sizeof(const float *);
+        (void)snprintf(name, sizeof name, "mixer.%s", tensors[i].name);
+        memcpy(row.shape, tensors[i].shape, sizeof tensors[i].shape);
+        st = bind_rows(w, &row, 1, err);
+    }
+    return st;
 }
 
 static enum status check_left_over(const struct walk *w, struct error *err)
@@ -379,9 +358,7 @@ uint32_t manifest_blocks(const struct model_config *c)
 enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_source *folds,
                           const struct tensor_set *set, struct error *err)
 {
-    const bool sequence_conv = m->config.mixer.type == MIXER_AFT_CONV && m->config.input != INPUT_IMAGE;
     const struct table *task = &task_tables[m->config.task];
-    const struct table *mixer = sequence_conv ? &sequence_conv_table : &mixer_tables[m->config.mixer.type];
     const size_t room = tensor_set_count(set) + 1; /* calloc(0) may be NULL */
     struct walk w = {.config = &m->config, .set = set, .bases = {[IN_MODEL] = m}};
     enum status st;
@@ -400,7 +377,9 @@ enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_sou
         w.factors = 0;
         st = bind_rows(&w, block_rows, LENGTH(block_rows), err);
         if (st == OK)
-            st = bind_rows(&w, mixer->rows, mixer->count, err);
+            st = bind_rows(&w, mixer_rows, LENGTH(mixer_rows), err);
+        if (st == OK)
+            st = bind_own_tensors(&w, err);
         folds[i].factors = (uint32_t)w.factors;
         folds[i].block = i;
     }

@@ -1,5 +1,5 @@
-/* manifest.h - which tensors a model of a given config must have: tables of names and shapes, one for each task and
- * one for each mixer, bound to the fields that hold them once loaded. Any thread; no state. */
+/* manifest.h - which tensors a model of a given config must have: tables of names and shapes, of
+ * each task, and of all mixers, bound to the fields that hold them once loaded. Any thread; no state. */
 #ifndef WEIGHTS_MANIFEST_H
 #define WEIGHTS_MANIFEST_H
 

@@ -32,14 +32,9 @@ static const char *const task_words[] = {
     [TASK_IMAGE_GENERATION] = "image-generation",
 };
 static const char *const mixer_words[] = {
-    [MIXER_AFT_FULL] = "aft-full",
-    [MIXER_AFT_LOCAL] = "aft-local",
-    [MIXER_AFT_SIMPLE] = "aft-simple",
-    [MIXER_AFT_CONV] = "aft-conv",
-    [MIXER_ATTENTION] = "attention",
-    [MIXER_SIMA] = "sima",
-    [MIXER_SIMPLE_ATTENTION] = "simple-attention",
-    [MIXER_FASTFORMER] = "fastformer",
+#define X(constant, name, word, ...) [MIXER_##constant] = (word),
+    MIXERS(X)
+#undef X
 };
 static const char *const input_words[] = {
     [INPUT_IMAGE] = "image",
@@ -74,12 +69,6 @@ const char *model_task_name(enum model_task task)
     return task_words[task];
 }
 
-const char *mixer_type_name(enum mixer_type type)
-{
-    assert((size_t)type < LENGTH(mixer_words));
-    return mixer_words[type];
-}
-
 bool model_config_causal(const struct model_config *c)
 {
     return c->task == TASK_TEXT_GENERATION || c->task == TASK_IMAGE_GENERATION;
@@ -94,18 +83,34 @@ uint32_t model_config_tokens(const struct model_config *c)
 
 bool model_config_fixed_size(const struct model_config *c, bool pos_embed)
 {
-    return pos_embed || c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_AFT_LOCAL;
+    return pos_embed || mixer_facts(c->mixer.type)->biases == BIASES_PER_PAIR;
 }
 
 bool model_config_limited(const struct model_config *c, bool pos_embed)
 {
-    return pos_embed || (c->mixer.type != MIXER_AFT_SIMPLE && c->mixer.type != MIXER_AFT_CONV);
+    return pos_embed || mixer_facts(c->mixer.type)->streams != STREAMS_ENDLESS;
 }
 
 bool model_config_scalar_keys(const struct model_config *c)
 {
-    return c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_AFT_LOCAL || c->mixer.type == MIXER_AFT_SIMPLE ||
-           c->mixer.type == MIXER_AFT_CONV;
+    return mixer_facts(c->mixer.type)->keys != KEYS_ARE_VECTORS;
+}
+
+uint32_t model_config_keys(const struct model_config *c)
+{
+    return mixer_facts(c->mixer.type)->keys == KEYS_PER_HEAD ? c->mixer.heads : c->dim;
+}
+
+uint32_t model_config_heads(const struct model_config *c)
+{
+    return c->mixer.heads != 0 ? c->mixer.heads : c->dim;
+}
+
+uint32_t model_config_span(const struct model_config *c)
+{
+    const uint32_t tokens = model_config_tokens(c);
+
+    return mixer_has(c->mixer.type, OPTION_WINDOW) && c->mixer.window < tokens ? c->mixer.window : tokens;
 }
 
 /* ---- the tables ------------------------------------------------------------------------------------------------- */
@@ -114,9 +119,16 @@ bool model_config_scalar_keys(const struct model_config *c)
 #define GENERATORS (BIT(TASK_TEXT_GENERATION) | BIT(TASK_IMAGE_GENERATION))
 #define PICTURES BIT(TASK_IMAGE_CLASSIFICATION)
 #define SEQUENCES (GENERATORS | BIT(TASK_TEXT_CLASSIFICATION))
-#define AFT (BIT(MIXER_AFT_FULL) | BIT(MIXER_AFT_LOCAL) | BIT(MIXER_AFT_SIMPLE) | BIT(MIXER_AFT_CONV))
-#define NOT_CAUSAL (BIT(MIXER_SIMA) | BIT(MIXER_SIMPLE_ATTENTION) | BIT(MIXER_FASTFORMER))
-#define WITH_HEADS (BIT(MIXER_AFT_CONV) | BIT(MIXER_ATTENTION) | NOT_CAUSAL)
+
+static const struct mixer_config mixer_defaults = {
+#define INTEGER(option, field, most) .field = 0,
+#define SIDES(option, field, most) .field = {1, 1},
+#define BOOLEAN(option, field, otherwise) .field = (otherwise),
+    MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)
+#undef INTEGER
+#undef SIDES
+#undef BOOLEAN
+};
 
 /* What the keys are read into: the config, and what is only needed to finish it. */
 struct draft {
@@ -132,20 +144,24 @@ struct draft {
 #define OBJECT(table) .kind = KEY_OBJECT, .keys = (table), .key_count = LENGTH(table)
 #define REQUIRED .required = true
 
+/* Where pictures have two sides sequences have the second. */
+#define WHERE(option) .options = OPTION_##option
+#define PICTURES_SIDES(option, field, most) \
+    {#field, INTEGERS(config.mixer.field, 2, 1, most), REQUIRED, .scalar = true, WHERE(option), .tasks = PICTURES},
+#define SEQUENCES_SIDE(option, field, most) \
+    {#field, INTEGERS(config.mixer.field[1], 1, 1, most), REQUIRED, WHERE(option), .tasks = SEQUENCES},
+
 /* `type` comes first: the other rows apply by it. */
-static const struct key mixer_keys[] = {
-    {"type", WORD(mixer_words, mixer.type), REQUIRED},
-    {"window", INTEGERS(config.mixer.window, 1, 1, MODEL_CONTEXT_MAX), REQUIRED, .mixers = BIT(MIXER_AFT_LOCAL)},
-    {"heads", INTEGERS(config.mixer.heads, 1, 1, MODEL_DIM_MAX), REQUIRED, .mixers = WITH_HEADS},
-    {"kernel", INTEGERS(config.mixer.kernel, 2, 1, MODEL_KERNEL_MAX), REQUIRED, .scalar = true,
-     .mixers = BIT(MIXER_AFT_CONV), .tasks = PICTURES},
-    {"kernel", INTEGERS(config.mixer.kernel[1], 1, 1, MODEL_KERNEL_MAX), REQUIRED, .mixers = BIT(MIXER_AFT_CONV),
-     .tasks = SEQUENCES},
-    {"query_gate", FLAG(mixer.query_gate), .mixers = AFT},
-    {"global", FLAG(mixer.global), .mixers = AFT},
-    {"share_value_query", FLAG(mixer.share_value_query), .mixers = BIT(MIXER_FASTFORMER)},
-    {"factorised", .kind = KEY_IGNORED},
-    {"reparameterised", .kind = KEY_IGNORED},
+static const struct key mixer_keys[] = {{"type", WORD(mixer_words, mixer.type), REQUIRED},
+                                        {"factorised", .kind = KEY_IGNORED},
+                                        {"reparameterised", .kind = KEY_IGNORED},
+#define INTEGER(option, field, most) {#field, INTEGERS(config.mixer.field, 1, 1, most), REQUIRED, WHERE(option)},
+#define SIDES(option, field, most) PICTURES_SIDES(option, field, most) SEQUENCES_SIDE(option, field, most)
+#define BOOLEAN(option, field, otherwise) {#field, FLAG(mixer.field), WHERE(option)},
+                                        MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)
+#undef INTEGER
+#undef SIDES
+#undef BOOLEAN
 };
 
 /* `kind` comes first. */
@@ -185,7 +201,7 @@ static bool key_applies(const struct key *k, const void *base)
     const struct model_config *c = &((const struct draft *)base)->config;
 
     return (k->tasks == 0 || (k->tasks & BIT(c->task)) != 0) &&
-           (k->mixers == 0 || (k->mixers & BIT(c->mixer.type)) != 0) &&
+           (k->options == 0 || (k->options & mixer_facts(c->mixer.type)->options) != 0) &&
            (k->inputs == 0 || (k->inputs & BIT(c->input)) != 0);
 }
 
@@ -222,13 +238,13 @@ static enum status check_heads_and_width(const struct draft *d, const char *path
 
 static enum status check_task(const struct model_config *c, json_t *root, const char *path, struct error *err)
 {
-    const uint32_t task = BIT(c->task), mixer = BIT(c->mixer.type);
+    const uint32_t task = BIT(c->task);
 
     if (c->input != task_inputs[c->task])
         return error_set_param(err, ERR_FORMAT, "input.kind",
                                "%s: input.kind is \"%s\", expected \"%s\" for the task %s", path, input_words[c->input],
                                input_words[task_inputs[c->task]], task_words[c->task]);
-    if ((task & GENERATORS) != 0 && (mixer & NOT_CAUSAL) != 0)
+    if ((task & GENERATORS) != 0 && mixer_facts(c->mixer.type)->streams == STREAMS_NONE)
         return error_set_param(err, ERR_FORMAT, "mixer.type",
                                "%s: mixer.type is \"%s\", which has no causal form: it cannot serve the task %s", path,
                                mixer_words[c->mixer.type], task_words[c->task]);
@@ -254,11 +270,11 @@ static enum status check_picture(const struct model_config *c, const char *path,
                                "%s: input.size [%u, %u] in patches of [%u, %u] has more than the %d patches that are "
                                "possible",
                                path, c->size[0], c->size[1], c->patch[0], c->patch[1], MODEL_TOKENS_MAX);
-    if (c->mixer.type == MIXER_AFT_CONV && c->pooling == POOLING_CLASS_TOKEN)
+    if (mixer_has(c->mixer.type, OPTION_KERNEL) && c->pooling == POOLING_CLASS_TOKEN)
         return error_set_param(err, ERR_FORMAT, "pooling",
                                "%s: pooling is \"class-token\", expected \"mean\": a class token has no place in the "
-                               "grid that aft-conv works on",
-                               path);
+                               "grid that %s works on",
+                               path, mixer_words[c->mixer.type]);
     return OK;
 }
 
@@ -290,7 +306,7 @@ enum status model_config_read(struct model_config *ret, const char *path, model_
 {
     json_t *root = NULL;
     struct draft d = {
-        .config = {.norm_eps = 1e-5f, .mixer = {.kernel = {1, 1}, .query_gate = true, .global = true}},
+        .config = {.norm_eps = 1e-5f, .mixer = mixer_defaults},
         .mlp_ratio = MLP_RATIO_DEFAULT,
     };
     const struct key_reader r = {.path = path, .base = &d, .applies = key_applies, .warn = warn, .arg = arg};

@@ -8,32 +8,13 @@
 #include <stdint.h>
 
 #include "config/status.h"
+#include "weights/mixers.h"
 
 enum model_task { TASK_IMAGE_CLASSIFICATION, TASK_TEXT_GENERATION, TASK_TEXT_CLASSIFICATION, TASK_IMAGE_GENERATION };
 enum model_input { INPUT_IMAGE, INPUT_BYTES, INPUT_PIXELS };
-enum mixer_type {
-    MIXER_AFT_FULL,
-    MIXER_AFT_LOCAL,
-    MIXER_AFT_SIMPLE,
-    MIXER_AFT_CONV,
-    MIXER_ATTENTION,
-    MIXER_SIMA,
-    MIXER_SIMPLE_ATTENTION,
-    MIXER_FASTFORMER
-};
 enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH, ACTIVATION_RELU };
 enum pooling { POOLING_MEAN, POOLING_CLASS_TOKEN };
 enum interpolation { INTERPOLATION_BICUBIC, INTERPOLATION_BILINEAR };
-
-struct mixer_config {
-    enum mixer_type type;
-    uint32_t window;        /* aft-local: s */
-    uint32_t heads;         /* h; 0 where the type has none */
-    uint32_t kernel[2];     /* aft-conv: {kh, kw}; {1, K} for sequences */
-    bool query_gate;        /* sigmoid(q) in front; AFT types */
-    bool global;            /* positions outside the window count with w = 0; AFT types */
-    bool share_value_query; /* fastformer */
-};
 
 struct model_config {
     enum model_task task;
@@ -78,9 +59,14 @@ bool model_config_limited(const struct model_config *c, bool pos_embed);
 
 /* Is a token's key one number for each head, or channel, that weighs it (AFT), rather than a vector? */
 bool model_config_scalar_keys(const struct model_config *c);
+/* How many numbers a token's key has: one for each head, or d. */
+uint32_t model_config_keys(const struct model_config *c);
+/* How many there are whose keys can be told apart: heads, or without any the d channels. */
+uint32_t model_config_heads(const struct model_config *c);
+/* Where pairs of positions have biases, those nearer to each other than this: the window, of the tokens at most. */
+uint32_t model_config_span(const struct model_config *c);
 
-/* The contract's words: "image-classification", "aft-conv", ... */
+/* The contract's words: "image-classification", ... */
 const char *model_task_name(enum model_task task);
-const char *mixer_type_name(enum mixer_type type);
 
 #endif

@@ -21,10 +21,11 @@ struct norm {
 
 struct block_weights {
     struct norm norm1, norm2;
-    struct linear q, k, v, out; /* k.out is h for aft-conv; out.out is 0 for a mixer without that projection */
+    /* k.out is model_config_keys; v.out is 0 where the value is the query, out.out without that projection. */
+    struct linear q, k, v, out;
     struct linear fc1, fc2;
-    /* fastformer: [h, d / h] each; else NULL. v.out is 0 where the value is the query. */
-    const float *query_score, *key_score;
+    /* The tensors of the mixer's own, in the order of its row in mixers.h; else NULL. */
+    const float *own[MIXER_TENSORS_MAX];
     /* aft-conv: w [heads, kh, kw] after re-parameterisation; else NULL. */
     const float *conv;
     /* aft-local, causal: w [T, span], span = min(window, T): band[t][lag] = w(t, t - lag), 0 where lag > t; else

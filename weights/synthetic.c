@@ -81,27 +81,37 @@ static struct norm place_norm(struct layout *l, uint32_t dim)
     return n;
 }
 
+/* Of a generator: causal. */
+static void place_band(struct layout *l, struct block_weights *b, const struct model_config *c)
+{
+    b->span = model_config_span(c);
+    float *band = place(l, (uint64_t)c->context * b->span, 0.0f, BIAS_SPREAD);
+    for (uint32_t t = 0; band != NULL && t + 1 < b->span; t++) /* no positions before the first */
+        memset(band + (size_t)t * b->span + t + 1, 0, (b->span - t - 1) * sizeof *band);
+    b->band = band;
+}
+
 static void place_block(struct layout *l, struct block_weights *b, const struct model_config *c)
 {
     const float residual = 1.0f / sqrtf(2.0f * (float)c->depth);
-    const bool conv = c->mixer.type == MIXER_AFT_CONV;
     b->norm1 = place_norm(l, c->dim);
     b->q = place_linear(l, c->dim, c->dim, 1.0f);
-    b->k = place_linear(l, conv ? c->mixer.heads : c->dim, c->dim, 1.0f);
+    b->k = place_linear(l, model_config_keys(c), c->dim, 1.0f);
     b->v = place_linear(l, c->dim, c->dim, 1.0f);
     b->out = place_linear(l, c->dim, c->dim, residual);
     b->norm2 = place_norm(l, c->dim);
     b->fc1 = place_linear(l, c->hidden, c->dim, 1.0f);
     b->fc2 = place_linear(l, c->dim, c->hidden, residual);
-    if (conv) {
+    switch (mixer_facts(c->mixer.type)->biases) {
+    case BIASES_PER_OFFSET:
         b->conv = place(l, (uint64_t)c->mixer.heads * c->mixer.kernel[0] * c->mixer.kernel[1], 0.0f, BIAS_SPREAD);
-        return;
+        break;
+    case BIASES_PER_PAIR:
+        place_band(l, b, c);
+        break;
+    case BIASES_NONE:
+        break;
     }
-    b->span = c->mixer.window < c->context ? c->mixer.window : c->context;
-    float *band = place(l, (uint64_t)c->context * b->span, 0.0f, BIAS_SPREAD);
-    for (uint32_t t = 0; band != NULL && t + 1 < b->span; t++) /* no positions before the first */
-        memset(band + (size_t)t * b->span + t + 1, 0, (b->span - t - 1) * sizeof *band);
-    b->band = band;
 }
 
 static void place_model(struct layout *l, struct model *m)

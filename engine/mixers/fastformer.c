@@ -5,6 +5,8 @@
 
 #include "engine/mixers/linear.h"
 
+enum { QUERY_SCORE, KEY_SCORE }; /* its own tensors */
+
 static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
     (void)bw;
@@ -16,8 +18,8 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
     const size_t dim = e->dims.dim;
     const double scale = 1.0 / sqrt((double)dim / e->config->mixer.heads);
     for (size_t c = 0; c < dim; c++) {
-        b->scores[c] = (float)((double)bw->query_score[c] * scale);
-        b->scores[dim + c] = (float)((double)bw->key_score[c] * scale);
+        b->scores[c] = (float)((double)bw->own[QUERY_SCORE][c] * scale);
+        b->scores[dim + c] = (float)((double)bw->own[KEY_SCORE][c] * scale);
     }
 }
 

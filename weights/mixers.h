@@ -1,0 +1,134 @@
+/* mixers.h - the one list of token mixers: what the format of models knows of each, a row for each. What it computes is
+ * in engine/mixers/NAME.c, as the `const struct mixer mixer_NAME` that engine/block/mixer.h declares for each row: a
+ * mixer is such a file and a row here. Constants; any thread. */
+#ifndef WEIGHTS_MIXERS_H
+#define WEIGHTS_MIXERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+#include "weights/extents.h"
+
+/* ---- the keys of `mixer` in config.json -------------------------------------------------------------------------- */
+
+/* Every key beside `type`; mixers whose rows below name it have it. Its constant, its name, here and in struct
+ * mixer_config, and by kind:
+ *   INTEGER: the largest; from 1. Required; 0 for other mixers.
+ *   SIDES:   the largest; from 1. Required: {kh, kw} of pictures, {1, K} of sequences; {1, 1} for other mixers.
+ *   BOOLEAN: what it is where it is not given, and for other mixers.
+ *
+ * window: s, how near positions with biases are. heads: h, a divisor of d. query_gate: sigmoid(q) in front. global:
+ * positions beyond the window or kernel count with w = 0. share_value_query: the value is the query, without a
+ * projection of its own. */
+#define MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN) \
+    INTEGER(WINDOW, window, MODEL_CONTEXT_MAX) \
+    INTEGER(HEADS, heads, MODEL_DIM_MAX)       \
+    SIDES(KERNEL, kernel, MODEL_KERNEL_MAX)    \
+    BOOLEAN(QUERY_GATE, query_gate, true)      \
+    BOOLEAN(GLOBAL, global, true)              \
+    BOOLEAN(SHARE_VALUE_QUERY, share_value_query, false)
+
+enum mixer_option_number {
+#define X(constant, field, value) OPTION_NUMBER_##constant,
+    MIXER_OPTIONS(X, X, X)
+#undef X
+};
+
+/* Sets of them. */
+enum mixer_option {
+#define X(constant, field, value) OPTION_##constant = 1 << OPTION_NUMBER_##constant,
+    MIXER_OPTIONS(X, X, X)
+#undef X
+};
+
+/* ---- what differs by mixer --------------------------------------------------------------------------------------- */
+
+/* What a token's key is. */
+enum mixer_keys {
+    KEYS_ARE_VECTORS, /* d numbers, of which each head has d / h */
+    KEYS_PER_CHANNEL, /* AFT: a number for each channel that weighs the token there */
+    KEYS_PER_HEAD     /* the same for each head */
+};
+
+/* The learnt position biases. */
+enum mixer_biases {
+    BIASES_NONE,
+    BIASES_PER_OFFSET, /* a kernel for each head: mixer.conv.weight, re-parameterised by mixer.conv.gain and .bias */
+    BIASES_PER_PAIR    /* for two positions nearer than the window: mixer.pos_u and mixer.pos_v, or mixer.pos_bias */
+};
+
+/* The causal form. */
+enum mixer_streams {
+    STREAMS_NONE,       /* it has none: classifiers alone */
+    STREAMS_GROWING,    /* a step looks at all elements before it, and costs the more the more they are; T at most */
+    STREAMS_TO_CONTEXT, /* a step costs the same anywhere; T elements at most, for what is learnt is learnt up to T */
+    STREAMS_ENDLESS     /* a step costs the same anywhere, and nothing learnt depends on the position */
+};
+
+#define MIXER_TENSORS_MAX 4
+#define MIXER_TENSOR_RANK_MAX 3
+
+/* A tensor of each block: mixer.NAME, required. */
+struct mixer_tensor {
+    const char *name;
+    uint32_t rank;
+    enum extent shape[MIXER_TENSOR_RANK_MAX];
+};
+
+struct mixer_facts {
+    const char *word; /* in config.json: "aft-conv" */
+    unsigned options; /* its keys there: a set of enum mixer_option */
+    enum mixer_keys keys;
+    enum mixer_biases biases;
+    enum mixer_streams streams;
+    bool bare; /* no projection behind it: without mixer.out */
+    /* What it has beside the projections and biases; their floats are block_weights.own, in this order. */
+    struct mixer_tensor tensors[MIXER_TENSORS_MAX];
+};
+
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
+
+#define AFT_OPTIONS (OPTION_QUERY_GATE | OPTION_GLOBAL)
+
+/* constant, name in C, word, what is not 0 of the other facts */
+#define MIXERS(X)                                                                                                   \
+    X(AFT_FULL, aft_full, "aft-full", .options = AFT_OPTIONS, .keys = KEYS_PER_CHANNEL, .biases = BIASES_PER_PAIR,  \
+      .streams = STREAMS_GROWING)                                                                                   \
+    X(AFT_LOCAL, aft_local, "aft-local", .options = AFT_OPTIONS | OPTION_WINDOW, .keys = KEYS_PER_CHANNEL,          \
+      .biases = BIASES_PER_PAIR, .streams = STREAMS_TO_CONTEXT)                                                     \
+    X(AFT_SIMPLE, aft_simple, "aft-simple", .options = AFT_OPTIONS, .keys = KEYS_PER_CHANNEL,                       \
+      .streams = STREAMS_ENDLESS)                                                                                   \
+    X(AFT_CONV, aft_conv, "aft-conv", .options = AFT_OPTIONS | OPTION_HEADS | OPTION_KERNEL, .keys = KEYS_PER_HEAD, \
+      .biases = BIASES_PER_OFFSET, .streams = STREAMS_ENDLESS)                                                      \
+    X(ATTENTION, attention, "attention", .options = OPTION_HEADS, .streams = STREAMS_GROWING)                       \
+    X(SIMA, sima, "sima", .options = OPTION_HEADS)                                                                  \
+    X(SIMPLE_ATTENTION, simple_attention, "simple-attention", .options = OPTION_HEADS, .bare = true)                \
+    X(FASTFORMER, fastformer, "fastformer", .options = OPTION_HEADS | OPTION_SHARE_VALUE_QUERY,                     \
+      .tensors = {{"query_score", 2, {EXTENT_HEADS, EXTENT_HEAD_WIDTH}},                                            \
+                  {"key_score", 2, {EXTENT_HEADS, EXTENT_HEAD_WIDTH}}})
+
+#define X(constant, ...) MIXER_##constant,
+enum mixer_type { MIXERS(X) MIXER_COUNT };
+#undef X
+
+/* ---- what a config.json says of its mixer ------------------------------------------------------------------------ */
+
+struct mixer_config {
+    enum mixer_type type;
+#define INTEGER(constant, field, most) uint32_t field;
+#define SIDES(constant, field, most) uint32_t field[2];
+#define BOOLEAN(constant, field, otherwise) bool field;
+    MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN)
+#undef INTEGER
+#undef SIDES
+#undef BOOLEAN
+};
+
+const struct mixer_facts *mixer_facts(enum mixer_type type);
+/* Do mixers of this type have that key? */
+bool mixer_has(enum mixer_type type, enum mixer_option option);
+/* The contract's word: "aft-conv", ... */
+const char *mixer_type_name(enum mixer_type type);
+
+#endif
