@@ -9,15 +9,9 @@
 #endif
 
 #include "engine/core/processors.h"
-#include "engine/mixers/linear.h"
+#include "engine/mixers/mixer_table.h"
 #include "engine/pass/decoder.h"
 #include "engine/pass/encoder.h"
-#include "engine/pass/position_biases.h"
-
-static const struct mixer *const mixers[] = {
-    &mixer_aft_full,  &mixer_aft_local, &mixer_aft_simple,       &mixer_aft_conv,
-    &mixer_attention, &mixer_sima,      &mixer_simple_attention, &mixer_fastformer,
-};
 
 struct engine {
     struct thread_pinning places;
@@ -28,16 +22,6 @@ struct engine {
     struct encoder encoder; /* classifiers */
     struct decoder decoder; /* generators */
 };
-
-/* NULL unless there is a mixer that has the form which the task needs. */
-static const struct mixer *find_mixer(const struct model_config *c)
-{
-    for (size_t i = 0; i < sizeof mixers / sizeof mixers[0]; i++)
-        if (mixers[i]->type == c->mixer.type &&
-            (model_config_causal(c) ? mixers[i]->mix_streams != NULL : mixers[i]->mix_sequences != NULL))
-            return mixers[i];
-    return NULL;
-}
 
 /* Patches or bytes of a sequence of the trained size. */
 static uint32_t trained_elements(const struct model_config *c)
@@ -90,14 +74,13 @@ static void pack(struct engine *e, const struct model *m)
 {
     struct engine_core *core = &e->core;
     const struct model_config *c = core->config;
-    const struct mixer *mixer = find_mixer(c);
-    const bool heads = c->mixer.type == MIXER_AFT_CONV;
+    const bool heads = mixer_facts(c->mixer.type)->keys == KEYS_PER_HEAD;
     for (uint32_t i = 0; i < core->dims.channels; i++)
         core->head_of[i] = !heads ? i : i < c->dim ? i / (c->dim / c->mixer.heads) : 0;
     for (uint32_t i = 0; i < c->depth; i++) {
         block_pack(&core->blocks[i], &core->dims, &m->blocks[i]);
-        if (mixer->pack != NULL)
-            mixer->pack(&core->blocks[i], core, &m->blocks[i]);
+        if (core->mixer->pack != NULL)
+            core->mixer->pack(&core->blocks[i], core, &m->blocks[i]);
     }
     packed_norm_pack(&core->norm, &m->norm, c->dim);
     gemm_pack(&core->head, 0, m->head.weight, m->head.bias, m->head.out, m->head.in);
@@ -164,7 +147,6 @@ static uint64_t count_macs(const struct model *m)
 static uint64_t count_mixer_macs(const struct engine_core *e)
 {
     const struct model_config *c = e->config;
-    const struct mixer *mixer = find_mixer(c);
     const uint32_t tokens = model_config_tokens(c);
     const bool grid = c->input == INPUT_IMAGE && tokens == trained_elements(c);
     const struct sequence_pass trained = {.sequences = 1,
@@ -173,8 +155,7 @@ static uint64_t count_mixer_macs(const struct engine_core *e)
                                           .width = grid ? c->size[1] / c->patch[1] : tokens};
     uint64_t macs = 0;
     for (uint32_t i = 0; i < c->depth; i++)
-        macs += mixer->macs != NULL ? mixer->macs(e, &e->blocks[i], model_config_causal(c) ? NULL : &trained)
-                                    : linear_macs(e, &trained);
+        macs += e->mixer->macs(e, &e->blocks[i], model_config_causal(c) ? NULL : &trained);
     return macs;
 }
 
@@ -205,13 +186,12 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     struct engine_core *core = &e->core;
     struct workspace *w = &e->workspace;
     const struct model_config *c = core->config;
-    const struct mixer *mixer = find_mixer(c);
     const uint32_t k_max = c->hidden > 3 * c->patch[0] * c->patch[1] ? c->hidden : 3 * c->patch[0] * c->patch[1];
     const enum precision precision = precisions[o->precision];
     for (uint32_t i = 0; i < c->depth; i++) {
         block_plan(&core->blocks[i], w, &core->dims, precision, &m->blocks[i]);
-        if (mixer->plan != NULL)
-            mixer->plan(&core->blocks[i], w, core, &m->blocks[i]);
+        if (core->mixer->plan != NULL)
+            core->mixer->plan(&core->blocks[i], w, core, &m->blocks[i]);
     }
     packed_norm_plan(&core->norm, w, core->dims.channels);
     gemm_plan(&core->head, w, PRECISION_F32, m->head.out, m->head.in);
@@ -219,10 +199,8 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
     workspace_note(w, &core->head_of, core->dims.channels, sizeof *core->head_of);
     workspace_note(w, &e->gemm_scratch, gemm_scratch_floats(k_max), sizeof *e->gemm_scratch);
     if (!model_config_causal(c)) {
-        e->encoder.mixer = mixer;
         encoder_plan(&e->encoder, w, core, m, o->images_max, trained_elements(c), e->info.elements_max);
     } else {
-        e->decoder.mixer = mixer;
         decoder_plan(&e->decoder, w, core, m, o->streams_max, o->rows_max);
         e->info.stream_bytes = e->decoder.states.stream_floats * sizeof *e->decoder.states.memory;
         e->info.context = e->decoder.context;
@@ -235,10 +213,11 @@ static void plan(struct engine *e, const struct model *m, const struct engine_op
 enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err)
 {
     struct engine *e = NULL;
+    const struct mixer *mixer = mixer_find(&m->config);
     enum status st = check_options(m, o, err);
     if (st != OK)
         return st;
-    if (find_mixer(&m->config) == NULL)
+    if (mixer == NULL)
         return error_set_param(err, ERR_ARGUMENT, "mixer.type", "no engine for %s with %s",
                                model_task_name(m->config.task), mixer_type_name(m->config.mixer.type));
     gemm_setup();
@@ -254,6 +233,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     }
     workspace_init(&e->workspace);
     e->core.config = &m->config;
+    e->core.mixer = mixer;
     e->core.kernels = kernels_select(o->isa);
     e->core.threads = o->threads != 0 ? o->threads : processors_count();
     e->core.places = &e->places;
@@ -339,18 +319,19 @@ const float *engine_batch_map(const struct engine *e, size_t i)
 
 uint32_t engine_heads(const struct engine *e)
 {
-    const struct model_config *c = e->core.config;
-    return c->mixer.heads != 0 ? c->mixer.heads : c->dim;
+    return model_config_heads(e->core.config);
 }
 
 struct engine_biases engine_biases_shape(const struct engine *e)
 {
-    return position_biases_shape(&e->core);
+    const struct mixer *mixer = e->core.mixer;
+    return mixer->biases_shape != NULL ? mixer->biases_shape(&e->core) : (struct engine_biases){0};
 }
 
 void engine_biases_read(const struct engine *e, uint32_t layer, uint32_t head, float *out)
 {
-    position_biases_read(&e->core, layer, head, out);
+    assert(layer < engine_biases_shape(e).layers && head < engine_biases_shape(e).heads);
+    e->core.mixer->read_biases(&e->core, layer, head, out);
 }
 
 void engine_stream_reset(struct engine *e, uint32_t stream)

@@ -15,7 +15,7 @@ void dims_init(struct dims *d, const struct model_config *c)
 {
     d->dim = c->dim;
     d->channels = (uint32_t)lanes_padded(c->dim);
-    d->keys = (uint32_t)lanes_padded(c->mixer.type == MIXER_AFT_CONV ? c->mixer.heads : c->dim);
+    d->keys = (uint32_t)lanes_padded(model_config_keys(c));
     d->hidden = (uint32_t)lanes_padded(c->hidden);
     d->qkv = (c->mixer.share_value_query ? 1 : 2) * (size_t)d->channels + d->keys;
 }

@@ -11,6 +11,8 @@
 #include "engine/kernels/kernels.h"
 #include "weights/model.h"
 
+struct mixer; /* mixer.h */
+
 /* Widths of activation rows, padded to LANES. A row of qkv is [q: dim | k: keys | v: dim], each padded, without v where
  * the value is the query. */
 struct dims {
@@ -44,17 +46,20 @@ struct block {
      * causal, over channels alone and by lag [K, channels]. */
     float *head_taps, *channel_taps;
     /* aft-conv: where those taps are not exp(0), for each LANES columns (kernels.h): [groups, kh + 1], or NULL where
-     * nearly all are others. Causal: the farthest lag of a tap that is not, plus 1; what is beyond it is as what is
-     * beyond the kernel. */
+     * nearly all are others. */
     struct conv_span *head_spans, *channel_spans;
-    uint32_t lags;
-    /* fastformer: divided by sqrt(d / h): [2, dim], the query's, then the key's. */
-    float *scores;
+    /* AFT, causal: elements that have biases of their own, itself included. aft-conv: up to the last tap that is not
+     * exp(0); what is beyond it is as what is beyond the kernel. */
+    uint32_t span;
+    /* What any other mixer makes of its own tensors. fastformer: divided by sqrt(d / h): [2, dim], the query's, then
+     * the key's. */
+    float *own;
 };
 
 /* What stays the same through a pass. */
 struct engine_core {
     const struct kernels *kernels;
+    const struct mixer *mixer;
     const struct model_config *config;
     struct dims dims;
     struct gemm_context gemm;
@@ -63,7 +68,7 @@ struct engine_core {
     struct block *blocks; /* [depth] */
     struct packed_norm norm;
     struct gemm head;
-    uint32_t *head_of; /* [channels] -> whose key it has: aft-conv's head, 0 in the padding; else its own */
+    uint32_t *head_of; /* [channels] -> whose key it has: with KEYS_PER_HEAD a head's, 0 in the padding; else its own */
 };
 
 void dims_init(struct dims *d, const struct model_config *c);

@@ -1,4 +1,5 @@
-/* mixer.h - what a token mixer provides. One file in mixers/ for each, one row in the table of engine.c.
+/* mixer.h - what a token mixer provides. One file in mixers/ for each, and its row in weights/mixers.h, which has what
+ * the format of models knows of it.
  * A mixer reads q, k and v from the activations' qkv rows and leaves its output, before the out projection, in h. */
 #ifndef ENGINE_BLOCK_MIXER_H
 #define ENGINE_BLOCK_MIXER_H
@@ -6,6 +7,7 @@
 #include "engine/block/block.h"
 #include "engine/block/stream_state.h"
 #include "engine/core/team.h"
+#include "engine/core/types.h"
 
 /* A pass over streams: row r is the byte at `position` of a stream, whose state for the layer is `state`. Rows of one
  * part are consecutive and in order. */
@@ -36,8 +38,6 @@ struct mixer_scratch {
 };
 
 struct mixer {
-    enum mixer_type type;
-
     /* Note the memory of the block's own constants, then compute them from the model's weights. NULL: it has none. */
     void (*plan)(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw);
     void (*pack)(struct block *b, const struct engine_core *e, const struct block_weights *bw);
@@ -67,12 +67,21 @@ struct mixer {
                       const struct mixer_scratch *s, const struct sequence_pass *pass);
 
     /* Multiply-adds of mixing in a block, once planned, but for what is done once a channel: of a pass, or, causal and
-     * without one, of a step behind all others of the context. NULL: those of q k^T v (linear_macs). */
+     * without one, of a step behind all others of the context. */
     uint64_t (*macs)(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass);
+
+    /* The learnt position biases as tiles to look at: the tiles' shape; then one of them from what was packed, as
+     * engine_biases_read (engine.h), which has checked layer and head. Any thread. NULL: it has none. */
+    struct engine_biases (*biases_shape)(const struct engine_core *e);
+    void (*read_biases)(const struct engine_core *e, uint32_t layer, uint32_t head, float *out);
+    /* For maps of keys that are vectors (engine_batch_want_map): what the mixer divides a channel's keys by, k [tokens]
+     * at `stride`. NULL: by nothing. */
+    float (*key_norm)(const float *k, size_t tokens, size_t stride);
 };
 
-extern const struct mixer mixer_aft_full, mixer_aft_local, mixer_aft_simple, mixer_aft_conv;
-extern const struct mixer mixer_attention, mixer_sima, mixer_simple_attention, mixer_fastformer;
+#define X(constant, name, ...) extern const struct mixer mixer_##name;
+MIXERS(X)
+#undef X
 
 /* The calling thread's part of the scratch. */
 static inline float *mixer_thread_scratch(const struct mixer_scratch *s)

@@ -21,6 +21,7 @@ void aft_plan(struct block *b, struct workspace *w, const struct engine_core *e,
 {
     size_t n;
     const float *biases = biases_of(e, bw, &n);
+    b->span = biases == NULL ? 1 : bw->span;
     if (biases == NULL)
         return;
     b->exact = block_needs_exact(biases, n, e->config->mixer.global);
@@ -35,12 +36,47 @@ void aft_pack(struct block *b, const struct engine_core *e, const struct block_w
         b->biases[i] = b->exact ? biases[i] : (float)exp((double)biases[i]);
 }
 
+/* ---- biases to look at ------------------------------------------------------------------------------------------- */
+
+struct engine_biases aft_biases_shape(const struct engine_core *e)
+{
+    const struct model_config *c = e->config;
+    struct engine_biases s = {.layers = c->depth, .heads = 1, .height = 1};
+    if (c->input == INPUT_IMAGE) {
+        s.height = c->size[0] / c->patch[0];
+        s.width = c->size[1] / c->patch[1];
+    } else {
+        s.width = model_config_causal(c) ? model_config_span(c) : model_config_tokens(c);
+    }
+    return s;
+}
+
+void aft_read_biases(const struct engine_core *e, uint32_t layer, uint32_t head, float *out)
+{
+    const struct engine_biases s = aft_biases_shape(e);
+    const struct model_config *c = e->config;
+    const struct block *b = &e->blocks[layer];
+    const size_t n = (size_t)s.height * s.width, tokens = model_config_tokens(c);
+    (void)head; /* one for all channels */
+    if (model_config_causal(c)) {
+        for (size_t lag = 0; lag < n; lag++)
+            out[n - 1 - lag] = aft_surplus(b, b->biases[(tokens - 1) * n + lag]);
+        return;
+    }
+    const size_t before = tokens - n; /* the class token */
+    const size_t middle = before + (size_t)(s.height / 2) * s.width + s.width / 2;
+    for (size_t t = 0; t < n; t++)
+        out[t] = aft_surplus(b, b->biases[middle * tokens + before + t]);
+}
+
+/* ---- mixing ------------------------------------------------------------------------------------------------------ */
+
 /* e v, then numerator and denominator, which are plain sums without biases. */
 uint64_t aft_macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
 {
     if (pass == NULL)
         return aft_step_macs(e, b);
-    const uint64_t weights = e->config->mixer.type == MIXER_AFT_SIMPLE ? 0 : pass->tokens;
+    const uint64_t weights = b->biases == NULL ? 0 : pass->tokens;
     return (uint64_t)pass->sequences * pass->tokens * e->dims.dim * (1 + 2 * weights);
 }
 

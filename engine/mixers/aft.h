@@ -3,10 +3,21 @@
 #ifndef ENGINE_MIXERS_AFT_H
 #define ENGINE_MIXERS_AFT_H
 
+#include <math.h>
+
 #include "engine/block/mixer.h"
+
+/* exp(w) - 1 of a packed bias: by how much a token counts more than without it. */
+static inline float aft_surplus(const struct block *b, float packed)
+{
+    return b->exact ? expm1f(packed) : packed - 1.0f;
+}
 
 void aft_plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw);
 void aft_pack(struct block *b, const struct engine_core *e, const struct block_weights *bw);
+
+struct engine_biases aft_biases_shape(const struct engine_core *e);
+void aft_read_biases(const struct engine_core *e, uint32_t layer, uint32_t head, float *out);
 
 /* Both forms. */
 uint64_t aft_macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass);

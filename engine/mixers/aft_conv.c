@@ -121,7 +121,7 @@ static void plan(struct block *b, struct workspace *w, const struct engine_core 
     b->exact = block_needs_exact(bw->conv, (size_t)taps * e->config->mixer.heads, e->config->mixer.global);
     workspace_note(w, &b->head_taps, causal ? 0 : taps * e->dims.keys, sizeof *b->head_taps);
     workspace_note(w, &b->channel_taps, b->exact && !causal ? 0 : taps * e->dims.channels, sizeof *b->channel_taps);
-    b->lags = causal ? count_lags(e, bw) : 0;
+    b->span = causal ? count_lags(e, bw) : 0;
     if (!causal && !b->exact) {
         const struct tap_columns heads = tap_columns_of(e, bw, false), channels = tap_columns_of(e, bw, true);
         plan_spans(&b->head_spans, w, &heads);
@@ -168,6 +168,26 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
             for (size_t c = 0; c < e->dims.channels; c++)
                 *tile_at(b->channel_taps, taps, j, c) = *tile_at(b->head_taps, taps, j, e->head_of[c]);
     }
+}
+
+/* ---- biases to look at ------------------------------------------------------------------------------------------- */
+
+static struct engine_biases biases_shape(const struct engine_core *e)
+{
+    const struct mixer_config *m = &e->config->mixer;
+    return (struct engine_biases){
+        .layers = e->config->depth, .heads = m->heads, .height = m->kernel[0], .width = m->kernel[1]};
+}
+
+/* The heads share taps over [keys] or, causal, over channels and by lag. */
+static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t head, float *out)
+{
+    const struct model_config *c = e->config;
+    const struct block *b = &e->blocks[layer];
+    const size_t taps = taps_of(e), channel = (size_t)head * (c->dim / c->mixer.heads);
+    for (size_t j = 0; j < taps; j++)
+        out[j] = aft_surplus(b, model_config_causal(c) ? b->channel_taps[(taps - 1 - j) * e->dims.channels + channel]
+                                                       : b->head_taps[j * e->dims.keys + head]);
 }
 
 /* ---- mixing ------------------------------------------------------------------------------------------------------ */
@@ -361,7 +381,6 @@ static uint64_t macs(const struct engine_core *e, const struct block *b, const s
 }
 
 const struct mixer mixer_aft_conv = {
-    .type = MIXER_AFT_CONV,
     .plan = plan,
     .pack = pack,
     .layer_floats = aft_layer_floats,
@@ -372,4 +391,6 @@ const struct mixer mixer_aft_conv = {
     .mix_sequences = mix_sequences,
     .mix_alone = mix_alone,
     .macs = macs,
+    .biases_shape = biases_shape,
+    .read_biases = read_biases,
 };

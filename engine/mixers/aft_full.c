@@ -3,7 +3,6 @@
 #include "engine/mixers/aft.h"
 
 const struct mixer mixer_aft_full = {
-    .type = MIXER_AFT_FULL,
     .plan = aft_plan,
     .pack = aft_pack,
     .layer_floats = aft_layer_floats,
@@ -13,4 +12,6 @@ const struct mixer mixer_aft_full = {
     .plan_scratch = aft_plan_scratch,
     .mix_sequences = aft_mix_sequences,
     .macs = aft_macs,
+    .biases_shape = aft_biases_shape,
+    .read_biases = aft_read_biases,
 };

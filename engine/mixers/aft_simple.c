@@ -3,7 +3,7 @@
 #include "engine/mixers/aft.h"
 
 const struct mixer mixer_aft_simple = {
-    .type = MIXER_AFT_SIMPLE,
+    .plan = aft_plan,
     .layer_floats = aft_layer_floats,
     .mix_streams = aft_mix_streams,
     .mix_parts = aft_mix_parts,

@@ -1,8 +1,8 @@
 /* aft_streams.c - see aft.h; the causal form, which is recurrent. The state of a stream is of fixed size: the sums of
  * what has left the window and a ring of the window's own terms. The window is all of T for aft-full, the position
- * itself for aft-simple, for aft-conv the kernel up to its last tap that counts. Prefill runs the same steps over the
- * rows of a part, some at once, channels in parallel: it costs O(window * dim) a byte beside the O(dim^2) of the
- * projections, and both forms agree bit for bit. */
+ * itself for aft-simple, for aft-conv the kernel up to its last tap that counts: a block's span. Prefill runs the same
+ * steps over the rows of a part, some at once, channels in parallel: it costs O(window * dim) a byte beside the
+ * O(dim^2) of the projections, and both forms agree bit for bit. */
 #include "engine/mixers/aft.h"
 
 #define TASK_GROUPS 4 /* lanes of channels for one thread at a time */
@@ -10,31 +10,16 @@
 
 static const float no_bias[1] = {1.0f}; /* exp(0) */
 
-static uint32_t span_of(const struct engine_core *e, const struct block *b)
-{
-    const struct model_config *c = e->config;
-    switch (c->mixer.type) {
-    case MIXER_AFT_FULL:
-        return c->context;
-    case MIXER_AFT_LOCAL:
-        return c->mixer.window < c->context ? c->mixer.window : c->context;
-    case MIXER_AFT_CONV:
-        return b->lags;
-    default:
-        return 1;
-    }
-}
-
 /* Are the ring's terms bf16? They are read at every step, and with many streams are most of what is; each is rounded
  * once, and weighs among others. */
-static bool half_ring(const struct engine_core *e, const struct block *b)
+static bool half_ring(const struct block *b)
 {
-    return b->qkv.precision != PRECISION_F32 && !b->exact && span_of(e, b) >= HALF_SPAN;
+    return b->qkv.precision != PRECISION_F32 && !b->exact && b->span >= HALF_SPAN;
 }
 
-static size_t group_floats(const struct engine_core *e, const struct block *b)
+static size_t group_floats(const struct block *b)
 {
-    return local_state_floats(span_of(e, b), half_ring(e, b));
+    return local_state_floats(b->span, half_ring(b));
 }
 
 /* Each layer has room for the largest of all. */
@@ -42,7 +27,7 @@ size_t aft_layer_floats(const struct engine_core *e)
 {
     size_t largest = 0;
     for (uint32_t i = 0; i < e->config->depth; i++) {
-        const size_t floats = group_floats(e, &e->blocks[i]);
+        const size_t floats = group_floats(&e->blocks[i]);
         largest = floats > largest ? floats : largest;
     }
     return e->dims.channels / LANES * largest;
@@ -51,28 +36,27 @@ size_t aft_layer_floats(const struct engine_core *e)
 /* e v, then the ring's terms of numerator and denominator. */
 uint64_t aft_step_macs(const struct engine_core *e, const struct block *b)
 {
-    return (uint64_t)e->dims.dim * (1 + 2 * (uint64_t)span_of(e, b));
+    return (uint64_t)e->dims.dim * (1 + 2 * (uint64_t)b->span);
 }
 
 /* The biases of a query at position t, their stride by channel, and how much further those of the next position are. */
 static const float *biases_at(const struct engine_core *e, const struct block *b, uint32_t t, size_t *stride,
                               size_t *next)
 {
-    const bool conv = e->config->mixer.type == MIXER_AFT_CONV;
+    const bool conv = b->channel_taps != NULL;
     *stride = conv ? e->dims.channels : 0;
-    *next = conv || b->biases == NULL ? 0 : span_of(e, b);
+    *next = conv || b->biases == NULL ? 0 : b->span;
     if (conv)
         return b->channel_taps;
     return b->biases == NULL ? no_bias : b->biases + t * *next;
 }
 
 /* The keys of n channels from `at` of some rows, and their stride: those of the rows, or of the channels' heads. */
-static const float *keys_at(const struct engine_core *e, const float *k, size_t at, size_t n, size_t rows,
+static const float *keys_at(const struct engine_core *e, bool by_head, const float *k, size_t at, size_t n, size_t rows,
                             float heads[LOCAL_ROWS][TASK_GROUPS * LANES], size_t *stride)
 {
-    const bool conv = e->config->mixer.type == MIXER_AFT_CONV;
-    *stride = conv ? (size_t)TASK_GROUPS * LANES : e->dims.qkv;
-    if (!conv)
+    *stride = by_head ? (size_t)TASK_GROUPS * LANES : e->dims.qkv;
+    if (!by_head)
         return k + at;
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < n; c++)
@@ -89,7 +73,7 @@ struct layer_pass {
     size_t state; /* floats before this layer's part of a state */
     size_t group_floats, slices;
     uint32_t span;
-    bool half;
+    bool half, by_head; /* the keys are the heads' */
 };
 
 static struct layer_pass layer_pass_of(const struct engine_core *e, uint32_t layer, const struct activations *a,
@@ -102,10 +86,11 @@ static struct layer_pass layer_pass_of(const struct engine_core *e, uint32_t lay
         .a = a,
         .pass = pass,
         .state = layer * aft_layer_floats(e),
-        .group_floats = group_floats(e, b),
+        .group_floats = group_floats(b),
         .slices = (e->dims.channels / LANES + TASK_GROUPS - 1) / TASK_GROUPS,
-        .span = span_of(e, b),
-        .half = half_ring(e, b),
+        .span = b->span,
+        .half = half_ring(b),
+        .by_head = mixer_facts(e->config->mixer.type)->keys == KEYS_PER_HEAD,
     };
 }
 
@@ -146,7 +131,7 @@ static void mix_task(const struct layer_pass *l, size_t task)
         step.weights = biases_at(e, l->block, step.t, &step.stride, &rows.weights_stride);
         if (step.stride != 0)
             step.weights += at;
-        rows.k = keys_at(e, k, at, step.groups * LANES, n, heads, &rows.k_stride);
+        rows.k = keys_at(e, l->by_head, k, at, step.groups * LANES, n, heads, &rows.k_stride);
         if (n > 1)
             e->kernels->local_factored_rows(&rows, state, &step);
         else
@@ -176,10 +161,10 @@ void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct act
 void aft_walk_state(const struct engine_core *e, uint32_t layer, float *state, uint32_t position, struct state_walk *w)
 {
     const struct block *b = &e->blocks[layer];
-    const uint32_t span = span_of(e, b), terms = position < span ? position : span;
-    const bool half = half_ring(e, b);
+    const uint32_t span = b->span, terms = position < span ? position : span;
+    const bool half = half_ring(b);
     const bool has_sums = !b->exact || (e->config->mixer.global && position > span);
-    const size_t floats = group_floats(e, b), sums = local_state_floats(0, half);
+    const size_t floats = group_floats(b), sums = local_state_floats(0, half);
     for (size_t group = 0; group < e->dims.channels / LANES; group++) {
         float *at = state + group * floats;
         if (has_sums)

@@ -113,7 +113,6 @@ static uint64_t macs(const struct engine_core *e, const struct block *b, const s
 }
 
 const struct mixer mixer_attention = {
-    .type = MIXER_ATTENTION,
     .layer_floats = layer_floats,
     .mix_streams = mix_streams,
     .walk_state = walk_state,

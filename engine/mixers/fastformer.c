@@ -10,7 +10,7 @@ enum { QUERY_SCORE, KEY_SCORE }; /* its own tensors */
 static void plan(struct block *b, struct workspace *w, const struct engine_core *e, const struct block_weights *bw)
 {
     (void)bw;
-    workspace_note(w, &b->scores, 2 * (uint64_t)e->dims.dim, sizeof *b->scores);
+    workspace_note(w, &b->own, 2 * (uint64_t)e->dims.dim, sizeof *b->own);
 }
 
 static void pack(struct block *b, const struct engine_core *e, const struct block_weights *bw)
@@ -18,8 +18,8 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
     const size_t dim = e->dims.dim;
     const double scale = 1.0 / sqrt((double)dim / e->config->mixer.heads);
     for (size_t c = 0; c < dim; c++) {
-        b->scores[c] = (float)((double)bw->own[QUERY_SCORE][c] * scale);
-        b->scores[dim + c] = (float)((double)bw->own[KEY_SCORE][c] * scale);
+        b->own[c] = (float)((double)bw->own[QUERY_SCORE][c] * scale);
+        b->own[dim + c] = (float)((double)bw->own[KEY_SCORE][c] * scale);
     }
 }
 
@@ -70,7 +70,7 @@ static void mix_head(const struct linear_head *h, const float *query_score, cons
 static void mix_sequences(const struct engine_core *e, uint32_t layer, const struct activations *a,
                           const struct mixer_scratch *s, const struct sequence_pass *pass)
 {
-    const float *scores = e->blocks[layer].scores;
+    const float *scores = e->blocks[layer].own;
 #pragma omp for schedule(dynamic)
     for (size_t task = 0; task < pass->sequences * e->config->mixer.heads; task++) {
         const struct linear_head h = linear_head_at(e, a, s, pass, task);
@@ -87,7 +87,6 @@ static uint64_t macs(const struct engine_core *e, const struct block *b, const s
 }
 
 const struct mixer mixer_fastformer = {
-    .type = MIXER_FASTFORMER,
     .plan = plan,
     .pack = pack,
     .plan_scratch = plan_scratch,

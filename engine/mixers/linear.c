@@ -14,8 +14,9 @@ void linear_plan_scratch(struct mixer_scratch *s, struct workspace *w, const str
     workspace_note(w, &s->threads, (uint64_t)s->thread_floats * e->threads, sizeof *s->threads);
 }
 
-uint64_t linear_macs(const struct engine_core *e, const struct sequence_pass *pass)
+uint64_t linear_macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass)
 {
+    (void)b;
     const uint64_t tokens = pass->tokens, width = e->dims.dim / e->config->mixer.heads;
     return 2 * pass->sequences * tokens * e->dims.dim * (tokens < width ? tokens : width);
 }

@@ -19,7 +19,7 @@ struct linear_head {
 void linear_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint32_t tokens,
                          size_t more);
 size_t linear_scratch_floats(size_t tokens, size_t width);
-uint64_t linear_macs(const struct engine_core *e, const struct sequence_pass *pass);
+uint64_t linear_macs(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass);
 /* Task `task` of sequences * heads. */
 struct linear_head linear_head_at(const struct engine_core *e, const struct activations *a,
                                   const struct mixer_scratch *s, const struct sequence_pass *pass, size_t task);

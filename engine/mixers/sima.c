@@ -47,8 +47,18 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
     }
 }
 
+/* Of the keys alone: the queries' norms are the same for all tokens. */
+static float key_norm(const float *k, size_t tokens, size_t stride)
+{
+    float sum = 0.0f;
+    for (size_t t = 0; t < tokens; t++)
+        sum += fabsf(k[t * stride]);
+    return fmaxf(sum, NORM_MIN);
+}
+
 const struct mixer mixer_sima = {
-    .type = MIXER_SIMA,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
+    .macs = linear_macs,
+    .key_norm = key_norm,
 };

@@ -23,7 +23,7 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
 }
 
 const struct mixer mixer_simple_attention = {
-    .type = MIXER_SIMPLE_ATTENTION,
     .plan_scratch = plan_scratch,
     .mix_sequences = mix_sequences,
+    .macs = linear_macs,
 };

@@ -20,7 +20,7 @@ void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_co
     if (m->pos_embed != NULL)
         workspace_note(w, &n->pos_embed, (uint64_t)c->context * d->channels, sizeof *n->pos_embed);
     activations_plan(&n->a, w, d, rows_max, e->threads);
-    stream_states_plan(&n->states, w, streams_max, c->depth * n->mixer->layer_floats(e));
+    stream_states_plan(&n->states, w, streams_max, c->depth * e->mixer->layer_floats(e));
     workspace_note(w, &n->parts, streams_max, sizeof *n->parts);
     workspace_note(w, &n->bytes, rows_max, sizeof *n->bytes);
     workspace_note(w, &n->positions, rows_max, sizeof *n->positions);
@@ -95,10 +95,10 @@ static void predict(const struct decoder *n, const struct engine_core *e, size_t
 }
 
 /* The states of n parts for a layer, or none behind the last one. */
-static struct fetch states_of(const struct decoder *n, const struct engine_core *e, const struct stream_part *parts,
-                              size_t count, uint32_t layer, const float *regions[GEMM_BLOCK])
+static struct fetch states_of(const struct engine_core *e, const struct stream_part *parts, size_t count,
+                              uint32_t layer, const float *regions[GEMM_BLOCK])
 {
-    const size_t floats = n->mixer->layer_floats(e);
+    const size_t floats = e->mixer->layer_floats(e);
     for (size_t i = 0; i < count; i++)
         regions[i] = parts[i].state + layer * floats;
     return (struct fetch){regions, layer < e->config->depth ? count : 0, floats * sizeof *regions[0], 0};
@@ -111,14 +111,14 @@ static size_t step_rows(struct decoder *n, const struct engine_core *e, struct r
     const float *regions[GEMM_BLOCK];
     const struct stream_part *parts = n->parts + r.first; /* each of one row */
     const struct activations own = activations_from(&n->a, &e->dims, r.first);
-    struct fetch states = states_of(n, e, parts, r.count, (r.halves + 1) / 2, regions);
+    struct fetch states = states_of(e, parts, r.count, (r.halves + 1) / 2, regions);
     while (r.halves < 2 * e->config->depth) {
         const uint32_t layer = r.halves / 2;
         if (r.halves % 2 == 0) {
             const struct stream_pass pass = {parts, r.count};
             block_before_alone(e, &e->blocks[layer], &own, r.count, &states);
-            n->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
-            states = states_of(n, e, parts, r.count, layer + 1, regions);
+            e->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
+            states = states_of(e, parts, r.count, layer + 1, regions);
         } else {
             block_after_alone(e, &e->blocks[layer], &own, r.count, &states);
         }
@@ -148,7 +148,7 @@ static void run_blocks(struct decoder *n, const struct engine_core *e, size_t ro
 {
     for (uint32_t layer = 0; layer < e->config->depth; layer++) {
         block_before(e, &e->blocks[layer], &n->a, rows);
-        n->mixer->mix_streams(e, layer, &n->a, pass);
+        e->mixer->mix_streams(e, layer, &n->a, pass);
         block_after(e, &e->blocks[layer], &n->a, rows);
     }
 }
@@ -165,7 +165,7 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
     size_t wanted;
     const size_t rows = lay_out(n, parts, count, &wanted);
     const struct stream_pass pass = {n->parts, count};
-    const bool alone = rows == count && n->mixer->mix_parts != NULL && e->gemm.blas_rows == 0;
+    const bool alone = rows == count && e->mixer->mix_parts != NULL && e->gemm.blas_rows == 0;
     const size_t each = alone ? block_rows_of_task(e, rows) : 0;
     const bool chooses = rows == 1 && e->threads > 1 && e->gemm.blas_rows == 0; /* OpenBLAS wants its team (engine.c) */
     const bool by_one = chooses && team_choice_is_alone(&n->team);
@@ -190,31 +190,30 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
 
 /* ---- states ----------------------------------------------------------------------------------------------------- */
 
-static void walk(const struct decoder *n, const struct engine_core *e, float *state, uint32_t position,
-                 struct state_walk *w)
+static void walk(const struct engine_core *e, float *state, uint32_t position, struct state_walk *w)
 {
-    const size_t floats = n->mixer->layer_floats(e);
+    const size_t floats = e->mixer->layer_floats(e);
     for (uint32_t layer = 0; position > 0 && layer < e->config->depth; layer++)
-        n->mixer->walk_state(e, layer, state + layer * floats, position, w);
+        e->mixer->walk_state(e, layer, state + layer * floats, position, w);
 }
 
 size_t decoder_saved_bytes(const struct decoder *n, const struct engine_core *e, uint32_t position)
 {
     struct state_walk w = {.kind = STATE_COUNT};
-    walk(n, e, n->states.memory, position, &w);
+    walk(e, n->states.memory, position, &w);
     return w.floats * sizeof *n->states.memory;
 }
 
 void decoder_save(const struct decoder *n, const struct engine_core *e, uint32_t stream, uint8_t *out)
 {
     struct state_walk w = {.kind = STATE_SAVE, .out = out};
-    walk(n, e, stream_states_at(&n->states, stream), n->states.position[stream], &w);
+    walk(e, stream_states_at(&n->states, stream), n->states.position[stream], &w);
 }
 
 bool decoder_saved_is_finite(const struct decoder *n, const struct engine_core *e, uint32_t position, const uint8_t *in)
 {
     struct state_walk w = {.kind = STATE_CHECK, .in = in};
-    walk(n, e, n->states.memory, position, &w);
+    walk(e, n->states.memory, position, &w);
     return !w.is_not_a_number;
 }
 
@@ -222,7 +221,7 @@ void decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t st
                      const uint8_t *in)
 {
     struct state_walk w = {.kind = STATE_RESTORE, .in = in};
-    walk(n, e, stream_states_at(&n->states, stream), position, &w);
+    walk(e, stream_states_at(&n->states, stream), position, &w);
     n->states.position[stream] = position;
 }
 
@@ -230,6 +229,6 @@ void decoder_copy(struct decoder *n, const struct engine_core *e, uint32_t from,
 {
     float *source = stream_states_at(&n->states, from);
     struct state_walk w = {.kind = STATE_COPY, .from = source, .to = stream_states_at(&n->states, to)};
-    walk(n, e, source, n->states.position[from], &w);
+    walk(e, source, n->states.position[from], &w);
     n->states.position[to] = n->states.position[from];
 }

@@ -11,7 +11,6 @@
 #include "engine/core/types.h"
 
 struct decoder {
-    const struct mixer *mixer;
     float *tok_embed;   /* [256, channels] */
     float *start_embed; /* [channels] or NULL: what stands at position 0 */
     float *pos_embed;   /* [T, channels] or NULL */

@@ -47,7 +47,7 @@ void encoder_plan(struct encoder *n, struct workspace *w, const struct engine_co
     if (m->pos_embed != NULL)
         workspace_note(w, &n->pos_embed, (uint64_t)model_config_tokens(c) * d->channels, sizeof *n->pos_embed);
     activations_plan(&n->a, w, d, rows, e->threads);
-    n->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
+    e->mixer->plan_scratch(&n->scratch, w, e, rows, tokens_max);
     workspace_note(w, &n->pooled, images * d->channels, sizeof *n->pooled);
     workspace_note(w, &n->logits, images * lanes_padded(c->classes), sizeof *n->logits);
 }
@@ -211,7 +211,7 @@ static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t la
 static bool by_sequence(const struct encoder *n, const struct engine_core *e)
 {
     const size_t rounds = (n->pass.sequences + e->threads - 1) / e->threads;
-    return n->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && n->pass.sequences >= e->threads &&
+    return e->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && n->pass.sequences >= e->threads &&
            8 * n->pass.sequences >= 7 * rounds * e->threads;
 }
 
@@ -223,7 +223,7 @@ static void sequence_alone(struct encoder *n, const struct engine_core *e, uint3
     a.x = n->a.x + i * tokens * e->dims.channels;
     block_before_alone(e, &e->blocks[layer], &a, tokens, NULL);
     draw_map(n, e, layer, i, a.qkv);
-    n->mixer->mix_alone(e, layer, &a, &n->scratch, &n->pass);
+    e->mixer->mix_alone(e, layer, &a, &n->scratch, &n->pass);
     block_after_alone(e, &e->blocks[layer], &a, tokens, NULL);
 }
 
@@ -235,7 +235,7 @@ static void sequences_together(struct encoder *n, const struct engine_core *e, u
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < n->pass.sequences; i++)
             draw_map(n, e, layer, i, n->a.qkv + i * n->pass.tokens * e->dims.qkv);
-    n->mixer->mix_sequences(e, layer, &n->a, &n->scratch, &n->pass);
+    e->mixer->mix_sequences(e, layer, &n->a, &n->scratch, &n->pass);
     block_after(e, &e->blocks[layer], &n->a, rows);
 }
 

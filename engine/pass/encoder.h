@@ -9,7 +9,6 @@
 #include "engine/block/mixer.h"
 
 struct encoder {
-    const struct mixer *mixer;
     struct gemm patch_embed;
     float *tok_embed; /* texts: [256, channels] */
     float *cls_token; /* [channels] or NULL: comes first */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/block/mixer.h"
 #include "engine/core/types.h"
 
 /* out += exp(k - max k) for one column of keys [tokens] at `stride`. */
@@ -26,15 +27,6 @@ static void map_scalar_keys(float *out, const struct engine_core *e, const float
         out[t] /= (float)(end - begin);
 }
 
-/* The l1 norm of a channel over the tokens, as in sima.c. */
-static float channel_norm(const float *k, size_t tokens, size_t stride)
-{
-    float sum = 0.0f;
-    for (size_t t = 0; t < tokens; t++)
-        sum += fabsf(k[t * stride]);
-    return fmaxf(sum, 1e-12f);
-}
-
 /* To 0..1: less the smallest, then divided by the largest. All are alike: all 1. */
 static void stretch(float *out, size_t n)
 {
@@ -54,9 +46,8 @@ static void map_vector_keys(float *out, const struct engine_core *e, const float
                             size_t begin, size_t end)
 {
     const size_t stride = e->dims.qkv;
-    const bool normalised = e->config->mixer.type == MIXER_SIMA;
     for (size_t c = begin; c < end; c++) {
-        const float norm = normalised ? channel_norm(k + c, tokens, stride) : 1.0f;
+        const float norm = e->mixer->key_norm != NULL ? e->mixer->key_norm(k + c, tokens, stride) : 1.0f;
         for (size_t t = before; t < tokens; t++) {
             const float x = k[t * stride + c] / norm;
             out[t - before] += x * x;
@@ -69,15 +60,12 @@ static void map_vector_keys(float *out, const struct engine_core *e, const float
 
 void token_map(float *out, const struct engine_core *e, const float *qkv, size_t tokens, size_t before, uint32_t head)
 {
-    const struct mixer_config *m = &e->config->mixer;
-    const bool scalars = model_config_scalar_keys(e->config);
-    const size_t keys = m->type == MIXER_AFT_CONV ? m->heads : e->config->dim;
-    const size_t width = scalars ? 1 : keys / m->heads;
+    const size_t keys = model_config_keys(e->config), width = keys / model_config_heads(e->config);
     const size_t begin = head == ENGINE_ALL_HEADS ? 0 : head * width;
     const size_t end = head == ENGINE_ALL_HEADS ? keys : begin + width;
     const float *k = qkv + e->dims.channels;
     memset(out, 0, (tokens - before) * sizeof *out);
-    if (scalars)
+    if (model_config_scalar_keys(e->config))
         map_scalar_keys(out, e, k + before * e->dims.qkv, tokens - before, begin, end);
     else
         map_vector_keys(out, e, k, tokens, before, begin, end);
