@@ -42,8 +42,8 @@ struct block {
     bool exact;                     /* which kernels mix: see kernels.h, "two ways" */
     /* aft-full, aft-local: exp(w), or w where exact: [T, T] or, causal, by lag [T, span]. NULL: no biases. */
     float *biases;
-    /* aft-conv: the same for taps over heads [kh * kw, keys] and, unless exact, over channels [kh * kw, channels];
-     * causal, over channels alone and by lag [K, channels]. */
+    /* aft-conv: the same for taps, in tiles of LANES columns, [columns / LANES, kh * kw, LANES], over heads and over
+     * channels; exact, over heads alone, [kh * kw, keys]; causal, over channels alone and by lag, [K, channels]. */
     float *head_taps, *channel_taps;
     /* aft-conv: where those taps are not exp(0), for each LANES columns (kernels.h): [groups, kh + 1], or NULL where
      * nearly all are others. */

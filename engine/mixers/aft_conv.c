@@ -179,15 +179,20 @@ static struct engine_biases biases_shape(const struct engine_core *e)
         .layers = e->config->depth, .heads = m->heads, .height = m->kernel[0], .width = m->kernel[1]};
 }
 
-/* The heads share taps over [keys] or, causal, over channels and by lag. */
+/* Tap j of a head, wherever `pack` has put it. */
+static float packed_tap(const struct engine_core *e, const struct block *b, size_t head, size_t j)
+{
+    const size_t taps = taps_of(e), channel = head * (e->dims.dim / e->config->mixer.heads);
+    if (model_config_causal(e->config))
+        return b->channel_taps[(taps - 1 - j) * e->dims.channels + channel];
+    return b->exact ? b->head_taps[j * e->dims.keys + head] : *tile_at(b->head_taps, taps, j, head);
+}
+
 static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t head, float *out)
 {
-    const struct model_config *c = e->config;
     const struct block *b = &e->blocks[layer];
-    const size_t taps = taps_of(e), channel = (size_t)head * (c->dim / c->mixer.heads);
-    for (size_t j = 0; j < taps; j++)
-        out[j] = aft_surplus(b, model_config_causal(c) ? b->channel_taps[(taps - 1 - j) * e->dims.channels + channel]
-                                                       : b->head_taps[j * e->dims.keys + head]);
+    for (size_t j = 0; j < taps_of(e); j++)
+        out[j] = aft_surplus(b, packed_tap(e, b, head, j));
 }
 
 /* ---- mixing ------------------------------------------------------------------------------------------------------ */
