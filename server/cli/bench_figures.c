@@ -147,10 +147,10 @@ static double run_steps(struct bench *b, uint32_t run, void *arg)
 static void bench_streams(struct bench *b, uint32_t streams, float *logits)
 {
     const struct model_config *c = &b->model->config;
-    const bool grows = c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_ATTENTION;
-    const uint32_t window = c->mixer.type == MIXER_AFT_LOCAL  ? c->mixer.window
-                            : c->mixer.type == MIXER_AFT_CONV ? c->mixer.kernel[0] * c->mixer.kernel[1]
-                                                              : 0;
+    const bool grows = mixer_facts(c->mixer.type)->streams == STREAMS_GROWING;
+    const uint32_t window = mixer_has(c->mixer.type, OPTION_WINDOW)   ? c->mixer.window
+                            : mixer_has(c->mixer.type, OPTION_KERNEL) ? c->mixer.kernel[0] * c->mixer.kernel[1]
+                                                                      : 0;
     const uint32_t room = c->context > STEPS ? c->context - STEPS : 0;
     struct steps steps = {.streams = streams, .from = window < room ? window : room, .again = grows, .logits = logits};
     struct bench_probe probe = {.bytes = bench_limits_bytes(b, streams == 1 ? 0 : streams)};

@@ -45,13 +45,13 @@ static struct costs costs_of(const struct bench *b)
     const struct model_config *c = &b->model->config;
     /* These keep all keys and values, and stand at the beginning where they are measured: their mixing and their state
      * count for nothing here. */
-    const bool grows = c->mixer.type == MIXER_AFT_FULL || c->mixer.type == MIXER_ATTENTION;
+    const bool grows = mixer_facts(c->mixer.type)->streams == STREAMS_GROWING;
     const bool causal = model_config_causal(c), picture = c->input == INPUT_IMAGE;
     const double outputs = (double)c->dim * (causal ? BYTE_VALUES : c->classes);
     const double patches = picture ? 3.0 * c->size[0] * c->size[1] * c->dim : 0.0;
     double mixing = (double)info->mixer_macs;
     /* The engine counts every tap; those beyond the edges of a picture are 0 and need not be multiplied. */
-    if (picture && c->mixer.type == MIXER_AFT_CONV)
+    if (picture && mixer_has(c->mixer.type, OPTION_KERNEL))
         mixing *= share_inside(c->size[0] / c->patch[0], c->mixer.kernel[0]) *
                   share_inside(c->size[1] / c->patch[1], c->mixer.kernel[1]);
     if (causal && grows)

@@ -33,11 +33,11 @@ static void print_architecture(const struct model_config *c)
 {
     const struct mixer_config *x = &c->mixer;
     (void)printf("mixer              %s", mixer_type_name(x->type));
-    if (x->type == MIXER_AFT_LOCAL)
+    if (mixer_has(x->type, OPTION_WINDOW))
         (void)printf(", window %u", x->window);
     if (x->heads != 0)
         (void)printf(", %u heads", x->heads);
-    if (x->type == MIXER_AFT_CONV)
+    if (mixer_has(x->type, OPTION_KERNEL))
         (void)printf(", kernel %u x %u", x->kernel[0], x->kernel[1]);
     (void)printf("%s%s\n", x->query_gate ? "" : ", no query gate", x->global ? "" : ", window only");
     (void)printf("size               %u blocks, dim %u, hidden %u\n", c->depth, c->dim, c->hidden);
