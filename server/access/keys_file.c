@@ -38,27 +38,29 @@ const char *key_api_word(enum api_kind api)
     return api_words[api];
 }
 
-/* The bit of a word; 0: it is none that a key can be allowed. */
-static unsigned api_bit(const char *word)
+/* The bit of a word [size]; 0: it is none that a key can be allowed. */
+static unsigned api_bit(const char *word, size_t size)
 {
     for (unsigned api = 0; api < API_COUNT; api++)
-        if (api != API_OPEN && strcmp(api_words[api], word) == 0)
+        if (api != API_OPEN && strlen(api_words[api]) == size && memcmp(api_words[api], word, size) == 0)
             return API_BIT(api);
     return 0;
 }
 
 enum status key_read_apis(unsigned *ret, const char *words, struct error *err)
 {
-    char text[256], *rest = text;
     unsigned bits = 0;
-    (void)snprintf(text, sizeof text, "%s", words);
-    while (rest != NULL) {
-        const char *word = strsep(&rest, ",");
-        const unsigned bit = api_bit(word);
+    for (;;) {
+        const size_t size = strcspn(words, ",");
+        const unsigned bit = api_bit(words, size);
         if (bit == 0)
             return error_set_param(err, ERR_CONFIG, "apis",
-                                   "\"%s\" is no API: expected native, openai, inference, admin", word);
+                                   "\"%.*s\" is no API: expected native, openai, inference, admin",
+                                   (int)(size < 256 ? size : 256), words);
         bits |= bit;
+        if (words[size] == '\0')
+            break;
+        words += size + 1;
     }
     *ret = bits;
     return OK;
@@ -117,7 +119,7 @@ static bool read_apis(const json_t *list, unsigned *ret)
     unsigned bits = 0;
     json_array_foreach(list, i, word)
     {
-        const unsigned bit = json_is_string(word) ? api_bit(json_string_value(word)) : 0;
+        const unsigned bit = json_is_string(word) ? api_bit(json_string_value(word), json_string_length(word)) : 0;
         if (bit == 0)
             return false;
         bits |= bit;
