@@ -152,6 +152,14 @@ static enum status read_models(const json_t *list, struct key *k)
     return OK;
 }
 
+/* Somebody may have put the key itself there. */
+static enum status refuse_field(const char *name, const char *field, struct error *err)
+{
+    if (strstr(field, KEY_PREFIX) != NULL)
+        return error_set_param(err, ERR_CONFIG, name, "key \"%s\" has a field that is unknown", name);
+    return error_set_param(err, ERR_CONFIG, field, "key \"%s\" has a field \"%s\", which is unknown", name, field);
+}
+
 static enum status read_key(struct key *k, json_t *object, struct error *err)
 {
     static const char *const known[] = {"name", "salt", "sha256", "models", "apis", "requests_per_s", "bytes_per_s"};
@@ -167,8 +175,7 @@ static enum status read_key(struct key *k, json_t *object, struct error *err)
         while (i < sizeof known / sizeof known[0] && strcmp(field, known[i]) != 0)
             i++;
         if (i == sizeof known / sizeof known[0])
-            return error_set_param(err, ERR_CONFIG, field, "key \"%s\" has a field \"%s\", which is unknown", name,
-                                   field);
+            return refuse_field(name, field, err);
     }
     const char *wrong = NULL;
     if (!read_hex(json_object_get(object, "salt"), k->salt, sizeof k->salt))

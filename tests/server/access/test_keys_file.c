@@ -1,5 +1,5 @@
-/* test_keys_file.c - the file of keys: what is read from it, what is refused and in which words, and changes to what was
- * read. */
+/* test_keys_file.c - the file of keys: what is read from it, what is refused and in which words, and changes to what
+ * was read. */
 #include "server/access/keys_file.h"
 
 #include <setjmp.h>
@@ -72,7 +72,7 @@ static void all_that_is_said_of_a_key_is_read(void **state)
     assert_int_equal(f.count, 2);
     const struct key *k = &f.keys[0];
     assert_string_equal(k->name, "A.b_c-9");
-    for (uint8_t i = 0; i < KEY_SALT_BYTES; i++)
+    for (size_t i = 0; i < KEY_SALT_BYTES; i++)
         assert_int_equal(k->salt[i], i);
     assert_int_equal(k->hash[0], 0xc8);
     assert_int_equal(k->hash[KEY_HASH_BYTES - 1], 0x30);
@@ -261,6 +261,33 @@ static void a_thousand_keys_are_taken(void **state)
     free(text);
 }
 
+static void a_message_quotes_nothing_that_could_be_a_key(void **state)
+{
+#define A_KEY KEY_PREFIX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+    static const char *const texts[] = {
+        A_KEY,
+        "{\"keys\":[" A_KEY "]}",
+        "{\"keys\":[\"" A_KEY "\"]}",
+        "{\"" A_KEY "\":1}",
+        "{\"keys\":[{\"name\":\"" A_KEY "\"}]}",
+        KEYS("\"name\":\"x\",\"salt\":\"" A_KEY "\""),
+        KEYS("\"name\":\"x\"," SALT ",\"sha256\":\"" A_KEY "\""),
+        KEYS(KEY(MODELS ",\"apis\":[\"" A_KEY "\"]")),
+        KEYS(KEY(APIS_NATIVE ",\"models\":[\"" A_KEY "\"]")),
+        KEYS(KEY(MODELS "," APIS_NATIVE ",\"bytes_per_s\":\"" A_KEY "\"")),
+        KEYS(KEY("\"" A_KEY "\":1," MODELS "," APIS_NATIVE)),
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct keys_file f;
+        struct error err;
+        temp_write(path, texts[i], strlen(texts[i]));
+        assert_int_equal(keys_file_read(&f, path, &err), ERR_CONFIG);
+        if (strstr(err.message, KEY_PREFIX) != NULL || strstr(err.param, KEY_PREFIX) != NULL)
+            fail_msg("%s: %s", texts[i], err.message);
+    }
+}
+
 static void only_a_file_of_some_size_is_read(void **state)
 {
     struct keys_file f;
@@ -331,6 +358,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rates_at_their_bounds_are_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(as_many_models_are_taken_as_are_served, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_thousand_keys_are_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_message_quotes_nothing_that_could_be_a_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_file_of_some_size_is_read, set_up, tear_down),
         cmocka_unit_test(a_key_is_added_and_removed_by_name),
     };
