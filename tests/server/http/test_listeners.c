@@ -1,0 +1,240 @@
+/* test_listeners.c - all sockets that settings ask for: lists of addresses, who is an administrator's, and that none is
+ * left open where one cannot be had. */
+#include "server/http/listeners.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/support/temp_dir.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+
+static char dir[PATH_MAX];
+
+static int set_up(void **state)
+{
+    (void)state;
+    temp_dir_create(dir);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    temp_dir_remove(dir);
+    return 0;
+}
+
+/* On ports that the kernel chooses. */
+static struct settings settings(const char *addresses)
+{
+    struct settings s;
+    settings_init(&s);
+    s.listen_port = 0;
+    s.admin_port = 0;
+    (void)snprintf(s.listen_address, sizeof s.listen_address, "%s", addresses);
+    return s;
+}
+
+static void in_dir(char *out, size_t size, const char *name)
+{
+    assert_true((size_t)snprintf(out, size, "%s/%s", dir, name) < size);
+}
+
+/* Its name begins so; behind it comes the port. */
+static void assert_named(const struct listener *l, const char *begins)
+{
+    if (strncmp(l->name, begins, strlen(begins)) != 0)
+        fail_msg("%s, expected %s...", l->name, begins);
+}
+
+static void a_list_is_listened_on_in_its_order(void **state)
+{
+    static const char *const lists[] = {"127.0.0.1,127.0.0.2", " 127.0.0.1 , 127.0.0.2 ", "127.0.0.1,  127.0.0.2"};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        const struct settings s = settings(lists[i]);
+        struct listeners l;
+        struct error err;
+        if (listeners_open(&l, &s, &err) != OK)
+            fail_msg("\"%s\": %s", lists[i], err.message);
+        assert_int_equal(l.count, 2);
+        assert_named(&l.all[0], "http://127.0.0.1:");
+        assert_named(&l.all[1], "http://127.0.0.2:");
+        assert_true(!l.all[0].is_admin && !l.all[0].is_tls && !l.all[0].is_local);
+        assert_string_not_equal(strrchr(l.all[0].name, ':'), ":0"); /* the port that it is */
+        listeners_close(&l);
+        assert_int_equal(l.count, 0);
+    }
+}
+
+static void ipv6_is_named_in_brackets(void **state)
+{
+    const struct settings s = settings("::1");
+    struct listeners l;
+    struct error err;
+    (void)state;
+    if (listeners_open(&l, &s, &err) != OK) {
+        assert_non_null(strstr(err.message, "cannot listen on ::1 port 0")); /* and nothing but IPv6 is missing */
+        print_message("skipped: there is no IPv6 here (%s)\n", err.message);
+        return;
+    }
+    assert_named(&l.all[0], "http://[::1]:");
+    listeners_close(&l);
+}
+
+/* First, so that who reads the line of what is served knows that it can be administrated too. */
+static void the_administrators_come_first_and_are_theirs(void **state)
+{
+    struct settings s = settings("127.0.0.1");
+    struct listeners l;
+    struct stat there;
+    (void)state;
+    (void)snprintf(s.admin_address, sizeof s.admin_address, "127.0.0.2");
+    in_dir(s.admin_unix, sizeof s.admin_unix, "admin");
+    in_dir(s.listen_unix, sizeof s.listen_unix, "all");
+    (void)snprintf(s.listen_unix_mode, sizeof s.listen_unix_mode, "0640");
+    assert_int_equal(listeners_open(&l, &s, NULL), OK);
+    assert_int_equal(l.count, 4);
+    for (size_t i = 0; i < l.count; i++) {
+        assert_int_equal(l.all[i].is_admin, i < 2);
+        assert_int_equal(l.all[i].is_local, i % 2 == 1);
+    }
+    assert_named(&l.all[0], "http://127.0.0.2:");
+    assert_named(&l.all[1], "unix:");
+    assert_string_equal(l.all[1].path, s.admin_unix);
+    assert_named(&l.all[2], "http://127.0.0.1:");
+    assert_string_equal(l.all[3].path, s.listen_unix);
+    assert_int_equal(stat(s.admin_unix, &there), 0);
+    assert_int_equal(there.st_mode & 07777, 0600);
+    assert_int_equal(stat(s.listen_unix, &there), 0);
+    assert_int_equal(there.st_mode & 07777, 0640);
+    listeners_close(&l);
+    assert_int_not_equal(access(s.admin_unix, F_OK), 0);
+    assert_int_not_equal(access(s.listen_unix, F_OK), 0);
+}
+
+static void tcp_alone_is_encrypted_and_not_for_administration(void **state)
+{
+    struct settings s = settings("127.0.0.1");
+    struct listeners l;
+    (void)state;
+    (void)snprintf(s.tls_certificate, sizeof s.tls_certificate, "certificate.pem"); /* read by others */
+    (void)snprintf(s.tls_key, sizeof s.tls_key, "key.pem");
+    (void)snprintf(s.admin_address, sizeof s.admin_address, "127.0.0.2");
+    in_dir(s.listen_unix, sizeof s.listen_unix, "all");
+    assert_int_equal(listeners_open(&l, &s, NULL), OK);
+    assert_named(&l.all[0], "http://127.0.0.2:");
+    assert_false(l.all[0].is_tls);
+    assert_named(&l.all[1], "https://127.0.0.1:");
+    assert_true(l.all[1].is_tls);
+    assert_false(l.all[2].is_tls);
+    listeners_close(&l);
+}
+
+static void a_unix_socket_may_be_all_there_is(void **state)
+{
+    struct settings s = settings("off");
+    struct listeners l;
+    (void)state;
+    in_dir(s.listen_unix, sizeof s.listen_unix, "all");
+    assert_int_equal(listeners_open(&l, &s, NULL), OK);
+    assert_int_equal(l.count, 1);
+    assert_true(l.all[0].is_local);
+    listeners_close(&l);
+}
+
+static void as_many_are_listened_on_as_are_polled(void **state)
+{
+    char list[1024] = "127.0.0.1";
+    struct listeners l;
+    struct error err;
+    (void)state;
+    for (int i = 2; i <= LISTENERS_MAX; i++)
+        (void)snprintf(list + strlen(list), sizeof list - strlen(list), ",127.0.0.%d", i);
+    struct settings s = settings(list);
+    assert_int_equal(listeners_open(&l, &s, NULL), OK);
+    assert_int_equal(l.count, LISTENERS_MAX);
+    listeners_close(&l);
+    in_dir(s.listen_unix, sizeof s.listen_unix, "all");
+    assert_int_equal(listeners_open(&l, &s, &err), ERR_CONFIG);
+    assert_string_equal(err.message, "listen_unix: expected at most 16 listeners");
+    (void)snprintf(s.listen_unix, sizeof s.listen_unix, "off");
+    strcat(s.listen_address, ",127.0.0.17");
+    assert_int_equal(listeners_open(&l, &s, &err), ERR_CONFIG);
+    assert_string_equal(err.message, "listen_address: expected at most 16 addresses in all");
+    assert_string_equal(err.param, "listen_address");
+}
+
+static void what_cannot_be_listened_on_is_named(void **state)
+{
+#define EXPECTED "\": expected a numeric IPv4 or IPv6 address"
+#define OCTAL "\": expected permissions in octal, as 0660"
+    static const struct {
+        const char *address, *mode, *admin, *says;
+    } cases[] = {
+        {"off", "0660", "off", "listen_address and listen_unix are both off: expected one at least"},
+        {"127.0.0.1,", "0660", "off", "listen_address: \"" EXPECTED},
+        {"127.0.0.1,,127.0.0.2", "0660", "off", "listen_address: \"" EXPECTED},
+        {"127.0.0.1,localhost", "0660", "off", "listen_address: \"localhost" EXPECTED},
+        {"127.0.0.1,off", "0660", "off", "listen_address: \"off" EXPECTED},
+        {"127.0.0.1", "0660", "x", "admin_address: \"x" EXPECTED},
+        {"127.0.0.1", "rw", "off", "listen_unix_mode = \"rw" OCTAL},
+        {"127.0.0.1", "", "off", "listen_unix_mode = \"" OCTAL},
+        {"127.0.0.1", "-1", "off", "listen_unix_mode = \"-1" OCTAL},
+        {"127.0.0.1", "0680", "off", "listen_unix_mode = \"0680" OCTAL},
+        {"127.0.0.1", "0660 ", "off", "listen_unix_mode = \"0660 " OCTAL},
+        {"127.0.0.1", "1000", "off", "listen_unix_mode = \"1000" OCTAL},
+        {"127.0.0.1", "77777777777777777777777", "off", "listen_unix_mode = \"77777777777777777777777" OCTAL},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct settings s = settings(cases[i].address);
+        struct listeners l = {.count = 77};
+        struct error err = {.message = ""};
+        (void)snprintf(s.listen_unix_mode, sizeof s.listen_unix_mode, "%s", cases[i].mode);
+        (void)snprintf(s.admin_address, sizeof s.admin_address, "%s", cases[i].admin);
+        const enum status st = listeners_open(&l, &s, &err);
+        if (st != ERR_CONFIG || strncmp(err.message, cases[i].says, strlen(cases[i].says)) != 0)
+            fail_msg("\"%s\": %s \"%s\", expected \"%s\"", cases[i].address, status_name(st), err.message,
+                     cases[i].says);
+        assert_int_equal(l.count, 77);
+    }
+}
+
+/* The descriptor that is given next tells whether others are still open. */
+static void none_is_left_where_one_cannot_be_had(void **state)
+{
+    struct settings s = settings("127.0.0.1,127.0.0.2");
+    struct listeners l;
+    (void)state;
+    in_dir(s.admin_unix, sizeof s.admin_unix, "admin");
+    in_dir(s.listen_unix, sizeof s.listen_unix, "no/such/folder");
+    const int before = dup(STDERR_FILENO);
+    (void)close(before);
+    assert_int_equal(listeners_open(&l, &s, NULL), ERR_IO);
+    const int after = dup(STDERR_FILENO);
+    (void)close(after);
+    assert_int_equal(after, before);
+    assert_int_not_equal(access(s.admin_unix, F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list_is_listened_on_in_its_order),
+        cmocka_unit_test(ipv6_is_named_in_brackets),
+        cmocka_unit_test_setup_teardown(the_administrators_come_first_and_are_theirs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tcp_alone_is_encrypted_and_not_for_administration, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_unix_socket_may_be_all_there_is, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(as_many_are_listened_on_as_are_polled, set_up, tear_down),
+        cmocka_unit_test(what_cannot_be_listened_on_is_named),
+        cmocka_unit_test_setup_teardown(none_is_left_where_one_cannot_be_had, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("listeners", tests, NULL, NULL);
+}
