@@ -47,7 +47,8 @@ static enum status add_addresses(struct listeners *l, struct listener kind, cons
     while (st == OK && rest != NULL) {
         char *address = strsep(&rest, ",");
         address += strspn(address, " ");
-        address[strcspn(address, " ")] = '\0';
+        for (size_t n = strlen(address); n > 0 && address[n - 1] == ' '; n--)
+            address[n - 1] = '\0';
         st = add_tcp(l, kind, address, many, port, setting, err);
     }
     return st;

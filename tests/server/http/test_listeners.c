@@ -151,12 +151,11 @@ static void a_unix_socket_may_be_all_there_is(void **state)
 
 static void as_many_are_listened_on_as_are_polled(void **state)
 {
-    char list[1024] = "127.0.0.1";
+    static const char list[] = "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5,127.0.0.6,127.0.0.7,127.0.0.8,"
+                               "127.0.0.9,127.0.0.10,127.0.0.11,127.0.0.12,127.0.0.13,127.0.0.14,127.0.0.15,127.0.0.16";
     struct listeners l;
     struct error err;
     (void)state;
-    for (int i = 2; i <= LISTENERS_MAX; i++)
-        (void)snprintf(list + strlen(list), sizeof list - strlen(list), ",127.0.0.%d", i);
     struct settings s = settings(list);
     assert_int_equal(listeners_open(&l, &s, NULL), OK);
     assert_int_equal(l.count, LISTENERS_MAX);
@@ -165,7 +164,7 @@ static void as_many_are_listened_on_as_are_polled(void **state)
     assert_int_equal(listeners_open(&l, &s, &err), ERR_CONFIG);
     assert_string_equal(err.message, "listen_unix: expected at most 16 listeners");
     (void)snprintf(s.listen_unix, sizeof s.listen_unix, "off");
-    strcat(s.listen_address, ",127.0.0.17");
+    (void)snprintf(s.listen_address, sizeof s.listen_address, "%s,127.0.0.17", list);
     assert_int_equal(listeners_open(&l, &s, &err), ERR_CONFIG);
     assert_string_equal(err.message, "listen_address: expected at most 16 addresses in all");
     assert_string_equal(err.param, "listen_address");
@@ -207,6 +206,17 @@ static void what_cannot_be_listened_on_is_named(void **state)
     }
 }
 
+static void a_missing_comma_is_noticed(void **state)
+{
+    const struct settings s = settings("127.0.0.1 127.0.0.2");
+    const char says[] = "listen_address: \"127.0.0.1 127.0.0.2\": expected a numeric IPv4 or IPv6 address";
+    struct listeners l;
+    struct error err = {.message = ""};
+    (void)state;
+    assert_int_equal(listeners_open(&l, &s, &err), ERR_CONFIG);
+    assert_int_equal(strncmp(err.message, says, strlen(says)), 0);
+}
+
 /* The descriptor that is given next tells whether others are still open. */
 static void none_is_left_where_one_cannot_be_had(void **state)
 {
@@ -234,6 +244,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_unix_socket_may_be_all_there_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(as_many_are_listened_on_as_are_polled, set_up, tear_down),
         cmocka_unit_test(what_cannot_be_listened_on_is_named),
+        cmocka_unit_test(a_missing_comma_is_noticed),
         cmocka_unit_test_setup_teardown(none_is_left_where_one_cannot_be_had, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("listeners", tests, NULL, NULL);
