@@ -119,7 +119,7 @@ static mode_t mode_of(const char *file)
     return there.st_mode & 07777;
 }
 
-/* ---- TCP ----------------------------------------------------------------------------------------------------------- */
+/* ---- TCP --------------------------------------------------------------------------------------------------------- */
 
 static void the_kernel_chooses_for_port_0(void **state)
 {
@@ -136,12 +136,26 @@ static void the_kernel_chooses_for_port_0(void **state)
     assert_true((fcntl(a, F_GETFD) & FD_CLOEXEC) != 0);
     (void)close(a);
     assert_false(connects("127.0.0.1", port_a));
-    int again;
-    uint16_t same = 0;
-    assert_int_equal(listen_open(&again, &same, "127.0.0.1", port_a, false, SETTING, NULL), OK); /* at once */
-    assert_int_equal(same, port_a);
-    (void)close(again);
     (void)close(b);
+}
+
+/* As a daemon that is started again, whose connections of before the kernel still remembers. */
+static void a_port_is_free_at_once(void **state)
+{
+    int fd;
+    uint16_t port, same = 0;
+    struct error err;
+    (void)state;
+    assert_int_equal(listen_open(&fd, &port, "127.0.0.1", 0, false, SETTING, NULL), OK);
+    assert_true(connects("127.0.0.1", port));
+    const int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(accepted >= 0);
+    (void)close(fd);
+    if (listen_open(&fd, &same, "127.0.0.1", port, false, SETTING, &err) != OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(same, port);
+    (void)close(fd);
+    (void)close(accepted);
 }
 
 /* The kernel reports twice what it was asked for: so much for what it keeps beside. */
@@ -225,7 +239,7 @@ static void ipv6_leaves_the_port_of_ipv4_free_where_that_is_asked(void **state)
     (void)close(six);
 }
 
-/* ---- Unix sockets -------------------------------------------------------------------------------------------------- */
+/* ---- Unix sockets ------------------------------------------------------------------------------------------------ */
 
 static void a_unix_socket_has_the_mode_asked_for_whatever_the_umask(void **state)
 {
@@ -275,6 +289,29 @@ static void a_socket_is_replaced_once_nobody_listens(void **state)
     (void)close(next);
 }
 
+/* A daemon whose clients wait to be accepted refuses others: it is there nevertheless. */
+static void a_busy_socket_is_not_replaced(void **state)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int clients[8], count = 0;
+    (void)state;
+    assert_true(strlen(path) < sizeof name.sun_path);
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof name), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    do {
+        assert_true(count < (int)ARRAY_LEN(clients));
+        clients[count] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    } while (connect(clients[count++], (struct sockaddr *)&name, sizeof name) == 0);
+    assert_int_equal(errno, EAGAIN);
+    expect_unix_refusal(path, ERR_IO, "cannot listen on socket: somebody else does");
+    assert_int_equal(access(path, F_OK), 0);
+    while (count > 0)
+        (void)close(clients[--count]);
+    (void)close(fd);
+}
+
 static void nothing_else_is_replaced(void **state)
 {
     size_t size;
@@ -322,7 +359,7 @@ static void only_the_own_file_is_removed(void **state)
     (void)close(fd);
 }
 
-/* ---- clients ------------------------------------------------------------------------------------------------------- */
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
 
 static void addresses_are_described(void **state)
 {
@@ -356,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_kernel_chooses_for_port_0),
+        cmocka_unit_test(a_port_is_free_at_once),
         cmocka_unit_test(connections_hold_little_unread),
         cmocka_unit_test(a_port_is_taken_once),
         cmocka_unit_test(an_address_of_another_machine_is_refused),
@@ -364,6 +402,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_unix_socket_has_the_mode_asked_for_whatever_the_umask, set_up, tear_down),
         cmocka_unit_test_setup_teardown(its_connections_hold_little_unread_as_well, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_socket_is_replaced_once_nobody_listens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_busy_socket_is_not_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_else_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_path_is_as_long_as_the_kernel_takes_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_the_own_file_is_removed, set_up, tear_down),
