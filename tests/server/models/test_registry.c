@@ -1,0 +1,437 @@
+/* test_registry.c - models by name: which one a request means, what it is told where there is none, what is loaded for
+ * it, and what is known of files that were tried. The models compute nothing. */
+#include "server/models/registry.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/core/queue.h"
+#include "tests/support/job_party.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+
+static int set_up(void **state)
+{
+    struct registry *r = NULL;
+    assert_int_equal(registry_create(&r), OK);
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    registry_free(*state);
+    return 0;
+}
+
+static struct found_model found(const char *name, uint32_t version)
+{
+    struct found_model f = {.version = version, .print = {(uint8_t)version, (uint8_t)name[0]}};
+    (void)snprintf(f.name, sizeof f.name, "%s", name);
+    (void)snprintf(f.path, sizeof f.path, "models/%s", name);
+    return f;
+}
+
+/* A loaded model of so many bytes, which the registry's reference alone holds. */
+static void put_loaded(struct registry *r, const char *name, uint32_t version, enum model_task task, uint64_t bytes)
+{
+    const struct found_model f = found(name, version);
+    struct hosted_model *e = party_model();
+    e->version = version;
+    e->bytes = bytes;
+    assert_int_equal(registry_put(r, &f, MODEL_LOADED, task, e, NULL), OK);
+}
+
+static void put(struct registry *r, const char *name, enum model_state state, enum model_task task)
+{
+    const struct found_model f = found(name, 0);
+    assert_int_equal(registry_put(r, &f, state, task, NULL, NULL), OK);
+}
+
+/* b and d classify pictures, a and c@3 make text, i could, u is gone, f is broken. */
+static void put_all(struct registry *r)
+{
+    put_loaded(r, "d", 0, TASK_IMAGE_CLASSIFICATION, 1);
+    put_loaded(r, "c", 3, TASK_TEXT_GENERATION, 10);
+    put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 100);
+    put_loaded(r, "b", 0, TASK_IMAGE_CLASSIFICATION, 1000);
+    put(r, "i", MODEL_IDLE, TASK_TEXT_GENERATION);
+    put(r, "u", MODEL_UNLOADED, TASK_TEXT_CLASSIFICATION);
+    put(r, "f", MODEL_FAILED, TASK_TEXT_CLASSIFICATION);
+    registry_note_failure(r, "f", "config.json: not valid JSON");
+}
+
+static struct hosted_model *loaded(struct registry *r, const char *name)
+{
+    struct registry_model row;
+    assert_true(registry_peek(r, name, &row));
+    return row.hosted;
+}
+
+/* ---- which one a request means ----------------------------------------------------------------------------------- */
+
+static void models_are_listed_by_name(void **state)
+{
+    static const char *const names[] = {"a", "b", "c", "d", "f", "i", "u"};
+    struct registry *r = *state;
+    struct registry_view v;
+    struct registry_model *rows;
+    size_t count;
+    put_all(r);
+    registry_view_take(r, &v);
+    assert_int_equal(v.count, 4); /* those that are loaded */
+    for (size_t i = 0; i < v.count; i++)
+        assert_ptr_equal(v.entries[i], loaded(r, names[i]));
+    registry_view_clear(&v);
+    assert_int_equal(v.count, 0);
+    assert_int_equal(registry_models(r, &rows, &count), OK);
+    assert_int_equal(count, ARRAY_LEN(names));
+    for (size_t i = 0; i < count; i++)
+        assert_string_equal(rows[i].found.name, names[i]);
+    registry_remove(r, "a"); /* whoever has looked keeps it */
+    assert_int_equal(rows[0].hosted->bytes, 100);
+    registry_models_free(rows, count);
+    assert_false(registry_peek(r, "a", &(struct registry_model){.bytes = 0}));
+}
+
+static void a_request_means_one_model(void **state)
+{
+    static const struct {
+        const char *name; /* NULL: none is named */
+        int task;
+        const char *want;
+    } cases[] = {
+        {"a", TASK_TEXT_GENERATION, "a"},      {"a", REGISTRY_ANY_TASK, "a"},
+        {"a@1", TASK_TEXT_GENERATION, "a"}, /* without versions it has the first */
+        {"c", TASK_TEXT_GENERATION, "c"},      {"c@3", TASK_TEXT_GENERATION, "c"},
+        {"b", TASK_IMAGE_CLASSIFICATION, "b"},
+    };
+    struct registry *r = *state;
+    put_all(r);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct hosted_model *e = NULL;
+        struct error err;
+        if (registry_acquire_for(r, cases[i].name, cases[i].task, &e, &err) != OK)
+            fail_msg("%s: %s", cases[i].name, err.message);
+        assert_ptr_equal(e, loaded(r, cases[i].want));
+        hosted_model_release(e);
+    }
+}
+
+static void the_only_one_of_a_task_need_not_be_named(void **state)
+{
+    struct registry *r = *state;
+    struct hosted_model *e = NULL;
+    put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
+    assert_int_equal(registry_acquire_for(r, NULL, REGISTRY_ANY_TASK, &e, NULL), OK);
+    hosted_model_release(e);
+    put_loaded(r, "b", 0, TASK_IMAGE_CLASSIFICATION, 1);
+    put(r, "u", MODEL_UNLOADED, TASK_TEXT_GENERATION); /* does not count */
+    put(r, "f", MODEL_FAILED, TASK_TEXT_GENERATION);
+    assert_int_equal(registry_acquire_for(r, NULL, TASK_TEXT_GENERATION, &e, NULL), OK);
+    assert_ptr_equal(e, loaded(r, "a"));
+    hosted_model_release(e);
+}
+
+static void what_cannot_be_meant_is_said(void **state)
+{
+#define LISTED "loaded are: a, b, c, d, i"
+    static char long_name[MODEL_NAME_MAX + 2];
+    struct registry *r = *state;
+    char too_long[ERROR_MESSAGE_MAX];
+    memset(long_name, 'a', sizeof long_name - 1);
+    (void)snprintf(too_long, sizeof too_long, "no model is named \"%s\"; " LISTED, long_name);
+    const struct {
+        const char *name;
+        int task;
+        enum status want;
+        const char *says;
+    } cases[] = {
+        {"x", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "no model is named \"x\"; " LISTED},
+        {"", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "no model is named \"\"; " LISTED},
+        {"A", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "no model is named \"A\"; " LISTED},
+        {"@1", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "no model is named \"@1\"; " LISTED},
+        {"x@1", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "no model is named \"x@1\"; " LISTED},
+        {"u", TASK_TEXT_CLASSIFICATION, ERR_NOT_FOUND, "no model is named \"u\"; " LISTED},
+        {long_name, TASK_TEXT_GENERATION, ERR_NOT_FOUND, too_long},
+        {"c@2", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "there is no version \"2\" of the model \"c\"; expected c or c@3"},
+        {"c@", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "there is no version \"\" of the model \"c\"; expected c or c@3"},
+        {"c@03", TASK_TEXT_GENERATION, ERR_NOT_FOUND,
+         "there is no version \"03\" of the model \"c\"; expected c or c@3"},
+        {"c@3@3", TASK_TEXT_GENERATION, ERR_NOT_FOUND,
+         "there is no version \"3@3\" of the model \"c\"; expected c or c@3"},
+        {"a@2", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "there is no version \"2\" of the model \"a\"; expected a or a@1"},
+        {"b", TASK_TEXT_GENERATION, ERR_ARGUMENT,
+         "the model \"b\" is for image-classification; this request is for text-generation"},
+        {"f", TASK_TEXT_GENERATION, ERR_UNAVAILABLE, "the model \"f\" cannot be loaded: config.json: not valid JSON"},
+        {NULL, TASK_IMAGE_CLASSIFICATION, ERR_ARGUMENT,
+         "\"model\" is missing and 2 models are for image-classification: b, d"},
+        {NULL, REGISTRY_ANY_TASK, ERR_ARGUMENT, "\"model\" is missing and 5 models are for any task: a, b, c, d, i"},
+        {NULL, TASK_TEXT_CLASSIFICATION, ERR_ARGUMENT, "no model for text-classification is loaded"},
+    };
+    put_all(r);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct hosted_model *e = NULL;
+        struct error err = {.message = ""};
+        const enum status st = registry_acquire_for(r, cases[i].name, cases[i].task, &e, &err);
+        if (st != cases[i].want || strcmp(err.message, cases[i].says) != 0 || strcmp(err.param, "model") != 0)
+            fail_msg("%s: %s \"%s\", expected \"%s\"", cases[i].name, status_name(st), err.message, cases[i].says);
+        assert_null(e);
+    }
+}
+
+static void an_empty_registry_says_so(void **state)
+{
+    struct registry *r = *state;
+    struct hosted_model *e = NULL;
+    struct error err;
+    assert_int_equal(registry_acquire_for(r, "a", REGISTRY_ANY_TASK, &e, &err), ERR_NOT_FOUND);
+    assert_string_equal(err.message, "no model is named \"a\"; loaded are: none");
+    registry_free(NULL);
+}
+
+static void loaded_models_are_found_by_name_and_version(void **state)
+{
+    static const struct {
+        const char *ref, *by_name, *by_ref; /* NULL: none */
+    } cases[] = {
+        {"a", "a", "a"},    {"a@1", NULL, "a"}, {"a@2", NULL, NULL}, {"c", "c", "c"},   {"c@3", NULL, "c"},
+        {"c@", NULL, NULL}, {"i", NULL, NULL},  {"u", NULL, NULL},   {"x", NULL, NULL}, {"", NULL, NULL},
+    };
+    struct registry *r = *state;
+    put_all(r);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct hosted_model *by_name = registry_acquire(r, cases[i].ref),
+                            *by_ref = registry_acquire_ref(r, cases[i].ref);
+        assert_ptr_equal(by_name, cases[i].by_name != NULL ? loaded(r, cases[i].by_name) : NULL);
+        assert_ptr_equal(by_ref, cases[i].by_ref != NULL ? loaded(r, cases[i].by_ref) : NULL);
+        hosted_model_release(by_name);
+        hosted_model_release(by_ref);
+    }
+}
+
+static void a_name_is_what_stands_before_the_version(void **state)
+{
+    static char long_name[2 * MODEL_NAME_MAX];
+    char name[MODEL_NAME_MAX + 1];
+    (void)state;
+    registry_name_of(name, "a@3");
+    assert_string_equal(name, "a");
+    registry_name_of(name, "a");
+    assert_string_equal(name, "a");
+    registry_name_of(name, "@3");
+    assert_string_equal(name, "");
+    memset(long_name, 'a', sizeof long_name - 1);
+    registry_name_of(name, long_name);
+    assert_int_equal(strlen(name), MODEL_NAME_MAX);
+}
+
+/* ---- loading when asked for ---------------------------------------------------------------------------------------- */
+
+static void a_request_for_an_idle_model_has_it_wanted(void **state)
+{
+    struct registry *r = *state;
+    struct hosted_model *e = NULL;
+    struct found_model next;
+    struct error err;
+    put_all(r);
+    assert_false(registry_next_wanted(r, &next));
+    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_LOADING);
+    assert_string_equal(err.message, "the model \"i\" is being loaded");
+    assert_null(e);
+    assert_true(registry_next_wanted(r, &next));
+    assert_string_equal(next.name, "i");
+    assert_string_equal(next.path, "models/i");
+    put_loaded(r, "i", 0, TASK_TEXT_GENERATION, 1);
+    assert_false(registry_next_wanted(r, &next)); /* it has come */
+    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, NULL), OK);
+    hosted_model_release(e);
+}
+
+static void for_want_of_room_it_is_tried_again(void **state)
+{
+    struct registry *r = *state;
+    struct hosted_model *e = NULL;
+    struct found_model next;
+    struct error err;
+    put(r, "i", MODEL_IDLE, TASK_TEXT_GENERATION);
+    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, NULL), ERR_LOADING);
+    registry_note_shortage(r, "i", "no room");
+    assert_false(registry_next_wanted(r, &next)); /* not before it is asked for */
+    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_LOADING);
+    assert_string_equal(err.message, "the model \"i\" is being loaded; when that was tried last: no room");
+    assert_true(registry_next_wanted(r, &next));
+    registry_note_failure(r, "i", "broken");
+    assert_false(registry_next_wanted(r, &next));
+    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_UNAVAILABLE);
+    assert_string_equal(err.message, "the model \"i\" cannot be loaded: broken");
+}
+
+static void who_loads_is_woken(void **state)
+{
+    struct registry *r = *state;
+    struct hosted_model *e = NULL;
+    struct queue *q = NULL;
+    assert_int_equal(queue_create(&q, 1, 1), OK);
+    registry_wake_for_wanted(r, q);
+    put(r, "i", MODEL_IDLE, TASK_TEXT_GENERATION);
+    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, NULL), ERR_LOADING);
+    assert_true(queue_wait(q)); /* would wait for ever */
+    registry_wake_for_wanted(r, NULL);
+    queue_free(q);
+}
+
+/* ---- changes ------------------------------------------------------------------------------------------------------- */
+
+static void a_replaced_model_stays_for_who_has_it(void **state)
+{
+    struct registry *r = *state;
+    put_loaded(r, "a", 1, TASK_TEXT_GENERATION, 1);
+    struct hosted_model *old = registry_acquire(r, "a");
+    put_loaded(r, "a", 2, TASK_TEXT_GENERATION, 2);
+    struct hosted_model *new = registry_acquire(r, "a");
+    assert_ptr_not_equal(old, new);
+    assert_int_equal(old->version, 1);
+    assert_int_equal(new->version, 2);
+    assert_int_equal(atomic_load(&old->references), 1); /* the registry has given it up */
+    hosted_model_release(old);
+    hosted_model_release(new);
+}
+
+static void a_failure_leaves_what_is_loaded(void **state)
+{
+    struct registry *r = *state;
+    struct registry_model row;
+    struct hosted_model *e = NULL;
+    put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
+    registry_note_failure(r, "a", "the new files are broken");
+    assert_true(registry_peek(r, "a", &row));
+    assert_int_equal(row.state, MODEL_LOADED);
+    assert_string_equal(row.failure, "the new files are broken");
+    assert_int_equal(registry_acquire_for(r, "a", TASK_TEXT_GENERATION, &e, NULL), OK);
+    hosted_model_release(e);
+    put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
+    assert_true(registry_peek(r, "a", &row));
+    assert_string_equal(row.failure, ""); /* forgotten once others were accepted */
+}
+
+static void a_dropped_model_is_known_and_a_removed_one_is_not(void **state)
+{
+    struct registry *r = *state;
+    struct registry_model row;
+    put_all(r);
+    registry_drop(r, "a", MODEL_UNLOADED);
+    assert_null(registry_acquire(r, "a"));
+    assert_true(registry_peek(r, "a", &row));
+    assert_int_equal(row.state, MODEL_UNLOADED);
+    assert_string_equal(row.found.path, "models/a");
+    registry_remove(r, "b");
+    assert_false(registry_peek(r, "b", &row));
+    assert_int_equal(registry_bytes(r, ""), 1 + 10);
+    registry_drop(r, "x", MODEL_UNLOADED); /* unknown names are no-ops */
+    registry_remove(r, "x");
+    registry_note_failure(r, "x", "");
+    registry_note_shortage(r, "x", "");
+    assert_false(registry_peek(r, "x", &row));
+    assert_non_null(loaded(r, "c"));
+    assert_non_null(loaded(r, "d"));
+}
+
+static void as_many_are_known_as_there_is_room_for(void **state)
+{
+    struct registry *r = *state;
+    struct error err;
+    char name[16];
+    for (int i = REGISTRY_MODELS_MAX; i > 0; i--) {
+        (void)snprintf(name, sizeof name, "m%02d", i);
+        put(r, name, MODEL_IDLE, TASK_TEXT_GENERATION);
+    }
+    const struct found_model more = found("m99", 0), known = found("m32", 7);
+    struct hosted_model *e = party_model();
+    assert_int_equal(registry_put(r, &more, MODEL_LOADED, TASK_TEXT_GENERATION, e, &err), ERR_CONFIG);
+    assert_string_equal(err.message, "models/m99: more than 32 models");
+    assert_int_equal(atomic_load(&e->references), 1); /* nothing was taken */
+    assert_int_equal(registry_put(r, &known, MODEL_LOADED, TASK_TEXT_GENERATION, e, &err), OK);
+    assert_ptr_equal(loaded(r, "m32"), e);
+}
+
+static void a_size_is_that_of_the_same_files(void **state)
+{
+    struct registry *r = *state;
+    const struct found_model before = found("a", 1), after = found("a", 2);
+    assert_int_equal(registry_size(r, &before), 0);
+    registry_note_size(r, &before, 5); /* of a model that is not known */
+    assert_int_equal(registry_size(r, &before), 0);
+    assert_int_equal(registry_put(r, &before, MODEL_IDLE, TASK_TEXT_GENERATION, NULL, NULL), OK);
+    registry_note_size(r, &before, 5);
+    registry_note_size(r, &after, 6); /* not those that are known */
+    assert_int_equal(registry_size(r, &before), 5);
+    assert_int_equal(registry_size(r, &after), 0);
+    assert_int_equal(registry_put(r, &before, MODEL_UNLOADED, TASK_TEXT_GENERATION, NULL, NULL), OK);
+    assert_int_equal(registry_size(r, &before), 5);
+    assert_int_equal(registry_put(r, &after, MODEL_IDLE, TASK_TEXT_GENERATION, NULL, NULL), OK);
+    assert_int_equal(registry_size(r, &after), 0);
+    assert_int_equal(registry_size(r, &before), 0);
+}
+
+/* ---- making room ----------------------------------------------------------------------------------------------------- */
+
+static void room_is_made_of_what_was_asked_for_longest_ago(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    struct registry *r = *state;
+    struct hosted_model *lanes[ARRAY_LEN(names)], *used;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        put_loaded(r, names[i], 0, TASK_TEXT_GENERATION, 1u << i);
+        lanes[i] = loaded(r, names[i]);
+        hosted_model_reference(lanes[i]); /* as the batcher's lane */
+    }
+    for (size_t i = 0; i < 3; i++) /* b, c, a */
+        hosted_model_release(registry_acquire(r, names[(i + 1) % 3]));
+    assert_int_equal(registry_bytes(r, "b"), 1 + 4);
+    struct hosted_model *least = registry_least_used(r, "");
+    assert_ptr_equal(least, lanes[1]);
+    hosted_model_release(least);
+    least = registry_least_used(r, "b"); /* not the one that room is made for */
+    assert_ptr_equal(least, lanes[2]);
+    hosted_model_release(least);
+    used = registry_acquire(r, "b");
+    hosted_model_release(registry_acquire(r, "c"));
+    least = registry_least_used(r, ""); /* b is used, c was asked for last */
+    assert_ptr_equal(least, lanes[0]);
+    hosted_model_release(least);
+    hosted_model_release(used);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        registry_drop(r, names[i], MODEL_IDLE);
+        hosted_model_release(lanes[i]);
+    }
+    assert_null(registry_least_used(r, ""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(models_are_listed_by_name, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_request_means_one_model, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_only_one_of_a_task_need_not_be_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_meant_is_said, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_empty_registry_says_so, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(loaded_models_are_found_by_name_and_version, set_up, tear_down),
+        cmocka_unit_test(a_name_is_what_stands_before_the_version),
+        cmocka_unit_test_setup_teardown(a_request_for_an_idle_model_has_it_wanted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(for_want_of_room_it_is_tried_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_loads_is_woken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_replaced_model_stays_for_who_has_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failure_leaves_what_is_loaded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_dropped_model_is_known_and_a_removed_one_is_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(as_many_are_known_as_there_is_room_for, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_size_is_that_of_the_same_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(room_is_made_of_what_was_asked_for_longest_ago, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
+}
