@@ -185,6 +185,22 @@ static void what_cannot_be_meant_is_said(void **state)
     }
 }
 
+static void no_longer_name_is_cut_to_one_that_there_is(void **state)
+{
+    struct registry *r = *state;
+    struct hosted_model *e = NULL;
+    char name[MODEL_NAME_MAX + 2];
+    memset(name, 'a', sizeof name);
+    name[MODEL_NAME_MAX] = '\0';
+    put_loaded(r, name, 0, TASK_TEXT_GENERATION, 1);
+    assert_int_equal(registry_acquire_for(r, name, TASK_TEXT_GENERATION, &e, NULL), OK);
+    hosted_model_release(e);
+    name[MODEL_NAME_MAX] = 'a';
+    name[MODEL_NAME_MAX + 1] = '\0';
+    assert_int_equal(registry_acquire_for(r, name, TASK_TEXT_GENERATION, &e, NULL), ERR_NOT_FOUND);
+    assert_null(registry_acquire_ref(r, name));
+}
+
 static void an_empty_registry_says_so(void **state)
 {
     struct registry *r = *state;
@@ -231,7 +247,7 @@ static void a_name_is_what_stands_before_the_version(void **state)
     assert_int_equal(strlen(name), MODEL_NAME_MAX);
 }
 
-/* ---- loading when asked for ---------------------------------------------------------------------------------------- */
+/* ---- loading when asked for -------------------------------------------------------------------------------------- */
 
 static void a_request_for_an_idle_model_has_it_wanted(void **state)
 {
@@ -286,7 +302,7 @@ static void who_loads_is_woken(void **state)
     queue_free(q);
 }
 
-/* ---- changes ------------------------------------------------------------------------------------------------------- */
+/* ---- changes ----------------------------------------------------------------------------------------------------- */
 
 static void a_replaced_model_stays_for_who_has_it(void **state)
 {
@@ -379,7 +395,7 @@ static void a_size_is_that_of_the_same_files(void **state)
     assert_int_equal(registry_size(r, &before), 0);
 }
 
-/* ---- making room ----------------------------------------------------------------------------------------------------- */
+/* ---- making room ------------------------------------------------------------------------------------------------- */
 
 static void room_is_made_of_what_was_asked_for_longest_ago(void **state)
 {
@@ -401,8 +417,9 @@ static void room_is_made_of_what_was_asked_for_longest_ago(void **state)
     assert_ptr_equal(least, lanes[2]);
     hosted_model_release(least);
     used = registry_acquire(r, "b");
+    hosted_model_release(registry_acquire(r, "a"));
     hosted_model_release(registry_acquire(r, "c"));
-    least = registry_least_used(r, ""); /* b is used, c was asked for last */
+    least = registry_least_used(r, ""); /* b is used still, though it was asked for before the others */
     assert_ptr_equal(least, lanes[0]);
     hosted_model_release(least);
     hosted_model_release(used);
@@ -420,6 +437,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_request_means_one_model, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_only_one_of_a_task_need_not_be_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_meant_is_said, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_longer_name_is_cut_to_one_that_there_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_empty_registry_says_so, set_up, tear_down),
         cmocka_unit_test_setup_teardown(loaded_models_are_found_by_name_and_version, set_up, tear_down),
         cmocka_unit_test(a_name_is_what_stands_before_the_version),
