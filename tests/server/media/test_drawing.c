@@ -98,6 +98,22 @@ static void what_lies_outside_is_darker_behind_a_frame(void **state)
         }
 }
 
+/* A pixel belongs to the box that its centre lies in, at the beginning and not at the end. */
+static void a_pixel_is_where_its_centre_is(void **state)
+{
+    static const struct image_box box = {.left = 2.5, .top = 2.5, .width = 3, .height = 3};
+    static const float map[1] = {1.0f};
+    uint8_t pixels[SIDE][SIDE][3];
+    struct picture p;
+    (void)state;
+    paint(&p, pixels, 0, 0, 0);
+    draw_map(&p, &box, map, 1, 1);
+    assert_pixel(pixels, 2, 2, 126, 128, 82);
+    assert_pixel(pixels, 4, 4, 126, 128, 82);
+    assert_pixel(pixels, 4, 5, FRAME, FRAME, FRAME);
+    assert_pixel(pixels, 5, 4, FRAME, FRAME, FRAME);
+}
+
 /* A crop that reaches beyond the picture: no frame within it. */
 static void a_box_may_reach_outside(void **state)
 {
@@ -120,6 +136,7 @@ int main(void)
         cmocka_unit_test(between_two_cells_values_are_linear),
         cmocka_unit_test(under_a_map_the_picture_is_grey),
         cmocka_unit_test(what_lies_outside_is_darker_behind_a_frame),
+        cmocka_unit_test(a_pixel_is_where_its_centre_is),
         cmocka_unit_test(a_box_may_reach_outside),
     };
     return cmocka_run_group_tests_name("drawing", tests, NULL, NULL);
