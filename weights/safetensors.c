@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/json.h"
 #include "config/file.h"
+#include "config/json.h"
 
 #define LENGTH_BYTES 8u /* the header's length in front of it */
 #define DATA_ALIGNMENT 64u
@@ -241,8 +241,8 @@ static int entry_compare(const void *a, const void *b)
 }
 
 /* Sorted entries must tile the data: no hole, no overlap, nothing behind the last. */
-static enum status header_check_tiling(const struct entry *entries, size_t count, const char *path,
-                                       uint64_t data_bytes, struct error *err)
+static enum status header_check_tiling(const struct entry *entries, size_t count, const char *path, uint64_t data_bytes,
+                                       struct error *err)
 {
     uint64_t at = 0;
 

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "tests/support/temp_dir.h"
 #include "config/file.h"
+#include "tests/support/temp_dir.h"
 
 static char dir[PATH_MAX], path[PATH_MAX];
 
