@@ -6,6 +6,7 @@
 # one by one.
 # A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits.
 # Of a build with ThreadSanitizer those programs run in which threads share something; AFTD_TEST_ALL=1 runs them all.
+# AFTD_TEST_ONLY="NAME..." runs these programs alone, beside the Python tests.
 set -u
 dir=$1
 shift
@@ -135,6 +136,7 @@ for folder in $python_tests; do
     fi
 done
 while read -r name; do
+    case " ${AFTD_TEST_ONLY:-$name} " in *" $name "*) ;; *) continue ;; esac
     case $alone in
     *" $name "*) last+=("$name") ;;
     *) together+=("$name") ;;

@@ -1,7 +1,7 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-page deps-arm64 test test-built test-bare test-cpus test-arm64 \
-    test-openapi test-page check asan tsan fuzz fuzz-built cover
+.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-page deps-arm64 test test-built test-python \
+    test-bare test-cpus test-arm64 test-openapi test-page check check-long asan tsan fuzz fuzz-built cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
@@ -100,10 +100,21 @@ test: deps-test ## install what is missing, build, run all tests; some after `ma
 test-built: programs $(TESTS)
 	@PYTHON=$(PYTHON) tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train tests/clients)
 
+# What is skipped without Python's packages or promtool, and nothing else.
+PARTIAL := http/test_openapi http/test_metrics server/core/test_metrics
+test-python: deps-lint ## what test skips for want of deps-train, deps-clients, deps-openapi and promtool
+	+@$(BUILD) programs $(PARTIAL:%=build/tests/%)
+	@AFTD_TEST_ONLY='$(PARTIAL)' PYTHON=$(PYTHON) tests/run.sh build/tests tests/train tests/clients
+
 test-bare: ## both of README's commands in a bare Debian root, of the last commit (as root, with debootstrap; 4 minutes)
 	@tests/bare.sh
 
 check: lint test ## lint and test
+
+check-long: check ## what CI has no time for: all programs under ThreadSanitizer, 5,000 requests, fuzzing, arm64 (an hour)
+	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory asan
+	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory tsan
+	+@$(MAKE) --no-print-directory test-cpus test-page test-openapi fuzz test-arm64
 
 test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /openapi.json says? (5 minutes)
 	+@$(BUILD) programs
