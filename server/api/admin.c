@@ -33,12 +33,10 @@ static json_t *describe(const struct registry_model *row)
         failed |= json_object_set_new(m, "version", json_integer(version));
     if (row->state == MODEL_LOADED || row->state == MODEL_IDLE)
         failed |= json_object_set_new(m, "task", json_string(model_task_name(row->task)));
-    if (e != NULL) { /* beside the registry's reference, its lane's, and that of this row */
-        const unsigned references = atomic_load(&e->references);
+    if (e != NULL)
         failed |= json_object_set_new(m, "memory_bytes", json_integer((json_int_t)e->bytes)) |
                   json_object_set_new(m, "created", json_integer((json_int_t)e->created_s)) |
-                  json_object_set_new(m, "in_use", json_boolean(references > 3));
-    }
+                  json_object_set_new(m, "in_use", json_boolean(row->in_use));
     if (row->failure[0] != '\0')
         failed |= json_object_set_new(m, "failure", json_string(row->failure));
     if (failed == 0)

@@ -3,7 +3,7 @@
  * A model that is served stands on one of three lists: arriving (under the lock; made by batcher_serve, not yet seen by
  * the thread), streams or pictures (the thread's), gone (under the lock; to be freed by batcher_reap). The thread looks
  * at the start of each round whether models arrive, so before it looks for jobs of theirs; and at its end whether
- * nobody else holds one any more, which hosted_model_release has woken it for. The lock is a leaf but for the queue's.
+ * one is abandoned, which whoever used it last has woken it for. The lock is a leaf but for the queue's.
  *
  * A round gives each generating model one pass and one of the classifiers, in turn, one block, so that no stream waits
  * for more than a step of each such model and one block of an encoder, however many pictures there are. With nothing
@@ -151,12 +151,6 @@ static void let_in(struct batcher *b)
     (void)pthread_mutex_unlock(&b->lock);
 }
 
-/* Nobody but its lane: so no job of it waits or runs, and none will come. */
-static bool is_left(const struct served *s)
-{
-    return atomic_load_explicit(&s->hosted->references, memory_order_acquire) == 1;
-}
-
 static void add_gone(struct batcher *b, struct served *s)
 {
     (void)pthread_mutex_lock(&b->lock);
@@ -172,7 +166,7 @@ static uint32_t let_go_of(struct batcher *b, struct served **list, uint32_t coun
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (is_left(list[i]))
+        if (hosted_model_is_abandoned(list[i]->hosted)) /* no job of it waits or runs, and none will come */
             add_gone(b, list[i]);
         else
             list[kept++] = list[i];
@@ -191,7 +185,7 @@ static void free_served(struct served *s)
 {
     stream_lane_free(s->streams);
     picture_lane_free(s->pictures);
-    hosted_model_release(s->hosted);
+    hosted_model_let_go(s->hosted, HOSTED_BY_LANE);
     free(s);
 }
 
@@ -249,7 +243,7 @@ enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct erro
                                    : picture_lane_create(&s->pictures, e, b->queue, b->settings, err);
     (void)pthread_mutex_lock(&b->lock);
     if (st == OK) {
-        hosted_model_reference(e);
+        hosted_model_hold(e, HOSTED_BY_LANE);
         e->queue = b->queue;
         s->hosted = e;
         s->next = b->arriving;

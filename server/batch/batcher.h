@@ -29,8 +29,8 @@ void batcher_free(struct batcher *b);
 /* Valid until batcher_free. */
 struct queue *batcher_queue(const struct batcher *b);
 
-/* Give a model a lane, from where its jobs are run until the lane's is the last reference to it (hosted_model.h). Takes a
- * reference of its own. All memory that serving it takes is taken here, on the caller's thread.
+/* Give a model a lane, from where its jobs are run, and which holds it until nobody else does (hosted_model.h). All
+ * memory that serving it takes is taken here, on the caller's thread.
  * Errors: ERR_NOMEM; ERR_UNAVAILABLE (every lane is taken: by models that were replaced and still have requests). */
 enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct error *err);
 /* Whom to wake when a model has gone; he calls batcher_reap. NULL: nobody. */

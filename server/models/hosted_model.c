@@ -1,6 +1,7 @@
 /* hosted_model.c - see hosted_model.h. */
 #include "server/models/hosted_model.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,31 +14,70 @@
 
 enum { READS_MAX = 4 }; /* of files that somebody changes meanwhile; a copy takes as long as a reading, or so */
 
-/* ---- references ------------------------------------------------------------------------------------------------ */
+/* ---- who holds it ---------------------------------------------------------------------------------------------- */
 
-void hosted_model_reference(struct hosted_model *e)
+/* All in one word, so that it is plain who lets go last, and who leaves it to its lane: the number of users, and above
+ * it a bit for each other holder. */
+enum { USERS_BITS = 24 };
+#define ONE_USER 1u
+#define USERS_MASK ((1u << USERS_BITS) - 1)
+
+static unsigned bit_of(enum hosted_holder by)
 {
-    (void)atomic_fetch_add_explicit(&e->references, 1, memory_order_relaxed);
+    return 1u << (USERS_BITS + (unsigned)by);
 }
 
-void hosted_model_release(struct hosted_model *e)
+static void add(struct hosted_model *e, unsigned what)
 {
-    if (e == NULL)
-        return;
+    (void)atomic_fetch_add_explicit(&e->holders, what, memory_order_relaxed);
+}
+
+static void take(struct hosted_model *e, unsigned what)
+{
     struct queue *queue = e->queue; /* outlives it; after the next line *e may be gone */
-    const unsigned before = atomic_fetch_sub_explicit(&e->references, 1, memory_order_acq_rel);
-    if (before == 2 && queue != NULL)
+    const unsigned left = atomic_fetch_sub_explicit(&e->holders, what, memory_order_acq_rel) - what;
+    if (left == bit_of(HOSTED_BY_LANE) && queue != NULL)
         queue_wake(queue);
-    if (before != 1)
+    if (left != 0)
         return;
     engine_close(e->engine); /* before the model, whose config it borrows */
     model_free(e->model);
     free(e);
 }
 
-bool hosted_model_is_used(const struct hosted_model *e)
+void hosted_model_reference(struct hosted_model *e)
 {
-    return atomic_load(&e->references) > 2;
+    add(e, ONE_USER);
+}
+
+void hosted_model_release(struct hosted_model *e)
+{
+    if (e != NULL)
+        take(e, ONE_USER);
+}
+
+uint32_t hosted_model_users(const struct hosted_model *e)
+{
+    return atomic_load(&e->holders) & USERS_MASK;
+}
+
+void hosted_model_hold(struct hosted_model *e, enum hosted_holder by)
+{
+    assert((atomic_load(&e->holders) & bit_of(by)) == 0);
+    add(e, bit_of(by));
+}
+
+void hosted_model_let_go(struct hosted_model *e, enum hosted_holder by)
+{
+    if (e == NULL)
+        return;
+    assert((atomic_load(&e->holders) & bit_of(by)) != 0);
+    take(e, bit_of(by));
+}
+
+bool hosted_model_is_abandoned(const struct hosted_model *e)
+{
+    return atomic_load_explicit(&e->holders, memory_order_acquire) == bit_of(HOSTED_BY_LANE);
 }
 
 /* ---- loading --------------------------------------------------------------------------------------------------- */
@@ -134,7 +174,7 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
     struct hosted_model *e = calloc(1, sizeof *e);
     if (e == NULL)
         return error_set(err, ERR_NOMEM, "%s: no memory to load the model", found->path);
-    atomic_init(&e->references, 1);
+    hosted_model_reference(e); /* the caller is its user */
     e->version = found->version;
     e->rows_max = options.rows_max;
     e->created_s = (int64_t)time(NULL);

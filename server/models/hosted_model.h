@@ -1,8 +1,8 @@
 /* hosted_model.h - a loaded model: its constants, its engine, and who still uses it.
- * An entry is counted. The registry holds one reference while the model is to be found, its lane in the batcher
- * another, and so does each request and job that is about it. Once the lane's is the only one left nobody can come to
- * use it any more, and the batcher lets go of it: so a model may be replaced while requests run, which end on what they
- * began with. */
+ * It is held by the registry while it is to be found, by its lane in the batcher, and by its users: each request and
+ * job that is about it, and whoever lists it for a moment. Once its lane alone holds it nobody can come to use it any
+ * more, and the batcher lets go of it: so a model may be replaced while requests run, which end on what they began
+ * with. Who lets go last frees it. */
 #ifndef SERVER_MODELS_HOSTED_MODEL_H
 #define SERVER_MODELS_HOSTED_MODEL_H
 
@@ -19,14 +19,14 @@
 
 struct queue;
 
-/* Constant but for the references. The engine is the engine thread's; engine_info is anyone's. */
+/* Constant but for the holders. The engine is the engine thread's; engine_info is anyone's. */
 struct hosted_model {
-    atomic_uint references;
+    atomic_uint holders; /* hosted_model.c's */
     struct model *model;
     struct engine *engine;
     uint32_t version;               /* of a model that has versions, else 0 */
     uint32_t lane;                  /* of the queue, from batcher_serve on */
-    struct queue *queue;            /* woken when only the lane is left; NULL: there is none */
+    struct queue *queue;            /* woken when the lane alone holds it; NULL: there is none */
     unsigned metrics_label;         /* of {model}, from hosted_model_publish on */
     uint64_t bytes;                 /* of memory: weights, workspace, states of all streams and of prompts */
     int64_t created_s;              /* Unix time of loading */
@@ -35,7 +35,7 @@ struct hosted_model {
 };
 
 /* Read a model's files, check all that is in them, and open an engine. Any thread: no product is shared among threads
- * here. *ret has one reference and is set only on OK.
+ * here. *ret has one user, the caller, and is set only on OK.
  * Errors: ERR_CONFIG (a setting that does not go with it), ERR_UNSUPPORTED (a sound model that this build does not
  * serve), ERR_NOMEM and those of model_load, naming the file. */
 enum status hosted_model_load(struct hosted_model **ret, const struct found_model *found, const struct settings *s,
@@ -43,10 +43,17 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
 /* Tell the log and the metrics of it; to be called before it is found by requests. */
 void hosted_model_publish(struct hosted_model *e, const struct settings *s);
 
+/* A user more, who has it from somebody that holds it; and one less. */
 void hosted_model_reference(struct hosted_model *e);
 void hosted_model_release(struct hosted_model *e); /* NULL is a no-op */
+/* How many there are. Only a hint, where requests may come to find it. */
+uint32_t hosted_model_users(const struct hosted_model *e);
 
-/* Does somebody hold it beside the registry and the lane? Only a hint, where requests may come to find it. */
-bool hosted_model_is_used(const struct hosted_model *e);
+/* The registry and the lane hold it, each once, or do not. */
+enum hosted_holder { HOSTED_BY_REGISTRY, HOSTED_BY_LANE };
+void hosted_model_hold(struct hosted_model *e, enum hosted_holder by);
+void hosted_model_let_go(struct hosted_model *e, enum hosted_holder by); /* NULL is a no-op */
+/* Does nobody hold it but its lane? Then nobody else ever will. */
+bool hosted_model_is_abandoned(const struct hosted_model *e);
 
 #endif

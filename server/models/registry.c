@@ -1,5 +1,5 @@
 /* registry.c - see registry.h. Rows are sorted by name, so that what lists them does so in one order. Under the lock:
- * rows and count. References are released after it, for the last one frees an engine. */
+ * rows and count. Models are let go of after it, for who is last frees an engine. */
 #include "server/models/registry.h"
 
 #include <assert.h>
@@ -46,7 +46,7 @@ void registry_free(struct registry *r)
     if (r == NULL)
         return;
     for (size_t i = 0; i < r->count; i++)
-        hosted_model_release(r->rows[i].hosted);
+        hosted_model_let_go(r->rows[i].hosted, HOSTED_BY_REGISTRY);
     (void)pthread_mutex_destroy(&r->lock);
     free(r);
 }
@@ -98,9 +98,12 @@ enum status registry_models(struct registry *r, struct registry_model **ret, siz
     (void)pthread_mutex_lock(&r->lock);
     memcpy(rows, r->rows, sizeof r->rows);
     *count = r->count;
-    for (size_t i = 0; i < r->count; i++)
-        if (rows[i].hosted != NULL)
-            hosted_model_reference(rows[i].hosted);
+    for (size_t i = 0; i < r->count; i++) {
+        if (rows[i].hosted == NULL)
+            continue;
+        rows[i].in_use = hosted_model_users(rows[i].hosted) > 0;
+        hosted_model_reference(rows[i].hosted);
+    }
     (void)pthread_mutex_unlock(&r->lock);
     *ret = rows;
     return OK;
@@ -308,11 +311,14 @@ enum status registry_put(struct registry *r, const struct found_model *found, en
         row->hosted = e;
         row->wanted = false;
         row->failure[0] = '\0';
+        if (e != NULL)
+            hosted_model_hold(e, HOSTED_BY_REGISTRY);
     }
     (void)pthread_mutex_unlock(&r->lock);
     if (row == NULL)
         return error_set(err, ERR_CONFIG, "%s: more than %d models", found->path, REGISTRY_MODELS_MAX);
-    hosted_model_release(old);
+    hosted_model_release(e);
+    hosted_model_let_go(old, HOSTED_BY_REGISTRY);
     return OK;
 }
 
@@ -328,7 +334,7 @@ void registry_drop(struct registry *r, const char *name, enum model_state state)
         row->wanted = false;
     }
     (void)pthread_mutex_unlock(&r->lock);
-    hosted_model_release(old);
+    hosted_model_let_go(old, HOSTED_BY_REGISTRY);
 }
 
 void registry_remove(struct registry *r, const char *name)
@@ -342,7 +348,7 @@ void registry_remove(struct registry *r, const char *name)
         memmove(row, row + 1, (size_t)(r->rows + r->count - row) * sizeof *row);
     }
     (void)pthread_mutex_unlock(&r->lock);
-    hosted_model_release(old);
+    hosted_model_let_go(old, HOSTED_BY_REGISTRY);
 }
 
 /* `otherwise`: what it is, where it is not loaded. */
@@ -408,7 +414,7 @@ struct hosted_model *registry_least_used(struct registry *r, const char *but)
     (void)pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->count; i++) {
         const struct registry_model *row = &r->rows[i];
-        if (row->hosted == NULL || strcmp(row->found.name, but) == 0 || hosted_model_is_used(row->hosted))
+        if (row->hosted == NULL || strcmp(row->found.name, but) == 0 || hosted_model_users(row->hosted) > 0)
             continue;
         if (least == NULL || row->used_ns < least->used_ns)
             least = row;

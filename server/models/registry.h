@@ -1,7 +1,7 @@
 /* registry.h - the models by name: those that are loaded, and those that could be.
- * Any thread looks up, under a short lock, and gets counted references (hosted_model.h), so that the list may change at any
- * time. One thread alone changes it: the main thread at start, then the loader's (models.h). The lock is a leaf but for
- * the queue's. */
+ * Any thread looks up, under a short lock, and becomes a user of what it gets (hosted_model.h), so that the list may
+ * change at any time. One thread alone changes it: the main thread at start, then the loader's (control/models.h). The
+ * lock is a leaf but for the queue's. */
 #ifndef SERVER_MODELS_REGISTRY_H
 #define SERVER_MODELS_REGISTRY_H
 
@@ -36,7 +36,8 @@ struct registry_model {
     enum model_state state;
     bool wanted;                     /* idle, and a request has asked for it */
     enum model_task task;            /* of one that is loaded or idle */
-    struct hosted_model *hosted;     /* a reference, if loaded; else NULL */
+    struct hosted_model *hosted;     /* if loaded: held by the registry, used by a copy of the row; else NULL */
+    bool in_use;                     /* of a copy: it had users */
     char failure[ERROR_MESSAGE_MAX]; /* what was wrong with the files that were tried last; empty: nothing */
     uint64_t bytes;                  /* of memory that these files take, once they were loaded; 0: not known yet */
     uint64_t used_ns;                /* when a request last asked for it */
@@ -52,10 +53,10 @@ struct registry_view {
 void registry_view_take(struct registry *r, struct registry_view *ret);
 void registry_view_clear(struct registry_view *v);
 
-/* All that is known, [*count] rows of what `*ret`, malloc'd, has; end with registry_models_free. Errors: ERR_NOMEM. */
+/* All that is known, [*count] copies of rows in `*ret`, malloc'd; end with registry_models_free. Errors: ERR_NOMEM. */
 enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);
 void registry_models_free(struct registry_model *rows, size_t count);
-/* The one of that name as it is now; false: there is none. Its entry is no reference, and says only whether it is
+/* The one of that name as it is now; false: there is none. Its model is not to be used, and says only whether it is
  * loaded. */
 bool registry_peek(struct registry *r, const char *name, struct registry_model *ret);
 
@@ -83,8 +84,8 @@ void registry_free(struct registry *r); /* NULL is a no-op */
 /* Whom to wake when a model is wanted. */
 void registry_wake_for_wanted(struct registry *r, struct queue *q);
 
-/* Add a model, or replace the one of that name. Takes `e`, which is not NULL exactly where the state is MODEL_LOADED,
- * and gives back the reference to what it replaces. Errors: ERR_CONFIG (REGISTRY_MODELS_MAX are known): nothing is
+/* Add a model, or replace the one of that name, and let go of that. Takes `e`, whose user the caller is, and which is
+ * not NULL exactly where the state is MODEL_LOADED. Errors: ERR_CONFIG (REGISTRY_MODELS_MAX are known): nothing is
  * taken. */
 enum status registry_put(struct registry *r, const struct found_model *found, enum model_state state,
                          enum model_task task, struct hosted_model *e, struct error *err);

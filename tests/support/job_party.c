@@ -96,6 +96,6 @@ struct hosted_model *party_model(void)
 {
     struct hosted_model *e = calloc(1, sizeof *e);
     assert_non_null(e);
-    atomic_init(&e->references, 1);
+    hosted_model_reference(e);
     return e;
 }

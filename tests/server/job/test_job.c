@@ -89,7 +89,7 @@ static int tear_down(void **state)
     struct scene *s = *state;
     job_detach(s->job);
     job_release(s->job);
-    assert_int_equal(atomic_load(&s->model->references), 1); /* the job has gone, and its reference with it */
+    assert_int_equal(hosted_model_users(s->model), 1); /* the job has gone, and its reference with it */
     hosted_model_release(s->model);
     party_clear(&s->party);
     queue_free(s->queue);

@@ -314,9 +314,12 @@ static void a_replaced_model_stays_for_who_has_it(void **state)
     assert_ptr_not_equal(old, new);
     assert_int_equal(old->version, 1);
     assert_int_equal(new->version, 2);
-    assert_int_equal(atomic_load(&old->references), 1); /* the registry has given it up */
-    hosted_model_release(old);
     hosted_model_release(new);
+    assert_int_equal(hosted_model_users(old), 1);
+    hosted_model_hold(old, HOSTED_BY_LANE);
+    hosted_model_release(old);
+    assert_true(hosted_model_is_abandoned(old)); /* the registry has given it up */
+    hosted_model_let_go(old, HOSTED_BY_LANE);
 }
 
 static void a_failure_leaves_what_is_loaded(void **state)
@@ -371,7 +374,7 @@ static void as_many_are_known_as_there_is_room_for(void **state)
     struct hosted_model *e = party_model();
     assert_int_equal(registry_put(r, &more, MODEL_LOADED, TASK_TEXT_GENERATION, e, &err), ERR_CONFIG);
     assert_string_equal(err.message, "models/m99: more than 32 models");
-    assert_int_equal(atomic_load(&e->references), 1); /* nothing was taken */
+    assert_int_equal(hosted_model_users(e), 1); /* nothing was taken */
     assert_int_equal(registry_put(r, &known, MODEL_LOADED, TASK_TEXT_GENERATION, e, &err), OK);
     assert_ptr_equal(loaded(r, "m32"), e);
 }
@@ -405,7 +408,7 @@ static void room_is_made_of_what_was_asked_for_longest_ago(void **state)
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         put_loaded(r, names[i], 0, TASK_TEXT_GENERATION, 1u << i);
         lanes[i] = loaded(r, names[i]);
-        hosted_model_reference(lanes[i]); /* as the batcher's lane */
+        hosted_model_hold(lanes[i], HOSTED_BY_LANE);
     }
     for (size_t i = 0; i < 3; i++) /* b, c, a */
         hosted_model_release(registry_acquire(r, names[(i + 1) % 3]));
@@ -425,7 +428,7 @@ static void room_is_made_of_what_was_asked_for_longest_ago(void **state)
     hosted_model_release(used);
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         registry_drop(r, names[i], MODEL_IDLE);
-        hosted_model_release(lanes[i]);
+        hosted_model_let_go(lanes[i], HOSTED_BY_LANE);
     }
     assert_null(registry_least_used(r, ""));
 }
