@@ -114,18 +114,6 @@ bool authorise(struct exchange *x)
     return true;
 }
 
-/* Bytes or sub-pixels that a job may generate; those that it restores are as much work. */
-static uint64_t most_of(const struct job *j)
-{
-    if (j->kind == JOB_GENERATE)
-        return (uint64_t)j->sample_count * j->in.text.max_tokens;
-    if (j->kind == JOB_COMPLETE)
-        return (uint64_t)j->in.completion.samples * (j->in.completion.total - j->in.completion.known_count);
-    if (j->kind == JOB_DECOMPRESS)
-        return j->in.coding.text_bytes;
-    return 0;
-}
-
 static uint64_t generated_of(void *job, bool *ended)
 {
     uint32_t generated;
@@ -140,7 +128,7 @@ bool authorise_job(struct exchange *x, struct job *j)
     double wait_s = 0.0;
     x->api->grant.use.so_far = generated_of;
     x->api->grant.use.arg = j;
-    x->api->grant.use.most = most_of(j);
+    x->api->grant.use.most = job_most(j);
     if (auth_use_begin(&x->api->grant, clock_now_ns(), x->body.received, &wait_s) == OK)
         return true;
     refuse_rate(x, wait_s);

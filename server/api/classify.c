@@ -18,7 +18,6 @@
 #include "server/api/request_query.h"
 #include "server/api/request_type.h"
 #include "server/api/service.h"
-#include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/classify_request.h"
 #include "server/request/multipart.h"
@@ -118,15 +117,16 @@ static void answer(struct exchange *x)
     const struct job *j = x->job;
     const struct classification *state = x->api->state;
     const struct model *m = j->model->model;
+    const float *logits = classify_job_of(j)->logits;
     request_job_note_times(x);
     if (job_result(j)->status != OK) {
         reply_send_job_error(x, j);
         return;
     }
-    json_t *whole = state->count > 1 ? json_array() : describe(m, j->logits, state->top_k, &state->sides[0]);
+    json_t *whole = state->count > 1 ? json_array() : describe(m, logits, state->top_k, &state->sides[0]);
     for (uint32_t i = 0; state->count > 1 && i < state->count; i++)
         if (json_array_append_new(
-                whole, describe(m, j->logits + (size_t)i * m->config.classes, state->top_k, &state->sides[i])) != 0) {
+                whole, describe(m, logits + (size_t)i * m->config.classes, state->top_k, &state->sides[i])) != 0) {
             json_decref(whole);
             whole = NULL;
             break;

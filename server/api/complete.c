@@ -16,7 +16,7 @@
 #include "server/api/request_picture.h"
 #include "server/api/request_query.h"
 #include "server/api/service.h"
-#include "server/job/job.h"
+#include "server/kinds/complete.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
 
@@ -92,7 +92,8 @@ static void paint(struct picture *to, const struct grid *g, uint32_t place, cons
 
 static enum status draw(char **png, size_t *bytes, const struct job *j, uint32_t scale, struct error *err)
 {
-    const struct complete_input *in = &j->in.completion;
+    const struct complete_job *c = complete_job_of(j);
+    const struct complete_input *in = &c->in;
     const uint32_t *size = j->model->model->config.size;
     const struct grid g = lay_out(in->samples, size, scale);
     struct picture picture = {.pixels = malloc((size_t)3 * g.width * g.height), .width = g.width, .height = g.height};
@@ -100,7 +101,7 @@ static enum status draw(char **png, size_t *bytes, const struct job *j, uint32_t
         return error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment");
     memset(picture.pixels, UINT8_MAX, (size_t)3 * g.width * g.height);
     for (uint32_t i = 0; i < in->samples; i++)
-        paint(&picture, &g, i, j->pixels + (size_t)i * in->total, size);
+        paint(&picture, &g, i, c->pixels + (size_t)i * in->total, size);
     const enum status st = png_encode(png, bytes, &picture, err);
     picture_clear(&picture);
     return st;
@@ -119,7 +120,7 @@ static void answer_picture(struct exchange *x)
     } else if (draw(&png, &bytes, j, state->scale, &err) != OK) {
         reply_send_error(x, &err);
     } else {
-        (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)j->in.completion.sampler.seed);
+        (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
         http_add_header(x, "X-Seed", seed);
         http_add_header(x, "X-Model", j->model->model->name);
         http_reply(x, 200, "image/png", png, bytes);
@@ -132,13 +133,14 @@ static void answer_picture(struct exchange *x)
 static enum http_piece say_rows(const struct job *j, uint32_t sample, uint32_t from, uint32_t to, char **piece,
                                 size_t *bytes)
 {
-    const struct complete_input *in = &j->in.completion;
+    const struct complete_job *c = complete_job_of(j);
+    const struct complete_input *in = &c->in;
     const uint32_t *size = j->model->model->config.size;
     const size_t count = (size_t)(to - from) * in->row_count, encoded = BASE64_ENCODE_RAW_LENGTH(count);
     char *text = malloc(encoded);
     if (text == NULL)
         return HTTP_BROKEN;
-    base64_encode_raw(text, count, j->pixels + (size_t)sample * in->total + (size_t)from * in->row_count);
+    base64_encode_raw(text, count, c->pixels + (size_t)sample * in->total + (size_t)from * in->row_count);
     json_t *event =
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "index", (int)sample, "row", (int)from, "rows", (int)(to - from),
                   "width", (int)size[1], "height", (int)size[0], "rgb_base64", json_stringn_nocheck(text, encoded));
@@ -149,7 +151,7 @@ static enum http_piece say_rows(const struct job *j, uint32_t sample, uint32_t f
 static enum http_piece say_finish(struct exchange *x, char **piece, size_t *bytes)
 {
     const struct job *j = x->job;
-    const struct complete_input *in = &j->in.completion;
+    const struct complete_input *in = &complete_job_of(j)->in;
     const struct job_result *r = job_result(j);
     struct completion *state = x->api->state;
     const json_int_t given = in->known_count, generated = r->generated;
@@ -168,7 +170,7 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
 {
     struct completion *state = x->api->state;
     uint32_t sample, rows;
-    switch (job_read_rows(x->job, state->read, &sample, &rows)) {
+    switch (complete_read_rows(x->job, state->read, &sample, &rows)) {
     case JOB_EVENT_BYTES: {
         const uint32_t from = state->read[sample];
         state->read[sample] = rows;
@@ -239,7 +241,7 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
     enum status st = x->body.size > 0 ? request_picture_trained(&in.known, &width, &height, x, c, err) : OK;
     if (st != OK)
         return st;
-    st = job_create_complete(ret, e, &in);
+    st = complete_job_create(ret, e, &in);
     if (st != OK) {
         free(in.known);
         return error_set(err, st, "there is no memory for the request at the moment");

@@ -11,7 +11,7 @@
 #include "server/api/request_query.h"
 #include "server/api/service.h"
 #include "server/coding/archive.h"
-#include "server/job/job.h"
+#include "server/kinds/code.h"
 #include "server/models/registry.h"
 
 /* Texts are borrowed from the JSON that the query became. */
@@ -88,7 +88,7 @@ static void answer_restored(struct exchange *x)
 {
     const struct coding *c = x->api->state;
     if (has_ended_well(x))
-        say_restored(x, &c->archive, &x->job->in.coding.text);
+        say_restored(x, &c->archive, &code_job_of(x->job)->in.text);
 }
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
@@ -131,12 +131,12 @@ static enum status open_body(struct exchange *x, struct coding *c, struct error 
 /* A job for the blocks, which it takes, and their memory with them. */
 static enum status create_job(struct exchange *x, const struct coding *c, bool restores, struct job **ret)
 {
-    const struct coding_input in = {.text = c->blocks.text,
-                                    .code = c->blocks.code,
-                                    .blocks = c->blocks.blocks,
-                                    .block_count = c->blocks.count,
-                                    .text_bytes = c->blocks.text_bytes};
-    return restores ? job_create_decompress(ret, x->api->hosted, &in) : job_create_compress(ret, x->api->hosted, &in);
+    const struct code_input in = {.text = c->blocks.text,
+                                  .code = c->blocks.code,
+                                  .blocks = c->blocks.blocks,
+                                  .block_count = c->blocks.count,
+                                  .text_bytes = c->blocks.text_bytes};
+    return code_job_create(ret, restores ? &job_kind_decompress : &job_kind_compress, x->api->hosted, &in);
 }
 
 /* *ret: what codes the blocks; NULL: there is nothing to code. */

@@ -14,7 +14,7 @@
 #include "server/api/request_picture.h"
 #include "server/api/request_query.h"
 #include "server/api/service.h"
-#include "server/job/job.h"
+#include "server/kinds/classify.h"
 #include "server/media/drawing.h"
 #include "server/media/explanation.h"
 #include "server/media/picture_fit.h"
@@ -96,13 +96,14 @@ static void answer_map(struct exchange *x)
         return;
     }
     const struct model_config *c = &j->model->model->config;
-    const struct classify_input *in = &j->in.pictures.inputs[0];
+    const struct classify_job *classified = classify_job_of(j);
+    const struct classify_input *in = &classified->inputs[0];
     struct prediction best;
     char prediction[HTTP_HEADER_VALUE_MAX];
-    logits_top(&best, 1, j->logits, c->classes);
+    logits_top(&best, 1, classified->logits, c->classes);
     (void)snprintf(prediction, sizeof prediction, "%u %.4f", best.index, best.probability);
     http_add_header(x, "X-Explain-Prediction", prediction);
-    draw_map(&state->backdrop, &state->box, j->map, in->height / c->patch[0], in->width / c->patch[1]);
+    draw_map(&state->backdrop, &state->box, classified->map, in->height / c->patch[0], in->width / c->patch[1]);
     answer_png(x, &state->backdrop);
 }
 
@@ -176,7 +177,7 @@ static enum status prepare(struct exchange *x, struct hosted_model *e, struct jo
     }
     picture_clear(&picture);
     if (st == OK) {
-        st = job_create_classify(ret, e, &in);
+        st = classify_job_create(ret, e, &in, 1);
         if (st == OK)
             return OK;
         (void)error_set(err, st, "there is no memory for the request at the moment");

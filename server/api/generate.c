@@ -18,7 +18,6 @@
 #include "server/api/service.h"
 #include "server/api/text_reader.h"
 #include "server/core/log.h"
-#include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"
 #include "server/session/sessions.h"
@@ -49,7 +48,7 @@ static json_t *describe_usage(const struct job *j)
     const struct job_result *r = job_result(j);
     const json_int_t prompt = (json_int_t)job_given(j), generated = r->generated;
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
-                     prompt + generated, "prompt_tokens_dropped", (json_int_t)r->prompt_dropped);
+                     prompt + generated, "prompt_tokens_dropped", (json_int_t)generate_job_of(j)->prompt_dropped);
 }
 
 /* {"byte", "logprob"}, the latter null where it is not known; NULL for want of memory. */
@@ -96,9 +95,10 @@ static json_t *describe_state(const struct job *j)
 {
     uint8_t *blob;
     size_t size;
-    if (!j->has_saved)
+    const struct generate_job *generated = generate_job_of(j);
+    if (!generated->has_saved)
         return json_null();
-    if (state_blob_make(&blob, &size, &j->saved, &j->model->identity, NULL) != OK)
+    if (state_blob_make(&blob, &size, &generated->saved, &j->model->identity, NULL) != OK)
         return NULL;
     json_t *value = in_base64(blob, size);
     free(blob);
@@ -110,9 +110,9 @@ static json_t *describe_state(const struct job *j)
 static void end_session(struct exchange *x, bool moves)
 {
     struct generation *g = x->api->state;
-    struct job *j = x->job;
     if (g == NULL || g->session.held == NULL)
         return;
+    struct generate_job *j = moves ? generate_job_of(x->job) : NULL;
     const bool has_moved = moves && j->has_saved;
     if (!sessions_end(g->sessions, &g->session, has_moved ? &j->saved : NULL))
         log_warning("there is no memory for the state of a session: it is where it was before request %s", x->id);
@@ -123,7 +123,7 @@ static void end_session(struct exchange *x, bool moves)
 /* Did the request want several texts? Then an answer has a list of them. */
 static bool is_several(const struct job *j)
 {
-    return j->in.text.n > 1;
+    return generate_job_of(j)->in.n > 1;
 }
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
@@ -161,9 +161,9 @@ static bool choice_open(struct choice *c, bool logprobs)
 }
 
 /* All that the job, which is done, has generated. NULL for want of memory. */
-static struct choice *read_choices(const struct generation *g, const struct job *j)
+static struct choice *read_choices(const struct generation *g, const struct generate_job *j)
 {
-    const uint32_t numbers = j->in.text.logprobs;
+    const uint32_t numbers = j->in.logprobs;
     struct choice *choices = calloc(j->sample_count, sizeof *choices);
     struct text_piece p;
     bool fine = choices != NULL;
@@ -205,6 +205,7 @@ static int describe_choice(json_t *to, const struct generation *g, const struct 
 static json_t *describe_choices(const struct exchange *x, const struct choice *choices)
 {
     const struct job *j = x->job;
+    const struct generate_job *generated = generate_job_of(j);
     const struct generation *g = x->api->state;
     json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
     int failed = 0;
@@ -213,13 +214,13 @@ static json_t *describe_choices(const struct exchange *x, const struct choice *c
     } else {
         json_t *list = json_array();
         failed = json_object_set_new(whole, "choices", list);
-        for (uint32_t i = 0; i < j->sample_count && failed == 0; i++) {
+        for (uint32_t i = 0; i < generated->sample_count && failed == 0; i++) {
             json_t *one = json_object();
             failed |= describe_choice(one, g, &choices[i], i);
             failed |= json_array_append_new(list, one);
         }
     }
-    failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)j->in.text.sampler.seed));
+    failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)generated->in.sampler.seed));
     failed |= json_object_set_new(whole, "usage", describe_usage(j));
     failed |= json_object_set_new(whole, "timings", request_job_timings(x));
     if (g->return_state)
@@ -239,11 +240,11 @@ static void answer_whole(struct exchange *x)
         reply_send_job_error(x, j);
         return;
     }
-    struct choice *choices = read_choices(x->api->state, j);
+    struct choice *choices = read_choices(x->api->state, generate_job_of(j));
     json_t *answer = choices != NULL ? describe_choices(x, choices) : NULL;
     end_session(x, answer != NULL);
     reply_send_json(x, 200, answer);
-    choices_free(choices, j->sample_count);
+    choices_free(choices, generate_job_of(j)->sample_count);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -261,7 +262,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     }
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
                               describe_usage(j), "timings", request_job_timings(x), "seed",
-                              (json_int_t)j->in.text.sampler.seed, "model", j->model->model->name);
+                              (json_int_t)generate_job_of(j)->in.sampler.seed, "model", j->model->model->name);
     if (g->return_state && json_object_set_new(event, "state", describe_state(j)) != 0) {
         json_decref(event);
         return HTTP_BROKEN;
@@ -281,7 +282,7 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
         failed |= json_object_set_new(event, "bytes_base64", in_base64(p->bytes, p->size));
     if (p->logprobs != NULL) {
         json_t *list = json_array();
-        failed |= append_logprobs(list, p, x->job->in.text.logprobs);
+        failed |= append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
         failed |= json_object_set_new(event, "logprobs", list);
     }
     if (failed != 0) {
@@ -373,7 +374,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
         return st;
     r->in.stream = events_wanted(x, r->stream);
     const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
-    st = job_create_generate(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
+    st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
     if (st == OK) {
         r->in.prompt = r->in.from.memory = NULL; /* the job's now */
         st = text_reader_create(&g->reader, *ret, r->echo);

@@ -4,19 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/batch/stream_slot.h"
 #include "server/models/hosted_model.h"
 #include "server/session/state_blob.h"
+#include "server/stream/stream_window.h"
 
 static struct stream_model shape_of(const struct hosted_model *e)
 {
-    const struct engine_info *info = engine_info(e->engine);
-    return (struct stream_model){
-        .engine = e->engine,
-        .context = info->context,
-        .window_size = e->model->config.context,
-        .starts = info->starts,
-    };
+    return stream_model_of(e->engine, e->model->config.context);
 }
 
 void generate_state_take_options(struct generate_request *r, const struct sampler_options *from)
@@ -62,7 +56,7 @@ static enum status go_on(struct generate_request *r, const struct hosted_model *
     if (st != OK)
         return st;
     if (m.context != ENGINE_CONTEXT_UNLIMITED && !in->shift &&
-        in->prompt_bytes > stream_slot_room(&m, in->from.position))
+        in->prompt_bytes > stream_model_room(&m, in->from.position))
         return error_set_param(err, ERR_ARGUMENT, param,
                                "the state is at position %u and %zu bytes are to follow, beyond the model's context of "
                                "%u; expected fewer, or \"context_overflow\" \"shift\"",
@@ -78,7 +72,7 @@ enum status generate_state_open(struct stream_snapshot *ret, const uint8_t *blob
     enum status st = state_blob_read(&s, blob, size, &e->identity, err);
     if (st != OK)
         return st;
-    st = stream_slot_check_snapshot(&s, e->engine, err);
+    st = stream_snapshot_check(&s, e->engine, err);
     if (st == OK)
         *ret = s;
     else
@@ -102,7 +96,7 @@ enum status generate_state_continue(struct generate_request *r, const struct hos
 size_t generate_state_kept(const struct generate_input *in, const struct hosted_model *e)
 {
     const struct stream_model m = shape_of(e);
-    return stream_slot_kept(&m, in, in->prompt_bytes);
+    return generate_kept(&m, in, in->prompt_bytes);
 }
 
 bool generate_state_feeds(const struct generate_input *in, const struct hosted_model *e)

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 #include "config/status.h"
-#include "server/job/stream_snapshot.h"
 #include "server/request/generate_request.h"
+#include "server/stream/stream_snapshot.h"
 
 struct hosted_model;
 

@@ -16,7 +16,6 @@
 #include "server/api/route_table.h"
 #include "server/api/service.h"
 #include "server/api/text_reader.h"
-#include "server/job/job.h"
 #include "server/models/hosted_model.h"
 #include "server/models/registry.h"
 #include "server/request/classify_request.h"
@@ -119,18 +118,19 @@ static void answer_classes(struct exchange *x)
     }
     struct inference_reply reply;
     inference_reply_begin(&reply);
-    const size_t rows = j->in.pictures.count;
+    const struct classify_job *classified = classify_job_of(j);
+    const size_t rows = classified->count;
     const char *const *names = inference_output_names(c->task);
     float *probabilities = malloc(rows * c->classes * sizeof *probabilities);
     for (size_t i = 0; i < rows && probabilities != NULL; i++)
-        logits_probabilities(probabilities + i * c->classes, j->logits + i * c->classes, c->classes);
+        logits_probabilities(probabilities + i * c->classes, classified->logits + i * c->classes, c->classes);
     for (size_t i = 0; i < INFERENCE_OUTPUTS && probabilities != NULL; i++) {
         struct inference_wish how;
-        const float *values = strcmp(names[i], INFERENCE_LOGITS) == 0 ? j->logits : probabilities;
+        const float *values = strcmp(names[i], INFERENCE_LOGITS) == 0 ? classified->logits : probabilities;
         if (!wants(&s->request, names[i], &how))
             continue;
         if (how.classification > 0)
-            add_classification(&reply, &how, c, values, j->logits, rows);
+            add_classification(&reply, &how, c, values, classified->logits, rows);
         else
             inference_reply_add_numbers(&reply, names[i], how.binary, values, rows, c->classes);
     }
@@ -174,7 +174,7 @@ static void answer_texts(struct exchange *x)
     const struct inference *s = x->api->state;
     struct written texts[GENERATE_SAMPLES_MAX] = {0};
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
-    const size_t count = j->sample_count;
+    const size_t count = generate_job_of(j)->sample_count;
     struct inference_wish how;
     request_job_note_times(x);
     if (job_result(j)->status != OK) {
@@ -408,7 +408,7 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
     if (st == OK)
         st = generate_request_check(&r.in, err);
     if (st == OK) {
-        st = job_create_generate(ret, e, &r.in, r.in.max_tokens);
+        st = generate_job_create(ret, e, &r.in, r.in.max_tokens);
         if (st == OK) {
             r.in.prompt = NULL; /* the job's now */
             st = text_reader_create(&s->reader, *ret, false);
@@ -481,5 +481,5 @@ void api_inference_infer(struct exchange *x)
         return;
     }
     http_drop_body(x);
-    request_job_submit(x, j, s->request.timeout_ms, j->kind == JOB_GENERATE ? answer_texts : answer_classes);
+    request_job_submit(x, j, s->request.timeout_ms, s->reader != NULL ? answer_texts : answer_classes);
 }

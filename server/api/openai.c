@@ -19,7 +19,6 @@
 #include "server/api/service.h"
 #include "server/api/text_reader.h"
 #include "server/core/text.h"
-#include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/openai_request.h"
 
@@ -86,7 +85,7 @@ static void completion_free(void *arg)
 
 static bool make_choices(struct completion *c, const struct job *j)
 {
-    const uint32_t numbers = j->in.text.logprobs;
+    const uint32_t numbers = generate_job_of(j)->in.logprobs;
     c->choices = calloc(c->count, sizeof *c->choices);
     for (uint32_t i = 0; c->choices != NULL && i < c->count; i++) {
         struct choice *one = &c->choices[i];
@@ -111,7 +110,7 @@ static struct completion *completion_create(struct exchange *x, const struct ope
         used += (size_t)snprintf(c->id + used, sizeof c->id - used, "%02x", random[i]);
     c->created = (json_int_t)time(NULL);
     c->include_usage = r->include_usage;
-    c->count = j->sample_count;
+    c->count = generate_job_of(j)->sample_count;
     c->characters = calloc(c->count, sizeof *c->characters);
     if (c->characters == NULL || text_reader_create(&c->reader, j, r->echo) != OK ||
         !(r->in.stream || make_choices(c, j)))
@@ -196,10 +195,11 @@ static json_t *describe_choice(uint32_t index, json_t *text, const struct told *
 
 static json_t *describe_usage(const struct job *j)
 {
-    const json_int_t prompt = (json_int_t)j->in.text.prompt_bytes, generated = job_result(j)->generated;
+    const struct generate_job *g = generate_job_of(j);
+    const json_int_t prompt = (json_int_t)g->in.prompt_bytes, generated = job_result(j)->generated;
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", generated,
                      "total_tokens", prompt + generated, "prompt_tokens_details", "cached_tokens",
-                     (json_int_t)job_result(j)->prompt_cached);
+                     (json_int_t)g->prompt_cached);
 }
 
 /* Takes choices and, if there shall be one, usage. NULL for want of memory. */
@@ -232,8 +232,9 @@ static bool read_choices(struct completion *c, const struct job *j)
         if (event == JOB_EVENT_SAMPLE_END)
             one->finish = p.finish;
         if (event == JOB_EVENT_BYTES)
-            fine = fwrite(p.text, 1, p.text_bytes, one->text) == p.text_bytes &&
-                   (p.logprobs == NULL || tell(&one->told, &p, j->in.text.logprobs, &c->characters[p.sample]));
+            fine =
+                fwrite(p.text, 1, p.text_bytes, one->text) == p.text_bytes &&
+                (p.logprobs == NULL || tell(&one->told, &p, generate_job_of(j)->in.logprobs, &c->characters[p.sample]));
     }
     for (uint32_t i = 0; i < c->count && fine; i++)
         fine = fflush(c->choices[i].text) == 0;
@@ -274,7 +275,7 @@ static enum http_piece say_chunk(const struct exchange *x, json_t *choice, char 
 static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
     const struct completion *c = x->api->state;
-    const size_t numbers = x->job->in.text.logprobs;
+    const size_t numbers = generate_job_of(x->job)->in.logprobs;
     struct told told = {0};
     enum http_piece said = HTTP_BROKEN;
     if (numbers == 0 || (told_init(&told, numbers > 1) && tell(&told, p, numbers, &c->characters[p->sample])))
@@ -344,7 +345,7 @@ static enum status prepare(struct exchange *x, struct openai_request *r, struct 
     enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st != OK)
         return st;
-    st = job_create_generate(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
+    st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
     if (st == OK) {
         r->in.prompt = NULL; /* the job's now */
         st = completion_create(x, r, *ret) != NULL ? OK : ERR_NOMEM;

@@ -41,8 +41,7 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
         job_release(j);
         return;
     }
-    if (j->kind == JOB_GENERATE)
-        job_keep_prefixes(j, prefix_owner(x));
+    job_set_owner(j, prefix_owner(x));
     const enum status st = job_submit(j, service_of(x)->queue, j->model->lane, deadline_ns);
     if (st == OK)
         http_await(x, j, next);

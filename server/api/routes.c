@@ -299,7 +299,7 @@ static const char *outcome_of_job(struct job *j)
         return job_finish_word(FINISH_CANCELLED);
     if (r->status != OK)
         return "error";
-    return j->kind == JOB_GENERATE || j->kind == JOB_COMPLETE ? job_finish_word(r->finish) : "ok";
+    return j->kind->tells_finish ? job_finish_word(r->finish) : "ok";
 }
 
 static void count(const struct exchange *x, unsigned status, const char *outcome)
@@ -348,7 +348,7 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
         .first_byte_ms = -1.0,
         .total_ms = clock_ms_between(x->start_ns, clock_now_ns()),
     };
-    if (x->job != NULL && x->job->kind != JOB_CLASSIFY && x->job->kind != JOB_CHANGE) {
+    if (x->job != NULL && x->job->kind->given != NULL) {
         uint32_t generated;
         uint64_t first_ns;
         job_progress(x->job, &generated, &first_ns);

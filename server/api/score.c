@@ -13,7 +13,7 @@
 #include "server/api/request_query.h"
 #include "server/api/request_type.h"
 #include "server/api/service.h"
-#include "server/job/job.h"
+#include "server/kinds/score.h"
 #include "server/models/registry.h"
 #include "server/request/request_bytes.h"
 #include "server/request/request_json.h"
@@ -47,7 +47,8 @@ struct scoring {
 static void answer(struct exchange *x)
 {
     const struct job *j = x->job;
-    const struct score_input *in = &j->in.score;
+    const struct score_job *scored = score_job_of(j);
+    const struct score_input *in = &scored->in;
     const struct scoring *state = x->api->state;
     const bool picture = state->width != 0;
     const size_t count = in->count - in->first;
@@ -60,8 +61,8 @@ static void answer(struct exchange *x)
     }
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
-        bits -= (double)j->logits[i];
-        failed |= json_array_append_new(list, json_real((double)j->logits[i]));
+        bits -= (double)scored->log2_probs[i];
+        failed |= json_array_append_new(list, json_real((double)scored->log2_probs[i]));
     }
     json_t *whole =
         json_pack("{s:s, s:f, s:I, s:o}", "model", j->model->model->name, picture ? "bits_per_dim" : "bits_per_byte",
@@ -148,7 +149,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
         st = read_request(x, query, object, &e, &in, err);
     json_decref(object);
     json_decref(query);
-    if (st == OK && job_create_score(ret, e, &in) == OK)
+    if (st == OK && score_job_create(ret, e, &in) == OK)
         return OK;
     free(in.elements);
     return st != OK ? st : error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");

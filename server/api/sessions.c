@@ -14,7 +14,6 @@
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"
-#include "server/job/job.h"
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"
 #include "server/request/request_json.h"
@@ -107,7 +106,7 @@ static void answer_fed(struct exchange *x)
     if (job_result(j)->status != OK)
         reply_send_job_error(x, j);
     else
-        reply_created(x, x->api->state, &j->saved);
+        reply_created(x, x->api->state, &generate_job_of(j)->saved);
 }
 
 /* *job: what feeds the prompt; NULL: *snapshot is where the session begins. */
@@ -132,7 +131,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     b->dropped = r->in.prompt_bytes - generate_state_kept(&r->in, e);
     if (!generate_state_feeds(&r->in, e))
         return generate_state_begin(snapshot, &r->in, e, err);
-    if (job_create_generate(job, e, &r->in, 1) != OK)
+    if (generate_job_create(job, e, &r->in, 1) != OK)
         return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
     r->in.prompt = NULL; /* the job's now */
     return OK;

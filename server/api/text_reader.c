@@ -1,6 +1,6 @@
 /* text_reader.c - see text_reader.h. What was read of a sample and does not end a character is held, with what is told
- * of it, until more of that sample comes. A prompt is said before the first news of its sample, so that nothing is said
- * of a request that was refused or never began. */
+ * of it, until more of that sample comes. A prompt is said before the first event of its sample, so that nothing is
+ * said of a request that was refused or never began. */
 #include "server/api/text_reader.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@ struct sample {
 enum pending { NOTHING, BYTES, ENDED };
 
 struct text_reader {
-    struct job *job;
+    struct generate_job *job;
     bool echo;
     size_t numbers;         /* told of each byte */
     size_t size_max;        /* bytes that are taken at a time */
@@ -35,7 +35,7 @@ struct text_reader {
     struct rows prompt;     /* likewise, of a prompt; where it is echoed */
     char *text;             /* [UTF8_GROWTH * (UTF8_INCOMPLETE_MAX + size_max)] */
     enum pending pending;   /* what was read and is to be said next */
-    struct job_reading reading;
+    struct generate_reading reading;
 };
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
@@ -79,19 +79,20 @@ static void rows_copy(const struct rows *to, const struct rows *from, size_t cou
 
 enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo)
 {
-    const size_t numbers = j->in.text.logprobs;
+    struct generate_job *g = generate_job_of(j);
+    const size_t numbers = g->in.logprobs;
     struct text_reader *r = calloc(1, sizeof *r);
     if (r == NULL)
         return ERR_NOMEM;
-    r->job = j;
+    r->job = g;
     r->echo = echo;
     r->numbers = numbers;
     r->size_max = STREAM_EVENT_BYTES_MAX / (numbers > 0 ? numbers : 1);
-    assert(!echo || numbers == 0 || j->in.text.prompt_logprobs);
+    assert(!echo || numbers == 0 || g->in.prompt_logprobs);
     const size_t most = UTF8_INCOMPLETE_MAX + r->size_max;
-    r->samples = calloc(j->sample_count, sizeof *r->samples);
+    r->samples = calloc(g->sample_count, sizeof *r->samples);
     r->text = malloc(UTF8_GROWTH * most);
-    const bool fine = rows_create(&r->held, (size_t)j->sample_count * UTF8_INCOMPLETE_MAX, numbers) &&
+    const bool fine = rows_create(&r->held, (size_t)g->sample_count * UTF8_INCOMPLETE_MAX, numbers) &&
                       rows_create(&r->read, most, numbers) && rows_create(&r->prompt, echo ? most : 1, numbers);
     if (!fine || r->samples == NULL || r->text == NULL) {
         text_reader_free(r);
@@ -121,7 +122,7 @@ static bool make_piece(struct text_reader *r, const struct rows *rows, uint32_t 
                        struct text_piece *p)
 {
     struct sample *s = &r->samples[sample];
-    const size_t prompt = r->echo ? job_prompt(r->job, sample).size : 0;
+    const size_t prompt = r->echo ? generate_prompt(r->job, sample).size : 0;
     const struct rows held = rows_at(&r->held, (size_t)sample * UTF8_INCOMPLETE_MAX, r->numbers),
                       from = rows_at(rows, UTF8_INCOMPLETE_MAX - s->held, r->numbers);
     rows_copy(&from, &held, s->held, r->numbers);
@@ -145,15 +146,14 @@ static bool make_piece(struct text_reader *r, const struct rows *rows, uint32_t 
 }
 
 /* The next bytes of a sample's prompt, which are not all taken. */
-static bool echo_piece(struct text_reader *r, uint32_t sample, const struct job_prompt *prompt, struct text_piece *p)
+static bool echo_piece(struct text_reader *r, uint32_t sample, const struct generate_prompt *prompt,
+                       struct text_piece *p)
 {
     struct sample *s = &r->samples[sample];
-    struct job *j = r->job;
+    const struct generate_job *g = r->job;
     const size_t left = prompt->size - s->echoed, size = left < r->size_max ? left : r->size_max;
     const struct rows to = rows_at(&r->prompt, UTF8_INCOMPLETE_MAX, r->numbers),
-                      all = {.bytes = j->in.text.prompt,
-                             .logprobs = j->prompt_logprobs,
-                             .likeliest = j->prompt_likeliest},
+                      all = {.bytes = g->in.prompt, .logprobs = g->prompt_logprobs, .likeliest = g->prompt_likeliest},
                       from = rows_at(&all, prompt->offset + s->echoed, r->numbers);
     rows_copy(&to, &from, size, r->numbers);
     s->echoed += size;
@@ -163,9 +163,9 @@ static bool echo_piece(struct text_reader *r, uint32_t sample, const struct job_
 static enum job_event read_job(struct text_reader *r)
 {
     const struct rows to = rows_at(&r->read, UTF8_INCOMPLETE_MAX, r->numbers);
-    r->reading = (struct job_reading){
+    r->reading = (struct generate_reading){
         .size_max = r->size_max, .bytes = to.bytes, .logprobs = to.logprobs, .likeliest = to.likeliest};
-    const enum job_event event = job_read(r->job, &r->reading);
+    const enum job_event event = generate_read(&r->job->job, &r->reading);
     r->pending = event == JOB_EVENT_BYTES ? BYTES : event == JOB_EVENT_SAMPLE_END ? ENDED : NOTHING;
     return event;
 }
@@ -179,7 +179,7 @@ enum job_event text_reader_next(struct text_reader *r, struct text_piece *p)
                 return event;
         }
         const uint32_t sample = r->reading.sample;
-        const struct job_prompt prompt = job_prompt(r->job, sample);
+        const struct generate_prompt prompt = generate_prompt(r->job, sample);
         if (r->echo && r->samples[sample].echoed < prompt.size) {
             if (echo_piece(r, sample, &prompt, p))
                 return JOB_EVENT_BYTES;

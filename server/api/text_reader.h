@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/job/job.h"
+#include "server/kinds/generate.h"
 
 struct text_reader;
 
@@ -32,7 +32,7 @@ struct text_piece {
 enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo);
 void text_reader_free(struct text_reader *r); /* NULL is a no-op */
 
-/* The job's next news, as job_read gives them. */
+/* The job's next event, as generate_read gives them. */
 enum job_event text_reader_next(struct text_reader *r, struct text_piece *p);
 
 #endif

@@ -15,9 +15,9 @@ struct hosted_model;
 struct mailboxes;
 struct queue;
 
-/* Start the thread, which serves no model yet. `s` and `mailboxes` are borrowed until batcher_free; `mailboxes` is rung after
- * every step, since jobs that have some only put it; NULL: nobody's waiter puts any. *ret is set only on OK.
- * Errors: ERR_NOMEM. */
+/* Start the thread, which serves no model yet. `s` and `mailboxes` are borrowed until batcher_free; the threads of
+ * `mailboxes` are notified after every step of what jobs have posted in it; NULL: no waiter posts anything. *ret is set
+ * only on OK. Errors: ERR_NOMEM. */
 enum status batcher_start(struct batcher **ret, const struct settings *s, struct mailboxes *mailboxes,
                           struct error *err);
 /* Refuse new jobs, let the thread end all that is left (to hurry it, batcher_cancel first) and join it. Afterwards
@@ -33,7 +33,7 @@ struct queue *batcher_queue(const struct batcher *b);
  * memory that serving it takes is taken here, on the caller's thread.
  * Errors: ERR_NOMEM; ERR_UNAVAILABLE (every lane is taken: by models that were replaced and still have requests). */
 enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct error *err);
-/* Whom to wake when a model has gone; he calls batcher_reap. NULL: nobody. */
+/* Queue to wake when a model has gone; who waits there calls batcher_reap. NULL: none. */
 void batcher_wake_for_gone(struct batcher *b, struct queue *q);
 /* Jobs that wait, of models of text and of pictures that generate, and of classifiers. */
 void batcher_depths(struct batcher *b, uint64_t *streams, uint64_t *pictures);

@@ -18,20 +18,20 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/job/job.h"
-#include "server/models/registry.h"
+#include "server/kinds/classify.h"
+#include "server/models/hosted_model.h"
 
 struct picture_lane {
     struct hosted_model *model;
     struct queue *queue;
     uint32_t images_max;
     uint64_t wait_ns;
-    struct job *held;       /* has inputs that no batch has taken; NULL: none. The engine side's reference */
-    uint32_t count;         /* pictures of the running batch; 0: none is running */
-    uint32_t wanted;        /* of these, with a job */
-    struct job **jobs;      /* [images_max]; NULL where the job has ended; the engine side's reference, one a job */
-    uint32_t *inputs;       /* [images_max]: which input of the job */
-    const uint8_t **pixels; /* [images_max] */
+    struct classify_job *held;  /* has inputs that no batch has taken; NULL: none. The engine side's reference */
+    uint32_t count;             /* pictures of the running batch; 0: none is running */
+    uint32_t wanted;            /* of these, with a job */
+    struct classify_job **jobs; /* [images_max]; NULL where the job has ended; the engine side's reference, one a job */
+    uint32_t *inputs;           /* [images_max]: which input of the job */
+    const uint8_t **pixels;     /* [images_max] */
 };
 
 enum status picture_lane_create(struct picture_lane **ret, struct hosted_model *model, struct queue *q,
@@ -44,7 +44,7 @@ enum status picture_lane_create(struct picture_lane **ret, struct hosted_model *
     l->queue = q;
     l->images_max = s->batch_images_max;
     l->wait_ns = s->batch_wait_us * CLOCK_NS_PER_US;
-    l->jobs = (struct job **)calloc(l->images_max, sizeof(struct job *));
+    l->jobs = (struct classify_job **)calloc(l->images_max, sizeof(struct classify_job *));
     l->pixels = (const uint8_t **)calloc(l->images_max, sizeof *l->pixels);
     l->inputs = calloc(l->images_max, sizeof *l->inputs);
     if (l->jobs == NULL || l->pixels == NULL || l->inputs == NULL)
@@ -77,9 +77,9 @@ void picture_lane_cancel(struct picture_lane *l, enum status st)
 {
     for (uint32_t i = 0; i < l->count; i++)
         if (l->jobs[i] != NULL)
-            job_cancel(l->jobs[i], st);
+            job_cancel(&l->jobs[i]->job, st);
     if (l->held != NULL)
-        job_cancel(l->held, st);
+        job_cancel(&l->held->job, st);
 }
 
 static bool batch_is_due(const struct picture_lane *l, bool busy)
@@ -109,25 +109,27 @@ static uint32_t batch_max(const struct picture_lane *l, const struct classify_in
 }
 
 /* The job ends for the reason `st`, wherever its inputs are. */
-static void stop_job(struct picture_lane *l, struct job *j, enum status st, const char *message, uint64_t now_ns)
+static void stop_job(struct picture_lane *l, struct classify_job *c, enum status st, const char *message,
+                     uint64_t now_ns)
 {
     for (uint32_t i = 0; i < l->count; i++)
-        if (l->jobs[i] == j) {
+        if (l->jobs[i] == c) {
             l->jobs[i] = NULL;
             l->wanted--;
         }
-    if (l->held == j)
+    if (l->held == c)
         l->held = NULL;
-    job_abort(j, st, message, now_ns);
+    job_abort(&c->job, st, message, now_ns);
 }
 
 /* The job whose inputs are next: the one that is held, else the oldest of all or, behind others of a batch, the oldest
  * of their size; NULL if there is none. Those that are popped too late end, and are counted in *ended. */
-static struct job *next_job(struct picture_lane *l, const struct classify_input *like, uint64_t now_ns, uint32_t *ended)
+static struct classify_job *next_job(struct picture_lane *l, const struct classify_input *like, uint64_t now_ns,
+                                     uint32_t *ended)
 {
     while (l->held == NULL) {
         struct queue_item *item = like == NULL ? queue_pop(l->queue, l->model->lane)
-                                               : queue_pop_kind(l->queue, l->model->lane, job_input_kind(like));
+                                               : queue_pop_kind(l->queue, l->model->lane, classify_input_size(like));
         if (item == NULL)
             return NULL;
         struct job *j = job_of_item(item);
@@ -137,9 +139,9 @@ static struct job *next_job(struct picture_lane *l, const struct classify_input 
             *ended += 1;
             continue;
         }
-        job_start(j, 0, now_ns);
+        job_start(j, now_ns);
         metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_PICTURES, now_ns - j->result.queued_ns);
-        l->held = j;
+        l->held = classify_job_of(j);
     }
     return l->held;
 }
@@ -151,17 +153,17 @@ static uint32_t collect_batch(struct picture_lane *l)
     uint32_t ended = 0;
     const struct classify_input *like = NULL;
     while (like == NULL || l->count < batch_max(l, like)) {
-        struct job *j = next_job(l, like, now_ns, &ended);
-        if (j == NULL)
+        struct classify_job *c = next_job(l, like, now_ns, &ended);
+        if (c == NULL)
             break;
-        const struct classify_input *in = &j->in.pictures.inputs[j->in.pictures.begun];
-        if (like != NULL && job_input_kind(in) != job_input_kind(like))
+        const struct classify_input *in = &c->inputs[c->begun];
+        if (like != NULL && classify_input_size(in) != classify_input_size(like))
             break; /* the held job goes on with another size */
         like = in;
         l->pixels[l->count] = in->pixels;
-        l->inputs[l->count] = j->in.pictures.begun++;
-        l->jobs[l->count++] = j;
-        if (j->in.pictures.begun == j->in.pictures.count)
+        l->inputs[l->count] = c->begun++;
+        l->jobs[l->count++] = c;
+        if (c->begun == c->count)
             l->held = NULL;
     }
     l->wanted = l->count;
@@ -173,14 +175,14 @@ static uint32_t begin_batch(struct picture_lane *l)
     const uint32_t ended = collect_batch(l);
     if (l->count == 0)
         return ended;
-    const struct classify_input *in = &l->jobs[0]->in.pictures.inputs[l->inputs[0]];
+    const struct classify_input *in = &l->jobs[0]->inputs[l->inputs[0]];
     if (l->model->model->config.input == INPUT_IMAGE)
         engine_images_begin(l->model->engine, l->pixels, l->count, in->height, in->width);
     else
         engine_texts_begin(l->model->engine, l->pixels, l->count, in->width);
     for (uint32_t i = 0; i < l->count; i++)
         if (l->jobs[i]->map != NULL) {
-            const struct classify_input *wish = &l->jobs[i]->in.pictures.inputs[l->inputs[i]];
+            const struct classify_input *wish = &l->jobs[i]->inputs[l->inputs[i]];
             engine_batch_want_map(l->model->engine, i, wish->map.layer, wish->map.head);
         }
     metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, l->count);
@@ -193,11 +195,11 @@ static uint32_t stop_jobs(struct picture_lane *l)
     const uint64_t now_ns = clock_now_ns();
     uint32_t ended = 0;
     for (uint32_t i = 0; i <= l->count; i++) {
-        struct job *j = i < l->count ? l->jobs[i] : l->held;
-        const enum status st = j != NULL ? job_stop_reason(j, now_ns) : OK;
+        struct classify_job *c = i < l->count ? l->jobs[i] : l->held;
+        const enum status st = c != NULL ? job_stop_reason(&c->job, now_ns) : OK;
         if (st == OK)
             continue;
-        stop_job(l, j, st, NULL, now_ns);
+        stop_job(l, c, st, NULL, now_ns);
         ended++;
     }
     return ended;
@@ -209,23 +211,23 @@ static uint32_t finish_batch(struct picture_lane *l)
     uint32_t ended = 0;
     uint64_t pictures = 0;
     for (uint32_t i = 0; i < l->count; i++) {
-        struct job *j = l->jobs[i];
-        if (j == NULL)
+        struct classify_job *c = l->jobs[i];
+        if (c == NULL)
             continue;
-        const struct classify_input *in = &j->in.pictures.inputs[l->inputs[i]];
+        const struct classify_input *in = &c->inputs[l->inputs[i]];
         const float *logits = engine_batch_logits(l->model->engine, i);
         pictures++;
         if (!logits_are_finite(logits, in->classes)) {
-            stop_job(l, j, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
+            stop_job(l, c, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
             ended++;
             continue;
         }
-        memcpy(j->logits + (size_t)l->inputs[i] * in->classes, logits, in->classes * sizeof *logits);
-        if (j->map != NULL)
-            memcpy(j->map, engine_batch_map(l->model->engine, i), in->map.values * sizeof *j->map);
+        memcpy(c->logits + (size_t)l->inputs[i] * in->classes, logits, in->classes * sizeof *logits);
+        if (c->map != NULL)
+            memcpy(c->map, engine_batch_map(l->model->engine, i), in->map.values * sizeof *c->map);
         l->jobs[i] = NULL;
-        if (++j->in.pictures.done == j->in.pictures.count) {
-            job_finish(j, FINISH_STOP, now_ns);
+        if (++c->done == c->count) {
+            job_finish(&c->job, FINISH_STOP, now_ns);
             ended++;
         }
     }

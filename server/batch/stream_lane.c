@@ -2,11 +2,9 @@
  *
  * A prompt, an element just drawn and a context that starts again are the same thing: elements of a slot that are not
  * yet fed (stream_slot.h), but for those that a kept state stands for (stream_prefix.h). When all are, the logits of
- * the last one choose the next. A job may have several samples, each in a slot of its own; they enter as slots become
- * free, and what ends the job ends them all.
- *
- * Sending every byte of every stream by itself costs more than a small model's share of a step; so the more streams
- * run, the more bytes a client gets at a time (STREAM_WAKE_NS).
+ * the last one choose the next. What a slot is given and what becomes of the logits is its job's kind's to say
+ * (stream_kind.h). A job may have several samples, each in a slot of its own; they enter as slots become free, and what
+ * ends the job ends them all.
  *
  * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
  * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. Where there are only
@@ -19,13 +17,13 @@
 
 #include "engine/engine.h"
 #include "engine/logits.h"
-#include "engine/sampler.h"
-#include "server/batch/stream_slot.h"
+#include "server/batch/stream_prefix.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
 #include "server/job/job.h"
-#include "server/models/registry.h"
+#include "server/models/hosted_model.h"
+#include "server/stream/stream_kind.h"
 
 #define DRAWS_TO_SHARE 8 /* fewer streams draw faster on one thread than it takes to begin on others */
 
@@ -61,12 +59,7 @@ enum status stream_lane_create(struct stream_lane **ret, struct hosted_model *mo
         goto no_memory;
     l->model = model;
     l->queue = q;
-    l->shape = (struct stream_model){
-        .engine = model->engine,
-        .context = info->context,
-        .window_size = model->model->config.context,
-        .starts = info->starts,
-    };
+    l->shape = stream_model_of(model->engine, model->model->config.context);
     l->threads = info->threads;
     l->streams_max = s->streams_max;
     l->rows_max = model->rows_max;
@@ -89,8 +82,8 @@ enum status stream_lane_create(struct stream_lane **ret, struct hosted_model *mo
     }
     for (uint32_t i = 0; i < l->streams_max; i++) {
         l->spare[i] = i;
-        l->slots[i].index = i;
-        l->slots[i].window = l->windows + (size_t)i * l->shape.window_size;
+        l->slots[i].window = (struct stream_window){
+            .model = &l->shape, .stream = i, .elements = l->windows + (size_t)i * l->shape.window_size};
     }
     *ret = l;
     return OK;
@@ -130,12 +123,17 @@ void stream_lane_cancel(struct stream_lane *l, enum status st)
 
 /* ---- slots ----------------------------------------------------------------------------------------------------- */
 
+static const struct stream_kind *kind_of(const struct job *j)
+{
+    return j->kind->stream;
+}
+
 static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 {
-    const size_t prompt = stream_slot_given(&l->shape, j);
-    job_start(j, j->kind == JOB_GENERATE ? (uint32_t)(j->in.text.prompt_bytes - prompt) : 0, now_ns);
+    const size_t given = kind_of(j)->enter(j, &l->shape);
+    job_start(j, now_ns);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_STREAMS, now_ns - j->result.queued_ns);
-    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, prompt);
+    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, given);
     l->entering = j;
     l->next_sample = 0;
 }
@@ -146,12 +144,16 @@ static void enter_sample(struct stream_lane *l)
     const uint32_t index = l->spare[l->running];
     struct stream_slot *s = &l->slots[index];
     struct job *j = l->entering;
-    stream_slot_begin(&l->shape, s, j, l->next_sample++);
+    const struct stream_kind *kind = kind_of(j);
+    stream_slot_take(s, j, l->next_sample++);
+    kind->begin(s);
     for (uint32_t place = 0; place < l->running; place++)
         if (stream_slot_follow(s, &l->slots[l->order[place]]))
             break;
-    stream_prefix_begin(l->prefixes, s);
-    if (l->next_sample == stream_slot_samples(j))
+    const size_t skipped = stream_prefix_begin(l->prefixes, s);
+    if (skipped > 0)
+        kind->skip(s, skipped);
+    if (l->next_sample == (kind->samples != NULL ? kind->samples(j) : 1))
         l->entering = NULL;
     l->order[l->running++] = index;
     metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, 1);
@@ -180,20 +182,23 @@ static void forget_job(struct stream_lane *l, const struct job *j)
         l->entering = NULL;
 }
 
-static bool has_samples(const struct stream_lane *l, const struct job *j)
+/* Has the job of a slot samples beside that one's, in slots or yet to come? */
+static bool has_others(const struct stream_lane *l, const struct stream_slot *s)
 {
-    bool has = l->entering == j;
-    for (uint32_t place = 0; place < l->running && !has; place++)
-        has = l->slots[l->order[place]].job == j;
+    bool has = l->entering == s->job;
+    for (uint32_t place = 0; place < l->running && !has; place++) {
+        const struct stream_slot *other = &l->slots[l->order[place]];
+        has = other != s && other->job == s->job;
+    }
     return has;
 }
 
-/* A text that its deadline cuts is one as far as it has come. */
-static void keep_cut(struct stream_lane *l, const struct job *j)
+/* A job's deadline has passed. */
+static void cut_samples(struct stream_lane *l, const struct job *j)
 {
-    for (uint32_t place = 0; place < l->running; place++)
+    for (uint32_t place = 0; place < l->running && kind_of(j)->cut != NULL; place++)
         if (l->slots[l->order[place]].job == j)
-            stream_slot_keep(&l->shape, &l->slots[l->order[place]]);
+            kind_of(j)->cut(&l->slots[l->order[place]]);
 }
 
 static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
@@ -207,7 +212,7 @@ static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
             continue;
         }
         if (st == ERR_TIMEOUT)
-            keep_cut(l, j);
+            cut_samples(l, j);
         forget_job(l, j); /* one that moved up is looked at here, or in the next step */
         job_abort(j, st, NULL, now_ns);
         ended++;
@@ -246,7 +251,7 @@ static uint32_t count_prompts(const struct stream_lane *l, bool *others)
     *others = false;
     for (uint32_t place = 0; place < l->running; place++) {
         const struct stream_slot *s = &l->slots[l->order[place]];
-        const bool prompt = !s->follows && s->length - s->fed > 1;
+        const bool prompt = !s->follows && s->window.length - s->window.fed > 1;
         prompts += prompt;
         *others = *others || !(prompt || s->follows);
     }
@@ -265,13 +270,13 @@ static void share_rows(struct stream_lane *l)
     for (uint32_t i = 0; i < l->running; i++) {
         const uint32_t place = (l->first_sharer + i) % l->running;
         const struct stream_slot *s = &l->slots[l->order[place]];
-        const uint32_t waiting = s->length - s->fed;
+        const uint32_t waiting = s->window.length - s->window.fed;
         l->taken[place] = s->follows ? 0 : 1;
         if (s->follows || waiting <= 1)
             continue;
         assert(sharers > 0);
         const uint32_t share = (rows + sharers - 1) / sharers;
-        l->taken[place] = stream_prefix_take(s, waiting < share ? waiting : share);
+        l->taken[place] = stream_prefix_take(l->prefixes, s, waiting < share ? waiting : share);
         rows -= l->taken[place];
         sharers--;
     }
@@ -288,21 +293,20 @@ static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
     for (uint32_t place = 0; place < l->running; place++) {
         const uint32_t index = l->order[place], take = l->taken[place];
         struct stream_slot *s = &l->slots[index];
-        const bool scores = s->job->kind == JOB_SCORE || s->job->kind == JOB_COMPRESS, every = scores || s->tells;
         if (take == 0)
             continue;
-        const bool chooses = !scores && take == s->length - s->fed && s->at == s->given_count;
-        const bool wanted = every || chooses;
-        s->choice = chooses ? logits + (size_t)(every ? take - 1 : 0) * BYTE_VALUES : NULL;
-        *prompts = *prompts || s->generated == 0 || take > 1;
+        const bool chooses = s->chooses && take == s->window.length - s->window.fed && s->at == s->given_count;
+        const bool wanted = s->every || chooses;
+        s->choice = chooses ? logits + (size_t)(s->every ? take - 1 : 0) * BYTE_VALUES : NULL;
+        *prompts = *prompts || s->drawn == 0 || take > 1;
         l->parts[count++] = (struct engine_part){
             .stream = index,
             .count = take,
-            .bytes = s->window + s->fed,
-            .every = every,
+            .bytes = s->window.elements + s->window.fed,
+            .every = s->every,
             .logits = wanted ? logits : NULL,
         };
-        logits += wanted ? (size_t)(every ? take : 1) * BYTE_VALUES : 0;
+        logits += wanted ? (size_t)(s->every ? take : 1) * BYTE_VALUES : 0;
     }
     return count;
 }
@@ -317,136 +321,88 @@ static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
         struct stream_slot *leader = &l->slots[p->stream];
         for (uint32_t place = 0; leader->followers > 0 && leader->choice != NULL && place < l->running; place++) {
             struct stream_slot *s = &l->slots[l->order[place]];
-            if (!s->follows || s->leader != leader->index)
+            if (!s->follows || s->leader != leader->window.stream)
                 continue;
-            stream_slot_fork(&l->shape, s, leader, p->count);
-            l->parts[count++] = (struct engine_part){.stream = s->index, .logits = l->logits + (s->choice - l->logits)};
+            stream_slot_fork(s, leader, p->count);
+            l->parts[count++] =
+                (struct engine_part){.stream = s->window.stream, .logits = l->logits + (s->choice - l->logits)};
         }
     }
     return count;
 }
 
-enum after { GOES_ON, SAMPLE_OVER, JOB_OVER };
-
-static enum after next_byte(struct stream_lane *l, struct stream_slot *s, uint8_t byte, uint64_t now_ns,
-                            enum job_finish *finish)
+static struct stream_logits logits_of(const struct engine_part *p)
 {
-    struct job *j = s->job;
-    if (s->generated == 1)
-        metrics_histogram_observe(METRIC_FIRST_BYTE, 0, now_ns - j->result.queued_ns);
-    else
-        metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, now_ns - s->drawn_ns);
-    s->drawn_ns = now_ns;
-    const enum job_next next =
-        job_emit(j, s->sample, byte, s->logprobs, s->likeliest, l->running * STREAM_WAKE_NS, now_ns);
-    if (next == JOB_OVERRUN) {
-        job_finish(j, FINISH_CANCELLED, now_ns);
-        return JOB_OVER;
-    }
-    if (next != JOB_STOPPED && s->generated < j->in.text.max_tokens &&
-        stream_slot_push(&l->shape, s, byte, j->in.text.shift))
-        return GOES_ON;
-    *finish = next == JOB_STOPPED ? FINISH_STOP : FINISH_LENGTH;
-    return SAMPLE_OVER;
-}
-
-static enum after next_sub_pixel(struct stream_lane *l, struct stream_slot *s, uint8_t value, uint64_t now_ns)
-{
-    const struct complete_input *in = &s->job->in.completion;
-    job_draw(s->job, s->sample, value, now_ns);
-    if (in->known_count + s->generated == in->total)
-        return SAMPLE_OVER;
-    const bool room = stream_slot_push(&l->shape, s, value, false); /* the registry has seen to it that it fits */
-    assert(room);
-    (void)room;
-    return GOES_ON;
+    return (struct stream_logits){.rows = p->logits, .count = p->count};
 }
 
 /* Look at the logits of all parts, and draw the next element where all of a slot's are fed. A few microseconds for each
  * stream, which the engine's threads share: beside a small model's step those of many streams would be felt. */
-static void draw_all(struct stream_lane *l, uint32_t parts)
+static void look_at_all(struct stream_lane *l, uint32_t parts)
 {
 #pragma omp parallel for schedule(static) num_threads(l->threads) if (parts >= DRAWS_TO_SHARE)
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
+        const struct stream_logits logits = logits_of(p);
         struct stream_slot *s = &l->slots[p->stream];
+        const struct stream_kind *kind = kind_of(s->job);
         s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
-        if (s->is_fine && s->tells)
-            stream_slot_tell(s, p->logits, p->count);
-        if (s->is_fine && s->choice != NULL && stream_slot_draws(s))
-            stream_slot_draw(s);
+        if (s->is_fine && p->logits != NULL && kind->look != NULL)
+            kind->look(s, &logits);
     }
 }
 
 /* What a part's rows gave. *finish: how the sample ended, if that was it. */
-static enum after use_part(struct stream_lane *l, const struct engine_part *p, uint64_t now_ns, uint32_t *drawn,
-                           enum job_finish *finish)
+static enum stream_after use_part(struct stream_lane *l, const struct engine_part *p, const struct stream_turn *turn,
+                                  enum job_finish *finish)
 {
     struct stream_slot *s = &l->slots[p->stream];
-    s->fed += p->count;
+    const struct stream_logits logits = logits_of(p);
+    s->window.fed += p->count;
     *finish = FINISH_STOP;
     if (!s->is_fine) {
-        job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
-        return JOB_OVER;
+        job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", turn->now_ns);
+        return STREAM_JOB_OVER;
     }
     stream_prefix_keep(l->prefixes, s);
-    if (s->job->kind == JOB_SCORE)
-        return stream_slot_score(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
-    if (s->job->kind == JOB_COMPRESS)
-        return stream_coding_encode(&l->shape, s, p->logits, p->count) ? SAMPLE_OVER : GOES_ON;
-    if (s->job->kind == JOB_DECOMPRESS && s->choice != NULL)
-        return stream_coding_go_on(&l->shape, s) ? SAMPLE_OVER : GOES_ON;
-    if (s->choice != NULL && stream_slot_draws(s)) {
-        (*drawn)++;
-        s->generated++;
-        s->tells = false;
-        return s->job->kind == JOB_GENERATE ? next_byte(l, s, s->drawn, now_ns, finish)
-                                            : next_sub_pixel(l, s, s->drawn, now_ns);
-    }
-    if (s->choice != NULL) {
-        *finish = FINISH_LENGTH;
-        return SAMPLE_OVER;
-    }
-    if (s->fed == s->length)
-        stream_slot_go_on(&l->shape, s);
-    return GOES_ON;
+    return kind_of(s->job)->use(s, &logits, turn, finish);
 }
 
 /* A slot's sample has ended. True if its job has, too. */
 static bool end_sample(struct stream_lane *l, uint32_t index, enum job_finish finish, uint64_t now_ns)
 {
-    const struct stream_slot *s = &l->slots[index];
+    struct stream_slot *s = &l->slots[index];
     struct job *j = s->job;
+    const bool last = !has_others(l, s);
     uint32_t place = 0;
-    stream_slot_keep(&l->shape, s);
+    if (kind_of(j)->end != NULL)
+        kind_of(j)->end(s, finish, last);
     while (l->order[place] != index)
         place++;
     slot_stop(l, place);
-    if (j->kind == JOB_COMPLETE)
-        metrics_counter_add(METRIC_COMPLETED_IMAGES, l->model->metrics_label, 1);
-    if (!has_samples(l, j)) {
+    if (last)
         job_finish(j, finish, now_ns);
-        return true;
-    }
-    if (j->kind == JOB_GENERATE)
-        job_end_sample(j, s->sample, finish);
-    return false;
+    return last;
 }
 
 static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns)
 {
     uint32_t ended = 0, drawn = 0;
-    draw_all(l, parts);
+    look_at_all(l, parts);
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
-        struct job *j = l->slots[p->stream].job;
+        struct stream_slot *s = &l->slots[p->stream];
+        struct job *j = s->job;
         if (j == NULL) /* its job has ended with another sample of it */
             continue;
+        const struct stream_turn turn = {.now_ns = now_ns, .running = l->running};
+        const uint32_t before = s->drawn;
         enum job_finish finish;
-        const enum after after = use_part(l, p, now_ns, &drawn, &finish);
-        if (after == SAMPLE_OVER && end_sample(l, p->stream, finish, now_ns))
+        const enum stream_after after = use_part(l, p, &turn, &finish);
+        drawn += s->drawn - before;
+        if (after == STREAM_SAMPLE_OVER && end_sample(l, p->stream, finish, now_ns))
             ended++;
-        if (after == JOB_OVER) {
+        if (after == STREAM_JOB_OVER) {
             forget_job(l, j);
             ended++;
         }

@@ -5,15 +5,25 @@
 #include <stdlib.h>
 
 #include "engine/engine.h"
-#include "server/batch/stream_slot.h"
+#include "server/batch/prefix_cache.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
-#include "server/job/job.h"
 #include "server/models/hosted_model.h"
+#include "server/stream/stream_slot.h"
 
 #define MIB (UINT64_C(1) << 20)
 
+/* What a slot has of it. */
+struct stream_prefix {
+    size_t spacing; /* states are kept at multiples of it; 0: none of this prompt any more */
+    size_t from;    /* of what the slot is given: where that which it is fed begins */
+    size_t size;    /* of that */
+    size_t hashed;  /* of that */
+    struct prefix_hash hash;
+};
+
 struct stream_prefixes {
+    struct stream_prefix *slots; /* [streams_max] */
     struct prefix_cache *cache;
     const struct stream_model *model;
     size_t every;                      /* bytes */
@@ -41,7 +51,10 @@ enum status stream_prefixes_create(struct stream_prefixes **ret, const struct ho
         return OK;
     }
     struct stream_prefixes *p = calloc(1, sizeof *p);
-    if (p == NULL) {
+    if (p != NULL)
+        p->slots = calloc(s->streams_max, sizeof *p->slots);
+    if (p == NULL || p->slots == NULL) {
+        free(p);
         prefix_cache_free(cache);
         return error_set(err, ERR_NOMEM, "%s: no memory for states of prompts", served->name);
     }
@@ -67,6 +80,7 @@ void stream_prefixes_free(struct stream_prefixes *p)
         return;
     tell(p, (struct prefix_cache_use){.evicted = p->told.evicted});
     prefix_cache_free(p->cache);
+    free(p->slots);
     free(p);
 }
 
@@ -77,16 +91,21 @@ static uint32_t start_of(const struct stream_model *m)
     return m->starts ? 1 : 0;
 }
 
-/* How much of the prompt is fed; -1 before the start embedding is. */
-static int64_t fed_of(const struct stream_slot *s)
+static struct stream_prefix *part_of(const struct stream_prefixes *p, const struct stream_slot *s)
 {
-    return (int64_t)(s->at - s->prefix.from) - (int64_t)(s->length - s->fed);
+    return &p->slots[s->window.stream];
 }
 
-static struct prefix prefix_of(const struct stream_slot *s, size_t size, const struct prefix_hash *hash)
+/* How much of the prompt is fed; -1 before the start embedding is. */
+static int64_t fed_of(const struct stream_prefix *x, const struct stream_slot *s)
 {
-    return (struct prefix){
-        .owner = s->job->prefix_owner, .bytes = s->given + s->prefix.from, .size = size, .hash = *hash};
+    return (int64_t)(s->at - x->from) - (int64_t)(s->window.length - s->window.fed);
+}
+
+static struct prefix prefix_of(const struct stream_prefix *x, const struct stream_slot *s, size_t size,
+                               const struct prefix_hash *hash)
+{
+    return (struct prefix){.owner = s->state_owner, .bytes = s->given + x->from, .size = size, .hash = *hash};
 }
 
 /* States of one prompt take a fraction of the room at most: those of a longer one lie farther apart, where a shorter
@@ -106,7 +125,7 @@ static size_t spacing_of(const struct stream_prefixes *p, const char *owner, siz
  * prompt that there is, a mebibyte, takes some milliseconds; feeding it, half a minute. */
 static size_t look_up(struct stream_prefixes *p, const struct stream_slot *s, struct prefix_hash *ret)
 {
-    const struct stream_prefix *x = &s->prefix;
+    const struct stream_prefix *x = part_of(p, s);
     struct prefix_hash hash = x->hash;
     size_t longest = 0, state_bytes;
     for (size_t size = p->every; size < x->size; size += p->every) {
@@ -118,60 +137,60 @@ static size_t look_up(struct stream_prefixes *p, const struct stream_slot *s, st
     }
     if (longest == 0)
         return 0;
-    const struct prefix found = prefix_of(s, longest, ret);
+    const struct prefix found = prefix_of(x, s, longest, ret);
     return prefix_cache_get(p->cache, &found, &state_bytes) ? longest : 0;
 }
 
-void stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s)
+size_t stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s)
 {
-    struct stream_prefix *x = &s->prefix;
-    struct job *j = s->job;
     struct prefix_hash hash;
+    if (p == NULL)
+        return 0;
+    struct stream_prefix *x = part_of(p, s);
     *x = (struct stream_prefix){.spacing = 0};
-    if (p == NULL || s->follows || j->kind != JOB_GENERATE || !j->keeps_prefixes || j->in.text.from.position > 0)
-        return;
-    x->from = s->at - (s->length - start_of(p->model));
+    if (s->follows || s->state_owner == NULL)
+        return 0;
+    x->from = s->at - (s->window.length - start_of(p->model));
     x->size = s->given_count - x->from;
     if (x->size < p->every)
-        return;
-    x->spacing = spacing_of(p, j->prefix_owner, x->size);
-    prefix_cache_hash_begin(p->cache, j->prefix_owner, &x->hash);
-    if (s->tells || x->size == p->every) /* logits of every byte are wanted; or there is none to begin behind */
-        return;
+        return 0;
+    x->spacing = spacing_of(p, s->state_owner, x->size);
+    prefix_cache_hash_begin(p->cache, s->state_owner, &x->hash);
+    if (s->every || x->size == p->every) /* logits of every byte are wanted; or there is none to begin behind */
+        return 0;
     const size_t known = look_up(p, s, &hash);
     metrics_counter_add(known > 0 ? METRIC_PREFIX_HITS : METRIC_PREFIX_MISSES, p->hosted->metrics_label, 1);
     if (known == 0)
-        return;
-    stream_slot_skip(p->model, s, x->from, known, prefix_cache_state(p->cache));
+        return 0;
+    stream_slot_skip(s, x->from, known, prefix_cache_state(p->cache));
     x->hash = hash;
     x->hashed = known;
     metrics_counter_add(METRIC_PREFIX_SKIPPED, p->hosted->metrics_label, known);
-    if (s->sample % j->in.text.n == 0)
-        job_note_cached(j, (uint32_t)known);
+    return known;
 }
 
-uint32_t stream_prefix_take(const struct stream_slot *s, uint32_t take)
+uint32_t stream_prefix_take(const struct stream_prefixes *p, const struct stream_slot *s, uint32_t take)
 {
-    const int64_t spacing = (int64_t)s->prefix.spacing;
-    if (spacing == 0)
+    if (p == NULL || part_of(p, s)->spacing == 0)
         return take;
-    const int64_t left = spacing - fed_of(s) % spacing;
+    const struct stream_prefix *x = part_of(p, s);
+    const int64_t spacing = (int64_t)x->spacing, left = spacing - fed_of(x, s) % spacing;
     return take < left ? take : (uint32_t)left;
 }
 
 void stream_prefix_keep(struct stream_prefixes *p, struct stream_slot *s)
 {
-    struct stream_prefix *x = &s->prefix;
-    if (x->spacing == 0)
+    if (p == NULL || part_of(p, s)->spacing == 0)
         return;
-    const size_t fed = (size_t)fed_of(s);
+    struct stream_prefix *x = part_of(p, s);
+    const size_t fed = (size_t)fed_of(x, s);
     if (fed > 0 && fed % x->spacing == 0) {
         for (; x->hashed < fed; x->hashed += p->every)
             prefix_cache_hash_add(&x->hash, s->given + x->from + x->hashed, p->every);
-        const struct prefix prefix = prefix_of(s, fed, &x->hash);
+        const struct prefix prefix = prefix_of(x, s, fed, &x->hash);
         if (!prefix_cache_has(p->cache, &prefix)) {
-            const uint32_t position = engine_stream_position(p->model->engine, s->index);
-            engine_stream_save(p->model->engine, s->index, prefix_cache_state(p->cache));
+            const uint32_t position = engine_stream_position(p->model->engine, s->window.stream);
+            engine_stream_save(p->model->engine, s->window.stream, prefix_cache_state(p->cache));
             (void)prefix_cache_put(p->cache, &prefix, engine_stream_saved_bytes(p->model->engine, position));
             tell(p, prefix_cache_use(p->cache));
         }

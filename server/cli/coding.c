@@ -4,18 +4,24 @@
 
 #include <stdlib.h>
 
-#include "server/batch/stream_slot.h"
 #include "server/cli/cli.h"
 
+/* A stream, and the coder of its block; without a block, it is free. */
+struct place {
+    struct stream_window window;
+    struct block_coder coder;
+    const float *choice; /* logits of the pass that the next byte is restored by; NULL: none is */
+};
+
 struct coder {
-    struct stream_model shape;
+    struct stream_model model;
     struct archive_blocks *blocks;
     bool restores;
     uint32_t next; /* of the blocks, to be begun */
-    uint32_t slot_count, running, rows_max;
-    struct stream_slot *slots; /* [slot_count]; without a block, one is free */
+    uint32_t place_count, running, rows_max;
+    struct place *places; /* [place_count] */
     uint8_t *windows;
-    struct engine_part *parts; /* [slot_count] */
+    struct engine_part *parts; /* [place_count] */
     float *logits;             /* [rows_max, BYTE_VALUES] */
 };
 
@@ -32,7 +38,7 @@ struct engine_options coding_options(uint32_t blocks)
 
 static void clear(struct coder *c)
 {
-    free(c->slots);
+    free(c->places);
     free(c->windows);
     free(c->parts);
     free(c->logits);
@@ -40,39 +46,38 @@ static void clear(struct coder *c)
 
 static bool init(struct coder *c, struct engine *e, const struct model *m, struct archive_blocks *b, bool restores)
 {
-    const struct engine_info *info = engine_info(e);
     const uint32_t streams = streams_for(b->count);
     *c = (struct coder){
-        .shape = {.engine = e, .context = info->context, .window_size = m->config.context, .starts = info->starts},
+        .model = stream_model_of(e, m->config.context),
         .blocks = b,
         .restores = restores,
-        .slot_count = streams,
+        .place_count = streams,
         .rows_max = streams + CODING_ROWS,
-        .slots = calloc(streams, sizeof *c->slots),
+        .places = calloc(streams, sizeof *c->places),
         .windows = calloc(streams, m->config.context),
         .parts = calloc(streams, sizeof *c->parts),
     };
     c->logits = calloc((size_t)c->rows_max * BYTE_VALUES, sizeof *c->logits);
-    if (c->slots == NULL || c->windows == NULL || c->parts == NULL || c->logits == NULL)
+    if (c->places == NULL || c->windows == NULL || c->parts == NULL || c->logits == NULL)
         return false;
     for (uint32_t i = 0; i < streams; i++) {
-        c->slots[i].index = i;
-        c->slots[i].window = c->windows + (size_t)i * c->shape.window_size;
+        c->places[i].window = (struct stream_window){
+            .model = &c->model, .stream = i, .elements = c->windows + (size_t)i * c->model.window_size};
     }
     return true;
 }
 
 /* The next block, where there is one. */
-static void begin_block(struct coder *c, struct stream_slot *s)
+static void begin_block(struct coder *c, struct place *p)
 {
-    s->coding.block = NULL;
+    p->coder.block = NULL;
     if (c->next == c->blocks->count)
         return;
     struct coding_block *block = &c->blocks->blocks[c->next++];
     if (c->restores)
-        stream_coding_begin_decode(&c->shape, s, block);
+        block_coder_begin_decode(&p->coder, &p->window, block);
     else
-        stream_coding_begin_encode(&c->shape, s, block);
+        block_coder_begin_encode(&p->coder, &p->window, block);
     c->running++;
 }
 
@@ -81,16 +86,17 @@ static uint32_t plan_pass(struct coder *c)
 {
     uint32_t count = 0, rows = c->rows_max - c->running;
     float *logits = c->logits;
-    for (uint32_t i = 0; i < c->slot_count; i++) {
-        struct stream_slot *s = &c->slots[i];
-        if (s->coding.block == NULL)
+    for (uint32_t i = 0; i < c->place_count; i++) {
+        struct place *p = &c->places[i];
+        const struct stream_window *w = &p->window;
+        if (p->coder.block == NULL)
             continue;
-        const uint32_t waiting = s->length - s->fed, more = waiting - 1 < rows ? waiting - 1 : rows;
+        const uint32_t waiting = w->length - w->fed, more = waiting - 1 < rows ? waiting - 1 : rows;
         const bool wanted = !c->restores || more + 1 == waiting;
-        s->choice = c->restores && wanted ? logits : NULL;
+        p->choice = c->restores && wanted ? logits : NULL;
         c->parts[count++] = (struct engine_part){.stream = i,
                                                  .count = more + 1,
-                                                 .bytes = s->window + s->fed,
+                                                 .bytes = w->elements + w->fed,
                                                  .every = !c->restores,
                                                  .logits = wanted ? logits : NULL};
         logits += (size_t)(c->restores ? wanted : more + 1) * BYTE_VALUES;
@@ -99,22 +105,22 @@ static uint32_t plan_pass(struct coder *c)
     return count;
 }
 
-/* True when the part's block is done. */
-static bool use_part(const struct coder *c, struct stream_slot *s, const struct engine_part *p)
+/* True when the place's block is done. */
+static bool use_part(const struct coder *c, struct place *p, const struct engine_part *part)
 {
-    s->fed += p->count;
+    p->window.fed += part->count;
     if (!c->restores)
-        return stream_coding_encode(&c->shape, s, p->logits, p->count);
-    if (s->choice == NULL)
+        return block_coder_encode(&p->coder, part->logits, part->count);
+    if (p->choice == NULL)
         return false;
-    (void)stream_coding_decode(s, s->choice);
-    return stream_coding_go_on(&c->shape, s);
+    block_coder_decode(&p->coder, p->choice);
+    return block_coder_go_on(&p->coder);
 }
 
 static size_t count_done(const struct coder *c, size_t finished)
 {
-    for (uint32_t i = 0; i < c->slot_count; i++)
-        finished += c->slots[i].coding.block != NULL ? c->slots[i].coding.coded : 0;
+    for (uint32_t i = 0; i < c->place_count; i++)
+        finished += c->places[i].coder.block != NULL ? c->places[i].coder.coded : 0;
     return finished;
 }
 
@@ -122,17 +128,18 @@ static size_t count_done(const struct coder *c, size_t finished)
 static int run_pass(struct coder *c, size_t *finished)
 {
     const uint32_t parts = plan_pass(c);
-    engine_feed(c->shape.engine, c->parts, parts);
+    engine_feed(c->model.engine, c->parts, parts);
     for (uint32_t i = 0; i < parts; i++) {
-        const struct engine_part *p = &c->parts[i];
-        struct stream_slot *s = &c->slots[p->stream];
-        if (p->logits != NULL && !cli_check_logits(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES))
+        const struct engine_part *part = &c->parts[i];
+        struct place *p = &c->places[part->stream];
+        if (part->logits != NULL &&
+            !cli_check_logits(part->logits, (size_t)(part->every ? part->count : 1) * BYTE_VALUES))
             return CLI_FAILED;
-        if (!use_part(c, s, p))
+        if (!use_part(c, p, part))
             continue;
-        *finished += s->coding.block->text_bytes;
+        *finished += p->coder.block->text_bytes;
         c->running--;
-        begin_block(c, s);
+        begin_block(c, p);
     }
     return CLI_OK;
 }
@@ -143,8 +150,8 @@ int coding_run(struct engine *e, const struct model *m, struct archive_blocks *b
     size_t finished = 0;
     int code = init(&c, e, m, b, restores) ? CLI_OK : cli_fail("out of memory");
     struct cli_progress progress = cli_progress_begin(b->text_bytes);
-    for (uint32_t i = 0; i < c.slot_count && code == CLI_OK; i++)
-        begin_block(&c, &c.slots[i]);
+    for (uint32_t i = 0; i < c.place_count && code == CLI_OK; i++)
+        begin_block(&c, &c.places[i]);
     while (c.running > 0 && code == CLI_OK) {
         code = run_pass(&c, &finished);
         cli_progress_show(&progress, count_done(&c, finished), restores ? "restored" : "compressed");

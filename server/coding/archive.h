@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/coding/stream_coding.h"
+#include "server/coding/block_coder.h"
 #include "server/models/model_identity.h"
 
 enum { ARCHIVE_VERSION = 1, ARCHIVE_BLOCK_BYTES = 8192, ARCHIVE_CHECKSUM_BYTES = 8 };

@@ -2,6 +2,7 @@
  * done, then again the HTTP thread's. */
 #include "server/control/loader.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,7 +28,8 @@ struct loader {
     atomic_bool reload_asked, stop;
 };
 
-struct change {
+struct change_job {
+    struct job job;
     enum loader_action action;
     char model[MODEL_NAME_MAX + 1];
     json_t *answer;
@@ -49,34 +51,46 @@ bool loader_action_find(const char *word, enum loader_action *ret)
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------ */
 
-static void change_free(void *what)
+static void free_job(struct job *j)
 {
-    struct change *c = what;
+    struct change_job *c = (struct change_job *)j;
     json_decref(c->answer);
     free(c);
 }
 
+/* No model works for it, and it is about no elements. */
+static const struct job_kind job_kind_change = {.free = free_job};
+
+static struct change_job *change_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_change);
+    return (struct change_job *)j;
+}
+
 enum status loader_job_create(struct job **ret, enum loader_action action, const char *model)
 {
-    struct change *c = calloc(1, sizeof *c);
+    struct change_job *c = calloc(1, sizeof *c);
     if (c == NULL)
         return ERR_NOMEM;
+    const enum status st = job_init(&c->job, &job_kind_change, NULL);
+    if (st != OK) {
+        free(c);
+        return st;
+    }
     c->action = action;
     (void)snprintf(c->model, sizeof c->model, "%s", model);
-    const enum status st = job_create_change(ret, &(struct change_input){.what = c, .free = change_free});
-    if (st != OK)
-        change_free(c);
-    return st;
+    *ret = &c->job;
+    return OK;
 }
 
 json_t *loader_job_answer(const struct job *j)
 {
-    return ((const struct change *)j->in.change.what)->answer;
+    return change_of(j)->answer;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 
-static enum status change_model(struct loader *l, struct change *c, struct error *err)
+static enum status change_model(struct loader *l, struct change_job *c, struct error *err)
 {
     enum status st = OK;
     if (c->action == LOADER_UNLOAD)
@@ -97,14 +111,14 @@ static enum status as_answer(enum status st)
 
 static void run_job(struct loader *l, struct job *j)
 {
-    struct change *c = j->in.change.what;
+    struct change_job *c = change_of(j);
     struct error err;
     enum status st = job_stop_reason(j, clock_now_ns());
     if (st != OK || atomic_load(&l->stop)) {
         job_abort(j, st != OK ? st : ERR_UNAVAILABLE, NULL, clock_now_ns());
         return;
     }
-    job_start(j, 0, clock_now_ns());
+    job_start(j, clock_now_ns());
     st = c->action == LOADER_CONFIG ? reload_run(l->reload, &c->answer, &err) : change_model(l, c, &err);
     if (st == OK)
         job_finish(j, FINISH_STOP, clock_now_ns());

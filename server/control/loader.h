@@ -3,8 +3,8 @@
  * One change at a time, in the order they came. Reading and packing a model's weights is done on this thread alone,
  * which has no team: streams go on beside it.
  *
- * What an administrator asks for is a job (job.h, JOB_CHANGE) in the loader's own queue, so that its connection waits
- * as any does. A change that has begun is ended, also when its client has left. */
+ * What an administrator asks for is a job (job.h) of a kind of the loader's own, in its own queue, so that its
+ * connection waits as any does. A change that has begun is ended, also when its client has left. */
 #ifndef SERVER_CONTROL_LOADER_H
 #define SERVER_CONTROL_LOADER_H
 

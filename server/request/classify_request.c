@@ -113,7 +113,7 @@ enum status classify_request_add_text(struct classify_request *r, const char *by
 
 enum status classify_request_job(struct job **ret, struct classify_request *r, struct error *err)
 {
-    const enum status st = job_create_classify_many(ret, r->model, r->inputs, r->count);
+    const enum status st = classify_job_create(ret, r->model, r->inputs, r->count);
     if (st != OK)
         return error_set(err, st, "there is no memory for the request at the moment");
     r->count = 0; /* the job's now */

@@ -9,7 +9,7 @@
 #include "config/limits.h"
 #include "config/status.h"
 #include "engine/image.h"
-#include "server/job/job.h"
+#include "server/kinds/classify.h"
 
 struct hosted_model;
 

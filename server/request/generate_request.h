@@ -9,7 +9,7 @@
 
 #include "config/settings.h"
 #include "config/status.h"
-#include "server/job/job.h"
+#include "server/kinds/generate.h"
 #include "server/request/fields.h"
 
 extern const struct field_list generate_fields, session_fields; /* of generate_request_parse, and .._parse_session */

@@ -8,7 +8,7 @@
 
 #include "config/settings.h"
 #include "config/status.h"
-#include "server/job/job.h"
+#include "server/kinds/generate.h"
 #include "server/request/fields.h"
 
 extern const struct field_list openai_fields; /* of openai_request_parse */

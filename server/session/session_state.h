@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "server/job/stream_snapshot.h"
+#include "server/stream/stream_snapshot.h"
 
 struct session_state {
     atomic_uint references;

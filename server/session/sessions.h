@@ -19,8 +19,8 @@
 #include "config/settings.h"
 #include "config/status.h"
 #include "server/core/watcher.h"
-#include "server/job/stream_snapshot.h"
 #include "server/models/model_identity.h"
+#include "server/stream/stream_snapshot.h"
 
 enum { SESSION_ID_BYTES = 2 * SESSION_ID_RANDOM_BYTES + 1 }; /* as text, with its NUL */
 

@@ -25,8 +25,8 @@
 #include <stdint.h>
 
 #include "config/status.h"
-#include "server/job/stream_snapshot.h"
 #include "server/models/model_identity.h"
+#include "server/stream/stream_snapshot.h"
 
 enum { STATE_BLOB_VERSION = 1, STATE_BLOB_HEADER_BYTES = 336, STATE_BLOB_CHECKSUM_BYTES = 32 };
 
@@ -34,7 +34,7 @@ enum { STATE_BLOB_VERSION = 1, STATE_BLOB_HEADER_BYTES = 336, STATE_BLOB_CHECKSU
 enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
                             const struct model_identity *id, struct error *err);
 
-/* *ret is set only on OK: stream_snapshot_clear. What only the engine can tell is stream_slot_check_snapshot's.
+/* *ret is set only on OK: stream_snapshot_clear. What only the engine can tell is stream_snapshot_check's.
  * Errors: ERR_ARGUMENT (param "state"): the field at fault, what it is and what was expected; ERR_NOMEM. */
 enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, size_t size,
                             const struct model_identity *id, struct error *err);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "server/models/registry.h"
+#include "server/models/hosted_model.h"
 
 enum { PATIENCE_S = 20 };
 
@@ -74,8 +74,8 @@ size_t party_read(struct party *p, struct job *j, uint8_t *out, size_t size_max)
 {
     size_t used = 0;
     for (;;) {
-        struct job_reading r = {.bytes = out + used, .size_max = size_max - used};
-        switch (job_read(j, &r)) {
+        struct generate_reading r = {.bytes = out + used, .size_max = size_max - used};
+        switch (generate_read(j, &r)) {
         case JOB_EVENT_BYTES:
             used += r.size;
             assert_true(used < size_max);

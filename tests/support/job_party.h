@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/job/job.h"
+#include "server/kinds/generate.h"
 
 struct hosted_model;
 

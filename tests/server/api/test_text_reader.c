@@ -77,7 +77,7 @@ static void set_prompts(struct generate_input *in, const char *prompts)
 static void submit(struct scene *s, const struct generate_input *in, bool echo)
 {
     const struct job_waiter waiter = {ignore, ignore, NULL};
-    assert_int_equal(job_create_generate(&s->job, s->model, in, RING_BYTES), OK);
+    assert_int_equal(generate_job_create(&s->job, s->model, in, RING_BYTES), OK);
     assert_int_equal(text_reader_create(&s->reader, s->job, echo), OK);
     job_attach(s->job, &waiter);
     assert_int_equal(job_submit(s->job, s->queue, 0, clock_now_ns() + LATER_S * CLOCK_NS_PER_S), OK);
@@ -87,7 +87,7 @@ static void start_job(struct scene *s)
 {
     struct queue_item *item = queue_pop(s->queue, 0);
     assert_non_null(item);
-    job_start(job_of_item(item), 0, clock_now_ns());
+    job_start(job_of_item(item), clock_now_ns());
 }
 
 /* One sample of each prompt, or n, that runs. */
@@ -102,7 +102,9 @@ static void begin(struct scene *s, const char *prompts, uint32_t n, bool echo)
 static void emit(struct scene *s, uint32_t sample, const char *bytes)
 {
     for (; *bytes != '\0'; bytes++)
-        assert_int_not_equal(job_emit(s->job, sample, (uint8_t)*bytes, NULL, NULL, 0, clock_now_ns()), JOB_OVERRUN);
+        assert_int_not_equal(
+            generate_emit(generate_job_of(s->job), sample, (uint8_t)*bytes, NULL, NULL, 0, clock_now_ns()),
+            GENERATE_OVERRUN);
 }
 
 /* Into `out`, SIZE bytes with a NUL: "SAMPLE@OFFSET text" of a piece, with "+GENERATED/SIZE" where it is not as long as
@@ -211,7 +213,7 @@ static void each_sample_waits_for_its_own_character(void **state)
     expect(s, "2@0 c\nlater\n");
     emit(s, 1, "\xac");
     expect(s, "1@0 \xe2\x82\xac\nlater\n");
-    job_end_sample(s->job, 0, FINISH_STOP);
+    generate_end_sample(generate_job_of(s->job), 0, FINISH_STOP);
     expect(s, "0@0+1/1 " REPLACED "\n0 stop\nlater\n");
     emit(s, 2, "d");
     expect(s, "2@1 d\nlater\n");
@@ -238,7 +240,8 @@ static void pieces_make_up_the_text(void **state)
         if (emitted[sample] == BYTES)
             continue; /* no news: a reader that waits is not to read again */
         for (size_t n = 1 + random_below(&random, 8); n > 0 && emitted[sample] < BYTES; n--)
-            (void)job_emit(s->job, sample, bytes[sample][emitted[sample]++], NULL, NULL, 0, clock_now_ns());
+            (void)generate_emit(generate_job_of(s->job), sample, bytes[sample][emitted[sample]++], NULL, NULL, 0,
+                                clock_now_ns());
         if (emitted[0] + emitted[1] + emitted[2] == (size_t)SAMPLES * BYTES)
             finish(s);
         enum job_event event;
@@ -277,7 +280,7 @@ static void bytes_of_a_stop_string_are_never_said(void **state)
     emit(s, 0, "b\xc3\xa4!");
     expect(s, "0@1 \xc3\xa4"
               "b\nlater\n");
-    job_end_sample(s->job, 0, FINISH_STOP);
+    generate_end_sample(generate_job_of(s->job), 0, FINISH_STOP);
     job_finish(s->job, FINISH_STOP, clock_now_ns());
     expect(s, "0@4+1/1 " REPLACED "\n0 stop\nend\n");
 }
@@ -396,7 +399,7 @@ static void emit_with_numbers(struct scene *s, const char *bytes, int first)
         float logprobs[NUMBERS];
         uint8_t likeliest;
         numbers_of(first + i, logprobs, &likeliest);
-        (void)job_emit(s->job, 0, (uint8_t)bytes[i], logprobs, &likeliest, 0, clock_now_ns());
+        (void)generate_emit(generate_job_of(s->job), 0, (uint8_t)bytes[i], logprobs, &likeliest, 0, clock_now_ns());
     }
 }
 
@@ -443,7 +446,8 @@ static void numbers_of_the_prompt_come_with_its_echo(void **state)
     submit(s, &in, true);
     start_job(s);
     for (int i = 0; i < 3; i++) /* as the engine's side does */
-        numbers_of(i, s->job->prompt_logprobs + (ptrdiff_t)i * NUMBERS, s->job->prompt_likeliest + i);
+        numbers_of(i, generate_job_of(s->job)->prompt_logprobs + (ptrdiff_t)i * NUMBERS,
+                   generate_job_of(s->job)->prompt_likeliest + i);
     emit_with_numbers(s, "\xa4", 3);
     expect_numbers(s, "ab", 0, 2);
     expect_numbers(s, "\xc3\xa4", 2, 2);

@@ -20,7 +20,8 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
-#include "server/job/job.h"
+#include "server/kinds/classify.h"
+#include "server/kinds/generate.h"
 #include "server/models/registry.h"
 #include "tests/support/job_party.h"
 #include "tests/support/model_copy.h"
@@ -99,7 +100,7 @@ static struct job *submit_text(struct party *p, const struct ask *a, uint64_t de
     for (size_t i = 0; i < a->prompt_repeats; i++)
         memcpy(in.prompt + i * size, a->prompt, size);
     struct hosted_model *e = model_for(TASK_TEXT_GENERATION);
-    assert_int_equal(job_create_generate(&j, e, &in, a->max_tokens), OK);
+    assert_int_equal(generate_job_create(&j, e, &in, a->max_tokens), OK);
     party_init(p);
     job_attach(j, &waiter);
     assert_int_equal(job_submit(j, batcher_queue(batcher), e->lane, deadline_ns), OK);
@@ -205,8 +206,8 @@ static void texts_are_those_of_the_plain_procedure(void **state)
         const struct job_result *r = job_result(j);
         assert_int_equal(plain_generate(a, want), limit_cases[i].generated);
         if (r->status != OK || r->finish != FINISH_LENGTH || n != limit_cases[i].generated ||
-            r->prompt_dropped != limit_cases[i].dropped || memcmp(got, want, n) != 0)
-            fail_msg("%s: %zu bytes, %u dropped, %s", limit_cases[i].name, n, r->prompt_dropped,
+            generate_job_of(j)->prompt_dropped != limit_cases[i].dropped || memcmp(got, want, n) != 0)
+            fail_msg("%s: %zu bytes, %u dropped, %s", limit_cases[i].name, n, generate_job_of(j)->prompt_dropped,
                      memcmp(got, want, n) == 0 ? "the same" : "other bytes");
         leave(&p, j);
     }
@@ -309,7 +310,7 @@ static struct job *submit_picture(struct party *p, uint64_t seed, uint64_t deadl
     assert_non_null(in.pixels);
     for (size_t i = 0; i < size; i++)
         in.pixels[i] = (uint8_t)random_below(&r, 256);
-    assert_int_equal(job_create_classify(&j, e, &in), OK);
+    assert_int_equal(classify_job_create(&j, e, &in, 1), OK);
     party_init(p);
     job_attach(j, &waiter);
     assert_int_equal(job_submit(j, batcher_queue(batcher), e->lane, deadline_ns), OK);
@@ -330,7 +331,7 @@ static void pictures_get_the_logits_that_they_get_alone_beside_streams_too(void 
         jobs[i] = submit_picture(&parties[i], i, later_ns());
         party_await(&parties[i], jobs[i]);
         assert_int_equal(job_result(jobs[i])->status, OK);
-        memcpy(alone[i], jobs[i]->logits, classes * sizeof(float));
+        memcpy(alone[i], classify_job_of(jobs[i])->logits, classes * sizeof(float));
         leave(&parties[i], jobs[i]);
     }
     struct job *stream = submit_text(&stream_party, &endless, later_ns());
@@ -341,7 +342,7 @@ static void pictures_get_the_logits_that_they_get_alone_beside_streams_too(void 
         party_await(&parties[i], jobs[i]);
         assert_int_equal(job_result(jobs[i])->status, i == PICTURES - 1 ? ERR_TIMEOUT : OK);
         if (i < PICTURES - 1)
-            assert_memory_equal(jobs[i]->logits, alone[i], classes * sizeof(float));
+            assert_memory_equal(classify_job_of(jobs[i])->logits, alone[i], classes * sizeof(float));
         leave(&parties[i], jobs[i]);
     }
     job_cancel(stream, ERR_CANCELLED);

@@ -13,7 +13,7 @@
 #include "server/batch/picture_lane.h"
 #include "server/core/clock.h"
 #include "server/core/queue.h"
-#include "server/job/job.h"
+#include "server/kinds/classify.h"
 #include "server/models/registry.h"
 #include "tests/support/job_party.h"
 
@@ -71,7 +71,7 @@ static void push_for_map(struct stage *s, uint32_t height, uint32_t width, uint3
                                       .width = width,
                                       .classes = s->hosted->model->config.classes,
                                       .map = {.values = map_values, .layer = 1, .head = 2}};
-    assert_int_equal(job_create_classify(&s->jobs[s->count], s->hosted, &in), OK);
+    assert_int_equal(classify_job_create(&s->jobs[s->count], s->hosted, &in, 1), OK);
     assert_int_equal(job_submit(s->jobs[s->count], s->queue, 0, deadline_ns), OK);
     s->count++;
 }
@@ -110,15 +110,16 @@ static void expect_batch(struct stage *s, const char *who)
         if (!expected)
             continue;
         assert_int_equal(job_result(j)->status, OK);
-        const uint8_t *batch[1] = {j->in.pictures.inputs[0].pixels};
+        const uint8_t *batch[1] = {classify_job_of(j)->inputs[0].pixels};
         if (c->input == INPUT_IMAGE)
-            engine_images_begin(s->hosted->engine, batch, 1, j->in.pictures.inputs[0].height,
-                                j->in.pictures.inputs[0].width);
+            engine_images_begin(s->hosted->engine, batch, 1, classify_job_of(j)->inputs[0].height,
+                                classify_job_of(j)->inputs[0].width);
         else
-            engine_texts_begin(s->hosted->engine, batch, 1, j->in.pictures.inputs[0].width);
+            engine_texts_begin(s->hosted->engine, batch, 1, classify_job_of(j)->inputs[0].width);
         while (!engine_batch_step(s->hosted->engine))
             ;
-        assert_memory_equal(j->logits, engine_batch_logits(s->hosted->engine, 0), c->classes * sizeof(float));
+        assert_memory_equal(classify_job_of(j)->logits, engine_batch_logits(s->hosted->engine, 0),
+                            c->classes * sizeof(float));
     }
 }
 
@@ -209,7 +210,7 @@ static void a_job_that_waits_for_a_map_may_end_before_it_is_drawn(void **state)
     stage_open(&s, "tests/data/golden/conv-heads8-k5");
     push_for_map(&s, 32, 32, 64, later_ns());
     expect_batch(&s, "a");
-    memcpy(alone, s.jobs[0]->map, sizeof alone);
+    memcpy(alone, classify_job_of(s.jobs[0])->map, sizeof alone);
     push_for_map(&s, 32, 32, 64, later_ns());
     push_for_map(&s, 32, 32, 64, later_ns());
     push(&s, 32, 32, later_ns());
@@ -221,8 +222,8 @@ static void a_job_that_waits_for_a_map_may_end_before_it_is_drawn(void **state)
     s.count = 3;
     assert_int_equal(picture_lane_step(s.lane, false), 3);
     assert_int_equal(job_result(s.jobs[2])->status, OK);
-    assert_memory_equal(s.jobs[2]->map, alone, sizeof alone);
-    assert_null(s.jobs[1]->map);
+    assert_memory_equal(classify_job_of(s.jobs[2])->map, alone, sizeof alone);
+    assert_null(classify_job_of(s.jobs[1])->map);
     stage_close(&s);
 }
 
@@ -256,7 +257,7 @@ static void push_several(struct stage *s, const uint32_t *sides, uint32_t count)
                                         .classes = s->hosted->model->config.classes};
         in[i].pixels[i] ^= 0x80;
     }
-    assert_int_equal(job_create_classify_many(&s->jobs[s->count], s->hosted, in, count), OK);
+    assert_int_equal(classify_job_create(&s->jobs[s->count], s->hosted, in, count), OK);
     assert_int_equal(job_submit(s->jobs[s->count], s->queue, 0, later_ns()), OK);
     s->count++;
 }
@@ -265,13 +266,13 @@ static void assert_logits_of_each(struct stage *s, const struct job *j)
 {
     const uint32_t classes = s->hosted->model->config.classes;
     assert_int_equal(job_result(j)->status, OK);
-    for (uint32_t i = 0; i < j->in.pictures.count; i++) {
-        const struct classify_input *in = &j->in.pictures.inputs[i];
+    for (uint32_t i = 0; i < classify_job_of(j)->count; i++) {
+        const struct classify_input *in = &classify_job_of(j)->inputs[i];
         const uint8_t *batch[1] = {in->pixels};
         engine_images_begin(s->hosted->engine, batch, 1, in->height, in->width);
         while (!engine_batch_step(s->hosted->engine))
             ;
-        assert_memory_equal(j->logits + (size_t)i * classes, engine_batch_logits(s->hosted->engine, 0),
+        assert_memory_equal(classify_job_of(j)->logits + (size_t)i * classes, engine_batch_logits(s->hosted->engine, 0),
                             classes * sizeof(float));
     }
 }

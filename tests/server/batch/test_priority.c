@@ -14,7 +14,7 @@
 #include "server/batch/batcher.h"
 #include "server/control/models.h"
 #include "server/core/clock.h"
-#include "server/job/job.h"
+#include "server/kinds/generate.h"
 #include "server/models/registry.h"
 #include "tests/support/daemon.h"
 #include "tests/support/job_party.h"
@@ -65,7 +65,7 @@ static struct job *submit(int32_t priority, uint32_t max_tokens)
     struct job *j = NULL;
     assert_true(count < JOBS_MAX);
     sampler_options_default(&in.sampler);
-    assert_int_equal(job_create_generate(&j, text, &in, max_tokens), OK);
+    assert_int_equal(generate_job_create(&j, text, &in, max_tokens), OK);
     party_init(p);
     job_attach(j, &waiter);
     assert_int_equal(

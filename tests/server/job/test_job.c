@@ -13,7 +13,8 @@
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/job/job.h"
-#include "server/models/registry.h"
+#include "server/kinds/generate.h"
+#include "server/models/hosted_model.h"
 #include "tests/support/job_party.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
@@ -39,7 +40,7 @@ static void submit(struct scene *s, bool stream, const char *stop)
 {
     const struct generate_input in = input(stream, stop);
     const struct job_waiter waiter = party_waiter(&s->party);
-    assert_int_equal(job_create_generate(&s->job, s->model, &in, RING_BYTES), OK);
+    assert_int_equal(generate_job_create(&s->job, s->model, &in, RING_BYTES), OK);
     job_attach(s->job, &waiter);
     assert_int_equal(job_submit(s->job, s->queue, 0, clock_now_ns() + LATER_S * CLOCK_NS_PER_S), OK);
 }
@@ -50,24 +51,24 @@ static void start_job(struct scene *s)
     struct queue_item *item = queue_pop(s->queue, 0);
     assert_non_null(item);
     assert_ptr_equal(job_of_item(item), s->job);
-    job_start(s->job, 0, clock_now_ns());
+    job_start(s->job, clock_now_ns());
 }
 
-static enum job_next emit(struct scene *s, const char *bytes)
+static enum generate_next emit(struct scene *s, const char *bytes)
 {
-    enum job_next next = JOB_CONTINUE;
-    for (; *bytes != '\0' && next == JOB_CONTINUE; bytes++)
-        next = job_emit(s->job, 0, (uint8_t)*bytes, NULL, NULL, 0, clock_now_ns());
+    enum generate_next next = GENERATE_CONTINUE;
+    for (; *bytes != '\0' && next == GENERATE_CONTINUE; bytes++)
+        next = generate_emit(generate_job_of(s->job), 0, (uint8_t)*bytes, NULL, NULL, 0, clock_now_ns());
     return next;
 }
 
 static void assert_reads(struct scene *s, enum job_event event, const char *bytes)
 {
     uint8_t out[RING_BYTES];
-    struct job_reading r = {.bytes = out, .size_max = sizeof out};
-    enum job_event got = job_read(s->job, &r);
+    struct generate_reading r = {.bytes = out, .size_max = sizeof out};
+    enum job_event got = generate_read(s->job, &r);
     while (got == JOB_EVENT_SAMPLE_END) /* said once, before the end of all */
-        got = job_read(s->job, &r);
+        got = generate_read(s->job, &r);
     assert_int_equal(got, event);
     assert_int_equal(r.size, strlen(bytes));
     assert_memory_equal(out, bytes, r.size);
@@ -106,15 +107,15 @@ static void a_stream_is_resumed_for_its_first_byte_and_for_each_after_it_waited(
     assert_false(job_await(s->job));
     start_job(s);
     assert_int_equal(s->party.resumes, 0);
-    assert_int_equal(emit(s, "a"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "a"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 1);
-    assert_int_equal(emit(s, "b"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "b"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 1); /* nobody waits */
     assert_true(job_await(s->job));
     assert_reads(s, JOB_EVENT_BYTES, "ab");
     assert_reads(s, JOB_EVENT_LATER, "");
     assert_int_equal(s->party.suspends, 2);
-    assert_int_equal(emit(s, "c"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "c"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 2);
     assert_reads(s, JOB_EVENT_BYTES, "c");
     assert_reads(s, JOB_EVENT_LATER, "");
@@ -132,17 +133,17 @@ static void between_two_wake_ups_of_a_stream_lies_the_gap(void **state)
     submit(s, true, NULL);
     assert_false(job_await(s->job));
     start_job(s);
-    (void)job_emit(s->job, 0, 'a', NULL, NULL, GAP, 1000); /* the first byte does not wait */
+    (void)generate_emit(generate_job_of(s->job), 0, 'a', NULL, NULL, GAP, 1000); /* the first byte does not wait */
     assert_int_equal(s->party.resumes, 1);
     assert_reads(s, JOB_EVENT_BYTES, "a");
     assert_reads(s, JOB_EVENT_LATER, "");
-    (void)job_emit(s->job, 0, 'b', NULL, NULL, GAP, 1050);
+    (void)generate_emit(generate_job_of(s->job), 0, 'b', NULL, NULL, GAP, 1050);
     assert_int_equal(s->party.resumes, 1);
-    (void)job_emit(s->job, 0, 'c', NULL, NULL, GAP, 1100);
+    (void)generate_emit(generate_job_of(s->job), 0, 'c', NULL, NULL, GAP, 1100);
     assert_int_equal(s->party.resumes, 2);
     assert_reads(s, JOB_EVENT_BYTES, "bc");
     assert_reads(s, JOB_EVENT_LATER, "");
-    (void)job_emit(s->job, 0, 'd', NULL, NULL, GAP, 1150);
+    (void)generate_emit(generate_job_of(s->job), 0, 'd', NULL, NULL, GAP, 1150);
     job_finish(s->job, FINISH_LENGTH, 1160); /* the end does not wait either */
     assert_int_equal(s->party.resumes, 3);
     assert_reads(s, JOB_EVENT_BYTES, "d");
@@ -154,7 +155,7 @@ static void a_whole_answer_is_resumed_once(void **state)
     submit(s, false, NULL);
     assert_false(job_await(s->job));
     start_job(s);
-    assert_int_equal(emit(s, "abc"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "abc"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 0);
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
     assert_int_equal(s->party.resumes, 1);
@@ -170,7 +171,7 @@ static void nobody_is_resumed_after_detaching(void **state)
     assert_false(job_await(s->job));
     job_detach(s->job);
     start_job(s);
-    assert_int_equal(emit(s, "abc"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "abc"), GENERATE_CONTINUE);
     job_ping(s->job);
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
     assert_int_equal(s->party.resumes, 0);
@@ -185,7 +186,7 @@ static void a_ping_wakes_only_a_stream_that_is_silent(void **state)
     job_ping(s->job); /* before the first byte there are no headers to ping behind */
     assert_int_equal(s->party.resumes, 0);
     start_job(s);
-    assert_int_equal(emit(s, "a"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "a"), GENERATE_CONTINUE);
     job_ping(s->job); /* it is not waiting */
     assert_reads(s, JOB_EVENT_BYTES, "a");
     assert_reads(s, JOB_EVENT_LATER, "");
@@ -203,9 +204,9 @@ static void bytes_of_a_stop_string_are_withheld_and_dropped(void **state)
     struct scene *s = *state;
     submit(s, true, "xyz");
     start_job(s);
-    assert_int_equal(emit(s, "axy"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "axy"), GENERATE_CONTINUE);
     assert_reads(s, JOB_EVENT_BYTES, "a");
-    assert_int_equal(emit(s, "z"), JOB_STOPPED);
+    assert_int_equal(emit(s, "z"), GENERATE_STOPPED);
     job_finish(s->job, FINISH_STOP, clock_now_ns());
     assert_reads(s, JOB_EVENT_END, "");
     assert_int_equal(job_result(s->job)->generated, 4);
@@ -216,7 +217,7 @@ static void withheld_bytes_are_text_when_no_stop_string_came(void **state)
     struct scene *s = *state;
     submit(s, true, "xyz");
     start_job(s);
-    assert_int_equal(emit(s, "axy"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "axy"), GENERATE_CONTINUE);
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
     assert_reads(s, JOB_EVENT_BYTES, "axy");
     assert_reads(s, JOB_EVENT_END, "");
@@ -228,7 +229,7 @@ static void a_stream_has_begun_even_if_its_first_byte_is_withheld(void **state)
     submit(s, true, "xyz");
     assert_false(job_await(s->job));
     start_job(s);
-    assert_int_equal(emit(s, "x"), JOB_CONTINUE);
+    assert_int_equal(emit(s, "x"), GENERATE_CONTINUE);
     assert_int_equal(s->party.resumes, 1);
     assert_true(job_await(s->job));
     assert_reads(s, JOB_EVENT_LATER, "");
@@ -241,8 +242,8 @@ static void a_reader_that_is_too_slow_overruns_the_ring(void **state)
     struct scene *s = *state;
     submit(s, true, NULL);
     start_job(s);
-    assert_int_equal(emit(s, "0123456789abcdef"), JOB_CONTINUE);
-    assert_int_equal(emit(s, "g"), JOB_OVERRUN);
+    assert_int_equal(emit(s, "0123456789abcdef"), GENERATE_CONTINUE);
+    assert_int_equal(emit(s, "g"), GENERATE_OVERRUN);
     job_finish(s->job, FINISH_CANCELLED, clock_now_ns());
     assert_reads(s, JOB_EVENT_BYTES, "0123456789abcdef");
     assert_reads(s, JOB_EVENT_END, "");
@@ -255,8 +256,8 @@ static void an_overrun_leaves_no_hole_in_the_text(void **state)
     struct scene *s = *state;
     submit(s, true, "abcdaz");
     start_job(s);
-    assert_int_equal(emit(s, "0123456789ABCabcda"), JOB_CONTINUE);
-    assert_int_equal(emit(s, "b"), JOB_OVERRUN);
+    assert_int_equal(emit(s, "0123456789ABCabcda"), GENERATE_CONTINUE);
+    assert_int_equal(emit(s, "b"), GENERATE_OVERRUN);
     job_finish(s->job, FINISH_CANCELLED, clock_now_ns());
     assert_reads(s, JOB_EVENT_BYTES, "0123456789ABC");
     assert_reads(s, JOB_EVENT_END, "");
@@ -268,13 +269,13 @@ static void an_overrun_at_the_end_leaves_no_state(void **state)
     struct scene *s = *state;
     submit(s, true, "abcdaz");
     start_job(s);
-    assert_int_equal(emit(s, "0123456789ABCabcd"), JOB_CONTINUE);
-    s->job->has_saved = true; /* as stream_slot_keep */
+    assert_int_equal(emit(s, "0123456789ABCabcd"), GENERATE_CONTINUE);
+    generate_job_of(s->job)->has_saved = true; /* as generate_stream.c does */
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
     assert_reads(s, JOB_EVENT_BYTES, "0123456789ABC");
     assert_reads(s, JOB_EVENT_END, "");
     assert_int_equal(job_result(s->job)->finish, FINISH_CANCELLED);
-    assert_false(s->job->has_saved);
+    assert_false(generate_job_of(s->job)->has_saved);
 }
 
 static void the_ring_goes_round(void **state)
@@ -283,7 +284,7 @@ static void the_ring_goes_round(void **state)
     submit(s, true, NULL);
     start_job(s);
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(emit(s, "0123456789a"), JOB_CONTINUE);
+        assert_int_equal(emit(s, "0123456789a"), GENERATE_CONTINUE);
         assert_reads(s, JOB_EVENT_BYTES, "0123456789a");
     }
     job_finish(s->job, FINISH_LENGTH, clock_now_ns());
@@ -373,7 +374,7 @@ static void a_job_that_finds_the_queue_full_is_the_callers_alone(void **state)
     const struct generate_input in = input(true, NULL);
     for (size_t i = 0; i < ARRAY_LEN(items); i++)
         assert_int_equal(queue_push(s->queue, 0, &items[i]), OK);
-    assert_int_equal(job_create_generate(&s->job, s->model, &in, RING_BYTES), OK);
+    assert_int_equal(generate_job_create(&s->job, s->model, &in, RING_BYTES), OK);
     assert_int_equal(job_submit(s->job, s->queue, 0, UINT64_MAX), ERR_FULL);
     assert_int_equal(atomic_load(&s->job->references), 1);
     while (queue_pop(s->queue, 0) != NULL)
@@ -392,10 +393,11 @@ static void *engine_side(void *arg)
     start_job(s);
     for (unsigned i = 0; i < BYTES;) {
         (void)pthread_mutex_lock(&s->job->lock);
-        const bool room = s->job->samples[0].bytes < s->job->ring_limit;
+        const bool room = generate_job_of(s->job)->samples[0].bytes < generate_job_of(s->job)->ring_limit;
         (void)pthread_mutex_unlock(&s->job->lock);
         if (room)
-            assert_int_equal(job_emit(s->job, 0, (uint8_t)i++, NULL, NULL, 0, clock_now_ns()), JOB_CONTINUE);
+            assert_int_equal(generate_emit(generate_job_of(s->job), 0, (uint8_t)i++, NULL, NULL, 0, clock_now_ns()),
+                             GENERATE_CONTINUE);
         if (i % 64 == 0)
             job_ping(s->job);
     }
@@ -434,7 +436,7 @@ static void a_cancel_that_races_with_the_start_ends_the_job_once(void **state)
         submit(s, true, NULL);
         assert_int_equal(pthread_create(&canceller, NULL, cancel_it, s), 0);
         if (queue_pop(s->queue, 0) != NULL) {
-            job_start(s->job, 0, clock_now_ns());
+            job_start(s->job, clock_now_ns());
             while (job_stop_reason(s->job, clock_now_ns()) == OK)
                 ;
             job_abort(s->job, ERR_CANCELLED, NULL, clock_now_ns());

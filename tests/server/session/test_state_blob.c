@@ -11,7 +11,6 @@
 #include <nettle/sha2.h>
 
 #include "engine/logits.h"
-#include "server/batch/stream_slot.h"
 #include "server/session/state_blob.h"
 #include "tests/support/random.h"
 
@@ -107,7 +106,7 @@ static enum status read_checked(struct stream_snapshot *ret, const struct part *
     enum status st = state_blob_read(&s, blob, size, &p->id, err);
     if (st != OK)
         return st;
-    st = stream_slot_check_snapshot(&s, p->engine, err);
+    st = stream_snapshot_check(&s, p->engine, err);
     if (st == OK)
         *ret = s;
     else

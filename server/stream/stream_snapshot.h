@@ -1,14 +1,16 @@
 /* stream_snapshot.h - a stream that was stopped, with everything that it needs to go on as if it never was: what the
  * engine keeps of it, how its bytes are drawn, and those that it was given or has drawn and not yet been fed.
  * One thread at a time; whoever has it owns its memory. */
-#ifndef SERVER_JOB_STREAM_SNAPSHOT_H
-#define SERVER_JOB_STREAM_SNAPSHOT_H
+#ifndef SERVER_STREAM_STREAM_SNAPSHOT_H
+#define SERVER_STREAM_STREAM_SNAPSHOT_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "config/status.h"
 #include "engine/sampler.h"
+
+struct engine;
 
 struct stream_snapshot {
     uint32_t position; /* elements fed since the last reset, as the engine counts them; 0: it has no state of it */
@@ -26,6 +28,9 @@ enum status stream_snapshot_create(struct stream_snapshot *ret, uint32_t fed_cou
                                    size_t state_bytes, struct error *err);
 enum status stream_snapshot_copy(struct stream_snapshot *ret, const struct stream_snapshot *s, struct error *err);
 void stream_snapshot_clear(struct stream_snapshot *s); /* of a zeroed one a no-op; zeroes it */
+
+/* Can a stream of this engine go on from a snapshot that came from outside? Errors: ERR_ARGUMENT (param "state"). */
+enum status stream_snapshot_check(const struct stream_snapshot *s, const struct engine *e, struct error *err);
 
 static inline size_t stream_snapshot_bytes(const struct stream_snapshot *s)
 {

@@ -1,8 +1,10 @@
 /* stream_snapshot.c - see stream_snapshot.h. */
-#include "server/job/stream_snapshot.h"
+#include "server/stream/stream_snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "engine/engine.h"
 
 enum status stream_snapshot_create(struct stream_snapshot *ret, uint32_t fed_count, uint32_t pending_count,
                                    size_t state_bytes, struct error *err)
@@ -32,4 +34,24 @@ void stream_snapshot_clear(struct stream_snapshot *s)
 {
     free(s->memory);
     *s = (struct stream_snapshot){.memory = NULL};
+}
+
+enum status stream_snapshot_check(const struct stream_snapshot *s, const struct engine *e, struct error *err)
+{
+    const bool ends = engine_info(e)->context != ENGINE_CONTEXT_UNLIMITED;
+    const uint32_t fed = ends ? s->position : 0;
+    if (s->fed_count != fed)
+        return error_set_param(
+            err, ERR_ARGUMENT, "state",
+            "the state has %u bytes of text, expected %u: its position is %u and the model's context "
+            "has %s end",
+            s->fed_count, fed, s->position, ends ? "an" : "no");
+    const size_t most = ends ? (size_t)engine_info(e)->context + 1 : 1;
+    if (s->fed_count + (size_t)s->pending_count > most)
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state has %u bytes of text and %u pending, expected at most %zu together",
+                               s->fed_count, s->pending_count, most);
+    if (s->position == 0)
+        return OK;
+    return engine_stream_check(e, s->position, stream_snapshot_state(s), s->state_bytes, err);
 }

@@ -1,0 +1,135 @@
+/* block_coder.c - see block_coder.h. The first byte of a model without a start embedding has no logits: all bytes are
+ * alike then. Where the context ends, the window begins anew with the last OVERLAP of it, whose logits nobody needs any
+ * more: that costs a quarter more of computing and spares most of a cold start's bits. */
+#include "server/coding/block_coder.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define OVERLAP(bytes) ((bytes) / 4 > 0 ? (bytes) / 4 : (bytes) > 0 ? 1 : 0)
+
+/* Begin the window anew, with the start where there is one. */
+static void reset(struct block_coder *c)
+{
+    stream_window_reset(c->window);
+    c->first = c->window->length;
+}
+
+/* Where a window that begins anew starts in the text. */
+static uint32_t overlap_begin(const struct block_coder *c)
+{
+    const uint32_t overlap = OVERLAP(c->window->model->window_size - c->first);
+    return c->coded > overlap ? c->coded - overlap : 0;
+}
+
+static void begin(struct block_coder *c, struct stream_window *w, struct coding_block *b)
+{
+    assert(b->text_bytes >= 2);
+    c->window = w;
+    c->block = b;
+    c->coded = c->begin = 0;
+    reset(c);
+}
+
+/* ---- compressing ------------------------------------------------------------------------------------------------ */
+
+/* As much of the text from `begin` on as the window takes; behind its last byte nothing is to be told. */
+static void fill(struct block_coder *c)
+{
+    (void)stream_window_fill(c->window, c->block->text + c->begin, c->block->text_bytes - 1 - c->begin);
+}
+
+void block_coder_begin_encode(struct block_coder *c, struct stream_window *w, struct coding_block *b)
+{
+    begin(c, w, b);
+    arithmetic_encoder_init(&c->by.encoder, b->code, b->text_bytes - 1);
+    if (!w->model->starts) {
+        struct byte_frequencies even;
+        byte_frequencies_even(&even);
+        arithmetic_encode(&c->by.encoder, &even, b->text[c->coded++]);
+    }
+    fill(c);
+}
+
+static void end_encoding(struct block_coder *c)
+{
+    struct coding_block *b = c->block;
+    arithmetic_encoder_end(&c->by.encoder);
+    b->is_stored = c->by.encoder.is_full;
+    b->code_bytes = b->is_stored ? b->text_bytes : (uint32_t)c->by.encoder.size;
+    if (b->is_stored)
+        memcpy(b->code, b->text, b->text_bytes);
+}
+
+/* The window is used up. */
+static void next_window(struct block_coder *c)
+{
+    if (stream_model_is_limited(c->window->model)) {
+        reset(c);
+        c->begin = overlap_begin(c);
+    } else {
+        stream_window_clear(c->window);
+        c->first = 0;
+        c->begin = c->coded - 1;
+    }
+    fill(c);
+}
+
+bool block_coder_encode(struct block_coder *c, const float *logits, uint32_t count)
+{
+    const struct stream_window *w = c->window;
+    for (uint32_t i = 0; i < count; i++) {
+        struct byte_frequencies f;
+        const uint32_t told = c->begin + w->fed - count + i + 1 - c->first; /* the byte that these logits tell */
+        if (told < c->coded)
+            continue;
+        assert(told == c->coded && told < c->block->text_bytes);
+        byte_frequencies_of(&f, logits + (size_t)i * BYTE_VALUES);
+        arithmetic_encode(&c->by.encoder, &f, c->block->text[c->coded++]);
+    }
+    if (c->coded == c->block->text_bytes || c->by.encoder.is_full) {
+        end_encoding(c);
+        return true;
+    }
+    if (w->fed == w->length)
+        next_window(c);
+    return false;
+}
+
+/* ---- restoring -------------------------------------------------------------------------------------------------- */
+
+void block_coder_begin_decode(struct block_coder *c, struct stream_window *w, struct coding_block *b)
+{
+    begin(c, w, b);
+    arithmetic_decoder_init(&c->by.decoder, b->code, b->code_bytes);
+    if (!w->model->starts) {
+        struct byte_frequencies even;
+        byte_frequencies_even(&even);
+        b->text[0] = arithmetic_decode(&c->by.decoder, &even);
+        c->coded = 1;
+        (void)stream_window_fill(w, b->text, 1);
+    }
+}
+
+void block_coder_decode(struct block_coder *c, const float *logits)
+{
+    struct byte_frequencies f;
+    byte_frequencies_of(&f, logits);
+    c->block->text[c->coded++] = arithmetic_decode(&c->by.decoder, &f);
+}
+
+bool block_coder_go_on(struct block_coder *c)
+{
+    struct stream_window *w = c->window;
+    const uint8_t *text = c->block->text;
+    if (c->coded == c->block->text_bytes)
+        return true;
+    if (w->length == w->model->window_size && stream_model_is_limited(w->model)) {
+        reset(c);
+        const uint32_t from = overlap_begin(c);
+        (void)stream_window_fill(w, text + from, c->coded - from);
+    } else {
+        (void)stream_window_push(w, text[c->coded - 1], false); /* a window without an end begins anew by itself */
+    }
+    return false;
+}

@@ -1,0 +1,59 @@
+/* classify.c - see classify.h. */
+#include "server/kinds/classify.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/limits.h"
+
+struct classify_job *classify_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_classify);
+    return (struct classify_job *)j;
+}
+
+/* But for the inputs' pixels. */
+static void clear(struct classify_job *c)
+{
+    free(c->inputs);
+    free(c->logits);
+    free(c->map);
+}
+
+enum status classify_job_create(struct job **ret, struct hosted_model *model, const struct classify_input *inputs,
+                                uint32_t count)
+{
+    const size_t values = inputs[0].map.values;
+    assert(count >= 1 && count <= CLASSIFY_INPUTS_MAX && (count == 1 || values == 0));
+    struct classify_job *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return ERR_NOMEM;
+    c->count = count;
+    c->inputs = malloc(count * sizeof *c->inputs);
+    c->logits = calloc((size_t)count * inputs[0].classes, sizeof *c->logits);
+    c->map = values > 0 ? calloc(values, sizeof *c->map) : NULL;
+    if (c->inputs == NULL || c->logits == NULL || (values > 0 && c->map == NULL) ||
+        job_init(&c->job, &job_kind_classify, model) != OK) {
+        clear(c);
+        free(c);
+        return ERR_NOMEM;
+    }
+    memcpy(c->inputs, inputs, count * sizeof *inputs);
+    c->job.item.kind = classify_input_size(&inputs[0]);
+    *ret = &c->job;
+    return OK;
+}
+
+static void free_job(struct job *j)
+{
+    struct classify_job *c = classify_job_of(j);
+    for (uint32_t i = 0; i < c->count; i++)
+        free(c->inputs[i].pixels);
+    clear(c);
+    free(c);
+}
+
+const struct job_kind job_kind_classify = {
+    .free = free_job,
+};

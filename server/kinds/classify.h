@@ -1,0 +1,50 @@
+/* classify.h - jobs that classify pictures or texts, one or several. They run in batches (batch/picture_lane.h), which
+ * take inputs of one size from several jobs. */
+#ifndef SERVER_KINDS_CLASSIFY_H
+#define SERVER_KINDS_CLASSIFY_H
+
+#include <stdint.h>
+
+#include "config/status.h"
+#include "server/job/job.h"
+
+struct hosted_model;
+
+/* A picture as its model wants it, or a text. */
+struct classify_input {
+    uint8_t *pixels; /* [height, width, 3]; of a text its bytes, height 1, [width]; malloc'd */
+    uint32_t height, width;
+    uint32_t classes;
+    struct {
+        uint32_t values; /* patches of the picture; 0: no map is wanted */
+        uint32_t layer, head;
+    } map; /* as for engine_batch_want_map */
+};
+
+struct classify_job {
+    struct job job;
+    struct classify_input *inputs; /* [count], the job's copies; of one model, of any sizes */
+    uint32_t count;
+    uint32_t begun, done; /* the engine thread's: inputs that a batch has taken, that have their logits */
+    /* The engine thread's until the job is done, then constant. */
+    float *logits; /* [count, classes] */
+    float *map;    /* [map.values] where one is wanted of the only input, else NULL */
+};
+
+extern const struct job_kind job_kind_classify;
+
+/* The whole of a job of this kind. */
+struct classify_job *classify_job_of(const struct job *j);
+
+/* A job with one reference, the caller's, of 1 .. CLASSIFY_INPUTS_MAX inputs; none of several wants a map. On OK the
+ * memory that they point to is the job's. *ret is set only on OK. Errors: ERR_NOMEM. */
+enum status classify_job_create(struct job **ret, struct hosted_model *model, const struct classify_input *inputs,
+                                uint32_t count);
+
+/* What the inputs of a batch have in common, their size: the kind of a job's item in the queue is that of its first. */
+static inline uint64_t classify_input_size(const struct classify_input *in)
+{
+    return (uint64_t)in->height << 32 | in->width;
+}
+
+#endif

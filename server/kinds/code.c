@@ -1,0 +1,161 @@
+/* code.c - see code.h. Each block has a slot of its own, in whose window its coder works. */
+#include "server/kinds/code.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "server/stream/stream_kind.h"
+
+/* ---- the jobs -------------------------------------------------------------------------------------------------- */
+
+struct code_job *code_job_of(const struct job *j)
+{
+    assert(j->kind == &job_kind_compress || j->kind == &job_kind_decompress);
+    return (struct code_job *)j;
+}
+
+enum status code_job_create(struct job **ret, const struct job_kind *kind, struct hosted_model *model,
+                            const struct code_input *in)
+{
+    assert(in->block_count >= 1);
+    struct code_job *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return ERR_NOMEM;
+    c->coders = calloc(in->block_count, sizeof *c->coders);
+    if (c->coders == NULL || job_init(&c->job, kind, model) != OK) {
+        free(c->coders);
+        free(c);
+        return ERR_NOMEM;
+    }
+    c->in = *in;
+    *ret = &c->job;
+    return OK;
+}
+
+static void free_job(struct job *j)
+{
+    struct code_job *c = code_job_of(j);
+    free(c->in.text);
+    free(c->in.code);
+    free(c->in.blocks);
+    free(c->coders);
+    free(c);
+}
+
+static size_t text_given(const struct job *j)
+{
+    return code_job_of(j)->in.text_bytes;
+}
+
+static size_t none_given(const struct job *j)
+{
+    (void)j;
+    return 0;
+}
+
+/* Bytes that are restored are as much work as those that are drawn. */
+static uint64_t most_restored(const struct job *j)
+{
+    return code_job_of(j)->in.text_bytes;
+}
+
+static enum job_finish end_restoring_locked(struct job *j, enum status st, enum job_finish finish)
+{
+    if (st == OK)
+        j->result.generated = (uint32_t)code_job_of(j)->in.text_bytes;
+    return finish;
+}
+
+/* ---- their streams --------------------------------------------------------------------------------------------- */
+
+static struct block_coder *coder_of(const struct stream_slot *s)
+{
+    return &code_job_of(s->job)->coders[s->sample];
+}
+
+static uint32_t samples(const struct job *j)
+{
+    return code_job_of(j)->in.block_count;
+}
+
+static size_t enter_text(struct job *j, const struct stream_model *m)
+{
+    (void)m;
+    return text_given(j);
+}
+
+static size_t enter_none(struct job *j, const struct stream_model *m)
+{
+    (void)j;
+    (void)m;
+    return 0;
+}
+
+static void begin_encoding(struct stream_slot *s)
+{
+    s->prompt = s->sample;
+    s->every = true;
+    block_coder_begin_encode(coder_of(s), &s->window, &code_job_of(s->job)->in.blocks[s->sample]);
+}
+
+static void begin_decoding(struct stream_slot *s)
+{
+    s->prompt = s->sample;
+    s->chooses = true;
+    block_coder_begin_decode(coder_of(s), &s->window, &code_job_of(s->job)->in.blocks[s->sample]);
+}
+
+static enum stream_after encode(struct stream_slot *s, const struct stream_logits *logits,
+                                const struct stream_turn *turn, enum job_finish *finish)
+{
+    (void)turn;
+    (void)finish;
+    return block_coder_encode(coder_of(s), logits->rows, logits->count) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
+}
+
+static void decode(struct stream_slot *s, const struct stream_logits *logits)
+{
+    (void)logits;
+    if (s->choice != NULL)
+        block_coder_decode(coder_of(s), s->choice);
+}
+
+static enum stream_after go_on_decoding(struct stream_slot *s, const struct stream_logits *logits,
+                                        const struct stream_turn *turn, enum job_finish *finish)
+{
+    (void)logits;
+    (void)turn;
+    (void)finish;
+    return s->choice != NULL && block_coder_go_on(coder_of(s)) ? STREAM_SAMPLE_OVER : STREAM_GOES_ON;
+}
+
+/* ---- the kinds ------------------------------------------------------------------------------------------------- */
+
+static const struct stream_kind encoding = {
+    .samples = samples,
+    .enter = enter_text,
+    .begin = begin_encoding,
+    .use = encode,
+};
+
+static const struct stream_kind decoding = {
+    .samples = samples,
+    .enter = enter_none,
+    .begin = begin_decoding,
+    .look = decode,
+    .use = go_on_decoding,
+};
+
+const struct job_kind job_kind_compress = {
+    .free = free_job,
+    .given = text_given,
+    .stream = &encoding,
+};
+
+const struct job_kind job_kind_decompress = {
+    .free = free_job,
+    .given = none_given,
+    .most = most_restored,
+    .end_locked = end_restoring_locked,
+    .stream = &decoding,
+};

@@ -1,0 +1,38 @@
+/* code.h - jobs that compress a text or restore one, block by block (block_coder.h): two kinds that differ in the
+ * direction alone. */
+#ifndef SERVER_KINDS_CODE_H
+#define SERVER_KINDS_CODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "server/coding/block_coder.h"
+#include "server/job/job.h"
+
+struct hosted_model;
+
+struct code_input {
+    uint8_t *text, *code;        /* what the blocks' lie in; the job's */
+    struct coding_block *blocks; /* [block_count], the job's: what is to be made is constant once the job is done */
+    uint32_t block_count;        /* >= 1 */
+    size_t text_bytes;           /* of all blocks */
+};
+
+struct code_job {
+    struct job job;
+    struct code_input in;
+    struct block_coder *coders; /* [block_count]; the engine thread's */
+};
+
+extern const struct job_kind job_kind_compress, job_kind_decompress;
+
+/* The whole of a job of either kind. */
+struct code_job *code_job_of(const struct job *j);
+
+/* A job of one of these kinds with one reference, the caller's. On OK the memory that `in` points to is the job's. *ret
+ * is set only on OK. Errors: ERR_NOMEM. */
+enum status code_job_create(struct job **ret, const struct job_kind *kind, struct hosted_model *model,
+                            const struct code_input *in);
+
+#endif

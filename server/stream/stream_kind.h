@@ -1,0 +1,52 @@
+/* stream_kind.h - what a kind of job provides to run in the slots of a lane of streams: which elements each of its
+ * samples is fed, and what becomes of the logits. A table for each kind, in its file in server/kinds/; the lane
+ * (server/batch/stream_lane.c) admits, feeds and ends, and knows none of them.
+ * Engine thread but for `look`; nothing here allocates. A pass calls two functions of each stream. */
+#ifndef SERVER_STREAM_STREAM_KIND_H
+#define SERVER_STREAM_STREAM_KIND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/job/job.h"
+#include "server/stream/stream_slot.h"
+
+/* A pass of the lane whose logits are there. */
+struct stream_turn {
+    uint64_t now_ns;
+    uint32_t running; /* streams of the lane */
+};
+
+/* What it gave a slot: logits behind each of the elements fed where the slot wants every, else behind the last alone.
+ * A follower that has just got its leader's state has fed none itself. */
+struct stream_logits {
+    const float *rows; /* [count, 256], or [256]; NULL: none were wanted */
+    uint32_t count;    /* elements fed */
+};
+
+/* A sample after a pass: it goes on; it has ended; or its whole job has been given its end. */
+enum stream_after { STREAM_GOES_ON, STREAM_SAMPLE_OVER, STREAM_JOB_OVER };
+
+struct stream_kind {
+    /* Samples of a job, each of which takes a slot. NULL: one. */
+    uint32_t (*samples)(const struct job *j);
+    /* A job is about to be given its first slot. Returns how many elements of what it was given will be fed. */
+    size_t (*enter)(struct job *j, const struct stream_model *m);
+    /* A slot was taken for the sample (stream_slot_take): set what it is given, and begin with it. */
+    void (*begin)(struct stream_slot *s);
+    /* So many of its elements are skipped, for the state behind them is there. NULL where slots have no state_owner. */
+    void (*skip)(struct stream_slot *s, size_t elements);
+    /* Look at logits, all finite, before `use`: several slots at a time, each by one thread. NULL: there is no need. */
+    void (*look)(struct stream_slot *s, const struct stream_logits *logits);
+    /* Elements were fed: use their logits, all finite, and have the next fed, if any. *finish, FINISH_STOP as it is
+     * handed in: how the sample ended, if it has. */
+    enum stream_after (*use)(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
+                             enum job_finish *finish);
+    /* The deadline has passed: keep what there is to be kept. NULL: nothing. */
+    void (*cut)(struct stream_slot *s);
+    /* The sample has ended; `last`: the job will be given its end next. NULL: there is nothing to do. */
+    void (*end)(struct stream_slot *s, enum job_finish finish, bool last);
+};
+
+#endif
