@@ -21,8 +21,8 @@
 #include "server/api/routes.h"
 #include "server/api/service.h"
 #include "server/batch/batcher.h"
+#include "server/control/hosting.h"
 #include "server/control/loader.h"
-#include "server/control/models.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
@@ -45,7 +45,7 @@ struct daemon {
     int argc;
     char **argv;
     struct mailboxes *mailboxes;
-    struct models *models;
+    struct hosting *hosting;
     struct batcher *batcher; /* of the models */
     struct reload *reload;
     struct loader *loader;
@@ -104,21 +104,21 @@ static enum status start(struct daemon *d, struct error *err)
     raise_file_limit(d->settings);
     enum status st = mailbox_create(&d->mailboxes, d->settings->http_threads);
     if (st != OK)
-        return error_set(err, st, "no memory or descriptors for the HTTP threads' boxes of news");
+        return error_set(err, st, "no memory or descriptors for the HTTP threads' mailboxes");
     st = describe_engine(d->settings, err);
     if (st == OK)
-        st = models_start(&d->models, d->settings, d->mailboxes, err);
+        st = hosting_start(&d->hosting, d->settings, d->mailboxes, err);
     if (st != OK)
         return st;
-    d->batcher = models_batcher(d->models);
+    d->batcher = hosting_batcher(d->hosting);
     if (strcmp(d->settings->keys_file, "off") != 0)
         st = auth_create(&d->service.keys, d->settings->keys_file, err);
     if (st == OK)
-        st = reload_create(&d->reload, d->config, d->argc, d->argv, environ, d->models, err);
+        st = reload_create(&d->reload, d->config, d->argc, d->argv, environ, d->hosting, err);
     if (st == OK)
         reload_keys(d->reload, d->service.keys);
     if (st == OK)
-        st = loader_start(&d->loader, d->models, d->reload, d->mailboxes, err);
+        st = loader_start(&d->loader, d->hosting, d->reload, d->mailboxes, err);
     if (st != OK)
         return st;
     st = watcher_start(&d->watcher, err);
@@ -130,7 +130,7 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.settings = d->settings;
     d->service.batcher = d->batcher;
     d->service.queue = batcher_queue(d->batcher);
-    d->service.registry = models_registry(d->models);
+    d->service.registry = hosting_registry(d->hosting);
     d->service.loader = d->loader;
     d->service.reload = d->reload;
     const struct http_app app = routes_app(&d->service);
@@ -186,7 +186,7 @@ static void stop(struct daemon *d)
 {
     if (d->loader != NULL)
         loader_stop(d->loader);
-    models_stop(d->models); /* now every job is done, so no connection is suspended for long */
+    hosting_stop(d->hosting); /* now every job is done, so no connection is suspended for long */
     if (d->http != NULL)
         (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
     http_stop(d->http);
@@ -195,7 +195,7 @@ static void stop(struct daemon *d)
     loader_free(d->loader);
     reload_free(d->reload);
     auth_free(d->service.keys);
-    models_free(d->models);
+    hosting_free(d->hosting);
     mailbox_free(d->mailboxes);
 }
 

@@ -69,6 +69,15 @@ void api_admin_models(struct exchange *x)
 
 /* ---- changes --------------------------------------------------------------------------------------------------- */
 
+/* NULL for want of memory. */
+static json_t *describe_change(const struct loader_change *c)
+{
+    if (c->action == LOADER_CONFIG)
+        return reload_report_describe(&c->report);
+    return json_pack("{s:s, s:s}", "model", c->model, "state",
+                     model_state_word(c->action == LOADER_UNLOAD ? MODEL_UNLOADED : MODEL_LOADED));
+}
+
 static void answer_change(struct exchange *x)
 {
     const struct job *j = x->job;
@@ -76,7 +85,7 @@ static void answer_change(struct exchange *x)
     if (job_result(j)->status != OK)
         reply_send_job_error(x, j);
     else
-        reply_send_json(x, 200, json_incref(loader_job_answer(j)));
+        reply_send_json(x, 200, describe_change(loader_job_change(j)));
 }
 
 static void submit(struct exchange *x, enum loader_action action, const char *model)

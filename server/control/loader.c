@@ -1,4 +1,4 @@
-/* loader.c - see loader.h. The job's change is the HTTP thread's until it is submitted, then this thread's until it is
+/* loader.c - see loader.h. A job's change is the HTTP thread's until it is submitted, then this thread's until it is
  * done, then again the HTTP thread's. */
 #include "server/control/loader.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "server/batch/batcher.h"
-#include "server/control/models.h"
+#include "server/control/hosting.h"
 #include "server/control/reload.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
@@ -20,7 +20,7 @@
 #include "server/models/registry.h"
 
 struct loader {
-    struct models *models;
+    struct hosting *hosting;
     struct reload *reload;
     struct mailboxes *mailboxes;
     struct queue *queue;
@@ -30,9 +30,7 @@ struct loader {
 
 struct change_job {
     struct job job;
-    enum loader_action action;
-    char model[MODEL_NAME_MAX + 1];
-    json_t *answer;
+    struct loader_change change;
 };
 
 #define X(constant, word) word,
@@ -54,17 +52,17 @@ bool loader_action_find(const char *word, enum loader_action *ret)
 static void free_job(struct job *j)
 {
     struct change_job *c = (struct change_job *)j;
-    json_decref(c->answer);
+    reload_report_clear(&c->change.report);
     free(c);
 }
 
 /* No model works for it, and it is about no elements. */
 static const struct job_kind job_kind_change = {.free = free_job};
 
-static struct change_job *change_of(const struct job *j)
+static struct loader_change *change_of(const struct job *j)
 {
     assert(j->kind == &job_kind_change);
-    return (struct change_job *)j;
+    return &((struct change_job *)j)->change;
 }
 
 enum status loader_job_create(struct job **ret, enum loader_action action, const char *model)
@@ -77,30 +75,29 @@ enum status loader_job_create(struct job **ret, enum loader_action action, const
         free(c);
         return st;
     }
-    c->action = action;
-    (void)snprintf(c->model, sizeof c->model, "%s", model);
+    c->change.action = action;
+    (void)snprintf(c->change.model, sizeof c->change.model, "%s", model);
     *ret = &c->job;
     return OK;
 }
 
-json_t *loader_job_answer(const struct job *j)
+const struct loader_change *loader_job_change(const struct job *j)
 {
-    return change_of(j)->answer;
+    return change_of(j);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 
-static enum status change_model(struct loader *l, struct change_job *c, struct error *err)
+static enum status make_change(struct loader *l, struct loader_change *c, struct error *err)
 {
-    enum status st = OK;
-    if (c->action == LOADER_UNLOAD)
-        st = models_unload(l->models, c->model, err);
-    else
-        st = models_load(l->models, c->model, c->action == LOADER_RELOAD, err);
-    if (st != OK)
-        return st;
-    c->answer = json_pack("{s:s, s:s}", "model", c->model, "state", c->action == LOADER_UNLOAD ? "unloaded" : "loaded");
-    return c->answer != NULL ? OK : error_set(err, ERR_NOMEM, "the change is made, but there is no memory to say so");
+    switch (c->action) {
+    case LOADER_CONFIG:
+        return reload_run(l->reload, &c->report, err);
+    case LOADER_UNLOAD:
+        return hosting_unload(l->hosting, c->model, err);
+    default:
+        return hosting_load(l->hosting, c->model, c->action == LOADER_RELOAD, err);
+    }
 }
 
 /* For who asked: that a file of ours is not accepted, so that nothing was changed, is no failure of the server. */
@@ -111,7 +108,6 @@ static enum status as_answer(enum status st)
 
 static void run_job(struct loader *l, struct job *j)
 {
-    struct change_job *c = change_of(j);
     struct error err;
     enum status st = job_stop_reason(j, clock_now_ns());
     if (st != OK || atomic_load(&l->stop)) {
@@ -119,7 +115,7 @@ static void run_job(struct loader *l, struct job *j)
         return;
     }
     job_start(j, clock_now_ns());
-    st = c->action == LOADER_CONFIG ? reload_run(l->reload, &c->answer, &err) : change_model(l, c, &err);
+    st = make_change(l, change_of(j), &err);
     if (st == OK)
         job_finish(j, FINISH_STOP, clock_now_ns());
     else
@@ -129,10 +125,10 @@ static void run_job(struct loader *l, struct job *j)
 static void run_reload(struct loader *l)
 {
     struct error err;
-    json_t *report = NULL;
+    struct reload_report report = {.keys = 0};
     if (reload_run(l->reload, &report, &err) != OK)
         log_error("reload: %s", err.message);
-    json_decref(report);
+    reload_report_clear(&report);
 }
 
 /* One thing; false: there is nothing to do. */
@@ -147,9 +143,9 @@ static bool work(struct loader *l)
     else if (atomic_exchange(&l->reload_asked, false))
         run_reload(l);
     else
-        found = models_load_wanted(l->models);
+        found = hosting_load_wanted(l->hosting);
     mailbox_notify(l->mailboxes);
-    batcher_reap(models_batcher(l->models));
+    batcher_reap(hosting_batcher(l->hosting));
     return found;
 }
 
@@ -164,13 +160,13 @@ static void *loader_thread(void *arg)
 
 /* ---- start and end --------------------------------------------------------------------------------------------- */
 
-enum status loader_start(struct loader **ret, struct models *m, struct reload *reload, struct mailboxes *mailboxes,
+enum status loader_start(struct loader **ret, struct hosting *h, struct reload *reload, struct mailboxes *mailboxes,
                          struct error *err)
 {
     struct loader *l = calloc(1, sizeof *l);
     if (l == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the thread that loads models");
-    l->models = m;
+    l->hosting = h;
     l->reload = reload;
     l->mailboxes = mailboxes;
     if (queue_create(&l->queue, 1, LOADER_CHANGES_MAX) != OK) {
@@ -183,16 +179,16 @@ enum status loader_start(struct loader **ret, struct models *m, struct reload *r
         return error_set(err, ERR_NOMEM, "the thread that loads models cannot be started");
     }
     (void)pthread_setname_np(l->thread, "loader");
-    batcher_wake_for_gone(models_batcher(m), l->queue);
-    registry_wake_for_wanted(models_registry(m), l->queue);
+    batcher_wake_for_gone(hosting_batcher(h), l->queue);
+    registry_wake_for_wanted(hosting_registry(h), l->queue);
     *ret = l;
     return OK;
 }
 
 void loader_stop(struct loader *l)
 {
-    batcher_wake_for_gone(models_batcher(l->models), NULL);
-    registry_wake_for_wanted(models_registry(l->models), NULL);
+    batcher_wake_for_gone(hosting_batcher(l->hosting), NULL);
+    registry_wake_for_wanted(hosting_registry(l->hosting), NULL);
     atomic_store(&l->stop, true);
     queue_close(l->queue);
     (void)pthread_join(l->thread, NULL);

@@ -8,14 +8,15 @@
 #ifndef SERVER_CONTROL_LOADER_H
 #define SERVER_CONTROL_LOADER_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
 #include "config/status.h"
+#include "server/control/reload_report.h"
+#include "server/models/models_dir.h"
 
 struct job;
 struct loader;
-struct models;
+struct hosting;
 struct mailboxes;
 struct queue;
 struct reload;
@@ -32,7 +33,7 @@ enum loader_action { LOADER_ACTIONS(X) LOADER_CONFIG };
 bool loader_action_find(const char *word, enum loader_action *ret);
 
 /* Start the thread. All that is given is borrowed until loader_free. *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status loader_start(struct loader **ret, struct models *m, struct reload *reload, struct mailboxes *mailboxes,
+enum status loader_start(struct loader **ret, struct hosting *h, struct reload *reload, struct mailboxes *mailboxes,
                          struct error *err);
 /* Refuse what waits and comes as ERR_UNAVAILABLE, end what runs, join the thread. Once. */
 void loader_stop(struct loader *l);
@@ -45,8 +46,13 @@ void loader_free(struct loader *l);
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status loader_job_create(struct job **ret, enum loader_action action, const char *model);
 struct queue *loader_queue(const struct loader *l);
-/* What a job that is done has to say, borrowed from it; NULL unless its status is OK. */
-json_t *loader_job_answer(const struct job *j);
+/* What was asked for and, once the job is done and OK, what came of it. */
+struct loader_change {
+    enum loader_action action;
+    char model[MODEL_NAME_MAX + 1];
+    struct reload_report report; /* of LOADER_CONFIG */
+};
+const struct loader_change *loader_job_change(const struct job *j); /* borrowed from the job */
 
 /* Have the configuration read again, and models_dir looked at; what comes of it is logged. */
 void loader_ask_reload(struct loader *l);

@@ -9,7 +9,8 @@
 
 #include "config/json.h"
 #include "server/access/auth.h"
-#include "server/control/models.h"
+#include "server/control/hosting.h"
+#include "server/control/reload_report.h"
 #include "server/core/log.h"
 #include "server/http/tls.h"
 
@@ -17,14 +18,14 @@ struct reload {
     int argc;
     char *const *argv;
     char *const *envp;
-    struct models *models;
+    struct hosting *hosting;
     struct auth *keys; /* NULL: there are none */
     pthread_mutex_t lock;
     struct config config;
 };
 
 enum status reload_create(struct reload **ret, const struct config *config, int argc, char *const argv[],
-                          char *const envp[], struct models *m, struct error *err)
+                          char *const envp[], struct hosting *h, struct error *err)
 {
     struct reload *r = calloc(1, sizeof *r);
     if (r == NULL || pthread_mutex_init(&r->lock, NULL) != 0) {
@@ -34,7 +35,7 @@ enum status reload_create(struct reload **ret, const struct config *config, int 
     r->argc = argc;
     r->argv = argv;
     r->envp = envp;
-    r->models = m;
+    r->hosting = h;
     r->config = *config;
     *ret = r;
     return OK;
@@ -75,17 +76,12 @@ static bool is_same(const struct setting *s, const struct settings *a, const str
     return setting_number(s, a) == setting_number(s, b);
 }
 
-/* The names of settings that differ go to `changed` if they can be taken over, else to `restart`. */
-static enum status compare(const struct settings *now, const struct settings *next, json_t *changed, json_t *restart,
-                           struct error *err)
+/* Which settings differ, and whether they can be taken over. */
+static void compare(struct reload_report *report, const struct settings *now, const struct settings *next)
 {
-    int failed = changed == NULL || restart == NULL;
-    for (size_t id = 0; id < SETTING_COUNT; id++) {
-        const struct setting *s = setting_at(id);
-        if (!is_same(s, now, next))
-            failed |= json_array_append_new(id == SETTING_log_level ? changed : restart, json_string(s->name));
-    }
-    return failed == 0 ? OK : error_set(err, ERR_NOMEM, "no memory to compare the settings");
+    for (size_t id = 0; id < SETTING_COUNT; id++)
+        if (!is_same(setting_at(id), now, next))
+            *(id == SETTING_log_level ? &report->changed[id] : &report->restart[id]) = true;
 }
 
 /* What needs a restart keeps its value and its source. */
@@ -100,21 +96,22 @@ static void take_over(struct reload *r, const struct config *next)
 
 /* ---- all of it ------------------------------------------------------------------------------------------------- */
 
-static void log_report(const json_t *report)
+static void log_report(const struct reload_report *report)
 {
-    char *text = json_print(report, JSON_COMPACT | JSON_ENSURE_ASCII);
+    json_t *whole = reload_report_describe(report);
+    char *text = whole != NULL ? json_print(whole, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     if (text != NULL)
         log_info("reload: %s", text);
     free(text);
+    json_decref(whole);
 }
 
-enum status reload_run(struct reload *r, json_t **ret, struct error *err)
+enum status reload_run(struct reload *r, struct reload_report *ret, struct error *err)
 {
     struct config *next = malloc(sizeof *next); /* tens of kilobytes */
-    json_t *changed = json_array(), *restart = json_array(), *scanned = NULL, *report = NULL;
+    struct reload_report report = {.keys = 0};
     struct auth_table *keys = NULL;
     struct tls_identity *identity = NULL;
-    size_t key_count = 0;
     struct error why;
     enum status st = OK;
     if (next == NULL) {
@@ -123,9 +120,9 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     }
     st = config_load(next, r->argc, r->argv, r->envp, warn_of_setting, NULL, &why);
     if (st == OK)
-        st = compare(&r->config.settings, &next->settings, changed, restart, &why);
+        compare(&report, &r->config.settings, &next->settings);
     if (st == OK && r->keys != NULL)
-        st = auth_read(r->keys, &keys, &key_count, &why);
+        st = auth_read(r->keys, &keys, &report.keys, &why);
     if (st == OK)
         st = tls_read(&identity, &r->config.settings, &why);
     if (st != OK) {
@@ -136,29 +133,21 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
     if (keys != NULL)
         auth_put(r->keys, keys);
     keys = NULL;
-    const bool certifies = identity != NULL;
+    report.certificate = identity != NULL;
     tls_put(identity);
     identity = NULL;
-    st = models_scan(r->models, &scanned, &why); /* what is not accepted is in its report, and changes nothing */
+    st =
+        hosting_scan(r->hosting, &report.models, &why); /* what is not accepted is in the report, and changes nothing */
     if (st != OK) {
         st = error_set_param(err, st, why.param, "settings, keys and certificate are taken over, but of the models: %s",
                              why.message);
         goto done;
     }
-    report = json_pack("{s:O, s:O, s:I, s:b, s:O}", "changed", changed, "restart", restart, "keys",
-                       (json_int_t)key_count, "certificate", (int)certifies, "models", scanned);
-    if (report == NULL) {
-        st = error_set(err, ERR_NOMEM, "all was read, but there is no memory to say what has changed");
-        goto done;
-    }
-    log_report(report);
+    log_report(&report);
     *ret = report;
 done:
     auth_table_free(keys);
     tls_free(identity);
-    json_decref(scanned);
-    json_decref(restart);
-    json_decref(changed);
     free(next);
     return st;
 }

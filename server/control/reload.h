@@ -6,28 +6,26 @@
 #ifndef SERVER_CONTROL_RELOAD_H
 #define SERVER_CONTROL_RELOAD_H
 
-#include <jansson.h>
-
 #include "config/config.h"
 #include "config/status.h"
 
 struct auth;
-struct models;
+struct hosting;
 struct reload;
+struct reload_report;
 
 /* `config` is what the daemon was started with, argv and envp where that came from: both are borrowed.
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status reload_create(struct reload **ret, const struct config *config, int argc, char *const argv[],
-                          char *const envp[], struct models *m, struct error *err);
+                          char *const envp[], struct hosting *h, struct error *err);
 /* Keys to be read again as well; NULL: there are none. Before reload_run. */
 void reload_keys(struct reload *r, struct auth *keys);
 void reload_free(struct reload *r); /* NULL is a no-op */
 
-/* Read all again. *ret, for json_decref, is {"changed": [settings], "restart": [settings], "keys": how many,
- * "certificate": is there another, "models": models_scan}.
+/* Read all again, and log what has changed. *ret is set only on OK: reload_report_clear.
  * Errors: ERR_CONFIG, ERR_IO (the settings, the keys or models_dir), ERR_NOMEM: what is wrong has not changed; models
  * only where all else was fine. */
-enum status reload_run(struct reload *r, json_t **ret, struct error *err);
+enum status reload_run(struct reload *r, struct reload_report *ret, struct error *err);
 
 /* The settings in force. */
 void reload_config(struct reload *r, struct config *ret);

@@ -1,6 +1,6 @@
 /* registry.h - the models by name: those that are loaded, and those that could be.
  * Any thread looks up, under a short lock, and becomes a user of what it gets (hosted_model.h), so that the list may
- * change at any time. One thread alone changes it: the main thread at start, then the loader's (control/models.h). The
+ * change at any time. One thread alone changes it: the main thread at start, then the loader's (control/hosting.h). The
  * lock is a leaf but for the queue's. */
 #ifndef SERVER_MODELS_REGISTRY_H
 #define SERVER_MODELS_REGISTRY_H

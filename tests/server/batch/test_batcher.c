@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "server/batch/batcher.h"
-#include "server/control/models.h"
+#include "server/control/hosting.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
@@ -33,7 +33,7 @@
 enum { STREAMS = 4, QUEUE = 12, PASS_ROWS = 24, IMAGES = 4, LATER_S = 1000, BYTES_MAX = 4096 };
 
 static struct settings settings;
-static struct models *served;
+static struct hosting *served;
 static struct batcher *batcher; /* theirs */
 
 static int start(void **state)
@@ -47,8 +47,8 @@ static int start(void **state)
     settings.pass_rows_max = PASS_ROWS;
     settings.batch_images_max = IMAGES;
     settings.queue_jobs_max = QUEUE;
-    if (models_start(&served, &settings, NULL, &err) == OK) {
-        batcher = models_batcher(served);
+    if (hosting_start(&served, &settings, NULL, &err) == OK) {
+        batcher = hosting_batcher(served);
         return 0;
     }
     print_error("%s\n", err.message);
@@ -58,8 +58,8 @@ static int start(void **state)
 static int stop(void **state)
 {
     (void)state;
-    models_stop(served);
-    models_free(served);
+    hosting_stop(served);
+    hosting_free(served);
     return 0;
 }
 
@@ -67,7 +67,7 @@ static struct hosted_model *model_for(enum model_task task)
 {
     struct hosted_model *e = NULL;
     struct error err;
-    assert_int_equal(registry_acquire_for(models_registry(served), NULL, (int)task, &e, &err), OK);
+    assert_int_equal(registry_acquire_for(hosting_registry(served), NULL, (int)task, &e, &err), OK);
     hosted_model_release(e); /* nothing is unloaded here */
     return e;
 }
@@ -417,13 +417,13 @@ static void a_folder_without_models_is_an_error_that_names_it(void **state)
     (void)state;
     struct settings s;
     struct error err;
-    struct models *b = NULL;
+    struct hosting *b = NULL;
     settings_init(&s);
     (void)snprintf(s.models_dir, sizeof s.models_dir, "tests/support");
-    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_int_equal(hosting_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "tests/support"));
     (void)snprintf(s.models_dir, sizeof s.models_dir, "no/such/folder");
-    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_IO);
+    assert_int_equal(hosting_start(&b, &s, NULL, &err), ERR_IO);
     assert_non_null(strstr(err.message, "no/such/folder"));
 }
 
@@ -433,7 +433,7 @@ static void models_whose_pictures_do_not_fit_are_left_out(void **state)
     char models[PATH_MAX];
     struct settings s;
     struct error err;
-    struct models *b = NULL;
+    struct hosting *b = NULL;
     struct registry_view v;
     char path[PATH_MAX];
     struct model_copy c;
@@ -447,16 +447,16 @@ static void models_whose_pictures_do_not_fit_are_left_out(void **state)
     settings_init(&s);
     s.threads = 1;
     assert_in_range(snprintf(s.models_dir, sizeof s.models_dir, "%s", models), 1, sizeof s.models_dir - 1);
-    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_int_equal(hosting_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "of a model that this build runs"));
 
     model_variants_link(models, "tests/data/golden", "conv-heads8-k5");
-    assert_int_equal(models_start(&b, &s, NULL, &err), OK);
-    registry_view_take(models_registry(b), &v);
+    assert_int_equal(hosting_start(&b, &s, NULL, &err), OK);
+    registry_view_take(hosting_registry(b), &v);
     assert_int_equal(v.count, 1);
     registry_view_clear(&v);
-    models_stop(b);
-    models_free(b);
+    hosting_stop(b);
+    hosting_free(b);
     temp_dir_remove(models);
 }
 

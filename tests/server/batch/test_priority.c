@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "server/batch/batcher.h"
-#include "server/control/models.h"
+#include "server/control/hosting.h"
 #include "server/core/clock.h"
 #include "server/kinds/generate.h"
 #include "server/models/registry.h"
@@ -25,7 +25,7 @@
 enum { LIMIT_S = 60, LATER_S = 1000, JOBS_MAX = 400, STEP_MS = 50 };
 
 static struct settings settings;
-static struct models *served;
+static struct hosting *served;
 static struct hosted_model *text;
 static struct party parties[JOBS_MAX];
 static struct job *jobs[JOBS_MAX];
@@ -40,8 +40,8 @@ static int start(void **state)
     settings.threads = 1;
     settings.streams_max = 1;
     settings.queue_jobs_max = JOBS_MAX;
-    if (models_start(&served, &settings, NULL, &err) == OK)
-        return registry_acquire_for(models_registry(served), NULL, TASK_TEXT_GENERATION, &text, &err) == OK ? 0 : -1;
+    if (hosting_start(&served, &settings, NULL, &err) == OK)
+        return registry_acquire_for(hosting_registry(served), NULL, TASK_TEXT_GENERATION, &text, &err) == OK ? 0 : -1;
     print_error("%s\n", err.message);
     return -1;
 }
@@ -50,8 +50,8 @@ static int stop(void **state)
 {
     (void)state;
     hosted_model_release(text);
-    models_stop(served);
-    models_free(served);
+    hosting_stop(served);
+    hosting_free(served);
     return 0;
 }
 
@@ -69,7 +69,7 @@ static struct job *submit(int32_t priority, uint32_t max_tokens)
     party_init(p);
     job_attach(j, &waiter);
     assert_int_equal(
-        job_submit(j, batcher_queue(models_batcher(served)), text->lane, clock_now_ns() + LATER_S * CLOCK_NS_PER_S),
+        job_submit(j, batcher_queue(hosting_batcher(served)), text->lane, clock_now_ns() + LATER_S * CLOCK_NS_PER_S),
         OK);
     jobs[count++] = j;
     return j;

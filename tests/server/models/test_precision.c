@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "config/settings.h"
-#include "server/control/models.h"
+#include "server/control/hosting.h"
 #include "server/models/registry.h"
 #include "tests/support/temp_dir.h"
 
@@ -199,23 +199,23 @@ static void settings_of_the_engine_are_looked_at(void **state)
     (void)state;
     struct settings s;
     struct error err;
-    struct models *b = NULL;
+    struct hosting *b = NULL;
     struct registry_view v;
     settings_init(&s);
     (void)snprintf(s.models_dir, sizeof s.models_dir, "tests/data/models");
     (void)snprintf(s.isa, sizeof s.isa, "avx9");
-    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_int_equal(hosting_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "\"avx9\""));
     (void)snprintf(s.isa, sizeof s.isa, "baseline");
     (void)snprintf(s.precision, sizeof s.precision, "f32,cifar10-aft-conv=int9");
-    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_int_equal(hosting_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "\"cifar10-aft-conv=int9\""));
     (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-covn=int8");
-    assert_int_equal(models_start(&b, &s, NULL, &err), ERR_CONFIG);
+    assert_int_equal(hosting_start(&b, &s, NULL, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "\"cifar10-aft-covn\""));
     (void)snprintf(s.precision, sizeof s.precision, "bf16,cifar10-aft-conv=int8");
-    assert_int_equal(models_start(&b, &s, NULL, &err), OK);
-    registry_view_take(models_registry(b), &v);
+    assert_int_equal(hosting_start(&b, &s, NULL, &err), OK);
+    registry_view_take(hosting_registry(b), &v);
     assert_true(v.count > 1);
     for (size_t i = 0; i < v.count; i++) {
         const struct hosted_model *e = v.entries[i];
@@ -224,8 +224,8 @@ static void settings_of_the_engine_are_looked_at(void **state)
         assert_string_equal(engine_info(e->engine)->precision, named ? "int8" : "bf16");
     }
     registry_view_clear(&v);
-    models_stop(b);
-    models_free(b);
+    hosting_stop(b);
+    hosting_free(b);
 }
 
 int main(void)

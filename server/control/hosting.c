@@ -1,5 +1,5 @@
-/* models.c - see models.h. */
-#include "server/control/models.h"
+/* hosting.c - see hosting.h. */
+#include "server/control/hosting.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -14,52 +14,52 @@
 
 #define MEGABYTE (UINT64_C(1) << 20)
 
-struct models {
+struct hosting {
     const struct settings *settings;
     struct batcher *batcher;
     struct registry *registry;
 };
 
-struct batcher *models_batcher(const struct models *m)
+struct batcher *hosting_batcher(const struct hosting *h)
 {
-    return m->batcher;
+    return h->batcher;
 }
 
-struct registry *models_registry(const struct models *m)
+struct registry *hosting_registry(const struct hosting *h)
 {
-    return m->registry;
+    return h->registry;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-static bool fits_beside(const struct models *m, const char *name, uint64_t bytes)
+static bool fits_beside(const struct hosting *h, const char *name, uint64_t bytes)
 {
-    const uint64_t most = m->settings->models_memory_max_mb * MEGABYTE;
-    return most == 0 || registry_bytes(m->registry, name) + bytes <= most;
+    const uint64_t most = h->settings->models_memory_max_mb * MEGABYTE;
+    return most == 0 || registry_bytes(h->registry, name) + bytes <= most;
 }
 
-static enum status refuse_size(const struct models *m, enum status st, const char *name, uint64_t bytes,
+static enum status refuse_size(const struct hosting *h, enum status st, const char *name, uint64_t bytes,
                                const char *why, struct error *err)
 {
     return error_set_param(
         err, st, "models_memory_max_mb", "the model \"%s\" takes %llu MB of memory, and models_memory_max_mb is %u: %s",
-        name, (unsigned long long)((bytes + MEGABYTE - 1) / MEGABYTE), m->settings->models_memory_max_mb, why);
+        name, (unsigned long long)((bytes + MEGABYTE - 1) / MEGABYTE), h->settings->models_memory_max_mb, why);
 }
 
 /* Take away what has not been used for longest until there is room for so many bytes of the model of that name.
  * Errors: ERR_NOMEM (there never is), ERR_UNAVAILABLE (not now). */
-static enum status make_room(struct models *m, const char *name, uint64_t bytes, struct error *err)
+static enum status make_room(struct hosting *h, const char *name, uint64_t bytes, struct error *err)
 {
-    const uint64_t most = m->settings->models_memory_max_mb * MEGABYTE;
+    const uint64_t most = h->settings->models_memory_max_mb * MEGABYTE;
     if (most != 0 && bytes > most)
-        return refuse_size(m, ERR_NOMEM, name, bytes, "it cannot be loaded", err);
-    while (!fits_beside(m, name, bytes)) {
-        struct hosted_model *idle = registry_least_used(m->registry, name);
+        return refuse_size(h, ERR_NOMEM, name, bytes, "it cannot be loaded", err);
+    while (!fits_beside(h, name, bytes)) {
+        struct hosted_model *idle = registry_least_used(h->registry, name);
         if (idle == NULL)
-            return refuse_size(m, ERR_UNAVAILABLE, name, bytes, "the other models have requests; try again later", err);
+            return refuse_size(h, ERR_UNAVAILABLE, name, bytes, "the other models have requests; try again later", err);
         log_info("model %s: unloaded, to make room for %s", idle->model->name, name);
         metrics_model_remove(idle->metrics_label);
-        registry_drop(m->registry, idle->model->name, MODEL_IDLE);
+        registry_drop(h->registry, idle->model->name, MODEL_IDLE);
         hosted_model_release(idle);
     }
     return OK;
@@ -68,34 +68,35 @@ static enum status make_room(struct models *m, const char *name, uint64_t bytes,
 /* ---- one model ------------------------------------------------------------------------------------------------- */
 
 /* Takes `e`, also where it fails. */
-static enum status install(struct models *m, const struct found_model *found, struct hosted_model *e, struct error *err)
+static enum status install(struct hosting *h, const struct found_model *found, struct hosted_model *e,
+                           struct error *err)
 {
-    enum status st = batcher_serve(m->batcher, e, err);
+    enum status st = batcher_serve(h->batcher, e, err);
     if (st == OK) {
-        hosted_model_publish(e, m->settings);
-        st = registry_put(m->registry, found, MODEL_LOADED, e->model->config.task, e, err);
+        hosted_model_publish(e, h->settings);
+        st = registry_put(h->registry, found, MODEL_LOADED, e->model->config.task, e, err);
     }
     if (st != OK)
         hosted_model_release(e);
     else
-        registry_note_size(m->registry, found, e->bytes);
+        registry_note_size(h->registry, found, e->bytes);
     return st;
 }
 
 /* Where it is known how much they take, room is made before the files are read: what there is no room for costs no
  * reading each time that it is asked for. */
-static enum status load(struct models *m, const struct found_model *found, struct error *err)
+static enum status load(struct hosting *h, const struct found_model *found, struct error *err)
 {
     struct hosted_model *e = NULL;
-    enum status st = make_room(m, found->name, registry_size(m->registry, found), err);
+    enum status st = make_room(h, found->name, registry_size(h->registry, found), err);
     if (st == OK)
-        st = hosted_model_load(&e, found, m->settings, err);
+        st = hosted_model_load(&e, found, h->settings, err);
     if (st == OK) {
-        st = make_room(m, found->name, e->bytes, err);
+        st = make_room(h, found->name, e->bytes, err);
         if (st != OK)
-            registry_note_size(m->registry, found, e->bytes);
+            registry_note_size(h->registry, found, e->bytes);
         if (st == OK)
-            st = install(m, found, e, err);
+            st = install(h, found, e, err);
         else
             hosted_model_release(e);
     }
@@ -104,14 +105,14 @@ static enum status load(struct models *m, const struct found_model *found, struc
 }
 
 /* Without its weights: the files are checked when it is loaded. */
-static enum status note_idle(struct models *m, const struct found_model *found, struct error *err)
+static enum status note_idle(struct hosting *h, const struct found_model *found, struct error *err)
 {
     char path[MODELS_DIR_PATH_BYTES + sizeof "/config.json"];
     struct model_config c = {0};
     (void)snprintf(path, sizeof path, "%s/config.json", found->path);
     enum status st = model_config_read(&c, path, NULL, NULL, err);
     if (st == OK)
-        st = registry_put(m->registry, found, MODEL_IDLE, c.task, NULL, err);
+        st = registry_put(h->registry, found, MODEL_IDLE, c.task, NULL, err);
     model_config_clear(&c);
     return st;
 }
@@ -129,113 +130,125 @@ static bool may_pass(const struct error *why)
 
 /* What there is no room or no memory for now waits, as it is on the disk, until it is asked for; or what is loaded of
  * it stays. */
-static void note_not_loaded(struct models *m, const struct found_model *found, const struct error *why)
+static void note_not_loaded(struct hosting *h, const struct found_model *found, const struct error *why)
 {
     struct registry_model now;
-    const bool known = registry_peek(m->registry, found->name, &now), loaded = known && now.hosted != NULL;
+    const bool known = registry_peek(h->registry, found->name, &now), loaded = known && now.hosted != NULL;
     const bool waits = known && now.state == MODEL_IDLE && is_same(&now.found, found);
-    if (may_pass(why) && (loaded || waits || note_idle(m, found, NULL) == OK))
-        registry_note_shortage(m->registry, found->name, why->message);
+    if (may_pass(why) && (loaded || waits || note_idle(h, found, NULL) == OK))
+        registry_note_shortage(h->registry, found->name, why->message);
     else
-        registry_note_failure(m->registry, found->name, why->message);
+        registry_note_failure(h->registry, found->name, why->message);
     log_warning("model %s: not loaded: %s", found->name, why->message);
 }
 
-enum status models_load(struct models *m, const char *name, bool again, struct error *err)
+enum status hosting_load(struct hosting *h, const char *name, bool again, struct error *err)
 {
     struct found_model found;
     enum status st = OK;
     if (again) {
-        struct hosted_model *e = registry_acquire(m->registry, name);
+        struct hosted_model *e = registry_acquire(h->registry, name);
         if (e == NULL)
             st = error_set_param(err, ERR_NOT_FOUND, "model", "the model \"%.*s\" is not loaded", MODEL_NAME_MAX, name);
         hosted_model_release(e);
     }
     if (st == OK)
-        st = models_dir_find(&found, m->settings->models_dir, name, err);
+        st = models_dir_find(&found, h->settings->models_dir, name, err);
     if (st != OK)
         return st;
-    st = load(m, &found, err);
+    st = load(h, &found, err);
     if (st != OK)
-        note_not_loaded(m, &found, err);
+        note_not_loaded(h, &found, err);
     return st;
 }
 
-enum status models_unload(struct models *m, const char *name, struct error *err)
+enum status hosting_unload(struct hosting *h, const char *name, struct error *err)
 {
-    struct hosted_model *e = registry_acquire(m->registry, name);
+    struct hosted_model *e = registry_acquire(h->registry, name);
     if (e == NULL)
         return error_set_param(err, ERR_NOT_FOUND, "model", "the model \"%.*s\" is not loaded", MODEL_NAME_MAX, name);
     metrics_model_remove(e->metrics_label);
-    registry_drop(m->registry, name, MODEL_UNLOADED);
+    registry_drop(h->registry, name, MODEL_UNLOADED);
     hosted_model_release(e);
     log_info("model %s: unloaded", name);
     return OK;
 }
 
-bool models_load_wanted(struct models *m)
+bool hosting_load_wanted(struct hosting *h)
 {
     struct found_model found;
     struct error err;
-    if (!registry_next_wanted(m->registry, &found))
+    if (!registry_next_wanted(h->registry, &found))
         return false;
-    if (load(m, &found, &err) != OK)
-        note_not_loaded(m, &found, &err);
+    if (load(h, &found, &err) != OK)
+        note_not_loaded(h, &found, &err);
     return true;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------------------------- */
 
-struct report {
-    json_t *whole;
-    bool failed; /* for want of memory */
-};
-
-static void report_name(struct report *r, const char *list, const char *name)
+const char *hosting_outcome_word(enum hosting_outcome outcome)
 {
-    r->failed |= json_array_append_new(json_object_get(r->whole, list), json_string(name)) != 0;
+#define X(constant, word) word,
+    static const char *const words[] = {HOSTING_OUTCOMES(X)};
+#undef X
+    return words[outcome];
+}
+
+void hosting_report_clear(struct hosting_report *r)
+{
+    free(r->rows);
+    *r = (struct hosting_report){.rows = NULL};
+}
+
+/* There is room for a row of each model. */
+static void add_row(struct hosting_report *r, const char *name, enum hosting_outcome outcome, const char *message)
+{
+    struct hosting_row *row = &r->rows[r->count++];
+    (void)snprintf(row->model, sizeof row->model, "%s", name);
+    (void)snprintf(row->message, sizeof row->message, "%s", message);
+    row->outcome = outcome;
 }
 
 /* Load, or where that waits for a request, note. */
-static enum status take_found(struct models *m, const struct found_model *found, const struct registry_model *known,
+static enum status take_found(struct hosting *h, const struct found_model *found, const struct registry_model *known,
                               struct error *err)
 {
     const bool loaded = known != NULL && known->hosted != NULL;
-    if (!loaded && m->settings->models_lazy)
-        return note_idle(m, found, err);
-    return load(m, found, err);
+    if (!loaded && h->settings->models_lazy)
+        return note_idle(h, found, err);
+    return load(h, found, err);
 }
 
-static void scan_one(struct models *m, const struct found_model *found, struct report *r)
+static void scan_one(struct hosting *h, const struct found_model *found, struct hosting_report *r)
 {
     struct error err;
     struct registry_model now;
-    const struct registry_model *known = registry_peek(m->registry, found->name, &now) ? &now : NULL;
+    const struct registry_model *known = registry_peek(h->registry, found->name, &now) ? &now : NULL;
     const bool same = known != NULL && is_same(&known->found, found);
     if (known != NULL && (known->state == MODEL_UNLOADED || (same && known->state != MODEL_FAILED))) {
         if (known->hosted != NULL)
-            registry_note_failure(m->registry, found->name, ""); /* files that were tried since are gone again */
-        report_name(r, "unchanged", found->name);
+            registry_note_failure(h->registry, found->name, ""); /* files that were tried since are gone again */
+        add_row(r, found->name, HOSTING_UNCHANGED, "");
         return;
     }
-    if (take_found(m, found, known, &err) == OK) {
-        report_name(r, known != NULL && known->hosted != NULL ? "reloaded" : "loaded", found->name);
+    if (take_found(h, found, known, &err) == OK) {
+        add_row(r, found->name, known != NULL && known->hosted != NULL ? HOSTING_RELOADED : HOSTING_LOADED, "");
         return;
     }
     if (known == NULL) /* so that an administrator sees why it is not there */
-        (void)registry_put(m->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
-    note_not_loaded(m, found, &err);
-    r->failed |= json_array_append_new(json_object_get(r->whole, "failed"),
-                                       json_pack("{s:s, s:s}", "model", found->name, "message", err.message)) != 0;
+        (void)registry_put(h->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
+    note_not_loaded(h, found, &err);
+    add_row(r, found->name, HOSTING_FAILED, err.message);
 }
 
-static void forget(struct models *m, const struct registry_model *known, struct report *r)
+static void forget(struct hosting *h, const struct registry_model *known, struct hosting_report *r)
 {
     if (known->hosted != NULL)
         metrics_model_remove(known->hosted->metrics_label);
-    registry_remove(m->registry, known->found.name);
+    registry_remove(h->registry, known->found.name);
     log_info("model %s: unloaded, for its folder is gone", known->found.name);
-    report_name(r, "unloaded", known->found.name);
+    add_row(r, known->found.name, HOSTING_UNLOADED, "");
 }
 
 static const struct found_model *find_found(const struct found_model *found, size_t count, const char *name)
@@ -246,37 +259,32 @@ static const struct found_model *find_found(const struct found_model *found, siz
     return NULL;
 }
 
-enum status models_scan(struct models *m, json_t **ret, struct error *err)
+enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct error *err)
 {
     struct found_model *found = NULL;
     struct registry_model *known = NULL;
+    struct hosting_report r = {.rows = NULL};
     size_t found_count = 0, known_count = 0;
-    enum status st = models_dir_scan(&found, &found_count, m->settings->models_dir, err);
+    enum status st = models_dir_scan(&found, &found_count, h->settings->models_dir, err);
     if (st != OK)
         return st;
-    struct report r = {
-        .whole = json_pack("{s:[], s:[], s:[], s:[], s:[]}", "loaded", "reloaded", "unloaded", "unchanged", "failed")};
-    if (r.whole == NULL || registry_models(m->registry, &known, &known_count) != OK) {
+    if (registry_models(h->registry, &known, &known_count) == OK)
+        r.rows = calloc(found_count + known_count + 1, sizeof *r.rows);
+    if (r.rows == NULL) {
         st = error_set(err, ERR_NOMEM, "no memory to look at the models");
         goto done;
     }
     for (size_t i = 0; i < known_count; i++)
         if (find_found(found, found_count, known[i].found.name) == NULL)
-            forget(m, &known[i], &r);
+            forget(h, &known[i], &r);
     registry_models_free(known, known_count); /* whose references would keep what can make room */
     known = NULL;
     known_count = 0;
     for (size_t i = 0; i < found_count; i++)
-        scan_one(m, &found[i], &r);
-    if (r.failed) {
-        st = error_set(err, ERR_NOMEM, "the models were looked at, but there is no memory to say what was done");
-        goto done;
-    }
-    *ret = r.whole;
-    r.whole = NULL; /* the caller's now */
+        scan_one(h, &found[i], &r);
+    *ret = r;
 done:
     registry_models_free(known, known_count);
-    json_decref(r.whole);
     free(found);
     return st;
 }
@@ -284,24 +292,24 @@ done:
 /* ---- start and end --------------------------------------------------------------------------------------------- */
 
 /* What does not fit beside those before it waits until it is asked for. */
-static enum status load_at_start(struct models *m, const struct found_model *found, struct error *err)
+static enum status load_at_start(struct hosting *h, const struct found_model *found, struct error *err)
 {
     struct hosted_model *e = NULL;
-    if (m->settings->models_lazy)
-        return note_idle(m, found, err);
-    const enum status st = hosted_model_load(&e, found, m->settings, err);
+    if (h->settings->models_lazy)
+        return note_idle(h, found, err);
+    const enum status st = hosted_model_load(&e, found, h->settings, err);
     if (st == ERR_UNSUPPORTED) { /* a sound model for a newer build must not keep the others from being served */
         log_warning("left out: %s", err->message);
         return OK;
     }
     if (st != OK)
         return st;
-    if (fits_beside(m, found->name, e->bytes))
-        return install(m, found, e, err);
+    if (fits_beside(h, found->name, e->bytes))
+        return install(h, found, e, err);
     log_info("model %s: not loaded before it is asked for: models_memory_max_mb is %u", found->name,
-             m->settings->models_memory_max_mb);
+             h->settings->models_memory_max_mb);
     hosted_model_release(e);
-    return note_idle(m, found, err);
+    return note_idle(h, found, err);
 }
 
 static bool is_known(const void *arg, const char *name)
@@ -309,7 +317,7 @@ static bool is_known(const void *arg, const char *name)
     struct registry_model *rows = NULL;
     size_t count = 0;
     bool known = false;
-    if (registry_models(((const struct models *)arg)->registry, &rows, &count) != OK)
+    if (registry_models(((const struct hosting *)arg)->registry, &rows, &count) != OK)
         return true;
     for (size_t i = 0; i < count && !known; i++)
         known = strcmp(rows[i].found.name, name) == 0;
@@ -317,77 +325,78 @@ static bool is_known(const void *arg, const char *name)
     return known;
 }
 
-static enum status check_precision_names(const struct models *m, struct error *err)
+static enum status check_precision_names(const struct hosting *h, struct error *err)
 {
     char name[MODEL_NAME_MAX + 1];
-    const struct settings *s = m->settings;
-    if (!precision_names_unknown(s->precision, is_known, m, name, sizeof name))
+    const struct settings *s = h->settings;
+    if (!precision_names_unknown(s->precision, is_known, h, name, sizeof name))
         return OK;
     return error_set_param(err, ERR_CONFIG, "precision", "precision names the model \"%s\", which is not in %s", name,
                            s->models_dir);
 }
 
-static enum status load_all(struct models *m, struct error *err)
+static enum status load_all(struct hosting *h, struct error *err)
 {
     struct found_model *found = NULL;
     struct registry_model *known = NULL;
     size_t count = 0, known_count = 0;
     struct error why;
-    enum status st = models_dir_scan(&found, &count, m->settings->models_dir, err);
+    enum status st = models_dir_scan(&found, &count, h->settings->models_dir, err);
     if (st != OK)
         return st;
     for (size_t i = 0; i < count && st == OK; i++)
-        st = load_at_start(m, &found[i], &why);
+        st = load_at_start(h, &found[i], &why);
     if (st != OK)
         *err = why;
     free(found);
-    if (st == OK && registry_models(m->registry, &known, &known_count) != OK)
+    if (st == OK && registry_models(h->registry, &known, &known_count) != OK)
         st = error_set(err, ERR_NOMEM, "no memory to look at the models");
     registry_models_free(known, known_count);
     if (st == OK && known_count == 0)
         st = error_set(err, ERR_CONFIG,
                        "models_dir = %s: no subfolder has a config.json of a model that this build runs",
-                       m->settings->models_dir);
+                       h->settings->models_dir);
     (void)malloc_trim(0);
-    return st == OK ? check_precision_names(m, err) : st;
+    return st == OK ? check_precision_names(h, err) : st;
 }
 
-enum status models_start(struct models **ret, const struct settings *s, struct mailboxes *mailboxes, struct error *err)
+enum status hosting_start(struct hosting **ret, const struct settings *s, struct mailboxes *mailboxes,
+                          struct error *err)
 {
     struct error why;
-    struct models *m = calloc(1, sizeof *m);
-    if (m == NULL)
+    struct hosting *h = calloc(1, sizeof *h);
+    if (h == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the list of models");
-    m->settings = s;
-    enum status st = registry_create(&m->registry);
+    h->settings = s;
+    enum status st = registry_create(&h->registry);
     if (st != OK)
         (void)error_set(&why, st, "no memory for the list of models");
     if (st == OK)
-        st = batcher_start(&m->batcher, s, mailboxes, &why);
+        st = batcher_start(&h->batcher, s, mailboxes, &why);
     if (st == OK)
-        st = load_all(m, &why);
+        st = load_all(h, &why);
     if (st == OK) {
-        *ret = m;
+        *ret = h;
         return OK;
     }
     if (err != NULL)
         *err = why;
-    models_stop(m);
-    models_free(m);
+    hosting_stop(h);
+    hosting_free(h);
     return st;
 }
 
-void models_stop(struct models *m)
+void hosting_stop(struct hosting *h)
 {
-    if (m != NULL && m->batcher != NULL)
-        batcher_stop(m->batcher);
+    if (h != NULL && h->batcher != NULL)
+        batcher_stop(h->batcher);
 }
 
-void models_free(struct models *m)
+void hosting_free(struct hosting *h)
 {
-    if (m == NULL)
+    if (h == NULL)
         return;
-    registry_free(m->registry); /* before the queue, which the last but one to hold a model wakes */
-    batcher_free(m->batcher);
-    free(m);
+    registry_free(h->registry); /* before the queue, which the last but one to hold a model wakes */
+    batcher_free(h->batcher);
+    free(h);
 }

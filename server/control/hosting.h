@@ -1,0 +1,76 @@
+/* hosting.h - which models are served: from models_dir to the registry, where requests find them, and to the batcher,
+ * which runs them; and the changes to that while requests run.
+ *
+ * A model's files are read and checked whole, and its engine is opened, before anything changes. Then it takes the
+ * place of the one of its name: requests that come find the new one, those under way end on the old one, which is freed
+ * after the last of them. Files that are not accepted change nothing.
+ *
+ * Changes are for one thread at a time: the main thread at start, then the loader's (loader.h). */
+#ifndef SERVER_CONTROL_HOSTING_H
+#define SERVER_CONTROL_HOSTING_H
+
+#include <stdbool.h>
+
+#include "config/limits.h"
+#include "config/settings.h"
+#include "config/status.h"
+
+struct batcher;
+struct hosting;
+struct mailboxes;
+struct registry;
+
+/* Start the batcher and load what is in models_dir; with models_lazy only look at it. What is too much for
+ * models_memory_max_mb is loaded when it is asked for. `s` and `mailboxes` as for batcher_start. *ret is set only on
+ * OK. A broken model is an error here, rather than a gap that is found out by clients.
+ * Errors: ERR_IO (the folder), ERR_CONFIG (no model in it, or too many; a setting), ERR_NOMEM and those of
+ * hosted_model_load. */
+enum status hosting_start(struct hosting **ret, const struct settings *s, struct mailboxes *mailboxes,
+                          struct error *err);
+/* batcher_stop; then hosting_free, when nobody uses any of it any more. NULL is a no-op. */
+void hosting_stop(struct hosting *h);
+void hosting_free(struct hosting *h);
+
+/* Valid until hosting_free. */
+struct batcher *hosting_batcher(const struct hosting *h);
+struct registry *hosting_registry(const struct hosting *h);
+
+/* ---- changes --------------------------------------------------------------------------------------------------- */
+
+/* Load the model of that name as it is on the disk now, in the place of what is loaded of it. `again`: it must be
+ * loaded already. Errors: ERR_NOT_FOUND; those of hosted_model_load (its files are not accepted), batcher_serve; for
+ * models_memory_max_mb ERR_NOMEM, and ERR_UNAVAILABLE where the others have requests: it is tried again then when it is
+ * asked for. */
+enum status hosting_load(struct hosting *h, const char *name, bool again, struct error *err);
+/* Take it away. Errors: ERR_NOT_FOUND (it is not loaded). */
+enum status hosting_unload(struct hosting *h, const char *name, struct error *err);
+/* What became of a model. */
+#define HOSTING_OUTCOMES(X)           \
+    X(HOSTING_LOADED, "loaded")       \
+    X(HOSTING_RELOADED, "reloaded")   \
+    X(HOSTING_UNLOADED, "unloaded")   \
+    X(HOSTING_UNCHANGED, "unchanged") \
+    X(HOSTING_FAILED, "failed")
+#define X(constant, word) constant,
+enum hosting_outcome { HOSTING_OUTCOMES(X) HOSTING_OUTCOME_COUNT };
+#undef X
+const char *hosting_outcome_word(enum hosting_outcome outcome);
+
+struct hosting_report {
+    size_t count;
+    struct hosting_row {
+        char model[MODEL_NAME_MAX + 1];
+        enum hosting_outcome outcome;
+        char message[ERROR_MESSAGE_MAX]; /* why it failed; else empty */
+    } * rows;                            /* [count] */
+};
+void hosting_report_clear(struct hosting_report *r); /* zeroed is fine */
+
+/* Make all as it is in models_dir: load what is new, reload what has changed, unload what has gone. What an
+ * administrator has unloaded stays so. *ret is set only on OK: hosting_report_clear.
+ * Errors: ERR_NOMEM, those of models_dir_scan: nothing has changed. */
+enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct error *err);
+/* Load one model that requests have asked for. False: none was. */
+bool hosting_load_wanted(struct hosting *h);
+
+#endif
