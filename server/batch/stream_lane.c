@@ -130,6 +130,7 @@ static const struct stream_kind *kind_of(const struct job *j)
 
 static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 {
+    assert(kind_of(j) != NULL); /* jobs of other kinds are for other models */
     const size_t given = kind_of(j)->enter(j, &l->shape);
     job_start(j, now_ns);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_STREAMS, now_ns - j->result.queued_ns);

@@ -277,7 +277,7 @@ enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct e
     for (size_t i = 0; i < known_count; i++)
         if (find_found(found, found_count, known[i].found.name) == NULL)
             forget(h, &known[i], &r);
-    registry_models_free(known, known_count); /* whose references would keep what can make room */
+    registry_models_free(known, known_count); /* which would keep in use what can make room */
     known = NULL;
     known_count = 0;
     for (size_t i = 0; i < found_count; i++)

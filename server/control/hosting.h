@@ -44,6 +44,7 @@ struct registry *hosting_registry(const struct hosting *h);
 enum status hosting_load(struct hosting *h, const char *name, bool again, struct error *err);
 /* Take it away. Errors: ERR_NOT_FOUND (it is not loaded). */
 enum status hosting_unload(struct hosting *h, const char *name, struct error *err);
+
 /* What became of a model. */
 #define HOSTING_OUTCOMES(X)           \
     X(HOSTING_LOADED, "loaded")       \
@@ -56,13 +57,15 @@ enum hosting_outcome { HOSTING_OUTCOMES(X) HOSTING_OUTCOME_COUNT };
 #undef X
 const char *hosting_outcome_word(enum hosting_outcome outcome);
 
+struct hosting_row {
+    char model[MODEL_NAME_MAX + 1];
+    enum hosting_outcome outcome;
+    char message[ERROR_MESSAGE_MAX]; /* why it failed; else empty */
+};
+
 struct hosting_report {
+    struct hosting_row *rows; /* [count] */
     size_t count;
-    struct hosting_row {
-        char model[MODEL_NAME_MAX + 1];
-        enum hosting_outcome outcome;
-        char message[ERROR_MESSAGE_MAX]; /* why it failed; else empty */
-    } * rows;                            /* [count] */
 };
 void hosting_report_clear(struct hosting_report *r); /* zeroed is fine */
 
@@ -70,6 +73,7 @@ void hosting_report_clear(struct hosting_report *r); /* zeroed is fine */
  * administrator has unloaded stays so. *ret is set only on OK: hosting_report_clear.
  * Errors: ERR_NOMEM, those of models_dir_scan: nothing has changed. */
 enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct error *err);
+
 /* Load one model that requests have asked for. False: none was. */
 bool hosting_load_wanted(struct hosting *h);
 

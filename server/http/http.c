@@ -5,7 +5,7 @@
  * Threads: a connection belongs to one loop's thread, which runs all of this, but for suspend_exchange and
  * resume_exchange (whoever holds the job's lock).
  *
- * Invariants: an exchange is suspended only through job_await and job_read, which have it resumed when the job is done;
+ * Invariants: an exchange is suspended only through job_await and what reads a job, and is resumed when that is done;
  * so once all jobs are done no connection stays suspended, and the library may be stopped. An exchange is watched from
  * http_await until its end, a connection as long as it lives; both end before the library closes the socket. */
 #include "server/http/http.h"

@@ -45,7 +45,7 @@ struct registry_model {
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* The loaded models at one moment, by name: [count] references. */
+/* The loaded models at one moment, by name; whoever has it is their user. */
 struct registry_view {
     size_t count;
     struct hosted_model *entries[REGISTRY_MODELS_MAX];
