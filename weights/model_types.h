@@ -1,5 +1,5 @@
-/* model_types.h - a model as checked float32 tensors, in the fields that the engine reads: what manifest.h binds, fold.h
- * computes and model.h loads. */
+/* model_types.h - a model as checked float32 tensors, in the fields that the engine reads: what manifest.h binds,
+ * fold.h computes and model.h loads. */
 #ifndef WEIGHTS_MODEL_TYPES_H
 #define WEIGHTS_MODEL_TYPES_H
 

@@ -1,6 +1,7 @@
 /* peak.h - how fast one core can be at the most: loops that multiply and add in registers alone, and one that does
- * nothing but read memory. A figure of the engine is put beside what these reach in the same run (engine/bench/roofline.h).
- * Each works on its own arguments alone and allocates nothing; several threads may run them. */
+ * nothing but read memory. A figure of the engine is put beside what these reach in the same run
+ * (engine/bench/roofline.h). Each works on its own arguments alone and allocates nothing; several threads may run them.
+ */
 #ifndef ENGINE_BENCH_PEAK_H
 #define ENGINE_BENCH_PEAK_H
 

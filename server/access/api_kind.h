@@ -1,5 +1,5 @@
-/* api_kind.h - the APIs of the daemon: whose words a request speaks, which is the shape of its errors and what a key must
- * be allowed. No state. */
+/* api_kind.h - the APIs of the daemon: whose words a request speaks, which is the shape of its errors and what a key
+ * must be allowed. No state. */
 #ifndef SERVER_ACCESS_API_KIND_H
 #define SERVER_ACCESS_API_KIND_H
 

@@ -1,8 +1,8 @@
-/* mailbox.h - tells the threads that serve connections which of them have something to say: a box for each thread, and in
- * it the items that somebody has put there.
- * Putting costs no system call and wakes nobody. A ring wakes the threads whose boxes have got something since the last
- * one, each once: so a step of the engine that has news for many connections wakes a thread once for all of its own.
- * The lock of a box is a leaf: nothing else is taken under it, and no system call is made. */
+/* mailbox.h - tells the threads that serve connections which of them have something to say: a box for each thread, and
+ * in it the items that somebody has put there. Putting costs no system call and wakes nobody. A ring wakes the threads
+ * whose boxes have got something since the last one, each once: so a step of the engine that has news for many
+ * connections wakes a thread once for all of its own. The lock of a box is a leaf: nothing else is taken under it, and
+ * no system call is made. */
 #ifndef SERVER_CORE_MAILBOX_H
 #define SERVER_CORE_MAILBOX_H
 

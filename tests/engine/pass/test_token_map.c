@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine/core/types.h"
+#include "engine/mixers/mixer_table.h"
 
 enum { DIM = 4, TOKENS = 3, STRIDE = 3 * DIM };
 #define LN2 0.693147180559945309f
@@ -25,8 +26,10 @@ struct scene {
 static void begin(struct scene *s, enum mixer_type type, uint32_t heads)
 {
     *s = (struct scene){.config = {.dim = DIM, .mixer = {.type = type, .heads = heads}}};
-    s->core =
-        (struct engine_core){.config = &s->config, .dims = {.dim = DIM, .channels = DIM, .keys = DIM, .qkv = STRIDE}};
+    s->core = (struct engine_core){.config = &s->config,
+                                   .mixer = mixer_find(&s->config),
+                                   .dims = {.dim = DIM, .channels = DIM, .keys = DIM, .qkv = STRIDE}};
+    assert_non_null(s->core.mixer);
     for (int t = 0; t <= TOKENS; t++)
         for (int i = 0; i < STRIDE; i++)
             s->qkv[t][i] = 1000.0f; /* of queries and values nothing is looked at */
