@@ -55,7 +55,7 @@ inside() { # inside COMMAND...: in the root, in the place of this shell, with no
 echo "---- make run"
 inside make run >"$cache/run.log" 2>&1 &
 run=$!
-trap 'kill "$run" 2>/dev/null; wait "$run" 2>/dev/null; rm -rf "$root"' EXIT
+trap 'kill -KILL "$run" 2>/dev/null; wait "$run" 2>/dev/null; rm -rf "$root"' EXIT
 for _ in $(seq 600); do # it installs packages and builds first
     curl -sf -o /dev/null http://127.0.0.1:8080/readyz && break
     kill -0 "$run" 2>/dev/null || break
@@ -71,7 +71,7 @@ if ! [[ $label = *'"label":"ship"'* && $text = *'"finish_reason":"length"'* ]]; 
     echo "make run does not answer as the README says"
     exit 1
 fi
-kill "$run"
+kill -KILL "$run" # unshare does not heed TERM; its child ends with it
 wait "$run" 2>/dev/null
 
 echo "---- make test"
