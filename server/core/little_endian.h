@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Write `bytes` (1 .. 8) bytes of a number, or read them; *at moves on. */
+/* Write `bytes` (1 .. 8) bytes of a number, or read them; *at is advanced. */
 static inline void le_put(uint8_t **at, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++)

@@ -1,6 +1,6 @@
 /* log.c - makes a line in a buffer of fixed size and writes it with one write(2).
  * Any thread, no lock: a line is made on the caller's stack, and Linux does not tear a write of at most PIPE_BUF bytes.
- * Every text goes through escape() or cut(), which know its budget; so a line always fits whatever is sent, and a JSON
+ * Every text goes through escape() or cut(), which know its budget; so a line always fits, whatever is sent, and a JSON
  * line is never cut in the middle. What cannot be written is dropped: there is nobody left to tell. */
 #include "server/core/log.h"
 
@@ -28,7 +28,7 @@ struct field {
     double ms; /* below 0, NaN: leave the field out */
 };
 
-#define MS_END 1e15 /* a time this long is none, and would need more digits than a line has room for */
+#define MS_END 1e15 /* a longer time is not plausible, and would need more digits than a line has room for */
 
 struct line {
     char bytes[LOG_LINE_MAX];
@@ -69,7 +69,7 @@ bool log_enabled(enum log_level level)
 
 /* ---- text from outside ----------------------------------------------------------------------------------------- */
 
-/* `in` as UTF-8, as much as its first `budget` bytes give, to out [UTF8_GROWTH * budget + 1]. */
+/* Write the first `budget` bytes of `in`, as valid UTF-8, to out [UTF8_GROWTH * budget + 1]. */
 static void repair(char *out, size_t budget, const char *in)
 {
     const size_t size = strnlen(in, budget);
@@ -78,7 +78,7 @@ static void repair(char *out, size_t budget, const char *in)
     out[repaired] = '\0';
 }
 
-/* Bytes of a character of repaired text. */
+/* Size in bytes of the character at the start of repaired text. */
 static size_t character_length(const char *s)
 {
     const unsigned char first = (unsigned char)s[0];
@@ -94,8 +94,8 @@ static bool is_control(const char *s)
     return first < 0x20 || first == 0x7f || (first == 0xc2 && (unsigned char)s[1] < 0xa0);
 }
 
-/* For text lines: repaired text to out, at most `budget` bytes and no NUL. Backslash and newline are written as \\ and
- * \n, other controls as \xHH (their code point), the quote as \" if `quoted`. Returns the size. */
+/* For text lines: write repaired text to out, at most `budget` bytes and no NUL. Backslash and newline are written as
+ * \\ and \n, other controls as \xHH (their code point), the quote as \" if `quoted`. Returns the size. */
 static size_t escape(char *out, size_t budget, const char *in, bool quoted)
 {
     size_t size = 0;
@@ -186,7 +186,7 @@ static void append(struct line *l, const char *format, ...)
     l->size += (size_t)written;
 }
 
-/* A value bare where a reader cannot mistake where it ends, else in quotes. */
+/* Write a value without quotes where a reader cannot mistake its end, else in quotes. */
 static void append_value(struct line *l, const char *text, size_t budget)
 {
     static const char bare[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._-/:@%+,";
@@ -258,7 +258,7 @@ static void make_json(struct line *l, enum log_level level, const char *message,
     assert(l->size < sizeof l->bytes);
     if (failed != 0 || l->size == 0) {
         l->size = 0;
-        append(l, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"no memory for a line of the log\"}", now,
+        append(l, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"out of memory for a log line\"}", now,
                log_level_word(level));
     }
     append(l, "\n");
@@ -299,7 +299,7 @@ void log_request(const struct log_request *r)
     char path[LOG_PATH_MAX + 1];
     if (!log_enabled(LOG_LEVEL_INFO))
         return;
-    if (r->path != NULL) /* a query may carry what its sender means to keep */
+    if (r->path != NULL) /* a query may contain secrets */
         (void)snprintf(path, sizeof path, "%.*s", (int)(strcspn(r->path, "?") & INT_MAX), r->path);
     const struct field fields[] = {
         {.key = "id", .kind = FIELD_TEXT, .text = r->id},

@@ -10,10 +10,10 @@
 
 #include "config/settings.h"
 
-/* Before other threads exist. Without it: info, text. */
+/* Call before other threads exist. Without it: level info, format text. */
 void log_init(enum log_level level, enum log_format format);
 
-/* Another level from now on. Any thread. */
+/* Change the level. Any thread. */
 void log_set_level(enum log_level level);
 
 /* Would a message of this level be written? For messages that cost something to make. */
@@ -26,8 +26,8 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 #define log_info(...) log_write(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
-/* What the line of one request says. Texts are borrowed during the call; NULL ones are left out, and so are times
- * below 0: what did not happen. */
+/* What the log line of a request says. Texts are borrowed during the call; those that are NULL are left out, and so are
+ * times below 0, which stand for what did not happen. */
 struct log_request {
     const char *id;      /* X-Request-Id */
     const char *client;  /* address */

@@ -1,5 +1,5 @@
-/* mailbox.c - see mailbox.h. Nothing is missed: an item is in its box before `unheard` is set, whoever clears `unheard`
- * knocks afterwards, and the owner empties the box after it has taken the knocks. */
+/* mailbox.c - see mailbox.h. No item is missed: it is in its mailbox before `unheard` is set, whoever clears `unheard`
+ * signals the eventfd afterwards, and the owner empties the mailbox after it has read the eventfd. */
 #include "server/core/mailbox.h"
 
 #include <assert.h>
@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 struct box {
-    int fd;              /* an eventfd: knocks */
-    atomic_bool unheard; /* something was put since the last ring */
+    int fd;              /* an eventfd that wakes the thread */
+    atomic_bool unheard; /* something was posted since the last notification */
     pthread_mutex_t lock;
     /* under the lock */
     struct mailbox_item *first, *last;
@@ -83,7 +83,7 @@ void mailbox_notify(struct mailboxes *n)
             mailbox_wake(n, i);
 }
 
-/* ---- the box's own thread -------------------------------------------------------------------------------------- */
+/* ---- the mailbox's own thread ---------------------------------------------------------------------------------- */
 
 int mailbox_fd(const struct mailboxes *n, uint32_t box)
 {

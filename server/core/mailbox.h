@@ -1,8 +1,8 @@
-/* mailbox.h - tells the threads that serve connections which of them have something to say: a box for each thread, and
- * in it the items that somebody has put there. Putting costs no system call and wakes nobody. A ring wakes the threads
- * whose boxes have got something since the last one, each once: so a step of the engine that has news for many
- * connections wakes a thread once for all of its own. The lock of a box is a leaf: nothing else is taken under it, and
- * no system call is made. */
+/* mailbox.h - tells the threads that serve connections which connections have news: a mailbox for each thread, which
+ * holds the items that were posted to it.
+ * Posting costs no system call and wakes nobody. mailbox_notify wakes each thread whose mailbox has received something
+ * since the last notification, once: so a step of the engine that has news for many connections of a thread wakes that
+ * thread only once. The lock of a mailbox is a leaf: no other lock is taken under it, and no system call is made. */
 #ifndef SERVER_CORE_MAILBOX_H
 #define SERVER_CORE_MAILBOX_H
 
@@ -13,31 +13,33 @@
 
 struct mailboxes;
 
-/* Embedded in what has news; zeroed before its first use. Its fields are the box's. */
+/* Embedded in what is posted; zeroed before its first use. Its fields belong to the mailbox. */
 struct mailbox_item {
     struct mailbox_item *next, *previous;
     bool is_put;
 };
 
-/* *ret is set only on OK; free with mailbox_free, when nothing is in any box. Errors: ERR_NOMEM, ERR_IO. */
+/* *ret is set only on OK; free with mailbox_free, when all mailboxes are empty. Errors: ERR_NOMEM, ERR_IO. */
 enum status mailbox_create(struct mailboxes **ret, uint32_t boxes);
 void mailbox_free(struct mailboxes *n); /* NULL is a no-op */
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* Into a box; where it is already there it stays. Who puts rings afterwards, the engine with no lock held. */
+/* Post an item to a mailbox; one that is already there keeps its place. Whoever posts calls mailbox_notify afterwards;
+ * the engine does so with no lock held. */
 void mailbox_post(struct mailboxes *n, uint32_t box, struct mailbox_item *item);
 void mailbox_notify(struct mailboxes *n);
-/* Wake the thread of one box in any case. */
+/* Wake the thread of one mailbox, whether or not it has mail. */
 void mailbox_wake(struct mailboxes *n, uint32_t box);
 
-/* ---- the box's own thread -------------------------------------------------------------------------------------- */
+/* ---- the mailbox's own thread ---------------------------------------------------------------------------------- */
 
-/* A descriptor that is readable from a ring or a knock until mailbox_take. */
+/* A descriptor that is readable from mailbox_notify or mailbox_wake until mailbox_take. */
 int mailbox_fd(const struct mailboxes *n, uint32_t box);
-/* Empty the box: all items, linked by `next`, in the order they came; NULL if there were none. */
+/* Empty the mailbox and return all items, linked by `next`, in the order in which they were posted; NULL if there were
+ * none. */
 struct mailbox_item *mailbox_take(struct mailboxes *n, uint32_t box);
-/* Out of the box again, if it is there. */
+/* Take an item out of the mailbox, if it is there. */
 void mailbox_remove(struct mailboxes *n, uint32_t box, struct mailbox_item *item);
 
 #endif

@@ -1,4 +1,4 @@
-/* metrics.c - the series behind the table METRICS, and their updates. Their text is metrics_text.c's.
+/* metrics.c - the series behind the table METRICS, and their updates. metrics_text.c writes them as text.
  * Updates: any thread, relaxed atomics, no lock. Registering a model or a key takes the lock of the labels, which is a
  * leaf; no update ever does. */
 #include <assert.h>
@@ -10,7 +10,7 @@
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
 
-/* Upper bounds of buckets, ascending, 0 after the last: nanoseconds, or whole things. */
+/* Upper bounds of buckets, ascending, 0 after the last: in nanoseconds, or counts. */
 #define US UINT64_C(1000)
 #define MS (1000 * US)
 #define S (1000 * MS)
@@ -140,7 +140,8 @@ unsigned metrics_key_add(const char *name)
 
 /* ---- updates --------------------------------------------------------------------------------------------------- */
 
-/* The series of a label. A route or a model without one of its own is "other"; other lists are enums of ours. */
+/* The series of a label. A route or a model without a series of its own counts as "other"; the other labels are enums
+ * of ours. */
 static size_t series_of(const struct metrics_row *row, unsigned label)
 {
     if (row->labels == LABELS_ENDPOINT)

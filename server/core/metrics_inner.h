@@ -26,8 +26,8 @@ enum labels {
     LABELS_BUILD_INFO
 };
 
-/* HTTP codes: those of status.h, by the first row that has the code, other answers that are none of errors, and what is
- * none of these. */
+/* HTTP status codes: those of status.h (the first row that has a code counts), those of answers that are not errors,
+ * and one for all others. */
 #define SUCCESSES(X)         \
     X(LABEL_CREATED, 201)    \
     X(LABEL_ACCEPTED, 202)   \
@@ -84,7 +84,7 @@ struct metrics_model_labels {
     bool loaded;
 };
 
-/* The values of labels that are not words of the tables. */
+/* Label values that are not listed in the tables. */
 struct metrics_labels {
     /* Written before other threads exist. */
     const char *endpoints[METRICS_ENDPOINTS_MAX];

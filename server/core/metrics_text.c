@@ -15,7 +15,7 @@ static const char *const reason_words[] = {METRICS_REASONS(X)};
 
 enum { VALUE_TEXT_MAX = 40 }; /* two numbers of 20 digits */
 
-/* Exact, and without the locale that printf's %f would ask: nanoseconds as 1.5, 0.0001, 60. */
+/* Exact, and independent of the locale, which printf's %f is not: nanoseconds as 1.5, 0.0001, 60. */
 static void format_value(char out[VALUE_TEXT_MAX], enum unit unit, uint64_t value)
 {
     const uint64_t second = UINT64_C(1000000000);
@@ -78,7 +78,7 @@ static void print_model_info_labels_locked(FILE *to, bool *first, const struct m
     print_label(to, first, "precision_by", model->precision_by);
 }
 
-/* The labels of a series but for a histogram's `le`; `first` says whether any was printed. */
+/* Print the labels of a series except a histogram's `le`; `first` becomes false once one is printed. */
 static void print_labels_locked(FILE *to, bool *first, const struct metrics_row *row, size_t series)
 {
     switch (row->labels) {
@@ -113,7 +113,7 @@ static void print_labels_locked(FILE *to, bool *first, const struct metrics_row 
     }
 }
 
-/* One line: name, suffix, labels, value. `le` NULL: the line is no bucket. */
+/* One line: name, suffix, labels, value. `le` NULL: the line is not a bucket's. */
 static void print_sample_locked(FILE *to, const struct metrics_row *row, const char *suffix, size_t series,
                                 const char *le, enum unit unit, uint64_t value)
 {
@@ -143,12 +143,12 @@ static void print_histogram_locked(FILE *to, const struct metrics_row *row, size
     print_sample_locked(to, row, "_count", series, NULL, UNIT_COUNT, total);
 }
 
-/* Series that exist whatever happens are shown from the start; those of requests once they counted something. */
+/* Series that always exist are shown from the start; those of requests once they have counted something. */
 static bool is_shown_locked(const struct metrics_row *row, size_t series, bool counted)
 {
     const size_t model = series - METRICS_MODEL_FIRST;
     switch (row->labels) {
-    case LABELS_MODEL: /* what is of a loaded model, but that its last streams still run */
+    case LABELS_MODEL: /* gauges exist while their model is loaded, or while its last streams still run */
         if (series >= METRICS_MODEL_FIRST && row->type == TYPE_GAUGE)
             return metrics_labels.models[model].loaded || (counted && row == &metrics_rows[METRIC_STREAMS_RUNNING]);
         return counted || (series >= METRICS_MODEL_FIRST && model < metrics_labels.model_count);
@@ -168,7 +168,7 @@ static bool is_shown_locked(const struct metrics_row *row, size_t series, bool c
     return true;
 }
 
-/* HELP and TYPE come before a metric's first series, and not at all where it has none. */
+/* HELP and TYPE come before a metric's first series, and are left out if it has none. */
 static void print_series_locked(FILE *to, const struct metrics_row *row, size_t series, bool *headed)
 {
     static const char *const type_words[] = {"counter", "gauge", "histogram"};
@@ -199,7 +199,7 @@ static void update_process(void)
 {
     struct process_stats now;
     process_stats_read(&now);
-    /* A total, not a step. */
+    /* A total, not an increment. */
     atomic_store_explicit(&metrics_rows[METRIC_CPU].values[0], now.cpu_ns, memory_order_relaxed);
     metrics_gauge_set(METRIC_RESIDENT, 0, now.resident_bytes);
     metrics_gauge_set(METRIC_VIRTUAL, 0, now.virtual_bytes);
@@ -215,7 +215,7 @@ enum status metrics_render(char **ret, size_t *size, struct error *err)
     size_t text_size = 0;
     FILE *to = open_memstream(&text, &text_size);
     if (to == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the metrics");
+        return error_set(err, ERR_NOMEM, "out of memory for the metrics");
     (void)pthread_mutex_lock(&metrics_labels.lock);
     update_process();
     for (size_t m = 0; m < METRIC_COUNT; m++) {
@@ -227,7 +227,7 @@ enum status metrics_render(char **ret, size_t *size, struct error *err)
     const bool failed = ferror(to) != 0;
     if (fclose(to) != 0 || failed) {
         free(text);
-        return error_set(err, ERR_NOMEM, "no memory for the metrics");
+        return error_set(err, ERR_NOMEM, "out of memory for the metrics");
     }
     *ret = text;
     *size = text_size;

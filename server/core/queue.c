@@ -1,5 +1,5 @@
 /* queue.c - see queue.h. A lane is a doubly linked list in the order of turns, so that a job whose client has left is
- * taken from the middle at once. Invariant, under the lock: `count` is the number of linked items, and never above
+ * removed from the middle at once. Invariant, under the lock: `count` is the number of linked items, and never above
  * `items_max`. */
 #include "server/core/queue.h"
 
@@ -59,7 +59,7 @@ void queue_free(struct queue *q)
 static void link_locked(struct queue *q, struct queue_item *item)
 {
     struct lane *l = &q->lane[item->lane];
-    struct queue_item *before = l->last; /* from the end: most are of one priority */
+    struct queue_item *before = l->last; /* from the end: most have the same priority */
     while (before != NULL && before->turn_ns > item->turn_ns)
         before = before->previous;
     item->previous = before;

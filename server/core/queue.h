@@ -1,8 +1,9 @@
 /* queue.h - bounded queues between the HTTP threads (push) and the engine thread (pop): one lane for each model, one
- * bound for all of them together. An item's turn is when it came, less QUEUE_PRIORITY_NS for each step of its priority:
- * it goes before those of a lower one that came at most so much earlier, so none waits for ever, and among equals who
- * came first goes first.
- * Links items that others own and never owns one. The queue's lock is a leaf: nothing else is taken under it. */
+ * bound for all of them together. An item's turn is the time when it was pushed minus QUEUE_PRIORITY_NS for each step
+ * of its priority: it overtakes items of lower priority that were pushed at most that much earlier, so none waits
+ * forever, and items of equal priority are first in, first out.
+ * The queue links items that others own; it never owns one. The queue's lock is a leaf: no other lock is taken under
+ * it. */
 #ifndef SERVER_CORE_QUEUE_H
 #define SERVER_CORE_QUEUE_H
 
@@ -14,14 +15,14 @@
 
 struct queue;
 
-/* Embedded in what waits; zeroed before its first use. Its fields belong to the queue, but for `kind` and
+/* Embedded in what is queued; zeroed before its first use. Its fields belong to the queue, except `kind` and
  * `priority`. */
 struct queue_item {
-    uint64_t kind;    /* set before the push: what may be taken together is of one kind */
-    int32_t priority; /* set before the push: QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX; 0: usual */
+    uint64_t kind;    /* set before the push: items that may be batched together have the same kind */
+    int32_t priority; /* set before the push: QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX; 0: normal */
     struct queue_item *next, *previous;
     uint64_t pushed_ns;
-    int64_t turn_ns; /* pushed_ns less what the priority is worth */
+    int64_t turn_ns; /* pushed_ns minus what the priority is worth */
     uint32_t lane;
     bool linked;
 };
@@ -34,15 +35,16 @@ void queue_free(struct queue *q); /* NULL is a no-op; must be empty */
 enum status queue_push(struct queue *q, uint32_t lane, struct queue_item *item);
 /* The item whose turn it is in a lane; NULL if none waits. Engine thread. */
 struct queue_item *queue_pop(struct queue *q, uint32_t lane);
-/* Of those of one kind the item whose turn it is in a lane; NULL if there is none. Looks at all that wait. */
+/* The item of one kind whose turn it is in a lane; NULL if there is none. May search all items that wait in the
+ * lane. */
 struct queue_item *queue_pop_kind(struct queue *q, uint32_t lane, uint64_t kind);
-/* Take an item out of turn. True if it was waiting: then the caller, and nobody else, has it. Any thread. */
+/* Remove an item out of turn. True if it was waiting: then it is the caller's alone. Any thread. */
 bool queue_remove(struct queue *q, struct queue_item *item);
 
-/* Sleep until an item waits in any lane, or somebody calls queue_wake: true. False once the queue is closed and empty.
- * The thread that pops. */
+/* Sleep until an item waits in any lane or somebody calls queue_wake, and return true; false once the queue is closed
+ * and empty. For the thread that pops. */
 bool queue_wait(struct queue *q);
-/* Have queue_wait return, now or at its next call. Any thread. */
+/* Make queue_wait return, now or at its next call. Any thread. */
 void queue_wake(struct queue *q);
 /* Refuse every later push. Any thread. */
 void queue_close(struct queue *q);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Turns of libgomp's loop, some tens of microseconds: of 100, 300, 1,000 and 300,000 as fast as the longest on an idle
- * machine, and the fastest over all through HTTP on two cores. */
+/* Iterations of libgomp's spin loop, some tens of microseconds. Of 100, 300, 1,000 and 300,000, this one was as fast as
+ * the longest on an idle machine, and the fastest overall through HTTP on two cores. */
 #define SPINS "1000"
 
 void short_spin_reexec(char *const argv[])

@@ -74,7 +74,8 @@ size_t stop_matcher_flush(struct stop_matcher *m, uint8_t *out)
     return size;
 }
 
-/* What may follow a first byte (Unicode 15, table 3-7): how many bytes the character has, 0 if none begins so, and
+/* What may follow a first byte (Unicode 15, table 3-7): how many bytes the character has, 0 if no character begins with
+ * it, and
  * the range of its second byte. All later ones are 80..BF. */
 struct utf8_lead {
     unsigned length;
@@ -97,7 +98,7 @@ static struct utf8_lead utf8_lead(uint8_t first)
     return (struct utf8_lead){0, 0, 0};
 }
 
-/* Bytes of the character, or of the part of one, that `in` begins with: at least 1. *whole says which. */
+/* Size of the character, or of the part of one, that `in` begins with: at least 1. *whole says which it is. */
 static size_t utf8_span(const uint8_t *in, size_t size, unsigned length, uint8_t low, uint8_t high, bool *whole)
 {
     size_t n = 1;

@@ -1,8 +1,8 @@
 /* watcher.c - see watcher.h. One epoll of three kinds of descriptors: the watched sockets, a timer that is set to the
  * earliest time of the heap, and an eventfd that ends the thread.
  *
- * An event names a socket's number. Between epoll_wait and the lock the watch may have been removed and the number
- * given to another socket; so, under the lock, the number is looked up and the socket asked again.
+ * An event only names a descriptor's number. Between epoll_wait and the lock the watch may have been removed and the
+ * number given to another socket; so, under the lock, the number is looked up and the socket is polled again.
  *
  * Invariants, under the lock: heap[1 .. count] is a binary heap by due_ns and heap[i]->place == i; by_fd[fd] is the
  * list of that socket's watches, and the socket is in the epoll while it is not empty; the timer is set for heap[1], or
@@ -98,7 +98,7 @@ static void set_time_locked(struct watcher *w, struct watch *watch, uint64_t due
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 
-/* (Re-)arm: an event comes once, and again at once after this if its cause is still there. */
+/* Arm or re-arm: an event comes once, and again at once after re-arming if its cause is still there. */
 static bool listen_to_client(struct watcher *w, int operation, int fd)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data = {.fd = fd}};
@@ -184,7 +184,7 @@ enum status watcher_start(struct watcher **ret, struct error *err)
 {
     struct watcher *w = calloc(1, sizeof *w);
     if (w == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the watcher");
+        return error_set(err, ERR_NOMEM, "out of memory for the watcher");
     (void)pthread_mutex_init(&w->lock, NULL);
     w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     w->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
@@ -192,7 +192,7 @@ enum status watcher_start(struct watcher **ret, struct error *err)
     if (!listen_to(w, w->timer_fd) || !listen_to(w, w->stop_fd) ||
         pthread_create(&w->thread, NULL, watcher_thread, w) != 0) {
         free_parts(w);
-        return error_set(err, ERR_IO, "no memory or descriptors for the watcher, or for its thread");
+        return error_set(err, ERR_IO, "out of memory or file descriptors for the watcher or its thread");
     }
     (void)pthread_setname_np(w->thread, "watcher");
     *ret = w;
@@ -212,7 +212,7 @@ void watcher_free(struct watcher *w)
 
 /* ---- watches --------------------------------------------------------------------------------------------------- */
 
-/* Make room for one more. Every watch has a place kept in the heap, whether it has a time or not. */
+/* Make room for one more. Every watch has a place reserved in the heap, whether it has a time or not. */
 static bool grow(struct watch ***array, size_t *size, size_t needed)
 {
     if (needed <= *size)
