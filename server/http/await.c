@@ -1,6 +1,6 @@
 /* await.c - an exchange that waits for a job: what resumes it and what cancels the job. See http.h.
- * The functions run on the exchange's HTTP thread, but watch_exchange on the watcher's: it reads what was constant when
- * the watch was added, and `spoke_ns`. Lock order: watcher -> job -> MHD. */
+ * The functions run on the exchange's HTTP thread, except watch_exchange, which runs on the watcher's: it reads only
+ * what has been constant since the watch was added, and `spoke_ns`. Lock order: watcher -> job -> MHD. */
 #include <assert.h>
 
 #include "server/core/clock.h"

@@ -9,7 +9,7 @@
 
 enum { FIRST_BYTES = 4096 }; /* a JSON body fits; a picture doubles it a few times */
 
-/* Doubling: room for what is there by now, never for what a header promises. */
+/* Grow by doubling: room for what has arrived, never for what a header promises. */
 static bool grow(struct body *b, size_t needed, size_t size_max, _Atomic uint64_t *total)
 {
     if (needed <= b->capacity)
@@ -60,5 +60,5 @@ void body_error(const struct body *b, size_t size_max, struct error *err)
         (void)error_set(err, ERR_TOO_LARGE, "the body has %llu bytes; at most %zu are allowed",
                         (unsigned long long)b->received, size_max);
     else
-        (void)error_set(err, b->status, "there is no memory for the body at the moment");
+        (void)error_set(err, b->status, "out of memory for the body; try again later");
 }

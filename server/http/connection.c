@@ -1,5 +1,5 @@
-/* connection.c - connections: who is let in, and what keeps one from being held without use. See http.h.
- * On the connection's loop, but for watch_connection (the watcher's thread). The addresses' lock is a leaf.
+/* connection.c - connections: which are admitted, and what keeps one from being held open unused. See http.h.
+ * Runs on the connection's loop, except watch_connection (the watcher's thread). The lock of the addresses is a leaf.
  *
  * Time limits: a connection that idles is closed by the library; one that sends too slowly, which the library's
  * timeout never cuts because each byte restarts it, is shut down by its watch. */
@@ -12,7 +12,7 @@
 #include "server/core/metrics.h"
 #include "server/http/http_inner.h"
 
-#define LEFT_AGAIN_NS UINT64_C(100000000) /* until a connection whose client has left is looked at again */
+#define LEFT_AGAIN_NS UINT64_C(100000000) /* until a connection whose client has left is shut down again */
 
 /* ---- times ------------------------------------------------------------------------------------------------------- */
 
@@ -20,15 +20,15 @@ void http_expect_within(struct connection *c, uint64_t wait_ms)
 {
     const uint64_t now_ns = clock_now_ns();
     watcher_set_time(c->http->watcher, &c->watch, now_ns + wait_ms * CLOCK_NS_PER_MS);
-    /* Looked at afterwards: had it been before, this time would have replaced watch_connection's. */
+    /* Checked after the time is set: if checked before, this time could replace watch_connection's. */
     if (atomic_load(&c->has_left))
         watcher_set_time(c->http->watcher, &c->watch, now_ns + LEFT_AGAIN_NS);
 }
 
-/* A time: what is to arrive is late; the library sees an end of file and closes the connection.
- * The client left: the library does not see that when the end came together with the last bytes, for it asks for no
- * event twice. Shutting the socket down for reading is one more, while what has arrived can still be read and answered;
- * it is repeated, because one that comes before those bytes were read says no more than they did. */
+/* On a time: what should have arrived is late; the library sees an end of file and closes the connection.
+ * When the client has left: the library does not notice if the end came together with the last bytes, because it never
+ * asks for an event twice. Shutting the socket down for reading causes another event, while what has arrived can still
+ * be read and answered; it is repeated, because an event before those bytes are read tells the library nothing new. */
 static uint64_t watch_connection(void *arg, enum watch_event event, uint64_t now_ns)
 {
     struct connection *c = arg;
@@ -56,7 +56,7 @@ static struct connection **chain_of(const struct connection *c)
     return &c->http->addresses.chains[hash % HTTP_ADDRESS_CHAINS];
 }
 
-/* Enter it among its address's connections. False: there are as many already, and it was not. */
+/* Add it to the connections of its address. False: the address has reached its limit, and it was not added. */
 static bool enter_address(struct connection *c)
 {
     struct http *h = c->http;
@@ -109,8 +109,8 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     return NULL;
 }
 
-/* One of too many of its address is refused before it counts towards connections_max, lest one client takes all. The
- * admin listener's are few, and let in when all else is taken. */
+/* A connection beyond its address's limit is refused before it counts towards connections_max, so that no client can
+ * take them all. Connections to the admin listener are few, and are admitted even when all others are taken. */
 static void let_in(struct connection *c, const struct sockaddr *from)
 {
     struct http *h = c->http;

@@ -14,7 +14,7 @@ static bool is_everybody(const char *origins)
     return strcmp(origins, "*") == 0;
 }
 
-/* scheme://host or scheme://host:port, in lower case as browsers send it, and nothing behind. */
+/* scheme://host or scheme://host:port, in lower case as browsers send it, and nothing after it. */
 static bool is_origin(const char *text, size_t size)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.-:[]";
@@ -32,7 +32,7 @@ enum status cors_check(const char *origins, struct error *err)
         const size_t size = strcspn(at, ",");
         if (!is_origin(at, size))
             return error_set_param(err, ERR_CONFIG, "cors_origins",
-                                   "cors_origins: \"%.*s\": expected an origin as https://example.org or "
+                                   "cors_origins: \"%.*s\": expected an origin such as https://example.org or "
                                    "http://localhost:3000 in lower case, without a path; * alone; or " CORS_OFF,
                                    (int)(size < 256 ? size : 256), at);
     }

@@ -1,4 +1,5 @@
-/* cors.h - which pages of other origins a browser may let ask this daemon (the Fetch standard, 3.2). Any thread. */
+/* cors.h - which pages of other origins a browser may allow to call this daemon (the Fetch standard, 3.2). Any
+ * thread. */
 #ifndef SERVER_HTTP_CORS_H
 #define SERVER_HTTP_CORS_H
 
@@ -8,17 +9,18 @@
 
 #define CORS_OFF "off"
 
-/* What a page's script may read of an answer, and send beside what it always may. */
+/* The headers that a page's script may read of an answer, those that it may send besides the ones always allowed, and
+ * how many seconds a browser may remember that. */
 #define CORS_EXPOSED "X-Request-Id, Server-Timing, Retry-After, X-Seed, X-Explain-Prediction"
 #define CORS_ALLOWED "Authorization, Content-Type, X-API-Key, X-Request-Id"
 #define CORS_MAX_AGE_S "600"
 
-/* Is the setting cors_origins "off", "*" or a list of origins with commas between them? Errors: ERR_CONFIG. */
+/* Is the setting cors_origins "off", "*" or a comma-separated list of origins? Errors: ERR_CONFIG. */
 enum status cors_check(const char *origins, struct error *err);
-/* What Access-Control-Allow-Origin says to this Origin (NULL: the request has none): "*" or the origin itself, which is
- * borrowed; NULL: nothing. */
+/* The value of Access-Control-Allow-Origin for this Origin (NULL: the request has none): "*" or the origin itself,
+ * which is borrowed; NULL: the header is left out. */
 const char *cors_answer(const char *origins, const char *origin);
-/* Does the answer depend on who asks? Caches must know. */
+/* Does the answer depend on the Origin? Caches must be told. */
 bool cors_varies(const char *origins);
 
 #endif

@@ -57,7 +57,7 @@ static bool is_named(const char *name, size_t size, const char *wanted)
     return size == strlen(wanted) && strncasecmp(name, wanted, size) == 0;
 }
 
-/* Spaces around a value are no part of it. */
+/* Spaces around a value are not part of it. */
 static void trim(const char **value, size_t *size)
 {
     while (*size > 0 && ((*value)[*size - 1] == ' ' || (*value)[*size - 1] == '\t'))
@@ -85,11 +85,11 @@ static void read_length(struct framing *f, const char *value, size_t size)
     f->length = length;
 }
 
-/* Exactly as the library compares it: what it does not take for "chunked" would never end. */
+/* Compared exactly as the library does it: a body that it does not take for "chunked" would never end. */
 static void read_encoding(struct framing *f, const char *value, size_t size)
 {
     if (!is_named(value, size, "chunked"))
-        f->fault = "Transfer-Encoding is not \"chunked\", the only one that is understood";
+        f->fault = "Transfer-Encoding is not \"chunked\", the only one that is supported";
     else if (f->is_chunked)
         f->fault = "the request has more than one Transfer-Encoding";
     else if (!f->may_chunk)

@@ -1,6 +1,6 @@
-/* framing.h - is it beyond doubt where a request's headers and body end? What a proxy and this server could read
- * differently (request smuggling: two lengths, a length and an encoding, odd characters in a name, a NUL, a bare line
- * feed) is refused, for the HTTP library lets it pass. Any thread; no state. */
+/* framing.h - checks that it is beyond doubt where a request's headers and body end. What a proxy and this server could
+ * read differently (request smuggling: two lengths, a length and an encoding, odd characters in a name, a NUL, a bare
+ * line feed) is refused, because the HTTP library lets it pass. Any thread; no state. */
 #ifndef SERVER_HTTP_FRAMING_H
 #define SERVER_HTTP_FRAMING_H
 
@@ -12,14 +12,14 @@
 #include "config/status.h"
 
 struct framing {
-    /* the answer, when framing_end says OK */
+    /* the result, once framing_end has returned OK */
     bool has_length, is_chunked;
     uint64_t length; /* of Content-Length */
     /* internal */
     unsigned hosts;
     bool may_chunk;
     const char *fault;  /* NULL: none yet */
-    uintptr_t previous; /* where the piece before ended in the library's buffer */
+    uintptr_t previous; /* where the previous piece ended in the library's buffer */
     uintptr_t end;      /* of the header */
     size_t header_bytes;
 };
@@ -29,7 +29,7 @@ void framing_begin(struct framing *f, const char *method, const char *target, si
                    size_t header_bytes);
 /* Each header, in the order of the request; sizes in bytes, without a NUL. */
 void framing_header(struct framing *f, const char *name, size_t name_bytes, const char *value, size_t value_bytes);
-/* After the last. Errors: ERR_ARGUMENT, saying what is wrong. */
+/* After the last header. Errors: ERR_ARGUMENT, saying what is wrong. */
 enum status framing_end(struct framing *f, struct error *err);
 
 /* The request's id: the client's `given` (may be NULL) if it is 1 to REQUEST_ID_MAX of [A-Za-z0-9._-], else a fresh

@@ -1,9 +1,8 @@
-/* http.c - see http.h: exchanges, from a request's headers to the end of its answer. How connections come and go is
- * connection.c's, the threads and the start and end are loop.c's, waiting for a job is await.c's; http_inner.h is what
- * they share.
+/* http.c - see http.h: exchanges, from a request's headers to the end of its answer. connection.c opens and closes
+ * connections, loop.c has the threads, the start and the end, await.c waits for jobs; http_inner.h is what they share.
  *
- * Threads: a connection belongs to one loop's thread, which runs all of this, but for suspend_exchange and
- * resume_exchange (whoever holds the job's lock).
+ * Threads: a connection belongs to one loop's thread, which runs all of this, except suspend_exchange and
+ * resume_exchange (run by whoever holds the job's lock).
  *
  * Invariants: an exchange is suspended only through job_await and what reads a job, and is resumed when that is done;
  * so once all jobs are done no connection stays suspended, and the library may be stopped. An exchange is watched from
@@ -26,7 +25,7 @@
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
-/* For browsers that run another site's page. */
+/* CORS headers, for browsers that show another site's page. */
 static bool add_cors_headers(const struct http_exchange *x, struct MHD_Response *r)
 {
     const char *origins = x->http->settings->cors_origins;
@@ -50,7 +49,7 @@ static bool add_headers(const struct http_exchange *x, struct MHD_Response *r)
     return add_cors_headers(x, r) && fine;
 }
 
-/* Takes `r`, which may be NULL for want of memory. */
+/* Takes `r`, which may be NULL if memory ran out. */
 static void queue_response(struct http_exchange *x, unsigned status, const char *type, struct MHD_Response *r)
 {
     assert(x->base.status == 0);
@@ -229,7 +228,8 @@ static enum status check_request(struct http_exchange *x, const char *version, s
         return error_set(err, ERR_TOO_LARGE, "the body has %llu bytes; at most %u are allowed",
                          (unsigned long long)f.length, s->body_bytes_max);
     if (c->is_surplus)
-        return error_set(err, ERR_UNAVAILABLE, "%u connections are open, as many as are allowed", s->connections_max);
+        return error_set(err, ERR_UNAVAILABLE, "the limit of %u open connections is reached; try again later",
+                         s->connections_max);
     return OK;
 }
 
@@ -238,7 +238,7 @@ static void suspend_exchange(void *arg)
     MHD_suspend_connection(((struct http_exchange *)arg)->mhd);
 }
 
-/* Its own thread will do it, once somebody rings. */
+/* Its own thread will do it, once mailbox_notify wakes it. */
 static void resume_exchange(void *arg)
 {
     struct http_exchange *x = arg;
@@ -250,7 +250,7 @@ static struct http_exchange *exchange_create(struct http *h, struct MHD_Connecti
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     if (info == NULL || info->socket_context == NULL)
-        return NULL; /* no memory for the connection */
+        return NULL; /* out of memory for the connection */
     struct connection *c = info->socket_context;
     struct http_exchange *x = calloc(1, sizeof *x + h->app.request_bytes);
     if (x == NULL)
@@ -270,8 +270,8 @@ static struct http_exchange *exchange_create(struct http *h, struct MHD_Connecti
     return x;
 }
 
-/* Where a body follows, an answer here keeps it from being read, at the price of the connection; where none does, there
- * is nothing to save, and handle_request asks. */
+/* If a body follows, an answer here keeps it from being read, at the cost of the connection; if none does, nothing
+ * would be saved, and handle_request calls app.begin. */
 static void begin_exchange(struct http_exchange *x, const char *version)
 {
     struct error err;
@@ -310,8 +310,8 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const cha
         *context = x;
         begin_exchange(x, version);
     } else if (*data_bytes > 0) {
-        /* No answer can be given while a body arrives: what is too much is thrown away, until its end or until the
-         * receive deadline. */
+        /* No answer can be given while a body arrives: the excess is discarded until its end or until the receive
+         * deadline. */
         if (x->base.status == 0)
             body_append(&x->base.body, data, *data_bytes, x->http->settings->body_bytes_max, &x->http->body_bytes);
         *data_bytes = 0;
@@ -340,7 +340,7 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
     mailbox_remove(h->mailboxes, l->box, &x->mail);
     h->app.end(&x->base);
     if (j != NULL)
-        job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; done ones do not mind */
+        job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; no effect on a finished one */
     /* The next request may begin after idling, and must then arrive in time. */
     http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
     job_release(j);

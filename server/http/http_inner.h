@@ -1,5 +1,5 @@
-/* http_inner.h - what the files of http.h share among themselves: the server, its threads, its connections, and of an
- * exchange what no app sees. */
+/* http_inner.h - what the files of http.h share among themselves: the server, its threads, its connections, and the
+ * part of an exchange that no app sees. */
 #ifndef SERVER_HTTP_HTTP_INNER_H
 #define SERVER_HTTP_HTTP_INNER_H
 
@@ -21,13 +21,13 @@
 #include "server/http/listeners.h"
 #include "server/job/job.h"
 
-#define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: thousands of addresses in chains of some tens */
+#define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: for thousands of addresses, chains of some tens */
 
 /* An instance of the library serves connections that are all encrypted or all plain. */
 enum { HTTP_PLAIN, HTTP_TLS, HTTP_LIBRARIES };
 
-/* A thread that serves connections, with instances of the library for itself: what its connections do happens there
- * alone. */
+/* A thread that serves connections, with its own instances of the library: all that its connections do happens on this
+ * thread. */
 struct http_loop {
     struct http *http;
     struct MHD_Daemon *libraries[HTTP_LIBRARIES]; /* NULL: there are no such connections */
@@ -35,11 +35,11 @@ struct http_loop {
     pthread_t thread;
     bool is_running;           /* it has a thread */
     bool refuses;              /* it has given up the listening sockets */
-    uint64_t accepts_again_ns; /* the system had no descriptor left: not before */
+    uint64_t accepts_again_ns; /* the system had no descriptor left: not before this time */
 };
 
 /* A client's address, as the library keeps it for each connection; and behind it, where no address reaches, the
- * listener that it came by, for the library carries nothing else from the accept to http_on_connection. */
+ * listener that it came through, because the library carries nothing else from the accept to http_on_connection. */
 union http_peer {
     struct sockaddr any;
     struct sockaddr_storage storage;
@@ -58,11 +58,11 @@ struct http {
     struct http_app app;
     struct listeners listeners; /* every loop accepts from them; closed by the last that `refuses` */
     atomic_bool closes_after_answers;
-    atomic_bool accepts, refuses, ends; /* what the loops are told, and then knocked for */
+    atomic_bool accepts, refuses, ends; /* what the loops are told, and are then woken for */
     atomic_uint listening;              /* loops that may still accept */
     atomic_uint exchanges, connections;
-    _Atomic uint64_t body_bytes; /* kept of all requests */
-    struct {                     /* where connections_per_address_max bounds them */
+    _Atomic uint64_t body_bytes; /* kept for all requests */
+    struct {                     /* used if connections_per_address_max is set */
         pthread_mutex_t lock;    /* a leaf */
         struct connection *chains[HTTP_ADDRESS_CHAINS];
     } addresses;
@@ -80,35 +80,35 @@ struct connection {
     uint64_t request_ns;  /* when the latest request line was read */
     const char *target;   /* of that line, in the library's memory */
     size_t target_bytes;
-    bool is_admin;                      /* it came by the admin listener */
-    bool is_local;                      /* by a Unix socket: without an address */
+    bool is_admin;                      /* it came through the admin listener */
+    bool is_local;                      /* through a Unix socket: without an address */
     bool is_counted;                    /* among http.connections */
     bool is_surplus;                    /* opened when connections_max were open: is told so and closed */
-    bool path_has_nul;                  /* it would end there, once decoded */
+    bool path_has_nul;                  /* it would end at the NUL, once decoded */
     bool is_entered;                    /* among the connections of its address */
     struct connection *next, *previous; /* of the same chain of addresses */
     unsigned char address[16];          /* IPv4 in its first bytes, the rest zero */
 };
 
-/* An exchange, one allocation with the app's part. Its connection's thread alone touches it, but for `mail`, which is
- * the box's, `watch`, which is the watcher's, and what is atomic. */
+/* An exchange, in one allocation with the app's part. Only its connection's thread touches it, except `mail`, which is
+ * the mailbox's, `watch`, which is the watcher's, and what is atomic. */
 struct http_exchange {
-    struct exchange base; /* what the app sees of it; the first, so that http_exchange_of finds the whole */
+    struct exchange base; /* what the app sees of it; first, so that http_exchange_of finds the whole */
     struct http *http;
     struct connection *connection;
     struct MHD_Connection *mhd;
-    http_handler *handler; /* of the whole request */
-    http_handler *next;    /* once the job is ready */
+    http_handler *handler; /* called with the whole request */
+    http_handler *next;    /* called once the job is ready */
     http_reader *reader;   /* of a stream */
-    char *piece;           /* of the stream, being sent */
+    char *piece;           /* of the stream, now being sent */
     size_t piece_bytes, piece_sent;
     bool is_received; /* whole */
     bool is_broken;   /* the connection is to be cut */
-    bool closes;      /* the connection, after the answer */
+    bool closes;      /* the connection is closed after the answer */
     struct job_waiter waiter;
     struct watch watch;
-    struct mailbox_item mail;  /* the job has some */
-    _Atomic uint64_t spoke_ns; /* a stream sent something; 0: no stream yet */
+    struct mailbox_item mail;  /* posted when the job has news */
+    _Atomic uint64_t spoke_ns; /* when a stream last sent something; 0: no stream yet */
     struct {
         const char *name;
         char value[HTTP_HEADER_VALUE_MAX];
@@ -117,7 +117,7 @@ struct http_exchange {
     alignas(max_align_t) unsigned char app_part[]; /* [http_app.request_bytes] */
 };
 
-_Static_assert(offsetof(struct http_exchange, base) == 0, "an exchange begins what holds it");
+_Static_assert(offsetof(struct http_exchange, base) == 0, "base must be the first member");
 
 static inline struct http_exchange *http_exchange_of(const struct exchange *x)
 {
@@ -126,7 +126,7 @@ static inline struct http_exchange *http_exchange_of(const struct exchange *x)
 
 /* ---- connection.c ------------------------------------------------------------------------------------------------ */
 
-/* Something must arrive within wait_ms; or, if the client has left, be seen to have ended. */
+/* Something must arrive within wait_ms; if the client has left, the library is soon made to see the end. */
 void http_expect_within(struct connection *c, uint64_t wait_ms);
 /* The library's callbacks; cls is the loop. */
 void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *mhd);
@@ -142,7 +142,7 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
 
 /* ---- await.c ----------------------------------------------------------------------------------------------------- */
 
-/* After a resume: `next`, if the job is ready. */
+/* After a resume: call `next` if the job is ready. */
 void http_go_on(struct http_exchange *x);
 /* A stream begins: pings from now on. */
 void http_watch_silence(struct http_exchange *x);

@@ -28,7 +28,8 @@ static enum status resolve(struct addrinfo **ret, const char *address, uint16_t 
     (void)snprintf(service, sizeof service, "%u", (unsigned)port);
     const int code = getaddrinfo(address, service, &hints, ret);
     if (code == EAI_MEMORY)
-        return error_set_param(err, ERR_NOMEM, setting, "%s: no memory to look at \"%s\"", setting, address);
+        return error_set_param(err, ERR_NOMEM, setting, "%s: out of memory while reading the address \"%s\"", setting,
+                               address);
     return code == 0
                ? OK
                : error_set_param(err, ERR_CONFIG, setting, "%s: \"%s\": expected a numeric IPv4 or IPv6 address (%s)",
@@ -70,21 +71,21 @@ done:
 
 /* ---- Unix sockets ------------------------------------------------------------------------------------------------ */
 
-/* Of what an earlier daemon has left: a socket that refuses connections. */
+/* Remove what an earlier daemon has left: a socket that refuses connections. */
 static enum status remove_stale(const struct sockaddr_un *name, const char *setting, struct error *err)
 {
     struct stat there;
     if (lstat(name->sun_path, &there) != 0)
         return OK; /* nothing is there, or bind will say what is wrong */
     if (!S_ISSOCK(there.st_mode))
-        return error_set_param(err, ERR_IO, setting, "%s: %s is there and is not a socket", setting, name->sun_path);
+        return error_set_param(err, ERR_IO, setting, "%s: %s exists and is not a socket", setting, name->sun_path);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     const bool refused =
         fd >= 0 && connect(fd, (const struct sockaddr *)(const void *)name, sizeof *name) != 0 && errno == ECONNREFUSED;
     if (fd >= 0)
         (void)close(fd);
     if (!refused)
-        return error_set_param(err, ERR_IO, setting, "cannot listen on %s: somebody else does", name->sun_path);
+        return error_set_param(err, ERR_IO, setting, "cannot listen on %s: another process does", name->sun_path);
     (void)unlink(name->sun_path);
     return OK;
 }

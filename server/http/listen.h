@@ -12,22 +12,22 @@
 
 struct sockaddr;
 
-/* Listen on a numeric IPv4 or IPv6 address; port 0: the kernel chooses. `only_v6`: an IPv6 address does not take IPv4
- * along. Its connections get a send buffer of HTTP_SEND_BYTES_MAX, so that a client that does not read is noticed.
- * `setting` is whom an error names. *ret (non-blocking, close-on-exec) and *bound, the port in use, are set only on OK.
+/* Listen on a numeric IPv4 or IPv6 address; port 0: the kernel chooses. `only_v6`: an IPv6 address does not accept IPv4
+ * as well. Its connections get a send buffer of HTTP_SEND_BYTES_MAX, so that a client that does not read is noticed.
+ * `setting` is what an error names. *ret (non-blocking, close-on-exec) and *bound, the port in use, are set only on OK.
  * Errors: ERR_CONFIG (not an address), ERR_IO (in use, not allowed, ...). */
 enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t port, bool only_v6,
                         const char *setting, struct error *err);
 
-/* Listen on a Unix socket that is made at `path` with the permissions `mode`; it never has wider ones. What is there is
- * replaced if it is a socket on which nobody listens any more. *id tells the file from one that takes its place later.
- * Errors: ERR_CONFIG (too long), ERR_IO (something else is there, somebody listens, not allowed, ...). */
+/* Listen on a Unix socket that is made at `path` with the permissions `mode`; it never has wider ones. A file that is
+ * there is replaced if it is a socket on which nobody listens any more. *id tells the file from one that replaces it
+ * later. Errors: ERR_CONFIG (too long), ERR_IO (something else is there, somebody listens, not allowed, ...). */
 enum status listen_open_unix(int *ret, struct stat *id, const char *path, mode_t mode, const char *setting,
                              struct error *err);
-/* Remove the file, if it is still the one that was made. */
+/* Remove the file, if it is still the one that was created. */
 void listen_remove_unix(const char *path, const struct stat *id);
 
-/* What each accepted connection of a Unix socket needs, which TCP takes from the listening socket. */
+/* Set on an accepted connection of a Unix socket what TCP connections inherit from the listening socket. */
 void listen_bound_sending(int fd);
 
 /* A client's address as text, without the port; "unix" for a Unix socket, "unknown" for NULL. Any thread. */

@@ -34,7 +34,7 @@ static enum status add_tcp(struct listeners *l, struct listener kind, const char
     return OK;
 }
 
-/* `list`: addresses with commas between them. */
+/* `list`: comma-separated addresses. */
 static enum status add_addresses(struct listeners *l, struct listener kind, const char *list, uint32_t port,
                                  const char *setting, struct error *err)
 {
@@ -78,7 +78,7 @@ static enum status read_mode(const char *text, mode_t *ret, struct error *err)
     const unsigned long mode = strtoul(text, &end, 8);
     if (text[0] < '0' || text[0] > '7' || *end != '\0' || mode > 0777)
         return error_set_param(err, ERR_CONFIG, "listen_unix_mode",
-                               "listen_unix_mode = \"%s\": expected permissions in octal, as 0660", text);
+                               "listen_unix_mode = \"%s\": expected permissions in octal, such as 0660", text);
     *ret = (mode_t)mode;
     return OK;
 }
@@ -92,8 +92,9 @@ enum status listeners_open(struct listeners *ret, const struct settings *s, stru
     enum status st = read_mode(s->listen_unix_mode, &mode, err);
     if (st == OK && is_off(s->listen_address) && is_off(s->listen_unix))
         st = error_set_param(err, ERR_CONFIG, "listen_address",
-                             "listen_address and listen_unix are both " LISTENERS_OFF ": expected one at least");
-    /* Who waits for the line that says where the daemon listens knows then that it administrates as well. */
+                             "listen_address and listen_unix are both " LISTENERS_OFF ": expected at least one");
+    /* The admin listeners come first: whoever waits for the log line that says where the daemon listens then knows that
+     * administration is possible as well. */
     if (st == OK)
         st = add_addresses(&l, admin, s->admin_address, s->admin_port, "admin_address", err);
     if (st == OK)

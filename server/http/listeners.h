@@ -11,15 +11,15 @@
 #include "config/settings.h"
 #include "config/status.h"
 
-#define LISTENERS_OFF "off" /* what a setting says that names none */
+#define LISTENERS_OFF "off" /* the value of a setting that names none */
 
 struct listener {
     int fd;           /* non-blocking */
-    bool is_admin;    /* what comes by it may administrate, and nothing else */
-    bool is_tls;      /* its connections are encrypted: TCP's, but for administration */
+    bool is_admin;    /* its requests may administrate, and nothing else */
+    bool is_tls;      /* its connections are encrypted: TCP except administration */
     bool is_local;    /* a Unix socket: its clients have no address */
     char name[160];   /* for the log: http://127.0.0.1:8080, unix:/run/aftd.sock */
-    const char *path; /* of a Unix socket; the settings' */
+    const char *path; /* of a Unix socket; borrowed from the settings */
     struct stat id;   /* of that file */
 };
 
@@ -33,7 +33,7 @@ struct listeners {
 enum status listeners_open(struct listeners *ret, const struct settings *s, struct error *err);
 /* Connections are refused from now on, and the Unix sockets' files are removed. Any thread, once. */
 void listeners_close(struct listeners *l);
-/* A line for each. */
+/* Log a line for each. */
 void listeners_log(const struct listeners *l);
 
 #endif

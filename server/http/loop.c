@@ -2,10 +2,10 @@
  *
  * Each loop polls the listening sockets, its library's descriptors and its mailbox: it accepts connections and hands
  * them to its library, resumes all that have mail, and then lets the library do what it can. Resuming happens on the
- * connection's own thread, so that it never meets its end, and all that one step of the engine has for a loop costs one
- * wake-up.
+ * connection's own thread, so that it never races with the connection's end, and all that one step of the engine has
+ * for a loop costs one wake-up.
  *
- * http_start, http_refuse_connections and http_stop are the main thread's. */
+ * http_start, http_refuse_connections and http_stop run on the main thread. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -23,11 +23,11 @@
 #include "server/http/listeners.h"
 #include "server/http/tls.h"
 
-#define CONNECTION_RESERVE 64 /* beyond connections_max: those that are told so */
+#define CONNECTION_RESERVE 64 /* beyond connections_max: those that are told that they are too many */
 
 enum {
     ACCEPTS_AT_A_TIME = 4,
-    ACCEPT_PAUSE_MS = 100, /* when the system has no descriptors: until a new try */
+    ACCEPT_PAUSE_MS = 100, /* when the system has no descriptors: until the next try */
 };
 
 static void log_library(void *cls, const char *format, va_list args)
@@ -68,12 +68,12 @@ static void give_up_listening(struct http_loop *l)
         listeners_close(&h->listeners);
 }
 
-/* No connection can be accepted for want of descriptors or memory: a listening socket stays readable, and polling it
+/* No connection can be accepted for lack of descriptors or memory: a listening socket stays readable, and polling it
  * would spin. */
 static void pause_accepting(struct http_loop *l, int why)
 {
     if (l->accepts_again_ns == 0)
-        log_warning("no connection can be accepted: %s", strerror(why));
+        log_warning("cannot accept connections: %s", strerror(why));
     l->accepts_again_ns = clock_now_ns() + ACCEPT_PAUSE_MS * CLOCK_NS_PER_MS;
 }
 
@@ -99,7 +99,7 @@ static void accept_from(struct http_loop *l, size_t listener)
     }
 }
 
-/* How long nothing is to be done unless something happens; -1: for ever. */
+/* How many milliseconds to sleep unless something happens; -1: forever. */
 static int idle_ms(const struct http_loop *l)
 {
     MHD_UNSIGNED_LONG_LONG ms;
@@ -156,7 +156,7 @@ static void *serve(void *arg)
 
 /* ---- start ------------------------------------------------------------------------------------------------------- */
 
-/* Nobody but a loop's thread uses its library. That one may suspend brings a descriptor to wake it by all the same,
+/* Only a loop's own thread uses its library. Nevertheless MHD_ALLOW_SUSPEND_RESUME brings a descriptor to wake it by,
  * which each resumption writes to, on the loop's own thread. */
 static struct MHD_Daemon *start_library(struct http_loop *l, bool is_tls)
 {
@@ -190,7 +190,8 @@ static void stop_libraries(struct http_loop *l)
             MHD_stop_daemon(l->libraries[i]);
 }
 
-/* Nothing is accepted before all are there: a request that one had suspended could not be ended if another failed. */
+/* Nothing is accepted before all loops exist: a request that one had suspended could not be ended if the start of
+ * another failed. */
 static enum status start_loops(struct http *h, uint32_t count)
 {
     for (h->loop_count = 0; h->loop_count < count; h->loop_count++) {
@@ -221,7 +222,7 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
 {
     struct http *h = calloc(1, sizeof *h + s->http_threads * sizeof h->loops[0]);
     if (h == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the HTTP server");
+        return error_set(err, ERR_NOMEM, "out of memory for the HTTP server");
     h->settings = s;
     h->watcher = w;
     h->mailboxes = mailboxes;
@@ -241,7 +242,7 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
     atomic_store(&h->listening, s->http_threads);
     st = start_loops(h, s->http_threads);
     if (st != OK) {
-        (void)error_set(err, st, "no memory or descriptors for the HTTP threads");
+        (void)error_set(err, st, "out of memory or file descriptors for the HTTP threads");
         atomic_store(&h->listening, h->loop_count);
         http_stop(h);
         return st;

@@ -11,11 +11,11 @@
 #include <gnutls/gnutls.h>
 
 struct tls_identity {
-    gnutls_datum_t certificate_file, key_file; /* their bytes, to see whether they change */
+    gnutls_datum_t certificate_file, key_file; /* their bytes, to detect changes */
     gnutls_pcert_st chain[TLS_CHAIN_MAX];
     unsigned chain_count;
     gnutls_privkey_t key;
-    struct tls_identity *before; /* what was in force until this was */
+    struct tls_identity *before; /* what was in force before this */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,7 +29,7 @@ static struct tls_identity *take_current(void)
     return t;
 }
 
-/* gnutls_certificate_retrieve_function2: what it gives stays ours. */
+/* gnutls_certificate_retrieve_function2: what it returns stays ours. */
 static int retrieve(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
                     const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **chain,
                     unsigned *chain_count, gnutls_privkey_t *key)
@@ -51,7 +51,7 @@ void *tls_callback(void)
     void *ret;
     int (*const function)(gnutls_session_t, const gnutls_datum_t *, int, const gnutls_pk_algorithm_t *, int,
                           gnutls_pcert_st **, unsigned *, gnutls_privkey_t *) = retrieve;
-    memcpy(&ret, &function, sizeof ret); /* the library takes it as an object's pointer, which ISO C does not know */
+    memcpy(&ret, &function, sizeof ret); /* the library takes an object pointer, to which ISO C cannot convert it */
     return ret;
 }
 
@@ -127,12 +127,12 @@ enum status tls_read(struct tls_identity **ret, const struct settings *s, struct
     *ret = NULL;
     if (tls_is_on(s) != (strcmp(s->tls_key, TLS_OFF) != 0))
         return error_set_param(err, ERR_CONFIG, "tls_key",
-                               "tls_certificate and tls_key: expected both of them, or none");
+                               "tls_certificate and tls_key: expected both of them, or neither");
     if (!tls_is_on(s))
         return OK;
     struct tls_identity *t = calloc(1, sizeof *t);
     if (t == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the certificate");
+        return error_set(err, ERR_NOMEM, "out of memory for the certificate");
     enum status st = load(&t->certificate_file, s->tls_certificate, "tls_certificate", err);
     if (st == OK)
         st = load(&t->key_file, s->tls_key, "tls_key", err);

@@ -1,7 +1,7 @@
-/* tls.h - who this daemon is on encrypted connections: its certificate and key, which may be exchanged while it runs.
- * There is one identity in a process, for the library's callback that asks for it carries nothing of ours. What was in
- * force stays in memory to the end, since a handshake may be in the middle of using it: some kilobytes for each change
- * of the files. */
+/* tls.h - the identity of this daemon on encrypted connections: its certificate and key, which may be replaced while it
+ * runs. There is one identity per process, because the library's callback that asks for it carries no argument of ours.
+ * Earlier identities stay in memory to the end, since a handshake may be using them: some kilobytes for each change of
+ * the files. */
 #ifndef SERVER_HTTP_TLS_H
 #define SERVER_HTTP_TLS_H
 
@@ -11,21 +11,21 @@
 #include "config/status.h"
 
 #define TLS_OFF "off"
-/* TLS 1.2 and 1.3, with what GnuTLS thinks safe of them. */
+/* TLS 1.2 and 1.3, with those of their options that GnuTLS considers safe. */
 #define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 struct tls_identity;
 
 /* Do the settings ask for encryption? */
 bool tls_is_on(const struct settings *s);
-/* Read the files; *ret, set only on OK, is NULL if they are what is in force already, or if TLS is off. It is for
+/* Read the files; *ret, set only on OK, is NULL if they have not changed since tls_put, or if TLS is off. Pass it to
  * tls_put or tls_free. One thread at a time. Errors: ERR_CONFIG (one without the other, not PEM, the key is another
  * certificate's), ERR_IO, ERR_NOMEM, naming the setting. */
 enum status tls_read(struct tls_identity **ret, const struct settings *s, struct error *err);
-/* In force for the handshakes from now on. NULL is a no-op. */
+/* Put it into force for all handshakes from now on. NULL is a no-op. */
 void tls_put(struct tls_identity *t);
 void tls_free(struct tls_identity *t); /* NULL is a no-op */
-/* When no connection is left. */
+/* Call when no connection is left. */
 void tls_stop(void);
 
 /* The callback of MHD_OPTION_HTTPS_CERT_CALLBACK; any thread. */

@@ -109,7 +109,7 @@ static void wrong_origins_are_named(void **state)
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         const struct program_case c = {wrong[i], {wrong[i], "--models-dir=tests/data/models", "--listen-port=0"},
                                        NULL,     2,
-                                       "",       "expected an origin as"};
+                                       "",       "expected an origin such as"};
         program_expect(program, &c, 1);
     }
 }

@@ -154,8 +154,8 @@ static void a_stale_socket_is_replaced(void **state)
     char program[PATH_MAX];
     program_find(program, "aftd", "AFTD_TEST_DAEMON");
     const struct program_case taken = {
-        "somebody listens",  {"--listen-port=0", "--models-dir=tests/data/models", flags[0]}, NULL, 1, "",
-        "somebody else does"};
+        "somebody listens",    {"--listen-port=0", "--models-dir=tests/data/models", flags[0]}, NULL, 1, "",
+        "another process does"};
     program_expect(program, &taken, 1);
     assert_status(&(struct request){.path = "/readyz", .unix_path = path}, 200);
     daemon_stop(&aftd);
@@ -220,7 +220,7 @@ static void running_out_of_descriptors_is_survived(void **state)
     assert_int_equal(prlimit(aftd.pid, RLIMIT_NOFILE, &few, NULL), 0);
     for (int i = 0; i < CLIENTS; i++)
         fds[i] = raw_connect(aftd.port); /* in the backlog, the most */
-    daemon_await_log(&aftd, "no connection can be accepted");
+    daemon_await_log(&aftd, "cannot accept connections");
     for (int i = 0; i < CLIENTS; i++)
         raw_close(fds[i]);
     assert_status(&(struct request){.path = "/readyz"}, 200);
@@ -240,13 +240,13 @@ static void wrong_settings_are_named(void **state)
     const struct program_case cases[] = {
         {"a name", {"--listen-address=localhost"}, NULL, 2, "", "listen_address: \"localhost\": expected a numeric"},
         {"an empty one", {"--listen-address=127.0.0.1,,::1"}, NULL, 2, "", "listen_address: \"\": expected"},
-        {"nothing", {"--listen-address=off"}, NULL, 2, "", "expected one at least"},
+        {"nothing", {"--listen-address=off"}, NULL, 2, "", "expected at least one"},
         {"admin's", {"--admin-address=x"}, NULL, 2, "", "admin_address: \"x\": expected a numeric"},
         {"no mode", {"--listen-unix-mode=rw"}, NULL, 2, "", "listen_unix_mode = \"rw\": expected permissions in octal"},
         {"mode 8", {"--listen-unix-mode=0680"}, NULL, 2, "", "listen_unix_mode = \"0680\""},
         {"mode 1777", {"--listen-unix-mode=1777"}, NULL, 2, "", "listen_unix_mode = \"1777\""},
         {"a long path", {too_long}, NULL, 2, "", "expected a path of at most 107 bytes"},
-        {"a file", {occupied}, NULL, 1, "", "is there and is not a socket"},
+        {"a file", {occupied}, NULL, 1, "", "exists and is not a socket"},
         {"no folder", {nowhere}, NULL, 1, "", "No such file or directory"},
         {"too many",
          {"--listen-address=127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5,127.0.0.6,127.0.0.7,127.0.0.8,"

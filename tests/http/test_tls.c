@@ -226,8 +226,8 @@ static void wrong_files_are_named(void **state)
     (void)snprintf(junk_key_flag, sizeof junk_key_flag, "--tls-key=%s", junk);
     (void)snprintf(dir_flag, sizeof dir_flag, "--tls-certificate=%s", dir);
     const struct program_case cases[] = {
-        {"no key", {"", "", certificate_flag}, NULL, 2, "", "expected both of them, or none"},
-        {"no certificate", {"", "", key_flag}, NULL, 2, "", "expected both of them, or none"},
+        {"no key", {"", "", certificate_flag}, NULL, 2, "", "expected both of them, or neither"},
+        {"no certificate", {"", "", key_flag}, NULL, 2, "", "expected both of them, or neither"},
         {"another's key", {"", "", certificate_flag, other_key_flag}, NULL, 2, "", "is not the key of"},
         {"no certificate in it", {"", "", junk_flag, key_flag}, NULL, 2, "", "tls_certificate: "},
         {"no key in it", {"", "", certificate_flag, junk_key_flag}, NULL, 2, "", "tls_key: "},

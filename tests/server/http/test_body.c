@@ -100,7 +100,7 @@ static void all_bodies_together_are_bounded(void **state)
     assert_int_equal(total, HTTP_BODIES_BYTES_MAX); /* as before */
     body_error(&other, 1 << 20, &err);
     assert_int_equal(err.status, ERR_NOMEM);
-    assert_string_equal(err.message, "there is no memory for the body at the moment");
+    assert_string_equal(err.message, "out of memory for the body; try again later");
     body_drop(&b, &total);
     append(&other, "x", 1 << 20, &total); /* too late: a part of it is lost */
     assert_int_equal(other.status, ERR_NOMEM);

@@ -62,10 +62,11 @@ static void what_is_no_origin_is_named(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct error err = {.message = ""};
         char want[512];
-        (void)snprintf(want, sizeof want,
-                       "cors_origins: \"%s\": expected an origin as https://example.org or http://localhost:3000 in "
-                       "lower case, without a path; * alone; or off",
-                       cases[i].wrong);
+        (void)snprintf(
+            want, sizeof want,
+            "cors_origins: \"%s\": expected an origin such as https://example.org or http://localhost:3000 in "
+            "lower case, without a path; * alone; or off",
+            cases[i].wrong);
         const enum status st = cors_check(cases[i].origins, &err);
         if (st != ERR_CONFIG || strcmp(err.message, want) != 0 || strcmp(err.param, "cors_origins") != 0)
             fail_msg("\"%s\": %s \"%s\"", cases[i].origins, status_name(st), err.message);

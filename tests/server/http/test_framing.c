@@ -17,7 +17,7 @@
 #define VALUE "the value of a header has a control character"
 #define LENGTH "Content-Length is not a number of bytes"
 #define LENGTHS "the request has more than one Content-Length"
-#define ENCODING "Transfer-Encoding is not \"chunked\", the only one that is understood"
+#define ENCODING "Transfer-Encoding is not \"chunked\", the only one that is supported"
 #define ENCODINGS "the request has more than one Transfer-Encoding"
 #define OLD "HTTP/1.0 has no Transfer-Encoding"
 #define BOTH "the request has both Content-Length and Transfer-Encoding"

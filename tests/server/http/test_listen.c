@@ -279,7 +279,7 @@ static void a_socket_is_replaced_once_nobody_listens(void **state)
     struct stat id;
     (void)state;
     const int fd = open_unix(&id, 0600);
-    expect_unix_refusal(path, ERR_IO, "cannot listen on socket: somebody else does");
+    expect_unix_refusal(path, ERR_IO, "cannot listen on socket: another process does");
     assert_true(connects_to_unix(path));
     (void)close(fd); /* as a daemon that was killed leaves it */
     assert_int_equal(access(path, F_OK), 0);
@@ -305,7 +305,7 @@ static void a_busy_socket_is_not_replaced(void **state)
         clients[count] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     } while (connect(clients[count++], (struct sockaddr *)&name, sizeof name) == 0);
     assert_int_equal(errno, EAGAIN);
-    expect_unix_refusal(path, ERR_IO, "cannot listen on socket: somebody else does");
+    expect_unix_refusal(path, ERR_IO, "cannot listen on socket: another process does");
     assert_int_equal(access(path, F_OK), 0);
     while (count > 0)
         (void)close(clients[--count]);
@@ -317,14 +317,14 @@ static void nothing_else_is_replaced(void **state)
     size_t size;
     (void)state;
     temp_write("file", "precious", strlen("precious"));
-    expect_unix_refusal("file", ERR_IO, UNIX_SETTING ": file is there and is not a socket");
+    expect_unix_refusal("file", ERR_IO, UNIX_SETTING ": file exists and is not a socket");
     char *text = temp_read("file", &size);
     assert_string_equal(text, "precious");
     free(text);
     assert_int_equal(mkdir("folder", 0700), 0);
-    expect_unix_refusal("folder", ERR_IO, UNIX_SETTING ": folder is there and is not a socket");
+    expect_unix_refusal("folder", ERR_IO, UNIX_SETTING ": folder exists and is not a socket");
     assert_int_equal(symlink("nowhere", "link"), 0); /* and none is followed */
-    expect_unix_refusal("link", ERR_IO, UNIX_SETTING ": link is there and is not a socket");
+    expect_unix_refusal("link", ERR_IO, UNIX_SETTING ": link exists and is not a socket");
     expect_unix_refusal("no/such/folder", ERR_IO, "cannot listen on no/such/folder: No such file or directory");
 }
 

@@ -173,11 +173,11 @@ static void as_many_are_listened_on_as_are_polled(void **state)
 static void what_cannot_be_listened_on_is_named(void **state)
 {
 #define EXPECTED "\": expected a numeric IPv4 or IPv6 address"
-#define OCTAL "\": expected permissions in octal, as 0660"
+#define OCTAL "\": expected permissions in octal, such as 0660"
     static const struct {
         const char *address, *mode, *admin, *says;
     } cases[] = {
-        {"off", "0660", "off", "listen_address and listen_unix are both off: expected one at least"},
+        {"off", "0660", "off", "listen_address and listen_unix are both off: expected at least one"},
         {"127.0.0.1,", "0660", "off", "listen_address: \"" EXPECTED},
         {"127.0.0.1,,127.0.0.2", "0660", "off", "listen_address: \"" EXPECTED},
         {"127.0.0.1,localhost", "0660", "off", "listen_address: \"localhost" EXPECTED},
