@@ -1,4 +1,4 @@
-/* api_kind.h - the APIs of the daemon: whose words a request speaks, which is the shape of its errors and what a key
+/* api_kind.h - the APIs of the daemon: the one that a request uses decides the shape of its errors and what its key
  * must be allowed. No state. */
 #ifndef SERVER_ACCESS_API_KIND_H
 #define SERVER_ACCESS_API_KIND_H
@@ -10,8 +10,8 @@
     X(API_OPENAI, "openai")       \
     X(API_INFERENCE, "inference") \
     X(API_ADMIN, "admin")
-/* API_OPEN speaks natively too and is for everybody: how the daemon is. API_INFERENCE is the Open Inference
- * Protocol. */
+/* API_OPEN has the native API's shape too and is open to everybody: it tells how the daemon is. API_INFERENCE is the
+ * Open Inference Protocol. */
 
 #define X(constant, word) constant,
 enum api_kind { APIS(X) API_COUNT };
@@ -19,7 +19,7 @@ enum api_kind { APIS(X) API_COUNT };
 
 /* A set of APIs: one bit for each. */
 #define API_BIT(api) (1u << (api))
-/* What a key may do that nothing else is said of. */
+/* What a key may do unless something else is said. */
 #define APIS_USUAL (API_BIT(API_NATIVE) | API_BIT(API_OPENAI) | API_BIT(API_INFERENCE))
 
 #endif

@@ -11,10 +11,10 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 
-/* What has been saved up, and when that was so. Negative: owed. */
+/* A token bucket: its level, and when it had that level. Negative: owed. */
 struct bucket {
     double level;
-    uint64_t at_ns; /* 0: never looked at, it is full */
+    uint64_t at_ns; /* 0: never used, it is full */
 };
 
 struct auth_meter {
@@ -22,7 +22,7 @@ struct auth_meter {
     unsigned metrics_label;
     pthread_mutex_t lock; /* what follows */
     struct bucket requests, bytes;
-    struct auth_use *running; /* of all requests that the key has let in */
+    struct auth_use *running; /* of all requests that were admitted by the key */
 };
 
 struct auth_table {
@@ -58,7 +58,7 @@ static void table_release(struct auth_table *t)
     free(t);
 }
 
-/* The meter of the key of that name among `old` (NULL: there is none), or a new one. NULL for want of memory. */
+/* The meter of the key of that name among `old` (NULL: there is none), or a new one. NULL if out of memory. */
 static struct auth_meter *meter_for(const char *name, const struct auth_table *old)
 {
     for (size_t i = 0; old != NULL && i < old->file.count; i++) {
@@ -81,7 +81,7 @@ static enum status table_create(struct auth_table **ret, const char *path, const
 {
     struct auth_table *t = calloc(1, sizeof *t);
     if (t == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the keys");
+        return error_set(err, ERR_NOMEM, "out of memory for the keys");
     atomic_store(&t->references, 1);
     enum status st = keys_file_read(&t->file, path, err);
     if (st != OK)
@@ -92,7 +92,7 @@ static enum status table_create(struct auth_table **ret, const char *path, const
         st = t->meters[i] != NULL ? OK : ERR_NOMEM;
     }
     if (t->meters == NULL || st != OK) {
-        st = error_set(err, ERR_NOMEM, "no memory for the keys");
+        st = error_set(err, ERR_NOMEM, "out of memory for the keys");
         goto done;
     }
     *ret = t;
@@ -106,7 +106,7 @@ enum status auth_create(struct auth **ret, const char *path, struct error *err)
 {
     struct auth *a = calloc(1, sizeof *a);
     if (a == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the keys");
+        return error_set(err, ERR_NOMEM, "out of memory for the keys");
     a->path = path;
     (void)pthread_mutex_init(&a->lock, NULL);
     const enum status st = table_create(&a->table, path, NULL, err);
@@ -212,7 +212,7 @@ unsigned auth_metrics_label(const struct auth_grant *g)
 
 /* ---- rates ------------------------------------------------------------------------------------------------------- */
 
-/* Add what has been saved up since. */
+/* Add the tokens of the time that has passed. */
 static void refill_locked(struct bucket *b, double rate, double capacity, uint64_t now_ns)
 {
     if (b->at_ns == 0)
@@ -229,7 +229,7 @@ static double wait_for_locked(const struct bucket *b, double rate, double level)
     return b->level >= level ? 0.0 : (level - b->level) / rate;
 }
 
-/* Take what the requests that run have generated since; *ahead is what they may still generate. */
+/* Take what the running requests have generated since the last call; *ahead is what they may still generate. */
 static void settle_locked(struct auth_meter *m, const struct key *k, uint64_t now_ns, uint64_t *ahead)
 {
     *ahead = 0;

@@ -38,7 +38,7 @@ const char *key_api_word(enum api_kind api)
     return api_words[api];
 }
 
-/* The bit of a word [size]; 0: it is none that a key can be allowed. */
+/* The bit of a word [size]; 0: it is not an API that a key can be allowed. */
 static unsigned api_bit(const char *word, size_t size)
 {
     for (unsigned api = 0; api < API_COUNT; api++)
@@ -55,7 +55,7 @@ enum status key_read_apis(unsigned *ret, const char *words, struct error *err)
         const unsigned bit = api_bit(words, size);
         if (bit == 0)
             return error_set_param(err, ERR_CONFIG, "apis",
-                                   "\"%.*s\" is no API: expected native, openai, inference, admin",
+                                   "\"%.*s\" is not an API: expected native, openai, inference, admin",
                                    (int)(size < 256 ? size : 256), words);
         bits |= bit;
         if (words[size] == '\0')
@@ -156,8 +156,8 @@ static enum status read_models(const json_t *list, struct key *k)
 static enum status refuse_field(const char *name, const char *field, struct error *err)
 {
     if (strstr(field, KEY_PREFIX) != NULL)
-        return error_set_param(err, ERR_CONFIG, name, "key \"%s\" has a field that is unknown", name);
-    return error_set_param(err, ERR_CONFIG, field, "key \"%s\" has a field \"%s\", which is unknown", name, field);
+        return error_set_param(err, ERR_CONFIG, name, "key \"%s\" has an unknown field", name);
+    return error_set_param(err, ERR_CONFIG, field, "key \"%s\" has an unknown field \"%s\"", name, field);
 }
 
 static enum status read_key(struct key *k, json_t *object, struct error *err)
@@ -195,14 +195,14 @@ static enum status read_key(struct key *k, json_t *object, struct error *err)
         return error_set_param(err, st, name,
                                "key \"%s\", models: expected a list of 1 to %d different names, or [\"*\"]", name,
                                REGISTRY_MODELS_MAX);
-    return st == OK ? OK : error_set(err, st, "no memory for the keys");
+    return st == OK ? OK : error_set(err, st, "out of memory for the keys");
 }
 
 static enum status read_keys(struct keys_file *f, const json_t *root, struct error *err)
 {
     const json_t *list = json_object_get(root, "keys");
     if (!json_is_array(list) || json_object_size(root) != 1)
-        return error_set_param(err, ERR_CONFIG, "keys", "expected {\"keys\": [...]} alone");
+        return error_set_param(err, ERR_CONFIG, "keys", "expected {\"keys\": [...]} and nothing else");
     if (json_array_size(list) > AUTH_KEYS_MAX)
         return error_set_param(err, ERR_CONFIG, "keys", "expected at most %d keys", AUTH_KEYS_MAX);
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was added is the file's, which the caller clears */
@@ -219,21 +219,21 @@ static enum status read_keys(struct keys_file *f, const json_t *root, struct err
     return OK;
 }
 
-/* All of the open file. */
+/* Parse all of the open file. */
 static enum status parse_file(json_t **ret, FILE *file, size_t size, const char *path, struct error *err)
 {
     json_error_t parse;
     bool lacked_memory = true;
-    char *bytes = malloc(size + 1); /* never nothing */
+    char *bytes = malloc(size + 1); /* never 0 bytes */
     json_t *root = NULL;
     if (bytes != NULL)
         root = json_scan(bytes, fread(bytes, 1, size, file), JSON_REJECT_DUPLICATES, &parse, &lacked_memory);
     free(bytes);
     if (lacked_memory)
-        return error_set_param(err, ERR_NOMEM, "keys_file", "%s: no memory for the keys", path);
+        return error_set_param(err, ERR_NOMEM, "keys_file", "%s: out of memory for the keys", path);
     if (root == NULL)
         return error_set_param(err, ERR_CONFIG, "keys_file", "%s: line %d, column %d: not JSON", path, parse.line,
-                               parse.column); /* jansson's own words quote the file */
+                               parse.column); /* jansson's own message would quote the file */
     *ret = root;
     return OK;
 }
@@ -286,7 +286,7 @@ enum status keys_file_add(struct keys_file *f, const struct key *k, struct error
         return error_set_param(err, ERR_CONFIG, "keys", "expected at most %d keys", AUTH_KEYS_MAX);
     struct key *keys = realloc(f->keys, (f->count + 1) * sizeof *keys);
     if (keys == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the keys");
+        return error_set(err, ERR_NOMEM, "out of memory for the keys");
     f->keys = keys;
     f->keys[f->count++] = *k;
     return OK;
@@ -338,8 +338,8 @@ static void folder_of(const char *path, char *out, size_t size)
         (void)snprintf(out, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* Whoever changes the file, who could read it before can afterwards: its owner, and its group where that was allowed
- * to, as a daemon with a user of its own needs it of a file of root's. False if that cannot be had. */
+/* Whoever changes the file, those who could read it before still can: its owner, and its group if it was allowed to, as
+ * a daemon with a user of its own needs for a file that root owns. False if that is not possible. */
 static bool keep_readers(int fd, const char *path)
 {
     struct stat before;
@@ -351,7 +351,7 @@ static bool keep_readers(int fd, const char *path)
     return before.st_uid == geteuid() || fchown(fd, before.st_uid, before.st_gid) == 0;
 }
 
-/* A file of its own beside it takes its name once it is on the disk. A link stays one. */
+/* Write a new file beside it, which takes its name once it is on the disk. A symbolic link stays one. */
 static enum status replace_file(const char *named, const char *text, struct error *err)
 {
     char path[PATH_MAX], temporary[PATH_MAX + 8], folder[PATH_MAX];
@@ -388,7 +388,7 @@ enum status keys_file_write(const struct keys_file *f, const char *path, struct 
     char *text = failed == 0 && root != NULL ? json_print(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (text == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the keys");
+        return error_set(err, ERR_NOMEM, "out of memory for the keys");
     const enum status st = replace_file(path, text, err);
     free(text);
     return st;

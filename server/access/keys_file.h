@@ -1,8 +1,8 @@
-/* keys_file.h - the file of keys: who may use the daemon, with what rights; and what makes a key.
+/* keys_file.h - the file of keys: who may use the daemon, with what rights; and how a key is made.
  *
  * JSON: {"keys": [{"name", "salt", "sha256", "models": [...], "apis": [...], "requests_per_s", "bytes_per_s"}, ...]}.
- * It holds no key, only the SHA-256 of a salt and the key. That once is enough: slow hashes are for passwords, which
- * can be guessed; a key is 256 random bits, and no speed of guessing gets through those.
+ * It holds no key, only the SHA-256 of a salt and the key. One hash is enough: slow hashes are for passwords, which can
+ * be guessed; a key is 256 random bits, which cannot be guessed at any speed.
  * Any thread; no state. */
 #ifndef SERVER_ACCESS_KEYS_FILE_H
 #define SERVER_ACCESS_KEYS_FILE_H
@@ -36,14 +36,14 @@ struct key {
 
 struct keys_file {
     size_t count;
-    struct key *keys; /* [count] with names of their own */
+    struct key *keys; /* [count], each with a name of its own */
 };
 
 /* *ret is set only on OK; end with keys_file_clear. Errors: ERR_IO, ERR_NOMEM, ERR_CONFIG (saying what in the file was
  * wrong and what was expected; it never quotes what could be a key). */
 enum status keys_file_read(struct keys_file *ret, const char *path, struct error *err);
-/* Put it in the place of the file, whole or not at all, readable by its owner alone, or by its group as well where the
- * file that is replaced was. Errors: ERR_IO, ERR_NOMEM. */
+/* Replace the file by it, whole or not at all, readable by its owner alone, or by its group as well if the replaced
+ * file was. Errors: ERR_IO, ERR_NOMEM. */
 enum status keys_file_write(const struct keys_file *f, const char *path, struct error *err);
 void keys_file_clear(struct keys_file *f); /* zeroed is fine */
 
@@ -51,20 +51,19 @@ void keys_file_clear(struct keys_file *f); /* zeroed is fine */
 enum status keys_file_lock(int *ret, const char *path, struct error *err);
 void keys_file_unlock(int lock);
 
-/* Add `k`, whose models are taken. Errors: ERR_CONFIG (the name is there, too many), ERR_NOMEM: nothing is
- * taken. */
+/* Add `k`, whose models are taken. Errors: ERR_CONFIG (the name exists, too many keys), ERR_NOMEM: nothing is taken. */
 enum status keys_file_add(struct keys_file *f, const struct key *k, struct error *err);
 /* Errors: ERR_NOT_FOUND. */
 enum status keys_file_remove(struct keys_file *f, const char *name, struct error *err);
 
 bool key_name_is_fine(const char *name);
-/* The bits of a list of words, commas between them. Errors: ERR_CONFIG. */
+/* The bits of a comma-separated list of words. Errors: ERR_CONFIG. */
 enum status key_read_apis(unsigned *ret, const char *words, struct error *err);
 const char *key_api_word(enum api_kind api);
 
-/* Draw a key: its text goes to `text`, salt and hash to k. Errors: ERR_IO (no random numbers). */
+/* Make a random key: its text goes to `text`, salt and hash to k. Errors: ERR_IO (no random numbers). */
 enum status key_make(struct key *k, char text[KEY_TEXT_BYTES + 1], struct error *err);
-/* What is kept of a key's text. */
+/* Compute what is kept of a key's text. */
 void key_hash(uint8_t out[KEY_HASH_BYTES], const uint8_t salt[KEY_SALT_BYTES], const char *text, size_t size);
 
 #endif

@@ -109,8 +109,8 @@ static void wrong_command_lines_are_named(void **state)
         {"no file", {"key", "add", "x"}, NULL, 2, "", "--file is missing"},
         {"a bad name", {"key", "add", "a b", "--file", file}, NULL, 2, "", "expected a name of 1 to 64"},
         {"an empty name", {"key", "add", "", "--file", file}, NULL, 2, "", "expected a name of 1 to 64"},
-        {"an API", {"key", "add", "x", "--file", file, "--apis", "native,open"}, NULL, 2, "", "\"open\" is no API"},
-        {"no API", {"key", "add", "x", "--file", file, "--apis", ""}, NULL, 2, "", "\"\" is no API"},
+        {"an API", {"key", "add", "x", "--file", file, "--apis", "native,open"}, NULL, 2, "", "\"open\" is not an API"},
+        {"no API", {"key", "add", "x", "--file", file, "--apis", ""}, NULL, 2, "", "\"\" is not an API"},
         {"a rate",
          {"key", "add", "x", "--file", file, "--rate", "10/m"},
          NULL,
@@ -143,8 +143,8 @@ static void wrong_files_are_refused_by_name(void **state)
     } cases[] = {
         {"empty", "", "not JSON"},
         {"no JSON", "aftd_0123", "not JSON"},
-        {"a list", "[]", "expected {\"keys\": [...]} alone"},
-        {"another field", "{\"keys\": [], \"x\": 1}", "alone"},
+        {"a list", "[]", "expected {\"keys\": [...]} and nothing else"},
+        {"another field", "{\"keys\": [], \"x\": 1}", "and nothing else"},
         {"no name", "{\"keys\": [{}]}", "expected a name"},
         {"a bad name", "{\"keys\": [{\"name\": \"a b\"}]}", "expected a name"},
         {"no salt", "{\"keys\": [{\"name\": \"x\", " HASH RIGHTS "}]}", "key \"x\", salt: expected 16 bytes"},
@@ -159,7 +159,7 @@ static void wrong_files_are_refused_by_name(void **state)
         {"a number", KEY(", \"apis\": [], \"models\": [1]"), "models: expected a list"},
         {"a negative rate", KEY(RIGHTS ", \"requests_per_s\": -1"), "requests_per_s: expected"},
         {"a rate of text", KEY(RIGHTS ", \"bytes_per_s\": \"1\""), "bytes_per_s: expected"},
-        {"a field", KEY(RIGHTS ", \"rate\": 1"), "a field \"rate\", which is unknown"},
+        {"a field", KEY(RIGHTS ", \"rate\": 1"), "an unknown field \"rate\""},
         {"a field twice", KEY(RIGHTS ", \"apis\": []"), "not JSON"},
     };
     char aftd[PATH_MAX];

@@ -285,7 +285,7 @@ static void a_file_that_is_wrong_changes_nothing(void **state)
     auth_scene_begin(s);
     temp_write(s->path, "{}", 2);
     assert_int_equal(auth_read(s->auth, &t, &count, &err), ERR_CONFIG);
-    assert_non_null(strstr(err.message, "expected {\"keys\": [...]} alone"));
+    assert_non_null(strstr(err.message, "expected {\"keys\": [...]} and nothing else"));
     assert_null(t);
     assert_int_equal(count, 77);
     assert_true(auth_scene_find(s, 2, &g));

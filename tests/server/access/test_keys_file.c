@@ -104,7 +104,7 @@ static void a_file_may_hold_no_key(void **state)
 
 static void what_is_wrong_in_a_file_is_said(void **state)
 {
-#define ALONE "expected {\"keys\": [...]} alone"
+#define ALONE "expected {\"keys\": [...]} and nothing else"
 #define NAMES "expected a name of 1 to 64 of A-Z a-z 0-9 . _ -"
 #define BAD_SALT "key \"x\", salt: expected 16 bytes in hexadecimal"
 #define BAD_HASH "key \"x\", sha256: expected 32 bytes in hexadecimal"
@@ -133,7 +133,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"one name twice", "{\"keys\":[{" KEY_OF("x") "},{" KEY_OF("y") "},{" KEY_OF("x") "}]}",
          "two keys are named \"x\""},
         {"an unknown field", KEYS(KEY("\"rate\":1," MODELS "," APIS_NATIVE)),
-         "key \"x\" has a field \"rate\", which is unknown"},
+         "key \"x\" has an unknown field \"rate\""},
         {"no salt", KEYS("\"name\":\"x\"," HASH "," MODELS "," APIS_NATIVE), BAD_SALT},
         {"a salt of 15 bytes",
          KEYS("\"name\":\"x\",\"salt\":\"000102030405060708090a0b0c0d0e\"," HASH "," MODELS "," APIS_NATIVE), BAD_SALT},

@@ -289,7 +289,7 @@ static void lists_of_words_are_sets_of_apis(void **state)
         char want[ERROR_MESSAGE_MAX] = "";
         const enum status st = key_read_apis(&bits, cases[i].words, &err);
         if (cases[i].refused != NULL)
-            (void)snprintf(want, sizeof want, "\"%s\" is no API: expected native, openai, inference, admin",
+            (void)snprintf(want, sizeof want, "\"%s\" is not an API: expected native, openai, inference, admin",
                            cases[i].refused);
         if (bits != cases[i].want || st != (cases[i].refused != NULL ? ERR_CONFIG : OK) ||
             strcmp(err.message, want) != 0)
