@@ -118,7 +118,7 @@ static uint32_t share_of(uint32_t side, uint32_t n, uint32_t gap)
     return side > gaps ? (side - gaps) / n : 0;
 }
 
-/* Make the tiles as large as they can be with cells of whole pixels. False: not a pixel for each cell. */
+/* Make the tiles as large as they can be with cells of whole pixels. False: there is not one pixel for each cell. */
 static bool fit_cells(struct tiles *t, uint32_t side)
 {
     const bool strip = t->down == 1;
@@ -134,7 +134,7 @@ static bool fit_cells(struct tiles *t, uint32_t side)
     return true;
 }
 
-/* The same where several cells share a pixel. False: not a pixel for each tile. */
+/* The same where several cells share a pixel. False: there is not one pixel for each tile. */
 static bool fit_tiles(struct tiles *t, uint32_t side)
 {
     const bool strip = t->down == 1;
@@ -215,7 +215,7 @@ enum status draw_biases(struct picture *ret, const struct engine *e, uint32_t la
     if (p.pixels == NULL || cells == NULL) {
         free(cells);
         picture_clear(&p);
-        return error_set(err, ERR_NOMEM, "there is no memory for a picture of %u x %u pixels", p.width, p.height);
+        return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels", p.width, p.height);
     }
     memset(p.pixels, GAP_GREY, bytes);
     for (uint32_t row = 0; row < t.rows; row++)

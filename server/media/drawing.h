@@ -1,5 +1,5 @@
-/* drawing.h - a model's figures as pictures: maps laid over the picture that they are of, and tiles of position biases.
- * Any thread; no state. */
+/* drawing.h - a model's figures as pictures: maps laid over their pictures, and tiles of position biases. Any thread;
+ * no state. */
 #ifndef SERVER_MEDIA_DRAWING_H
 #define SERVER_MEDIA_DRAWING_H
 
@@ -13,10 +13,10 @@
 void draw_map(struct picture *onto, const struct image_box *box, const float *map, uint32_t down, uint32_t across);
 
 /* Position biases, exp(w) - 1: a row of tiles for each layer, in it a tile for each head, or of one layer or head alone
- * (DRAW_ALL_LAYERS, ENGINE_ALL_HEADS: all). Red counts more than without a bias, blue less, white is none; each tile
- * has its own scale, from minus to plus its largest, for those of heads differ by orders of magnitude. No side of the
- * picture is longer than `side`. The engine has biases. picture_clear *ret, which is set only on OK.
- * Errors: ERR_ARGUMENT ("side": not a pixel for each tile), ERR_NOMEM. */
+ * (DRAW_ALL_LAYERS, ENGINE_ALL_HEADS: all). Red is more than without a bias, blue less, white no difference; each tile
+ * has its own scale, from minus to plus its largest value, because those of heads differ by orders of magnitude. No
+ * side of the picture is longer than `side`. The engine must have biases. picture_clear *ret, which is set only on OK.
+ * Errors: ERR_ARGUMENT ("side": not one pixel for each tile), ERR_NOMEM. */
 #define DRAW_ALL_LAYERS UINT32_MAX
 enum status draw_biases(struct picture *ret, const struct engine *e, uint32_t layer, uint32_t head, uint32_t side,
                         struct error *err);

@@ -47,15 +47,15 @@ static enum status resolve_view(enum explain_view *ret, const char *word, const 
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? " or " : "", words[i]);
     }
     if (word == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "model", "there is nothing to show of %s, %s with the mixer %s",
+        return error_set_param(err, ERR_ARGUMENT, "model", "there is nothing to show of the model %s (%s, mixer %s)",
                                m->name, model_task_name(m->config.task), mixer_type_name(m->config.mixer.type));
     return error_set_param(err, ERR_ARGUMENT, "view",
-                           "\"view\" is \"%s\"; expected %s, what there is of %s, %s with %s", json_quote(word).text,
-                           used > 0 ? list : "none", m->name, model_task_name(m->config.task),
+                           "\"view\" is \"%s\"; expected %s, the views of the model %s (%s, mixer %s)",
+                           json_quote(word).text, used > 0 ? list : "none", m->name, model_task_name(m->config.task),
                            mixer_type_name(m->config.mixer.type));
 }
 
-/* A whole number from min to max; text NULL leaves *ret as it is. */
+/* A whole number from min to max; a NULL text leaves *ret as it is. */
 static enum status resolve_number(uint32_t *ret, const char *name, const char *text, uint32_t min, uint32_t max,
                                   struct error *err)
 {
@@ -108,7 +108,7 @@ enum status explain_backdrop(struct picture *ret, struct image_box *box, const s
     };
     b.pixels = malloc((size_t)b.width * b.height * 3);
     if (b.pixels == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for a picture of %u x %u pixels", b.width, b.height);
+        return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels", b.width, b.height);
     const enum status st = image_resize(b.pixels, b.width, b.height, p, INTERPOLATION_BICUBIC, err);
     if (st != OK) {
         picture_clear(&b);

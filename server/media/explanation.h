@@ -26,22 +26,22 @@ struct explain_request {
 
 struct explanation {
     enum explain_view view;
-    uint32_t layer; /* of biases also DRAW_ALL_LAYERS */
+    uint32_t layer; /* for biases also DRAW_ALL_LAYERS */
     uint32_t head;  /* or ENGINE_ALL_HEADS */
     uint32_t side;  /* pixels of the longer side of what is drawn */
 };
 
-/* Does a request ask for the view that needs no picture, and takes models of any task? */
+/* Does a request ask for the view that needs no picture, and accepts models of any task? */
 bool explain_wants_biases(const struct explain_request *r);
 
-/* Fill in what was not said: keys or tokens, as the model has them; the last layer and all heads together, of biases
- * all of both; EXPLAIN_SIDE_DEFAULT. *ret is set only on OK. Errors: ERR_ARGUMENT naming the parameter, its value and
- * what was expected. */
+/* Fill in what was not said: keys or tokens, as the model has them; the last layer and all heads together, for biases
+ * all layers and heads; EXPLAIN_SIDE_DEFAULT. *ret is set only on OK. Errors: ERR_ARGUMENT naming the parameter, its
+ * value and what was expected. */
 enum status explain_resolve(struct explanation *ret, const struct explain_request *r, const struct model *m,
                             const struct engine *e, struct error *err);
 
-/* The picture as what is drawn on, its longer side `side`, and `box`, a part of it, there. picture_clear *ret, which is
- * set only on OK. Errors: ERR_NOMEM. */
+/* The picture as it is drawn on, with its longer side `side`; `box`, a part of the picture, is scaled likewise.
+ * picture_clear *ret, which is set only on OK. Errors: ERR_NOMEM. */
 enum status explain_backdrop(struct picture *ret, struct image_box *box, const struct picture *p, uint32_t side,
                              struct error *err);
 

@@ -26,7 +26,7 @@ static bool begins_as(const struct magic *m, const uint8_t *bytes, size_t size)
     return size >= m->at + m->length && memcmp(bytes + m->at, m->bytes, m->length) == 0;
 }
 
-/* What is read. */
+/* The formats that are read. */
 static const struct kind {
     struct magic magic;
     const char *media_type;
@@ -65,7 +65,7 @@ static enum status refuse(const uint8_t *bytes, size_t size, struct error *err)
             return error_set(err, ERR_MEDIA_TYPE, "the picture looks like %s; expected a JPEG, PNG or WebP",
                              others[i].name);
     return error_set(err, ERR_MEDIA_TYPE,
-                     "the picture (%zu bytes) is not a JPEG, PNG or WebP: it does not begin as any of them", size);
+                     "the picture (%zu bytes) is not a JPEG, PNG or WebP: it does not begin like any of them", size);
 }
 
 const char *picture_media_type(const uint8_t *bytes, size_t size)
@@ -104,10 +104,10 @@ enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t siz
 enum status picture_check_size(uint64_t width, uint64_t height, struct error *err)
 {
     if (width > PICTURE_SIDE_MAX || height > PICTURE_SIDE_MAX)
-        return error_set(err, ERR_PICTURE, "the picture is %llu x %llu; at most %d pixels a side are read",
+        return error_set(err, ERR_PICTURE, "the picture is %llu x %llu; at most %d pixels per side are accepted",
                          (unsigned long long)width, (unsigned long long)height, PICTURE_SIDE_MAX);
     if (width * height > PICTURE_PIXELS_MAX)
-        return error_set(err, ERR_PICTURE, "the picture is %llu x %llu; at most %u pixels are read",
+        return error_set(err, ERR_PICTURE, "the picture is %llu x %llu; at most %u pixels are accepted",
                          (unsigned long long)width, (unsigned long long)height, PICTURE_PIXELS_MAX);
     return OK;
 }
@@ -127,7 +127,7 @@ static const struct picture_turn turns[] = {
 };
 
 static const uint8_t exif_header[] = {'E', 'x', 'i', 'f', 0, 0};
-enum { EXIF_BYTES_MAX = 65536 }; /* a JPEG's block has at most so many; libexif takes no more either */
+enum { EXIF_BYTES_MAX = 65536 }; /* a JPEG's block has at most that many; libexif accepts no more either */
 
 struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size)
 {
@@ -135,7 +135,7 @@ struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size)
     ExifData *exif = size <= EXIF_BYTES_MAX ? exif_data_new() : NULL;
     if (exif == NULL)
         return turns[0];
-    /* As it is: the repairs that libexif makes to please the specification are for those who write it again. */
+    /* Unrepaired: the repairs that libexif makes to meet the specification are for those who write it again. */
     exif_data_unset_option(exif, EXIF_DATA_OPTION_FOLLOW_SPECIFICATION);
     exif_data_unset_option(exif, EXIF_DATA_OPTION_IGNORE_UNKNOWN_TAGS);
     exif_data_load_data(exif, bytes, (unsigned)size);
@@ -154,7 +154,7 @@ struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size)
 struct picture_turn picture_turn_from_tiff(const uint8_t *bytes, size_t size)
 {
     if (size >= sizeof exif_header && memcmp(bytes, exif_header, sizeof exif_header) == 0)
-        return picture_turn_from_exif(bytes, size); /* some write it all the same */
+        return picture_turn_from_exif(bytes, size); /* some files have it nevertheless */
     if (size == 0 || size > EXIF_BYTES_MAX - sizeof exif_header)
         return turns[0];
     uint8_t *block = malloc(sizeof exif_header + size);
@@ -219,7 +219,8 @@ enum status picture_from_stored(struct picture *ret, uint8_t *pixels, uint32_t w
         p = (struct picture){malloc(height * pitch), turn.swap ? height : width, turn.swap ? width : height};
         if (p.pixels == NULL) {
             free(pixels);
-            return error_set(err, ERR_NOMEM, "a picture of %u x %u: %zu bytes", width, height, height * pitch);
+            return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes", width, height,
+                             height * pitch);
         }
         for (uint32_t top = 0; top < height; top += STRIP_ROWS) {
             const uint32_t rows = height - top < STRIP_ROWS ? height - top : STRIP_ROWS;
@@ -245,7 +246,7 @@ enum status picture_check_declared(const char *declared, const char *param, cons
     if (is == NULL || strcasecmp(is, declared) == 0)
         return OK;
     return error_set_param(err, ERR_MEDIA_TYPE, param,
-                           "the picture is declared as %s and its bytes are those of %s; expected both to agree, or "
+                           "the picture is declared as %s, but its bytes are those of %s; expected both to agree, or "
                            "application/octet-stream",
                            declared, is);
 }

@@ -1,7 +1,7 @@
 /* picture.h - a client's bytes -> RGB pixels, safely. picture_*.c are the only includers of the picture libraries'
  * decoders.
- * What a file is, its first bytes say: JPEG, PNG or WebP. Colours become RGB as Pillow makes them, what is transparent
- * lies on white, EXIF orientation is applied. Bounds of limits.h are checked before anything of a picture's size
+ * The first bytes of a file say what it is: JPEG, PNG or WebP. Colours become RGB as in Pillow, transparent pixels are
+ * laid on white, EXIF orientation is applied. Bounds of limits.h are checked before anything of a picture's size
  * exists. A file that is truncated or corrupt is a bad picture. Any thread; no state. */
 #ifndef SERVER_MEDIA_PICTURE_H
 #define SERVER_MEDIA_PICTURE_H
@@ -13,8 +13,8 @@
 #include "config/status.h"
 #include "engine/image.h"
 
-/* Decode `bytes` into *ret (picture_clear it). Errors: ERR_MEDIA_TYPE (no picture that is read), ERR_PICTURE (one that
- * does not decode or is beyond a bound, saying which), ERR_NOMEM. *ret is set only on OK. */
+/* Decode `bytes` into *ret (picture_clear it). Errors: ERR_MEDIA_TYPE (not a picture of these formats), ERR_PICTURE
+ * (one that does not decode or is beyond a bound, saying which), ERR_NOMEM. *ret is set only on OK. */
 enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
 
 /* What picture_decode would read them as: "image/jpeg", "image/png", "image/webp"; else NULL. */
@@ -28,7 +28,8 @@ bool picture_has_name(const char *path);
 #define PICTURE_KINDS "a JPEG, PNG or WebP picture"
 
 /* Are the bytes those of what `declared`, a media type without parameters, says? "" and application/octet-stream say
- * nothing; bytes that are no picture are picture_decode's to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming both. */
+ * nothing; bytes that are not a picture are left for picture_decode to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming
+ * both. */
 enum status picture_check_declared(const char *declared, const char *param, const uint8_t *bytes, size_t size,
                                    struct error *err);
 

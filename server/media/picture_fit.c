@@ -8,7 +8,7 @@
 
 #include "config/json.h"
 
-/* One side of "HxW", up to what `end` says; *at is moved behind it. */
+/* One side of "HxW", which the character `end` follows; *at is moved behind that. */
 static bool read_side(uint32_t *ret, const char **at, char end)
 {
     char *behind = NULL;
@@ -66,7 +66,7 @@ enum status picture_fit_choose(struct picture_fit *ret, const char *size, const 
     if (info->fixed_size)
         return error_set_param(
             err, ERR_ARGUMENT, "size",
-            "\"size\" is \"%s\"; expected none: the positions of %s are learnt for %ux%u pixels alone",
+            "\"size\" is \"%s\"; expected none: the positions of %s are learnt for %ux%u pixels only",
             json_quote(size).text, m->name, c->size[0], c->size[1]);
     if (strcmp(size, "native") == 0) {
         f = (struct picture_fit){.resize_to = shorter(p->height, p->width),
@@ -79,11 +79,12 @@ enum status picture_fit_choose(struct picture_fit *ret, const char *size, const 
     }
     const uint64_t patches = (uint64_t)(f.height / c->patch[0]) * (f.width / c->patch[1]);
     if (patches > info->elements_max)
-        return error_set_param(err, ERR_ARGUMENT, "size",
-                               "\"size\" is \"%s\", here %ux%u pixels or %llu patches of %ux%u; expected at most %u "
-                               "patches",
-                               json_quote(size).text, f.height, f.width, (unsigned long long)patches, c->patch[0],
-                               c->patch[1], info->elements_max);
+        return error_set_param(
+            err, ERR_ARGUMENT, "size",
+            "\"size\" is \"%s\", which is %ux%u pixels or %llu patches of %ux%u; expected at most %u "
+            "patches",
+            json_quote(size).text, f.height, f.width, (unsigned long long)patches, c->patch[0], c->patch[1],
+            info->elements_max);
     if ((uint64_t)f.height * f.width > PICTURE_PIXELS_MAX)
         return error_set_param(err, ERR_ARGUMENT, "size", "\"size\" is \"%s\"; expected at most %u pixels",
                                json_quote(size).text, PICTURE_PIXELS_MAX);
@@ -96,7 +97,7 @@ enum status picture_fit_apply(uint8_t **ret, const struct picture_fit *f, const 
 {
     uint8_t *pixels = malloc((size_t)f->height * f->width * 3);
     if (pixels == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the picture; try again later");
     const enum status st = image_prepare(pixels, f->width, f->height, p, f->resize_to, c->interpolation, err);
     if (st != OK) {
         free(pixels);

@@ -14,7 +14,7 @@
 
 _Static_assert((uint64_t)PICTURE_SIDE_MAX *PICTURE_SIDE_MAX <= UINT32_MAX, "width * height fits a uint32_t");
 
-/* Bytes that begin as such a file does -> *ret, upright; set only on OK. Errors: ERR_PICTURE, ERR_NOMEM. */
+/* Bytes that begin like a file of that format -> *ret, upright; set only on OK. Errors: ERR_PICTURE, ERR_NOMEM. */
 enum status picture_jpeg_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
 enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
 enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
@@ -27,7 +27,8 @@ struct picture_turn {
     bool mirror_x, mirror_y, swap;
 };
 
-/* Of an EXIF block, "Exif\0\0" first; upright where it has no orientation or makes no sense. */
+/* The turn that an EXIF block, which begins with "Exif\0\0", asks for; none if it has no orientation or makes no
+ * sense. */
 struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size);
 /* The same without those six bytes, as files other than JPEG keep it. */
 struct picture_turn picture_turn_from_tiff(const uint8_t *bytes, size_t size);

@@ -9,8 +9,8 @@
  * before anything of that size exists; the memory of libjpeg, whose coefficient arrays a progressive file needs; the
  * number of scans, each of which goes over all coefficients again.
  *
- * Colours are Pillow's: gray is repeated, YCbCr is libjpeg's business, four components are taken for Adobe's inverted
- * inks whether or not the file says so.
+ * Colours are Pillow's: gray is repeated, libjpeg converts YCbCr, four components are taken for Adobe's inverted inks
+ * whether or not the file says so.
  *
  * Any thread; no state, nothing is printed. */
 #include "server/media/picture_inner.h"
@@ -82,14 +82,14 @@ static void on_progress(j_common_ptr jpeg)
 {
     struct decoder *d = jpeg->client_data;
     if (d->jpeg.input_scan_number > PICTURE_SCANS_MAX)
-        decoder_fail(d, error_set(d->err, ERR_PICTURE, "the JPEG has more than %d scans; expected at most so many",
-                                  PICTURE_SCANS_MAX));
+        decoder_fail(d, error_set(d->err, ERR_PICTURE, "the JPEG has more than %d scans; expected at most %d",
+                                  PICTURE_SCANS_MAX, PICTURE_SCANS_MAX));
     const uint64_t pixels = (uint64_t)d->jpeg.image_width * d->jpeg.image_height;
     if ((uint64_t)d->jpeg.input_scan_number * pixels > PICTURE_SCAN_PIXELS_MAX)
         decoder_fail(d,
                      error_set(d->err, ERR_PICTURE,
                                "the JPEG of %u x %u pixels has %d scans or more; expected at most %llu pixels in all "
-                               "scans, here %llu of them",
+                               "scans together, which is %llu scans of this size",
                                d->jpeg.image_width, d->jpeg.image_height, d->jpeg.input_scan_number,
                                (unsigned long long)PICTURE_SCAN_PIXELS_MAX,
                                (unsigned long long)(PICTURE_SCAN_PIXELS_MAX / pixels)));
@@ -151,7 +151,8 @@ static void decode_rows(struct decoder *d)
     d->picture.height = turn.swap ? width : height;
     d->picture.pixels = malloc(height * pitch);
     if (d->picture.pixels == NULL)
-        decoder_fail(d, error_set(d->err, ERR_NOMEM, "a picture of %u x %u: %zu bytes", width, height, height * pitch));
+        decoder_fail(d, error_set(d->err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes", width,
+                                  height, height * pitch));
 
     for (uint32_t top = 0; top < height; top += STRIP_ROWS) {
         const uint32_t rows = height - top < STRIP_ROWS ? height - top : STRIP_ROWS;
@@ -165,7 +166,8 @@ static void decode_rows(struct decoder *d)
     }
 }
 
-/* False with d->status set where it fails. d lives in the caller, so that what changes after setjmp stays defined. */
+/* Returns false, with d->status set, on failure. d lives in the caller, so that what changes after setjmp stays
+ * defined. */
 static bool decoder_run(struct decoder *d)
 {
     struct jpeg_decompress_struct *j = &d->jpeg;

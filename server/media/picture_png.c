@@ -3,7 +3,7 @@
  * libpng's own simple interface would apply gAMA and sRGB, which Pillow does not; so this is the interface by rows.
  * Errors jump to decoder_run, the only setjmp, as libpng wants it; what is allocated hangs on struct decoder and on
  * libpng's structs, and picture_png_decode releases both. The end of the file is read too: one that is cut after its
- * pixels is refused as any other.
+ * pixels is refused like any other truncated file.
  *
  * What a hostile file may cost: sides and pixels are checked before anything of that size exists; of the chunks beside
  * pixels only eXIf and those that say what the pixels mean are read, so that nothing compressed but the pixels is ever
@@ -47,7 +47,7 @@ static _Noreturn void on_error(png_structp png, png_const_charp message)
     decoder_fail(d, error_set(d->err, ERR_PICTURE, "the PNG does not decode: %s", message));
 }
 
-/* Of what is optional, or of data beyond the pixels. */
+/* Warnings concern optional parts, or data beyond the pixels. */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -93,8 +93,8 @@ static void read_header(struct decoder *d)
     d->alpha = channels == 4;
     d->pixels = malloc(d->height * pitch);
     if (d->pixels == NULL)
-        decoder_fail(
-            d, error_set(d->err, ERR_NOMEM, "a picture of %u x %u: %zu bytes", d->width, d->height, d->height * pitch));
+        decoder_fail(d, error_set(d->err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes",
+                                  d->width, d->height, d->height * pitch));
     for (int pass = 0; pass < passes; pass++)
         for (uint32_t y = 0; y < d->height; y++)
             png_read_row(d->png, d->pixels + y * pitch, NULL);
@@ -109,7 +109,8 @@ static void read_orientation(struct decoder *d)
         d->turn = picture_turn_from_tiff(exif, size);
 }
 
-/* False with d->status set where it fails. d lives in the caller, so that what changes after setjmp stays defined. */
+/* Returns false, with d->status set, on failure. d lives in the caller, so that what changes after setjmp stays
+ * defined. */
 static bool decoder_run(struct decoder *d)
 {
     if (setjmp(png_jmpbuf(d->png)) != 0)
@@ -127,7 +128,7 @@ enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t
     d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning);
     d.info = d.png != NULL ? png_create_info_struct(d.png) : NULL;
     if (d.info == NULL)
-        d.status = error_set(err, ERR_NOMEM, "there is no memory for a PNG's decoder");
+        d.status = error_set(err, ERR_NOMEM, "out of memory for a PNG decoder");
     else if (decoder_run(&d)) {
         d.status = picture_from_stored(ret, d.pixels, d.width, d.height, d.alpha, d.turn, err);
         d.pixels = NULL; /* taken */

@@ -1,8 +1,8 @@
 /* picture_webp.c - a WebP -> RGB pixels, upright, with libwebp.
  *
  * The container is checked whole before a pixel is decoded (WebPDemux takes no file that is cut), and sides and pixels
- * against their bounds; then libwebp writes into a buffer of ours. An animation is no picture: it is refused. A WebP's
- * pixels have no checksum: what is damaged may decode to other pixels, as with any reader.
+ * against their bounds; then libwebp writes into a buffer of ours. An animation is not a picture: it is refused. A
+ * WebP's pixels have no checksum: what is damaged may decode to other pixels, as with any reader.
  *
  * Any thread; no state, nothing is printed. */
 #include "server/media/picture_inner.h"
@@ -21,7 +21,7 @@ static const char *reason_of(VP8StatusCode code)
     case VP8_STATUS_NOT_ENOUGH_DATA:
         return "it is cut short";
     case VP8_STATUS_UNSUPPORTED_FEATURE:
-        return "it uses a feature that is not read";
+        return "it uses a feature that is not supported";
     default:
         return "its data are corrupt";
     }
@@ -33,7 +33,7 @@ static enum status refuse(VP8StatusCode code, struct error *err)
                      reason_of(code));
 }
 
-/* The orientation, of the container's EXIF chunk. Errors: ERR_PICTURE: the container is not whole. */
+/* The orientation in the container's EXIF chunk. Errors: ERR_PICTURE (the container is not whole). */
 static enum status read_container(struct picture_turn *turn, const WebPData *file, struct error *err)
 {
     WebPDemuxer *demux = WebPDemux(file);
@@ -64,7 +64,7 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
     struct picture_turn turn = {0};
     WebPDecoderConfig config;
     if (WebPInitDecoderConfig(&config) == 0)
-        return error_set(err, ERR_INTERNAL, "libwebp is another than this was built with");
+        return error_set(err, ERR_INTERNAL, "the version of libwebp is not the one that this was built with");
     enum status st = check_header(&config, &file, err);
     if (st == OK)
         st = read_container(&turn, &file, err);
@@ -76,7 +76,8 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
     const size_t pitch = (size_t)width * (alpha ? 4u : PICTURE_CHANNELS), total = height * pitch;
     uint8_t *pixels = malloc(total);
     if (pixels == NULL)
-        return error_set(err, ERR_NOMEM, "a picture of %u x %u: %zu bytes", width, height, total);
+        return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes", width, height,
+                         total);
     config.output.colorspace = alpha ? MODE_RGBA : MODE_RGB;
     config.output.is_external_memory = 1;
     config.output.u.RGBA = (WebPRGBABuffer){.rgba = pixels, .stride = (int)pitch, .size = total};

@@ -209,8 +209,8 @@ static void assert_refused_by_all_ways(struct bytes b, const char *says)
 
 static void a_header_that_tells_of_too_much_is_refused(void **state)
 {
-    static const char pixels[] = "the picture is 16384 x 2049; at most 33554432 pixels are read";
-    static const char sides[] = "at most 16384 pixels a side are read";
+    static const char pixels[] = "the picture is 16384 x 2049; at most 33554432 pixels are accepted";
+    static const char sides[] = "at most 16384 pixels per side are accepted";
     (void)state;
     assert_refused_by_all_ways(jpeg_that_tells_of(PICTURE_SIDE_MAX, 2049), pixels);
     assert_refused_by_all_ways(jpeg_that_tells_of(1, PICTURE_SIDE_MAX + 1), sides);
@@ -237,7 +237,7 @@ static void too_many_scans_are_refused(void **state)
 {
     (void)state;
     struct bytes b = make_jpeg(SMALL, PICTURE_SCANS_MAX + 1);
-    assert_refused_by_all_ways(b, "the JPEG has more than 100 scans; expected at most so many");
+    assert_refused_by_all_ways(b, "the JPEG has more than 100 scans; expected at most 100");
 }
 
 static void scans_are_bounded_the_more_the_larger_the_picture(void **state)
@@ -255,7 +255,7 @@ static void scans_are_bounded_the_more_the_larger_the_picture(void **state)
     free(within.at);
     assert_refused_by_all_ways(beyond,
                                "the JPEG of 2048 x 2048 pixels has 97 scans or more; expected at most 402653184 "
-                               "pixels in all scans, here 96 of them");
+                               "pixels in all scans together, which is 96 scans of this size");
 }
 
 /* ---- what a model is to see ------------------------------------------------------------------------------------- */

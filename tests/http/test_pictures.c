@@ -86,14 +86,14 @@ static void a_type_that_the_bytes_contradict_is_refused(void **state)
         const char *path, *file, *type, *says;
     } cases[] = {
         {"/classify?model=" CONV, "rgb-8.png", "image/jpeg",
-         "declared as image/jpeg and its bytes are those of image/png"},
+         "declared as image/jpeg, but its bytes are those of image/png"},
         {"/classify?model=" CONV, "lossy.webp", "image/png",
-         "declared as image/png and its bytes are those of image/webp"},
+         "declared as image/png, but its bytes are those of image/webp"},
         {"/explain?model=" CONV, "../gray.jpg", "image/webp",
-         "declared as image/webp and its bytes are those of image/jpeg"},
-        {"/complete", "lossy.webp", "image/jpeg; q=1", "declared as image/jpeg and its bytes are those of image/webp"},
+         "declared as image/webp, but its bytes are those of image/jpeg"},
+        {"/complete", "lossy.webp", "image/jpeg; q=1", "declared as image/jpeg, but its bytes are those of image/webp"},
         {"/score?model=cifar10-pixels-16", "rgb-8.png", "Image/WebP",
-         "declared as Image/WebP and its bytes are those of image/png"},
+         "declared as Image/WebP, but its bytes are those of image/png"},
         {"/classify?model=" CONV, "rgb-8.png", "image/gif", "expected image/jpeg, image/png, image/webp or"},
         {"/score?model=cifar10-pixels-16", "rgb-8.png", "image/x-png", "expected image/jpeg, image/png, image/webp or"},
     };
@@ -267,11 +267,11 @@ static void wrong_parts_are_refused_by_name(void **state)
         {"picture", "", "picture", "invalid_value", "there is no part \"picture\" here", 400},
         {"model", "", "model", "invalid_value", "there is no part \"model\" here", 400},
         {"image", "Content-Type: image/png\r\n", "image[0]", "unsupported_media",
-         "declared as image/png and its bytes are those of image/jpeg", 415},
+         "declared as image/png, but its bytes are those of image/jpeg", 415},
         {"image", "Content-Type: multipart/mixed; boundary=YY\r\n", "image[0]", "unsupported_media",
          "declared as \"multipart/mixed\"", 415},
         {"image", "Content-Type: image/jpeg\r\n", "image[1]", "unsupported_media",
-         "declared as image/jpeg and its bytes are those of image/png", 415},
+         "declared as image/jpeg, but its bytes are those of image/png", 415},
         {"image", "Content-Transfer-Encoding: base64\r\n", NULL, "invalid_value", "Content-Transfer-Encoding", 400},
     };
     char *form = malloc(FORM_MAX);

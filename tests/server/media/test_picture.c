@@ -221,7 +221,7 @@ static void what_is_no_picture_is_named(void **state)
         {"", 0, "empty"},
         {"\x89PNG\n\x1a\n\0\0\0\rIHDR", 15, "a PNG cut short"},
         {"GIF89a\1\0\1\0", 10, "GIF"},
-        {"RIFX\x10\0\0\0WEBPVP8 ", 16, "does not begin as any"},
+        {"RIFX\x10\0\0\0WEBPVP8 ", 16, "does not begin like any"},
         {"BM\x36\0\0\0\0\0\0\0", 10, "BMP"},
         {"II*\0\x08\0\0\0", 8, "TIFF"},
         {"MM\0*\0\0\0\x08", 8, "TIFF"},

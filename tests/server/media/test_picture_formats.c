@@ -145,9 +145,9 @@ static void a_png_is_bounded_by_its_header(void **state)
         uint32_t width, height;
         const char *said;
     } cases[] = {
-        {PICTURE_SIDE_MAX + 1, 1, "16385 x 1; at most 16384 pixels a side"},
-        {1, INT32_MAX, "at most 16384 pixels a side"},
-        {INT32_MAX, INT32_MAX, "at most 16384 pixels a side"},
+        {PICTURE_SIDE_MAX + 1, 1, "16385 x 1; at most 16384 pixels per side"},
+        {1, INT32_MAX, "at most 16384 pixels per side"},
+        {INT32_MAX, INT32_MAX, "at most 16384 pixels per side"},
         {PICTURE_SIDE_MAX, 2049, "at most 33554432 pixels"},
         {PICTURE_SIDE_MAX, 2048, "does not decode"}, /* allowed; there is no such amount of data */
         {0, 5, "does not decode"},

@@ -154,8 +154,8 @@ static void sides_and_pixels_are_bounded_by_the_header(void **state)
     } cases[] = {
         {"the largest that JPEG knows", 65535, 65535, "65500"},
         {"the largest that libjpeg reads", 65500, 65500, "65500 x 65500; at most 16384"},
-        {"one pixel too wide", PICTURE_SIDE_MAX + 1, 1, "at most 16384 pixels a side"},
-        {"one pixel too high", 1, PICTURE_SIDE_MAX + 1, "at most 16384 pixels a side"},
+        {"one pixel too wide", PICTURE_SIDE_MAX + 1, 1, "at most 16384 pixels per side"},
+        {"one pixel too high", 1, PICTURE_SIDE_MAX + 1, "at most 16384 pixels per side"},
         {"sides within, pixels beyond", PICTURE_SIDE_MAX, 2049, "at most 33554432 pixels"},
         {"as large as may be, but empty", PICTURE_SIDE_MAX, 2048, "does not decode"},
         {"no width", 0, 64, "does not decode"},
