@@ -1,5 +1,5 @@
-/* session_state.h - where a text is between two requests, as sessions keep it: constant and counted, so that forks
- * share one and whoever was given one may read it for as long as they like. Any thread. */
+/* session_state.h - where a text is between two requests, as sessions keep it: constant and reference-counted, so that
+ * forks share one and every holder may read it for as long as it likes. Any thread. */
 #ifndef SERVER_SESSION_SESSION_STATE_H
 #define SERVER_SESSION_SESSION_STATE_H
 
@@ -11,10 +11,10 @@
 struct session_state {
     atomic_uint references;
     struct stream_snapshot snapshot;
-    uint32_t next_sample; /* what the next fork from here draws as; under the lock of the sessions */
+    uint32_t next_sample; /* sample number of the next fork from here; under the lock of the sessions */
 };
 
-/* With one reference, and the snapshot's memory, which it takes. NULL for want of memory: nothing was taken. */
+/* Create it with one reference and the snapshot's memory, which it takes. NULL if out of memory: nothing was taken. */
 struct session_state *session_state_create(const struct stream_snapshot *snapshot);
 struct session_state *session_state_reference(struct session_state *state); /* returns `state` */
 void session_state_release(struct session_state *state);                    /* NULL is a no-op */

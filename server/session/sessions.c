@@ -25,20 +25,20 @@
 #include "server/models/hosted_model.h"
 #include "server/session/session_state.h"
 
-enum { BUCKETS = 4096 }; /* chains of the table: of 16 sessions at most, or of one with the default */
+enum { BUCKETS = 4096 }; /* chains of the table: on average of at most 16 sessions, by default of one */
 
 struct session {
     char id[SESSION_ID_BYTES];
-    char owner[KEY_NAME_MAX + 1]; /* empty: everybody */
+    char owner[KEY_NAME_MAX + 1]; /* empty: everybody's */
     char model[MODEL_NAME_MAX + 1];
     struct model_identity identity;
-    size_t bytes; /* that it counts for */
+    size_t bytes; /* that it counts as */
     uint32_t sample;
     struct session_state *state;
     int64_t created_s;
     uint64_t used_ns;
     bool is_held, is_removed;
-    struct session *next;          /* of its chain, while it is in the table; of what is to be freed */
+    struct session *next;          /* of its chain, while it is in the table; later of a list to be freed */
     struct session *older, *newer; /* of the list, while it is idle */
 };
 
@@ -69,7 +69,7 @@ enum status session_info_check_model(const struct session_info *i, const struct 
     struct error why;
     if (model_identity_check(&e->identity, &i->identity, "the session", "session", &why) == OK)
         return OK;
-    return error_set_param(err, ERR_CONFLICT, "session", "%s; it cannot go on, begin another", why.message);
+    return error_set_param(err, ERR_CONFLICT, "session", "%s; it cannot continue, begin a new session", why.message);
 }
 
 static void sessions_drop(struct session *list)
@@ -140,7 +140,7 @@ static uint64_t end_of(const struct sessions *s, const struct session *one)
     return one->used_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
 }
 
-/* Those that have expired, out of everything: to be dropped without the lock. */
+/* Take those that have expired out of the table and the list; the caller drops them without the lock. */
 static struct session *sweep(struct sessions *s, uint64_t now_ns)
 {
     struct session *gone = NULL;
@@ -155,14 +155,14 @@ static struct session *sweep(struct sessions *s, uint64_t now_ns)
     return gone;
 }
 
-/* The lock, and what has expired meanwhile. */
+/* Take the lock; returns what has expired meanwhile. */
 static struct session *enter(struct sessions *s)
 {
     (void)pthread_mutex_lock(&s->lock);
     return sweep(s, clock_now_ns());
 }
 
-/* Frees what enter returned, and has the timer come where there is something to wait for. */
+/* Release the lock, free what enter returned, and set the timer if there is something to wait for. */
 static void leave(struct sessions *s, struct session *gone)
 {
     const bool starts = s->count > 0 && !s->is_timed;
@@ -173,7 +173,7 @@ static void leave(struct sessions *s, struct session *gone)
         watcher_set_time(s->watcher, &s->timer, clock_now_ns() + s->settings->session_ttl_s * CLOCK_NS_PER_S);
 }
 
-/* Comes when the oldest would expire if it was not used since; once none is left, not any more. */
+/* The timer comes when the oldest would expire if it were not used again; once none is left, it no longer comes. */
 static uint64_t on_time(void *arg, enum watch_event event, uint64_t now_ns)
 {
     struct sessions *s = arg;
@@ -230,17 +230,18 @@ size_t sessions_bytes_of(const struct hosted_model *e)
     return sizeof(struct session) + sizeof(struct session_state) + text + info->stream_bytes;
 }
 
-/* NULL: there is none, and *err is ERR_NOT_FOUND. */
+/* NULL: there is no such session, and *err is ERR_NOT_FOUND. */
 static struct session *find(struct sessions *s, const char *owner, const char *id, struct error *err)
 {
     struct session *one = *chain_of(s, id);
     while (one != NULL && strcmp(one->id, id) != 0)
         one = one->next;
     if (one == NULL || strcmp(one->owner, owner != NULL ? owner : "") != 0) {
-        (void)error_set_param(err, ERR_NOT_FOUND, "session",
-                              "there is no session \"%s\": sessions are their key's alone, and end %u s after their "
-                              "last use",
-                              json_quote(id).text, s->settings->session_ttl_s);
+        (void)error_set_param(
+            err, ERR_NOT_FOUND, "session",
+            "there is no session \"%s\": a session belongs to its key alone, and expires %u s after its "
+            "last use",
+            json_quote(id).text, s->settings->session_ttl_s);
         return NULL;
     }
     if (!one->is_held) {
@@ -260,14 +261,14 @@ static enum status check(const struct sessions *s, const char *owner, size_t byt
             theirs += strcmp(one->owner, owner) == 0 ? 1 : 0;
     enum status st = OK;
     if (owner != NULL && of_key > 0 && theirs + count > of_key)
-        st = error_set(err, ERR_RATE, "the key \"%s\" has %zu sessions of %u that a key may have, and asks for %zu",
+        st = error_set(err, ERR_RATE, "the key \"%s\" has %zu of at most %u sessions per key, and asks for %zu more",
                        owner, theirs, of_key, count);
     else if (s->count + count > s->settings->sessions_max)
-        st = error_set(err, ERR_SESSIONS, "there are %zu sessions of %u that may be, and %zu are asked for", s->count,
-                       s->settings->sessions_max, count);
+        st = error_set(err, ERR_SESSIONS, "there are %zu of at most %u sessions, and the request asks for %zu more",
+                       s->count, s->settings->sessions_max, count);
     else if (bytes * count > most || s->bytes > most - bytes * count)
         st = error_set(err, ERR_SESSIONS,
-                       "there are sessions of %llu bytes of %llu that may be, and %zu of %zu bytes are asked for",
+                       "sessions take %llu of at most %llu bytes, and the request asks for %zu more of %zu bytes each",
                        (unsigned long long)s->bytes, (unsigned long long)most, count, bytes);
     if (st != OK)
         metrics_counter_add(METRIC_SESSIONS_REFUSED, 0, count);
@@ -298,7 +299,7 @@ static struct session_info info_of(const struct session *one)
     return info;
 }
 
-/* A list of `count` that have ids and nothing else; NULL for want of memory, or of chance. */
+/* A list of `count` sessions that have ids and nothing else; NULL if memory or random numbers cannot be had. */
 static struct session *create_list(size_t count)
 {
     struct session *list = NULL;
@@ -338,8 +339,8 @@ enum status sessions_add(struct sessions *s, const char *owner, const struct hos
     struct session_state *state = session_state_create(snapshot);
     if (one == NULL || state == NULL) {
         free(one);
-        free(state); /* the memory of the snapshot is the caller's still */
-        return error_set(err, ERR_NOMEM, "there is no memory for a session at the moment");
+        free(state); /* the memory of the snapshot still belongs to the caller */
+        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     }
     (void)snprintf(one->owner, sizeof one->owner, "%s", owner != NULL ? owner : "");
     (void)snprintf(one->model, sizeof one->model, "%s", e->model->name);
@@ -376,7 +377,7 @@ enum status sessions_fork(struct sessions *s, const char *owner, const char *id,
 {
     struct session *list = create_list(count);
     if (list == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for %zu sessions at the moment", count);
+        return error_set(err, ERR_NOMEM, "out of memory for %zu sessions; try again later", count);
     struct session *gone = enter(s);
     const struct session *of = find(s, owner, id, err);
     const enum status st = of != NULL ? check(s, owner, of->bytes, count, err) : ERR_NOT_FOUND;
@@ -420,8 +421,8 @@ enum status sessions_begin(struct sessions *s, const char *owner, const char *id
     enum status st = one != NULL ? OK : ERR_NOT_FOUND;
     if (one != NULL && one->is_held) {
         st = error_set_param(err, ERR_CONFLICT, "session",
-                             "the session \"%s\" is in use by another request; it can be used again when that has its "
-                             "answer",
+                             "the session \"%s\" is in use by another request; try again when that has been "
+                             "answered",
                              one->id);
     } else if (one != NULL) {
         list_remove(s, one);

@@ -1,14 +1,14 @@
-/* sessions.h - texts that the daemon keeps for its clients between requests: of each the stream's state where the last
- * answer ended, the model that it is of, and whose it is.
+/* sessions.h - texts that the daemon keeps for its clients between requests: for each, the stream's state where the
+ * last answer ended, its model and its owner.
  *
- * A session is bounded in time (session_ttl_s since its last use) and they all in number and memory (sessions_max,
- * sessions_memory_max_mb): what does not fit is refused, and nothing that is kept is dropped for it. Each counts for
- * the most that its state can come to, so one that was let in can always go on.
- * A state is constant and counted: forks share it until they go on, and who was given it may read it for as long as
- * they like, whatever becomes of the session.
+ * Each session is bounded in time (session_ttl_s since its last use), all together in number and memory (sessions_max,
+ * sessions_memory_max_mb): what does not fit is refused, and no kept session is dropped for it. Each counts as the most
+ * memory that its state can take, so a session that was admitted can always go on.
+ * A state is constant and reference-counted: forks share it until they go on, and every holder may read it for as long
+ * as it likes, whatever becomes of the session.
  *
  * Any thread. One lock, under which nothing long is done and no engine is called. Lock order: watcher -> sessions;
- * so nobody may call this module under a lock of theirs, and it calls the watcher only without its own. */
+ * so nobody may call this module while holding a lock, and it calls the watcher only without its own. */
 #ifndef SERVER_SESSION_SESSIONS_H
 #define SERVER_SESSION_SESSIONS_H
 
@@ -40,11 +40,11 @@ struct session_info {
     char model[MODEL_NAME_MAX + 1];
     struct model_identity identity; /* of that model */
 };
-/* Zeroed is fine, and what it is afterwards. Not of one that is held. */
+/* Zeroed is fine; zeroes it. Not for one that is held. */
 void session_info_clear(struct session_info *i);
 
-/* Can the session go on with this model, which has its model's name? Errors: ERR_CONFLICT (param "session"): it was
- * replaced by another. */
+/* Can the session go on with this model, which has its model's name? Errors: ERR_CONFLICT (param "session"): another
+ * model has replaced the session's. */
 enum status session_info_check_model(const struct session_info *i, const struct hosted_model *e, struct error *err);
 
 /* *ret is set only on OK; free with sessions_free, when nobody asks any more. Settings and watcher are borrowed.
@@ -52,36 +52,37 @@ enum status session_info_check_model(const struct session_info *i, const struct 
 enum status sessions_create(struct sessions **ret, const struct settings *s, struct watcher *w);
 void sessions_free(struct sessions *s); /* NULL is a no-op */
 
-/* The most that a session with such a model takes. */
+/* The most memory that a session with such a model takes, in bytes. */
 size_t sessions_bytes_of(const struct hosted_model *e);
 
-/* `owner` is a key's name, or NULL where clients need none: a session is there for its owner alone. Every call is a
- * use of the session, after which it has session_ttl_s again. What is returned is set only on OK:
+/* `owner` is a key's name, or NULL where clients need none: a session exists for its owner alone. Every call is a use
+ * of the session, after which it has session_ttl_s again. What is returned is set only on OK; end with
  * session_info_clear. */
 
 /* May `owner` have `count` more with that model? Errors: ERR_SESSIONS: there is no room; ERR_RATE: they have
  * sessions_per_key_max. */
 enum status sessions_check(struct sessions *s, const char *owner, const struct hosted_model *e, size_t count,
                            struct error *err);
-/* A new one, at `snapshot`, whose memory it takes. Errors: as above, ERR_NOMEM. */
+/* Add a new session at `snapshot`, whose memory it takes. Errors: as above, ERR_NOMEM. */
 enum status sessions_add(struct sessions *s, const char *owner, const struct hosted_model *e,
                          const struct stream_snapshot *snapshot, struct session_info *ret, struct error *err);
 /* Errors of the rest: ERR_NOT_FOUND (param "session"). */
 enum status sessions_find(struct sessions *s, const char *owner, const char *id, struct session_info *ret,
                           struct error *err);
-/* `count` new ones where it is; ret [count]. They draw as other samples than it and than its other forks, the first as
- * sample 1 where it is 0: what they say differs though their seed is the same. All or none.
+/* Add `count` new sessions at the place where this one is; ret [count]. Their sample numbers differ from its own and
+ * from those of its other forks, the first being 1 if its own is 0: so their texts differ although their seed is the
+ * same. All or none.
  * Errors: as sessions_add. */
 enum status sessions_fork(struct sessions *s, const char *owner, const char *id, size_t count,
                           struct session_info ret[], struct error *err);
-/* It is gone for all who ask. Where it is held, who does ends in peace. */
+/* Remove it: nobody finds it any more. If it is held, the holder can still finish. */
 enum status sessions_remove(struct sessions *s, const char *owner, const char *id, struct error *err);
 
-/* Have it for oneself until sessions_end; it does not expire meanwhile. Errors: ERR_CONFLICT: somebody else has it. */
+/* Hold it exclusively until sessions_end; it does not expire meanwhile. Errors: ERR_CONFLICT: somebody else has it. */
 enum status sessions_begin(struct sessions *s, const char *owner, const char *id, struct session_info *ret,
                            struct error *err);
 /* Clears what sessions_begin returned. `snapshot` is where the session is now, and its memory is taken; NULL: where it
- * was. False for want of memory: it is where it was. */
+ * was. False if out of memory: it is where it was. */
 bool sessions_end(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot);
 
 /* Seconds until one that is idle expires, at least 1 and at most `most`. */

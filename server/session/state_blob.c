@@ -56,7 +56,7 @@ enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_sna
     const size_t bytes = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
     uint8_t *blob = malloc(bytes), *at = blob;
     if (blob == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the state of a stream at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the state of a stream; try again later");
     put_bytes(&at, magic, sizeof magic);
     le_put(&at, STATE_BLOB_VERSION, 4);
     le_put(&at, s->pending_count, 4);
@@ -125,7 +125,7 @@ static void take_sampler(const uint8_t **at, struct sampler *s)
     take_bytes(at, s->history, sizeof s->history);
 }
 
-/* The lengths, which everything else lies by, and the checksum. *s gets the lengths. */
+/* Check the lengths, on which all other offsets depend, and the checksum. *s gets the lengths. */
 static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, struct error *err)
 {
     const uint8_t *at = blob + sizeof magic;
@@ -135,7 +135,7 @@ static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, s
         return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected at least %zu", size,
                                least);
     if (memcmp(blob, magic, sizeof magic) != 0)
-        return error_set_param(err, ERR_ARGUMENT, "state", "this is no state: it does not begin with \"aftdstat\"");
+        return error_set_param(err, ERR_ARGUMENT, "state", "this is not a state: it does not begin with \"aftdstat\"");
     const uint64_t version = le_take(&at, 4);
     if (version != STATE_BLOB_VERSION)
         return refuse(err, "version", version, STATE_BLOB_VERSION, STATE_BLOB_VERSION);
@@ -154,11 +154,13 @@ static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, s
         return refuse(err, "number of bytes of the engine", state_bytes, 0, s->position > 0 ? STATE_BYTES_MAX : 0);
     s->state_bytes = (size_t)state_bytes;
     if (size != least + stream_snapshot_bytes(s))
-        return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected %zu by its header", size,
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state has %zu bytes, expected %zu according to its header", size,
                                least + stream_snapshot_bytes(s));
     checksum_of(checksum, blob, size - STATE_BLOB_CHECKSUM_BYTES);
     if (memcmp(checksum, blob + size - STATE_BLOB_CHECKSUM_BYTES, sizeof checksum) != 0)
-        return error_set_param(err, ERR_ARGUMENT, "state", "the state's checksum is wrong: it was changed or cut");
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state's checksum is wrong: it was changed or truncated");
     return OK;
 }
 
@@ -176,7 +178,8 @@ enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, si
     take_bytes(&at, theirs.arithmetic, sizeof theirs.arithmetic);
     take_sampler(&at, &sampler);
     if (memchr(theirs.arithmetic, '\0', sizeof theirs.arithmetic) == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "state", "the state's arithmetic has no end");
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state's name of its arithmetic does not end: expected a NUL after it");
     st = model_identity_check(id, &theirs, "the state", "state", err);
     if (st == OK)
         st = check_sampler(&sampler, err);

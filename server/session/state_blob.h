@@ -5,7 +5,7 @@
  *          8      4  format's version, STATE_BLOB_VERSION
  *         12      4  P: pending bytes, given or drawn and not yet fed
  *         16      4  F: bytes fed since the last reset, of a model whose context has an end
- *         20      4  position: how many were fed; 0: none, the stream is yet to begin with those pending
+ *         20      4  position: how many were fed; 0: none, the stream will begin with the pending ones
  *         24      8  S: bytes of the engine's state
  *         32     32  SHA-256 of the model
  *         64    160  arithmetic: what computed it, filled up with zeros (model_identity.h)
@@ -15,8 +15,8 @@
  *        336  F+P+S  the bytes fed, those pending, the engine's state
  *        end     32  SHA-256 of all before
  *
- * Numbers are little-endian, fractions float32. The checksum finds accidents; who can make up a blob can make it fit.
- * So every field is checked for what it does, and a state from outside can spoil its own stream alone.
+ * Numbers are little-endian, fractions float32. The checksum finds accidents; whoever can make up a blob can make it
+ * match. So every field is checked for its effect, and a state from outside can spoil only its own stream.
  * Any thread; no state. */
 #ifndef SERVER_SESSION_STATE_BLOB_H
 #define SERVER_SESSION_STATE_BLOB_H
@@ -34,7 +34,7 @@ enum { STATE_BLOB_VERSION = 1, STATE_BLOB_HEADER_BYTES = 336, STATE_BLOB_CHECKSU
 enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
                             const struct model_identity *id, struct error *err);
 
-/* *ret is set only on OK: stream_snapshot_clear. What only the engine can tell is stream_snapshot_check's.
+/* *ret is set only on OK: stream_snapshot_clear. What only the engine can check is left to stream_snapshot_check.
  * Errors: ERR_ARGUMENT (param "state"): the field at fault, what it is and what was expected; ERR_NOMEM. */
 enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, size_t size,
                             const struct model_identity *id, struct error *err);

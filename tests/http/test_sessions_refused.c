@@ -192,7 +192,7 @@ static void a_session_is_its_keys_alone(void **state)
                                        .key = alice};
     char seconds[16];
     session_call(&aftd, &three, &r);
-    reply_assert_error(&r, 429, "rate_limit_exceeded", NULL, "\"alice\" has 1 sessions of 3");
+    reply_assert_error(&r, 429, "rate_limit_exceeded", NULL, "\"alice\" has 1 of at most 3 sessions");
     assert_true(reply_header(&r, "Retry-After", seconds, sizeof seconds));
     assert_in_range(strtoul(seconds, NULL, 10), 1, 60);
     reply_clear(&r);
@@ -201,7 +201,7 @@ static void a_session_is_its_keys_alone(void **state)
         assert_int_equal(r.status, 201);
         reply_clear(&r);
     }
-    expect_call(&make, 429, "rate_limit_exceeded", NULL, "has 3 sessions of 3");
+    expect_call(&make, 429, "rate_limit_exceeded", NULL, "has 3 of at most 3 sessions");
     struct session_call bobs = make;
     bobs.key = bob;
     session_call(&aftd, &bobs, &r);
@@ -262,11 +262,12 @@ static void as_many_as_are_allowed_are_kept(void **state)
     daemon_start(&aftd, (const char *const[]){"--sessions-max=3", NULL});
     create(ids[0]);
     create(ids[1]);
-    expect_json(ids[0], "/fork", "{\"n\": 2}", 503, "sessions_full", NULL, "2 sessions of 3 that may be, and 2");
+    expect_json(ids[0], "/fork", "{\"n\": 2}", 503, "sessions_full", NULL,
+                "2 of at most 3 sessions, and the request asks for 2");
     assert_int_equal(client_metric(&aftd, "aftd_sessions "), 2);
     create(ids[2]);
     session_call_json(&aftd, "POST", NULL, NULL, json_pack("{s:s}", "prompt", "The "), &r);
-    reply_assert_error(&r, 503, "sessions_full", NULL, "3 sessions of 3");
+    reply_assert_error(&r, 503, "sessions_full", NULL, "3 of at most 3 sessions");
     assert_true(reply_header(&r, "Retry-After", seconds, sizeof seconds));
     reply_clear(&r);
     for (size_t i = 0; i < 3; i++) /* none was dropped for it */
@@ -292,8 +293,8 @@ static void as_much_as_is_allowed_is_kept(void **state)
     session_create(&aftd, json_pack("{}"), id);
     assert_in_range((uintmax_t)client_metric(&aftd, "aftd_session_bytes "), 308736, 349525);
     session_fork(&aftd, id, 2, forks);
-    expect_json(id, "/fork", "{}", 503, "sessions_full", NULL, "bytes are asked for");
-    expect_json(NULL, NULL, "{\"prompt\": \"The \"}", 503, "sessions_full", NULL, "of 1048576 that may be");
+    expect_json(id, "/fork", "{}", 503, "sessions_full", NULL, "bytes each");
+    expect_json(NULL, NULL, "{\"prompt\": \"The \"}", 503, "sessions_full", NULL, "of at most 1048576 bytes");
     daemon_stop(&aftd);
 }
 
@@ -301,7 +302,7 @@ static void none_are_kept_where_none_may_be(void **state)
 {
     (void)state;
     daemon_start(&aftd, (const char *const[]){"--sessions-max=0", NULL});
-    expect_json(NULL, NULL, "{}", 503, "sessions_full", NULL, "0 sessions of 0");
+    expect_json(NULL, NULL, "{}", 503, "sessions_full", NULL, "0 of at most 0 sessions");
     daemon_stop(&aftd);
 }
 
@@ -363,7 +364,7 @@ static void a_session_does_not_outlive_its_model(void **state)
     expect_generate(id, json_object(), 409, "conflict", "session", "of another model");
     const struct session_call put = {
         .method = "PUT", .id = id, .what = "/state", .type = STATE_TYPE, .body = blob.body, .size = blob.size};
-    expect_call(&put, 409, "conflict", "session", "begin another");
+    expect_call(&put, 409, "conflict", "session", "begin a new session");
     json_decref(session_get(&aftd, id)); /* it can still be looked at, and its state saved */
     reply_clear(&blob);
     session_state(&aftd, id, &blob);

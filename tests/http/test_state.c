@@ -318,7 +318,7 @@ static void what_is_wrong_with_a_state_is_said(void **state)
         text[cases[i].at] = was;
     }
     memmove(text + size / 2, text + size / 2 + 4, size - size / 2 - 3); /* three bytes less */
-    expect_refusal(json_pack("{s:s, s:s}", "model", "lm-attention", "state", text), "state", "by its header");
+    expect_refusal(json_pack("{s:s, s:s}", "model", "lm-attention", "state", text), "state", "according to its header");
     free(text);
     json_decref(first);
 }

@@ -223,7 +223,7 @@ static const struct {
     size_t count;
     const char *word;
 } fields[] = {
-    {"magic", 0, "A", 1, "no state"},
+    {"magic", 0, "A", 1, "not a state"},
     {"version", 8, {2}, 1, "version is 2, expected 1"},
     {"no pending byte", 12, {0}, 1, "pending bytes is 0"},
     {"many pending bytes", 12, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "pending bytes is 4294967295"},
@@ -232,7 +232,7 @@ static const struct {
     {"position and text", 20, {1}, 1, "expected 1: its position is 1"},
     {"a state of no position", 20, {0}, 1, "bytes of the engine is"},
     {"size of the state", 24, {0, 0, 0, 0, 0, 0, 0, 0xFF}, 8, "bytes of the engine is"},
-    {"size by the header", 24, {1, 0, 0, 0, 0, 0, 0, 0}, 8, "by its header"},
+    {"size by the header", 24, {1, 0, 0, 0, 0, 0, 0, 0}, 8, "according to its header"},
     {"another model", 32, {1, 2, 3, 4}, 4, "of another model: its digest begins with 01020304"},
     {"another arithmetic", 64, "xyz", 3, "\"xyz"},
     {"seed", 224, {0, 0, 0, 0, 0, 0, 0, 1}, 8, "seed is"},
@@ -266,7 +266,7 @@ static void each_field_has_its_own_error(void **state)
     memset(blob + 64, 'x', MODEL_ARITHMETIC_BYTES);
     sign(blob, p->size);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
-    assert_non_null(strstr(err.message, "no end"));
+    assert_non_null(strstr(err.message, "does not end"));
     memcpy(blob, p->blob, p->size);
     memset(blob + p->size - STATE_BLOB_CHECKSUM_BYTES - 4, 0xFF, 4);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
