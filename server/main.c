@@ -1,12 +1,12 @@
 /* main.c - aftd: start, signals, ordered shutdown; nothing else.
  *
- * Started in the order engine thread and models, loader, watcher, HTTP; ended in the opposite one. All threads
+ * Started in the order engine thread and models, loader, watcher, HTTP; ended in reverse order. All threads
  * have the signals blocked; the main thread waits for them, so no handler ever runs.
  *
- * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are taken for drain_delay_ms; then connections are refused
- * and what runs may end within drain_timeout_ms; then the rest is cancelled, which resumes every suspended connection,
- * and the answers are written. A second signal skips the waiting.
- * SIGHUP has files read anew (reload.h), by the loader's thread. */
+ * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are still accepted for drain_delay_ms; then connections are
+ * refused and what runs may end within drain_timeout_ms; then the rest is cancelled, which resumes every suspended
+ * connection, and the answers are written. A second signal skips the waiting.
+ * On SIGHUP the loader's thread reads files again (reload.h). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@
 
 enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 enum {
-    DRAIN_LOOK_MS = 20,     /* how often the end of the running requests is looked for while stopping */
+    DRAIN_LOOK_MS = 20,     /* how often to check, while stopping, whether the running requests have ended */
     LAST_ANSWERS_MS = 2000, /* for clients to take the answers of what was cancelled, and of what was never begun */
 };
 
@@ -104,7 +104,7 @@ static enum status start(struct daemon *d, struct error *err)
     raise_file_limit(d->settings);
     enum status st = mailbox_create(&d->mailboxes, d->settings->http_threads);
     if (st != OK)
-        return error_set(err, st, "no memory or descriptors for the HTTP threads' mailboxes");
+        return error_set(err, st, "out of memory or file descriptors for the HTTP threads' mailboxes");
     st = describe_engine(d->settings, err);
     if (st == OK)
         st = hosting_start(&d->hosting, d->settings, d->mailboxes, err);
@@ -126,7 +126,7 @@ static enum status start(struct daemon *d, struct error *err)
         return st;
     st = sessions_create(&d->service.sessions, d->settings, d->watcher);
     if (st != OK)
-        return error_set(err, st, "no memory for sessions");
+        return error_set(err, st, "out of memory for sessions");
     d->service.settings = d->settings;
     d->service.batcher = d->batcher;
     d->service.queue = batcher_queue(d->batcher);
@@ -148,7 +148,7 @@ static void wait_for_signal(const struct daemon *d)
             loader_ask_reload(d->loader);
 }
 
-/* Wait for one at most so long; a SIGHUP counts as none. */
+/* Wait for one for at most wait_ms; a SIGHUP does not count. */
 static bool signal_within(const struct daemon *d, uint32_t wait_ms)
 {
     const struct timespec wait = {.tv_sec = wait_ms / 1000, .tv_nsec = (long)(wait_ms % 1000) * 1000000};
@@ -156,7 +156,7 @@ static bool signal_within(const struct daemon *d, uint32_t wait_ms)
     return received > 0 && received != SIGHUP;
 }
 
-/* Wait until no request is being answered any more. False: not within wait_ms, or a signal came. */
+/* Wait until no request is being answered. False: not within wait_ms, or a signal came. */
 static bool wait_for_exchanges(const struct daemon *d, uint32_t wait_ms)
 {
     const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
@@ -170,7 +170,7 @@ static bool wait_for_exchanges(const struct daemon *d, uint32_t wait_ms)
 static void drain(struct daemon *d)
 {
     const struct settings *s = d->settings;
-    log_info("draining: new requests are taken for %u ms, running ones may go on for %u ms", s->drain_delay_ms,
+    log_info("draining: new requests are accepted for %u ms, running ones may continue for %u ms", s->drain_delay_ms,
              s->drain_timeout_ms);
     atomic_store(&d->service.draining, true);
     http_close_after_answers(d->http);
@@ -181,7 +181,7 @@ static void drain(struct daemon *d)
     batcher_cancel(d->batcher);
 }
 
-/* Takes what a start that failed has left, too. */
+/* Also takes what a failed start has left. */
 static void stop(struct daemon *d)
 {
     if (d->loader != NULL)

@@ -339,7 +339,7 @@ static void draining_can_be_asked_for(void **state)
     }
     assert_int_equal(daemon_wait(&administered, test_ms(WAIT_MS)), 0);
     char *log = daemon_log(&administered);
-    assert_non_null(strstr(log, "draining: new requests are taken for 500 ms"));
+    assert_non_null(strstr(log, "draining: new requests are accepted for 500 ms"));
     assert_non_null(strstr(log, "stopped"));
     free(log);
 }
