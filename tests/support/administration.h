@@ -1,5 +1,5 @@
 /* administration.h - a daemon with an admin listener over a folder of models of its own, and requests to both sides.
- * Every function fails the test where the daemon does not do as it is told. */
+ * Every function fails the test if the daemon does not do as it is told. */
 #ifndef TESTS_SUPPORT_ADMINISTRATION_H
 #define TESTS_SUPPORT_ADMINISTRATION_H
 
@@ -21,13 +21,13 @@ void administration_start(const char *flag, const char *other);
 /* ---- the admin listener ---------------------------------------------------------------------------------------- */
 
 void admin_post(const char *path, const char *body, struct reply *ret);
-/* For json_decref. */
+/* The result is for json_decref. */
 json_t *admin_get(const char *path);
 /* {"action": ACTION} to a model; the status must be `status`. */
 void admin_act(const char *model, const char *action, long status, struct reply *ret);
 void admin_act_well(const char *model, const char *action);
 void admin_act_badly(const char *model, const char *action, long status, const char *code, const char *says);
-/* "loaded", or what it is; "" if it is not known. Static memory. */
+/* The state of a model, such as "loaded"; "" if it is not known. Static memory. */
 const char *admin_state_of(const char *model);
 /* What a reload reports: "loaded a, failed b". Static memory. */
 const char *admin_reload(void);

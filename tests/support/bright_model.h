@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 /* An aft-conv model of 32 x 32 pixels, patches of 4 x 4, in DIR, which is made. Its first block's keys are large where
- * it is bright, so large that next to a bright patch a dark one weighs nothing; depth 2, 8 heads, all alike. */
+ * the picture is bright, so large that next to a bright patch a dark one weighs nothing; depth 2, 8 heads, all
+ * alike. */
 void bright_model_write(const char *dir);
 
 /* A square of `size` pixels at (left, top) in a dark picture. */

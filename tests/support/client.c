@@ -145,7 +145,7 @@ void reply_clear(struct reply *r)
 
 /* ---- many at a time -------------------------------------------------------------------------------------------- */
 
-/* Those that have ended; returns how many. */
+/* Collect those that have ended; returns how many. */
 static size_t collect(CURLM *multi)
 {
     size_t ended = 0;

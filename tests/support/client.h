@@ -11,14 +11,14 @@
 
 struct request {
     const char *method; /* NULL: POST with a body, GET without */
-    const char *path;   /* with its query */
+    const char *path;   /* including the query */
     const char *type;   /* Content-Type; NULL: none */
     const void *body;   /* NULL: none. Borrowed until the answer */
     size_t size;
-    const char *const *headers; /* more of them, "Name: value", NULL at the end; NULL: none */
+    const char *const *headers; /* further ones, "Name: value", NULL at the end; NULL: none */
     uint16_t port;              /* 0: the daemon's first */
     const char *unix_path;      /* a Unix socket instead; NULL: none */
-    const char *ca_file;        /* over TLS, the certificate being this one or signed by it; NULL: plain */
+    const char *ca_file;        /* use TLS; the certificate must be this one or signed by it; NULL: plain */
 };
 
 struct reply {
@@ -42,9 +42,9 @@ void reply_clear(struct reply *r);
 void client_call_all(const struct daemon *d, const struct request requests[], struct reply replies[], size_t count,
                      const long starts_ms[]);
 
-/* The first header of that name, cut to size; false where there is none. */
+/* The first header of that name, cut to size; false if there is none. */
 bool reply_header(const struct reply *r, const char *name, char *out, size_t size);
-/* The body, strictly; json_decref it. */
+/* The body, parsed as strict JSON; json_decref it. */
 json_t *reply_json(const struct reply *r);
 /* An error as the contract wants it: status, the four keys, code and (NULL: any) param. `says` (NULL: anything) is part
  * of its message. */
@@ -52,7 +52,7 @@ void reply_assert_error(const struct reply *r, long status, const char *code, co
 
 /* The sum of the series at /metrics whose text before the value begins with `series`; 0 if there is none. */
 double client_metric(const struct daemon *d, const char *series);
-/* Wait until it is `value`; the test fails after limit_ms (not scaled). Returns how long that took. */
+/* Wait until that sum is `value`; the test fails after limit_ms (not scaled). Returns how long that took. */
 int64_t client_await_metric(const struct daemon *d, const char *series, double value, long limit_ms);
 
 #endif

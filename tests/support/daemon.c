@@ -87,7 +87,7 @@ void daemon_await_log(const struct daemon *d, const char *what)
     }
 }
 
-/* The child: nothing of ours but stderr's file, and no settings from the environment. */
+/* The child: inherits nothing of ours but stderr's file, and no settings from the environment. */
 static void run_child(const char *program, const char *const argv[], int log_fd)
 {
     extern char **environ;
@@ -104,7 +104,7 @@ static void run_child(const char *program, const char *const argv[], int log_fd)
     _exit(127);
 }
 
-/* Of the first line that says `what` with an address on 127.0.0.1; 0: there is none. */
+/* The port in the first line that says `what` with an address on 127.0.0.1; 0: there is none. */
 static uint16_t port_after(const char *log, const char *what)
 {
     static const char address[] = "://127.0.0.1:";

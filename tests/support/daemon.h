@@ -21,7 +21,7 @@ struct daemon {
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
 
-/* `ms` milliseconds of a usual build in this one. */
+/* What corresponds in this build to `ms` milliseconds in a usual one. */
 long test_ms(long ms);
 /* Monotonic. */
 int64_t test_now_ms(void);
@@ -34,23 +34,24 @@ const char *test_flag_ms(const char *name, long ms);
 /* ---- the process ----------------------------------------------------------------------------------------------- */
 
 /* Run aftd with `flags` (NULL at the end; NULL: none) beside those for address, port and models; returns once it
- * listens. One compute thread, unless a flag says otherwise: OpenMP's threads wait for each other by spinning, which on
- * a machine that does other work besides, as one that runs tests does, costs far more than it gains. */
+ * listens. One compute thread, unless a flag says otherwise: OpenMP's threads wait for each other by spinning, which
+ * costs far more than it gains on a machine that does other work, such as running tests. */
 void daemon_start(struct daemon *d, const char *const flags[]);
-/* The same; but where it ends instead, its exit code, 128 + n when signal n ended it. Then its log is still there until
- * daemon_clear. 0: it listens. */
+/* The same, but returns 0 once it listens, or its exit code if it ends instead, 128 + n if signal n ended it. Then its
+ * log is still there until daemon_clear. */
 int daemon_try_start(struct daemon *d, const char *const flags[]);
 void daemon_signal(const struct daemon *d, int signal_number);
-/* Its exit code, 128 + n when signal n ended it, or -1 if it still runs after limit_ms (not scaled). */
+/* Wait for its end. Returns its exit code, 128 + n if signal n ended it, or -1 if it still runs after limit_ms (not
+ * scaled). */
 int daemon_wait(struct daemon *d, long limit_ms);
-/* SIGTERM, and the test fails unless it leaves in time with exit code 0. Its folder is removed. */
+/* Send SIGTERM; the test fails unless it ends in time with exit code 0. Its folder is removed. */
 void daemon_stop(struct daemon *d);
-/* For teardowns: whatever state the test left it in, end it and remove its folder. One that never ran is a no-op. */
+/* For teardowns: whatever state the test left it in, end it and remove its folder. A no-op for one that never ran. */
 void daemon_clear(struct daemon *d);
 
 /* What it has written to stderr so far; free it. */
 char *daemon_log(const struct daemon *d);
-/* Wait until it has written that; the test fails after 10 s (scaled). */
+/* Wait until its log contains that; the test fails after 10 s (scaled). */
 void daemon_await_log(const struct daemon *d, const char *what);
 
 /* ---- what it holds --------------------------------------------------------------------------------------------- */
@@ -60,7 +61,7 @@ struct daemon_usage {
 };
 
 struct daemon_usage daemon_usage(const struct daemon *d);
-/* The most memory that it has had resident until now. */
+/* The most resident memory that it has had so far. */
 uint64_t daemon_peak_bytes(const struct daemon *d);
 /* The test fails unless it is back to at most `before` within limit_ms (not scaled). */
 void daemon_assert_usage(const struct daemon *d, const struct daemon_usage *before, long limit_ms);

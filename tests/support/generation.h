@@ -16,7 +16,7 @@ struct generation {
     char finish[16];
     char model[MODEL_NAME_MAX + 1];
     json_int_t seed;
-    json_int_t tokens; /* that the text stands for */
+    json_int_t tokens; /* that the text consists of */
     json_int_t prompt_tokens, completion_tokens, dropped;
 };
 
@@ -24,7 +24,7 @@ struct generation {
  * model named, or else the shipped one; every event of a stream must be JSON of valid UTF-8 of its own.
  * generation_clear it. */
 void generate(const struct daemon *d, json_t *fields, struct generation *ret);
-/* The same from an answer that is there. */
+/* The same from an answer that has been received. */
 void generation_read(const struct reply *r, struct generation *ret);
 void generation_clear(struct generation *g);
 
@@ -32,7 +32,7 @@ void generation_clear(struct generation *g);
 char *generate_body(json_t *fields);
 struct request generate_request(const char *body);
 
-/* Both have the same text; tell where they part. */
+/* Assert that both have the same text; says where they differ. */
 void assert_same_text(const char *what, const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 
 #endif

@@ -21,13 +21,13 @@ struct model_copy {
 void model_copy_read(struct model_copy *c, const char *dir);
 void model_copy_clear(struct model_copy *c);
 
-/* The tensor; the test fails where there is none. */
+/* The tensor of that name; the test fails if there is none. */
 struct tensor *model_copy_tensor(struct model_copy *c, const char *name);
 void model_copy_drop(struct model_copy *c, const char *name);
 /* Set or add a tensor as F32: [rows] or, with columns > 0, [rows, columns]. `data` is borrowed until the writing. */
 void model_copy_set(struct model_copy *c, const char *name, const float *data, uint64_t rows, uint64_t columns);
 
-/* Into DIR, which exists. */
+/* Write it into DIR, which exists. */
 void model_copy_write(const struct model_copy *c, const char *dir);
 
 #endif

@@ -3,9 +3,10 @@
 #ifndef TESTS_SUPPORT_MODEL_FOLDER_H
 #define TESTS_SUPPORT_MODEL_FOLDER_H
 
-/* Copy a model directory's config.json and model.safetensors to FOLDER/NAME, which may be there and may have a '/'. */
+/* Copy a model directory's config.json and model.safetensors to FOLDER/NAME, which may exist already and may contain a
+ * '/'. */
 void model_folder_put(const char *folder, const char *name, const char *source);
-/* The same, as no loader should accept it. */
+/* The same, but broken so that no loader should accept it. */
 enum model_fault {
     MODEL_TRUNCATED,   /* the weights end early */
     MODEL_WRONG_SHAPE, /* config.json speaks of another size */

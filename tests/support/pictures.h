@@ -1,6 +1,5 @@
 /* pictures.h - JPEGs for tests: read from tests/data/images or written on the spot, as sound or as odd as a test wants
- * them; PNGs read by libpng; headers that lie. Fails the running test where that does not work. Any thread; no
- * state. */
+ * them; PNGs read by libpng; headers that lie. Fails the running test if that does not work. Any thread; no state. */
 #ifndef TESTS_SUPPORT_PICTURES_H
 #define TESTS_SUPPORT_PICTURES_H
 
@@ -15,7 +14,7 @@ uint8_t *picture_file_read(const char *path, size_t *size);
 
 struct jpeg_recipe {
     uint32_t width, height;
-    int components;      /* 1 gray, 3 RGB, 4 CMYK; 2 is a JPEG that nobody can name the colours of */
+    int components;      /* 1 gray, 3 RGB, 4 CMYK; 2 is a JPEG of unknown colours */
     int scans;           /* 0: baseline; else a progressive file of that many scans, 3 to 128, for gray only */
     int ycck;            /* not 0: four components are stored as YCCK, as Photoshop does */
     uint8_t *pixels;     /* [height, width, components]; only read, but libjpeg knows no const */
@@ -36,16 +35,16 @@ uint8_t *jpeg_write_turned(const uint8_t *upright, uint32_t width, uint32_t heig
 
 /* Where a JPEG's frame header (SOF) begins: FF, C0 to C2, length, precision, height, width, components. */
 uint8_t *jpeg_frame(uint8_t *bytes, size_t size);
-/* Have the header tell of other sides, of a JPEG or a PNG that has no such pixels. */
+/* Change the sides in the header of a JPEG or a PNG, which does not have such pixels. */
 void jpeg_set_size(uint8_t *bytes, size_t size, unsigned width, unsigned height);
 void png_set_size(uint8_t *bytes, uint32_t width, uint32_t height);
-/* Of zlib's and PNG's polynomial. */
+/* CRC-32 with the polynomial of zlib and PNG. */
 uint32_t picture_crc32(const uint8_t *bytes, size_t size);
 
 /* A PNG's pixels [height, width, 3]; the caller frees. */
 uint8_t *png_read(const void *bytes, size_t size, uint32_t *width, uint32_t *height);
 
-/* The bytes are no picture that picture_decode takes, status ERR_PICTURE; part of the message is `said`. */
+/* Assert that picture_decode refuses the bytes with ERR_PICTURE and a message that contains `said`. */
 void picture_assert_refused(const char *name, const uint8_t *bytes, size_t size, const char *said);
 
 #endif

@@ -1,5 +1,5 @@
 /* program.h - run a program to its end and collect what it wrote; tables of such runs. A program that outlives its time
- * is killed. One thread. What keeps a run from happening ends the test; how the program fares is the result. */
+ * is killed. One thread. What keeps a run from happening ends the test; what the program does is the result. */
 #ifndef TESTS_SUPPORT_PROGRAM_H
 #define TESTS_SUPPORT_PROGRAM_H
 
@@ -18,37 +18,37 @@ enum program_sink {
 };
 
 struct program_run {
-    /* asked for; zero is fine for all but argv */
+    /* inputs; zero is fine for all but argv */
     const char *argv[PROGRAM_ARGUMENTS_MAX]; /* the program's path first, NULL after the last */
     const void *input;                       /* [input_size] for standard input, then its end; NULL: none */
     size_t input_size;
     enum program_sink out_sink, err_sink;
-    size_t out_max;       /* read so many bytes of standard output, then close it; 0: all */
+    size_t out_max;       /* read this many bytes of standard output, then close it; 0: all */
     unsigned timeout_s;   /* 0: 20; stretched by AFTD_TEST_SLOW */
-    bool ignores_sigpipe; /* start it as some parents do: a write to a closed pipe is an error then, no signal */
+    bool ignores_sigpipe; /* start it as some parents do: a write to a closed pipe is then an error, not a signal */
     /* the result */
-    int exit_code; /* -1 where a signal ended it */
-    int signal;    /* 0 where none did */
+    int exit_code; /* -1 if a signal ended it */
+    int signal;    /* 0 if none did */
     bool timed_out;
     char *out, *err; /* with a NUL behind the last byte */
     size_t out_size, err_size;
 };
 
 void program_run(struct program_run *p);
-/* Skip the running test, saying why, where PROGRAM_TERMINAL cannot be had (a chroot without /dev/pts). */
+/* Skip the running test, saying why, if PROGRAM_TERMINAL is not possible (a chroot without /dev/pts). */
 void program_need_terminal(void);
 void program_run_clear(struct program_run *p); /* frees the result; zeroed is fine */
 
 /* The program `name` of the build that the running test belongs to (its folder is two above the test's), or the value
- * of the environment variable where that is set. */
+ * of the environment variable if that is set. */
 void program_find(char path[PATH_MAX], const char *name, const char *variable);
 
-/* N of AFTD_TEST_SLOW=N, by which time limits are stretched; 1 where it is not set. */
+/* N of AFTD_TEST_SLOW=N, by which time limits are stretched; 1 if it is not set. */
 unsigned program_slowness(void);
 
 /* ---- tables of runs -------------------------------------------------------------------------------------------- */
 
-/* A row: what is run and what has to come of it. */
+/* A row: what is run and what must result. */
 struct program_case {
     const char *name;
     const char *args[PROGRAM_ARGUMENTS_MAX - 2]; /* without the program itself; NULL after the last */
@@ -57,7 +57,7 @@ struct program_case {
     const char *out, *err; /* pieces of standard output and standard error; "": must be empty; NULL: anything */
 };
 
-/* Run all rows; the test fails, naming them, if one or more of them went otherwise. */
+/* Run all rows; the test fails, naming those that went otherwise. */
 void program_expect(const char *path, const struct program_case *cases, size_t count);
 
 #endif

@@ -73,7 +73,7 @@ void raw_half_close(int fd)
     (void)shutdown(fd, SHUT_WR);
 }
 
-/* False when the time is over. */
+/* False once the time is over. */
 static bool wait_for(int fd, short events, int64_t end_ms)
 {
     struct pollfd p = {.fd = fd, .events = events};

@@ -1,4 +1,4 @@
-/* raw_socket.h - a client that may do what no HTTP library would: send any bytes at any pace, and leave in any way.
+/* raw_socket.h - a client that can do what no HTTP library would: send any bytes at any pace, and leave in any way.
  * Addresses are 127.0.0.1. One thread. A failing step ends the test, but sending to a peer that has left is fine. */
 #ifndef TESTS_SUPPORT_RAW_SOCKET_H
 #define TESTS_SUPPORT_RAW_SOCKET_H
@@ -12,7 +12,7 @@ enum raw_end {
     RAW_CLOSED, /* end of file */
     RAW_RESET,  /* by the peer, too */
     RAW_LIMIT,  /* the time is over, or the buffer full */
-    RAW_FOUND   /* what was waited for has come */
+    RAW_FOUND   /* what was waited for has arrived */
 };
 
 struct raw_input {
@@ -23,7 +23,7 @@ struct raw_input {
 
 /* Non-blocking; the test fails if it is refused. */
 int raw_connect(uint16_t port);
-/* The same with a small buffer for what comes in. */
+/* The same with a small receive buffer. */
 int raw_connect_small(uint16_t port);
 /* Can one connect at all? */
 bool raw_is_refused(uint16_t port);
@@ -36,7 +36,7 @@ bool raw_send(int fd, const void *bytes, size_t size, long limit_ms);
 bool raw_send_text(int fd, const char *text);
 
 /* Receive until the end of the connection, until the input contains `until` (NULL: nothing), or for limit_ms (not
- * scaled). Returns why; *in is begun anew. */
+ * scaled). Returns why it stopped; *in starts empty. */
 enum raw_end raw_receive(int fd, struct raw_input *in, const char *until, long limit_ms);
 
 /* Send `size` bytes, receive until the end and close. */

@@ -5,15 +5,15 @@
 
 #include "tests/preload/scarce_memory.h"
 
-/* Of a daemon that is started between scarcity_enter and scarcity_leave the threads of that name ("http", "loader"; of
- * the main one, "aftd") are to be short of memory. The file that it shares with the test is in FOLDER. Skips the
- * running test, saying why, with sanitizers. Valid until scarcity_end. */
+/* The threads of that name ("http", "loader"; the main one is "aftd") of a daemon that is started between
+ * scarcity_enter and scarcity_leave will be short of memory. The file that it shares with the test is in FOLDER. Skips
+ * the running test, saying why, with sanitizers. Valid until scarcity_end. */
 struct scarce_memory *scarcity_begin(const char *folder, const char *thread);
 void scarcity_enter(void);
 void scarcity_leave(void);
 void scarcity_end(struct scarce_memory *s); /* leaves; NULL is fine */
 
-/* Until no more than `most` allocations are left: the last of what a request had is freed a moment after its answer. */
+/* Wait until no more than `most` allocations are left: the last of a request's are freed a moment after its answer. */
 void scarcity_await(const struct scarce_memory *s, long most, const char *after);
 
 #endif

@@ -1,5 +1,4 @@
-/* sessions.h - /v1/sessions of the daemon under test, and texts through them. One thread. A failing step ends the
- * test. */
+/* sessions.h - /v1/sessions of the daemon under test, and texts in them. One thread. A failing step ends the test. */
 #ifndef TESTS_SUPPORT_SESSIONS_H
 #define TESTS_SUPPORT_SESSIONS_H
 
@@ -32,13 +31,13 @@ void session_fork(const struct daemon *d, const char *id, size_t count, char ids
 json_t *session_get(const struct daemon *d, const char *id);
 /* Its state; reply_clear it. */
 void session_state(const struct daemon *d, const char *id, struct reply *ret);
-/* Put it there. */
+/* Replace its state. */
 void session_put(const struct daemon *d, const char *id, const void *state, size_t size);
 
-/* POST /generate with `fields`, which are taken and told to have bytes_base64, and with a session unless that is NULL;
- * the answer must be 200. Appends the text's bytes to out [*size]; the answer is for json_decref. */
+/* POST /generate with `fields`, which are taken and get bytes_base64 added, and with a session unless that is NULL; the
+ * answer must be 200. Appends the text's bytes to out [*size]; the answer is for json_decref. */
 json_t *session_generate(const struct daemon *d, const char *id, json_t *fields, uint8_t *out, size_t *size);
-/* The same where an answer is not for sure. */
+/* The same if an answer is not certain. */
 void session_try(const struct daemon *d, const char *id, json_t *fields, struct reply *ret);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* A new folder under $TMPDIR or /tmp, into path. */
 void temp_dir_create(char path[PATH_MAX]);
-/* The folder with all that is in it. */
+/* Remove the folder with all that is in it. */
 void temp_dir_remove(const char *path);
 
 /* path = dir/name. */
