@@ -35,7 +35,8 @@ static size_t setting_id(const struct setting *s)
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
-/* A value as ASCII JSON, cut: whatever it holds, it cannot upset a terminal. NULL: a text that is not UTF-8. */
+/* A value as ASCII JSON, truncated: whatever it holds, it cannot upset a terminal. NULL stands for a text that is not
+ * UTF-8. */
 static void show_value(const json_t *value, char out[VALUE_SHOWN_MAX + 4])
 {
     char text[VALUE_SHOWN_MAX];
@@ -58,7 +59,7 @@ static enum status refuse_value(const struct config *c, size_t id, const json_t 
                            setting_at(id)->name, shown, expected, source);
 }
 
-/* A name that no setting has; `dash` is what the user writes for '_' there. */
+/* Refuse a name that no setting has; `dash` is what users write for '_' there. */
 static enum status refuse_name(const char *where, const char *name, size_t length, char dash, struct error *err)
 {
     const struct setting *near = setting_nearest(name, length);
@@ -118,11 +119,11 @@ static enum status read_flags(struct flags *flags, int argc, char *const argv[],
 {
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
-        if (strcmp(arg, "-h") == 0) /* the habit of many */
+        if (strcmp(arg, "-h") == 0) /* a common habit */
             arg = "--help";
         if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0')
-            return error_set_param(err, ERR_CONFIG, arg, "\"%.80s\" is no flag: expected --NAME VALUE or --NAME=VALUE",
-                                   arg);
+            return error_set_param(err, ERR_CONFIG, arg,
+                                   "\"%.80s\" is not a flag: expected --NAME VALUE or --NAME=VALUE", arg);
         const char *name = arg + 2;
         const char *equals = strchr(name, '=');
         const size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
@@ -166,7 +167,8 @@ static enum status merge_flags(struct config *c, const struct flags *flags, stru
 
 /* ---- environment ----------------------------------------------------------------------------------------------- */
 
-/* LISTEN_PORT -> listen_port. False for what has lower case or does not fit: no setting is spelled so. */
+/* LISTEN_PORT -> listen_port. False for a name with lower case or one that does not fit: no setting is spelled that
+ * way. */
 static bool lower_name(const char *name, size_t length, char *out, size_t size)
 {
     if (length >= size)
@@ -186,7 +188,7 @@ static void warn_variable(const char *name, size_t length, config_warning *warn,
     if (warn == NULL)
         return;
     (void)snprintf(message, sizeof message,
-                   "environment: no setting belongs to " CONFIG_ENVIRONMENT_PREFIX "%.*s; ignored",
+                   "environment: " CONFIG_ENVIRONMENT_PREFIX "%.*s matches no setting and is ignored",
                    (int)(length < VALUE_SHOWN_MAX ? length : VALUE_SHOWN_MAX), name);
     warn(arg, message);
 }
@@ -255,7 +257,7 @@ static enum status merge_object(struct config *c, json_t *object, struct error *
     {
         const struct setting *s = setting_find(key, strlen(key));
         if (s == NULL ||
-            strcmp(s->name, key) != 0) /* dashes are for flags: one spelling, so that none is there twice */
+            strcmp(s->name, key) != 0) /* dashes are for flags only: a single spelling, so that none is given twice */
             return refuse_name(c->path, key, strlen(key), '_', err);
         const size_t id = setting_id(s);
         c->sources[id] = CONFIG_FROM_FILE;
@@ -265,14 +267,15 @@ static enum status merge_object(struct config *c, json_t *object, struct error *
     return OK;
 }
 
-/* The file's bytes in out [CONFIG_FILE_MAX + 1]; one beyond the bound tells that there are too many. */
+/* The file's bytes in out [CONFIG_FILE_MAX + 1]; one byte beyond the limit shows that the file is too large. */
 static enum status read_file(const char *path, FILE *file, char *out, size_t *size, struct error *err)
 {
     *size = fread(out, 1, CONFIG_FILE_MAX + 1, file);
     if (ferror(file))
         return error_set(err, ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
     if (*size > CONFIG_FILE_MAX)
-        return error_set(err, ERR_CONFIG, "%s: expected at most %d bytes", path, CONFIG_FILE_MAX);
+        return error_set(err, ERR_CONFIG, "%s: the file is too large, expected at most %d bytes", path,
+                         CONFIG_FILE_MAX);
     return OK;
 }
 
@@ -295,7 +298,7 @@ static enum status merge_file(struct config *c, const char *path, struct error *
     }
     bytes = malloc(CONFIG_FILE_MAX + 1);
     if (bytes == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: no memory to read it", from);
+        st = error_set(err, ERR_NOMEM, "%s: out of memory while reading it", from);
         goto done;
     }
     (void)snprintf(c->path, sizeof c->path, "%s", from);
@@ -304,7 +307,7 @@ static enum status merge_file(struct config *c, const char *path, struct error *
         goto done;
     root = json_scan(bytes, size, JSON_REJECT_DUPLICATES, &parse, &lacked_memory);
     if (lacked_memory)
-        st = error_set(err, ERR_NOMEM, "%s: no memory to parse it", from);
+        st = error_set(err, ERR_NOMEM, "%s: out of memory while parsing it", from);
     else if (root == NULL)
         st = error_set(err, ERR_CONFIG, "%s: line %d, column %d: %s", from, parse.line, parse.column, parse.text);
     else

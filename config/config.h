@@ -9,13 +9,13 @@
 #include "config/settings.h"
 #include "config/status.h"
 
-#define CONFIG_DEFAULT_PATH "config/aftd.json" /* read where it exists and no --config names another */
+#define CONFIG_DEFAULT_PATH "config/aftd.json" /* read if it exists and --config names no other */
 
 #define CONFIG_FILE_HELP "configuration file, JSON (" CONFIG_DEFAULT_PATH " where it exists)" /* of --config */
 
 #define CONFIG_ENVIRONMENT_PREFIX "AFTD_"
 
-/* Flags that ask for something else than to run: X(name, action, help). */
+/* Flags that ask for something other than running: X(name, action, help). */
 #define CONFIG_ACTIONS(X)                                                                  \
     X("check-config", CONFIG_CHECK, "say whether the settings are valid, then exit")       \
     X("print-config", CONFIG_PRINT, "print the settings in force as JSON, then exit")      \
@@ -33,13 +33,13 @@ struct config {
     char path[SETTING_TEXT_MAX + 1];           /* the file that was read; empty if none was */
 };
 
-/* Told of each AFTD_ variable that no setting has: a warning only, because an orchestrator puts variables of its own
- * making into the environment (a Kubernetes service named aftd is enough). */
+/* Called for each AFTD_ variable that matches no setting. That is only a warning, because an orchestrator puts
+ * variables of its own making into the environment (a Kubernetes service named aftd is enough). */
 typedef void config_warning(void *arg, const char *message);
 
 /* Merge and check. argv[0] is skipped; envp ends with NULL and may be NULL (as may warn). Flags are --NAME VALUE or
  * --NAME=VALUE for each setting, dashes or underscores, and --config, --check-config, --print-config, --help,
- * --version. After --help or --version nothing else is looked at and the settings are the defaults.
+ * --version. After --help or --version nothing else is read, and the settings are the defaults.
  * *ret is set only on OK.
  * Errors: ERR_CONFIG naming the setting, its value, where it came from and what was expected; ERR_IO (the file given
  * with --config cannot be read); ERR_NOMEM. */
@@ -52,8 +52,7 @@ void config_describe_source(const struct config *c, enum setting_id id, char *ou
 
 /* The settings in force as a JSON object that is a valid configuration file. Errors: ERR_IO, ERR_NOMEM. */
 enum status config_print(const struct config *c, FILE *to, struct error *err);
-/* {NAME: {"value", "source"}, ..} of all settings, for json_decref; none of them is a secret. NULL for want of
- * memory. */
+/* {NAME: {"value", "source"}, ..} of all settings, for json_decref; none of them is a secret. NULL if out of memory. */
 json_t *config_describe(const struct config *c);
 /* "configuration is fine", then the settings that are not at their default and who set them. */
 void config_print_check(const struct config *c, FILE *to);

@@ -9,7 +9,7 @@
 
 enum { HELP_COLUMN = 48 }; /* where the explanation of a flag starts */
 
-/* NULL for want of memory. */
+/* NULL if out of memory. */
 static json_t *value_to_json(const struct setting *s, const struct settings *from)
 {
     switch (s->kind) {
@@ -32,7 +32,7 @@ enum status config_print(const struct config *c, FILE *to, struct error *err)
     for (size_t id = 0; id < SETTING_COUNT; id++) {
         const struct setting *s = setting_at(id);
         if (json_object_set_new(object, s->name, value_to_json(s, &c->settings)) != 0) {
-            st = error_set(err, ERR_NOMEM, "no memory to print the configuration");
+            st = error_set(err, ERR_NOMEM, "out of memory while printing the configuration");
             goto done;
         }
     }
@@ -116,7 +116,7 @@ void config_print_check(const struct config *c, FILE *to)
     }
 }
 
-/* What to write after the flag; the number of bytes. */
+/* Print what a user writes after the flag; returns the number of bytes. */
 static int print_values(const struct setting *s, FILE *to)
 {
     int used = 0;

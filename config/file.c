@@ -1,6 +1,6 @@
 /* file.c - regular files, read with read(): a mapped file that somebody truncates would kill the process later.
- * Any thread. Invariant: between file_open and file_close, fd is open and `size` and `modified` are those of the
- * moment of opening. */
+ * Any thread. Invariant: between file_open and file_close, fd is open and `size` and `modified` are what
+ * they were when it was opened. */
 #include "config/file.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ enum status file_open(struct file *ret, const char *path, uint64_t size_max, str
     enum status st = OK;
     struct stat info;
 
-    /* Without O_NONBLOCK, a FIFO that nobody writes to would hold us here for ever. */
+    /* Without O_NONBLOCK, a FIFO that nobody writes to would block us here forever. */
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
@@ -108,7 +108,7 @@ enum status file_read_all(char **ret, size_t *size, const char *path, uint64_t s
         goto done;
     bytes = malloc((size_t)f.size + 1);
     if (bytes == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes", path, f.size);
+        st = error_set(err, ERR_NOMEM, "%s: not enough memory for %" PRIu64 " bytes", path, f.size);
         goto done;
     }
     st = file_read(&f, bytes, (size_t)f.size, err);

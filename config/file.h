@@ -28,7 +28,7 @@ enum status file_read(struct file *f, void *out, size_t n, struct error *err);
 /* ERR_IO when the file is no longer as file_open found it: what was read may be a mixture. */
 enum status file_check_unchanged(const struct file *f, struct error *err);
 
-/* The whole of `path`, *size bytes, in *ret (free it), with a NUL behind it. Errors: as above, and ERR_NOMEM. */
+/* The whole of `path`, *size bytes, in *ret (free it), followed by a NUL. Errors: as above, and ERR_NOMEM. */
 enum status file_read_all(char **ret, size_t *size, const char *path, uint64_t size_max, struct error *err);
 
 #endif

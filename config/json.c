@@ -80,7 +80,7 @@ enum status json_parse_object(json_t **ret, const char *text, size_t n, const ch
     json_t *root = json_scan(text, n, JSON_REJECT_DUPLICATES, &why, &lacked_memory);
 
     if (lacked_memory)
-        return error_set(err, ERR_NOMEM, "%s: no memory to parse %zu bytes of JSON", path, n);
+        return error_set(err, ERR_NOMEM, "%s: not enough memory to parse %zu bytes of JSON", path, n);
     if (root == NULL)
         return error_set(err, ERR_FORMAT, "%s: not valid JSON at line %d, column %d: %s", path, why.line, why.column,
                          json_quote(why.text).text);

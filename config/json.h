@@ -1,5 +1,5 @@
-/* json.h - JSON of model files: parse strictly, and describe what was found in words fit for a message. What
- * config/json_memory.h has comes with it. Any thread; no state. */
+/* json.h - JSON of model files: parse strictly, and describe what was found in words fit for a message. Includes
+ * config/json_memory.h. Any thread; no state. */
 #ifndef CONFIG_JSON_H
 #define CONFIG_JSON_H
 

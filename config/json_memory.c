@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-static _Thread_local bool lacked; /* of an allocation that jansson made, since this was cleared */
+static _Thread_local bool lacked; /* an allocation by jansson has failed since this was cleared */
 
 static void *allocate(size_t size)
 {
@@ -12,7 +12,7 @@ static void *allocate(size_t size)
     return made;
 }
 
-/* Before main, for the library's threads all use it. */
+/* Runs before main, because all threads of the library use it. */
 __attribute__((constructor)) static void watch_allocations(void)
 {
     json_set_alloc_funcs(allocate, free);

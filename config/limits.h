@@ -50,8 +50,8 @@
 #define ENGINE_IMAGES_MAX 256   /* pictures of one batch */
 #define ENGINE_STREAMS_MAX 4096 /* stream slots of one model */
 #define ENGINE_ROWS_MAX 8192    /* bytes fed in one pass, all streams together */
-#define ENGINE_PROMPT_ROWS 96   /* bytes of a pass of prompts alone, at least: fewer use the products less well */
-#define ENGINE_POSITION_MAX (1u << 31) /* elements before which a saved state is taken up: half of what is counted */
+#define ENGINE_PROMPT_ROWS 96   /* fewest bytes of a pass of prompts only: with fewer, products are less efficient */
+#define ENGINE_POSITION_MAX (1u << 31) /* last position at which a saved state is restored: half of what is counted */
 #define BYTE_VALUES 256                /* the vocabulary of a byte model */
 #define ROOFLINE_BYTES_MAX 512000000   /* read to measure the memory's speed: beyond every cache */
 #define SAMPLER_HISTORY 64             /* bytes that repetition_penalty looks back at, as weights/FORMAT.md says */
@@ -59,7 +59,7 @@
 /* ---- pictures from clients ------------------------------------------------------------------------------ */
 #define PICTURE_SIDE_MAX 16384         /* pixels a side */
 #define PICTURE_PIXELS_MAX (32u << 20) /* 33 Mpixel: 96 MiB decoded; a phone's photograph has 12 */
-#define PICTURE_TOKENS_DEFAULT 4096    /* patches of a picture shown at a size of its own; 64 x 64 of them */
+#define PICTURE_TOKENS_DEFAULT 4096    /* patches of a picture whose request sets a size: 64 x 64 */
 #define PICTURE_SCANS_MAX 100          /* progressive JPEGs in the wild have about 10; each scan costs a pass */
 /* Pixels times scans, what a progressive JPEG costs: 12 scans of the largest picture, 100 of one with 4 Mpixel. */
 #define PICTURE_SCAN_PIXELS_MAX (UINT64_C(12) * PICTURE_PIXELS_MAX)
@@ -78,53 +78,53 @@
 #define HTTP_BODY_MAX (64u << 20) /* the largest that the setting may allow */
 #define JSON_DEPTH_MAX 64         /* of a request's body; the API nests 2 deep */
 #define JSON_VALUES_MAX 1024      /* of a request's body; the API takes about 40 */
-/* Of one whose prompts may be lists of bytes, or pictures numbers, 151,000 at 224 x 224; 15 MB while it is looked
- * at. */
+/* The same where prompts may be lists of bytes or pictures lists of numbers, 151,000 at 224 x 224; 15 MB once
+ * parsed. */
 #define JSON_BYTES_VALUES_MAX 262144
-#define HTTP_REPLY_HEADERS_MAX 12       /* of one answer beyond those that every answer has */
+#define HTTP_REPLY_HEADERS_MAX 12       /* of one answer besides those that every answer has */
 #define HTTP_HEADER_VALUE_MAX 256       /* bytes of a header that we write; the page's policy is the longest */
 #define HTTP_SEGMENTS_MAX 3             /* parts of a path that are names */
-#define HTTP_SEGMENT_MAX 256            /* bytes of one, its NUL included: longer names of anything are not found */
+#define HTTP_SEGMENT_MAX 256            /* bytes of one, including its NUL: nothing has a longer name */
 #define HTTP_CONNECTION_BYTES_MAX 32768 /* of one connection: request line, headers, and the answer's next piece */
 #define HTTP_SEND_BYTES_MAX 32768       /* unread answer that the kernel holds; its own bound is megabytes */
 #define HTTP_RETRY_AFTER_MAX_S 60       /* a client that is told to wait longer would not come back */
-#define HTTP_BODIES_BYTES_MAX (UINT64_C(1) << 29) /* kept of all requests together; a flood of uploads gets 503 */
+#define HTTP_BODIES_BYTES_MAX (UINT64_C(1) << 29) /* of all requests together; a flood of uploads gets 503 */
 
 /* ---- keys ------------------------------------------------------------------------------------------------ */
-#define AUTH_KEYS_MAX 1000    /* of a file: each request with a key looks at all of them, half a millisecond */
+#define AUTH_KEYS_MAX 1000 /* of a file: each request with a key is compared with all of them, in half a millisecond */
 #define KEYS_FILE_MAX 8388608 /* bytes: AUTH_KEYS_MAX keys with dozens of models each */
 #define KEY_NAME_MAX 64       /* bytes of a key's name; it becomes a metric label */
 #define KEY_RATE_MAX 1e9      /* requests or bytes a second */
 #define KEY_RATE_MIN 1e-3     /* one in a quarter of an hour */
-#define KEY_AHEAD_S 60 /* of its rate: bytes that a key's running requests may have ahead of them, if several run */
-#define METRICS_KEYS_MAX 64 /* keys that get series of their own; the others share one */
+#define KEY_AHEAD_S 60        /* seconds of its byte rate that a key's running requests may be ahead, if several run */
+#define METRICS_KEYS_MAX 64   /* keys that get series of their own; the others share one */
 
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
-#define REGISTRY_MODELS_MAX 32               /* models that one daemon serves; each takes a turn in the engine's loop */
-#define BATCHER_LANES_MAX 64                 /* the same, and as many that were replaced and still have requests */
-#define LOADER_CHANGES_MAX 64                /* changes to models that wait: administrators are few */
-#define QUEUE_PRIORITY_MIN (-100)            /* of a job */
-#define QUEUE_PRIORITY_MAX 100               /* the same: as if it had come 5 s earlier than a usual one, and no more */
-#define QUEUE_PRIORITY_NS UINT64_C(50000000) /* that one step of priority is worth */
-#define STREAM_WAKE_NS UINT64_C(200000)      /* between two wake-ups of clients, all streams together: 5,000 a second */
-#define STREAM_EVENT_BYTES_MAX 4096          /* generated bytes of one event: what a client that paused gets at once */
+#define REGISTRY_MODELS_MAX 32    /* models that one daemon serves; each takes a turn in the engine's loop */
+#define BATCHER_LANES_MAX 64      /* the same, and as many again that were replaced but still have requests */
+#define LOADER_CHANGES_MAX 64     /* changes to models that are waiting: administrators are few */
+#define QUEUE_PRIORITY_MIN (-100) /* of a job */
+#define QUEUE_PRIORITY_MAX 100    /* the same: as if it had arrived 5 s earlier than an ordinary one, and no more */
+#define QUEUE_PRIORITY_NS UINT64_C(50000000) /* what one step of priority is worth */
+#define STREAM_WAKE_NS UINT64_C(200000) /* at least, between two wake-ups of clients of any stream: 5,000 a second */
+#define STREAM_EVENT_BYTES_MAX 4096     /* generated bytes of one event: what a client that paused gets at once */
 
 /* ---- generation requests --------------------------------------------------------------------------------- */
 #define GENERATE_TOKENS_MAX 1048576 /* max_tokens */
 #define GENERATE_PROMPT_MAX 1048576 /* bytes of a prompt */
-#define OPENAI_TOKENS_DEFAULT 16    /* max_tokens of /v1/completions where it is not said, as there */
-#define OPENAI_PENALTY_MAX 2        /* presence_penalty, frequency_penalty, as there */
-#define OPENAI_USER_MAX 1024        /* bytes of "user", which means nothing here */
+#define OPENAI_TOKENS_DEFAULT 16    /* max_tokens of /v1/completions by default, as in OpenAI's API */
+#define OPENAI_PENALTY_MAX 2        /* presence_penalty, frequency_penalty, as in OpenAI's API */
+#define OPENAI_USER_MAX 1024        /* bytes of "user", which has no effect here */
 #define GENERATE_STOPS_MAX 8        /* stop strings */
 #define GENERATE_STOP_BYTES_MAX 64  /* bytes of one stop string */
 #define GENERATE_PROMPTS_MAX 64     /* prompts of one request: lm-eval's batches; each is fed by itself */
 #define GENERATE_SAMPLES_MAX 64     /* texts of one request, of all prompts together: each takes a stream */
-#define GENERATE_LIKELIEST_MAX 20   /* bytes told beside the one drawn; OpenAI's chat API tells as many */
-/* Numbers told of a request's bytes, prompt included: 16 MB of JSON, and some 100 MB while that is made. */
+#define GENERATE_LIKELIEST_MAX 20   /* bytes reported besides the one drawn, as many as OpenAI's chat API reports */
+/* Numbers reported for a request's bytes, prompt included: 16 MB of JSON, and some 100 MB while that is built. */
 #define GENERATE_LOGPROBS_MAX 262144
 #define COMPLETE_SAMPLES_MAX 16        /* pictures of one completion: each takes a stream */
 #define COMPLETE_SCALE_MAX 32          /* a pixel's side in the picture sent */
-#define COMPLETE_PIXELS_MAX (8u << 20) /* of the picture sent: a PNG of more keeps a thread for seconds */
+#define COMPLETE_PIXELS_MAX (8u << 20) /* of the picture sent: a larger PNG keeps a thread busy for seconds */
 #define COMPLETE_TOTAL_MAX 196608      /* sub-pixels of a picture that is served: 256 x 256 */
 #define SCORE_BYTES_MAX 262144         /* of one text; each has a number of 20 bytes in the answer */
 #define SAMPLER_TEMPERATURE_MAX 100    /* flatter than any choice; float32 stays exact enough */
@@ -135,19 +135,19 @@
 #define CLASSIFY_PIXELS_MAX (UINT64_C(128) << 20)
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 
-/* ---- states of streams on the move, and what is compressed ----------------------------------------------------- */
+/* ---- saved streams and compression ------------------------------------------------------------------------------ */
 #define MODEL_ARITHMETIC_BYTES 160 /* version, instruction set, precision and the BLAS's description of itself */
-/* Bytes that a saved stream has yet to be fed: one; half a context where that is about to begin anew. */
+/* Bytes that a saved stream has yet to be fed: one, or half a context where the context is about to begin anew. */
 #define STATE_PENDING_MAX MODEL_CONTEXT_MAX
-#define COMPRESS_BYTES_MAX (1u << 20)      /* of one text: two minutes of a small model */
-#define SESSIONS_MAX 65536                 /* that a daemon may keep: a few hundred bytes each, beside their states */
-#define SESSION_TTL_MAX_S 2592000          /* a month: what is to stay longer is not for memory */
+#define COMPRESS_BYTES_MAX (1u << 20)      /* of one text: takes a small model two minutes */
+#define SESSIONS_MAX 65536                 /* that a daemon may keep: a few hundred bytes each, besides their states */
+#define SESSION_TTL_MAX_S 2592000          /* a month: what must last longer does not belong in memory */
 #define SESSION_ID_RANDOM_BYTES 16         /* nobody guesses one of 2^128 */
 #define SESSION_FORKS_MAX 64               /* of one request */
 #define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */
-#define PREFIX_CHUNK_BYTES 4096 /* of the memory for states of prompts: half of it is lost on each, at 3,000 and more */
-#define PREFIX_SHARE_OF_PROMPT 4    /* one prompt's states take no more than that part of it, so that others stay */
-#define STATE_BYTES_MAX (63u << 20) /* of the engine's part: a blob is a body, and the keys of 5,000 bytes fit */
+#define PREFIX_CHUNK_BYTES 4096 /* unit of memory for prompt states: each, of 3,000 bytes or more, wastes half a unit */
+#define PREFIX_SHARE_OF_PROMPT 4    /* one prompt's states take at most a quarter of it, so that others stay */
+#define STATE_BYTES_MAX (63u << 20) /* of the engine's part: a blob is a body, and keys of 5,000 bytes fit */
 
 /* ---- multipart/form-data --------------------------------------------------------------------------------- */
 #define MULTIPART_BOUNDARY_MAX 70       /* RFC 2046, 5.1.1 */
@@ -156,36 +156,36 @@
 #define MULTIPART_PARAMETER_MAX 1024    /* bytes of a header's parameter, as a file's name */
 
 /* ---- precisions ------------------------------------------------------------------------------------------ */
-#define PRECISION_TOP1_LOSS_MAX 0.2   /* points of top-1 that bf16 or int8 may lose and still be chosen by itself */
-#define PRECISION_SAMPLES_MIN 500     /* pictures, bytes or sub-pixels that can tell such a loss at all */
-#define PRECISION_BITS_LOSS_MAX 0.005 /* the same of bits per byte or dim */
+#define PRECISION_TOP1_LOSS_MAX 0.2   /* points of top-1 that bf16 or int8 may lose and still be chosen automatically */
+#define PRECISION_SAMPLES_MIN 500     /* pictures, bytes or sub-pixels needed to detect such a loss at all */
+#define PRECISION_BITS_LOSS_MAX 0.005 /* the same in bits per byte or dim */
 
 /* ---- the command line ------------------------------------------------------------------------------------ */
-#define CHECK_FILES_MAX 1000000      /* pictures of aft check-precision: hours */
+#define CHECK_FILES_MAX 1000000      /* pictures of aft check-precision: takes hours */
 #define SCORE_FILE_MAX (1u << 30)    /* bytes; enwik9 fits and takes hours */
 #define VERIFY_PIXELS_MAX (1u << 26) /* values of one input picture; keeps sizes far from overflow */
-#define BENCH_RUNS_MAX 1001          /* of which a figure is the median; kept on the stack */
+#define BENCH_RUNS_MAX 1001          /* whose median a figure is; kept on the stack */
 #define CLI_TEXTS_MAX 16             /* values of an option that may be given several times */
 
 /* ---- aft as a client of a daemon ------------------------------------------------------------------------- */
-#define REMOTE_CONNECT_S 10           /* until there is a connection; an answer takes as long as it takes */
+#define REMOTE_CONNECT_S 10           /* to connect; waiting for an answer has no limit */
 #define REMOTE_ANSWER_MAX (64u << 20) /* bytes of a whole answer: the largest PNG, SCORE_BYTES_MAX numbers */
 #define REMOTE_EVENT_MAX (1u << 20)   /* bytes of one event: STREAM_EVENT_BYTES_MAX, each escaped and with its extras */
 #define REMOTE_KEY_MAX 512            /* bytes of a key */
 
 /* ---- aft load -------------------------------------------------------------------------------------------- */
 #define LOAD_CLIENTS_MAX 4096        /* connections; a daemon has no more stream slots for one model */
-#define LOAD_CLIENTS_OPEN 256        /* connections of an open loop that says nothing of them */
+#define LOAD_CLIENTS_OPEN 256        /* connections of an open loop by default */
 #define LOAD_RATE_MAX 50000          /* requests a second; one thread of libcurl sends fewer */
 #define LOAD_RATE_MIN 1e-3           /* one in a quarter of an hour */
 #define LOAD_REQUESTS_MAX 1000000000 /* of one run: a day at 10,000 a second */
 #define LOAD_DURATION_MAX_S 86400    /* a run, a warm-up: a day */
 #define LOAD_DURATION_MIN_S 0.1      /* less would measure the start alone */
 #define LOAD_TIMEOUT_MAX_S 3600      /* of one request; the daemon's own deadline is at most 10 minutes */
-#define LOAD_PROBE_S 10              /* for the first look at /readyz */
-#define LOAD_PAUSE_S 0.1             /* of a client that could not connect, lest it spins on an absent daemon */
-#define LOAD_PICTURES_MAX 65536      /* pictures sent in turn */
-#define LOAD_PROMPTS_MAX 64          /* different requests for text, sent in turn */
+#define LOAD_PROBE_S 10              /* for the first request, GET /readyz */
+#define LOAD_PAUSE_S 0.1        /* of a client that could not connect, so that it does not spin on an absent daemon */
+#define LOAD_PICTURES_MAX 65536 /* pictures sent in turn */
+#define LOAD_PROMPTS_MAX 64     /* different requests for text, sent in turn */
 #define LOAD_BODIES_BYTES_MAX (UINT64_C(256) << 20) /* of all bodies, which are kept in memory */
 #define LOAD_ANSWER_MAX (8u << 20)                  /* bytes kept of one answer: GENERATE_TOKENS_MAX, escaped, fits */
 #define LOAD_FAILURES_MAX 32                        /* kinds of failure told apart; the others share one */

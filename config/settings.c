@@ -45,7 +45,7 @@ static const struct setting rows[] = {SETTINGS(NUMBER, TEXT, CHOICE, SWITCH)};
 #undef WORDS
 #undef AT
 
-/* What a switch may be called where there is no JSON. */
+/* How a switch may be written outside JSON. */
 static const struct {
     const char *word;
     uint32_t value;

@@ -136,11 +136,11 @@ void settings_init(struct settings *ret);
 /* Store a value that is a uint32_t (numbers, choices, switches) or a text, which must fit. */
 void setting_set_number(const struct setting *s, struct settings *to, uint32_t value);
 void setting_set_text(const struct setting *s, struct settings *to, const char *text);
-/* The value back. */
+/* Read it back. */
 uint32_t setting_number(const struct setting *s, const struct settings *from);
 const char *setting_text(const struct setting *s, const struct settings *from);
 
-/* What is accepted, for a person: "a whole number from 0 to 65535", "one of error, warning, info, debug". */
+/* What is accepted, in words: "a whole number from 0 to 65535", "one of error, warning, info, debug". */
 void setting_describe(const struct setting *s, char *out, size_t size);
 
 /* Is it what setting_describe says? A word's value goes to *ret. False also for a setting of another kind. */

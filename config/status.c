@@ -53,7 +53,7 @@ enum status status_of_errno(int error)
     return error == ENOMEM ? ERR_NOMEM : ERR_IO;
 }
 
-/* Drop the character at the end of `text` of which only a part has fitted. */
+/* Drop the character at the end of `text` if only a part of it fitted. */
 static void drop_broken_end(char *text)
 {
     size_t start = strlen(text);
@@ -74,7 +74,7 @@ static void replace_broken_bytes(char *text)
     }
 }
 
-/* `length` is what printf said of a text of `size` bytes at most. */
+/* `length` is what snprintf returned for a buffer of `size` bytes. */
 static void make_well_formed(char *text, size_t size, int length)
 {
     if (length < 0)

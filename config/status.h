@@ -62,7 +62,7 @@ const char *status_type(enum status st);
 const char *status_code(enum status st);
 unsigned status_http(enum status st);
 
-/* Of a call to the system that has failed: ERR_NOMEM, or for all other reasons ERR_IO. */
+/* The status of a system call that failed with errno `error`: ERR_NOMEM if memory ran out, otherwise ERR_IO. */
 enum status status_of_errno(int error);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Bytes of the character that `text`, which ends with a NUL, begins with; 0 if what it begins with is not one. */
+/* Bytes of the character at the start of `text`, which ends with a NUL; 0 if no well-formed character is there. */
 size_t utf8_length(const char *text);
 
 #endif

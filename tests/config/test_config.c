@@ -179,10 +179,10 @@ static void wrong_names_are_errors_with_a_suggestion(void **state)
         {"{}", "--elephants", "no setting is named \"elephants\""},
         {"{}", "--version=1", "no setting is named \"version\""},
         {"{}", "--=1", "no setting is named \"\""},
-        {"{}", "--", "\"--\" is no flag"},
-        {"{}", "-p", "\"-p\" is no flag"},
-        {"{}", "weights", "\"weights\" is no flag"},
-        {"{}", "", "\"\" is no flag"},
+        {"{}", "--", "\"--\" is not a flag"},
+        {"{}", "-p", "\"-p\" is not a flag"},
+        {"{}", "weights", "\"weights\" is not a flag"},
+        {"{}", "", "\"\" is not a flag"},
         {"{}", "--threads", "expected a value"},
     };
     (void)state;
