@@ -27,7 +27,7 @@ static enum status refuse_alone(const struct fold_source *s, const char *given, 
 {
     const struct tensor_name name = name_of(s, missing);
 
-    return error_set_param(err, ERR_FORMAT, name.text, "%s is missing, expected it beside %s", name.text,
+    return error_set_param(err, ERR_FORMAT, name.text, "%s is missing, expected together with %s", name.text,
                            name_of(s, given).text);
 }
 
@@ -148,7 +148,7 @@ static enum status check_factors(const struct fold_source *s, uint32_t context, 
     double *lengths = malloc(context * sizeof *lengths); /* |v_t'| */
 
     if (lengths == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for %u numbers", context);
+        return error_set(err, ERR_NOMEM, "not enough memory for %u numbers", context);
     for (uint32_t t = 0; t < context; t++) {
         lengths[t] = row_norm(s->pos_v + (size_t)t * s->factors, s->factors);
         longest = fmax(longest, lengths[t]);
@@ -185,8 +185,9 @@ static enum status check_form(const struct fold_source *s, struct error *err)
 
     if (s->pos_bias != NULL && factorised) {
         const struct tensor_name name = name_of(s, "pos_bias");
-        return error_set_param(err, ERR_FORMAT, name.text, "%s stands beside %s, expected one form of the biases alone",
-                               name.text, name_of(s, s->pos_u != NULL ? "pos_u" : "pos_v").text);
+        return error_set_param(err, ERR_FORMAT, name.text,
+                               "%s is given together with %s, expected only one form of the biases", name.text,
+                               name_of(s, s->pos_u != NULL ? "pos_u" : "pos_v").text);
     }
     if (s->pos_bias == NULL && !factorised) {
         const struct tensor_name name = name_of(s, "pos_u");

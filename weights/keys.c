@@ -139,7 +139,8 @@ static enum status read_texts(const struct place *p, const json_t *value, struct
         return refuse(p, value, err);
     texts = calloc(n, sizeof(char *));
     if (texts == NULL)
-        return error_set_param(err, ERR_NOMEM, p->name, "%s: no memory for %zu %s", p->reader->path, n, p->name);
+        return error_set_param(err, ERR_NOMEM, p->name, "%s: not enough memory for %zu %s", p->reader->path, n,
+                               p->name);
     *(char ***)field_of(p) = texts;
     *(uint32_t *)(void *)((char *)p->reader->base + k->count_offset) = (uint32_t)n;
     for (size_t i = 0; i < n; i++) {
@@ -148,7 +149,8 @@ static enum status read_texts(const struct place *p, const json_t *value, struct
             return refuse_element(p, i, element, err);
         texts[i] = strdup(json_string_value(element));
         if (texts[i] == NULL)
-            return error_set_param(err, ERR_NOMEM, p->name, "%s: no memory for %zu %s", p->reader->path, n, p->name);
+            return error_set_param(err, ERR_NOMEM, p->name, "%s: not enough memory for %zu %s", p->reader->path, n,
+                                   p->name);
     }
     return OK;
 }

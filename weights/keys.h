@@ -12,7 +12,7 @@
 #include "config/status.h"
 
 enum key_kind {
-    KEY_IGNORED, /* known, and means nothing */
+    KEY_IGNORED, /* known, but ignored */
     KEY_WORD,    /* one of `words`: its number, into an enum of unsigned's size */
     KEY_FLAG,    /* true or false, into a bool */
     KEY_INTEGER, /* into uint32_t [length] */
@@ -31,10 +31,10 @@ struct key {
     const struct key *keys; /* KEY_OBJECT */
     size_t key_count;
     enum key_kind kind;
-    uint32_t length;                 /* KEY_INTEGER, KEY_NUMBER: more than 1 is a JSON list of exactly so many;
+    uint32_t length;                 /* KEY_INTEGER, KEY_NUMBER: more than 1 is a JSON list of exactly that many;
                                        KEY_TEXTS: bytes of one string at most */
     uint32_t tasks, inputs, options; /* for `applies`: sets, of the enums' values or of flags; 0 is all */
-    bool required;                   /* else what the struct held before stays */
+    bool required;                   /* else the struct keeps what it held before */
     bool scalar;                     /* length > 1: a single value is fine too and stands for all of them */
 };
 
@@ -46,7 +46,7 @@ struct key_reader {
     void *arg;
 };
 
-/* Read `object` by `keys` [count]; `prefix` stands before the keys' names in messages ("mixer.", or "").
+/* Read `object` by `keys` [count]; `prefix` precedes the keys' names in messages ("mixer.", or "").
  * Errors: ERR_FORMAT naming the key, what it is and what was expected; ERR_NOMEM. Fields of rows already read keep
  * their values then, so texts have to be freed in any case. */
 enum status keys_read(const struct key_reader *r, json_t *object, const char *prefix, const struct key *keys,

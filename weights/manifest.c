@@ -1,4 +1,4 @@
-/* manifest.c - the tables, and the one function that walks them; which rows a mixer has, its facts say (mixers.h). Any
+/* manifest.c - the tables, and the one function that walks them; a mixer's facts (mixers.h) say which rows it has. Any
  * thread; no state. Invariant of a finished manifest: every tensor of the set is bound to exactly one field. */
 #include "weights/manifest.h"
 
@@ -38,7 +38,7 @@ enum row_kind {
 enum row_place { IN_MODEL, IN_BLOCK, IN_FOLD }; /* struct model, block_weights, fold_source */
 enum row_presence { REQUIRED, OPTIONAL };
 
-/* Is there such a tensor for this config? Where it lies in the file all the same it is left over. */
+/* Does this config have such a tensor? If not, one that the file has nevertheless is left over. */
 typedef bool row_condition(const struct model_config *c);
 
 #define SHAPE_MAX 4
@@ -120,7 +120,7 @@ static const struct row picture_classifier_rows[] = {
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
 };
 
-/* Of bytes, or of the sub-pixels of a picture. */
+/* Generators of bytes, or of the sub-pixels of a picture. */
 static const struct row generator_rows[] = {
     {"tok_embed", ROW_TENSOR, MODEL(tok_embed), SHAPE2(BYTES, DIM)},
     {"start_embed", ROW_TENSOR, MODEL_OPTIONAL(start_embed), SHAPE1(DIM)},
@@ -136,7 +136,7 @@ static const struct row text_classifier_rows[] = {
     {"head", ROW_LINEAR, MODEL(head), SHAPE2(CLASSES, DIM)},
 };
 
-/* What every block has beside its mixer. */
+/* What every block has besides its mixer. */
 static const struct row block_rows[] = {
     {"norm1", ROW_NORM, BLOCK(norm1), SHAPE1(DIM)},
     {"norm2", ROW_NORM, BLOCK(norm2), SHAPE1(DIM)},
@@ -185,14 +185,14 @@ struct walk {
     bool *taken;      /* [tensor_set_count] */
     void *bases[3];   /* the structs behind enum row_place */
     char prefix[32];  /* "blocks.3." or "" */
-    uint64_t factors; /* d' of this block; 0 before a tensor has told */
+    uint64_t factors; /* d' of this block; 0 until a tensor has set it */
 };
 
 struct shape_text {
     char text[192];
 };
 
-/* "[32, 128]"; a side of 0 in what is expected may be anything and goes by its name. */
+/* "[32, 128]"; an expected side of 0 may be anything and is shown by its name. */
 static struct shape_text format_shape(const uint64_t *sides, uint32_t rank)
 {
     struct shape_text s = {"["};
@@ -311,7 +311,7 @@ static enum status bind_rows(struct walk *w, const struct row *rows, size_t coun
     return OK;
 }
 
-/* What the mixer has beside what mixers may share. */
+/* The mixer's own tensors, besides those that mixers may share. */
 static enum status bind_own_tensors(struct walk *w, struct error *err)
 {
     const struct mixer_tensor *tensors = mixer_facts(w->config->mixer.type)->tensors;
@@ -366,7 +366,7 @@ enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_sou
     w.taken = calloc(room, sizeof *w.taken);
     w.manifest.bindings = calloc(room, sizeof *w.manifest.bindings);
     if (w.taken == NULL || w.manifest.bindings == NULL) {
-        st = error_set(err, ERR_NOMEM, "no memory for %zu tensors", room);
+        st = error_set(err, ERR_NOMEM, "not enough memory for %zu tensors", room);
         goto done;
     }
     st = bind_rows(&w, task->rows, task->count, err);

@@ -1,5 +1,5 @@
-/* manifest.h - which tensors a model of a given config must have: tables of names and shapes, of
- * each task, and of all mixers, bound to the fields that hold them once loaded. Any thread; no state. */
+/* manifest.h - which tensors a model of a given config must have: tables of names and shapes, for each
+ * task and for all mixers, bound to the fields that hold them once loaded. Any thread; no state. */
 #ifndef WEIGHTS_MANIFEST_H
 #define WEIGHTS_MANIFEST_H
 
@@ -29,7 +29,7 @@ uint32_t manifest_blocks(const struct model_config *c);
 /* Match the tensors of `set` with what m->config asks for: sets out and in of m's linear layers, and `factors` and
  * `block` of folds [manifest_blocks]; *ret lists which field each tensor is for, in the order of the tables. The config
  * is supported, m->blocks has manifest_blocks elements. *ret is set only on OK: manifest_clear. It borrows from `set`.
- * Errors: ERR_NOMEM; ERR_FORMAT naming a tensor that is missing, misshapen, left over or not served. */
+ * Errors: ERR_NOMEM; ERR_FORMAT naming a tensor that is missing, of the wrong shape, left over or not supported. */
 enum status manifest_bind(struct manifest *ret, struct model *m, struct fold_source *folds,
                           const struct tensor_set *set, struct error *err);
 void manifest_clear(struct manifest *b); /* zeroed is fine */

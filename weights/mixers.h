@@ -1,4 +1,4 @@
-/* mixers.h - the one list of token mixers: what the format of models knows of each, a row for each. What it computes is
+/* mixers.h - the one list of token mixers, with a row for each: what the model format knows of it. What it computes is
  * in engine/mixers/NAME.c, as the `const struct mixer mixer_NAME` that engine/block/mixer.h declares for each row: a
  * mixer is such a file and a row here. Constants; any thread. */
 #ifndef WEIGHTS_MIXERS_H
@@ -12,13 +12,14 @@
 
 /* ---- the keys of `mixer` in config.json -------------------------------------------------------------------------- */
 
-/* Every key beside `type`; mixers whose rows below name it have it. Its constant, its name, here and in struct
- * mixer_config, and by kind:
- *   INTEGER: the largest; from 1. Required; 0 for other mixers.
- *   SIDES:   the largest; from 1. Required: {kh, kw} of pictures, {1, K} of sequences; {1, 1} for other mixers.
- *   BOOLEAN: what it is where it is not given, and for other mixers.
+/* Every key besides `type`; mixers whose rows below name it have it. Its constant, its name here and in struct
+ * mixer_config, and, by kind:
+ *   INTEGER: the largest value; the least is 1. Required; 0 for other mixers.
+ *   SIDES:   the largest values; the least are 1. Required: {kh, kw} of pictures, {1, K} of sequences; {1, 1} for
+ *            other mixers.
+ *   BOOLEAN: its value where it is not given, and for other mixers.
  *
- * window: s, how near positions with biases are. heads: h, a divisor of d. query_gate: sigmoid(q) in front. global:
+ * window: s, nearer positions have biases. heads: h, a divisor of d. query_gate: sigmoid(q) in front. global:
  * positions beyond the window or kernel count with w = 0. share_value_query: the value is the query, without a
  * projection of its own. */
 #define MIXER_OPTIONS(INTEGER, SIDES, BOOLEAN) \
@@ -60,9 +61,9 @@ enum mixer_biases {
 
 /* The causal form. */
 enum mixer_streams {
-    STREAMS_NONE,       /* it has none: classifiers alone */
-    STREAMS_GROWING,    /* a step looks at all elements before it, and costs the more the more they are; T at most */
-    STREAMS_TO_CONTEXT, /* a step costs the same anywhere; T elements at most, for what is learnt is learnt up to T */
+    STREAMS_NONE,       /* it has none: for classifiers only */
+    STREAMS_GROWING,    /* a step reads all elements before it, so its cost grows with their number; at most T */
+    STREAMS_TO_CONTEXT, /* a step costs the same anywhere; at most T elements, because what is learnt ends at T */
     STREAMS_ENDLESS     /* a step costs the same anywhere, and nothing learnt depends on the position */
 };
 
@@ -82,8 +83,8 @@ struct mixer_facts {
     enum mixer_keys keys;
     enum mixer_biases biases;
     enum mixer_streams streams;
-    bool bare; /* no projection behind it: without mixer.out */
-    /* What it has beside the projections and biases; their floats are block_weights.own, in this order. */
+    bool bare; /* no projection after it: there is no mixer.out */
+    /* What it has besides the projections and biases; their floats are block_weights.own, in this order. */
     struct mixer_tensor tensors[MIXER_TENSORS_MAX];
 };
 
@@ -91,7 +92,7 @@ struct mixer_facts {
 
 #define AFT_OPTIONS (OPTION_QUERY_GATE | OPTION_GLOBAL)
 
-/* constant, name in C, word, what is not 0 of the other facts */
+/* constant, name in C, word, those other facts that are not 0 */
 #define MIXERS(X)                                                                                                   \
     X(AFT_FULL, aft_full, "aft-full", .options = AFT_OPTIONS, .keys = KEYS_PER_CHANNEL, .biases = BIASES_PER_PAIR,  \
       .streams = STREAMS_GROWING)                                                                                   \
@@ -112,7 +113,7 @@ struct mixer_facts {
 enum mixer_type { MIXERS(X) MIXER_COUNT };
 #undef X
 
-/* ---- what a config.json says of its mixer ------------------------------------------------------------------------ */
+/* ---- what a config.json says about its mixer --------------------------------------------------------------------- */
 
 struct mixer_config {
     enum mixer_type type;
@@ -128,7 +129,7 @@ struct mixer_config {
 const struct mixer_facts *mixer_facts(enum mixer_type type);
 /* Do mixers of this type have that key? */
 bool mixer_has(enum mixer_type type, enum mixer_option option);
-/* The contract's word: "aft-conv", ... */
+/* The word in config.json: "aft-conv", ... */
 const char *mixer_type_name(enum mixer_type type);
 
 #endif

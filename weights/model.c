@@ -24,7 +24,7 @@ struct arena {
     uint64_t used, room; /* in floats */
 };
 
-/* What is needed while loading only. */
+/* What is needed only while loading. */
 struct loading {
     struct tensor_set *set;
     struct manifest manifest;
@@ -50,7 +50,7 @@ static enum status arena_init(struct arena *a, uint64_t room, struct error *err)
                          bytes, (uint64_t)MODEL_BYTES_MAX);
     a->floats = aligned_alloc(ARENA_ALIGNMENT, (size_t)bytes + ARENA_ALIGNMENT);
     if (a->floats == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the model's %" PRIu64 " bytes", bytes);
+        return error_set(err, ERR_NOMEM, "not enough memory for the model's %" PRIu64 " bytes", bytes);
     a->room = room;
     return OK;
 }
@@ -79,7 +79,7 @@ static const char *last_component(const char *path, size_t *length)
     return path + begin;
 }
 
-/* DIR's last component as it is written; ".", ".." and "" are no names: then that of the folder they lead to. */
+/* DIR's last component as it is written; ".", ".." and "" are not names: for them, that of the folder they lead to. */
 static enum status read_name(struct model *m, const char *dir, struct error *err)
 {
     char real[PATH_MAX];
@@ -116,7 +116,7 @@ static enum status describe_tensors(struct model *m, const struct tensor_set *se
 
     m->tensors = calloc(count + 1, sizeof *m->tensors);
     if (m->tensors == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for %zu tensors", count);
+        return error_set(err, ERR_NOMEM, "not enough memory for %zu tensors", count);
     for (size_t i = 0; i < count; i++) {
         const struct tensor *t = tensor_set_at(set, i);
         struct tensor_info *info = &m->tensors[i];
@@ -140,7 +140,7 @@ static enum status match_tensors(struct model *m, struct loading *l, struct erro
     m->blocks = calloc(m->config.depth, sizeof *m->blocks);
     l->folds = calloc(own, sizeof *l->folds);
     if (m->blocks == NULL || l->folds == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for %u blocks", m->config.depth);
+        return error_set(err, ERR_NOMEM, "not enough memory for %u blocks", m->config.depth);
     return manifest_bind(&l->manifest, m, l->folds, l->set, err);
 }
 
@@ -231,8 +231,8 @@ enum status model_check_name(const char *name, size_t n, const char *dir, struct
                            c == '_' || c == '-';
         if (!plain)
             return error_set(err, ERR_FORMAT,
-                             "%s: the folder's name holds the byte 0x%02x, expected letters, digits, '.', '_' and '-' "
-                             "alone: it names the model",
+                             "%s: the folder's name holds the byte 0x%02x, expected only letters, digits, '.', '_' and "
+                             "'-': it names the model",
                              dir, c);
     }
     return OK;
@@ -244,7 +244,7 @@ enum status model_load(struct model **ret, const char *dir, model_warning *warn,
     struct model *m = calloc(1, sizeof *m);
 
     if (m == NULL)
-        return error_set(err, ERR_NOMEM, "%s: no memory", dir);
+        return error_set(err, ERR_NOMEM, "%s: out of memory", dir);
     st = read_name(m, dir, err);
     if (st == OK)
         st = read_config(m, dir, warn, arg, err);

@@ -17,7 +17,7 @@ enum status model_check_name(const char *name, size_t n, const char *dir, struct
  * Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming the file, the key or the tensor and what was expected.
  * `warn` (may be NULL) is told of unknown keys. */
 enum status model_load(struct model **ret, const char *dir, model_warning *warn, void *arg, struct error *err);
-/* Give the tensors' memory back, once an engine has packed them: config, name and the list of tensors stay. */
+/* Free the tensors' memory once an engine has packed them; config, name and the list of tensors stay. */
 void model_drop_weights(struct model *m);
 void model_free(struct model *m); /* NULL is a no-op */
 

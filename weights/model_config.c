@@ -130,7 +130,7 @@ static const struct mixer_config mixer_defaults = {
 #undef BOOLEAN
 };
 
-/* What the keys are read into: the config, and what is only needed to finish it. */
+/* What the keys are read into: the config, and what is needed only to finish it. */
 struct draft {
     struct model_config config;
     uint32_t mlp_ratio;
@@ -144,7 +144,7 @@ struct draft {
 #define OBJECT(table) .kind = KEY_OBJECT, .keys = (table), .key_count = LENGTH(table)
 #define REQUIRED .required = true
 
-/* Where pictures have two sides sequences have the second. */
+/* Where pictures have two sides, sequences have the second. */
 #define WHERE(option) .options = OPTION_##option
 #define PICTURES_SIDES(option, field, most) \
     {#field, INTEGERS(config.mixer.field, 2, 1, most), REQUIRED, .scalar = true, WHERE(option), .tasks = PICTURES},
@@ -178,7 +178,7 @@ static const struct key input_keys[] = {
      .inputs = BIT(INPUT_BYTES) | BIT(INPUT_PIXELS)},
 };
 
-/* `task` comes before what depends on it; `format` and `version` are looked at before the table. */
+/* `task` comes before what depends on it; `format` and `version` are checked before the table. */
 static const struct key model_keys[] = {
     {"format", .kind = KEY_IGNORED},
     {"version", .kind = KEY_IGNORED},
@@ -228,7 +228,7 @@ static enum status check_heads_and_width(const struct draft *d, const char *path
 
     if (hidden > MODEL_HIDDEN_MAX)
         return error_set_param(err, ERR_FORMAT, "mlp_ratio",
-                               "%s: mlp_ratio %u times dim %u is more than the %d hidden units that are possible", path,
+                               "%s: mlp_ratio %u times dim %u is too large, expected at most %d hidden units", path,
                                d->mlp_ratio, c->dim, MODEL_HIDDEN_MAX);
     if (c->mixer.heads != 0 && c->dim % c->mixer.heads != 0)
         return error_set_param(err, ERR_FORMAT, "mixer.heads", "%s: mixer.heads is %u, expected a divisor of dim %u",
@@ -249,7 +249,7 @@ static enum status check_task(const struct model_config *c, json_t *root, const 
                                "%s: mixer.type is \"%s\", which has no causal form: it cannot serve the task %s", path,
                                mixer_words[c->mixer.type], task_words[c->task]);
     if ((task & GENERATORS) != 0 && json_object_get(root, "labels") != NULL)
-        return error_set_param(err, ERR_FORMAT, "labels", "%s: labels are for classifiers, and the task is %s", path,
+        return error_set_param(err, ERR_FORMAT, "labels", "%s: labels are for classifiers, but the task is %s", path,
                                task_words[c->task]);
     return OK;
 }
@@ -267,8 +267,8 @@ static enum status check_picture(const struct model_config *c, const char *path,
     const uint64_t tokens = (uint64_t)(c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1]);
     if (tokens > MODEL_TOKENS_MAX)
         return error_set_param(err, ERR_FORMAT, "input.patch",
-                               "%s: input.size [%u, %u] in patches of [%u, %u] has more than the %d patches that are "
-                               "possible",
+                               "%s: input.size [%u, %u] in patches of [%u, %u] has too many patches, expected "
+                               "at most %d",
                                path, c->size[0], c->size[1], c->patch[0], c->patch[1], MODEL_TOKENS_MAX);
     if (mixer_has(c->mixer.type, OPTION_KERNEL) && c->pooling == POOLING_CLASS_TOKEN)
         return error_set_param(err, ERR_FORMAT, "pooling",

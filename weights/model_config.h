@@ -37,7 +37,7 @@ struct model_config {
     uint32_t context; /* bytes, pixels: T */
 };
 
-/* Told of each unknown key ("config.json: unknown key \"mixer.foo\" is ignored"). */
+/* Called for each unknown key ("config.json: unknown key \"mixer.foo\" is ignored"). */
 typedef void model_warning(void *arg, const char *message);
 
 /* Parse `path`. *ret holds owned memory on OK: model_config_clear. Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming
@@ -46,27 +46,27 @@ enum status model_config_read(struct model_config *ret, const char *path, model_
                               struct error *err);
 void model_config_clear(struct model_config *c); /* zeroed is fine */
 
-/* Does the task go forward only, each element seeing those before it? */
+/* Is the task causal, each element seeing only those before it? */
 bool model_config_causal(const struct model_config *c);
-/* Rows of the longest sequence that the mixers see: of a picture of the trained size its patches and the class token,
- * else the context T. */
+/* Rows of the longest sequence that the mixers see: the patches and class token of a picture of the trained size, else
+ * the context T. */
 uint32_t model_config_tokens(const struct model_config *c);
 
-/* Can pictures have the trained size alone? With learnt positions, or biases of pairs of positions. */
+/* Must pictures have the trained size? Yes with learnt positions, or with biases for pairs of positions. */
 bool model_config_fixed_size(const struct model_config *c, bool pos_embed);
-/* Do sequences end at the context T? Not where no position is learnt and biases are by distance, or none. */
+/* Do sequences end at the context T? No if positions are not learnt and biases go by distance or there are none. */
 bool model_config_limited(const struct model_config *c, bool pos_embed);
 
 /* Is a token's key one number for each head, or channel, that weighs it (AFT), rather than a vector? */
 bool model_config_scalar_keys(const struct model_config *c);
 /* How many numbers a token's key has: one for each head, or d. */
 uint32_t model_config_keys(const struct model_config *c);
-/* How many there are whose keys can be told apart: heads, or without any the d channels. */
+/* How many keys of a token can be told apart: one for each head or, without heads, for each of the d channels. */
 uint32_t model_config_heads(const struct model_config *c);
-/* Where pairs of positions have biases, those nearer to each other than this: the window, of the tokens at most. */
+/* Where pairs of positions have biases: pairs nearer than this. The window, or the number of tokens if that is less. */
 uint32_t model_config_span(const struct model_config *c);
 
-/* The contract's words: "image-classification", ... */
+/* The words in config.json: "image-classification", ... */
 const char *model_task_name(enum model_task task);
 
 #endif

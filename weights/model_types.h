@@ -21,10 +21,10 @@ struct norm {
 
 struct block_weights {
     struct norm norm1, norm2;
-    /* k.out is model_config_keys; v.out is 0 where the value is the query, out.out without that projection. */
+    /* k.out is model_config_keys; v.out is 0 where the value is the query, out.out is 0 without that projection. */
     struct linear q, k, v, out;
     struct linear fc1, fc2;
-    /* The tensors of the mixer's own, in the order of its row in mixers.h; else NULL. */
+    /* The mixer's own tensors, in the order of its row in mixers.h; else NULL. */
     const float *own[MIXER_TENSORS_MAX];
     /* aft-conv: w [heads, kh, kw] after re-parameterisation; else NULL. */
     const float *conv;

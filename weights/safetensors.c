@@ -15,7 +15,7 @@
 #include "config/file.h"
 #include "config/json.h"
 
-#define LENGTH_BYTES 8u /* the header's length in front of it */
+#define LENGTH_BYTES 8u /* the header's length, which precedes it */
 #define DATA_ALIGNMENT 64u
 #define METADATA_KEY "__metadata__"
 
@@ -38,7 +38,7 @@ struct place {
     uint64_t data_bytes;
 };
 
-/* What stands in an entry besides the shape. */
+/* The keys of an entry, all required. */
 static const char *const entry_keys[] = {"dtype", "shape", "data_offsets"};
 #define ENTRY_KEYS (sizeof entry_keys / sizeof entry_keys[0])
 
@@ -64,8 +64,8 @@ static enum status entry_check_keys(const struct place *p, json_t *entry, struct
             known = known || strcmp(key, entry_keys[i]) == 0;
         if (!known)
             return error_set_param(err, ERR_FORMAT, p->tensor,
-                                   "%s: tensor \"%s\" has the unknown key \"%s\", expected dtype, shape and "
-                                   "data_offsets alone",
+                                   "%s: tensor \"%s\" has the unknown key \"%s\", expected only dtype, shape and "
+                                   "data_offsets",
                                    p->path, p->tensor, json_quote(key).text);
     }
     return OK;
@@ -88,7 +88,7 @@ static enum status entry_read_dtype(const struct place *p, const json_t *value, 
 
 static enum status entry_read_shape(const struct place *p, const json_t *value, struct tensor *t, struct error *err)
 {
-    const size_t rank = json_array_size(value); /* 0 for what is no list */
+    const size_t rank = json_array_size(value); /* 0 for what is not a list */
 
     if (!json_is_array(value) || rank > TENSOR_RANK_MAX)
         return error_set_param(err, ERR_FORMAT, p->tensor,
@@ -116,7 +116,7 @@ static enum status entry_read_shape(const struct place *p, const json_t *value, 
     return OK;
 }
 
-/* *begin: where the tensor starts behind the header. */
+/* *begin: where the tensor starts, counted from the header's end. */
 static enum status entry_read_offsets(const struct place *p, const json_t *value, const struct tensor *t,
                                       uint64_t *begin, struct error *err)
 {
@@ -136,12 +136,12 @@ static enum status entry_read_offsets(const struct place *p, const json_t *value
     }
     if (ends[0] > ends[1])
         return error_set_param(err, ERR_FORMAT, p->tensor,
-                               "%s: tensor \"%s\": data_offsets begin at %" PRIu64 ", behind their end %" PRIu64,
+                               "%s: tensor \"%s\": data_offsets begin at %" PRIu64 ", after their end %" PRIu64,
                                p->path, p->tensor, ends[0], ends[1]);
     if (ends[1] > p->data_bytes)
         return error_set_param(err, ERR_FORMAT, p->tensor,
                                "%s: tensor \"%s\": data_offsets end at %" PRIu64 ", expected at most %" PRIu64
-                               ", the bytes behind the header: is the file truncated?",
+                               ", the bytes after the header: is the file truncated?",
                                p->path, p->tensor, ends[1], p->data_bytes);
     if (ends[1] - ends[0] != t->bytes)
         return error_set_param(err, ERR_FORMAT, p->tensor,
@@ -228,7 +228,7 @@ static enum status header_read_entries(struct entry *entries, size_t *count, jso
     return OK;
 }
 
-/* By offset; an empty tensor comes before the one that starts where it stands. */
+/* By offset; an empty tensor comes before another one at the same offset. */
 static int entry_compare(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
@@ -240,7 +240,7 @@ static int entry_compare(const void *a, const void *b)
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
-/* Sorted entries must tile the data: no hole, no overlap, nothing behind the last. */
+/* Sorted entries must tile the data: no gap, no overlap, nothing after the last. */
 static enum status header_check_tiling(const struct entry *entries, size_t count, const char *path, uint64_t data_bytes,
                                        struct error *err)
 {
@@ -263,7 +263,7 @@ static enum status header_check_tiling(const struct entry *entries, size_t count
     if (at != data_bytes)
         return error_set(err, ERR_FORMAT,
                          "%s: the tensors end at %" PRIu64 " of the %" PRIu64
-                         " bytes behind the header, expected them to fill the file",
+                         " bytes after the header, expected them to fill the file",
                          path, at, data_bytes);
     return OK;
 }
@@ -286,7 +286,7 @@ static enum status header_bind(struct safetensors *s, const char *path, struct e
     s->tensors = calloc(room, sizeof *s->tensors);
     s->by_name = calloc(room, sizeof *s->by_name);
     if (entries == NULL || s->tensors == NULL || s->by_name == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: no memory for %zu tensors", path, room);
+        st = error_set(err, ERR_NOMEM, "%s: not enough memory for %zu tensors", path, room);
         goto done;
     }
     st = header_read_entries(entries, &s->count, s->header, path, s->data_bytes, err);
@@ -298,7 +298,7 @@ static enum status header_bind(struct safetensors *s, const char *path, struct e
         goto done;
     s->data = aligned_alloc(DATA_ALIGNMENT, (size_t)rounded);
     if (s->data == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes of tensors", path, s->data_bytes);
+        st = error_set(err, ERR_NOMEM, "%s: not enough memory for %" PRIu64 " bytes of tensors", path, s->data_bytes);
         goto done;
     }
     for (size_t i = 0; i < s->count; i++) {
@@ -332,11 +332,11 @@ static enum status header_read(json_t **header, uint64_t *data_bytes, struct fil
     if (length > f->size - LENGTH_BYTES)
         return error_set(err, ERR_FORMAT,
                          "%s: the header's length is %" PRIu64 ", expected at most the %" PRIu64
-                         " bytes behind it: is the file truncated?",
+                         " bytes after it: is the file truncated?",
                          f->path, length, f->size - LENGTH_BYTES);
     text = malloc((size_t)length + 1);
     if (text == NULL)
-        return error_set(err, ERR_NOMEM, "%s: no memory for a header of %" PRIu64 " bytes", f->path, length);
+        return error_set(err, ERR_NOMEM, "%s: not enough memory for a header of %" PRIu64 " bytes", f->path, length);
     st = file_read(f, text, (size_t)length, err);
     if (st != OK)
         goto done;
@@ -361,7 +361,7 @@ enum status safetensors_open(struct safetensors **ret, const char *path, struct 
     struct safetensors *s = calloc(1, sizeof *s);
 
     if (s == NULL)
-        return error_set(err, ERR_NOMEM, "%s: no memory", path);
+        return error_set(err, ERR_NOMEM, "%s: out of memory", path);
     st = file_open(&f, path, SAFETENSORS_FILE_MAX, err);
     if (st != OK)
         goto done;

@@ -1,6 +1,6 @@
 /* safetensors.h - read a .safetensors file into memory that we own and hand out typed views of its tensors.
  * The whole file is checked before a view exists: header length, JSON, names, dtypes, shapes, offsets without
- * hole or overlap up to the file's end. Nothing stays mapped or open: the file may change or vanish afterwards.
+ * gap or overlap up to the file's end. Nothing stays mapped or open: the file may change or vanish afterwards.
  * No global state; one struct safetensors may be read by many threads. */
 #ifndef WEIGHTS_SAFETENSORS_H
 #define WEIGHTS_SAFETENSORS_H

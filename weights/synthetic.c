@@ -1,7 +1,7 @@
 /* synthetic.c - see synthetic.h. A model is laid out twice by the same code: first to count its floats, then to place
- * and fill them, so that both agree. Layers are initialised as before a training: a layer's outputs are about as large
- * as its inputs, and what joins the residual is small, so that activations stay about 1 however many blocks there are
- * and keys lie within a few units of 0. No state. */
+ * and fill them, so that both agree. Layers are initialised as before training: a layer's outputs are about as large as
+ * its inputs, and what joins the residual is small, so that activations stay about 1 however many blocks there are and
+ * keys lie within a few units of 0. No state. */
 #include "weights/synthetic.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #define TEXT .task = TASK_TEXT_GENERATION, .input = INPUT_BYTES
 #define PICTURES .task = TASK_IMAGE_CLASSIFICATION, .input = INPUT_IMAGE
 
-/* Every model: name, what its configuration has of its own. */
+/* Every model: its name, and what is particular to its configuration. */
 #define SHAPES(X)                                                                                             \
     X("aft-conv-small-224", PICTURES, .dim = 384, .depth = 12, .size = {224, 224}, .patch = {16, 16},         \
       .resize_to = 224, .classes = 1000, .mixer = {.type = MIXER_AFT_CONV, .heads = 384, .kernel = {11, 11}}) \
@@ -62,7 +62,7 @@ static float *place(struct layout *l, uint64_t count, float middle, float spread
     return at;
 }
 
-/* gain: how large outputs are beside inputs. Uniform numbers up to x have a variance of x * x / 3. */
+/* gain: how large outputs are relative to inputs. Uniform numbers up to x have a variance of x * x / 3. */
 static struct linear place_linear(struct layout *l, uint32_t out, uint32_t in, float gain)
 {
     return (struct linear){
@@ -81,7 +81,7 @@ static struct norm place_norm(struct layout *l, uint32_t dim)
     return n;
 }
 
-/* Of a generator: causal. */
+/* For generators, which are causal. */
 static void place_band(struct layout *l, struct block_weights *b, const struct model_config *c)
 {
     b->span = model_config_span(c);
@@ -172,9 +172,9 @@ static enum status make_config(struct model_config *c, const struct model_config
     for (uint32_t i = 0; c->labels != NULL && i < c->classes; i++)
         if (asprintf(&c->labels[i], "class %u", i) < 0) {
             c->labels[i] = NULL;
-            return error_set(err, ERR_NOMEM, "no memory for %u labels", c->classes);
+            return error_set(err, ERR_NOMEM, "not enough memory for %u labels", c->classes);
         }
-    return c->labels != NULL ? OK : error_set(err, ERR_NOMEM, "no memory for %u labels", c->classes);
+    return c->labels != NULL ? OK : error_set(err, ERR_NOMEM, "not enough memory for %u labels", c->classes);
 }
 
 static enum status fill(struct model *m, struct error *err)
@@ -182,13 +182,13 @@ static enum status fill(struct model *m, struct error *err)
     struct layout l = {.arena = NULL};
     m->blocks = calloc(m->config.depth, sizeof *m->blocks);
     if (m->blocks == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for %u blocks", m->config.depth);
+        return error_set(err, ERR_NOMEM, "not enough memory for %u blocks", m->config.depth);
     place_model(&l, m);
     m->parameters = l.parameters;
     m->arena_bytes = l.used * sizeof *m->arena;
     m->arena = aligned_alloc(ALIGNMENT, (size_t)m->arena_bytes);
     if (m->arena == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the model's %" PRIu64 " bytes", m->arena_bytes);
+        return error_set(err, ERR_NOMEM, "not enough memory for the model's %" PRIu64 " bytes", m->arena_bytes);
     l = (struct layout){.arena = m->arena, .state = 1};
     place_model(&l, m);
     return OK;
@@ -202,7 +202,7 @@ enum status synthetic_model(struct model **ret, const char *name, struct error *
                                "there is no synthetic model \"%.100s\"; expected one of %s", name, synthetic_names());
     struct model *m = calloc(1, sizeof *m);
     if (m == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for a model");
+        return error_set(err, ERR_NOMEM, "not enough memory for a model");
     (void)snprintf(m->name, sizeof m->name, "%s", name);
     enum status st = make_config(&m->config, &shapes[i].config, err);
     if (st == OK)

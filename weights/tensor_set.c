@@ -76,7 +76,7 @@ static enum status set_add_shard(struct tensor_set *s, const char *name, const c
         return error_set(err, ERR_FORMAT, "%s: lists more than %d files", index_path, MODEL_SHARDS_MAX);
     s->shards[s->shard_count].name = strdup(name);
     if (s->shards[s->shard_count].name == NULL)
-        return error_set(err, ERR_NOMEM, "%s: no memory", index_path);
+        return error_set(err, ERR_NOMEM, "%s: out of memory", index_path);
     s->shard_count++;
     return OK;
 }
@@ -134,7 +134,7 @@ static enum status set_collect(struct tensor_set *s, const char *dir, struct err
     s->tensors = calloc(s->count + 1, sizeof *s->tensors);
     s->by_name = calloc(s->count + 1, sizeof *s->by_name);
     if (s->tensors == NULL || s->by_name == NULL)
-        return error_set(err, ERR_NOMEM, "%s: no memory for %zu tensors", dir, s->count);
+        return error_set(err, ERR_NOMEM, "%s: not enough memory for %zu tensors", dir, s->count);
     for (size_t i = 0; i < s->shard_count; i++) {
         for (size_t j = 0; j < safetensors_count(s->shards[i].file); j++) {
             s->tensors[n] = (struct item){.tensor = safetensors_at(s->shards[i].file, j), .shard = i};
@@ -218,7 +218,7 @@ enum status tensor_set_open(struct tensor_set **ret, const char *dir, struct err
     if (s != NULL)
         s->shards = calloc(MODEL_SHARDS_MAX, sizeof *s->shards);
     if (s == NULL || s->shards == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: no memory", dir);
+        st = error_set(err, ERR_NOMEM, "%s: out of memory", dir);
         goto done;
     }
     if (!path_exists(path) && path_exists(index_path)) {

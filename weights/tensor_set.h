@@ -20,7 +20,7 @@ size_t tensor_set_count(const struct tensor_set *s);
 uint64_t tensor_set_bytes(const struct tensor_set *s); /* of the files */
 /* The i-th tensor: files in the index's order, then by offset. i < count. */
 const struct tensor *tensor_set_at(const struct tensor_set *s, size_t i);
-/* Its number by name; tensor_set_count where there is none. */
+/* The index of a tensor by name; tensor_set_count if there is none. */
 size_t tensor_set_find(const struct tensor_set *s, const char *name);
 
 #endif

@@ -296,7 +296,7 @@ static const struct {
     {"...", "", NULL},
     {NAME_64, "", NULL},
     {NAME_64 "x", "", "name has 65 bytes, expected 1..64"},
-    {"a b", "", "holds the byte 0x20, expected letters"},
+    {"a b", "", "holds the byte 0x20, expected only letters"},
     {"a\nb", "", "holds the byte 0x0a"},
     {"\xC3\xA9", "", "holds the byte 0xc3"},
     {"a:b", "", "holds the byte 0x3a"},

@@ -114,7 +114,7 @@ static const struct {
     {"offsets are an object", FIELDS("\"U8\"", "[1]", "{}"), 1, "data_offsets is an object"},
     {"offset below 0", FIELDS("\"U8\"", "[1]", "[-1,0]"), 1, "data_offsets[0] is an integer (-1)"},
     {"offset is a string", FIELDS("\"U8\"", "[1]", "[0,\"1\"]"), 1, "data_offsets[1] is a string"},
-    {"begin behind end", FIELDS("\"U8\"", "[1]", "[1,0]"), 1, "data_offsets begin at 1, behind their end 0"},
+    {"begin behind end", FIELDS("\"U8\"", "[1]", "[1,0]"), 1, "data_offsets begin at 1, after their end 0"},
     {"end behind the file", FIELDS("\"U8\"", "[2]", "[0,2]"), 1, "data_offsets end at 2, expected at most 1"},
     {"end far behind the file", FIELDS("\"U8\"", "[1]", "[0,9223372036854775807]"), 1, "expected at most 1"},
     {"span too small", FIELDS("\"F32\"", "[2]", "[0,4]"), 4, "span 4 bytes, expected 8 (2 elements of F32)"},
@@ -151,8 +151,8 @@ static void header_lengths_are_bounded_by_file_and_limit(void **state)
         uint64_t length;
         const char *piece;
     } rows[] = {
-        {3, "expected at most the 2 bytes behind it"},
-        {SAFETENSORS_HEADER_MAX, "expected at most the 2 bytes behind it"},
+        {3, "expected at most the 2 bytes after it"},
+        {SAFETENSORS_HEADER_MAX, "expected at most the 2 bytes after it"},
         {SAFETENSORS_HEADER_MAX + 1, "expected at most 4194304"},
         {UINT64_MAX, "expected at most 4194304"},
         {UINT64_MAX - 7, "expected at most 4194304"}, /* plus the 8 in front it is 0 */

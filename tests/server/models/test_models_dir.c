@@ -160,11 +160,10 @@ static void a_name_that_names_no_model_is_refused(void **state)
     char want[PATH_MAX + 256], name[MODEL_NAME_MAX + 2];
     (void)state;
     make_model("a b");
-    (void)snprintf(
-        want, sizeof want,
-        "%s/a b: the folder's name holds the byte 0x20, expected letters, digits, '.', '_' and '-' alone: it "
-        "names the model",
-        dir);
+    (void)snprintf(want, sizeof want,
+                   "%s/a b: the folder's name holds the byte 0x20, expected only letters, digits, '.', '_' and '-': it "
+                   "names the model",
+                   dir);
     assert_int_equal(models_dir_scan(&all, &count, dir, &err), ERR_FORMAT);
     assert_string_equal(err.message, want);
     temp_path(want, dir, "a b");
