@@ -40,7 +40,8 @@ static enum status check_isa(const char *isa, struct error *err)
 {
     if (kernels_select(isa) != NULL)
         return OK;
-    return error_set_param(err, ERR_ARGUMENT, "isa", "instruction set \"%s\" is unknown or not on this machine", isa);
+    return error_set_param(err, ERR_ARGUMENT, "isa",
+                           "instruction set \"%s\" is unknown or not supported by this machine", isa);
 }
 
 enum status engine_describe(struct engine_info *ret, const struct engine_options *o, struct error *err)
@@ -90,7 +91,7 @@ static void pack(struct engine *e, const struct model *m)
         decoder_pack(&e->decoder, core, m);
 }
 
-/* A team of one is no team to OpenBLAS, which then starts threads of its own for large products, as many as this. */
+/* To OpenBLAS a team of one is not a team: it then starts threads of its own for large products, as many as this. */
 static void set_threads(uint32_t threads)
 {
 #ifdef _OPENMP
@@ -117,7 +118,7 @@ bool engine_precision_pays(enum engine_precision precision, const char *isa)
     return kernels != NULL && kernels->pays[precisions[precision]];
 }
 
-/* All shapes of fp32 that sgemm will see stand in the first block, the head and the patch embedding. */
+/* All fp32 shapes that sgemm will see occur in the first block, the head and the patch embedding. */
 static uint32_t choose_blas_rows(const struct engine *e)
 {
     const struct block *b = &e->core.blocks[0];
@@ -143,7 +144,7 @@ static uint64_t count_macs(const struct model *m)
     return row * model_config_tokens(c) + patch * trained_elements(c) + (uint64_t)c->dim * c->classes;
 }
 
-/* Of a planned engine. */
+/* The engine must be planned. */
 static uint64_t count_mixer_macs(const struct engine_core *e)
 {
     const struct model_config *c = e->config;
@@ -218,17 +219,17 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     if (st != OK)
         return st;
     if (mixer == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "mixer.type", "no engine for %s with %s",
+        return error_set_param(err, ERR_ARGUMENT, "mixer.type", "the task %s is not supported with the mixer %s",
                                model_task_name(m->config.task), mixer_type_name(m->config.mixer.type));
     gemm_setup();
-    set_threads(1); /* whatever is multiplied here, the caller does it alone: another thread may have a team at work */
+    set_threads(1); /* the caller alone multiplies here: another thread may have a team at work */
     e = calloc(1, sizeof *e);
     if (e != NULL) {
         row_stealing_open(&e->decoder.share);
         e->core.blocks = calloc(m->config.depth, sizeof *e->core.blocks);
     }
     if (e == NULL || e->core.blocks == NULL) {
-        st = error_set(err, ERR_NOMEM, "no memory for an engine of %u blocks", m->config.depth);
+        st = error_set(err, ERR_NOMEM, "not enough memory for an engine of %u blocks", m->config.depth);
         goto done;
     }
     workspace_init(&e->workspace);
@@ -367,14 +368,14 @@ enum status engine_stream_check(const struct engine *e, uint32_t position, const
 {
     const uint32_t context = e->decoder.context, most = context < ENGINE_POSITION_MAX ? context : ENGINE_POSITION_MAX;
     if (position > most)
-        return error_set_param(err, ERR_ARGUMENT, "state", "the state is of position %u, expected at most %u", position,
-                               most);
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state was saved at position %u, expected at most %u",
+                               position, most);
     const size_t expected = engine_stream_saved_bytes(e, position);
     if (size != expected)
         return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected %zu at position %u", size,
                                expected, position);
     if (!decoder_saved_is_finite(&e->decoder, &e->core, position, in))
-        return error_set_param(err, ERR_ARGUMENT, "state", "the state has a number that is not finite");
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state contains a number that is not finite");
     return OK;
 }
 

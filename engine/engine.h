@@ -1,13 +1,13 @@
 /* engine.h - the only public boundary of the engine: open a model, run batches of pictures and streams, close.
  *
- * One thread owns an engine and calls everything here but what reads constants (engine_info, engine_batch_max,
+ * One thread owns an engine and calls everything here except what reads constants (engine_info, engine_batch_max,
  * engine_heads, engine_biases_*, engine_stream_saved_bytes, engine_stream_check), which any thread may; it alone enters
- * OpenMP. Another may have opened the engine, and may close it once its owner has let go of it: both work on the caller
- * alone. All memory is taken by
- * engine_open: afterwards nothing here allocates or fails for want of memory.
+ * OpenMP. Another thread may have opened the engine, and may close it once its owner has stopped using it: both run on
+ * the caller alone. All memory is taken by engine_open: afterwards nothing here allocates or fails for want of memory.
  *
- * Results do not depend on company: for one build, instruction set and BLAS, the bits of a stream's or a picture's
- * logits are the same whatever else is in the pass, in whichever parts its bytes are fed, with any thread count. */
+ * Results do not depend on what else runs: for one build, instruction set and BLAS, the bits of a stream's or a
+ * picture's logits are the same whatever else is in the pass, in whichever parts its bytes are fed, with any thread
+ * count. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -23,14 +23,14 @@
 struct engine;
 
 const char *engine_precision_word(enum engine_precision precision);
-/* Is it faster than those before it on an instruction set (as in engine_options), and not only smaller? */
+/* Is it faster than the precisions before it on an instruction set (as in engine_options), and not only smaller? */
 bool engine_precision_pays(enum engine_precision precision, const char *isa);
 
 struct engine_options {
     const char *isa;  /* kernels to use: "baseline", "avx2", .. (kernels_select); NULL: the best that runs here */
     uint32_t threads; /* 1.. ENGINE_THREADS_MAX; 0: processors_count() */
-    /* Of as many threads as processors each keeps to one of its own, the owner too, and after its calls: an engine with
-     * this is to be opened by another thread, that goes on to be there (thread_pinning.h). */
+    /* With as many threads as processors, pin each to one of its own, the owner too, even after its calls: such an
+     * engine is to be opened by another thread, which outlives it (thread_pinning.h). */
     bool keeps_places;
     enum engine_precision precision;
     uint32_t images_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_IMAGES_MAX */
@@ -49,15 +49,15 @@ struct engine_info {
     uint64_t workspace_bytes;
     uint64_t stream_bytes; /* state of one stream; 0 for classifiers */
     uint32_t elements_max; /* classifiers: patches of one picture, bytes of one text */
-    bool fixed_size;       /* pictures have the trained size alone: their positions are learnt */
+    bool fixed_size;       /* pictures must have the trained size: their positions are learnt */
     uint32_t context;      /* generators: elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
-    bool starts;           /* generators: a start embedding stands in the place of the first element fed */
-    /* Multiply-adds of the linear layers, and those of mixing beside them: for one byte or sub-pixel of a stream,
-     * behind all others of the context, or for a whole picture or text of the trained size. */
+    bool starts;           /* generators: a start embedding takes the place of the first element fed */
+    /* Multiply-adds of the linear layers, and those of mixing: for one byte or sub-pixel of a stream, the last one of
+     * the context, or for a whole picture or text of the trained size. */
     uint64_t macs, mixer_macs;
 };
 
-/* Pack the weights and size the workspace. `m` is borrowed only during the call, but for its config, which must
+/* Pack the weights and size the workspace. `m` is borrowed only during the call, except for its config, which must
  * outlive the engine. *ret is set only on OK; free with engine_close.
  * Errors: ERR_NOMEM, ERR_ARGUMENT (an option out of range, named). */
 enum status engine_open(struct engine **ret, const struct model *m, const struct engine_options *o, struct error *err);
@@ -70,8 +70,8 @@ enum status engine_describe(struct engine_info *ret, const struct engine_options
 
 /* ---- classifiers: a batch goes block by block, so that the caller can do other work between the blocks --------- */
 
-/* How many pictures of so many patches, or texts of so many bytes, 1..elements_max, one batch takes: images_max of the
- * trained size, at least one of any other. Constant, for any thread. */
+/* How many pictures of `elements` patches, or texts of `elements` bytes, 1..elements_max, one batch takes: images_max
+ * of the trained size, at least one of any other. Constant, for any thread. */
 uint32_t engine_batch_max(const struct engine *e, uint32_t elements);
 /* Start a batch of n <= engine_batch_max pictures, all height x width, multiples of the patch with at most elements_max
  * patches (the trained size, where that is fixed): pixels[i] is [height, width, 3], 0..255, borrowed only during the
@@ -85,18 +85,19 @@ bool engine_batch_step(struct engine *e);
 const float *engine_batch_logits(const struct engine *e, size_t i);
 
 /* Ask for a map of the batch's i-th picture: what its patches are to block `layer`, to `head` < engine_heads or to all
- * of them. Between the begin and the first step.
+ * of them. Call it after the batch has begun and before its first step.
  * AFT (as in the figures of Zhai et al. 2021 and DAFT): the weight exp(k - max k) that every other token gives a
- * patch, the position bias aside; of all heads the mean. Other mixers, whose keys are vectors: the l2 norm of a patch's
- * key, SimA's (Koohpayegani & Pirsiavash 2022) after its channels' l1 normalisation over the tokens, less the picture's
- * smallest and divided by what the largest is then. The class token is in SimA's sums and is no part of the map. */
+ * patch, the position bias aside; for all heads, their mean. Other mixers, whose keys are vectors: the l2 norm of a
+ * patch's key, SimA's (Koohpayegani & Pirsiavash 2022) after its channels' l1 normalisation over the tokens, minus the
+ * picture's smallest and then divided by the largest. The class token is included in SimA's sums but not in the map. */
 void engine_batch_want_map(struct engine *e, size_t i, uint32_t layer, uint32_t head);
 /* [patches], row by row, 0..1, once the batch is done; valid until the next begins. */
 const float *engine_batch_map(const struct engine *e, size_t i);
 
 /* ---- what a model has learnt: constant, for any thread ---------------------------------------------------------- */
 
-/* Whose keys can be told apart: aft-conv's and the other mixers' heads; of AFT without heads every channel is one. */
+/* Heads, whose keys can be told apart: those of aft-conv and of mixers other than AFT; in AFT without heads every
+ * channel is one. */
 uint32_t engine_heads(const struct engine *e);
 
 struct engine_biases engine_biases_shape(const struct engine *e);
@@ -109,20 +110,20 @@ void engine_biases_read(const struct engine *e, uint32_t layer, uint32_t head, f
 void engine_stream_reset(struct engine *e, uint32_t stream);
 /* Bytes fed since the reset. position + count <= info.context must hold for every part. */
 uint32_t engine_stream_position(const struct engine *e, uint32_t stream);
-/* Make one slot's state another's, `to` another slot than `from`: both go on with the same bits. */
+/* Copy the state of slot `from` to another slot, `to`: both go on with the same bits. */
 void engine_stream_copy(struct engine *e, uint32_t from, uint32_t to);
-/* Bytes of a saved state of that position; 0 at the start. Any thread. */
+/* Bytes of a state saved at that position; 0 at the start. Any thread. */
 size_t engine_stream_saved_bytes(const struct engine *e, uint32_t position);
 /* Save a slot's state to out [engine_stream_saved_bytes of its position]. What is saved has the layout of this machine
  * and of the engine's precision; it goes on with the same bits in an engine of the same model, instruction set (and
  * BLAS, where products are not ours) and precision, and means nothing in one of another precision. */
 void engine_stream_save(struct engine *e, uint32_t stream, uint8_t *out);
-/* Can `in` [size] be what was saved at `position`? Nothing but its size and the numbers' being finite tells a state
- * that was made up from one that was saved: it can make its stream's logits anything, and those of no other. Any
- * thread. Errors: ERR_ARGUMENT (param "state"), also for a position beyond the context or ENGINE_POSITION_MAX. */
+/* Can `in` [size] be what was saved at `position`? Only its size and that its numbers are finite can be checked: a
+ * made-up state can give its own stream any logits, but affects no other stream. Any thread. Errors: ERR_ARGUMENT
+ * (param "state"), also for a position beyond the context or ENGINE_POSITION_MAX. */
 enum status engine_stream_check(const struct engine *e, uint32_t position, const uint8_t *in, size_t size,
                                 struct error *err);
-/* Have a slot go on from what was saved at `position`; from elsewhere, it was checked. */
+/* Make a slot go on from what was saved at `position`; what comes from elsewhere must have been checked. */
 void engine_stream_restore(struct engine *e, uint32_t stream, uint32_t position, const uint8_t *in);
 /* Feed all parts in one pass; the sum of counts <= rows_max, n <= streams_max. A recurrent step is a pass of parts of
  * one byte, prefill one of longer parts: the same arithmetic, so both agree bit for bit. */

@@ -4,9 +4,9 @@
  * Pillow resizes in two passes, one for each direction, each a convolution whose weights are computed in double
  * precision and then rounded to fixed point; between the passes every value is rounded to 8 bits. An output pixel's
  * weights depend on nothing but its own position, so leaving out the pixels that the crop throws away changes no bit
- * of the others. That is what bounds us: a picture of 1 x 16384 whose shorter side becomes 256 would be 256 x 4 million
- * pixels, of which the crop shows 224 x 224. Time and memory follow the picture's size and the crop's, never the
- * resized size.
+ * of the others. That is what bounds the work: a picture of 1 x 16384 whose shorter side becomes 256 would be 256 x 4
+ * million pixels, of which the crop shows 224 x 224. Time and memory follow the picture's size and the crop's, never
+ * the resized size.
  *
  * Equal to Pillow 13.0 in every byte on x86-64, over some thousand random pictures: enlarged, reduced, 1 pixel thin,
  * crops larger than the picture (tests/data/images/make_resize_cases.py keeps a sample). Earlier Pillows never begin
@@ -36,13 +36,13 @@ struct span {
     uint32_t begin, count;
 };
 
-/* One direction of the resize and of the crop. Visible is what of the resized picture lies in the crop. Visible pixel
- * i is the sum over t of weights[i * stride + t] * input[reach.begin + taps[i].begin + t]. */
+/* One direction of the resize and of the crop. Visible is the part of the resized picture that lies in the crop.
+ * Visible pixel i is the sum over t of weights[i * stride + t] * input[reach.begin + taps[i].begin + t]. */
 struct axis {
     uint32_t in, out;    /* pixels before and after */
     struct span visible; /* of the `out` pixels */
     uint32_t place;      /* where in the crop the first of them lies */
-    struct span reach;   /* the input pixels that some visible one weighs: neighbours, as taps rise with i */
+    struct span reach;   /* the input pixels that visible ones use: contiguous, as taps rise with i */
     struct span *taps;   /* [visible.count], counted from reach.begin */
     int32_t *weights;    /* [visible.count, stride], FRACTION_BITS after the point */
     uint32_t stride;
@@ -158,7 +158,8 @@ static enum status axis_weigh(struct axis *a, enum interpolation how, struct err
     double *exact = calloc(a->stride, sizeof(*exact));
     if (a->taps == NULL || a->weights == NULL || exact == NULL) {
         free(exact);
-        return error_set(err, ERR_NOMEM, "resize filter: %u pixels with %u weights each", count, a->stride);
+        return error_set(err, ERR_NOMEM, "not enough memory for a resize filter of %u pixels with %u weights each",
+                         count, a->stride);
     }
     for (uint32_t i = 0; i < count; i++) {
         int32_t *weights = a->weights + (size_t)i * a->stride;
@@ -217,8 +218,8 @@ static void resize_column(uint8_t *restrict out, const uint8_t *restrict in, siz
         out[c] = to_byte(sums[c]);
 }
 
-/* Which pass is first shows in the last bits. Rows are first unless the height loses more than twice the pixels that
- * the width does (Pillow 13; before, rows were first always). */
+/* The order of the passes shows in the last bits. Rows are first unless the height loses more than twice the pixels
+ * that the width does (Pillow 13; before, rows were first always). */
 static bool vertical_first(const struct axis *x, const struct axis *y)
 {
     const int64_t narrower = (int64_t)x->in - (int64_t)x->out, lower = (int64_t)y->in - (int64_t)y->out;
@@ -243,7 +244,8 @@ static enum status resize(uint8_t *out, size_t pitch, const struct picture *in, 
     uint8_t *between = calloc(rows, size); /* [rows, size] after the first pass */
     int32_t *sums = calloc(size, sizeof(*sums));
     if (between == NULL || sums == NULL) {
-        st = error_set(err, ERR_NOMEM, "resizing a picture of %u x %u: %zu bytes", in->width, in->height, rows * size);
+        st = error_set(err, ERR_NOMEM, "not enough memory to resize a picture of %u x %u: %zu bytes", in->width,
+                       in->height, rows * size);
         goto done;
     }
 
@@ -276,7 +278,7 @@ struct sides {
     uint32_t width, height;
 };
 
-/* The whole picture's after the shorter became resize_to. */
+/* The whole picture's sides after the shorter became resize_to. */
 static struct sides resized_sides(const struct picture *p, uint32_t resize_to)
 {
     if (p->width <= p->height)
@@ -284,7 +286,7 @@ static struct sides resized_sides(const struct picture *p, uint32_t resize_to)
     return (struct sides){longer_side(p->width, p->height, resize_to), resize_to};
 }
 
-/* What of the crop, out [height, pitch], lies outside the picture. */
+/* Blacken what lies outside the picture in the crop, out [height, pitch]. */
 static void blacken_outside(uint8_t *out, size_t pitch, uint32_t height, const struct axis *x, const struct axis *y)
 {
     const uint32_t below = y->place + y->visible.count;

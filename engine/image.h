@@ -28,7 +28,7 @@ struct image_box {
     double left, top, width, height;
 };
 
-/* What of a picture of these sides image_prepare shows: the crop, before the resizing. */
+/* The part of a picture of this size that image_prepare shows: the crop, before the resizing. */
 struct image_box image_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height);
 
 /* Resize the whole picture to width x height, each side by itself, into out [height, width, 3]. Errors: ERR_NOMEM. */

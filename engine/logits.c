@@ -14,7 +14,7 @@ bool logits_are_finite(const float *logits, size_t n)
     return true;
 }
 
-/* log(sum of exp(logits)): what a logit is above its log-probability. */
+/* log(sum of exp(logits)): by how much a logit exceeds its log-probability. */
 static double log_sum(const float *logits, size_t n)
 {
     double top = (double)logits[0], sum = 0.0;

@@ -47,7 +47,7 @@ static double uniform(const struct sampler *s)
     return (double)((((uint64_t)bits[0] << 32) | bits[1]) >> 11) * 0x1p-53;
 }
 
-/* CTRL's penalty (Keskar et al. 2019), which punishes every byte in the history once. */
+/* CTRL's penalty (Keskar et al. 2019), applied once to every byte in the history. */
 static void penalise(double *z, const struct sampler *s)
 {
     const double penalty = (double)s->options.repetition_penalty;

@@ -29,7 +29,7 @@ struct sampler {
 
 void sampler_options_default(struct sampler_options *o); /* seed 0 */
 void sampler_init(struct sampler *s, const struct sampler_options *o);
-/* Tell of a byte of the prompt, or of one drawn. */
+/* Record a byte of the prompt, or one that was drawn. */
 void sampler_accept(struct sampler *s, uint8_t byte);
 /* Choose the next byte from logits [256], finite. Counts as a draw; the caller accepts the byte. */
 uint8_t sampler_draw(struct sampler *s, const float *logits);

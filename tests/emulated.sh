@@ -56,9 +56,9 @@ cpu() {
     expect "$1 runs $2 kernels" 0 "^runs on +$2 kernels, .* $3"
     for isa in $6; do
         on "$1" -E "AFTD_ISA=$isa" "$aft" inspect $golden/lm-local-8
-        expect "$1 is not forced to $isa" 1 "instruction set \"$isa\" is unknown or not on this machine"
+        expect "$1 is not forced to $isa" 1 "instruction set \"$isa\" is unknown or not supported by this machine"
         on "$1" -E "AFTD_ISA=$isa" "$aft" verify $golden/lm-local-8
-        expect "$1 does not verify with $isa" 1 "instruction set \"$isa\" is unknown or not on this machine"
+        expect "$1 does not verify with $isa" 1 "instruction set \"$isa\" is unknown or not supported by this machine"
     done
     on "$1" "$aft" verify $golden/*/
     expect "$1: aft verify of $models models" 0 "^$models passed, 0 failed"

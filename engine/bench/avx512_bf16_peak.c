@@ -1,5 +1,5 @@
 /* avx512_bf16_peak.c - products of bf16 pairs added up in fp32 (vdpbf16ps); see peak.h. Compiled for AVX-512 BF16:
- * nothing of it may run before kernels_select has asked the processor. */
+ * nothing in it may run before kernels_select has checked the processor. */
 #include <immintrin.h>
 
 #include "engine/bench/peak.h"

@@ -1,5 +1,5 @@
 /* avx512_vnni_peak.c - products of four unsigned and four signed bytes added up in 32 bits (vpdpbusd); see peak.h.
- * Compiled for AVX-512 VNNI: nothing of it may run before kernels_select has asked the processor. */
+ * Compiled for AVX-512 VNNI: nothing in it may run before kernels_select has checked the processor. */
 #include <immintrin.h>
 
 #include "engine/bench/peak.h"

@@ -1,5 +1,5 @@
-/* neon_bf16_peak.c - products of bf16 pairs added up in fp32 (bfdot); see peak.h. Compiled for FEAT_BF16: nothing of it
- * may run before kernels_select has asked the processor. */
+/* neon_bf16_peak.c - products of bf16 pairs added up in fp32 (bfdot); see peak.h. Compiled for FEAT_BF16: nothing in it
+ * may run before kernels_select has checked the processor. */
 #include <arm_neon.h>
 
 #include "engine/bench/peak.h"

@@ -1,5 +1,5 @@
 /* neon_dotprod_peak.c - products of four signed bytes each added up in 32 bits (sdot); see peak.h. Compiled for
- * FEAT_DotProd: nothing of it may run before kernels_select has asked the processor. */
+ * FEAT_DotProd: nothing in it may run before kernels_select has checked the processor. */
 #include <arm_neon.h>
 
 #include "engine/bench/peak.h"

@@ -9,7 +9,7 @@ extern const struct peak peak_baseline;
 #ifdef __x86_64__
 extern const struct peak peak_avx2, peak_avx512;
 #endif
-/* ThreadSanitizer's build has neither registers that wide nor what is compiled for them. */
+/* ThreadSanitizer's build supports neither registers that wide nor code compiled for them. */
 #if (defined __x86_64__ || defined __aarch64__) && !defined KERNELS_PLAIN
 #define HAS_INTRINSICS
 extern const struct peak_loop peak_loop_bf16, peak_loop_int8;
@@ -27,7 +27,7 @@ static const struct peak *const peaks[] = {
  * whatever the products are. */
 const struct peak *peak_select(const char *isa)
 {
-    const struct kernels *kn = kernels_select(isa); /* which asks the processor */
+    const struct kernels *kn = kernels_select(isa); /* which checks the processor */
     for (size_t i = 0; kn != NULL && i < sizeof peaks / sizeof peaks[0]; i++)
         if (strncmp(peaks[i]->isa, kn->isa, strlen(peaks[i]->isa)) == 0)
             return peaks[i];

@@ -1,7 +1,6 @@
-/* peak.h - how fast one core can be at the most: loops that multiply and add in registers alone, and one that does
- * nothing but read memory. A figure of the engine is put beside what these reach in the same run
- * (engine/bench/roofline.h). Each works on its own arguments alone and allocates nothing; several threads may run them.
- */
+/* peak.h - how fast one core can be at most: loops that multiply and add in registers alone, and one that does nothing
+ * but read memory. A figure of the engine is put beside what these reach in the same run (engine/bench/roofline.h).
+ * Each works on its own arguments alone and allocates nothing; several threads may run them. */
 #ifndef ENGINE_BENCH_PEAK_H
 #define ENGINE_BENCH_PEAK_H
 
@@ -9,13 +8,14 @@
 #include <stdint.h>
 
 /* `turns` times as many multiply-adds as the registers hold chains of, each chain waiting for itself alone; *out gets
- * a number that depends on all of them, so that none can be left out. flop: of one turn, 2 a multiply-add. */
+ * a number that depends on all of them, so that the compiler can leave none out. flop: of one turn, 2 per
+ * multiply-add. */
 struct peak_loop {
     void (*run)(float *out, uint64_t turns);
     double flop;
 };
 
-/* What the reading loop takes at a time: the memory is a multiple of it. */
+/* Bytes that the reading loop takes at a time: the memory's size is a multiple of it. */
 #define PEAK_READ_BYTES 512
 
 /* The loops of one instruction set. */
@@ -26,15 +26,15 @@ struct peak {
     int32_t (*read)(const void *memory, size_t bytes);
 };
 
-/* Those that go with the kernels of that name: the best that run here for NULL, NULL where there are none. */
+/* The loops that go with the kernels of that name; for NULL, the best that run here. NULL if there are none. */
 const struct peak *peak_select(const char *isa);
 /* bf16 pairs (vdpbf16ps, bfdot) and four bytes (vpdpbusd, sdot), each added up in 32 bits. NULL where the processor
  * lacks the instruction, or the instruction set asked for is a lower one. */
 const struct peak_loop *peak_bf16(const char *isa);
 const struct peak_loop *peak_int8(const char *isa);
 
-/* c [side, side] = a b with OpenBLAS, which the instruction set asked for means nothing to: it goes by its own choice.
- * On the caller alone, once gemm_setup has run. */
+/* c [side, side] = a b with OpenBLAS, which ignores the instruction set asked for and makes its own choice. On the
+ * caller alone, once gemm_setup has run. */
 void peak_openblas(float *c, const float *a, const float *b, size_t side);
 
 #endif

@@ -9,7 +9,7 @@
 
 static void multiply_add(float *out, uint64_t turns)
 {
-    /* Each chain runs towards add / (1 - by): neither infinite nor denormal, however long. */
+    /* Each chain converges to add / (1 - by): neither infinite nor denormal, however long. */
     const lanes by = lanes_set(-0.99993f), add = lanes_set(1.00017f);
     lanes x[CHAINS];
     for (int c = 0; c < CHAINS; c++)
@@ -26,7 +26,7 @@ static void multiply_add(float *out, uint64_t turns)
     *out = all[0];
 }
 
-/* ThreadSanitizer would look at every load, for minutes. */
+/* ThreadSanitizer would check every load, which takes minutes. */
 __attribute__((no_sanitize("thread"))) static int32_t read_all(const void *memory, size_t bytes)
 {
     ilanes x[READERS] = {{0}};

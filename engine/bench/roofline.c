@@ -41,11 +41,11 @@ struct roofline {
     char *memory;                        /* [bytes_max] */
     float *matrices; /* a, b and a result for each thread: [2 + threads, PRODUCT_SIDE, PRODUCT_SIDE] */
     struct span spans[ENGINE_THREADS_MAX];
-    volatile float sink; /* keeps results, and with them the work, from being left out */
+    volatile float sink; /* keeps the compiler from dropping results, and with them the work */
 };
 
-/* What each thread does in a burst: so many turns of a rate's loop, or products; or, of no rate, so many passes over so
- * many bytes of its own. */
+/* What each thread does in a burst: `times` turns of a rate's loop, or products; or, without a rate, `times` passes
+ * over `bytes` of its own. */
 struct work {
     enum roofline_rate rate; /* ROOFLINE_RATE_COUNT: none */
     uint64_t times;
@@ -86,7 +86,7 @@ static float work_run(const struct roofline *r, const struct work *w, size_t thr
     return result + c[0];
 }
 
-/* Seconds that the team takes; *team is how many it was, fewer where the environment allows no more. */
+/* Seconds that the team takes; *team is how many threads there were, fewer where the environment allows no more. */
 static double burst(struct roofline *r, const struct work *w, uint32_t threads, uint32_t *team)
 {
     struct work warm = *w;
@@ -120,8 +120,8 @@ static double burst(struct roofline *r, const struct work *w, uint32_t threads, 
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
-/* Each thread writes its own part first, so that the part lies close to it. In large pages where there are such: what
- * is measured is the memory, not the translation of addresses. */
+/* Each thread writes its own part first, so that the part lies close to it. In large pages where available: what is
+ * measured is the memory, not the translation of addresses. */
 static void touch(struct roofline *r, uint64_t bytes)
 {
     const size_t pages = (size_t)(bytes + HUGE_PAGE - 1) / HUGE_PAGE;
@@ -152,8 +152,8 @@ enum status roofline_open(struct roofline **ret, const char *isa, uint32_t threa
                           struct error *err)
 {
     if (peak_select(isa) == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "isa", "instruction set \"%s\" is unknown or not on this machine",
-                               isa);
+        return error_set_param(err, ERR_ARGUMENT, "isa",
+                               "instruction set \"%s\" is unknown or not supported by this machine", isa);
     if (threads > ENGINE_THREADS_MAX)
         return error_set_param(err, ERR_ARGUMENT, "threads", "threads is %u, expected 0 to %u", threads,
                                ENGINE_THREADS_MAX);
@@ -241,8 +241,8 @@ bool roofline_has(const struct roofline *r, enum roofline_rate rate)
                                              : roofline_product_has(&r->product, precision_of(rate));
 }
 
-/* How often it takes to fill about COMPUTE_SECONDS: by the fastest of a few trials, which others on the machine may
- * delay; one alone where it takes longer than any delay. */
+/* How many times fill about COMPUTE_SECONDS: by the fastest of a few trials, which others on the machine may delay; by
+ * a single trial if it takes longer than any delay. */
 static uint64_t choose_times(struct roofline *r, enum roofline_rate rate)
 {
     const struct work trial = {.rate = rate, .times = r->loops[rate] != NULL ? TRIAL_TURNS : 1};

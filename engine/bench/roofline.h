@@ -1,5 +1,5 @@
-/* roofline.h - what this machine can do at the most, as far as a model's speed goes: multiply and add, and read memory
- * (the roofline model, Williams et al. 2009). Each measurement is a burst of a few milliseconds, so that the caller
+/* roofline.h - what this machine can do at most, as far as a model's speed goes: multiply and add, and read memory (the
+ * roofline model, Williams et al. 2009). Each measurement is a burst of a few milliseconds, so that the caller
  * can take turns between them, and with figures of an engine, and take medians.
  * One thread, the one that calls the engine; all memory is taken by roofline_open. */
 #ifndef ENGINE_BENCH_ROOFLINE_H
@@ -12,7 +12,7 @@
 #include "config/status.h"
 
 /* Every matrix rate: what multiply-adds reach on registers alone, and what products of 512 x 512 x 512 reach:
- * OpenBLAS's, and ours with weights that were packed before, as an engine has them, and rows still to be converted.
+ * OpenBLAS's, and ours with weights packed in advance, as an engine has them, and rows still to be converted.
  *        key, name, the rate that bounds it, what it is */
 #define ROOFLINE_RATES(X)                                                                \
     X(FP32, "fp32", FP32, "fp32 multiply-adds in registers")                             \
@@ -37,7 +37,7 @@ enum roofline_rate roofline_rate_bound(enum roofline_rate rate);
 
 struct roofline_info {
     const char *isa;  /* "avx512bf16": whose loops run */
-    bool best;        /* the best of this machine, and none that was asked for below it */
+    bool best;        /* the best of this machine, not a lower one that was asked for */
     uint32_t threads; /* at most */
 };
 
@@ -51,13 +51,13 @@ enum status roofline_open(struct roofline **ret, const char *isa, uint32_t threa
 void roofline_close(struct roofline *r); /* NULL is a no-op */
 const struct roofline_info *roofline_info(const struct roofline *r);
 
-/* Can this processor and the instruction set chosen do that at all? A product of ours: have they instructions that make
- * it faster than those of wider precisions, or for fp32 than OpenBLAS, which runs where they have none? */
+/* Can this processor do that with the instruction set chosen? For a product of ours: do they have instructions that
+ * make it faster than those of wider precisions, or for fp32 than OpenBLAS, which runs where they have none? */
 bool roofline_has(const struct roofline *r, enum roofline_rate rate);
-/* FLOP/s of so many threads together (1 .. info.threads), 2 a multiply-add. */
+/* FLOP/s of `threads` threads together (1 .. info.threads), 2 per multiply-add. */
 double roofline_compute(struct roofline *r, enum roofline_rate rate, uint32_t threads);
-/* Bytes/s that so many threads read together from a working set that is theirs in equal parts, again and again: of
- * `bytes` <= bytes_max, rounded to what the loop takes at a time. */
+/* Bytes/s that `threads` threads together read, again and again, from a working set of `bytes` <= bytes_max, shared
+ * equally among them and rounded to what the loop takes at a time. */
 double roofline_read(struct roofline *r, uint64_t bytes, uint32_t threads);
 
 #endif

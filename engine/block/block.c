@@ -208,7 +208,7 @@ void block_after(const struct engine_core *e, const struct block *b, const struc
     gemm_run(&e->gemm, &b->fc2, a->x, channels, a->mlp, hidden, rows, EPILOGUE_ADD);
 }
 
-/* Parts of about the same size, and whole tiles but for the last one. */
+/* Parts of about the same size, and whole tiles except for the last one. */
 static size_t rows_alone(size_t rows)
 {
     const size_t parts = (rows + GEMM_BLOCK - 1) / GEMM_BLOCK, each = (rows + parts - 1) / parts;

@@ -46,13 +46,13 @@ struct block {
      * channels; exact, over heads alone, [kh * kw, keys]; causal, over channels alone and by lag, [K, channels]. */
     float *head_taps, *channel_taps;
     /* aft-conv: where those taps are not exp(0), for each LANES columns (kernels.h): [groups, kh + 1], or NULL where
-     * nearly all are others. */
+     * hardly any are exp(0). */
     struct conv_span *head_spans, *channel_spans;
-    /* AFT, causal: elements that have biases of their own, itself included. aft-conv: up to the last tap that is not
-     * exp(0); what is beyond it is as what is beyond the kernel. */
+    /* AFT, causal: elements that have biases of their own, including the current one. aft-conv: up to the last tap that
+     * is not exp(0); positions beyond it are treated like those beyond the kernel. */
     uint32_t span;
-    /* What any other mixer makes of its own tensors. fastformer: divided by sqrt(d / h): [2, dim], the query's, then
-     * the key's. */
+    /* What any other mixer computes from its own tensors. fastformer: divided by sqrt(d / h): [2, dim], the query's,
+     * then the key's. */
     float *own;
 };
 
@@ -68,12 +68,12 @@ struct engine_core {
     struct block *blocks; /* [depth] */
     struct packed_norm norm;
     struct gemm head;
-    uint32_t *head_of; /* [channels] -> whose key it has: with KEYS_PER_HEAD a head's, 0 in the padding; else its own */
+    uint32_t *head_of; /* [channels] -> index of its key: with KEYS_PER_HEAD its head, 0 in the padding; else itself */
 };
 
 void dims_init(struct dims *d, const struct model_config *c);
 
-/* Note the memory of a norm, of a block; then fill it. */
+/* Note the memory of a norm or a block; then fill it. */
 void packed_norm_plan(struct packed_norm *p, struct workspace *w, uint32_t padded);
 void packed_norm_pack(struct packed_norm *p, const struct norm *n, uint32_t dim);
 /* Copy n rows of d->dim numbers to rows of d->channels. */
@@ -98,15 +98,15 @@ static inline struct activations activations_from(const struct activations *a, c
     return from;
 }
 
-/* Rows of a task where there are so many that each thread takes some through all of a block's products, without a
+/* Rows per task where there are enough for each thread to take some through all of a block's products, without a
  * barrier in between and from its own cache; 0: all threads share each product, by columns. */
 size_t block_rows_of_task(const struct engine_core *e, size_t rows);
 /* Team. a->qkv = W_qkv norm1(x) + b for `rows` rows. */
 void block_before(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
 /* Team. a->h holds the mixed rows: x += W_out h + b, or x += h without that projection; then the MLP. */
 void block_after(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows);
-/* Both by the calling thread alone, any number of rows; with our own products only, which read no others (gemm.h). The
- * same bits. */
+/* Both by the calling thread alone, for any number of rows; only with our own products, which read no other rows
+ * (gemm.h). The same bits. */
 void block_before_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,
                         struct fetch *fetch);
 void block_after_alone(const struct engine_core *e, const struct block *b, const struct activations *a, size_t rows,

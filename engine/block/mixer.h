@@ -1,5 +1,5 @@
 /* mixer.h - what a token mixer provides. One file in mixers/ for each, and its row in weights/mixers.h, which has what
- * the format of models knows of it.
+ * the model format knows of it.
  * A mixer reads q, k and v from the activations' qkv rows and leaves its output, before the out projection, in h. */
 #ifndef ENGINE_BLOCK_MIXER_H
 #define ENGINE_BLOCK_MIXER_H
@@ -50,8 +50,8 @@ struct mixer {
     /* The same by the calling thread alone, or NULL. The same bits. */
     void (*mix_parts)(const struct engine_core *e, uint32_t layer, const struct activations *a,
                       const struct stream_pass *pass);
-    /* Go over what a layer's part of a state has in use at `position` > 0, always in the same order: to save and to
-     * copy it. `state`: the layer's. Wherever there is a recurrent form. */
+    /* Walk over the parts of a layer's state that are in use at `position` > 0, always in the same order: to save and
+     * to copy it. `state`: the layer's. Present wherever there is a recurrent form. */
     void (*walk_state)(const struct engine_core *e, uint32_t layer, float *state, uint32_t position,
                        struct state_walk *w);
 
@@ -61,13 +61,13 @@ struct mixer {
                          uint32_t tokens);
     void (*mix_sequences)(const struct engine_core *e, uint32_t layer, const struct activations *a,
                           const struct mixer_scratch *s, const struct sequence_pass *pass);
-    /* The same for one sequence by the calling thread alone, a beginning with its rows, or NULL. s has room for a
+    /* The same for one sequence by the calling thread alone, where `a` begins with its rows, or NULL. s has room for a
      * sequence of each thread. The same bits. */
     void (*mix_alone)(const struct engine_core *e, uint32_t layer, const struct activations *a,
                       const struct mixer_scratch *s, const struct sequence_pass *pass);
 
-    /* Multiply-adds of mixing in a block, once planned, but for what is done once a channel: of a pass, or, causal and
-     * without one, of a step behind all others of the context. */
+    /* Multiply-adds of mixing in a block, once planned, except for what is done once per channel: of a pass or, causal
+     * and with `pass` NULL, of the last step of the context. */
     uint64_t (*macs)(const struct engine_core *e, const struct block *b, const struct sequence_pass *pass);
 
     /* The learnt position biases as tiles to look at: the tiles' shape; then one of them from what was packed, as

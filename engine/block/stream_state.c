@@ -18,7 +18,7 @@ float *stream_states_at(const struct stream_states *s, uint32_t stream)
     return s->memory + stream * s->stream_floats;
 }
 
-/* Has a number, or one of a pair of bf16, an exponent of ones? */
+/* Is a number, or are both of a pair of bf16, finite: is no exponent all ones? */
 static bool is_finite(uint32_t bits, bool half)
 {
     const uint32_t upper = 0x7F800000u, lower = upper >> 16;

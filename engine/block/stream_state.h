@@ -1,5 +1,5 @@
-/* stream_state.h - the fixed-size states of all streams of a model, in slots, and how one of them is moved: what of it
- * is in use is gone over in one order (a walk), which a mixer knows. Engine thread only. */
+/* stream_state.h - the fixed-size states of all streams of a model, in slots, and how one of them is moved: by a walk
+ * over the parts of it that are in use, in an order that the mixer knows. Engine thread only. */
 #ifndef ENGINE_BLOCK_STREAM_STATE_H
 #define ENGINE_BLOCK_STREAM_STATE_H
 
@@ -23,7 +23,7 @@ enum state_walk_kind {
     STATE_COUNT,
     STATE_SAVE,    /* to `out`, floats side by side */
     STATE_CHECK,   /* are the numbers of `in` finite? */
-    STATE_RESTORE, /* out of `in` */
+    STATE_RESTORE, /* from `in` */
     STATE_COPY,    /* into the same place of the state `to` */
 };
 
@@ -33,11 +33,11 @@ struct state_walk {
     const uint8_t *in; /* the same */
     const float *from; /* a copy's states */
     float *to;
-    size_t floats;        /* gone over so far */
-    bool is_not_a_number; /* checked: one is infinite or none */
+    size_t floats;        /* walked over so far */
+    bool is_not_a_number; /* checked: one is infinite or NaN */
 };
 
-/* Go over the next floats of a state; `half`: each is a pair of bf16. */
+/* Walk over the next floats of a state; `half`: each is a pair of bf16. */
 void state_walk_over(struct state_walk *w, float *state, size_t floats, bool half);
 
 #endif

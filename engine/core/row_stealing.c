@@ -37,7 +37,7 @@ void row_stealing_offer(struct row_stealing *s, struct row_range *r)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-/* Who finds an offer takes it, whether it has waited or not: then somebody waits on who was to have it. */
+/* A thread that finds an offer takes it, whether it has waited or not: the one that it was meant for keeps waiting. */
 bool row_stealing_next(struct row_stealing *s, size_t count, struct row_range *r)
 {
     (void)pthread_mutex_lock(&s->lock);

@@ -1,18 +1,18 @@
-/* team_choice.c - see team_choice.h. A trial's first pass does not count: it wakes threads that slept meanwhile. Trials
+/* team_choice.c - see team_choice.h. A trial's first pass does not count: it wakes threads that were asleep. Trials
  * become rarer while they change nothing. */
 #include "engine/core/team_choice.h"
 
 #include <assert.h>
 
 #define MS UINT64_C(1000000)
-#define TRIAL_NS (4 * MS)      /* about what the system gives another process at a time: less would not meet it */
-#define REST_MIN_NS (50 * MS)  /* a trial of what takes half as long again costs 4 % of that */
+#define TRIAL_NS (4 * MS)      /* about a time slice of another process: a shorter trial would miss it */
+#define REST_MIN_NS (50 * MS)  /* a trial of what takes 1.5 times as long costs 4 % of that */
 #define REST_MAX_NS (800 * MS) /* and a quarter of a percent of this */
-#define BETTER 0.95            /* of the usual time: less does not pay a change */
+#define BETTER 0.95            /* of the usual time: a smaller gain is not worth a change */
 
 enum {
     TRIAL_PASSES_MIN = 5,
-    LATELY = 32, /* passes that the usual time is a mean over */
+    LATELY = 32, /* passes over which the usual time is a mean */
 };
 
 bool team_choice_is_alone(const struct team_choice *c)

@@ -9,11 +9,11 @@
 #include <omp.h>
 #endif
 
-/* What the calling thread knows of its own affinity. A new one, NEW, has its maker's. */
+/* What the calling thread knows of its own affinity. A new thread, NEW, has its creator's. */
 static _Thread_local enum { NEW, FREE, KEPT, MOVED } state;
 static _Thread_local uint16_t kept; /* KEPT: the processor */
 
-/* Is there a team at all, always as large as is asked for, whose threads nobody else puts anywhere? */
+/* Is there a team at all, always as large as requested, whose threads nobody else places? */
 static bool is_ours_to_say(void)
 {
 #ifdef _OPENMP
@@ -56,7 +56,8 @@ static bool is_as_known(const struct thread_pinning *p)
     return CPU_EQUAL(&own, &p->all) || (state == NEW && (p->count == 0 || is_place(p, &own)));
 }
 
-/* Then a thread that finds itself at one place was confined to it with all others, or was made by one that was. */
+/* Has the opener's affinity changed? Then a thread that finds itself on one processor was confined to it with all
+ * others, or was created by one that was. */
 static bool is_opener_moved(struct thread_pinning *p)
 {
     const pid_t opener = atomic_load(&p->opener);

@@ -1,4 +1,4 @@
-/* types.h - values that the engine's boundary (engine.h) and its parts both speak of. */
+/* types.h - values that the engine's boundary (engine.h) and its parts both use. */
 #ifndef ENGINE_CORE_TYPES_H
 #define ENGINE_CORE_TYPES_H
 
@@ -18,22 +18,22 @@ enum engine_precision { ENGINE_PRECISIONS(X) ENGINE_PRECISION_COUNT };
 /* The context of a model whose streams have no end. */
 #define ENGINE_CONTEXT_UNLIMITED UINT32_MAX
 
-/* Whose keys a map shows: one head's, or all heads' taken together. */
+/* In place of a head whose keys a map shows: all heads' keys taken together. */
 #define ENGINE_ALL_HEADS UINT32_MAX
 
-/* Learnt position biases are tiles of [height, width], for each layer one of each of `heads`; no heads: there are none.
- * aft-conv: the kernel; 1 x K for texts. aft-full, aft-local: one for all channels, what the middle token gives each
- * patch (the class token left out) or byte; causal, what the last token gives it and those before, up to the window's
- * end, in the order of positions. */
+/* Learnt position biases are tiles of [height, width], for each layer, one for each of `heads`; heads is 0 if there are
+ * none. aft-conv: the kernel; 1 x K for texts. aft-full, aft-local: one for all channels, what the middle token gives
+ * each patch (the class token left out) or byte; causal, what the last token gives it and those before, up to the
+ * window's end, in the order of positions. */
 struct engine_biases {
     uint32_t layers, heads, height, width;
 };
 
 /* One stream's consecutive bytes of a pass. */
 struct engine_part {
-    uint32_t stream;      /* a slot < streams_max; once in a pass at most */
+    uint32_t stream;      /* a slot < streams_max; at most once in a pass */
     uint32_t count;       /* >= 1 */
-    const uint8_t *bytes; /* [count]; with a start embedding it stands in the place of the first, whatever that is */
+    const uint8_t *bytes; /* [count]; a start embedding, if any, replaces the first one, whatever it is */
     bool every;           /* logits after each byte rather than after the last alone */
     float *logits;        /* [256], or [count, 256] with `every`; NULL: none are wanted */
 };

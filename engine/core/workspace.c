@@ -36,7 +36,7 @@ void workspace_note(struct workspace *w, void *where, uint64_t count, size_t siz
         w->capacity = more;
     }
     w->items[w->count++] = (struct workspace_item){where, (size_t)w->bytes};
-    /* Sizes are products of bounded settings and model sizes; what overflows 2^63 cannot be had anyway. */
+    /* Sizes are products of bounded settings and model sizes; what overflows 2^63 could not be allocated anyway. */
     if (size != 0 && count > (UINT64_MAX / 4 - w->bytes) / size) {
         w->failed = 1;
         return;
@@ -46,14 +46,14 @@ void workspace_note(struct workspace *w, void *where, uint64_t count, size_t siz
 
 enum status workspace_take(struct workspace *w, struct error *err)
 {
-    /* Large pages are zeroed faster, and weights read with fewer misses in the tables of pages. */
+    /* Large pages are zeroed faster, and weights are read with fewer TLB misses. */
     const size_t align = w->bytes >= LARGE_PAGE ? LARGE_PAGE : LINE;
     if (!w->failed && w->bytes <= SIZE_MAX / 2)
         w->memory = aligned_alloc(align, ((size_t)w->bytes + align) / align * align);
     if (w->memory == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the %" PRIu64 " bytes of the engine", w->bytes);
+        return error_set(err, ERR_NOMEM, "not enough memory for the %" PRIu64 " bytes of the engine", w->bytes);
     if (align == LARGE_PAGE)
-        (void)madvise(w->memory, (size_t)w->bytes, MADV_HUGEPAGE); /* a wish: a kernel without them says no */
+        (void)madvise(w->memory, (size_t)w->bytes, MADV_HUGEPAGE); /* a hint: a kernel without them refuses */
     memset(w->memory, 0, (size_t)w->bytes);
     for (size_t i = 0; i < w->count; i++) {
         void *at = (char *)w->memory + w->items[i].offset;

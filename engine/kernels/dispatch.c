@@ -15,7 +15,7 @@ extern const struct kernels kernels_neon, kernels_neon_dotprod, kernels_neon_bf1
 
 enum { TABLES_MAX = 6 }; /* with the NULL that ends the list */
 
-/* Best first. What is asked for is what the Makefile compiles each table with, no more. */
+/* Best first. The features checked are those that the Makefile compiles each table with, no more. */
 static void runnable(const struct kernels *found[TABLES_MAX])
 {
     size_t n = 0;
@@ -24,7 +24,7 @@ static void runnable(const struct kernels *found[TABLES_MAX])
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#ifdef KERNELS_PLAIN /* ThreadSanitizer's build has no registers that wide */
+#ifdef KERNELS_PLAIN /* ThreadSanitizer's build supports no registers that wide */
     if (avx512)
         found[n++] = &kernels_avx512;
     if (avx2)

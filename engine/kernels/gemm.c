@@ -15,7 +15,7 @@
 
 #include "engine/core/team.h"
 
-#define BLOCK_BYTES (256 << 10) /* of a task's rows: they stay in the second cache while the chunks go by */
+#define BLOCK_BYTES (256 << 10) /* of a task's rows: they stay in the second-level cache while the chunks go by */
 #define LINE_BYTES 64           /* of a cache */
 #define CHUNKS_AT_ONCE 4        /* of a task of few rows, as kernels.h's product takes them */
 
@@ -60,7 +60,7 @@ void gemm_plan(struct gemm *g, struct workspace *w, enum precision precision, ui
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
-/* To the nearest, ties to even; the sums that weights take part in are finite, so no NaN comes here. */
+/* Rounded to nearest, ties to even; the sums that weights take part in are finite, so no NaN comes here. */
 static uint16_t to_bf16(float x)
 {
     uint32_t bits;
@@ -151,7 +151,7 @@ static struct operand convert_shared(const struct gemm_context *c, const struct 
     return (struct operand){c->rows.shared, bytes};
 }
 
-/* Few rows: each task takes chunks side by side, for one alone would wait for its own sums. */
+/* Few rows: each task takes chunks side by side, because one alone would wait for its own sums. */
 static void run_few(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, struct operand x,
                     size_t rows, enum epilogue kind)
 {
@@ -164,7 +164,7 @@ static void run_few(const struct gemm_context *c, const struct gemm *g, float *y
         float acc[GEMM_ROWS_MAX * CHUNKS_AT_ONCE * GEMM_CHUNK] __attribute__((aligned(64)));
         const uint32_t column = first * GEMM_CHUNK, ld = each * GEMM_CHUNK;
         const uint32_t width = g->n - column < ld ? g->n - column : ld;
-        /* The last chunk of all may be narrower: it is no chunk beside the others then. */
+        /* The very last chunk may be narrower: it is then multiplied apart from the others. */
         const uint32_t whole = width > GEMM_CHUNK ? width / GEMM_CHUNK * GEMM_CHUNK : width;
         const size_t bytes = column_bytes(g->precision, g->k);
         product_kernel *product = c->kernels->product[g->precision];
@@ -203,7 +203,7 @@ static void run_chunk(const struct gemm_context *c, const struct gemm *g, uint32
     const uint8_t *chunk = g->packed + column * column_bytes(g->precision, g->k);
     for (size_t row = 0; row < rows; row += GEMM_ROWS_MAX) {
         const size_t n = rows - row < GEMM_ROWS_MAX ? rows - row : GEMM_ROWS_MAX;
-        /* Each tile asks for its part of the next chunk; behind the last one lies, as a rule, the next product's. */
+        /* Each tile asks for its part of the next chunk; after the last one usually lies the next product's. */
         struct ahead ahead = {.weights = chunk + bytes + row / GEMM_ROWS_MAX * (bytes / tiles),
                               .weights_step = ((size_t)4 * width + tiles - 1) / tiles,
                               .other = chunk};

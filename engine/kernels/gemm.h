@@ -26,7 +26,8 @@
 #define GEMM_ROWS_PAD 24 /* buffers hold a multiple of this many rows: whole tiles of either kind */
 
 /* One weight matrix [n, k], columns padded to LANES, as chunks of GEMM_CHUNK columns (the last may be half as wide),
- * each as its precision has it (gemm.c); bias [n], zero where there is none. Pointers into the engine's memory. */
+ * each in the layout of its precision (gemm.c); bias [n], zero where there is none. Pointers into the engine's
+ * memory. */
 struct gemm {
     uint8_t *packed;
     float *bias;
@@ -65,22 +66,22 @@ struct gemm_context {
 void gemm_run(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x, size_t ldx,
               size_t rows, enum epilogue kind);
 
-/* Memory that its thread will read after some products: they have it fetched, as far as they get, while they multiply,
+/* Memory that its thread will read after some products: they prefetch it, as far as they get, while they multiply,
  * which leaves the memory idle. */
 struct fetch {
     const float *const *regions; /* [count], `bytes` each */
     size_t count, bytes;
-    size_t done; /* bytes of the first one; 0 to begin with */
+    size_t done; /* bytes of the first one already fetched; 0 at first */
 };
 
-/* The same by the calling thread alone, for up to GEMM_BLOCK rows, and no barrier. fetch: NULL, or moved on. */
+/* The same by the calling thread alone, for up to GEMM_BLOCK rows, and no barrier. fetch: NULL, or advanced. */
 void gemm_run_alone(const struct gemm_context *c, const struct gemm *g, float *y, size_t ldy, const float *x,
                     size_t ldx, size_t rows, enum epilogue kind, struct fetch *fetch);
 
 /* ---- OpenBLAS, gemm_blas.c -------------------------------------------------------------------------------------- */
 
 /* The largest M <= GEMM_BLAS_ROWS at which a row's bits do not depend on its place or its neighbours, for each of the
- * fp32 matrices. 1 always qualifies. Deterministic data. scratch: gemm_scratch_floats(the largest k). */
+ * fp32 matrices. 1 always qualifies. It tests with deterministic data. scratch: gemm_scratch_floats(the largest k). */
 uint32_t gemm_choose_rows(const struct gemm *const *list, size_t n, float *scratch);
 size_t gemm_scratch_floats(uint32_t k);
 
@@ -92,9 +93,9 @@ void gemm_blas_tile(float *acc, const struct gemm *g, uint32_t column, const flo
 void gemm_product(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
                   size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
 
-/* What the library says of itself. */
+/* What the library says about itself. */
 const char *gemm_library(void);
-/* Make the library run each call on its caller alone. Before any product; what is done again has no effect. */
+/* Make the library run each call on its caller alone. Call it before any product; calling it again has no effect. */
 void gemm_setup(void);
 
 #endif

@@ -18,7 +18,7 @@
  * largest term. A raised reference leaves KEY_TOP - KEY_RAISED powers of two of room, so that a slowly growing key does
  * not rescale the state at every step.
  *
- * Beyond, float32 has no room for the factors: exactly, a term is exp(k + w - m), m the largest k + w of the sum. */
+ * Beyond, exactly: float32 has no room for the factors, so a term is exp(k + w - m), m the largest k + w of the sum. */
 #define BIAS_FACTORED 20.0f
 #define KEY_TOP 64
 #define KEY_RAISED 56
@@ -48,9 +48,9 @@ struct local_step {
     uint32_t span, t;
     size_t groups;
     bool gate;   /* else sigmoid(q) is left out */
-    bool global; /* exactly: see there */
+    bool global; /* for the exact form: see local_exact */
     bool half;   /* factored: a ring of bf16 */
-    /* Factored: the state of the step that comes next, or this one's: it comes nearer meanwhile, but for several
+    /* Factored: the state of the step that comes next, or this one's: it is prefetched meanwhile, except for several
      * positions at once. */
     const float *next;
 };
@@ -69,9 +69,9 @@ struct conv_span {
     uint32_t first, end;
 };
 
-/* Memory that is wanted soon, weights and something else: at each of its steps of k (one, a pair, a quad of numbers) a
- * product asks for a line of each, a step further, and goes on. What is there does not matter, nor whether there is
- * anything. */
+/* Memory that is needed soon, weights and something else: at each of its steps of k (one, a pair, a quad of numbers) a
+ * product prefetches a line of each, a step further, without waiting. What is there does not matter, nor whether there
+ * is anything. */
 struct ahead {
     const uint8_t *weights, *other;
     size_t weights_step, other_step; /* bytes; 0: the same line again */
@@ -83,14 +83,14 @@ typedef void to_row_kernel(uint8_t *row, const float *x, size_t k);
 
 struct kernels {
     const char *isa;
-    bool pays[PRECISION_COUNT]; /* has the processor instructions that make it faster than those before it? */
+    bool pays[PRECISION_COUNT]; /* does the processor have instructions that make it faster than those before it? */
 
     /* acc [rows, ld] = rows times packed weights, by precision: rows <= GEMM_ROWS_MAX at `stride` bytes (fp32: k
      * floats; else what to_row makes); w: chunks of GEMM_CHUNK columns side by side, `width` columns in all, a multiple
      * of LANES; more than one chunk for up to 6 rows, more than two for up to 3. NULL for fp32: OpenBLAS does it. */
     product_kernel *product[PRECISION_COUNT];
-    /* One row of k floats as bf16, rounded to the nearest; or as int8 with its scale, both zero beyond k. For the
-     * products of the same table alone: what a byte holds is their affair. PRECISION_F32: NULL. */
+    /* One row of k floats as bf16, rounded to the nearest; or as int8 with its scale, both zero beyond k. Only for the
+     * products of the same table, which alone know what a byte holds. PRECISION_F32: NULL. */
     to_row_kernel *to_row[PRECISION_COUNT];
 
     /* Layer norm (Ba et al. 2016, eq. 4) of one row: y = weight (x - mean) / sqrt(var + eps) + bias.
@@ -116,7 +116,7 @@ struct kernels {
     void (*local_factored_rows)(const struct local_rows *rows, float *state, const struct local_step *step);
 
     /* The same exactly, for biases of any size. Without `global` there is no S: w is minus infinity beyond the window,
-     * and what the terms are relative to follows the window and may fall. */
+     * and what the terms are relative to follows the window and may decrease. */
     void (*local_exact)(float *y, const float *q, const float *k, const float *v, float *state,
                         const struct local_step *step);
 
@@ -134,7 +134,8 @@ struct kernels {
     void (*aft_exact)(float *y, const float *q, const float *k, const float *v, const float *bias, size_t tokens,
                       size_t stride, size_t channels, bool gate);
 
-    /* x = exp(x - max x) / sum exp(x - max x), n numbers in a buffer of lanes_padded(n), which is overwritten whole. */
+    /* x = exp(x - max x) / sum exp(x - max x), n numbers in a buffer of lanes_padded(n), all of which is
+     * overwritten. */
     void (*softmax)(float *x, size_t n);
 
     /* AFT-conv (eq. 6), one picture, LANES heads or channels at a time. e, den (of heads), ev, num (of channels): LANES

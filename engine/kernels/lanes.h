@@ -34,7 +34,7 @@ typedef int32_t ilanes __attribute__((vector_size(4 * WIDTH)));
 
 #define LANES_INLINE static inline __attribute__((always_inline))
 
-/* memcpy: no alignment is asked of callers, and the compiler makes one move of it. */
+/* memcpy: no alignment is required of callers, and the compiler makes one move of it. */
 LANES_INLINE lanes lanes_load(const float *p)
 {
     lanes v;
@@ -70,7 +70,7 @@ LANES_INLINE lanes lanes_pick(ilanes mask, lanes yes, lanes no)
     return (lanes)((mask & (ilanes)yes) | (~mask & (ilanes)no));
 }
 
-/* b > a ? b : a, so that a NaN in `a` stays: what clamps may not turn an overflow upstream into an ordinary number. One
+/* b > a ? b : a, so that a NaN in `a` stays: clamping must not turn an overflow upstream into an ordinary number. One
  * instruction on x86, which the compiler does not find in vector C. */
 LANES_INLINE lanes lanes_max(lanes a, lanes b)
 {
@@ -116,7 +116,7 @@ LANES_INLINE lanes upper_bf16(ilanes pair)
     return (lanes)(pair & (int32_t)0xffff0000);
 }
 
-/* Into the lower halves, to the nearest, ties to even, the upper ones 0; a NaN stays one. */
+/* Into the lower halves, rounded to nearest, ties to even, the upper ones 0; a NaN stays one. */
 LANES_INLINE ilanes lanes_to_bf16(lanes x)
 {
     const ilanes bits = (ilanes)x, none = (bits & 0x7fffffff) > 0x7f800000;
@@ -143,12 +143,13 @@ LANES_INLINE lanes lanes_round(lanes x)
 /* 2^n for whole n; 0 below -126 (no subnormals), n > 127 must not occur. */
 LANES_INLINE lanes lanes_power_of_2(lanes n)
 {
-    /* A NaN becomes -127 here: it must not reach the conversion, and comes back with the factor that it is beside. */
+    /* A NaN becomes -127 here: it must not reach the conversion, and comes back with the factor that it is multiplied
+     * by. */
     const lanes clamped = lanes_max(lanes_set(-127.0f), n);
     return (lanes)((__builtin_convertvector(clamped, ilanes) + 127) << 23);
 }
 
-/* exp(x) = 2^n * p with whole *n and the returned p in [2^-1/2, 2^1/2], finite for every finite x: that of Cephes'
+/* exp(x) = 2^n * p with whole *n and the returned p in [2^-1/2, 2^1/2], finite for every finite x: as in Cephes'
  * expf (Moshier), a polynomial of degree 7 in x - n ln 2, relative error below 1e-7. */
 LANES_INLINE lanes lanes_exp_parts(lanes x, lanes *n)
 {

@@ -1,5 +1,5 @@
-/* neon.c - the fp32 product of every arm64 processor (fmla). The plain form is portable_gemm.c's, of which GCC 12
- * makes up to a third more instructions; all else of the table is plain C for four lanes, the baseline's. */
+/* neon.c - the fp32 product of every arm64 processor (fmla). The plain form is portable_gemm.c's, which GCC 12
+ * compiles to up to a third more instructions; the rest of the table is plain C for four lanes, the baseline's. */
 #include <arm_neon.h>
 
 #include "engine/kernels/portable.h"

@@ -22,7 +22,7 @@ LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t strid
     const size_t quads = (k + 3) / 4;
     int32x4_t sum[TILE_SUMS];
     const uint8_t *w[TILE_VECS_MAX];
-    /* They begin with what finish_int8 takes away for the 128. */
+    /* The sums begin with what finish_int8 subtracts for the 128. */
 #pragma GCC unroll 24
     for (size_t i = 0; i < rows * vecs; i++)
         memcpy(&sum[i], panel_at(p, i % vecs) + (quads + 1) * p->step, sizeof sum[i]);

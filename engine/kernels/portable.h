@@ -1,6 +1,6 @@
 /* portable.h - what the files of the element-wise kernels share: portable_*.c, plain C on registers of WIDTH lanes,
  * each compiled once for each instruction set. KERNELS_ISA names the set and ends the names of its functions, which
- * portable_table.c joins in one table; what each function computes stands in kernels.h. */
+ * portable_table.c joins in one table; kernels.h says what each function computes. */
 #ifndef ENGINE_KERNELS_PORTABLE_H
 #define ENGINE_KERNELS_PORTABLE_H
 
@@ -33,7 +33,7 @@
 /* Those of arrays by precision. */
 extern product_kernel KERNEL(product_f32), KERNEL(product_bf16), KERNEL(product_int8);
 extern to_row_kernel KERNEL(to_row_bf16), KERNEL(to_row_int8);
-/* For what is done better than by plain C: avx2_*.c, avx512_*.c and neon*.c, whose names they end with. */
+/* For what can be done better than by plain C: avx2_*.c, avx512_*.c and neon*.c, whose names they end with. */
 extern product_kernel product_int8_avx2_int8, product_int8_avx512_vnni, product_bf16_avx512_bf16;
 extern product_kernel product_f32_neon, product_int8_neon_dotprod, product_bf16_neon_bf16;
 extern to_row_kernel to_row_int8_neon_dotprod;
@@ -45,7 +45,7 @@ KERNEL_LIST(KERNEL_DECLARE)
 /* A table of an instruction set's functions, with its products in f32, bf16 and int8 and whether the latter pay. */
 #define KERNEL_TABLE(name, f32, bf16, bf16_pays, int8, int8_pays) \
     KERNEL_TABLE_ROWS(name, f32, bf16, bf16_pays, int8, int8_pays, KERNEL(to_row_int8))
-/* The same where the int8 product wants rows of its own kind. */
+/* The same where the int8 product needs rows of its own kind. */
 #define KERNEL_TABLE_ROWS(name, f32, bf16, bf16_pays, int8, int8_pays, row_int8)           \
     {                                                                                      \
         .isa = (name), .pays = {true, bf16_pays, int8_pays}, .product = {f32, bf16, int8}, \

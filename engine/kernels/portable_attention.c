@@ -85,7 +85,7 @@ LANES_INLINE void score_chunk(float (*scores)[ATTEND_CHUNK], const float *q, siz
 }
 
 /* scores [n], n > 0, become exp(score - top) for the row's new top, and y what it is relative to that. One copy for
- * every caller: inlined, it could be contracted to other bits. */
+ * every caller: inlined, it could be contracted, which changes bits. */
 static __attribute__((noinline)) void weigh_scores(struct attend_row *row, float *scores, size_t n, float *y,
                                                    size_t width)
 {

@@ -86,7 +86,7 @@ LANES_INLINE size_t conv_clip(size_t position, size_t offset, size_t radius, siz
 #define BLOCK_MAX (WIDTH == 16 ? 14 : 8) /* positions side by side whose sums stay in registers */
 
 /* How far windows reach beyond a position of a row without leaving the picture, and the rows of it with that many zeros
- * before and behind them: what a tap meets there counts for nothing. */
+ * before and after them: what a tap meets there counts for nothing. */
 struct conv_margin {
     size_t left, right, taps; /* left + 1 + right */
     size_t pitch;             /* registers of a row: left + width + right */
@@ -109,7 +109,7 @@ struct conv_whole {
 
 static struct conv_whole conv_whole_in(float *scratch, const struct conv_shape *s, const struct conv_margin *m)
 {
-    const size_t tail = BLOCK_MAX; /* a block may end behind its row; what it reads there it throws away */
+    const size_t tail = BLOCK_MAX; /* a block may end past its row; what it reads there is discarded */
     struct conv_whole f = {.rows = scratch};
     f.above = f.rows + (s->height * m->pitch + tail) * WIDTH;
     f.below = f.above + (s->height + (size_t)1) * WIDTH;

@@ -1,5 +1,5 @@
-/* portable_gemm.c - products of packed weights and rows, fp32, bf16 and int8, by plain vector C, and the rows' way into
- * the two latter. What they compute stands in kernels.h, how chunks and rows are laid out in gemm.c. */
+/* portable_gemm.c - products of packed weights and rows, fp32, bf16 and int8, by plain vector C, and the conversion of
+ * rows to the latter two. What they compute is described in kernels.h, how chunks and rows are laid out in gemm.c. */
 #include "engine/kernels/portable.h"
 #include "engine/kernels/tiles.h"
 
@@ -127,8 +127,8 @@ LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t strid
 
 TILE_PRODUCT(KERNEL(product_int8), sum_int8, ((k + 3) / 4 * 4 + 8))
 
-/* Largest size of a row's numbers, and 0, or NaN if one of them is none: what overflowed upstream must be seen at the
- * end. */
+/* Largest absolute value of a row's numbers, and 0, or NaN if one of them is NaN: what overflowed upstream must be seen
+ * at the end. */
 struct row_range {
     lanes largest, zero;
 };
@@ -139,7 +139,7 @@ LANES_INLINE void widen(struct row_range *range, lanes x)
     range->zero += x * 0.0f;
 }
 
-/* x / scale + 128; of a NaN anything. */
+/* x / scale + 128; for a NaN, anything. */
 LANES_INLINE void store_int8(uint8_t *row, lanes x, float inverse)
 {
     const byte_lanes value =

@@ -103,7 +103,7 @@ LANES_INLINE lanes lag_weight(const float *weights, size_t stride, uint32_t lag,
     return stride == 0 ? lanes_set(weights[lag]) : lanes_load(weights + lag * stride + c);
 }
 
-/* The new term joins the ring, and what was in its slot S. */
+/* The new term enters the ring, and what was in its slot is added to S. */
 LANES_INLINE void local_enter(float *state, uint32_t slot, const float *k, const float *v, const struct local_step *s,
                               bool half)
 {
@@ -128,7 +128,7 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
                                        bool by_channel)
 {
     if (by_channel && s->stride == 0)
-        __builtin_unreachable(); /* as lag_weight is to know: a branch between a product and its sum parts them */
+        __builtin_unreachable(); /* tells lag_weight: a branch between a product and its sum would separate them */
     const struct ring_span ring = ring_at(s->t, s->span);
     float *state[SIDES_MAX];
     struct term sum[SIDES_MAX];
@@ -213,7 +213,7 @@ LANES_INLINE void rows_add(struct term *sum, const struct term *term, const floa
     }
 }
 
-/* What the rows begin with, for the WIDTH channels of one state: their terms enter the ring; *left is what was in their
+/* How the rows begin, for the WIDTH channels of one state: their terms enter the ring; *left is what was in their
  * slots, if all windows are full, and *sum what has left each row's window. */
 LANES_INLINE void rows_enter(struct term left[LOCAL_ROWS], struct term sum[LOCAL_ROWS], float *state, const float *k,
                              const float *v, const struct local_rows *rows, const struct local_step *s, bool half)
@@ -245,7 +245,7 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
 {
     const size_t stride = by_channel ? s->stride : 0;
     if (by_channel && stride == 0)
-        __builtin_unreachable(); /* as lag_weight is to know */
+        __builtin_unreachable(); /* tells lag_weight */
     const bool full = s->t >= s->span;
     struct term left[ROWS_SIDES][LOCAL_ROWS], ends[ROWS_SIDES][LOCAL_ROWS]; /* in memory, the sums not */
     struct term sum[LOCAL_ROWS][ROWS_SIDES], term[ROWS_SIDES];
@@ -366,7 +366,7 @@ void KERNEL(local_factored_rows)(const struct local_rows *rows, float *state, co
 
 /* ---- exactly ----------------------------------------------------------------------------------------------------- */
 
-/* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, in no reference. */
+/* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, relative to nothing. */
 LANES_INLINE void local_leave(float *state, const float *here, bool first)
 {
     lanes n;

@@ -11,8 +11,8 @@
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/lanes.h"
 
-/* Of 32 or 16 registers, those for sums: the others hold weights and a row's value. A tile of many rows
- * is at least so many registers wide: of four lanes, two would load a row's value for every other product. */
+/* How many of the 32 or 16 registers hold sums: the others hold weights and a row's value. A tile of many rows is at
+ * least TILE_VECS_LEAST registers wide: of four lanes, two would load a row's value for every other product. */
 #define TILE_SUMS (REGISTERS == 32 ? 24 : 12)
 #define TILE_VECS_MAX 8
 #define TILE_VECS_LEAST (TILE_SUMS == 24 && WIDTH == 4 ? 4 : 2)
@@ -27,7 +27,7 @@ struct panel {
     struct ahead ahead;
 };
 
-/* At step i: into the second cache. */
+/* At step i: prefetch into the second-level cache. */
 LANES_INLINE void panel_ahead(const struct panel *p, size_t i)
 {
     __builtin_prefetch(p->ahead.weights + i * p->ahead.weights_step, 0, 2);
@@ -48,8 +48,8 @@ LANES_INLINE ilanes load_same(const uint8_t *p)
     return four - (ilanes){0};
 }
 
-/* The same step of each row: three rows share a register, for x86's addresses add up to twice another one, the stride.
- * With one for each row there are none left. */
+/* The same step of each row: three rows share a register, because an x86 address can add up to twice another one, the
+ * stride. With one for each row there are none left. */
 struct steps {
     const uint8_t *of[(GEMM_ROWS_MAX + 2) / 3];
     size_t stride;
@@ -69,7 +69,7 @@ LANES_INLINE const uint8_t *steps_row(const struct steps *s, size_t r)
     return s->of[r / 3] + r % 3 * s->stride;
 }
 
-/* The compiler may not see through this, or it counts by itself. */
+/* The compiler must not see through this, or it would count in its own way. */
 LANES_INLINE void steps_next(struct steps *s, size_t rows, size_t bytes)
 {
 #pragma GCC unroll 4
@@ -79,7 +79,7 @@ LANES_INLINE void steps_next(struct steps *s, size_t rows, size_t bytes)
     }
 }
 
-/* sum (x + 128) w - 128 sum w, times both scales: gemm.c keeps the latter sum behind the weights. */
+/* sum (x + 128) w - 128 sum w, times both scales: gemm.c keeps the latter sum after the weights. */
 LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_t step, const uint8_t *row)
 {
     lanes scale;
@@ -91,7 +91,7 @@ LANES_INLINE void finish_int8(float *acc, ilanes sum, const uint8_t *tail, size_
     lanes_store(acc, __builtin_convertvector(sum - offset, lanes) * (scale * row_scale));
 }
 
-/* The widest tile for so many rows and registers of columns, a power of two; then the most rows for it. */
+/* The widest tile for these rows and registers of columns, a power of two; then the most rows for it. */
 static inline size_t tile_vecs(size_t rows, size_t vecs)
 {
     size_t n = TILE_VECS_MAX;

@@ -1,7 +1,6 @@
 /* aft.c - see aft.h; the parallel form. Numerators and denominators are matrix products of exp(w) [T, T] with e v and
- * e [T, channels], where e = exp(k) / 2^r: every token sees the largest key, so nothing else can matter that falls
- * below float32's range. For biases beyond BIAS_FACTORED, or tokens that are not seen at all, each position is taken
- * by itself. */
+ * e [T, channels], where e = exp(k) / 2^r: every token sees the largest key, so what falls below float32's range cannot
+ * matter. For biases beyond BIAS_FACTORED, or tokens that are not seen at all, each position is computed by itself. */
 #include "engine/mixers/aft.h"
 
 #include <math.h>
@@ -103,7 +102,7 @@ static void sum_tokens(float *out, const float *x, size_t tokens, size_t stride,
             out[t * stride + c] = out[c];
 }
 
-/* context: the biases' rows are as long, however many tokens there are. */
+/* context: the length of the biases' rows, however many tokens there are. */
 static void weigh_tokens(float *out, const float *x, const struct block *b, size_t context, size_t tokens,
                          size_t stride, size_t n)
 {

@@ -12,7 +12,7 @@ static size_t taps_of(const struct engine_core *e)
     return (size_t)e->config->mixer.kernel[0] * e->config->mixer.kernel[1];
 }
 
-/* Does exp(w) round to another number than exp(0)? Of the kernels that were trained towards one tap a head, few do. */
+/* Does exp(w) round to another number than exp(0)? In kernels trained towards one tap per head, few taps do. */
 static bool counts(float w)
 {
     return fabsf(w) > 0x1p-25f;
@@ -20,7 +20,7 @@ static bool counts(float w)
 
 /* ---- spans of the taps that count -------------------------------------------------------------------------------- */
 
-/* The taps of a block over columns of which each head has `per_head`. */
+/* The taps of a block over columns; each head has `per_head` of these. */
 struct tap_columns {
     const float *taps; /* [heads, kh, kw] */
     size_t heads, kh, kw, per_head;
@@ -63,8 +63,8 @@ static struct conv_span rows_span(const struct tap_columns *t, size_t group)
     return rows;
 }
 
-/* Is it much less work to go by spans? A row costs a few taps beside its own, somewhat more of them where its ends have
- * to be looked up. */
+/* Is it much less work to go by spans? A row costs a few taps besides its own, and somewhat more where its ends have to
+ * be looked up. */
 static bool spans_pay(const struct tap_columns *t)
 {
     const size_t groups = span_groups(t), all = groups * t->kh * (t->kw + 3);
@@ -197,7 +197,7 @@ static void read_biases(const struct engine_core *e, uint32_t layer, uint32_t he
 
 /* ---- mixing ------------------------------------------------------------------------------------------------------ */
 
-/* Each channel has a key of its own: from keys to means no other channel's matter. */
+/* Does each channel have a key of its own? Then no other channel matters on the way from keys to means. */
 static bool own_keys(const struct engine_core *e)
 {
     return e->config->mixer.heads == e->dims.dim;
@@ -212,14 +212,14 @@ static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const str
         workspace_note(w, &s->e, rows * e->dims.keys, sizeof *s->e);
         workspace_note(w, &s->den, rows * e->dims.keys, sizeof *s->den);
     }
-    /* Of all grids of n tokens n rows of one need the most. One position's weights are the other use. */
+    /* Of all grids of n tokens, n rows of one token need the most. The other use is one position's weights. */
     const uint64_t tiles = (uint64_t)TILES * tokens * LANES + conv_scratch_floats(tokens, 1);
     const uint64_t weights = ((uint64_t)tokens + 1) * e->dims.keys;
     s->thread_floats = (size_t)(tiles > weights ? tiles : weights);
     workspace_note(w, &s->threads, s->thread_floats * e->threads, sizeof *s->threads);
 }
 
-/* a begins with the picture's rows. */
+/* `a` begins with the picture's rows. */
 static void mix_position(const struct engine_core *e, const struct block *b, const struct activations *a,
                          const struct mixer_scratch *s, const struct conv_shape *shape, size_t position)
 {
@@ -239,7 +239,7 @@ static void mix_exact(const struct engine_core *e, const struct block *b, const 
     }
 }
 
-/* What the mixing of one picture goes by; qkv, y and, unless each channel has its own key, e and den are the
+/* What the mixing of one picture needs; qkv, y and, unless each channel has its own key, e and den are the
  * picture's. */
 struct conv_picture {
     const struct engine_core *core;
@@ -281,7 +281,7 @@ static void mix_channels(const struct conv_picture *p, const struct mixer_scratc
     e->kernels->conv_finish(p->y + channel, p->qkv + channel, num, p->den, head_of, shape, e->config->mixer.query_gate);
 }
 
-/* With keys of their own LANES channels are done with as soon as they are begun: one tile serves all of them. */
+/* With keys of their own, LANES channels are finished before the next are begun: one tile serves all of them. */
 static void mix_own(struct conv_picture p, const struct mixer_scratch *s, size_t group)
 {
     const size_t tokens = (size_t)p.shape.height * p.shape.width;

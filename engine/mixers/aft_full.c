@@ -1,5 +1,5 @@
 /* aft_full.c - AFT-full (Zhai et al. 2021, eq. 2): a bias for each pair of positions. A stream's state is all of its
- * keys and values up to T: as with attention, a step costs the more the longer the text is. */
+ * keys and values up to T: as with attention, the longer the text is, the more a step costs. */
 #include "engine/mixers/aft.h"
 
 const struct mixer mixer_aft_full = {

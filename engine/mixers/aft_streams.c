@@ -6,12 +6,12 @@
 #include "engine/mixers/aft.h"
 
 #define TASK_GROUPS 4 /* lanes of channels for one thread at a time */
-#define HALF_SPAN 8   /* from which on rings are of bf16, for products that are not of float32 themselves */
+#define HALF_SPAN 8   /* from this span on rings are of bf16, unless the products are of float32 */
 
 static const float no_bias[1] = {1.0f}; /* exp(0) */
 
-/* Are the ring's terms bf16? They are read at every step, and with many streams are most of what is; each is rounded
- * once, and weighs among others. */
+/* Are the ring's terms bf16? They are read at every step, and with many streams are most of what is read; each is
+ * rounded only once, and is one of many in its sum. */
 static bool half_ring(const struct block *b)
 {
     return b->qkv.precision != PRECISION_F32 && !b->exact && b->span >= HALF_SPAN;
@@ -22,7 +22,7 @@ static size_t group_floats(const struct block *b)
     return local_state_floats(b->span, half_ring(b));
 }
 
-/* Each layer has room for the largest of all. */
+/* Each layer has as much room as the largest needs. */
 size_t aft_layer_floats(const struct engine_core *e)
 {
     size_t largest = 0;
@@ -39,7 +39,7 @@ uint64_t aft_step_macs(const struct engine_core *e, const struct block *b)
     return (uint64_t)e->dims.dim * (1 + 2 * (uint64_t)b->span);
 }
 
-/* The biases of a query at position t, their stride by channel, and how much further those of the next position are. */
+/* The biases of a query at position t, their stride by channel, and the distance to those of the next position. */
 static const float *biases_at(const struct engine_core *e, const struct block *b, uint32_t t, size_t *stride,
                               size_t *next)
 {
@@ -64,7 +64,7 @@ static const float *keys_at(const struct engine_core *e, bool by_head, const flo
     return heads[0];
 }
 
-/* What the mixing of one layer goes by. */
+/* What the mixing of one layer needs. */
 struct layer_pass {
     const struct engine_core *core;
     const struct block *block;
@@ -100,7 +100,7 @@ static float *task_state(const struct layer_pass *l, size_t task)
     return l->pass->parts[task / l->slices].state + l->state + task % l->slices * TASK_GROUPS * l->group_floats;
 }
 
-/* All rows of the part, several at once where they may be. */
+/* All rows of the part, several at once where possible. */
 static void mix_task(const struct layer_pass *l, size_t task)
 {
     const struct engine_core *e = l->core;
@@ -157,7 +157,8 @@ void aft_mix_parts(const struct engine_core *e, uint32_t layer, const struct act
         mix_task(&l, task);
 }
 
-/* Of each group's ring what was written since the start; exactly, no sums before something has left it. */
+/* Walks over what was written to each group's ring since the start; in the exact form, over no sums before something
+ * has left it. */
 void aft_walk_state(const struct engine_core *e, uint32_t layer, float *state, uint32_t position, struct state_walk *w)
 {
     const struct block *b = &e->blocks[layer];

@@ -25,7 +25,8 @@ static size_t layer_floats(const struct engine_core *e)
     return e->config->mixer.heads * head_floats(e);
 }
 
-/* The rows of one part for one head: their keys and values join the cache, then each looks at what is up to itself. */
+/* The rows of one part for one head: their keys and values join the cache, then each attends to the positions up to
+ * itself. */
 static void mix_part(const struct engine_core *e, const struct activations *a, const struct stream_part *part,
                      size_t head, float *values)
 {
@@ -58,7 +59,7 @@ static void mix_streams(const struct engine_core *e, uint32_t layer, const struc
     }
 }
 
-/* Of the last block of keys only the lanes that have one: in the others may stand another stream's. */
+/* Of the last block of keys, only the lanes that hold one: the others may hold another stream's. */
 static void walk_state(const struct engine_core *e, uint32_t layer, float *state, uint32_t position,
                        struct state_walk *w)
 {

@@ -23,7 +23,7 @@ static void pack(struct block *b, const struct engine_core *e, const struct bloc
     }
 }
 
-/* A thread's: weights of the tokens, then two vectors of a head's width. */
+/* For each thread: weights of the tokens, then two vectors of a head's width. */
 static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint64_t rows,
                          uint32_t tokens)
 {

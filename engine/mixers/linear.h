@@ -14,8 +14,8 @@ struct linear_head {
     float *scratch; /* of the thread: linear_scratch_floats */
 };
 
-/* As in struct mixer: the larger of both orders' intermediate products, and `more` floats for the mixer's own use
- * behind it, a thread. */
+/* As in struct mixer: the larger of both orders' intermediate products, followed by `more` floats for the mixer's own
+ * use, for each thread. */
 void linear_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct engine_core *e, uint32_t tokens,
                          size_t more);
 size_t linear_scratch_floats(size_t tokens, size_t width);

@@ -4,7 +4,7 @@
 
 #include "engine/block/mixer.h"
 
-/* The mixer of a model; NULL where it has not the form that the task needs, causal or parallel. */
+/* The mixer of a model; NULL where it lacks the form that the task needs, causal or parallel. */
 const struct mixer *mixer_find(const struct model_config *c);
 
 #endif

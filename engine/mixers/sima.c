@@ -47,7 +47,7 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
     }
 }
 
-/* Of the keys alone: the queries' norms are the same for all tokens. */
+/* Of the keys only: the queries' norms are the same for all tokens. */
 static float key_norm(const float *k, size_t tokens, size_t stride)
 {
     float sum = 0.0f;

@@ -1,5 +1,5 @@
 /* simple_attention.c - the simple attention of Simpletron: q k^T v / sqrt(T), without softmax and without a projection
- * behind it. */
+ * after it. */
 #include <math.h>
 
 #include "engine/mixers/linear.h"

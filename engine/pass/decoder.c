@@ -94,7 +94,7 @@ static void predict(const struct decoder *n, const struct engine_core *e, size_t
         memcpy(n->outputs[i], n->logits + i * BYTE_VALUES, BYTE_VALUES * sizeof *n->logits);
 }
 
-/* The states of n parts for a layer, or none behind the last one. */
+/* The states of n parts for a layer, or none after the last one. */
 static struct fetch states_of(const struct engine_core *e, const struct stream_part *parts, size_t count,
                               uint32_t layer, const float *regions[GEMM_BLOCK])
 {
@@ -104,8 +104,8 @@ static struct fetch states_of(const struct engine_core *e, const struct stream_p
     return (struct fetch){regions, layer < e->config->depth ? count : 0, floats * sizeof *regions[0], 0};
 }
 
-/* Rows of streams through what they have before them, on the caller alone. A layer's states are fetched during the
- * products before. Returns how many; other threads have taken the rest. */
+/* Take rows of streams through the halves of blocks that they have left, on the caller alone. A layer's states are
+ * fetched during the products before it. Returns how many rows; other threads have taken the rest. */
 static size_t step_rows(struct decoder *n, const struct engine_core *e, struct row_range r)
 {
     const float *regions[GEMM_BLOCK];
@@ -117,7 +117,7 @@ static size_t step_rows(struct decoder *n, const struct engine_core *e, struct r
         if (r.halves % 2 == 0) {
             const struct stream_pass pass = {parts, r.count};
             block_before_alone(e, &e->blocks[layer], &own, r.count, &states);
-            e->mixer->mix_parts(e, layer, &n->a, &pass); /* which says where its rows are */
+            e->mixer->mix_parts(e, layer, &n->a, &pass); /* `pass` says where its rows are */
             states = states_of(e, parts, r.count, layer + 1, regions);
         } else {
             block_after_alone(e, &e->blocks[layer], &own, r.count, &states);
@@ -129,8 +129,8 @@ static size_t step_rows(struct decoder *n, const struct engine_core *e, struct r
     return r.count;
 }
 
-/* Team. Each row is a stream's next byte, and there are many: each thread takes its own through all blocks, and then of
- * others', and waits for nobody in between. each <= GEMM_BLOCK. */
+/* Team. Each row is a stream's next byte, and there are many: each thread takes its own rows through all blocks, and
+ * then rows of others, without waiting in between. each <= GEMM_BLOCK. */
 static void step_streams(struct decoder *n, const struct engine_core *e, size_t rows, size_t each)
 {
     struct row_range r;

@@ -39,7 +39,7 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
 void decoder_copy(struct decoder *n, const struct engine_core *e, uint32_t from, uint32_t to);
 size_t decoder_saved_bytes(const struct decoder *n, const struct engine_core *e, uint32_t position);
 void decoder_save(const struct decoder *n, const struct engine_core *e, uint32_t stream, uint8_t *out);
-/* Of a position within the context. */
+/* For a position within the context. */
 bool decoder_saved_is_finite(const struct decoder *n, const struct engine_core *e, uint32_t position,
                              const uint8_t *in);
 void decoder_restore(struct decoder *n, const struct engine_core *e, uint32_t stream, uint32_t position,

@@ -198,16 +198,16 @@ static void classify(struct encoder *n, const struct engine_core *e, size_t rows
     gemm_run(&e->gemm, &e->head, n->logits, e->head.n, n->pooled, channels, n->pass.sequences, EPILOGUE_BIAS);
 }
 
-/* The map, if this layer's is wanted of sequence i, whose rows qkv begins with; before its mixer runs, for some write
- * over the keys. */
+/* Draw the map of sequence i, whose rows qkv begins with, if it is wanted for this layer; before the mixer runs,
+ * because some mixers overwrite the keys. */
 static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t i, const float *qkv)
 {
     if (n->any_wish && n->wishes[i].wanted && n->wishes[i].layer == layer)
         token_map(n->maps + i * n->elements_each, e, qkv, n->pass.tokens, rows_before(n), n->wishes[i].head);
 }
 
-/* Does each thread take whole sequences through a block, which then stay in its cache and wait for nobody? Where that
- * leaves hardly any of them idle, and the buffers have room for a sequence of each. */
+/* Does each thread take whole sequences through a block, which then stay in its cache, without waiting for others? Yes
+ * if that leaves hardly any thread idle, and the buffers have room for a sequence of each. */
 static bool by_sequence(const struct encoder *n, const struct engine_core *e)
 {
     const size_t rounds = (n->pass.sequences + e->threads - 1) / e->threads;

@@ -26,7 +26,7 @@ struct encoder {
     } * wishes;                        /* pictures: [images_max] */
     float *maps;                       /* pictures: [rows], a picture's at its first patch's row without class tokens */
     uint32_t images_max, elements_max; /* patches of one picture, bytes of one text */
-    uint64_t rows_max;                 /* of all of a batch's, class tokens included */
+    uint64_t rows_max;                 /* rows of a whole batch, class tokens included */
     /* the batch */
     size_t elements_each;
     bool any_wish;

@@ -27,7 +27,7 @@ static void map_scalar_keys(float *out, const struct engine_core *e, const float
         out[t] /= (float)(end - begin);
 }
 
-/* To 0..1: less the smallest, then divided by the largest. All are alike: all 1. */
+/* Scale to 0..1: subtract the smallest, then divide by the largest. If all are equal: all 1. */
 static void stretch(float *out, size_t n)
 {
     float least = out[0], most = out[0];
@@ -40,8 +40,8 @@ static void stretch(float *out, size_t n)
 }
 
 /* SimA's visualisation takes the l2 norm of each token of q and of k, brought to 0..1: without a softmax nothing makes
- * up for a small key, whose token adds little to k^T v. Here it is the keys', for they decide what the others see, and
- * after the l1 normalisation, which is part of the mixer: it makes the channels count alike. */
+ * up for a small key, whose token adds little to k^T v. Here only the keys' is taken, because they decide what the
+ * others see, and after the l1 normalisation, which is part of the mixer: it makes the channels count alike. */
 static void map_vector_keys(float *out, const struct engine_core *e, const float *k, size_t tokens, size_t before,
                             size_t begin, size_t end)
 {

@@ -5,7 +5,7 @@
 #include "engine/block/block.h"
 
 /* out [tokens - before], 0..1: the map of one picture, whose rows are qkv [tokens, dims.qkv] as the block's projections
- * left them; its first `before` tokens are no patches. `head` as in engine.h. One thread of a team; allocates
+ * left them; its first `before` tokens are not patches. `head` as in engine.h. One thread of a team; allocates
  * nothing. */
 void token_map(float *out, const struct engine_core *e, const float *qkv, size_t tokens, size_t before, uint32_t head);
 

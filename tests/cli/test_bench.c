@@ -318,12 +318,13 @@ static void the_machine_is_measured_with_each_instruction_set(void **state)
         {"on one thread", {"bench", "--roofline", "--runs", "3", "--threads", "1"}, NULL, 0, " 1 thread\n", ""},
     };
     program_expect(aft, cases, LENGTH(cases)); /* baseline */
-    static const struct program_case unknown[] = {{"unknown",
-                                                   {"bench", "--roofline"},
-                                                   NULL,
-                                                   1,
-                                                   "",
-                                                   "instruction set \"avx3\" is unknown or not on this machine"}};
+    static const struct program_case unknown[] = {
+        {"unknown",
+         {"bench", "--roofline"},
+         NULL,
+         1,
+         "",
+         "instruction set \"avx3\" is unknown or not supported by this machine"}};
     assert_int_equal(setenv("AFTD_ISA", "avx3", 1), 0);
     program_expect(aft, unknown, 1);
     assert_int_equal(unsetenv("AFTD_ISA"), 0);

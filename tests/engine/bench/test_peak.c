@@ -1,5 +1,5 @@
 /* test_peak.c - the loops that measure a machine: which run where, that they do their work, and that bursts of them
- * give rates; that the products measured beside them are products. How fast they are is nothing to test. */
+ * give rates; that the products measured beside them are products. How fast they are is not tested. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

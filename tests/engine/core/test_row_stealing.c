@@ -1,5 +1,5 @@
-/* test_row_stealing.c - rows that threads of a team give each other: who waits gets half of what another has, every row
- * goes through every half of a block once and in order, and its bits are the same. */
+/* test_row_stealing.c - rows that threads of a team give each other: one that waits gets half of what another has,
+ * every row goes through every half of a block once and in order, and its bits are the same. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -206,8 +206,8 @@ static float *feed(struct engine *e, uint32_t at_a_time)
     return logits;
 }
 
-/* Two threads on one processor: who has it does all of its own rows while the other has not begun, and gets half of the
- * other's then. Last, for the whole process stays there. */
+/* Two threads on one processor: the one that has it does all of its own rows while the other has not begun, and gets
+ * half of the other's then. Last, for the whole process stays there. */
 static void given_rows_keep_their_bits(void **state)
 {
     static const char *const dirs[] = {"tests/data/golden/lm-local-8", "tests/data/golden/lm-conv-heads4-k5",

@@ -87,7 +87,7 @@ static void assert_in_thread(void *(*what)(void *))
         fail_msg("%s", (const char *)says);
 }
 
-/* In such a thread, whose own name for the failure is the condition. */
+/* For such a thread: it returns the condition that failed. */
 #define EXPECT(condition)                \
     do {                                 \
         if (!(condition))                \
@@ -359,7 +359,7 @@ static bool are_kept(bool kept)
 static struct model *model;
 static struct engine *kept_engine, *plain_engine; /* opened by the main thread */
 
-/* A smaller team ends threads, and those that are made for the next are where who makes them is. */
+/* A smaller team ends threads, and those that are created for the next one run where their creator does. */
 static void lose_threads(void)
 {
     if (processors > 2) {

@@ -25,7 +25,7 @@ static const struct {
     bool gate;
     float key_size, bias_size;
     double tolerance;
-    int active; /* so many taps of a head that are not 0, anywhere; then spans are given too. ALL_TAPS, NO_TAPS */
+    int active; /* how many taps of a head are not 0, anywhere; then spans are given too. ALL_TAPS, NO_TAPS */
 } conv_cases[] = {
     {"ordinary", 8, 8, 5, 5, 4, 32, FACTORED, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
     {"one head", 4, 6, 3, 3, 1, 20, FACTORED, true, 2.0f, 1.0f, 1e-6, ALL_TAPS},
@@ -106,7 +106,7 @@ static void thin_out(float *w, uint32_t taps, int active, struct random *rng)
     }
 }
 
-/* Row j of column c in tiles of so many rows. */
+/* Row j of column c in tiles of `rows` rows. */
 static size_t tile(size_t rows, size_t j, size_t c)
 {
     return (c / LANES * rows + j) * LANES + c % LANES;

@@ -14,7 +14,7 @@ static const struct mixer *find(enum mixer_type type, enum model_task task)
     return mixer_find(&c);
 }
 
-/* Of the mixer `type`. */
+/* A rule about the mixer `type`. */
 #define EXPECT(rule)                                          \
     do {                                                      \
         if (!(rule)) {                                        \

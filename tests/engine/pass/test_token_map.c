@@ -32,7 +32,7 @@ static void begin(struct scene *s, enum mixer_type type, uint32_t heads)
     assert_non_null(s->core.mixer);
     for (int t = 0; t <= TOKENS; t++)
         for (int i = 0; i < STRIDE; i++)
-            s->qkv[t][i] = 1000.0f; /* of queries and values nothing is looked at */
+            s->qkv[t][i] = 1000.0f; /* queries and values are not looked at */
     for (int t = 0; t <= TOKENS; t++)
         for (int c = 0; c < DIM; c++)
             s->qkv[t][DIM + c] = 0.0f;
