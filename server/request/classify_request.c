@@ -9,7 +9,7 @@
 #include "server/media/picture_fit.h"
 #include "server/models/registry.h"
 
-/* What went wrong with one of several. */
+/* Put the name of the input at fault before the message. */
 static enum status name_input(const char *param, enum status st, struct error *err)
 {
     char message[ERROR_MESSAGE_MAX];
@@ -23,10 +23,10 @@ static enum status check_room(const struct classify_request *r, const char *para
 {
     if (r->count < CLASSIFY_INPUTS_MAX)
         return OK;
-    return error_set_param(err, ERR_ARGUMENT, param != NULL ? param : "",
-                           "the request has more than %d inputs; expected at most so many, and the others in requests "
-                           "of their own",
-                           CLASSIFY_INPUTS_MAX);
+    return error_set_param(
+        err, ERR_ARGUMENT, param != NULL ? param : "",
+        "the request has too many inputs; expected at most %d, and the others in requests of their own",
+        CLASSIFY_INPUTS_MAX);
 }
 
 static enum status fit(struct classify_request *r, const struct picture *picture, struct error *err)
@@ -38,10 +38,9 @@ static enum status fit(struct classify_request *r, const struct picture *picture
     if (st != OK)
         return st;
     if (r->fitted + (uint64_t)f.width * f.height > PICTURE_PIXELS_MAX)
-        return error_set(
-            err, ERR_ARGUMENT,
-            "with this one the model is to see more than %u pixels in one request; expected at most so many",
-            PICTURE_PIXELS_MAX);
+        return error_set(err, ERR_ARGUMENT,
+                         "with this picture the model would see too many pixels in one request; expected at most %u",
+                         PICTURE_PIXELS_MAX);
     st = picture_fit_apply(&in.pixels, &f, picture, &e->model->config, err);
     if (st != OK)
         return st;
@@ -68,8 +67,7 @@ enum status classify_request_add_file(struct classify_request *r, const uint8_t 
         r->decoded += (uint64_t)picture.width * picture.height;
         if (r->decoded > CLASSIFY_PIXELS_MAX)
             st = error_set(err, ERR_PICTURE,
-                           "with this one the pictures of the request have more than %llu pixels; expected at most so "
-                           "many",
+                           "with this picture the request has too many pixels in all; expected at most %llu",
                            (unsigned long long)CLASSIFY_PIXELS_MAX);
         else
             st = fit(r, &picture, err);
@@ -104,7 +102,7 @@ enum status classify_request_add_text(struct classify_request *r, const char *by
                                c->context);
     in.pixels = malloc(size);
     if (in.pixels == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the text at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the text; try again later");
     memcpy(in.pixels, bytes, size);
     r->sides[r->count] = (struct classify_side){0, 0};
     r->inputs[r->count++] = in;
@@ -115,7 +113,7 @@ enum status classify_request_job(struct job **ret, struct classify_request *r, s
 {
     const enum status st = classify_job_create(ret, r->model, r->inputs, r->count);
     if (st != OK)
-        return error_set(err, st, "there is no memory for the request at the moment");
+        return error_set(err, st, "out of memory for the request; try again later");
     r->count = 0; /* the job's now */
     return OK;
 }

@@ -66,7 +66,7 @@ void fields_describe(const struct field *f, const struct settings *s, char *out,
 
 static bool read_text(const struct field *f, const json_t *value, double max, const json_t **to)
 {
-    const size_t size = json_string_length(value); /* 0 of what is no string */
+    const size_t size = json_string_length(value); /* 0 if it is not a string */
     if (!json_is_string(value) || (double)size < f->min || (double)size > max)
         return false;
     *to = value;
@@ -157,7 +157,7 @@ enum status fields_read(const struct field *table, size_t count, json_t *object,
 uint64_t request_draw_seed(void)
 {
     uint64_t seed = 0;
-    (void)!getrandom(&seed, sizeof seed, 0); /* cannot fail once the kernel has started; then 0 is a seed too */
+    (void)!getrandom(&seed, sizeof seed, 0); /* cannot fail once the kernel has started; 0 is a seed too */
     return seed & SEED_MAX;
 }
 

@@ -1,5 +1,5 @@
-/* fields.h - a request's fields in a JSON object, checked against a table: each name that is not in it,
- * and each value that is not of its kind or range, is refused by name. HTTP threads; no state. */
+/* fields.h - a request's fields in a JSON object, checked against a table: unknown names, and values of the wrong
+ * kind or out of range, are refused by name. HTTP threads; no state. */
 #ifndef SERVER_REQUEST_FIELDS_H
 #define SERVER_REQUEST_FIELDS_H
 
@@ -27,39 +27,40 @@ struct field {
     const char *name;
     enum field_kind kind;
     bool exclusive; /* min itself is not allowed */
-    size_t offset;  /* of what it is stored as, in the request's struct */
+    size_t offset;  /* of the value in the request's struct */
     double min, max;
-    const char *what; /* what is expected, where kind and range do not say it to a person; NULL: they do */
-    double (*max_set)(const struct settings *s); /* the upper end, where it is a setting; NULL: max */
+    const char *what;                            /* what is expected, in words; NULL: kind and range say it */
+    double (*max_set)(const struct settings *s); /* the upper bound, if it is a setting; NULL: max */
     bool (*read)(const json_t *value, void *to); /* FIELD_OTHER: false if it is not what is expected */
-    void (*expected)(char *out, size_t size);    /* FIELD_OTHER: what is, for a person */
+    void (*expected)(char *out, size_t size);    /* FIELD_OTHER: describes it in words */
 };
 
-/* A table as a route and /openapi.json know it. */
+/* A table, as routes and /openapi.json refer to it. */
 struct field_list {
     const struct field *table;
     size_t count;
 };
 
-/* What is accepted, for a person. */
+/* Describe in words what is accepted. */
 void fields_describe(const struct field *f, const struct settings *s, char *out, size_t size);
-/* The upper end. */
+/* The upper bound. */
 double fields_max(const struct field *f, const struct settings *s);
 
-/* Store each field of `object` at its offset in `to`; what is not there is left as it is. Errors: ERR_ARGUMENT. */
+/* Store each field of `object` at its offset in `to`; absent fields are left unchanged. Errors: ERR_ARGUMENT. */
 enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
                         struct error *err);
 
-/* NULL if there is none of that name; then fields_refuse, which returns ERR_ARGUMENT. kind: "field", "parameter". */
+/* The field of that name; NULL if there is none, which fields_refuse turns into an error: it returns ERR_ARGUMENT.
+ * kind: "field", "parameter". */
 const struct field *fields_find(const struct field *table, size_t count, const char *name);
 enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
                           struct error *err);
 
-/* Upper ends that are settings. */
+/* Upper bounds that are settings. */
 double field_max_tokens(const struct settings *s);
 double field_max_timeout(const struct settings *s);
 
-/* A seed for a request that gives none: 0 .. SEED_MAX. */
+/* A random seed for a request that gives none: 0 .. SEED_MAX. */
 uint64_t request_draw_seed(void);
 /* A positive number that stays positive as a float32. */
 float request_positive(double value);

@@ -88,7 +88,7 @@ static void expect_priority(char *out, size_t size)
 
 #define AT(member) .offset = offsetof(struct fields, member)
 #define ROW(name, kind, member, ...) {name, kind, AT(member), __VA_ARGS__},
-/* What tells how a text begins and how its bytes are drawn. */
+/* The fields that say how a text begins and how its bytes are drawn. */
 #define BEGINNING(X)                                                                                                  \
     X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                     \
     X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX))                                              \
@@ -140,13 +140,13 @@ enum status generate_request_check(const struct generate_input *in, struct error
             (unsigned long long)samples, in->max_tokens, (unsigned long long)tokens, GENERATE_TOKENS_MAX);
     if (numbers > GENERATE_LOGPROBS_MAX)
         return error_set_param(err, ERR_ARGUMENT, "logprobs",
-                               "\"logprobs\" %u of all bytes asked for are %llu numbers; expected at most %d: fewer "
-                               "bytes or alternatives",
+                               "\"logprobs\" %u for all bytes asked for are %llu numbers; expected at most %d: ask for "
+                               "fewer bytes or alternatives",
                                in->logprobs - 1, (unsigned long long)numbers, GENERATE_LOGPROBS_MAX);
     return OK;
 }
 
-/* Of one that was not said, what it is without a state. */
+/* The default of an option that was not given, as it is without a state. */
 static double or_else(double value, double otherwise)
 {
     return value >= 0.0 ? value : otherwise;
@@ -177,30 +177,31 @@ static enum status read_state(struct generate_request *r, const struct fields *f
         return OK;
     r->state = malloc(size + 1);
     if (r->state == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the state at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the state; try again later");
     if (!request_base64_decode(json_string_value(f->state), size, r->state, &r->state_size))
         return error_set_param(err, ERR_ARGUMENT, "state",
                                "\"state\" is not base64; expected RFC 4648's, padded, without line breaks");
     return OK;
 }
 
-/* A state is that of one text, in which a prompt has no beginning; and so is a session's. */
+/* A state is that of one text, and does not tell where the prompt in it began; the same holds for a session's. */
 static enum status check_state(const struct generate_request *r, struct error *err)
 {
     if (r->session[0] != '\0' && r->state != NULL)
-        return error_set_param(err, ERR_ARGUMENT, "session",
-                               "both \"session\" and \"state\" are there; expected one of them: a session has its own");
+        return error_set_param(
+            err, ERR_ARGUMENT, "session",
+            "\"session\" and \"state\" are both given; expected one of them: a session has its own state");
     if (r->session[0] != '\0' && r->in.n > 1)
         return error_set_param(err, ERR_ARGUMENT, "n",
-                               "\"n\" is %u beside \"session\"; expected 1: a session is one text, and can be forked",
+                               "\"n\" is %u with \"session\"; expected 1: a session is one text; fork it for more",
                                r->in.n);
     if (r->return_state && r->in.n > 1)
         return error_set_param(err, ERR_ARGUMENT, "return_state",
-                               "\"return_state\" is of one text and \"n\" is %u; expected 1", r->in.n);
+                               "\"n\" is %u with \"return_state\"; expected 1: a state is that of one text", r->in.n);
     if ((r->state != NULL || r->session[0] != '\0') && r->echo)
         return error_set_param(
             err, ERR_ARGUMENT, "echo",
-            "\"echo\" is true beside \"%s\"; expected false: what the state was made of is not in it",
+            "\"echo\" is true with \"%s\"; expected false: a state does not contain the text it was made from",
             r->state != NULL ? "state" : "session");
     return OK;
 }
@@ -257,7 +258,7 @@ static enum status read_fields(struct generate_request *ret, const struct field_
         .seed = -1,
         .n = 1,
         .logprobs = -1,
-        .temperature = -1.0, /* not said, as all that follow */
+        .temperature = -1.0, /* not given, like all that follow */
         .top_k = -1,
         .top_p = -1.0,
         .min_p = -1.0,
@@ -295,8 +296,9 @@ enum status generate_request_parse_session(struct generate_request *ret, const u
     if (ret->state == NULL || ret->in.prompt_bytes == 0)
         return OK;
     generate_request_clear(ret);
-    return error_set_param(err, ERR_ARGUMENT, "prompt",
-                           "both \"prompt\" and \"state\" are there; expected one of them: a state has had its prompt");
+    return error_set_param(
+        err, ERR_ARGUMENT, "prompt",
+        "\"prompt\" and \"state\" are both given; expected one of them: a state already includes its prompt");
 }
 
 void generate_request_clear(struct generate_request *r)

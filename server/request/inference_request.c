@@ -135,9 +135,9 @@ static enum status read_shape(struct inference_tensor *t, const json_t *shape, s
     if (fine)
         return OK;
     return error_set_param(err, ERR_ARGUMENT, "shape",
-                           "\"shape\" of the input \"%s\" is %s; expected a list of 1 to %d whole numbers from 0 whose "
-                           "product is at most %u",
-                           json_quote(t->name).text, shape != NULL ? "another list" : "missing", INFERENCE_RANK_MAX,
+                           "\"shape\" of the input \"%s\" is %s; expected a list of 1 to %d whole numbers, 0 or more, "
+                           "whose product is at most %u",
+                           json_quote(t->name).text, shape != NULL ? "something else" : "missing", INFERENCE_RANK_MAX,
                            HTTP_BODY_MAX);
 }
 
@@ -153,7 +153,7 @@ static enum status read_type(struct inference_tensor *t, const json_t *datatype,
         json_quote(t->name).text, datatype != NULL ? json_quote(json_string_value(datatype)).text : "missing");
 }
 
-/* Its bytes are what comes next of the binary part, if it has a size there. */
+/* If the input has a binary size, its bytes are the next ones of the binary part. */
 static enum status read_input(struct inference_tensor *t, json_t *object, const uint8_t **binary, size_t *left,
                               const struct settings *s, struct error *err)
 {
@@ -186,8 +186,8 @@ static enum status read_input(struct inference_tensor *t, json_t *object, const 
     if ((uint64_t)p.binary_data_size > *left)
         return error_set_param(
             err, ERR_ARGUMENT, "binary_data_size",
-            "\"binary_data_size\" of the input \"%s\" is %lld, and %zu bytes are left behind the JSON; "
-            "expected no more",
+            "\"binary_data_size\" of the input \"%s\" is %lld; expected at most %zu, the bytes that are "
+            "left after the JSON",
             json_quote(t->name).text, (long long)p.binary_data_size, *left);
     t->raw = *binary;
     t->raw_size = (size_t)p.binary_data_size;
@@ -219,14 +219,14 @@ static enum status read_output(struct inference_wish *w, json_t *object, bool bi
 
 /* ---- the request ------------------------------------------------------------------------------------------------ */
 
-/* Those of the protocol are taken out of the copy; what is left is for the model. */
+/* The protocol's own parameters are removed from the copy; what is left is for the model. */
 static enum status read_parameters(struct inference_request *r, const json_t *parameters, const struct settings *s,
                                    struct error *err)
 {
     r->parameters = parameters != NULL ? json_copy((json_t *)parameters) : json_object();
-    /* A copy goes without what does not fit. */
+    /* json_copy silently leaves out what it has no memory for. */
     if (r->parameters == NULL || json_object_size(r->parameters) != json_object_size(parameters))
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     const json_t *binary = json_object_get(r->parameters, "binary_data_output");
     if (binary != NULL && !json_is_boolean(binary))
         return error_set_param(err, ERR_ARGUMENT, "binary_data_output",
@@ -262,13 +262,14 @@ static enum status read_head(struct inference_request *r, const uint8_t *binary,
         st = read_output(&r->outputs[i], json_array_get(f.outputs, i), r->binary_outputs, s, err);
         for (uint32_t k = 0; k < i && st == OK; k++)
             if (strcmp(r->outputs[i].name, r->outputs[k].name) == 0)
-                st = error_set_param(err, ERR_ARGUMENT, "outputs", "the output \"%s\" is asked for twice",
+                st = error_set_param(err, ERR_ARGUMENT, "outputs",
+                                     "the output \"%s\" is asked for twice; expected each once",
                                      json_quote(r->outputs[i].name).text);
     }
     if (st == OK && left > 0)
         st = error_set_param(
             err, ERR_ARGUMENT, "inputs",
-            "%zu bytes behind the JSON belong to no input; expected the sum of all \"binary_data_size\"", left);
+            "%zu bytes after the JSON belong to no input; expected the sum of all \"binary_data_size\"", left);
     return st;
 }
 
@@ -311,12 +312,13 @@ void inference_request_clear(struct inference_request *r)
 
 static enum status refuse_count(const struct inference_tensor *t, struct error *err)
 {
-    return error_set_param(err, ERR_ARGUMENT, "data",
-                           "the input \"%s\" does not have the %llu elements of its shape; expected exactly so many",
-                           json_quote(t->name).text, (unsigned long long)t->elements);
+    return error_set_param(
+        err, ERR_ARGUMENT, "data",
+        "the input \"%s\" does not have the %llu elements that its shape says; expected exactly as many",
+        json_quote(t->name).text, (unsigned long long)t->elements);
 }
 
-/* BYTES in JSON: a flat list, or one of lists of one each, as the shape [n, 1] is written. */
+/* BYTES in JSON: a flat list, or a list of one-element lists, as the shape [n, 1] is written. */
 static const json_t *string_at(const json_t *data, size_t i)
 {
     const json_t *value = json_array_get(data, i);
@@ -333,7 +335,7 @@ enum status inference_next_bytes(const struct inference_tensor *t, size_t *at, c
         if (json_array_size(t->data) != t->elements)
             return refuse_count(t, err);
         if (value == NULL)
-            return error_set_param(err, ERR_ARGUMENT, "data", "element %zu of the input \"%s\" is no string", *at,
+            return error_set_param(err, ERR_ARGUMENT, "data", "element %zu of the input \"%s\" is not a string", *at,
                                    json_quote(t->name).text);
         *bytes = (const uint8_t *)json_string_value(value);
         *size = json_string_length(value);
@@ -348,7 +350,7 @@ enum status inference_next_bytes(const struct inference_tensor *t, size_t *at, c
     if (wanted > t->raw_size - *at - 4)
         return error_set_param(
             err, ERR_ARGUMENT, "data",
-            "an element of the input \"%s\" is said to have %zu bytes; expected at most the %zu left",
+            "an element of the input \"%s\" declares %zu bytes; expected at most the %zu that are left",
             json_quote(t->name).text, wanted, t->raw_size - *at - 4);
     *bytes = length + 4;
     *size = wanted;
@@ -359,11 +361,11 @@ enum status inference_next_bytes(const struct inference_tensor *t, size_t *at, c
 static enum status refuse_number(const struct inference_tensor *t, struct error *err)
 {
     return error_set_param(err, ERR_ARGUMENT, "data",
-                           "the input \"%s\" has what is no number from 0 to 255; expected pixels",
+                           "the input \"%s\" has a value that is not a number from 0 to 255; expected pixels",
                            json_quote(t->name).text);
 }
 
-/* Depth first; false for what is no such number, or one too many. */
+/* Depth first; false for a value that is not such a number, or for one too many. */
 static bool read_numbers(uint8_t *out, size_t *used, size_t room, const json_t *value, unsigned depth)
 {
     size_t i;
@@ -401,7 +403,7 @@ enum status inference_read_pixels(uint8_t *out, const struct inference_tensor *t
         return OK;
     }
     for (size_t i = 0; i < count; i++) {
-        float number; /* little-endian, as every machine that this runs on */
+        float number; /* little-endian, like every machine that this runs on */
         memcpy(&number, t->raw + i * sizeof number, sizeof number);
         if (!(number >= 0.0f && number <= 255.0f))
             return refuse_number(t, err);

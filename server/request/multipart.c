@@ -9,7 +9,7 @@
 
 /* ---- headers ---------------------------------------------------------------------------------------------------- */
 
-/* A piece of a header, which ends before `end`. */
+/* The rest of a header, up to but excluding `end`. */
 struct cursor {
     const char *at, *end;
 };
@@ -48,7 +48,7 @@ static bool read_value(struct cursor *c, char *out, size_t size)
     return c->at < c->end && *c->at++ == '"';
 }
 
-/* "; name=value": false at the end of the header, or where it is something else. */
+/* "; name=value": false at the end of the header, or if something else is there. */
 static bool read_parameter(struct cursor *c, char *name, char *value, size_t size)
 {
     skip_blanks(c);
@@ -62,7 +62,8 @@ static bool read_parameter(struct cursor *c, char *name, char *value, size_t siz
     return read_value(c, value, size);
 }
 
-/* The parameter of that name, of a header after its first value. At most one; the header must be well-formed. */
+/* Find the parameter of that name in what follows a header's first value. False if it is there twice or too long, or if
+ * the header is malformed. */
 static bool find_parameter(struct cursor c, const char *wanted, char *out, size_t out_size, bool *found)
 {
     char name[MULTIPART_PARAMETER_MAX], value[MULTIPART_PARAMETER_MAX];
@@ -90,13 +91,13 @@ static enum status read_disposition(struct cursor c, struct multipart_part *part
     if (*named || !read_value(&c, kind, sizeof kind) || strcasecmp(kind, "form-data") != 0 ||
         !find_parameter(c, "name", part->name, sizeof part->name, &found) || !found)
         return error_set(err, ERR_ARGUMENT,
-                         "a part's Content-Disposition is \"%.*s\"; expected one: form-data; name=\"...\"",
+                         "a part's Content-Disposition is \"%.*s\"; expected exactly one: form-data; name=\"...\"",
                          (int)(c.end - c.at < 100 ? c.end - c.at : 100), c.at);
     *named = true;
     return OK;
 }
 
-/* One line, without its end. */
+/* One line of a header, without its CR LF. */
 static enum status read_line(const char *line, size_t size, struct multipart_part *part, bool *named, struct error *err)
 {
     static const char disposition[] = "content-disposition:", type[] = "content-type:",
@@ -106,7 +107,7 @@ static enum status read_line(const char *line, size_t size, struct multipart_par
         if ((unsigned char)line[i] < ' ' && line[i] != '\t')
             return error_set(err, ERR_ARGUMENT, "a part's header has a control character; expected none");
     if (memchr(line, ':', size) == NULL || isgraph((unsigned char)line[0]) == 0)
-        return error_set(err, ERR_ARGUMENT, "a part's header has no name; expected \"Name: value\" on a line");
+        return error_set(err, ERR_ARGUMENT, "a part's header has no name; expected \"Name: value\" on each line");
     if (size > sizeof disposition - 1 && strncasecmp(line, disposition, sizeof disposition - 1) == 0) {
         c.at += sizeof disposition - 1;
         return read_disposition(c, part, named, err);
@@ -115,7 +116,7 @@ static enum status read_line(const char *line, size_t size, struct multipart_par
         c.at += sizeof type - 1;
         skip_blanks(&c);
         if (!read_value(&c, part->type, sizeof part->type))
-            return error_set(err, ERR_ARGUMENT, "a part's Content-Type is no media type");
+            return error_set(err, ERR_ARGUMENT, "a part's Content-Type is not a media type");
     }
     if (size > sizeof encoding - 1 && strncasecmp(line, encoding, sizeof encoding - 1) == 0) {
         char value[MULTIPART_PARAMETER_MAX];
@@ -123,13 +124,14 @@ static enum status read_line(const char *line, size_t size, struct multipart_par
         skip_blanks(&c);
         if (!read_value(&c, value, sizeof value) ||
             (strcasecmp(value, "binary") != 0 && strcasecmp(value, "8bit") != 0 && strcasecmp(value, "7bit") != 0))
-            return error_set(err, ERR_ARGUMENT,
-                             "a part has a Content-Transfer-Encoding; expected none, or binary (RFC 7578, 4.7)");
+            return error_set(
+                err, ERR_ARGUMENT,
+                "a part has a Content-Transfer-Encoding; expected none, or binary, 8bit or 7bit (RFC 7578, 4.7)");
     }
     return OK;
 }
 
-/* From behind the delimiter's line to the part's first byte. */
+/* From the end of the delimiter's line to the part's first byte. */
 static enum status read_headers(struct multipart *m, struct multipart_part *part, struct error *err)
 {
     const size_t looked_at = m->left < MULTIPART_HEADER_BYTES_MAX ? m->left : MULTIPART_HEADER_BYTES_MAX;
@@ -138,7 +140,7 @@ static enum status read_headers(struct multipart *m, struct multipart_part *part
     for (;;) {
         const char *line_end = memmem(at, (size_t)(end - at), "\r\n", 2);
         if (line_end == NULL)
-            return error_set(err, ERR_ARGUMENT, "a part's headers do not end within %d bytes, or the body is cut",
+            return error_set(err, ERR_ARGUMENT, "a part's headers do not end within %d bytes, or the body is truncated",
                              MULTIPART_HEADER_BYTES_MAX);
         if (line_end == at)
             break;
@@ -148,7 +150,8 @@ static enum status read_headers(struct multipart *m, struct multipart_part *part
         at = line_end + 2;
     }
     if (!named)
-        return error_set(err, ERR_ARGUMENT, "a part has no Content-Disposition; expected one: form-data; name=\"...\"");
+        return error_set(err, ERR_ARGUMENT,
+                         "a part has no Content-Disposition; expected exactly one: form-data; name=\"...\"");
     at += 2;
     m->left -= (size_t)(at - (const char *)m->at);
     m->at = (const uint8_t *)at;
@@ -177,7 +180,7 @@ enum status multipart_begin(struct multipart *m, const char *content_type, const
     return OK;
 }
 
-/* Behind a delimiter: blanks and the line's end, or two dashes, of the last. */
+/* What follows a delimiter: blanks and the line's end, or two dashes after the last one. */
 static bool ends_as_delimiter(const uint8_t *at, size_t left, size_t *skip, bool *last)
 {
     size_t i = 0;
@@ -192,8 +195,8 @@ static bool ends_as_delimiter(const uint8_t *at, size_t left, size_t *skip, bool
     return left >= i + 2 && at[i] == '\r' && at[i + 1] == '\n';
 }
 
-/* What is before the next delimiter is *size bytes; m goes on behind it. False if there is none. At the start of a
- * body, and of a part without content, the delimiter's line has its beginning from what is before. */
+/* Go on after the next delimiter, before which there are *size bytes. False if there is none. At the start of a body,
+ * and of a part without content, no CR LF is left before the delimiter. */
 static bool find_delimiter(struct multipart *m, size_t *size)
 {
     const uint8_t *from = m->at;
@@ -217,16 +220,16 @@ static bool find_delimiter(struct multipart *m, size_t *size)
             m->left = (size_t)(end - m->at);
             return true;
         }
-        from = found + 2; /* a longer word that begins as the boundary does */
+        from = found + 2; /* a longer word that begins with the boundary */
     }
 }
 
 enum status multipart_next(struct multipart *m, struct multipart_part *ret, bool *end, struct error *err)
 {
     struct multipart_part part = {.size = 0};
-    size_t preamble; /* for nobody, as what follows the last part (RFC 2046, 5.1.1) */
+    size_t preamble; /* ignored, like what follows the last part (RFC 2046, 5.1.1) */
     if (!m->begun && !find_delimiter(m, &preamble))
-        return error_set(err, ERR_ARGUMENT, "the body has no line \"--%.*s\", its boundary",
+        return error_set(err, ERR_ARGUMENT, "the body has no line \"--%.*s\", the boundary that its Content-Type gives",
                          (int)m->delimiter_bytes - 4, m->delimiter + 4);
     m->begun = true;
     if (m->ended) {
@@ -238,7 +241,7 @@ enum status multipart_next(struct multipart *m, struct multipart_part *ret, bool
         return st;
     part.bytes = m->at;
     if (!find_delimiter(m, &part.size))
-        return error_set(err, ERR_ARGUMENT, "the part \"%s\" is cut: there is no boundary behind it",
+        return error_set(err, ERR_ARGUMENT, "the part \"%s\" is truncated: there is no boundary after it",
                          json_quote(part.name).text);
     *ret = part;
     *end = false;

@@ -21,7 +21,7 @@ struct fields {
 
 /* ---- prompts --------------------------------------------------------------------------------------------------- */
 
-/* Prompts put one behind another; `bytes` NULL: they are only counted. */
+/* Concatenated prompts; `bytes` NULL: they are only counted. */
 struct prompts {
     uint8_t *bytes;
     size_t size;
@@ -56,7 +56,7 @@ static bool is_text(const json_t *value)
     return json_is_string(value);
 }
 
-/* A string, or a list of bytes. False if it is one too many, or they are too long. */
+/* A string, or a list of bytes. False if there are too many prompts, or they are too long. */
 static bool add_prompt(struct prompts *p, const json_t *value)
 {
     const bool text = json_is_string(value);
@@ -146,7 +146,7 @@ static bool read_logit_bias(const json_t *value, void *arg)
 
 static void expect_logit_bias(char *out, size_t size)
 {
-    (void)snprintf(out, size, "null or {}: this server has no biases of tokens");
+    (void)snprintf(out, size, "null or {}: this server does not support token biases");
 }
 
 #define AT(member) .offset = offsetof(struct fields, member)
@@ -180,7 +180,7 @@ const struct field_list openai_fields = {table, FIELD_COUNT};
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* What cannot be told from one field alone, or is understood and not done. */
+/* What one field alone does not show, and what is understood but not supported. */
 static enum status check(const struct fields *f, struct error *err)
 {
     const char *penalty = f->presence_penalty != 0.0 ? "presence_penalty" : "frequency_penalty";
@@ -188,18 +188,18 @@ static enum status check(const struct fields *f, struct error *err)
         return error_set_param(
             err, ERR_ARGUMENT, "best_of",
             "\"best_of\" is %lld and \"n\" is %lld; expected the same: this server returns all texts "
-            "that it draws",
+            "that it generates",
             (long long)f->best_of, (long long)f->n);
     if (f->presence_penalty != 0.0 || f->frequency_penalty != 0.0)
         return error_set_param(err, ERR_ARGUMENT, penalty,
-                               "\"%s\" is not 0; expected 0, or \"repetition_penalty\" in its place", penalty);
+                               "\"%s\" is not 0; expected 0, or use \"repetition_penalty\" instead", penalty);
     if (json_string_length(f->suffix) > 0)
         return error_set_param(err, ERR_ARGUMENT, "suffix",
-                               "\"suffix\" is not empty; expected null: the models continue texts and fill no gaps");
+                               "\"suffix\" is not empty; expected null: the models only continue texts");
     if (f->include_usage && f->stream != FIELD_TRUE)
         return error_set_param(
             err, ERR_ARGUMENT, "stream_options",
-            "\"stream_options\" is given for an answer that is no stream; expected \"stream\": true");
+            "\"stream_options\" is given for an answer that is not streamed; expected \"stream\": true");
     return OK;
 }
 
@@ -210,10 +210,10 @@ static enum status copy_prompts(struct generate_input *in, const json_t *prompt,
         in->prompt_count = 1;
         return OK;
     }
-    (void)add_prompts(&counted, prompt); /* read_prompt has seen that it fits */
+    (void)add_prompts(&counted, prompt); /* read_prompt has checked that it fits */
     p.bytes = malloc(counted.size > 0 ? counted.size : 1);
     if (p.bytes == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the prompt at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the prompt; try again later");
     (void)add_prompts(&p, prompt);
     in->prompt = p.bytes;
     in->prompt_bytes = p.size;
@@ -246,7 +246,7 @@ static enum status build(struct openai_request *r, const struct fields *f, struc
     return st == OK ? generate_request_check(in, err) : st;
 }
 
-/* Null is what clients say for "not given". */
+/* Clients send null for "not given". */
 static void drop_nulls(json_t *object)
 {
     const char *name;

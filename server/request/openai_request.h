@@ -11,16 +11,16 @@
 #include "server/kinds/generate.h"
 #include "server/request/fields.h"
 
-extern const struct field_list openai_fields; /* of openai_request_parse */
+extern const struct field_list openai_fields; /* openai_request_parse's */
 
 struct openai_request {
-    char model[MODEL_WISH_MAX + 1]; /* as registry_acquire_for takes it; empty: none was named */
-    struct generate_input in;       /* in.prompt is owned until it is given to a job */
+    char model[MODEL_WISH_MAX + 1]; /* in registry_acquire_for's form; empty: none was named */
+    struct generate_input in;       /* in.prompt is owned until a job takes it */
     bool echo, include_usage;
 };
 
-/* As generate_request_parse: a field of another kind or range, or one that means something that this server does not
- * do, is ERR_ARGUMENT naming it; null is the same as leaving a field out. *ret is set only on OK; clear with
+/* Like generate_request_parse: a field of the wrong kind or out of range, or one that asks for what this server does
+ * not support, is ERR_ARGUMENT naming it; null is the same as leaving a field out. *ret is set only on OK; clear with
  * openai_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
 enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
                                  struct error *err);

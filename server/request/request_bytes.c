@@ -20,7 +20,7 @@ enum status request_bytes_read(uint8_t **ret, size_t *size, const char *name, co
                                size_t max, struct error *err)
 {
     const json_t *value = text != NULL ? text : base64;
-    size_t bytes = json_string_length(value); /* 0 of NULL */
+    size_t bytes = json_string_length(value); /* 0 for NULL */
     char in_base64[ERROR_PARAM_MAX];
     (void)snprintf(in_base64, sizeof in_base64, "%s_base64", name);
     if (text != NULL && base64 != NULL)
@@ -33,7 +33,7 @@ enum status request_bytes_read(uint8_t **ret, size_t *size, const char *name, co
     }
     uint8_t *copy = malloc(bytes);
     if (copy == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the %s at the moment", name);
+        return error_set(err, ERR_NOMEM, "out of memory for the %s; try again later", name);
     if (text != NULL) {
         memcpy(copy, json_string_value(value), bytes);
     } else if (!request_base64_decode(json_string_value(value), bytes, copy, &bytes) || bytes > max) {

@@ -7,7 +7,7 @@
 #include "config/json.h"
 #include "config/limits.h"
 
-/* The parser recurses, and a value takes it a hundred times the memory of its text: bound both before it begins. */
+/* The parser recurses, and needs a hundred times the memory of a value's text: limit both before it begins. */
 static const char *find_excess(const uint8_t *text, size_t size, unsigned values_max)
 {
     unsigned depth = 0, values = 0;
@@ -20,7 +20,7 @@ static const char *find_excess(const uint8_t *text, size_t size, unsigned values
         else if (!quoted && text[i] != '\0' && strchr("[{,:", text[i]) != NULL && ++values > values_max)
             return "has too many values";
         else if (!quoted && (text[i] == '[' || text[i] == '{') && ++depth > JSON_DEPTH_MAX)
-            return "is nested too deep";
+            return "is nested too deeply";
         else if (!quoted && (text[i] == ']' || text[i] == '}') && depth > 0)
             depth--;
     }
@@ -35,12 +35,13 @@ static enum status parse(json_t **ret, const uint8_t *body, size_t size, unsigne
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JSON object");
     const char *excess = find_excess(body, size, values_max);
     if (excess != NULL)
-        return error_set(err, ERR_ARGUMENT, "the body's JSON %s; at most %d levels and %u marks , : [ { are read",
-                         excess, JSON_DEPTH_MAX, values_max);
+        return error_set(err, ERR_ARGUMENT,
+                         "the body's JSON %s; expected at most %d levels and %u of the characters , : [ {", excess,
+                         JSON_DEPTH_MAX, values_max);
     json_t *object =
         json_scan((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault, &lacked_memory);
     if (lacked_memory)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     if (object == NULL)
         return error_set(err, ERR_ARGUMENT, "the body is not valid JSON: line %d, column %d: %s", fault.line,
                          fault.column, json_quote(fault.text).text);

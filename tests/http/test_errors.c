@@ -241,13 +241,13 @@ static void json_of_too_much_is_refused_unread(void **state)
          400,
          "invalid_value",
          NULL,
-         "is nested too deep; at most 64 levels and",
+         "is nested too deeply; expected at most 64 levels and",
          NULL},
         {{.path = "/score", .type = JSON, .body = wide, .size = strlen(wide)},
          400,
          "invalid_value",
          NULL,
-         "has too many values; at most 64 levels and 1024 marks",
+         "has too many values; expected at most 64 levels and 1024 of the characters",
          NULL},
     };
     start(NULL, NULL);

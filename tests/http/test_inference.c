@@ -310,12 +310,13 @@ static const struct {
     {CONV "/infer", IN("\"data\": [\"abcd\"], \"parameters\": {\"binary_data_size\": 0}}"), -1, 400, "has both"},
     {CONV "/infer", "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [1]}]}", -1, 400,
      "has neither"},
-    {CONV "/infer", IN("\"data\": []}"), -1, 400, "1 elements of its shape"},
-    {CONV "/infer", IN("\"data\": [1]}"), -1, 400, "element 0 of the input \"image\" is no string"},
+    {CONV "/infer", IN("\"data\": []}"), -1, 400, "1 elements that its shape says"},
+    {CONV "/infer", IN("\"data\": [1]}"), -1, 400, "element 0 of the input \"image\" is not a string"},
     {CONV "/infer", IN("\"data\": [\"abc\"]}"), -1, 400, "image[0] is not base64"},
     {CONV "/infer", IN("\"data\": [\"abcd\"]}"), -1, 415, "image[0]: the picture"},
     {CONV "/infer", IN("\"data\": [\"/9j/\"]}"), -1, 422, "image[0]: the JPEG does not decode"},
-    {CONV "/infer", IN("\"parameters\": {\"binary_data_size\": 5}}"), -1, 400, "0 bytes are left"},
+    {CONV "/infer", IN("\"parameters\": {\"binary_data_size\": 5}}"), -1, 400,
+     "expected at most 0, the bytes that are left"},
     {CONV "/infer", IN("\"parameters\": {\"binary_size\": 5}}"), -1, 400, "binary_size"},
     {CONV "/infer", "{}", 3, 400, "Inference-Header-Content-Length is \"3\""},
     {CONV "/infer", "{} ", 2, 400, "\"inputs\" is missing"},
@@ -418,10 +419,10 @@ static void wrong_binary_data_are_refused(void **state)
     } cases[] = {
         {"", 0, "1 elements"},
         {"\3\0\0", 3, "1 elements"},
-        {"\4\0\0\0abc", 7, "is said to have 4 bytes"},
+        {"\4\0\0\0abc", 7, "declares 4 bytes"},
         {"\xff\xff\xff\xff"
          "abc",
-         7, "is said to have 4294967295 bytes"},
+         7, "declares 4294967295 bytes"},
         {"\1\0\0\0aX", 6, "image[0]"},
     };
     (void)state;
@@ -434,7 +435,7 @@ static void wrong_binary_data_are_refused(void **state)
         assert_refused(cases[i].says, &r, i + 1 < ARRAY_LEN(cases) ? 400 : 415, cases[i].says);
         reply_clear(&r);
         infer(CONV "/infer", body, (size_t)head + cases[i].size + 1, head, &r);
-        assert_refused("a byte more", &r, 400, "1 bytes behind the JSON belong to no input");
+        assert_refused("a byte more", &r, 400, "1 bytes after the JSON belong to no input");
         reply_clear(&r);
     }
 }

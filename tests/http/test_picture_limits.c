@@ -287,8 +287,8 @@ static void pictures_of_too_many_pixels_in_all_are_refused(void **state)
     (void)state;
     post_form(path, &b, 3, &r);
     reply_assert_error(&r, 400, "invalid_value", "image[2]",
-                       "image[2]: with this one the model is to see more than 33554432 pixels in one request; expected "
-                       "at most so many");
+                       "image[2]: with this picture the model would see too many pixels in one request; expected "
+                       "at most 33554432");
     reply_clear(&r);
     post_form(path, &b, 2, &r); /* so many, no more */
     assert_int_equal(r.status, 200);

@@ -252,7 +252,7 @@ static void as_many_as_may_be_and_no_more(void **state)
     }
     size += (size_t)sprintf(form + size, "--XX--");
     call_form("/classify?model=" CONV, form, size, &r);
-    reply_assert_error(&r, 400, "invalid_value", "image[64]", "more than 64 inputs");
+    reply_assert_error(&r, 400, "invalid_value", "image[64]", "too many inputs; expected at most 64");
     reply_clear(&r);
     json_decref(alone);
     free(form);
@@ -285,7 +285,7 @@ static void wrong_parts_are_refused_by_name(void **state)
     struct reply r;
     const size_t size = write_form(form, 2, "image", "");
     call_form("/classify?model=" CONV, form, size - 20, &r);
-    reply_assert_error(&r, 400, "invalid_value", NULL, "is cut");
+    reply_assert_error(&r, 400, "invalid_value", NULL, "is truncated");
     reply_clear(&r);
     call_form("/classify?model=" CONV, "--XX--", 6, &r);
     reply_assert_error(&r, 400, "invalid_value", "image", "no part");
@@ -367,7 +367,7 @@ static void many_large_pictures_are_refused(void **state)
     size += (size_t)sprintf(form + size, "--XX--");
     call_form("/classify?model=" CONV, form, size, &r);
     print_message("  six pictures of 30 million pixels in %zu bytes: %.2f s\n", size, r.seconds);
-    reply_assert_error(&r, 422, "undecodable_picture", "image[4]", "more than 134217728 pixels");
+    reply_assert_error(&r, 422, "undecodable_picture", "image[4]", "too many pixels in all; expected at most 134217728");
     reply_clear(&r);
     WebPFree(webp);
     free(form);

@@ -412,7 +412,7 @@ static void what_is_no_request_is_refused(void **state)
     expect_json(id, "/fork", "{\"m\": 1}", 400, "invalid_value", "m", "expected: n");
     expect_json(id, "/fork", "[]", 400, "invalid_value", NULL, NULL);
     expect_generate(id, json_pack("{s:s}", "state", "AAAA"), 400, "invalid_value", "session", "one of them");
-    expect_generate(id, json_pack("{s:i}", "n", 2), 400, "invalid_value", "n", "can be forked");
+    expect_generate(id, json_pack("{s:i}", "n", 2), 400, "invalid_value", "n", "fork it for more");
     expect_generate(id, json_pack("{s:b}", "echo", 1), 400, "invalid_value", "echo", "session");
     expect_generate(NULL, json_pack("{s:i}", "session", 1), 400, "invalid_value", "session", "a string");
     expect_generate(NULL, json_pack("{s:s}", "session", ""), 400, "invalid_value", "session", "empty");

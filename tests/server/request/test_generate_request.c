@@ -107,9 +107,9 @@ static void nesting_and_values_have_bounds(void **state)
     struct generate_request r;
     struct error err = {0};
     assert_int_equal(parse_repeated('[', ']', JSON_DEPTH_MAX, &err), ERR_ARGUMENT);
-    assert_non_null(strstr(err.message, "nested too deep"));
+    assert_non_null(strstr(err.message, "nested too deeply"));
     assert_int_equal(parse_repeated('[', ']', JSON_DEPTH_MAX - 1, &err), ERR_ARGUMENT);
-    assert_null(strstr(err.message, "nested too deep"));
+    assert_null(strstr(err.message, "nested too deeply"));
     assert_int_equal(parse_repeated(',', ',', JSON_VALUES_MAX / 2, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "too many values"));
     const char *marks = "{\"prompt\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[[\"}";

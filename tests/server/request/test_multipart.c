@@ -105,31 +105,33 @@ static void what_is_no_such_body_is_refused(void **state)
         {"cut in the first line", TYPE, "--b", "ERRORno line"},
         {"cut before a header", TYPE, "--b\r\n", "ERRORheaders do not end"},
         {"cut in a header", TYPE, "--b\r\nContent-Dispo", "ERRORheaders do not end"},
-        {"cut behind the headers", TYPE, HEAD, "ERRORthe part \"image\" is cut"},
-        {"cut in the content", TYPE, HEAD "abc", "ERRORthe part \"image\" is cut"},
-        {"cut before the boundary's end", TYPE, HEAD "abc\r\n--b", "ERRORthe part \"image\" is cut"},
-        {"cut before the last dash", TYPE, HEAD "abc\r\n--b-", "ERRORthe part \"image\" is cut"},
+        {"cut behind the headers", TYPE, HEAD, "ERRORthe part \"image\" is truncated"},
+        {"cut in the content", TYPE, HEAD "abc", "ERRORthe part \"image\" is truncated"},
+        {"cut before the boundary's end", TYPE, HEAD "abc\r\n--b", "ERRORthe part \"image\" is truncated"},
+        {"cut before the last dash", TYPE, HEAD "abc\r\n--b-", "ERRORthe part \"image\" is truncated"},
         {"cut behind a boundary", TYPE, HEAD "abc\r\n--b\r\n", "ERRORheaders do not end"},
         {"no headers", TYPE, "--b\r\n\r\nabc\r\n--b--", "ERRORno Content-Disposition"},
-        {"no name", TYPE, "--b\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--b--", "ERRORexpected one: form-data"},
+        {"no name", TYPE, "--b\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--b--",
+         "ERRORexpected exactly one: form-data"},
         {"another kind", TYPE, "--b\r\nContent-Disposition: attachment; name=\"image\"\r\n\r\nabc\r\n--b--",
-         "ERRORexpected one: form-data"},
+         "ERRORexpected exactly one: form-data"},
         {"two names", TYPE, "--b\r\nContent-Disposition: form-data; name=a; name=b\r\n\r\nabc\r\n--b--",
-         "ERRORexpected one: form-data"},
+         "ERRORexpected exactly one: form-data"},
         {"two dispositions", TYPE,
          "--b\r\nContent-Disposition: form-data; name=a\r\nContent-Disposition: form-data; name=b\r\n\r\nabc\r\n--b--",
-         "ERRORexpected one: form-data"},
+         "ERRORexpected exactly one: form-data"},
         {"an open name", TYPE, "--b\r\nContent-Disposition: form-data; name=\"a\r\n\r\nabc\r\n--b--",
-         "ERRORexpected one: form-data"},
+         "ERRORexpected exactly one: form-data"},
         {"a name too long", TYPE, "--b\r\nContent-Disposition: form-data; name=" BOUNDARY_70 "\r\n\r\nabc\r\n--b--",
-         "ERRORexpected one: form-data"},
+         "ERRORexpected exactly one: form-data"},
         {"a folded header", TYPE, "--b\r\nContent-Disposition: form-data;\r\n name=a\r\n\r\nabc\r\n--b--", "ERROR"},
         {"a line without a name", TYPE, "--b\r\nform-data\r\n\r\nabc\r\n--b--", "ERRORno name"},
         {"base64", TYPE,
          "--b\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: form-data; name=a\r\n\r\nabc\r\n--b--",
          "ERRORContent-Transfer-Encoding"},
         {"a type that is none", TYPE,
-         "--b\r\nContent-Type: ;\r\nContent-Disposition: form-data; name=a\r\n\r\nabc\r\n--b--", "ERRORno media type"},
+         "--b\r\nContent-Type: ;\r\nContent-Disposition: form-data; name=a\r\n\r\nabc\r\n--b--",
+         "ERRORnot a media type"},
         {"a control character", TYPE, "--b\r\nContent-Disposition: form-data; name=\"a\x01\"\r\n\r\nabc\r\n--b--",
          "ERRORcontrol character"},
     };
@@ -167,7 +169,7 @@ static void false_boundaries_cost_no_more_than_their_bytes(void **state)
     for (int i = 0; i < TIMES; i++, size += sizeof almost - 1)
         memcpy(body + size, almost, sizeof almost - 1);
     char *got = parse(TYPE, body, size);
-    assert_non_null(strstr(got, "is cut"));
+    assert_non_null(strstr(got, "is truncated"));
     free(got);
     free(body);
 }

@@ -95,7 +95,7 @@ static char *nested(unsigned levels)
     return text;
 }
 
-/* {"a":[1,1,..1]} with so many marks , : [ {: three, and a comma for each number but the first. */
+/* {"a":[1,1,..1]} with as many of the characters , : [ {: three, and a comma for each number but the first. */
 static char *with_marks(unsigned marks)
 {
     char *text = malloc(2 * (size_t)marks + 16), *at = text;
@@ -124,7 +124,7 @@ static void depth_is_bounded(void **state)
     (void)state;
     expect(request_json_parse, "the most", most, NULL);
     expect(request_json_parse, "one more", more,
-           "the body's JSON is nested too deep; at most 64 levels and 1024 marks , : [ { are read");
+           "the body's JSON is nested too deeply; expected at most 64 levels and 1024 of the characters , : [ {");
     expect(request_json_parse, "beside each other", "{\"a\":[[],[],[]],\"b\":[{},{},{}]}", NULL);
     free(most);
     free(more);
@@ -138,9 +138,9 @@ static void values_are_bounded(void **state)
         const char *says;
     } cases[] = {
         {request_json_parse, JSON_VALUES_MAX,
-         "the body's JSON has too many values; at most 64 levels and 1024 marks , : [ { are read"},
+         "the body's JSON has too many values; expected at most 64 levels and 1024 of the characters , : [ {"},
         {request_json_parse_bytes, JSON_BYTES_VALUES_MAX,
-         "the body's JSON has too many values; at most 64 levels and 262144 marks , : [ { are read"},
+         "the body's JSON has too many values; expected at most 64 levels and 262144 of the characters , : [ {"},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -167,7 +167,7 @@ static void marks_in_strings_do_not_count(void **state)
     for (size_t i = 0; i < sizeof ended - 1; i++)
         text[i] = ended[i]; /* the string ends in front of them */
     expect(request_json_parse, "behind a string", text,
-           "the body's JSON is nested too deep; at most 64 levels and 1024 marks , : [ { are read");
+           "the body's JSON is nested too deeply; expected at most 64 levels and 1024 of the characters , : [ {");
 }
 
 int main(void)
