@@ -1,5 +1,5 @@
-/* admin.c - administration, on the admin listener alone: which models there are and changes to them, the settings
- * in force, reading files anew, draining. Changes are the loader's work; the exchange waits for it as for any job. */
+/* admin.c - the admin API, on the admin listener only: listing and changing models, the settings in force, reloading
+ * files, draining. The loader makes the changes; the exchange waits for it as for any job. */
 #include "server/api/route_table.h"
 
 #include <signal.h>
@@ -99,13 +99,15 @@ static void submit(struct exchange *x, enum loader_action action, const char *mo
             http_drop_body(x);
             http_await(x, j, answer_change);
         } else {
-            (void)error_set(&err, st, st == ERR_FULL ? "too many changes wait" : "the server is shutting down");
+            (void)error_set(&err, st,
+                            st == ERR_FULL ? "too many changes are waiting; try again later"
+                                           : "the server is shutting down");
             reply_send_error(x, &err);
         }
         job_release(j);
         return;
     }
-    (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+    (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
     reply_send_error(x, &err);
 }
 
@@ -141,7 +143,8 @@ void api_admin_model(struct exchange *x)
     enum loader_action action = LOADER_LOAD;
     enum status st = read_action(&action, x, &err);
     if (st == OK && strlen(x->api->segments[0]) > MODEL_NAME_MAX)
-        st = error_set_param(&err, ERR_NOT_FOUND, "model", "the name of a model has at most %d bytes", MODEL_NAME_MAX);
+        st = error_set_param(&err, ERR_NOT_FOUND, "model",
+                             "the name of the model is too long; expected at most %d bytes", MODEL_NAME_MAX);
     if (st == OK)
         submit(x, action, x->api->segments[0]);
     else
@@ -169,7 +172,7 @@ void api_admin_config(struct exchange *x)
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
-/* As SIGTERM does, which it sends: but a second request does not hurry what a second signal would. */
+/* Sends SIGTERM, once only: a second request must not cut the draining short, as a second signal would. */
 void api_admin_drain(struct exchange *x)
 {
     static atomic_bool asked;

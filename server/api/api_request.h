@@ -1,5 +1,5 @@
-/* api_request.h - what the APIs know of a request beside what HTTP says: exchange.api, from its first line to its end.
- * Its connection's HTTP thread alone touches it. */
+/* api_request.h - what the APIs know about a request beyond HTTP: exchange.api, from its first line to its end. Only
+ * its connection's HTTP thread touches it. */
 #ifndef SERVER_API_API_REQUEST_H
 #define SERVER_API_API_REQUEST_H
 
@@ -18,22 +18,22 @@ struct api_request {
     bool is_routed; /* routes.c has looked */
     enum api_kind kind;
     unsigned endpoint;                                  /* the path's metrics label */
-    char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in the place of each {} */
+    char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in place of each {} */
 
     /* authorise.c's */
-    struct auth_grant grant; /* the key that let it in, if keys are asked for */
+    struct auth_grant grant; /* the key that let it in, if keys are required */
 
-    /* request_model.c's: what it is about */
-    struct hosted_model *hosted; /* the model that it means; a reference. NULL: none yet */
+    /* request_model.c's: the model */
+    struct hosted_model *hosted; /* the model that the request uses; a reference. NULL: none yet */
     unsigned model;              /* its metrics label */
 
     /* of the answer, for the log */
-    enum status error;           /* of an error; OK otherwise */
-    double queue_ms, compute_ms; /* Server-Timing, too */
+    enum status error;           /* of an error answer; OK otherwise */
+    double queue_ms, compute_ms; /* for Server-Timing too */
 
     /* the endpoint's own */
     void *state;
-    void (*state_free)(void *); /* at the end, where there is a state */
+    void (*state_free)(void *); /* called at the end, if there is a state */
 };
 
 #endif

@@ -15,7 +15,7 @@
 #include "server/core/metrics.h"
 #include "server/job/job.h"
 
-enum { KEY_TEXT_MAX = 512 }; /* of what is hashed at all; keys have KEY_TEXT_BYTES */
+enum { KEY_TEXT_MAX = 512 }; /* longer texts are not even hashed; keys have KEY_TEXT_BYTES */
 
 /* The key after "Bearer "; NULL: the credentials are of another kind. */
 static const char *key_of_bearer(const char *value)
@@ -27,19 +27,19 @@ static const char *key_of_bearer(const char *value)
     return value + strspn(value, " ");
 }
 
-/* What the headers give as the key; else NULL, and *why says what is wrong with them. One is given once: what two
- * readers could understand differently is not let in. */
+/* The key that the headers give; else NULL, and *why says what is wrong with them. Only one key may be given, and only
+ * once: what two readers could understand differently is refused. */
 static const char *key_of_headers(const struct exchange *x, const char **why)
 {
     const char *bearer = NULL, *plain = NULL;
     const size_t bearers = http_headers(x, "Authorization", &bearer), plains = http_headers(x, "X-API-Key", &plain);
-    *why = "a key is needed: Authorization: Bearer KEY";
+    *why = "a key is needed; expected the header Authorization: Bearer KEY";
     if (bearers + plains == 0)
         return NULL;
     *why = "more than one key is given; expected Authorization or X-API-Key, once";
     if (bearers + plains > 1)
         return NULL;
-    *why = "the credentials are of a kind that is not known; expected Authorization: Bearer KEY";
+    *why = "the credentials are of an unknown kind; expected Authorization: Bearer KEY";
     return bearers > 0 ? key_of_bearer(bearer) : plain;
 }
 
@@ -60,22 +60,23 @@ static void refuse_rate(struct exchange *x, double wait_s)
     (void)snprintf(seconds, sizeof seconds, "%.0f", whole);
     http_add_header(x, "Retry-After", seconds);
     metrics_counter_add(METRIC_KEY_LIMITED, auth_metrics_label(&x->api->grant), 1);
-    (void)error_set(&err, ERR_RATE, "the key \"%s\" may ask for no more now; again in %.3g s",
+    (void)error_set(&err, ERR_RATE, "the key \"%s\" has reached its rate limit; retry in %.3g s",
                     auth_name(&x->api->grant), fmax(wait_s, 1e-3));
     reply_send_error(x, &err);
 }
 
-/* A browser names the page that asks, and no program does: a page that somebody only looks at must not administrate the
- * daemon on the same machine, which needs no answer that it may read. */
+/* Browsers name the page that sends a request, programs do not. A page that somebody merely looks at must not be able
+ * to administer the daemon on the same machine, which works even without reading the answers. */
 static bool refuse_page(struct exchange *x)
 {
     struct error err;
     const char *origin = x->api->kind == API_ADMIN ? http_header(x, "Origin") : NULL;
     if (origin == NULL)
         return false;
-    (void)error_set_param(&err, ERR_FORBIDDEN, "Origin",
-                          "a page of \"%s\" asks; expected no Origin: administration is not for pages in browsers",
-                          json_quote(origin).text);
+    (void)error_set_param(
+        &err, ERR_FORBIDDEN, "Origin",
+        "the request comes from a page of \"%s\"; expected no Origin: pages in browsers may not use the admin API",
+        json_quote(origin).text);
     reply_send_error(x, &err);
     return true;
 }
@@ -97,7 +98,7 @@ bool authorise(struct exchange *x)
     }
     const size_t size = strlen(text);
     if (size > KEY_TEXT_MAX || !auth_find(keys, text, size, &x->api->grant)) {
-        refuse_key(x, "the key is none that is known here", true);
+        refuse_key(x, "the key is not known here", true);
         return false;
     }
     metrics_counter_add(METRIC_KEY_REQUESTS, auth_metrics_label(&x->api->grant), 1);
@@ -118,7 +119,7 @@ static uint64_t generated_of(void *job, bool *ended)
 {
     uint32_t generated;
     uint64_t first_ns;
-    *ended = job_is_done(job); /* before the progress, which is all of it then */
+    *ended = job_is_done(job); /* read before the progress, which is then final */
     job_progress(job, &generated, &first_ns);
     return generated;
 }

@@ -1,6 +1,6 @@
-/* classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. A picture is the
- * body; several are parts of multipart/form-data, or strings in JSON. They are decoded and brought to the model's size
- * on the HTTP thread; the engine sees pixels. */
+/* classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. One picture is the
+ * body; several are parts of multipart/form-data, or strings in JSON. They are decoded and resized for the model on the
+ * HTTP thread; the engine sees pixels. */
 #include "server/api/route_table.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static bool read_images(const json_t *value, void *to)
 {
     size_t i;
     json_t *image;
-    const size_t count = json_array_size(value); /* 0 of what is no list */
+    const size_t count = json_array_size(value); /* 0 if it is not a list */
     if (count < 1 || count > CLASSIFY_INPUTS_MAX)
         return false;
     json_array_foreach(value, i, image)
@@ -159,7 +159,7 @@ static enum status read_parts(struct exchange *x, struct classify_request *r, st
         if (strcmp(part.name, "image") != 0)
             return error_set_param(
                 err, ERR_ARGUMENT, json_quote(part.name).text,
-                "there is no part \"%s\" here; expected parts named image, and the rest in the query",
+                "there is no part \"%s\" here; expected only parts named image, and other parameters in the query",
                 json_quote(part.name).text);
         (void)snprintf(param, sizeof param, "image[%u]", r->count);
         st = classify_request_add_file(r, part.bytes, part.size, part.type, param, err);
@@ -169,7 +169,7 @@ static enum status read_parts(struct exchange *x, struct classify_request *r, st
     return st;
 }
 
-/* A picture in base64, or "data:image/png;base64,...". Its bytes are of no use any more when it is decoded. */
+/* A picture in base64, or "data:image/png;base64,...". Its bytes are freed once it is decoded. */
 static enum status read_image(struct classify_request *r, const json_t *value, const char *param, struct error *err)
 {
     const char *text = json_string_value(value), *end = text + json_string_length(value);
@@ -179,14 +179,15 @@ static enum status read_image(struct classify_request *r, const json_t *value, c
         const size_t length = strcspn(text + 5, ";,");
         if (comma == NULL || comma - text < 7 || strncasecmp(comma - 7, ";base64", 7) != 0 || length >= sizeof type)
             return error_set_param(err, ERR_ARGUMENT, param,
-                                   "%s is a data URI of another form; expected data:image/...;base64,...", param);
+                                   "%s is a data URI of an unsupported form; expected data:image/...;base64,...",
+                                   param);
         memcpy(type, text + 5, length);
         text = comma + 1;
     }
     size_t size = (size_t)(end - text);
     uint8_t *bytes = malloc(size + 1);
     if (bytes == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     enum status st = OK;
     if (!request_base64_decode(text, size, bytes, &size))
         st = error_set_param(err, ERR_ARGUMENT, param,
@@ -209,18 +210,20 @@ static enum status read_images_of(struct classify_request *r, const json_t *imag
     return OK;
 }
 
-/* What an object must have, and what goes with what. */
+/* Required fields, and fields that exclude each other. */
 static enum status check_fields(const struct fields *f, enum form form, struct error *err)
 {
     if (form != FORM_JSON)
         return OK;
     if (f->text == NULL && f->images == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "text",
-                               "\"text\" is missing; expected a string, or \"images\" for a model of pictures");
+        return error_set_param(
+            err, ERR_ARGUMENT, "text",
+            "\"text\" is missing; expected a string, or \"images\" for a model that classifies pictures");
     if (f->text != NULL && f->images != NULL)
-        return error_set_param(err, ERR_ARGUMENT, "images", "\"text\" and \"images\" are both given; expected one");
+        return error_set_param(err, ERR_ARGUMENT, "images",
+                               "\"text\" and \"images\" are both given; expected one of them");
     if (f->text != NULL && f->size != NULL)
-        return error_set_param(err, ERR_ARGUMENT, "size", "\"size\" is \"%s\"; expected none beside a text",
+        return error_set_param(err, ERR_ARGUMENT, "size", "\"size\" is \"%s\"; expected no \"size\" with a text",
                                json_quote(json_string_value(f->size)).text);
     return OK;
 }
@@ -250,7 +253,7 @@ static enum status read_input(struct exchange *x, const struct fields *f, enum f
     return st;
 }
 
-/* What the body's object says counts more than the query. */
+/* The fields of the body's object override the query's. */
 static enum status prepare(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err)
 {
     const struct settings *settings = service_of(x)->settings;
@@ -285,7 +288,7 @@ void api_classify(struct exchange *x)
     x->api->state = calloc(1, sizeof(struct classification));
     x->api->state_free = free;
     const enum status st = r == NULL || x->api->state == NULL
-                               ? error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment")
+                               ? error_set(&err, ERR_NOMEM, "out of memory for the request; try again later")
                                : prepare(x, r, &j, &err);
     request_job_submit_or_refuse(x, st, &err, j, service_of(x)->settings->timeout_ms, answer);
     if (r != NULL)

@@ -1,6 +1,6 @@
-/* complete.c - POST /complete: a picture in, of which the first rows are kept and the rest is drawn by a model of
- * sub-pixels (image autoregression, Zhai et al. 2021, section 4.2), once or several times; out comes a PNG, or the rows
- * as server-sent events while they are drawn. HTTP threads. */
+/* complete.c - POST /complete: a picture in, whose first rows are kept; the rest is drawn by a model of sub-pixels
+ * (image autoregression, Zhai et al. 2021, section 4.2), once or several times. The answer is a PNG, or the rows as
+ * server-sent events while they are drawn. HTTP threads. */
 #include "server/api/route_table.h"
 
 #include <nettle/base64.h>
@@ -57,7 +57,7 @@ struct completion {
 
 /* ---- the picture ----------------------------------------------------------------------------------------------- */
 
-/* The samples row by row of a grid as square as it can be, a pixel of paper between two. */
+/* The samples in a grid as square as possible, row by row, with a white line of one pixel between them. */
 struct grid {
     uint32_t columns, scale;
     uint32_t width, height; /* of the whole, in pixels */
@@ -98,7 +98,7 @@ static enum status draw(char **png, size_t *bytes, const struct job *j, uint32_t
     const struct grid g = lay_out(in->samples, size, scale);
     struct picture picture = {.pixels = malloc((size_t)3 * g.width * g.height), .width = g.width, .height = g.height};
     if (picture.pixels == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the picture at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the picture; try again later");
     memset(picture.pixels, UINT8_MAX, (size_t)3 * g.width * g.height);
     for (uint32_t i = 0; i < in->samples; i++)
         paint(&picture, &g, i, c->pixels + (size_t)i * in->total, size);
@@ -192,7 +192,7 @@ static void answer_events(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* What cannot be told from one field alone. */
+/* Checks that concern more than one field. */
 static enum status check(const struct exchange *x, const struct hosted_model *e, struct fields *f, struct error *err)
 {
     const uint32_t *size = e->model->config.size;
@@ -206,11 +206,11 @@ static enum status check(const struct exchange *x, const struct hosted_model *e,
                                (long long)f->rows, size[0] - 1, e->model->name, size[0], size[1]);
     if (f->rows > 0 && x->body.size == 0)
         return error_set_param(err, ERR_ARGUMENT, "rows",
-                               "\"rows\" is %lld and the body is empty; expected a picture to take them from",
+                               "\"rows\" is %lld and the body is empty; expected a picture to take the rows from",
                                (long long)f->rows);
     if (f->rows == 0 && !starts)
         return error_set_param(err, ERR_ARGUMENT, "rows",
-                               "\"%s\" cannot begin a picture; expected a picture and at least 1 row of it",
+                               "\"%s\" cannot begin a picture by itself; expected a picture and at least 1 row of it",
                                e->model->name);
     if ((uint64_t)g.width * g.height > COMPLETE_PIXELS_MAX)
         return error_set_param(err, ERR_ARGUMENT, "scale",
@@ -244,7 +244,7 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
     st = complete_job_create(ret, e, &in);
     if (st != OK) {
         free(in.known);
-        return error_set(err, st, "there is no memory for the request at the moment");
+        return error_set(err, st, "out of memory for the request; try again later");
     }
     return OK;
 }
@@ -285,7 +285,7 @@ void api_complete(struct exchange *x)
     x->api->state = state;
     x->api->state_free = free;
     if (state == NULL)
-        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
     if (state == NULL || prepare(x, &j, &err) != OK)
         reply_send_error(x, &err);
     else

@@ -1,5 +1,5 @@
-/* compress.c - POST /v1/compress and /v1/decompress: any bytes, made small by how well a model of bytes tells the
- * next one from those before, and back. HTTP threads; the blocks are coded where streams run. */
+/* compress.c - POST /v1/compress and /v1/decompress: any bytes, compressed with the probabilities that a model
+ * of bytes gives each next byte, and restored. HTTP threads; the blocks are coded where streams run. */
 #include "server/api/route_table.h"
 
 #include <stdlib.h>
@@ -31,8 +31,8 @@ const struct field_list compress_query = {table, FIELD_COUNT};
 
 /* The exchange's state. */
 struct coding {
-    struct archive_blocks blocks; /* the job's from its making on: these are where they lie */
-    struct archive archive;       /* to restore; its blocks are gone */
+    struct archive_blocks blocks; /* owned by the job once it is made; these pointers remain */
+    struct archive archive;       /* the one to restore; `blocks` in it is NULL */
     uint32_t timeout_ms;
 };
 
@@ -54,7 +54,7 @@ static void say_compressed(struct exchange *x, const struct archive_blocks *b)
         reply_send_error(x, &err);
 }
 
-/* The text is the answer's from here on, where it is taken: *text becomes NULL. */
+/* If the text is right the answer takes it: *text becomes NULL. */
 static void say_restored(struct exchange *x, const struct archive *a, uint8_t **text)
 {
     struct error err;
@@ -67,7 +67,7 @@ static void say_restored(struct exchange *x, const struct archive *a, uint8_t **
     reply_bytes(x, bytes, a->text_bytes);
 }
 
-/* Both jobs are done, and their memory nobody else's any more. */
+/* The job, of either kind, is done, and nobody else uses its memory any more. */
 static bool has_ended_well(struct exchange *x)
 {
     request_job_note_times(x);
@@ -124,11 +124,11 @@ static enum status open_body(struct exchange *x, struct coding *c, struct error 
         st = model_identity_check(&x->api->hosted->identity, &c->archive.id, "the archive", "body", err);
     if (st == OK)
         st = archive_open(&c->blocks, &c->archive, err);
-    c->archive.blocks = NULL; /* the body goes */
+    c->archive.blocks = NULL; /* the body is about to be dropped */
     return st;
 }
 
-/* A job for the blocks, which it takes, and their memory with them. */
+/* A job for the blocks, which takes them and their memory. */
 static enum status create_job(struct exchange *x, const struct coding *c, bool restores, struct job **ret)
 {
     const struct code_input in = {.text = c->blocks.text,
@@ -139,7 +139,7 @@ static enum status create_job(struct exchange *x, const struct coding *c, bool r
     return code_job_create(ret, restores ? &job_kind_decompress : &job_kind_compress, x->api->hosted, &in);
 }
 
-/* *ret: what codes the blocks; NULL: there is nothing to code. */
+/* *ret: the job that codes the blocks; left NULL if there is nothing to code. */
 static enum status prepare(struct exchange *x, struct coding *c, bool restores, struct job **ret, struct error *err)
 {
     enum status st = read_query(x, c, err);
@@ -148,7 +148,7 @@ static enum status prepare(struct exchange *x, struct coding *c, bool restores, 
     if (st != OK || c->blocks.count == 0)
         return st;
     st = create_job(x, c, restores, ret);
-    return st == OK ? OK : error_set(err, st, "there is no memory for the request at the moment");
+    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
 static void answer(struct exchange *x, bool restores)
@@ -161,7 +161,7 @@ static void answer(struct exchange *x, bool restores)
     x->api->state = c;
     x->api->state_free = free;
     if (c == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
         reply_send_error(x, &err);
         return;
     }

@@ -1,4 +1,4 @@
-/* events.h - server-sent events, as pieces of a streamed answer (http.h). HTTP threads; no state. */
+/* events.h - server-sent events, the pieces of a streamed answer (http.h). HTTP threads; no state. */
 #ifndef SERVER_API_EVENTS_H
 #define SERVER_API_EVENTS_H
 
@@ -13,10 +13,10 @@
 enum http_piece event_say(json_t *event, char **piece, size_t *bytes);
 /* The error that the exchange's job ended with. */
 enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes);
-/* A comment, so that nobody takes the silence for an end. */
+/* A comment, so that nobody takes the silence for the end. */
 enum http_piece event_say_ping(char **piece, size_t *bytes);
 
-/* Does the client ask for events: by a field, or else by its Accept? */
+/* Does the client ask for events: by a field, or else by its Accept header? */
 bool events_wanted(const struct exchange *x, enum field_switch said);
 /* Answer with the events of `reader`, or with the error of a job that ended before its first. */
 void events_reply(struct exchange *x, http_reader *reader);

@@ -1,5 +1,5 @@
 /* explain.c - POST /explain: a picture in, a PNG out that shows what the model sees in it, or what it has learnt.
- * A map rides through the engine with the batch that its picture is in; drawing is the HTTP thread's. */
+ * A map is computed along with the batch that its picture is in; the HTTP thread draws it. */
 #include "server/api/route_table.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include "server/media/png.h"
 #include "server/models/registry.h"
 
-/* Borrowed from the JSON that the query became. Their ranges are the model's to say (explanation.h). */
+/* Borrowed from the JSON that the query became. Their ranges depend on the model (explanation.h). */
 struct fields {
     const json_t *model, *size, *view, *layer, *head, *side;
 };
@@ -43,9 +43,9 @@ const struct field_list explain_query = {table, FIELD_COUNT};
 struct explaining {
     struct explanation what;
     struct picture backdrop; /* the client's, upright */
-    struct image_box box;    /* of it, what the model sees */
+    struct image_box box;    /* the part of it that the model sees */
     json_t *query;
-    const char *size; /* borrowed from it; NULL: the trained one */
+    const char *size; /* borrowed from `query`; NULL: the trained one */
 };
 
 static void explaining_free(void *state)
@@ -107,7 +107,7 @@ static void answer_map(struct exchange *x)
     answer_png(x, &state->backdrop);
 }
 
-/* Biases are constant: no job, no engine thread. */
+/* Biases are constant, so this needs no job and no engine thread. */
 static void answer_biases(struct exchange *x, const struct hosted_model *e)
 {
     const struct explanation *what = &((const struct explaining *)x->api->state)->what;
@@ -122,7 +122,7 @@ static void answer_biases(struct exchange *x, const struct hosted_model *e)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* Biases there are of models for any task; the endpoint is one for pictures all the same. */
+/* Models for any task have biases; but without a name a picture classifier is meant. */
 static enum status pick_model(struct exchange *x, const char *name, bool biases, struct hosted_model **ret,
                               struct error *err)
 {
@@ -152,7 +152,7 @@ static enum status resolve(struct exchange *x, struct hosted_model **ret, struct
     return explain_resolve(&state->what, &wish, (*ret)->model, (*ret)->engine, err);
 }
 
-/* The body's picture as a job for its map, and as what the map will be drawn on. */
+/* Make of the body's picture a job for its map, and the backdrop that the map will be drawn on. */
 static enum status prepare(struct exchange *x, struct hosted_model *e, struct job **ret, struct error *err)
 {
     struct explaining *state = x->api->state;
@@ -180,7 +180,7 @@ static enum status prepare(struct exchange *x, struct hosted_model *e, struct jo
         st = classify_job_create(ret, e, &in, 1);
         if (st == OK)
             return OK;
-        (void)error_set(err, st, "there is no memory for the request at the moment");
+        (void)error_set(err, st, "out of memory for the request; try again later");
     }
     free(in.pixels);
     return st;
@@ -195,7 +195,7 @@ void api_explain(struct exchange *x)
     x->api->state = state;
     x->api->state_free = explaining_free;
     if (state == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
         reply_send_error(x, &err);
         return;
     }

@@ -1,6 +1,6 @@
 /* generate.c - POST /generate: a prompt in, its continuation out, whole or as server-sent events.
- * HTTP threads. The engine's bytes become UTF-8 here; a stream's headers are sent when its first byte is there, so that
- * whatever happens before it still has its own status. */
+ * HTTP threads. The engine's bytes become UTF-8 here; a stream's headers are sent when its first byte is ready, so
+ * that an error before it still has its own status. */
 #include "server/api/route_table.h"
 
 #include <math.h>
@@ -29,13 +29,13 @@ struct generation {
     bool bytes_base64, return_state;
     bool said_finish;            /* the last event was made */
     struct sessions *sessions;   /* the service's */
-    struct session_info session; /* the one that the text goes on with, while it is held */
+    struct session_info session; /* the session that the text continues, while it is held */
 };
 
 static void generation_free(void *arg)
 {
     struct generation *g = arg;
-    if (g->session.held != NULL) /* the client has not got all of its text */
+    if (g->session.held != NULL) /* the client did not get all of its text */
         (void)sessions_end(g->sessions, &g->session, NULL);
     text_reader_free(g->reader);
     free(g);
@@ -51,14 +51,14 @@ static json_t *describe_usage(const struct job *j)
                      prompt + generated, "prompt_tokens_dropped", (json_int_t)generate_job_of(j)->prompt_dropped);
 }
 
-/* {"byte", "logprob"}, the latter null where it is not known; NULL for want of memory. */
+/* {"byte", "logprob"}, the latter null if it is not known; NULL for want of memory. */
 static json_t *describe_byte(uint8_t byte, float logprob)
 {
     return json_pack("{s:i, s:o}", "byte", (int)byte, "logprob",
                      isnan(logprob) ? json_null() : json_real((double)logprob));
 }
 
-/* Append what is told of a piece's bytes to `list`. */
+/* Append the log probabilities of a piece's bytes to `list`. */
 static int append_logprobs(json_t *list, const struct text_piece *p, size_t numbers)
 {
     int failed = 0;
@@ -89,8 +89,7 @@ static json_t *in_base64(const uint8_t *bytes, size_t size)
     return value;
 }
 
-/* The state that the request wanted, in base64; null where the text did not come to its end. NULL for want of
- * memory. */
+/* The state that the request asked for, in base64; null if the text did not reach its end. NULL for want of memory. */
 static json_t *describe_state(const struct job *j)
 {
     uint8_t *blob;
@@ -105,8 +104,8 @@ static json_t *describe_state(const struct job *j)
     return value;
 }
 
-/* The session, if there is one, is there for others again: where the text has come to, or where it was before. To be
- * called before the client can know. */
+/* Release the session, if there is one, to others: moved to the text's end, or where it was before. Call this before
+ * the client can know of the end. */
 static void end_session(struct exchange *x, bool moves)
 {
     struct generation *g = x->api->state;
@@ -115,12 +114,12 @@ static void end_session(struct exchange *x, bool moves)
     struct generate_job *j = moves ? generate_job_of(x->job) : NULL;
     const bool has_moved = moves && j->has_saved;
     if (!sessions_end(g->sessions, &g->session, has_moved ? &j->saved : NULL))
-        log_warning("there is no memory for the state of a session: it is where it was before request %s", x->id);
+        log_warning("out of memory for the state of a session: it stays where it was before request %s", x->id);
     else if (has_moved)
         j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
 }
 
-/* Did the request want several texts? Then an answer has a list of them. */
+/* Did the request ask for several texts? Then the answer has a list of them. */
 static bool is_several(const struct job *j)
 {
     return generate_job_of(j)->in.n > 1;
@@ -128,12 +127,12 @@ static bool is_several(const struct job *j)
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
 
-/* One text, put together of its pieces. */
+/* One text, assembled from its pieces. */
 struct choice {
     FILE *text, *raw; /* into the buffers below */
     char *text_bytes, *raw_bytes;
     size_t text_size, raw_size;
-    json_t *logprobs; /* NULL: none are told */
+    json_t *logprobs; /* NULL: none are reported */
     json_int_t tokens;
     enum job_finish finish;
 };
@@ -160,7 +159,7 @@ static bool choice_open(struct choice *c, bool logprobs)
     return c->text != NULL && c->raw != NULL && (!logprobs || c->logprobs != NULL);
 }
 
-/* All that the job, which is done, has generated. NULL for want of memory. */
+/* All that the finished job has generated. NULL for want of memory. */
 static struct choice *read_choices(const struct generation *g, const struct generate_job *j)
 {
     const uint32_t numbers = j->in.logprobs;
@@ -188,7 +187,7 @@ static struct choice *read_choices(const struct generation *g, const struct gene
     return NULL;
 }
 
-/* Set in `to` what there is to say of one text. */
+/* Describe one text in `to`. */
 static int describe_choice(json_t *to, const struct generation *g, const struct choice *c, uint32_t index)
 {
     int failed = json_object_set_new(to, "text", json_stringn(c->text_bytes, c->text_size));
@@ -311,7 +310,7 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
                 return event_say(
                     json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_word(p.finish)), piece,
                     bytes);
-            break; /* one text's end is the last event */
+            break; /* with one text, its end is the last event */
         }
     }
 }
@@ -323,7 +322,8 @@ static void answer_stream(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* The session that the request goes on with, which is its own until the answer is there; the model is its. */
+/* Take the session that the request continues, which no other request can use until the answer; the model is the
+ * session's. */
 static enum status begin_session(struct exchange *x, struct generate_request *r, struct error *err)
 {
     struct generation *g = x->api->state;
@@ -346,8 +346,9 @@ static enum status open_state(const struct generation *g, struct generate_reques
     if (g->session.held == NULL)
         return OK;
     if (strcmp(e->model->name, g->session.model) != 0)
-        return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is not the session's; expected \"%s\"",
-                               e->model->name, g->session.model);
+        return error_set_param(err, ERR_ARGUMENT, "model",
+                               "the model \"%s\" is not the session's; expected \"%s\", or none", e->model->name,
+                               g->session.model);
     const enum status st = session_info_check_model(&g->session, e, err);
     return st == OK ? generate_state_continue(r, e, &g->session.snapshot, err) : st;
 }
@@ -359,7 +360,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     struct hosted_model *e;
     struct generation *g = calloc(1, sizeof *g);
     if (g == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     g->sessions = s->sessions;
     g->bytes_base64 = r->bytes_base64;
     g->return_state = r->return_state;
@@ -379,7 +380,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
         r->in.prompt = r->in.from.memory = NULL; /* the job's now */
         st = text_reader_create(&g->reader, *ret, r->echo);
     }
-    return st == OK ? OK : error_set(err, st, "there is no memory for the request at the moment");
+    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
 void api_generate(struct exchange *x)
@@ -394,7 +395,7 @@ void api_generate(struct exchange *x)
     if (st == OK)
         st = prepare(x, &r, &j, &err);
     request_job_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
-    if (x->job == NULL) /* refused, which the client does not read before this returns */
+    if (x->job == NULL) /* refused; the client cannot read that before this returns */
         end_session(x, false);
     generate_request_clear(&r);
 }

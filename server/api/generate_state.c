@@ -25,13 +25,13 @@ void generate_state_take_options(struct generate_request *r, const struct sample
     o->repetition_penalty = r->said.repetition_penalty ? o->repetition_penalty : from->repetition_penalty;
 }
 
-/* What is pending, and the prompt behind it. */
+/* Put the pending bytes before the prompt. */
 static enum status join_prompt(struct generate_input *in, struct error *err)
 {
     const uint32_t pending = in->from.pending_count;
     uint8_t *prompt = malloc(pending + in->prompt_bytes + 1);
     if (prompt == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     memcpy(prompt, stream_snapshot_pending(&in->from), pending);
     if (in->prompt_bytes > 0)
         memcpy(prompt + pending, in->prompt, in->prompt_bytes);
@@ -42,25 +42,26 @@ static enum status join_prompt(struct generate_input *in, struct error *err)
     return OK;
 }
 
-/* r->in.from is there, and of this model. */
+/* r->in.from is set, and of this model. */
 static enum status go_on(struct generate_request *r, const struct hosted_model *e, struct error *err)
 {
     const struct stream_model m = shape_of(e);
     const char *param = r->state != NULL ? "state" : "session";
     struct generate_input *in = &r->in;
-    if (in->from.position > ENGINE_POSITION_MAX) /* of a session: no blob is */
+    if (in->from.position > ENGINE_POSITION_MAX) /* only a session's can be */
         return error_set_param(err, ERR_ARGUMENT, param,
-                               "the state is at position %u, expected at most %u: its text is too long to go on",
+                               "the state is at position %u, expected at most %u: its text is too long to continue",
                                in->from.position, ENGINE_POSITION_MAX);
     const enum status st = join_prompt(in, err);
     if (st != OK)
         return st;
     if (m.context != ENGINE_CONTEXT_UNLIMITED && !in->shift &&
         in->prompt_bytes > stream_model_room(&m, in->from.position))
-        return error_set_param(err, ERR_ARGUMENT, param,
-                               "the state is at position %u and %zu bytes are to follow, beyond the model's context of "
-                               "%u; expected fewer, or \"context_overflow\" \"shift\"",
-                               in->from.position, in->prompt_bytes, m.context);
+        return error_set_param(
+            err, ERR_ARGUMENT, param,
+            "the state is at position %u and %zu bytes are to follow, which exceeds the model's context of "
+            "%u; expected fewer, or \"context_overflow\" \"shift\"",
+            in->from.position, in->prompt_bytes, m.context);
     generate_state_take_options(r, &in->from.sampler.options);
     return OK;
 }

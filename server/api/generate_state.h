@@ -1,5 +1,5 @@
-/* generate_state.h - where the text of a request begins: behind a state that a client brings, behind one that the
- * daemon has kept, or at a beginning that is yet to be fed. HTTP threads; no state. */
+/* generate_state.h - where the text of a request begins: after a state that the client sends, after one that the
+ * daemon has kept, or at a prompt that is yet to be fed. HTTP threads; no state. */
 #ifndef SERVER_API_GENERATE_STATE_H
 #define SERVER_API_GENERATE_STATE_H
 
@@ -11,29 +11,29 @@
 
 struct hosted_model;
 
-/* A blob for this model, checked whole. *ret is set only on OK: stream_snapshot_clear. Errors: ERR_ARGUMENT (param
- * "state"), ERR_NOMEM. */
+/* Read a blob for this model, with all checks. *ret is set only on OK: stream_snapshot_clear. Errors: ERR_ARGUMENT
+ * (param "state"), ERR_NOMEM. */
 enum status generate_state_open(struct stream_snapshot *ret, const uint8_t *blob, size_t size,
                                 const struct hosted_model *e, struct error *err);
 
-/* Have the text go on from the request's blob, r->state; or from a copy of `s`, which is of this model: r->in.from is
- * that, the prompt begins with what is pending, and of the sampler's options those that the request does not name are
- * the state's. Errors: ERR_ARGUMENT (param "state" or "session": the blob, or that the context has no room or the text
- * is too long), ERR_NOMEM. */
+/* Make the text continue from the request's blob, r->state; or from a copy of `s`, which is of this model. r->in.from
+ * becomes that state, the prompt begins with the pending bytes, and sampler options that the request does not give are
+ * the state's. Errors: ERR_ARGUMENT (param "state" or "session": the blob is wrong, the context has no room, or the
+ * text is too long), ERR_NOMEM. */
 enum status generate_state_read(struct generate_request *r, const struct hosted_model *e, struct error *err);
 enum status generate_state_continue(struct generate_request *r, const struct hosted_model *e,
                                     const struct stream_snapshot *s, struct error *err);
 
-/* How many bytes at the prompt's end the model gets, and whether there is one of them to feed before the last, which
- * waits for what follows: else generate_state_begin needs no engine. */
+/* How many bytes at the prompt's end the model gets; and whether any of them must be fed before the last one, which
+ * stays pending: if not, generate_state_begin needs no engine. */
 size_t generate_state_kept(const struct generate_input *in, const struct hosted_model *e);
 bool generate_state_feeds(const struct generate_input *in, const struct hosted_model *e);
-/* A text that is yet to begin, with the last generate_state_kept bytes of the prompt. *ret is set only on OK. Errors:
- * ERR_NOMEM. */
+/* The state of a text that has not begun, with the last generate_state_kept bytes of the prompt pending. *ret is set
+ * only on OK. Errors: ERR_NOMEM. */
 enum status generate_state_begin(struct stream_snapshot *ret, const struct generate_input *in,
                                  const struct hosted_model *e, struct error *err);
 
-/* The options that a request does not name are the state's. */
+/* Options that the request does not give become the state's. */
 void generate_state_take_options(struct generate_request *r, const struct sampler_options *from);
 
 #endif

@@ -1,4 +1,4 @@
-/* inference.c - the Open Inference Protocol, version 2: what there is, whether it is ready. POST .../infer is in
+/* inference.c - the Open Inference Protocol, version 2: the server, its models and their health. POST .../infer is in
  * inference_infer.c. https://github.com/kserve/open-inference-protocol, with the binary tensor extension.
  * HTTP threads; nothing here waits for the engine. */
 #include "server/api/inference.h"
@@ -46,18 +46,19 @@ void api_inference_live(struct exchange *x)
         reply_send_json(x, 200, json_pack("{s:b}", "live", 1));
         return;
     }
-    (void)error_set(&err, ERR_UNAVAILABLE, "jobs wait or run, and the engine has not ended a step for %u ms",
+    (void)error_set(&err, ERR_UNAVAILABLE,
+                    "the engine is stuck: there are jobs, but it has not finished a step for %u ms",
                     s->settings->stuck_after_ms);
     reply_send_error(x, &err);
 }
 
-/* Is it answered that the server is draining? */
+/* True: the server is draining, and that was the answer. */
 static bool refuse_if_draining(struct exchange *x)
 {
     struct error err;
     if (!atomic_load(&service_of(x)->draining))
         return false;
-    (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it takes no new connections soon");
+    (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it will soon refuse connections");
     reply_send_error(x, &err);
     return true;
 }
@@ -89,7 +90,7 @@ void api_inference_server(struct exchange *x)
                               "binary_tensor_data", "classification"));
 }
 
-/* -1 is a side of any length. NULL for want of memory. */
+/* In a shape, -1 is any length. NULL for want of memory. */
 static json_t *describe_tensor(const char *name, const char *datatype, size_t rank, const int shape[])
 {
     json_t *sides = json_array();

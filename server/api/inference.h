@@ -9,13 +9,13 @@
 
 struct hosted_model;
 
-/* Of a classifier of pictures: files, or numbers 0 to 255 of the trained size, [n, height, width, 3] or
- * [n, 3, height, width]; exactly one of both. */
+/* Inputs of a picture classifier: files, or numbers from 0 to 255 at the trained size, [n, height, width, 3] or
+ * [n, 3, height, width]; exactly one of the two. */
 #define INFERENCE_IMAGE "image"
 #define INFERENCE_PIXELS "pixels"
-/* Of a classifier of texts, and what a generator writes. */
+/* Input of a text classifier, and output of a generator. */
 #define INFERENCE_TEXT "text"
-/* Of a generator. */
+/* Input of a generator. */
 #define INFERENCE_PROMPT "prompt"
 
 #define INFERENCE_LOGITS "logits"
@@ -27,8 +27,8 @@ enum { INFERENCE_OUTPUTS = 2, INFERENCE_VERSION_MAX = 16 };
 /* [INFERENCE_OUTPUTS]; NULL: the protocol does not serve such models. */
 const char *const *inference_output_names(enum model_task task);
 
-/* The model of the path, which the exchange then keeps (request_model_acquire). Errors: ERR_NOT_FOUND (also: its
- * version). */
+/* The model that the path names, which the exchange then holds (request_model_acquire). Errors: ERR_NOT_FOUND (also:
+ * its version). */
 enum status inference_pick_model(struct exchange *x, struct hosted_model **ret, struct error *err);
 /* A model without versions has version 1. */
 void inference_version(char out[INFERENCE_VERSION_MAX], const struct hosted_model *e);

@@ -1,5 +1,5 @@
-/* inference_infer.c - POST /v2/models/M/infer: tensors in, tensors out, over the same jobs as /classify and
- * /generate. Classifiers give logits and probabilities of each picture or text, generators a text for each prompt.
+/* inference_infer.c - POST /v2/models/M/infer: tensors in, tensors out, with the same jobs as /classify and
+ * /generate. Classifiers return logits and probabilities of each picture or text, generators a text for each prompt.
  * HTTP threads. */
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ enum { PARAM_MAX = 64 };
 
 /* The exchange's state. */
 struct inference {
-    struct inference_request request; /* its inputs are gone once the job is made */
+    struct inference_request request; /* its inputs are freed once the job is made */
     struct text_reader *reader;       /* of a generator's job */
 };
 
@@ -45,7 +45,7 @@ void api_inference_infer_type(struct exchange *x)
     const char *encoding = http_header(x, "Content-Encoding");
     if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
         (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Encoding",
-                              "the body is declared as \"%s\"; expected it as it is, not compressed",
+                              "the body is declared as \"%s\"; expected no encoding: compressed bodies are not read",
                               json_quote(encoding).text);
         reply_send_error(x, &err);
     } else if (!request_type_is_unsaid(x) && !request_type_is(x, "application/json") &&
@@ -59,7 +59,7 @@ void api_inference_infer_type(struct exchange *x)
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
-/* Is the output wanted, and how? A request that names none wants all. */
+/* Is the output wanted, and in what form? A request that names none wants all. */
 static bool wants(const struct inference_request *r, const char *name, struct inference_wish *how)
 {
     *how = (struct inference_wish){.name = name, .binary = r->binary_outputs};
@@ -71,7 +71,8 @@ static bool wants(const struct inference_request *r, const char *name, struct in
     return r->output_count == 0;
 }
 
-/* "VALUE:INDEX:LABEL" of the most probable, as the classification extension has it. values, logits [rows, classes]. */
+/* "VALUE:INDEX:LABEL" of the most probable classes, as in the classification extension. values, logits [rows, classes].
+ * */
 static void add_classification(struct inference_reply *reply, const struct inference_wish *how,
                                const struct model_config *c, const float *values, const float *logits, size_t rows)
 {
@@ -139,7 +140,7 @@ static void answer_classes(struct exchange *x)
     send(x, &reply);
 }
 
-/* One text, put together of its pieces: as UTF-8, and its exact bytes. */
+/* One text, assembled from its pieces: as UTF-8, and its exact bytes. */
 struct written {
     FILE *text, *bytes; /* into the buffers below */
     char *text_at, *bytes_at;
@@ -213,7 +214,7 @@ static enum status check_list(const struct inference_tensor *t, struct error *er
         return OK;
     return error_set_param(
         err, ERR_ARGUMENT, "shape",
-        "the input \"%s\" has another datatype or shape; expected BYTES of [n] or [n, 1], n at least 1",
+        "the input \"%s\" has the wrong datatype or shape; expected BYTES of [n] or [n, 1], n at least 1",
         json_quote(t->name).text);
 }
 
@@ -225,7 +226,7 @@ static enum status add_image(struct classify_request *r, const struct inference_
         return classify_request_add_file(r, bytes, size, NULL, param, err);
     uint8_t *file = malloc(size + 1);
     if (file == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     enum status st = OK;
     size_t file_size = size;
     if (!request_base64_decode((const char *)bytes, size, file, &file_size))
@@ -254,7 +255,8 @@ static enum status add_elements(struct classify_request *r, const struct inferen
                          : add_image(r, t, bytes, size, param, err);
     }
     if (st == OK && t->data == NULL && at != t->raw_size)
-        st = error_set_param(err, ERR_ARGUMENT, "data", "the input \"%s\" has bytes behind its last element",
+        st = error_set_param(err, ERR_ARGUMENT, "data",
+                             "the input \"%s\" has bytes after its last element; expected none",
                              json_quote(t->name).text);
     return st;
 }
@@ -277,19 +279,19 @@ static enum status add_pixels(struct classify_request *r, const struct inference
                first = sized && !last && t->shape[1] == 3 && t->shape[2] == height && t->shape[3] == width;
     if (!last && !first)
         return error_set_param(err, ERR_ARGUMENT, "shape",
-                               "the input \"%s\" has another datatype or shape; expected FP32 or UINT8 of "
+                               "the input \"%s\" has the wrong datatype or shape; expected FP32 or UINT8 of "
                                "[n, %u, %u, 3] or [n, 3, %u, %u], n from 1 to %d",
                                json_quote(t->name).text, c->size[0], c->size[1], c->size[0], c->size[1],
                                CLASSIFY_INPUTS_MAX);
     const size_t area = (size_t)(height * width);
     uint8_t *all = malloc(t->elements);
     if (all == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     enum status st = inference_read_pixels(all, t, err);
     for (uint64_t i = 0; i < t->shape[0] && st == OK; i++) {
         uint8_t *pixels = malloc(area * 3);
         if (pixels == NULL) {
-            st = error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+            st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
             break;
         }
         if (last)
@@ -318,12 +320,12 @@ static enum status classify(struct hosted_model *e, const struct inference_reque
                pixels = !is_text && strcmp(t->name, INFERENCE_PIXELS) == 0,
                text = is_text && strcmp(t->name, INFERENCE_TEXT) == 0;
     if (q->input_count != 1 || (!files && !pixels && !text))
-        return error_set_param(err, ERR_ARGUMENT, "inputs", "%u inputs, the first \"%s\"; expected one: %s",
+        return error_set_param(err, ERR_ARGUMENT, "inputs", "there are %u inputs, the first \"%s\"; expected one: %s",
                                q->input_count, json_quote(t->name).text,
                                is_text ? INFERENCE_TEXT : INFERENCE_IMAGE " or " INFERENCE_PIXELS);
     struct classify_request *r = calloc(1, sizeof *r);
     if (r == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     r->model = e;
     enum status st = pixels ? add_pixels(r, t, err) : add_elements(r, t, is_text, err);
     if (st == OK)
@@ -335,7 +337,7 @@ static enum status classify(struct hosted_model *e, const struct inference_reque
 
 /* ---- the request: generators ------------------------------------------------------------------------------------ */
 
-/* What of /generate's fields is a parameter here. */
+/* The fields of /generate that are parameters here. */
 static const char *const generate_parameters[] = {
     "max_tokens", "temperature",        "top_k", "top_p",    "min_p",
     "seed",       "repetition_penalty", "stop",  "priority", "context_overflow"};
@@ -365,9 +367,9 @@ static enum status read_prompts(struct generate_input *in, const struct inferenc
     enum status st = check_list(t, err);
     size_t at = 0, total = 0;
     if (st == OK && t->elements > GENERATE_PROMPTS_MAX)
-        st = error_set_param(err, ERR_ARGUMENT, "shape", "%llu prompts; expected at most %d",
+        st = error_set_param(err, ERR_ARGUMENT, "shape", "there are %llu prompts; expected at most %d",
                              (unsigned long long)t->elements, GENERATE_PROMPTS_MAX);
-    for (int copying = 0; copying < 2 && st == OK; copying++) { /* their sizes first */
+    for (int copying = 0; copying < 2 && st == OK; copying++) { /* first their sizes */
         at = total = 0;
         for (uint64_t i = 0; i < t->elements && st == OK; i++) {
             const uint8_t *bytes;
@@ -382,10 +384,11 @@ static enum status read_prompts(struct generate_input *in, const struct inferenc
             st = error_set_param(err, ERR_ARGUMENT, "data", "the prompts have %zu bytes; expected at most %d", total,
                                  GENERATE_PROMPT_MAX);
         if (st == OK && copying == 0 && total > 0 && (in->prompt = malloc(total)) == NULL)
-            st = error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+            st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     }
     if (st == OK && t->data == NULL && at != t->raw_size)
-        st = error_set_param(err, ERR_ARGUMENT, "data", "the input \"%s\" has bytes behind its last element", t->name);
+        st = error_set_param(err, ERR_ARGUMENT, "data",
+                             "the input \"%s\" has bytes after its last element; expected none", t->name);
     in->prompt_bytes = total;
     in->prompt_count = (uint32_t)t->elements;
     return st;
@@ -398,8 +401,9 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
     struct generate_request r = {0};
     const struct inference_tensor *t = &q->inputs[0];
     if (q->input_count != 1 || strcmp(t->name, INFERENCE_PROMPT) != 0)
-        return error_set_param(err, ERR_ARGUMENT, "inputs", "%u inputs, the first \"%s\"; expected one: prompt",
-                               q->input_count, json_quote(t->name).text);
+        return error_set_param(err, ERR_ARGUMENT, "inputs",
+                               "there are %u inputs, the first \"%s\"; expected one: prompt", q->input_count,
+                               json_quote(t->name).text);
     enum status st = check_parameters(q->parameters, err);
     if (st == OK)
         st = generate_request_read(&r, q->parameters, service_of(x)->settings, err);
@@ -414,7 +418,7 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
             st = text_reader_create(&s->reader, *ret, false);
         }
         if (st != OK)
-            (void)error_set(err, st, "there is no memory for the request at the moment");
+            (void)error_set(err, st, "out of memory for the request; try again later");
     }
     generate_request_clear(&r);
     return st;
@@ -431,8 +435,9 @@ static enum status check_outputs(const struct inference_request *q, enum model_t
             return error_set_param(err, ERR_ARGUMENT, "outputs", "there is no output \"%s\"; expected %s or %s",
                                    json_quote(w->name).text, names[0], names[1]);
         if (w->classification > 0 && task == TASK_TEXT_GENERATION)
-            return error_set_param(err, ERR_ARGUMENT, "classification",
-                                   "\"classification\" of the output \"%s\"; expected none: it is a text", w->name);
+            return error_set_param(
+                err, ERR_ARGUMENT, "classification",
+                "\"classification\" is given for the output \"%s\"; expected none: the output is a text", w->name);
     }
     return OK;
 }
@@ -454,7 +459,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
         st = check_outputs(&s->request, task, err);
     if (st == OK)
         st = task == TASK_TEXT_GENERATION ? generate(x, e, &s->request, ret, err) : classify(e, &s->request, ret, err);
-    if (s->request.head != NULL) { /* numbers as JSON are many times as large as the job */
+    if (s->request.head != NULL) { /* numbers as JSON take many times the job's memory */
         (void)json_object_del(s->request.head, "inputs");
         s->request.input_count = 0;
     }
@@ -470,7 +475,7 @@ void api_inference_infer(struct exchange *x)
     struct inference *s = calloc(1, sizeof *s);
     x->api->state = s;
     if (s == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
         reply_send_error(x, &err);
         return;
     }

@@ -14,7 +14,7 @@ void inference_reply_begin(struct inference_reply *r)
     r->failed = r->outputs == NULL || r->binary == NULL;
 }
 
-/* Bytes that `before` were not there belong to this output. Takes `data`, NULL where it is binary. */
+/* The binary part's bytes from `before` on belong to this output. Takes `data`, which is NULL for binary output. */
 static void add(struct inference_reply *r, const char *name, const char *type, json_t *data, long before, size_t rows,
                 size_t columns)
 {
@@ -57,7 +57,7 @@ void inference_reply_add_texts(struct inference_reply *r, const char *name, bool
     r->failed = !binary && data == NULL;
     for (size_t i = 0; i < count; i++) {
         const struct inference_text *t = &texts[i];
-        const uint32_t size = (uint32_t)t->size; /* little-endian, as every machine that this runs on */
+        const uint32_t size = (uint32_t)t->size; /* little-endian, like every machine that this runs on */
         if (binary)
             r->failed |=
                 fwrite(&size, sizeof size, 1, r->binary) != 1 || fwrite(t->bytes, 1, t->size, r->binary) != t->size;
@@ -67,7 +67,7 @@ void inference_reply_add_texts(struct inference_reply *r, const char *name, bool
     add(r, name, "BYTES", data, before, rows, columns);
 }
 
-/* The head and the bytes behind it, malloc'd; NULL for want of memory. */
+/* The head followed by the bytes, malloc'd; NULL for want of memory. */
 static char *join(const char *head, size_t head_size, const char *bytes, size_t size)
 {
     char *whole = malloc(head_size + size);

@@ -1,5 +1,5 @@
-/* inference_reply.h - the answer to an Open Inference Protocol request: a JSON head and, behind it, the tensors that
- * are wanted binary. HTTP threads; no state. */
+/* inference_reply.h - the answer to an Open Inference Protocol request: a JSON head followed by the tensors that are
+ * wanted as binary. HTTP threads; no state. */
 #ifndef SERVER_API_INFERENCE_REPLY_H
 #define SERVER_API_INFERENCE_REPLY_H
 
@@ -11,7 +11,7 @@
 
 #include "server/http/http.h"
 
-/* Failing steps, all for want of memory, are remembered. */
+/* `failed` remembers steps that failed, which happens only for want of memory. */
 struct inference_reply {
     json_t *outputs;
     FILE *binary; /* into bytes */
@@ -21,13 +21,13 @@ struct inference_reply {
 };
 
 void inference_reply_begin(struct inference_reply *r);
-/* Add an output: numbers [rows, columns], or texts [rows] or, with columns > 0, [rows, columns]. */
+/* Add an output: numbers [rows, columns]; or texts, [rows] or, with columns > 0, [rows, columns]. */
 void inference_reply_add_numbers(struct inference_reply *r, const char *name, bool binary, const float *values,
                                  size_t rows, size_t columns);
 struct inference_text {
     const char *text; /* valid UTF-8, for JSON */
     size_t text_size;
-    const void *bytes; /* exactly, for binary */
+    const void *bytes; /* the exact bytes, for binary */
     size_t size;
 };
 void inference_reply_add_texts(struct inference_reply *r, const char *name, bool binary,

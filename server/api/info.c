@@ -1,5 +1,5 @@
-/* info.c - the endpoints that tell how the daemon is: /v1/models, /metrics, /healthz, /readyz, /openapi.json.
- * HTTP threads; nothing here waits for the engine. */
+/* info.c - the endpoints that describe the daemon and its state: /v1/models, /metrics, /healthz, /readyz,
+ * /openapi.json. HTTP threads; nothing here waits for the engine. */
 #include "server/api/route_table.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "server/core/queue.h"
 #include "server/models/registry.h"
 
-/* Multiply-adds of linear layers and of mixing, for what is paid at once: a token of a stream, a picture, a text. */
+/* Multiply-adds of the linear layers and of mixing, for one unit of work: a token of a stream, a picture, a text. */
 static int set_macs(json_t *m, const struct model_config *c, const struct engine_info *info)
 {
     const char *unit = model_config_causal(c) ? "token" : c->input == INPUT_IMAGE ? "picture" : "text";
@@ -85,7 +85,7 @@ void api_model(struct exchange *x)
     reply_send_error(x, &err);
 }
 
-/* The queue's depth is looked at when it is asked for, rather than kept up to date with every job. */
+/* The depth of the queue is measured when somebody asks, rather than kept up to date with every job. */
 static void measure_queue(const struct service *s)
 {
     uint64_t depth[METRICS_KIND_COUNT];
@@ -124,7 +124,8 @@ void api_healthz(struct exchange *x)
         reply_state(x, "ok");
         return;
     }
-    (void)error_set(&err, ERR_UNAVAILABLE, "jobs wait or run, and the engine has not ended a step for %u ms",
+    (void)error_set(&err, ERR_UNAVAILABLE,
+                    "the engine is stuck: there are jobs, but it has not finished a step for %u ms",
                     s->settings->stuck_after_ms);
     reply_send_error(x, &err);
 }
@@ -136,6 +137,6 @@ void api_readyz(struct exchange *x)
         reply_state(x, "ready");
         return;
     }
-    (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it takes no new connections soon");
+    (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it will soon refuse connections");
     reply_send_error(x, &err);
 }

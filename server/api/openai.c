@@ -1,6 +1,6 @@
-/* openai.c - OpenAI's POST /v1/completions over the same jobs as /generate. HTTP threads.
+/* openai.c - OpenAI's POST /v1/completions, with the same jobs as /generate. HTTP threads.
  * A token is a byte. Its string is its character where it is ASCII, else bytes:\xNN, so that all 256 differ. Shapes are
- * those of OpenAI's reference, with every field that its clients may look at. */
+ * those of OpenAI's reference, with every field that its clients may read. */
 #include "server/api/route_table.h"
 
 #include <math.h>
@@ -24,12 +24,12 @@
 
 enum { ID_RANDOM_BYTES = 12, TOKEN_MAX = 16 };
 
-/* What is said of a choice's bytes; all NULL where nothing is. */
+/* The log probabilities of a choice's bytes; all NULL if none are reported. */
 struct told {
     json_t *tokens, *token_logprobs, *top_logprobs, *text_offset;
 };
 
-/* A choice of a whole answer, put together of its pieces. */
+/* A choice of a whole answer, assembled from its pieces. */
 struct choice {
     FILE *text; /* into the buffer below */
     char *text_bytes;
@@ -45,7 +45,7 @@ struct completion {
     json_int_t created;
     bool include_usage;
     enum { TEXTS, USAGE, DONE, END } next; /* of a stream */
-    json_int_t *characters;                /* [sample_count] of the text so far */
+    json_int_t *characters;                /* [sample_count], in each text so far */
     struct choice *choices;                /* [sample_count], of a whole answer */
     uint32_t count;                        /* sample_count */
 };
@@ -61,7 +61,7 @@ static void told_clear(struct told *t)
     *t = (struct told){0};
 }
 
-/* likeliest: are the likeliest bytes told too? False for want of memory. */
+/* likeliest: are the likeliest bytes reported too? False for want of memory. */
 static bool told_init(struct told *t, bool likeliest)
 {
     *t = (struct told){json_array(), json_array(), likeliest ? json_array() : json_null(), json_array()};
@@ -138,7 +138,7 @@ static int set_token(json_t *to, uint8_t byte, float logprob)
     return json_object_setn_new_nocheck(to, token, size, json_real((double)logprob));
 }
 
-/* The likeliest bytes, and the one that is there. */
+/* The likeliest bytes, and the one that was chosen. */
 static json_t *describe_top(const float *logprobs, const uint8_t *likeliest, size_t numbers, uint8_t byte)
 {
     json_t *top = json_object();
@@ -152,7 +152,8 @@ static json_t *describe_top(const float *logprobs, const uint8_t *likeliest, siz
     return NULL;
 }
 
-/* Tell a piece's bytes; *characters is how many there are before it, and then with it. */
+/* Append a piece's bytes to `t`. *characters: the number of characters in the text before the piece; becomes that after
+ * it. */
 static bool tell(struct told *t, const struct text_piece *p, size_t numbers, json_int_t *characters)
 {
     size_t left = 0; /* bytes of the character that the next byte belongs to */
@@ -176,7 +177,7 @@ static bool tell(struct told *t, const struct text_piece *p, size_t numbers, jso
     return failed == 0;
 }
 
-/* Their words are only stop and length: what ended early for another reason is as long as it could be. */
+/* OpenAI's words are only stop and length; a text that ended early for another reason counts as length. */
 static const char *finish_word(enum job_finish finish)
 {
     return job_finish_word(finish == FINISH_STOP ? FINISH_STOP : FINISH_LENGTH);
@@ -202,7 +203,7 @@ static json_t *describe_usage(const struct job *j)
                      (json_int_t)g->prompt_cached);
 }
 
-/* Takes choices and, if there shall be one, usage. NULL for want of memory. */
+/* Takes `choices` and, with has_usage, `usage`. NULL for want of memory. */
 static json_t *describe_completion(const struct exchange *x, json_t *choices, bool has_usage, json_t *usage)
 {
     const struct completion *c = x->api->state;
@@ -221,7 +222,7 @@ static json_t *describe_completion(const struct exchange *x, json_t *choices, bo
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
 
-/* All that the job, which is done, has to say. False for want of memory. */
+/* Read all that the finished job has generated. False for want of memory. */
 static bool read_choices(struct completion *c, const struct job *j)
 {
     struct text_piece p;
@@ -350,7 +351,7 @@ static enum status prepare(struct exchange *x, struct openai_request *r, struct 
         r->in.prompt = NULL; /* the job's now */
         st = completion_create(x, r, *ret) != NULL ? OK : ERR_NOMEM;
     }
-    return st == OK ? OK : error_set(err, st, "there is no memory for the request at the moment");
+    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
 void api_openai_completions(struct exchange *x)

@@ -1,16 +1,16 @@
-/* openapi.c - see openapi.h. What routes, fields, settings and statuses know comes from their tables; the words around
- * it, examples and the shape of answers from openapi.json, which is part of the program. There
+/* openapi.c - see openapi.h. What routes, fields, settings and statuses know comes from their tables; the texts,
+ * examples and shapes of answers come from openapi.json, which is part of the program. In it
  *
- *     paths."/a/{name}".METHOD   is what is said of a route; {name} names a {} of its path, and becomes a parameter
- *     x-fields: LIST             of a body's media type: a list of route_table.h, to be put in
- *     x-required: [NAME]         beside x-fields: what must be there
- *     x-errors: [STATUS]         of an operation: what it may answer beside 400, and 411 and 413 where there are bodies
- *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what kind and range of a field say; a schema with
- *                                                   a type, an anyOf or a $ref replaces that
- *     top level x-errors: {STATUS: TEXT}            is what an error's status means
+ *     paths."/a/{name}".METHOD   describes a route; {name} names a {} of its path, and becomes a parameter
+ *     x-fields: LIST             in a body's media type: a list of route_table.h, to be inserted
+ *     x-required: [NAME]         beside x-fields: which of them are required
+ *     x-errors: [STATUS]         in an operation: what it may answer besides 400, and 411 and 413 with bodies
+ *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what a field's kind and range say; a schema with a
+ *                                                   type, an anyOf or a $ref replaces that
+ *     top level x-errors: {STATUS: TEXT}            says what an error's status means
  *
- * A route that is not there, a list that is none, a body that names another list than its route, a field whose kind
- * says nothing and that is not described have x-undocumented: true, which tests/server/api/test_openapi.c finds. */
+ * x-undocumented: true marks a route that openapi.json lacks, an unknown list, a body that names another list than its
+ * route, and an undescribed field whose kind says nothing; tests/server/api/test_openapi.c looks for it. */
 #include "server/api/openapi.h"
 
 #include <ctype.h>
@@ -43,7 +43,7 @@ static const enum status statuses[] = {
 #undef X
 };
 
-/* What a document is made with. `failed` remembers that some step had no memory, so that the steps need not. */
+/* A document in the making. `failed` remembers that some step ran out of memory, so that the steps need not check. */
 struct maker {
     const struct settings *settings;
     json_t *doc, *fields, *errors; /* the last two: x-fields and x-errors, taken out of the document */
@@ -69,7 +69,7 @@ static json_t *under(struct maker *m, json_t *object, const char *key, json_t *(
     return json_object_get(object, key);
 }
 
-/* The value at `key`, taken out; NULL where there is none. */
+/* Remove the value at `key` and return it; NULL if there is none. */
 static json_t *take(json_t *object, const char *key)
 {
     json_t *value = json_incref(json_object_get(object, key));
@@ -84,7 +84,7 @@ static json_t *whole_number(double value)
     return json_integer((json_int_t)value);
 }
 
-/* What kind and range say. */
+/* The schema that kind and range give. */
 static json_t *schema_of_kind(struct maker *m, const struct field *f)
 {
     const double max = fields_max(f, m->settings);
@@ -93,7 +93,7 @@ static json_t *schema_of_kind(struct maker *m, const struct field *f)
     case FIELD_NAME:
         set(m, schema, "pattern", json_string("^[^\\u0000]*$"));
         /* fall through */
-    case FIELD_TEXT: /* a character has a byte or more */
+    case FIELD_TEXT: /* lengths count characters, which have a byte or more */
         set(m, schema, "type", json_string("string"));
         set(m, schema, "minLength", json_integer(f->min > 0 ? 1 : 0));
         set(m, schema, "maxLength", whole_number(max));
@@ -118,7 +118,7 @@ static json_t *schema_of_kind(struct maker *m, const struct field *f)
     return schema;
 }
 
-/* note: what openapi.json says of the field, or NULL. */
+/* note: what openapi.json says about the field, or NULL. */
 static json_t *schema_of_field(struct maker *m, const struct field *f, const json_t *note)
 {
     const bool replaces = json_object_get(note, "type") != NULL || json_object_get(note, "anyOf") != NULL ||
@@ -199,7 +199,7 @@ static bool asks_for_keys(const struct settings *s)
     return strcmp(s->keys_file, "off") != 0;
 }
 
-/* Which of the schemes will do; {} is none. */
+/* Which of the schemes are accepted; {} stands for no key. */
 static void add_security(struct maker *m, json_t *operation, const struct route_info *r)
 {
     json_t *ways = json_array();
@@ -214,7 +214,7 @@ static void add_security(struct maker *m, json_t *operation, const struct route_
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
-/* Does an API say its errors in words of its own? */
+/* The schema of an API's errors. */
 static const char *error_schema(enum api_kind api)
 {
     return api == API_INFERENCE ? "InferenceError" : "Error";
@@ -308,21 +308,21 @@ static void expand_responses(struct maker *m, json_t *operation, const struct ro
 
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
-/* Is `named`, a path of OpenAPI, the route's, which leaves its names out? */
+/* Is `named`, a path of openapi.json, that of the route `path`, in which {} have no names? */
 static bool is_path(const char *named, const char *path)
 {
     while (*path != '\0' && *named != '\0') {
         if (*named != *path)
             return false;
         if (*path == '{')
-            named = strchr(named, '}'); /* which is openapi.json's, and has it */
+            named = strchr(named, '}'); /* openapi.json's, which has one */
         path += *path == '{' ? 2 : 1;
         named = named != NULL ? named + 1 : "";
     }
     return *path == '\0' && *named == '\0';
 }
 
-/* The path's item; *name is what OpenAPI calls the path. Made, with {}, if openapi.json does not have it. */
+/* The path's item; *name is openapi.json's name of the path. If it is not there it is made, with plain {}. */
 static json_t *find_item(struct maker *m, const char *path, const char **name)
 {
     json_t *paths = under(m, m->doc, "paths", json_object), *item;
@@ -360,7 +360,7 @@ static json_t *operation_id(const char *method, const char *path)
     return json_string(id);
 }
 
-/* openapi.json's word for a method. */
+/* A method in lower case, as openapi.json has it. */
 static void lower_method(char method[16], const struct route_info *r)
 {
     size_t i = 0;
@@ -369,7 +369,7 @@ static void lower_method(char method[16], const struct route_info *r)
     method[i] = '\0';
 }
 
-/* What another listener serves. */
+/* Drop an operation that another listener serves. */
 static void drop_operation(struct maker *m, const struct route_info *r)
 {
     char method[16];

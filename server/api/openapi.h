@@ -7,7 +7,7 @@
 
 #include "config/settings.h"
 
-/* The whole document, made anew, of what the admin listener serves or the others; NULL for want of memory. */
+/* A new copy of the whole document: what the admin listener serves, or what the others do; NULL for want of memory. */
 json_t *openapi_describe(const struct settings *s, bool admin);
 
 #endif

@@ -1,8 +1,8 @@
 /* page.c - the page for people: GET / and GET /page/{}, the files of server/web/ as they are, which the compiler
  * puts into the binary. HTTP threads; constant but for the tags, which are made once.
  *
- * The page asks nobody but this daemon, and its policy holds the browser to that: no script, style, picture or
- * connection from elsewhere, none written into the page itself, and no frame around it. */
+ * The page talks only to this daemon, and its policy makes the browser enforce that: no script, style, picture or
+ * connection from elsewhere, no inline ones, and no frame around the page. */
 #include "server/api/route_table.h"
 
 #include <nettle/base16.h>
@@ -16,7 +16,7 @@
 #include "server/api/reply.h"
 #include "server/api/service.h"
 
-/* The object of this file depends on all of them: the Makefile says so.
+/* This file's object depends on all of them, as the Makefile says.
  *   symbol, name below /page/, file from the project's root, Content-Type; the first is also what / is */
 #define FILES(X)                                                                     \
     X(page_index, "index.html", "server/web/index.html", "text/html; charset=utf-8") \
@@ -32,7 +32,7 @@
     X(page_sample, "sample.jpg", "weights/models/cifar10-aft-conv/sample.jpg", "image/jpeg")
 #define SCRIPT "text/javascript; charset=utf-8"
 
-/* .incbin, as every compiler and cross compiler that builds aftd has it. */
+/* .incbin works in every compiler and cross compiler that builds aftd. */
 #define X(symbol, name, file, type)                                                                                    \
     __asm__(".pushsection .rodata\n.global " #symbol ", " #symbol "_end\n" #symbol ":\n.incbin \"" file "\"\n" #symbol \
             "_end:\n.popsection");                                                                                     \
@@ -55,7 +55,7 @@ static const char policy[] = "default-src 'none'; script-src 'self'; style-src '
                              "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 _Static_assert(sizeof policy <= HTTP_HEADER_VALUE_MAX, "the policy is sent whole");
 
-/* "ETag"s: of the same file in every build the same. */
+/* ETags: the same for the same file in every build. */
 static char tags[FILE_COUNT][BASE16_ENCODE_LENGTH(TAG_BYTES) + sizeof "\"\""];
 static pthread_once_t tags_made = PTHREAD_ONCE_INIT;
 
@@ -73,7 +73,7 @@ static void make_tags(void)
     }
 }
 
-/* Does the client have it (RFC 9110, 13.1.2)? A tag has no quotes inside, so that ours is found as a whole or not. */
+/* Does the client have it (RFC 9110, 13.1.2)? Tags have no quotes inside, so ours is found as a whole or not at all. */
 static bool client_has(const struct exchange *x, const char *tag)
 {
     const char *given = http_header(x, "If-None-Match");
@@ -86,7 +86,8 @@ static void answer(struct exchange *x, size_t i)
     const size_t bytes = (size_t)(f->to - f->from);
     (void)pthread_once(&tags_made, make_tags);
     http_add_header(x, "ETag", tags[i]);
-    http_add_header(x, "Cache-Control", "no-cache"); /* keep it, and ask each time: the next daemon has another page */
+    http_add_header(x, "Cache-Control",
+                    "no-cache"); /* cache, but ask each time: the next daemon may have another page */
     http_add_header(x, "Content-Security-Policy", policy);
     http_add_header(x, "X-Content-Type-Options", "nosniff");
     http_add_header(x, "Referrer-Policy", "no-referrer");
@@ -97,7 +98,7 @@ static void answer(struct exchange *x, size_t i)
     struct error err;
     char *body = malloc(bytes);
     if (body == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "there is no memory for an answer at the moment");
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the answer; try again later");
         reply_send_error(x, &err);
         return;
     }

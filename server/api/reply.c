@@ -14,7 +14,7 @@
 #include "server/core/text.h"
 #include "server/job/job.h"
 
-/* A message may quote what a client sent, cut anywhere. */
+/* A message may quote what a client sent, truncated anywhere, so it need not be valid UTF-8. */
 static json_t *json_text(const char *text)
 {
     char fine[UTF8_GROWTH * ERROR_MESSAGE_MAX];
@@ -31,8 +31,9 @@ json_t *reply_describe_error(const struct error *err)
 
 void reply_send_json(struct exchange *x, unsigned status, json_t *value)
 {
-    static const char no_memory[] = "{\"error\":{\"message\":\"there is no memory for an answer\",\"type\":"
-                                    "\"overloaded_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
+    static const char no_memory[] =
+        "{\"error\":{\"message\":\"out of memory for the answer; try again later\",\"type\":"
+        "\"overloaded_error\",\"param\":null,\"code\":\"out_of_memory\"}}";
     char *text = value != NULL ? json_print(value, REPLY_JSON_FLAGS) : NULL;
     json_decref(value);
     if (text == NULL) {

@@ -1,4 +1,4 @@
-/* reply.h - answers: JSON, and errors in the words of the request's API. HTTP threads; an exchange is answered once. */
+/* reply.h - answers: JSON, and errors in the form of the request's API. HTTP threads; an exchange is answered once. */
 #ifndef SERVER_API_REPLY_H
 #define SERVER_API_REPLY_H
 
@@ -10,7 +10,7 @@
 
 struct job;
 
-/* Numbers of a JSON text: enough digits for a float32, or for a time in microseconds. */
+/* JSON numbers have enough digits for a float32, or for a time in microseconds. */
 #define REPLY_JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
 
 /* Answer with a JSON value, which is taken; NULL stands for want of memory. */
@@ -20,9 +20,9 @@ void reply_send_error(struct exchange *x, const struct error *err);
 /* Answer with the error that a job ended with. */
 void reply_send_job_error(struct exchange *x, const struct job *j);
 
-/* {"error": {"message", "type", "param", "code"}}, empty ones null. NULL for want of memory. */
+/* {"error": {"message", "type", "param", "code"}}, empty ones null. Returns NULL for want of memory. */
 json_t *reply_describe_error(const struct error *err);
-/* A time of an answer, in milliseconds with whole microseconds. */
+/* A duration for answers, in milliseconds, rounded to whole microseconds. */
 double reply_milliseconds(uint64_t from_ns, uint64_t to_ns);
 
 #endif

@@ -27,7 +27,7 @@ bool request_job_refuse_if_full(struct exchange *x)
     return true;
 }
 
-/* Whose prompts a job's may begin with. Where the daemon asks for no keys all clients are one. */
+/* The client with whose jobs this one may share prompt prefixes. Without keys all clients count as one. */
 static const char *prefix_owner(const struct exchange *x)
 {
     const char *name = service_of(x)->settings->prefix_cache_shared ? NULL : auth_name(&x->api->grant);

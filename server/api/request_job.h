@@ -1,4 +1,5 @@
-/* request_job.h - the job of a request: handed to the engine, awaited, and how long it took. HTTP threads. */
+/* request_job.h - the job of a request: submit it to the engine, wait for it, and tell how long it took. HTTP
+ * threads. */
 #ifndef SERVER_API_REQUEST_JOB_H
 #define SERVER_API_REQUEST_JOB_H
 
@@ -11,17 +12,18 @@
 
 struct job;
 
-/* Is the queue full? Then that was answered: before work is spent on a request that would be refused. */
+/* True: the queue is full, and the request was answered so, before any work is spent on it. */
 bool request_job_refuse_if_full(struct exchange *x);
 
-/* Hand a job to the engine and go on with `next` when it is ready, or answer that this cannot be. Takes `j`. */
+/* Submit a job to the engine and continue with `next` when it is ready, or answer with an error. Takes `j`. */
 void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next);
-/* How most endpoints end: with OK as request_job_submit, of a request whose body is of no use any more; else with the
- * error. Takes `j`, which may be there although there is an error, and NULL. */
+/* How most endpoints end: with OK, drop the body, which is no longer needed, and request_job_submit; else answer with
+ * the error. Takes `j`, which may be non-NULL despite an error, or NULL. */
 void request_job_submit_or_refuse(struct exchange *x, enum status st, const struct error *err, struct job *j,
                                   uint32_t timeout_ms, http_handler *next);
 
-/* What the awaited job, which is done or streams, took: for the answer of one that generates; and for Server-Timing. */
+/* How long the awaited job, which is done or streaming, took: for a generating endpoint's answer; and for
+ * Server-Timing. */
 json_t *request_job_timings(const struct exchange *x);
 void request_job_note_times(struct exchange *x);
 

@@ -24,18 +24,20 @@ enum status request_model_use(struct exchange *x, struct hosted_model *e, struct
 static enum status pick_named_for_key(struct exchange *x, const char *name, int task, struct hosted_model **ret,
                                       struct error *err)
 {
-    char bare[MODEL_NAME_MAX + 1]; /* keys are of models, whatever their versions */
+    char bare[MODEL_NAME_MAX + 1]; /* keys name models without versions */
     registry_name_of(bare, name);
     enum status st = authorise_model(x, bare, err);
     if (st == OK)
         st = registry_acquire_for(service_of(x)->registry, name, task, ret, err);
     if (st == ERR_NOT_FOUND || st == ERR_ARGUMENT)
-        st = error_set_param(err, st, "model", "the model \"%s\" is not there, or is not for this",
-                             json_quote(name).text);
+        st =
+            error_set_param(err, st, "model", "the model \"%s\" does not exist, or does not serve this kind of request",
+                            json_quote(name).text);
     return st;
 }
 
-/* For a key of some models: the one that it means without naming it, and errors that tell of no others. */
+/* For a key that is limited to some models: choose the only one that fits if none is named, and make errors that reveal
+ * no others. */
 static enum status pick_for_key(struct exchange *x, const char *name, int task, struct hosted_model **ret,
                                 struct error *err)
 {
@@ -65,8 +67,9 @@ static enum status pick_for_key(struct exchange *x, const char *name, int task, 
     hosted_model_release(only);
     if (found == 1)
         return error_set_param(err, st, why.param, "%s", why.message);
-    return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" is missing and the key \"%s\" may use %zu for this",
-                           k->name, found);
+    return error_set_param(err, ERR_ARGUMENT, "model",
+                           "\"model\" is missing and the key \"%s\" may use %zu models for this%s", k->name, found,
+                           found > 0 ? "; expected the name of one of them" : "");
 }
 
 enum status request_model_acquire(struct exchange *x, const char *name, int task, struct hosted_model **ret,

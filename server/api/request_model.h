@@ -1,4 +1,4 @@
-/* request_model.h - the model that a request means, as far as its key may use it. HTTP threads; no state. */
+/* request_model.h - the model that a request asks for, if its key may use it. HTTP threads; no state. */
 #ifndef SERVER_API_REQUEST_MODEL_H
 #define SERVER_API_REQUEST_MODEL_H
 
@@ -7,11 +7,11 @@
 
 struct hosted_model;
 
-/* As registry_acquire_for says which; the exchange keeps it to its end, and *ret is borrowed from it. Once in an
- * exchange. Errors: registry_acquire_for's, ERR_FORBIDDEN: not by this key. */
+/* registry_acquire_for decides which; the exchange holds it until its end, and *ret is borrowed from it. At most once
+ * in an exchange. Errors: registry_acquire_for's; ERR_FORBIDDEN: the key may not use it. */
 enum status request_model_acquire(struct exchange *x, const char *name, int task, struct hosted_model **ret,
                                   struct error *err);
-/* The same with a model that was found otherwise. Errors: ERR_FORBIDDEN. */
+/* The same for a model that was found in another way. Errors: ERR_FORBIDDEN. */
 enum status request_model_use(struct exchange *x, struct hosted_model *e, struct error *err);
 
 #endif

@@ -28,14 +28,14 @@ static bool add_parameter(void *arg, const char *name, const char *value, size_t
         return false;
     }
     if (value_bytes > 0 && f->kind != FIELD_TEXT && f->kind != FIELD_NAME && !isspace((unsigned char)value[0]) &&
-        !isspace((unsigned char)value[value_bytes - 1])) /* JSON allows for space, a query does not */
+        !isspace((unsigned char)value[value_bytes - 1])) /* JSON allows space around values, a query does not */
         json = json_scan(value, value_bytes, JSON_DECODE_ANY, NULL, &lacked_memory);
-    if (json == NULL && !lacked_memory) /* a text, or none of its kind, which will be said when it is read */
+    if (json == NULL && !lacked_memory) /* a text, or of the wrong kind, which fields_read reports */
         json = json_make_text(value != NULL ? value : "", value != NULL ? value_bytes : 0, &lacked_memory);
     if (json == NULL && !lacked_memory)
         q->status = error_set_param(q->err, ERR_ARGUMENT, name, "\"%s\" is not UTF-8", name);
     else if (json == NULL || json_object_set_new(q->object, name, json) != 0)
-        q->status = error_set(q->err, ERR_NOMEM, "there is no memory for the request at the moment");
+        q->status = error_set(q->err, ERR_NOMEM, "out of memory for the request; try again later");
     return q->status == OK;
 }
 
@@ -63,7 +63,7 @@ enum status request_query_parse(json_t **ret, const struct field *table, size_t 
 {
     struct query q = {.table = table, .count = count, .object = json_object(), .err = err};
     if (q.object == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     http_query(x, add_parameter, &q);
     if (q.status != OK) {
         json_decref(q.object);

@@ -5,13 +5,13 @@
 #include "server/http/http.h"
 #include "server/request/fields.h"
 
-/* Does the query name parameters of `known` alone (NULL: none at all)? For routes.c, which asks before there is a body.
- * Errors: ERR_ARGUMENT, naming one that is not. */
+/* Check that the query names only parameters in `known` (NULL: none at all). For routes.c, which asks before there is a
+ * body. Errors: ERR_ARGUMENT, naming one that is not known. */
 enum status request_query_check(const struct field_list *known, struct exchange *x, struct error *err);
 
-/* An object for fields_read: a text where the table wants one, else what the value is as JSON. Free *ret with
- * json_decref. Errors: ERR_ARGUMENT (a name that is not in the table or given twice, a text that is not UTF-8),
- * ERR_NOMEM. */
+/* The query as an object for fields_read: a value is a string where the table wants one, else it is read as JSON. Free
+ * *ret with json_decref. Errors: ERR_ARGUMENT (a name that is not in the table or given twice, a text that is not
+ * UTF-8), ERR_NOMEM. */
 enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
                                 struct error *err);
 

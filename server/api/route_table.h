@@ -1,19 +1,19 @@
-/* route_table.h - the one table of endpoints. A new one is a row here, its handler, and what people read of it in
- * openapi.json: the handler and the lists of fields are declared by the row, which names the metrics' label too. */
+/* route_table.h - the one table of endpoints. A new one is a row here, its handler, and its description in
+ * openapi.json: the row declares the handler and the lists of fields, and names the metrics label too. */
 #ifndef SERVER_API_ROUTE_TABLE_H
 #define SERVER_API_ROUTE_TABLE_H
 
 #include "server/http/http.h"
 #include "server/request/fields.h"
 
-/* method   each of a path once, and all of a path together; HEAD goes where GET goes, OPTIONS routes.c answers
+/* method   each once per path, and all of a path together; HEAD goes where GET goes, routes.c answers OPTIONS
  * path     {} stands for one segment, which the handler gets as x->api->segments[i]
- * api      whose words are spoken there, and so who may call it (api_kind.h)
+ * api      which API it belongs to, and so the form of its errors and who may call it (api_kind.h)
  * body     whether there must be one
- * type     runs before the body is read, and answers where that is declared as something else than the handler reads
+ * type     runs before the body is read, and refuses a declared type that the handler does not read
  * handler  runs with the whole request
- * query    the parameters that it knows: a field_list, no_fields for none
- * fields   those of its JSON object: a field_list, no_fields where there is none or it is not read by one
+ * query    the parameters that it takes: a field_list, no_fields for none
+ * fields   the fields of its JSON object: a field_list, no_fields if there is none or it is not read by a list
  *
  * openapi.json names the lists as they are named here. ROUTE_PLAIN has no fields, and its body may be of any type. */
 #define ROUTE_PLAIN(X, method, path, api, body, handler) \

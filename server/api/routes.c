@@ -21,8 +21,8 @@
 
 enum body_rule { NO_BODY, BODY, MAYBE_BODY };
 
-/* A row of the table. What clients read of it at /openapi.json is in openapi.json, and make test-openapi wants every
- * route there. */
+/* A row of the table. Its description for /openapi.json is in openapi.json; make test-openapi checks that every route
+ * has one. */
 static const struct route {
     const char *method, *path;
     enum api_kind api;
@@ -44,7 +44,7 @@ _Static_assert(ROUTE_COUNT <= METRICS_ENDPOINTS_MAX, "every path is a label of t
 
 const struct field_list no_fields = {NULL, 0};
 
-/* Is it the first of its path? */
+/* Is it the first row of its path? */
 static bool begins_path(const struct route *r)
 {
     return r == routes || strcmp(r->path, r[-1].path) != 0;
@@ -64,7 +64,7 @@ static bool needs_key(const struct route *r, const struct settings *s)
     return r->api != API_OPEN || (strcmp(r->path, "/metrics") == 0 && !s->metrics_open);
 }
 
-/* What is open to everybody is asked by balancers, monitors and links, which bring parameters of their own. */
+/* What is open to everybody is requested by balancers, monitors and links, which add parameters of their own. */
 static bool ignores_query(const struct route *r)
 {
     return r->api == API_OPEN;
@@ -117,7 +117,7 @@ static const char *path_of(const char *target)
     return slash != NULL ? slash : "/";
 }
 
-/* Is `path` of the form of `pattern`? Then what stands at its {} is copied to x->api->segments. */
+/* Does `path` match `pattern`? Then the segments in place of {} are copied to x->api->segments. */
 static bool path_matches(const char *pattern, const char *path, struct exchange *x)
 {
     unsigned segment = 0;
@@ -138,7 +138,7 @@ static bool path_matches(const char *pattern, const char *path, struct exchange 
     return *path == '\0';
 }
 
-/* The first route of the path that is asked for, where this listener serves it, and its label; NULL: there is none. */
+/* The first route of the requested path, if this listener serves it; sets the path's label. NULL: there is none. */
 static const struct route *path_of_request(struct exchange *x)
 {
     unsigned endpoint = 0;
@@ -156,7 +156,7 @@ static const struct route *path_of_request(struct exchange *x)
     return NULL;
 }
 
-/* The route of the path of `first` that takes `method`; else NULL, and *allowed lists those that are taken. */
+/* The route of the path of `first` that takes `method`, or NULL; `allowed` lists the methods that are accepted. */
 static const struct route *route_of(const struct route *first, const char *method, char *allowed, size_t size)
 {
     const struct route *found = NULL;
@@ -172,7 +172,7 @@ static const struct route *route_of(const struct route *first, const char *metho
     return found;
 }
 
-/* No such method at this path; OPTIONS wants to know those that there are. */
+/* The path does not take this method; OPTIONS asks which it takes. */
 static void refuse_method(struct exchange *x, const char *path, const char *allowed)
 {
     struct error err;
@@ -192,7 +192,7 @@ static void refuse_method(struct exchange *x, const char *path, const char *allo
     reply_send_error(x, &err);
 }
 
-/* Where no route is known: clients of the Open Inference Protocol read no errors but its own. */
+/* For a request without a route: clients of the Open Inference Protocol can read only its own form of errors. */
 static void set_api_by_path(struct exchange *x)
 {
     const char *path = path_of(x->path);
@@ -234,7 +234,7 @@ static void begin(struct exchange *x)
     r->type(x);
 }
 
-/* An error found by http.c: before `begin`, or instead of the handler. */
+/* Answer an error that http.c found: before `begin`, or instead of the handler. */
 static void refuse(struct exchange *x, const struct error *err)
 {
     if (!x->api->is_routed) {
@@ -315,7 +315,7 @@ static void count(const struct exchange *x, unsigned status, const char *outcome
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }
 
-/* Where there are no keys a session is whose who knows its id: the log has none. NULL: there is no path. */
+/* Without keys, whoever knows a session's id owns it, so ids are not logged. NULL: there is no path. */
 static const char *path_to_log(const struct exchange *x, char out[LOG_PATH_MAX + 1])
 {
     static const char sessions[] = "/v1/sessions/";

@@ -1,5 +1,5 @@
-/* routes.h - the endpoints, as route_table.h lists them: chooses who answers a request, and does what every request's
- * end asks for: metrics and the log's line. HTTP threads; the table is constant. */
+/* routes.h - the endpoints, as route_table.h lists them: choose the handler of a request, and do what follows at the
+ * end of each: metrics and a line in the log. HTTP threads; the table is constant. */
 #ifndef SERVER_API_ROUTES_H
 #define SERVER_API_ROUTES_H
 
@@ -14,28 +14,28 @@
 struct field_list;
 struct service;
 
-/* The paths, each once, as the metrics' labels, in the order of api_request.endpoint; static texts. How many there
- * are. */
+/* The paths, each once, as labels of the metrics, in the order of api_request.endpoint; static texts. Returns how many
+ * there are. */
 size_t routes_paths(const char *out[METRICS_ENDPOINTS_MAX]);
 
-/* One method of a path, for what describes the interface: /openapi.json, documents, tests. */
+/* One method of a path, for descriptions of the interface: /openapi.json, documents, tests. */
 struct route_info {
-    const char *method, *path; /* {} in the place of each segment that is a name */
+    const char *method, *path; /* {} in place of each segment that is a name */
     enum api_kind api;
     bool takes_body, needs_body;
-    bool needs_key;                  /* where clients need keys */
+    bool needs_key;                  /* if the daemon requires keys */
     const struct field_list *query;  /* the parameters of its query; NULL: none */
-    const struct field_list *fields; /* of its body's JSON object; NULL: none that is read by a list */
+    const struct field_list *fields; /* the fields of its body's JSON object; NULL: not read by a list */
     const char *query_name;          /* of the list, as openapi.json has it; NULL with `query` */
 };
 /* The i-th row of the table; false beyond the last. The methods of a path are neighbours. */
 bool routes_at(size_t i, const struct settings *s, struct route_info *ret);
 /* The list of fields of that name, of a query or of a body; NULL: no route has one. */
 const struct field_list *routes_fields(const char *name);
-/* Does the admin listener serve what is of `api`, or do the others? What is for everybody is on both. */
+/* Does the admin listener (is_admin), or do the others, serve `api`? What is open to everybody is on both. */
 bool routes_serves(enum api_kind api, bool is_admin);
 
-/* What http_start wants; `service` is borrowed as long as the server runs. */
+/* The application for http_start; `service` is borrowed as long as the server runs. */
 struct http_app routes_app(struct service *service);
 
 #endif

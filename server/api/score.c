@@ -32,14 +32,14 @@ static const struct field table[] = {
     {"text_base64", FIELD_TEXT, AT(text_base64), FIELD_RANGE(0, 2 * SCORE_BYTES_MAX)},
 };
 #undef AT
-/* The query has the first two. */
+/* The query has only the first two. */
 enum { FIELD_COUNT = sizeof table / sizeof table[0], QUERY_FIELD_COUNT = 2 };
 const struct field_list score_fields = {table, FIELD_COUNT}, score_query = {table, QUERY_FIELD_COUNT};
 
 /* The exchange's state. */
 struct scoring {
     uint32_t timeout_ms;
-    uint32_t width, height; /* of the picture, after orientation; 0 of a text */
+    uint32_t width, height; /* of the picture, after orientation; 0 for a text */
 };
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
@@ -85,7 +85,7 @@ void api_score_type(struct exchange *x)
         request_picture_check_type(x, ", or application/json with a text");
 }
 
-/* Undeclared, a body that begins as an object does is one: no picture begins so. */
+/* An undeclared body that begins with { is JSON: no picture begins so. */
 static bool is_json(const struct exchange *x)
 {
     size_t at = 0;
@@ -110,7 +110,7 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
     return st;
 }
 
-/* Of the query and of `object`, the body's JSON, which counts more; NULL: the body is a picture. */
+/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture. */
 static enum status read_request(struct exchange *x, json_t *query, json_t *object, struct hosted_model **ret,
                                 struct score_input *in, struct error *err)
 {
@@ -152,7 +152,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st == OK && score_job_create(ret, e, &in) == OK)
         return OK;
     free(in.elements);
-    return st != OK ? st : error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+    return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
 }
 
 void api_score(struct exchange *x)
@@ -165,7 +165,7 @@ void api_score(struct exchange *x)
     x->api->state = state;
     x->api->state_free = free;
     if (state == NULL)
-        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
     if (state == NULL || prepare(x, &j, &err) != OK) {
         reply_send_error(x, &err);
     } else {

@@ -15,7 +15,7 @@ struct registry;
 struct reload;
 struct sessions;
 
-/* Constant while requests are served, but for what is atomic. An exchange's `app`. */
+/* Constant while requests are served, except for atomic members. An exchange's `app`. */
 struct service {
     const struct settings *settings;
     struct batcher *batcher;
@@ -25,7 +25,7 @@ struct service {
     struct reload *reload;
     struct sessions *sessions;
     atomic_bool draining; /* /readyz says so */
-    struct auth *keys;    /* NULL: none are asked for */
+    struct auth *keys;    /* NULL: none are required */
 };
 
 static inline const struct service *service_of(const struct exchange *x)

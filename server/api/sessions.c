@@ -1,6 +1,6 @@
-/* sessions.c - /v1/sessions: texts that the daemon keeps, to be gone on with by /generate. HTTP threads.
- * A session begins with a prompt, which the engine is fed but for its last byte (that waits for what follows it), with
- * a state, or with nothing. */
+/* sessions.c - /v1/sessions: texts that the daemon keeps, for /generate to continue. HTTP threads.
+ * A session begins with a prompt, which the engine is fed except for its last byte (that stays pending until more
+ * follows), with a state, or with nothing. */
 #include "server/api/route_table.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static struct sessions *sessions_of(const struct exchange *x)
     return service_of(x)->sessions;
 }
 
-/* ---- what all say ----------------------------------------------------------------------------------------------- */
+/* ---- shared answers --------------------------------------------------------------------------------------------- */
 
 static void refuse(struct exchange *x, const struct error *err)
 {
@@ -52,14 +52,14 @@ static json_t *describe(const struct exchange *x, const struct session_info *i)
                      (json_int_t)blob, "seed", (json_int_t)s->sampler.options.seed);
 }
 
-/* Answer with the session, and forget it. */
+/* Answer with the session's description, and clear `i`. */
 static void reply_session(struct exchange *x, unsigned status, struct session_info *i)
 {
     reply_send_json(x, status, describe(x, i));
     session_info_clear(i);
 }
 
-/* The session that the path names. */
+/* The session that the path names; false: it was answered with an error. */
 static bool find(struct exchange *x, struct session_info *ret)
 {
     struct error err;
@@ -98,7 +98,7 @@ static void reply_created(struct exchange *x, const struct beginning *b, struct 
     reply_send_json(x, 201, answer);
 }
 
-/* The prompt was fed. */
+/* The prompt has been fed. */
 static void answer_fed(struct exchange *x)
 {
     struct job *j = x->job;
@@ -109,7 +109,7 @@ static void answer_fed(struct exchange *x)
         reply_created(x, x->api->state, &generate_job_of(j)->saved);
 }
 
-/* *job: what feeds the prompt; NULL: *snapshot is where the session begins. */
+/* *job: the job that feeds the prompt; left NULL if *snapshot is where the session begins. */
 static enum status prepare(struct exchange *x, struct generate_request *r, struct beginning *b, struct job **job,
                            struct stream_snapshot *snapshot, struct error *err)
 {
@@ -132,7 +132,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     if (!generate_state_feeds(&r->in, e))
         return generate_state_begin(snapshot, &r->in, e, err);
     if (generate_job_create(job, e, &r->in, 1) != OK)
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     r->in.prompt = NULL; /* the job's now */
     return OK;
 }
@@ -150,7 +150,7 @@ void api_sessions_create(struct exchange *x)
     x->api->state = b;
     x->api->state_free = free;
     if (b == NULL) {
-        (void)error_set(&err, ERR_NOMEM, "there is no memory for the request at the moment");
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
         reply_send_error(x, &err);
         return;
     }
@@ -195,7 +195,7 @@ static const struct field fork_table[] = {
     {"n", FIELD_INTEGER, .offset = offsetof(struct fork_request, n), FIELD_RANGE(1, SESSION_FORKS_MAX)}};
 const struct field_list fork_fields = {fork_table, 1};
 
-/* How many; one where there is no body. */
+/* The number of forks; 1 if there is no body. */
 static enum status read_fork(const struct exchange *x, size_t *n, struct error *err)
 {
     struct fork_request f = {.n = 1};
@@ -255,7 +255,7 @@ void api_session_state(struct exchange *x)
     session_info_clear(&info);
 }
 
-/* The session is where the body says. */
+/* Replace the session's state by the body. */
 void api_session_put(struct exchange *x)
 {
     struct sessions *s = sessions_of(x);
@@ -275,7 +275,7 @@ void api_session_put(struct exchange *x)
         st = generate_state_open(&snapshot, x->body.bytes, x->body.size, e, &err);
     if (!sessions_end(s, &info, st == OK ? &snapshot : NULL)) {
         stream_snapshot_clear(&snapshot);
-        st = error_set(&err, ERR_NOMEM, "there is no memory for the state at the moment");
+        st = error_set(&err, ERR_NOMEM, "out of memory for the state; try again later");
     }
     if (st != OK)
         refuse(x, &err);

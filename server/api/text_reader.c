@@ -1,6 +1,6 @@
-/* text_reader.c - see text_reader.h. What was read of a sample and does not end a character is held, with what is told
- * of it, until more of that sample comes. A prompt is said before the first event of its sample, so that nothing is
- * said of a request that was refused or never began. */
+/* text_reader.c - see text_reader.h. The bytes of an incomplete character at the end of what was read of a sample
+ * are held, with their log probabilities, until more of that sample comes. A prompt is echoed before the first event of
+ * its sample, so that nothing is sent for a request that was refused or never began. */
 #include "server/api/text_reader.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 
 #include "server/core/text.h"
 
-/* Bytes and what is told of each. */
+/* Bytes and the log probabilities of each. */
 struct rows {
     uint8_t *bytes;
     float *logprobs;
@@ -18,8 +18,8 @@ struct rows {
 
 struct sample {
     size_t held;   /* bytes that wait for the rest of a character */
-    size_t echoed; /* bytes of the prompt that were taken */
-    size_t said;   /* bytes that were said, the prompt's included */
+    size_t echoed; /* bytes of the prompt that were echoed */
+    size_t said;   /* bytes that were passed on, the prompt's included */
 };
 
 enum pending { NOTHING, BYTES, ENDED };
@@ -27,14 +27,14 @@ enum pending { NOTHING, BYTES, ENDED };
 struct text_reader {
     struct generate_job *job;
     bool echo;
-    size_t numbers;         /* told of each byte */
-    size_t size_max;        /* bytes that are taken at a time */
+    size_t numbers;         /* reported for each byte */
+    size_t size_max;        /* bytes that are read at a time */
     struct sample *samples; /* [sample_count] */
     struct rows held;       /* [sample_count, UTF8_INCOMPLETE_MAX] */
     struct rows read;       /* [UTF8_INCOMPLETE_MAX + size_max]: room for what is held, and what was read */
-    struct rows prompt;     /* likewise, of a prompt; where it is echoed */
+    struct rows prompt;     /* likewise for a prompt, if it is echoed */
     char *text;             /* [UTF8_GROWTH * (UTF8_INCOMPLETE_MAX + size_max)] */
-    enum pending pending;   /* what was read and is to be said next */
+    enum pending pending;   /* what was read and is to be passed on next */
     struct generate_reading reading;
 };
 
@@ -116,8 +116,8 @@ void text_reader_free(struct text_reader *r)
 
 /* ---- pieces ---------------------------------------------------------------------------------------------------- */
 
-/* The whole characters of what is held of a sample and the `size` bytes behind it in `rows`; `last`: no more will come.
- * False: there are none. */
+/* Make a piece of the whole characters in what is held of a sample and the `size` bytes after it in `rows`; `last`: no
+ * more will come. False: there are none. */
 static bool make_piece(struct text_reader *r, const struct rows *rows, uint32_t sample, size_t size, bool last,
                        struct text_piece *p)
 {
@@ -145,7 +145,7 @@ static bool make_piece(struct text_reader *r, const struct rows *rows, uint32_t 
     return true;
 }
 
-/* The next bytes of a sample's prompt, which are not all taken. */
+/* A piece of the next bytes of a sample's prompt, which is not yet all echoed. */
 static bool echo_piece(struct text_reader *r, uint32_t sample, const struct generate_prompt *prompt,
                        struct text_piece *p)
 {

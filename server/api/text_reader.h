@@ -1,5 +1,5 @@
-/* text_reader.h - the texts of a generate job as its client gets them: the prompt in front, where it is to be echoed,
- * whole characters of valid UTF-8, and what is told of each byte. The HTTP thread that answers; a reader has one
+/* text_reader.h - the texts of a generate job as its client gets them: the prompt first, if it is to be echoed, whole
+ * characters of valid UTF-8, and the log probabilities of each byte. The HTTP thread that answers; a reader has one
  * job. */
 #ifndef SERVER_API_TEXT_READER_H
 #define SERVER_API_TEXT_READER_H
@@ -13,26 +13,26 @@
 
 struct text_reader;
 
-/* A piece of a sample's text, or that it has ended. Memory is the reader's, until the next piece. */
+/* A piece of a sample's text, or its end. The memory is the reader's, valid until the next piece. */
 struct text_piece {
     uint32_t sample;
     const char *text; /* [text_bytes], valid UTF-8 */
     size_t text_bytes;
     const uint8_t *bytes; /* [size] that the text stands for */
     size_t size;
-    size_t generated;         /* of these, the last ones; the others are the prompt's */
-    size_t offset;            /* of the first of these in the sample's bytes, those of an echo included */
-    const float *logprobs;    /* as job_reading has them; NULL where the job tells none. NAN: not known */
+    size_t generated;         /* how many of these, at the end, were generated; the others are the prompt's */
+    size_t offset;            /* of the first of these among the sample's bytes, an echoed prompt included */
+    const float *logprobs;    /* as in generate_reading; NULL if the job reports none. NAN: not known */
     const uint8_t *likeliest; /* likewise */
-    enum job_finish finish;   /* of JOB_EVENT_SAMPLE_END */
+    enum job_finish finish;   /* with JOB_EVENT_SAMPLE_END */
 };
 
-/* `j` is borrowed until text_reader_free. With `echo`, a job that tells logprobs tells those of its prompts. *ret is
- * set only on OK. Errors: ERR_NOMEM. */
+/* `j` is borrowed until text_reader_free. With `echo`, a job that reports logprobs must report those of its prompts.
+ * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo);
 void text_reader_free(struct text_reader *r); /* NULL is a no-op */
 
-/* The job's next event, as generate_read gives them. */
+/* The job's next event, as from generate_read. */
 enum job_event text_reader_next(struct text_reader *r, struct text_piece *p);
 
 #endif

@@ -187,7 +187,7 @@ static void pages_in_browsers_do_not_administrate(void **state)
                                       .headers = i % 2 == 0 ? from_page : from_file,
                                       .port = administered.admin_port},
                     &r);
-        reply_assert_error(&r, 403, "not_allowed", "Origin", "not for pages in browsers");
+        reply_assert_error(&r, 403, "not_allowed", "Origin", "may not use the admin API");
         reply_clear(&r);
     }
     assert_string_equal(admin_state_of("one"), "loaded");

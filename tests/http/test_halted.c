@@ -176,7 +176,7 @@ static void health_fails_while_work_waits_and_nothing_moves(void **state)
     test_sleep_ms(150);
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         client_get(&administered, paths[i], &r);
-        assert_error(paths[i], &r, 503, "unavailable", "has not ended a step for 100 ms");
+        assert_error(paths[i], &r, 503, "unavailable", "has not finished a step for 100 ms");
         reply_clear(&r);
     }
     client_call(&administered, &(struct request){.path = "/healthz", .port = administered.admin_port}, &r);
@@ -242,10 +242,10 @@ static void changes_to_models_wait_in_a_queue_of_their_own(void **state)
     for (int i = 0; i < SENT; i++)
         fds[i] = (struct pollfd){begin(administered.admin_port, "/admin/models/text", LOAD), POLLIN, 0};
     const int surplus = await_any(fds, SENT); /* so all the others wait */
-    assert_answer(fds[surplus].fd, 503, "too many changes wait");
+    assert_answer(fds[surplus].fd, 503, "too many changes are waiting");
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         admin_post(paths[i], LOAD, &r);
-        assert_error(paths[i], &r, 503, "queue_full", "too many changes wait");
+        assert_error(paths[i], &r, 503, "queue_full", "too many changes are waiting");
         reply_clear(&r);
     }
     free(model_text("text")); /* which keeps nobody else waiting */

@@ -361,7 +361,7 @@ static const struct {
     {WRITER "/infer",
      "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}], "
      "\"outputs\": [{\"name\": \"text\", \"parameters\": {\"classification\": 2}}]}",
-     -1, 400, "it is a text"},
+     -1, 400, "the output is a text"},
     {WRITER "/infer", "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [0], \"data\": []}]}",
      -1, 400, "n at least 1"},
 };
@@ -386,8 +386,8 @@ static void texts_with_bytes_to_spare_are_refused(void **state)
         size_t size; /* of the text's own bytes */
         size_t spare;
     } cases[] = {
-        {TEXTS "/infer", "text", "\"text\" has bytes behind its last element", 1, 1},
-        {WRITER "/infer", "prompt", "\"prompt\" has bytes behind its last element", 1, 1},
+        {TEXTS "/infer", "text", "\"text\" has bytes after its last element", 1, 1},
+        {WRITER "/infer", "prompt", "\"prompt\" has bytes after its last element", 1, 1},
         {WRITER "/infer", "prompt", "the prompts have 1048577 bytes; expected at most 1048576", LARGE, 0},
     };
     (void)state;
@@ -449,7 +449,9 @@ static void other_ways_are_refused_in_the_protocols_shape(void **state)
         const char *says;
     } cases[] = {
         {{.path = CONV "/infer", .type = "text/plain", .body = "{}", .size = 2}, 415, "expected application/json"},
-        {{.path = CONV "/infer", .body = "{}", .size = 2, .headers = compressed}, 415, "not compressed"},
+        {{.path = CONV "/infer", .body = "{}", .size = 2, .headers = compressed},
+         415,
+         "compressed bodies are not read"},
         {{.path = CONV "/infer"}, 405, "expected POST"},
         {{.path = CONV, .body = "{}", .size = 2}, 405, "expected GET"},
         {{.path = "/v2/models/none"}, 404, "none"},

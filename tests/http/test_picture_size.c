@@ -358,7 +358,7 @@ static void wrong_sizes_are_refused_by_name(void **state)
                                   .body = text,
                                   .size = sizeof text - 1},
                 &r);
-    reply_assert_error(&r, 400, "invalid_value", "size", "beside a text");
+    reply_assert_error(&r, 400, "invalid_value", "size", "with a text");
     reply_clear(&r);
 }
 

@@ -66,7 +66,7 @@ static long ask(const struct request *r)
     client_call(&aftd, r, &reply);
     const long status = reply.status;
     if (status == 429) {
-        reply_assert_error(&reply, 429, "rate_limit_exceeded", NULL, "may ask for no more now");
+        reply_assert_error(&reply, 429, "rate_limit_exceeded", NULL, "has reached its rate limit");
         assert_true(reply_header(&reply, "Retry-After", seconds, sizeof seconds));
         assert_in_range(strtol(seconds, NULL, 10), 1, 60);
     } else if (status != 200) {
@@ -295,7 +295,7 @@ static void what_is_restored_counts_as_what_is_generated(void **state)
                               test_ms(5000));
     reply_clear(&again);
     client_call(&aftd, &restore, &again);
-    reply_assert_error(&again, 429, "rate_limit_exceeded", NULL, "may ask for no more now");
+    reply_assert_error(&again, 429, "rate_limit_exceeded", NULL, "has reached its rate limit");
     reply_clear(&again);
     reply_clear(&small);
     daemon_stop(&aftd);

@@ -119,7 +119,7 @@ static void keys_and_settings_do_not_wait_for_models(void **state)
     expect(&first, "one", 200, NULL); /* nothing was read yet */
     expect(&second, "one", 401, NULL);
     halt_at_open(&halt, "/two/config.json"); /* the new model is about to be read, and takes as long as it likes */
-    expect(&first, "one", 401, "none that is known");
+    expect(&first, "one", 401, "is not known here");
     expect(&second, "one", 200, NULL);
     expect(&second, "two", 404, "loaded are: one");
     expect_log_level(&second, "debug");

@@ -141,7 +141,7 @@ static void a_key_of_a_model_is_one_of_its_versions(void **state)
         const char *says;
     } cases[] = {
         {"/score", "{\"model\": \"many@10\", \"text\": \"abc\"}", 200, "\"model\":\"many\""},
-        {"/score", "{\"model\": \"many@9\", \"text\": \"abc\"}", 404, "is not there"},
+        {"/score", "{\"model\": \"many@9\", \"text\": \"abc\"}", 404, "does not exist"},
         {"/score", "{\"model\": \"plain@1\", \"text\": \"abc\"}", 403, "may not use the model"},
         {"/v1/models/many@10", NULL, 200, "\"id\":\"many\""},
         {"/v1/models/plain@1", NULL, 404, "no model"},
