@@ -1,10 +1,10 @@
 // api.js - requests to the daemon that this page came from: the key, errors as exceptions, streams of events.
 
-const KEY = "aftd-key"; // in sessionStorage: of this tab, gone when it is closed
+const KEY = "aftd-key"; // in sessionStorage: for this tab only, gone when it is closed
 
 let askForKey = () => {};
 
-/** What to call, with the daemon's words, when it wants a key or refuses the one it got. */
+/** Set what is called, with the daemon's message, when it requires a key or refuses the one it got. */
 export function onKeyWanted(ask) {
     askForKey = ask;
 }
@@ -13,7 +13,7 @@ export function setKey(key) {
     sessionStorage.setItem(KEY, key);
 }
 
-/** The message of an answer that is an error, whichever of the daemon's APIs it came by. */
+/** The message of an error answer, from whichever of the daemon's APIs. */
 async function messageOf(response) {
     try {
         const { error } = await response.json();
@@ -23,7 +23,7 @@ async function messageOf(response) {
     }
 }
 
-/** fetch() with the key; an answer that is an error is thrown with the daemon's message and its status. */
+/** fetch() with the key; an error answer is thrown, with the daemon's message and status. */
 export async function call(path, options = {}) {
     const headers = new Headers(options.headers);
     const key = sessionStorage.getItem(KEY);
@@ -69,8 +69,8 @@ export async function* events(response) {
     if (!finished) throw new Error("the daemon cut the connection before the end");
 }
 
-/** One request at a time of a panel: a new one ends the one before, and so does stop(), which the signal's
- *  `stopped` tells apart. */
+/** One request of a panel at a time: a new one aborts the one before. So does stop(), which sets the signal's `stopped`
+ *  to tell the two apart. */
 export class Turn {
     #controller = null;
 
@@ -97,10 +97,10 @@ export function make(tag, properties = {}, ...children) {
     return element;
 }
 
-/** The daemon's messages begin small and have no full stop. */
+/** The daemon's messages begin with a lower-case letter and have no full stop. */
 export const sentence = (message) => `${message[0].toUpperCase()}${message.slice(1)}.`;
 
-/** Show a panel's error; none hides it. What the user did himself is none. */
+/** Show a panel's error; null hides it, and so does an abort by the user. */
 export function showError(panel, error) {
     const at = panel.querySelector(".error");
     at.hidden = !error || error.name === "AbortError";
@@ -111,7 +111,7 @@ export function showStatus(panel, text) {
     panel.querySelector(".status").textContent = text;
 }
 
-/** A button that puts the seed of what was drawn into its field, so that the same can be drawn again. */
+/** A button that puts the seed that was used into its field, so that the same can be generated again. */
 export function offerSeed(button, field, seed) {
     button.hidden = field.value !== "";
     button.textContent = `Keep the seed ${seed}`;
@@ -122,7 +122,7 @@ export function offerSeed(button, field, seed) {
     };
 }
 
-/** A <select> offers these models, and goes on with the one chosen before; one model alone needs no choice. */
+/** Fill a <select> with these models, keeping the one chosen before; hide it if there is no choice. */
 export function offerModels(select, models) {
     const before = select.value;
     select.replaceChildren(...models.map(({ id }) => make("option", { value: id }, id)));

@@ -4,10 +4,10 @@ import { Picture } from "./picture.js";
 
 const LABELS = 5;
 
-// What X-Explain-View names, in words; brightness is relative to the largest value in the picture.
+// The views that X-Explain-View names, in words; brightness is relative to the largest value in the picture.
 const VIEWS = {
-    keys: "Weight of each patch’s key in the last layer: violet is none, yellow the largest.",
-    tokens: "Size of each patch’s key in the last layer: violet is none, yellow the largest.",
+    keys: "Weight of each patch’s key in the last layer: violet is zero, yellow the largest.",
+    tokens: "Size of each patch’s key in the last layer: violet is zero, yellow the largest.",
 };
 
 const panel = document.getElementById("classify");
@@ -27,7 +27,7 @@ function bar({ label, probability }) {
         make("span", { className: "track", ariaHidden: "true" }, fill));
 }
 
-/** Of a Server-Timing header: the milliseconds that the engine took. */
+/** From the Server-Timing header: the milliseconds that the engine took. */
 function computeTime(response) {
     const found = /compute;dur=([\d.]+)/.exec(response.headers.get("Server-Timing") ?? "");
     return found ? `${Number(found[1]).toFixed(1)} ms` : "";
@@ -68,7 +68,7 @@ async function classify() {
         showStatus(panel, models.map((model, i) =>
             `${model}: ${best[i].label}, ${(100 * best[i].probability).toFixed(0)} %`).join("; "));
     } catch (error) {
-        if (signal.aborted) return; // the next picture's turn has begun
+        if (signal.aborted) return; // a newer request has begun
         results.replaceChildren();
         showStatus(panel, "");
         showError(panel, error);

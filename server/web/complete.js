@@ -2,7 +2,7 @@
 import { Turn, call, events, make, offerModels, offerSeed, showError, showStatus, withQuery } from "./api.js";
 import { Picture } from "./picture.js";
 
-const ROWS = 16; // of a picture, where the daemon does not say
+const ROWS = 16; // of a picture, if the daemon does not say
 
 const panel = document.getElementById("complete");
 const form = panel.querySelector("form");
@@ -42,7 +42,7 @@ function drawRows(canvas, { row, rows, width, height, rgb_base64: base64 }) {
 
 async function complete() {
     const signal = turn.begin();
-    const rows = picture.blob ? fields.rows.value : 0; // without a picture all of it is drawn
+    const rows = picture.blob ? fields.rows.value : 0; // without a picture, all rows are drawn
     const canvases = newCanvases(Number(fields.n.value));
     showError(panel, null);
     showStatus(panel, "Drawing…");

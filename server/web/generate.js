@@ -1,7 +1,7 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
 import { Turn, call, events, make, offerModels, offerSeed, showError, showStatus } from "./api.js";
 
-// Probabilities from which on a character is of a step, likeliest first; page.css has a colour for each, .p0 to .p4.
+// Lower bounds of the probability steps, likeliest first; page.css has a colour for each, .p0 to .p4.
 const STEPS = [0.7, 0.3, 0.1, 0.02, 0];
 
 const panel = document.getElementById("generate");
@@ -13,8 +13,8 @@ const keep = panel.querySelector(".keep");
 const legend = panel.querySelector(".legend");
 const turn = new Turn();
 
-/** What the form says; a field left empty is left to the daemon. What is longer than a model's context goes on from its
- *  end. */
+/** The request that the form describes; the daemon chooses for empty fields. A text that exceeds the model's context
+ *  continues from its last part. */
 function request() {
     const body = {
         prompt: fields.prompt.value, temperature: Number(fields.temperature.value),
@@ -23,20 +23,20 @@ function request() {
     if (fields.model.value) body.model = fields.model.value;
     for (const name of ["max_tokens", "seed", "top_k", "top_p"])
         if (fields[name].value !== "") body[name] = Number(fields[name].value);
-    if (fields.colour.checked) body.logprobs = 0; // of the byte drawn, and no other
+    if (fields.colour.checked) body.logprobs = 0; // only of the byte drawn
     return body;
 }
 
 const percent = (probability) => `${Number((100 * probability).toPrecision(2))} %`;
 
-/** Makes of bytes with their logprobs a coloured element for each character; of several bytes, their product counts. */
+/** Turn bytes with logprobs into a coloured element for each character; for several bytes, their product counts. */
 function colouring() {
     const decoder = new TextDecoder();
     let logprob = 0;
     return (bytes) => bytes.flatMap((each) => {
         logprob += each.logprob;
         const character = decoder.decode(new Uint8Array([each.byte]), { stream: true });
-        if (character === "") return []; // its last byte is to come
+        if (character === "") return []; // its last byte is yet to come
         const probability = Math.exp(logprob);
         logprob = 0;
         return [make("span", {
@@ -45,7 +45,7 @@ function colouring() {
     });
 }
 
-// What came since the last frame: laying the text out anew for each event would take longer than the events do.
+// What arrived since the last frame: a new layout of the text for each event would take longer than the events do.
 let arrived = [];
 
 function append(...nodes) {

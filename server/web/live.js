@@ -1,9 +1,9 @@
-// live.js - how the daemon is: numbers and small plots from /metrics, every two seconds while somebody can see them.
+// live.js - the daemon's state: numbers and small plots from /metrics, every two seconds while somebody can see them.
 import { call, make } from "./api.js";
 
 const PERIOD_MS = 2000;
 const POINTS = 60; // of a plot: two minutes
-const WINDOW = 15; // samples that latencies are taken over: half a minute
+const WINDOW = 15; // samples over which latencies are computed: half a minute
 
 const section = document.getElementById("live");
 const list = section.querySelector("dl");
@@ -35,7 +35,7 @@ function buckets(series, name) {
     return [...counts].sort(([a], [b]) => a - b);
 }
 
-/** The quantile of what was observed between two looks, interpolated as Prometheus does; null: nothing was. */
+/** The quantile of what was observed between two samples, interpolated as Prometheus does; null: nothing was. */
 function quantile(q, now, then) {
     const before = new Map(then);
     const counts = now.map(([bound, count]) => [bound, count - (before.get(bound) ?? 0)]);
@@ -55,7 +55,7 @@ function time(s) {
     return s >= 1e-3 ? `${Number((1e3 * s).toPrecision(2))} ms` : `${Math.round(1e6 * s)} µs`;
 }
 
-// What a look at /metrics keeps.
+// The part of /metrics that is kept.
 function sample(text) {
     const series = parse(text);
     return {
@@ -74,7 +74,8 @@ function sample(text) {
 const rate = (key) => (now, before) => before && (now[key] - before[key]) / ((now.at - before.at) / 1000);
 const latency = (key) => (now, before, window) => quantile(0.5, now[key], window[key]);
 
-// Each number: `of` the newest sample, the one before and the one at the window's start; null has no point in the plot.
+// Each number: `of` gets the newest sample, the one before and the one at the window's start; null has no point in the
+// plot.
 const NUMBERS = [
     { title: "Running streams", of: (now) => now.streams, say: (v, now) => `${v} of ${now.slots}` },
     { title: "Generated", of: rate("bytes"), say: (v) => `${number(v)} bytes/s` },
@@ -84,7 +85,7 @@ const NUMBERS = [
     { title: "Between bytes", of: latency("between"), say: time },
 ];
 
-/** A plot of values from zero, newest at the right; gaps where there was none. */
+/** A plot of values from zero, newest at the right; gaps for missing ones. */
 function plot(svg, values) {
     const [width, height] = [120, 32];
     const top = Math.max(...values.map((v) => v ?? 0)) || 1;
@@ -123,7 +124,7 @@ function show() {
     }
 }
 
-/** Said once when it changes: it is a live region. */
+/** Written only when it changes: it is a live region, which screen readers read out. */
 function say(state, text) {
     health.dataset.state = state;
     if (health.textContent !== text) health.textContent = text;
@@ -137,7 +138,7 @@ async function look() {
         say(ready.ok ? "ready" : "draining", `${ready.ok ? "ready" : "draining"}, version ${samples.at(-1).version}`);
         show();
     } catch (error) {
-        samples.length = 0; // another daemon's counters may begin anew
+        samples.length = 0; // the counters of another daemon may start again from 0
         say("away", error.status ? error.message : "not reachable");
     }
 }

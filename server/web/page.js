@@ -7,8 +7,8 @@ import { parse } from "./live.js";
 import { routePictures } from "./picture.js";
 
 // ---- tabs ----------------------------------------------------------------------------------------------------------
-// One is open; arrows go through them, as ARIA's pattern has it. The address keeps which, by what is no element's id: to
-// one of those the browser would scroll.
+// One is open; arrow keys move through them, as in ARIA's pattern. The address keeps which, in a form that is no
+// element's id: the browser would scroll to that.
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const panelOf = (tab) => document.getElementById(tab.getAttribute("aria-controls"));
@@ -38,7 +38,7 @@ openByAddress();
 
 routePictures(() => ({ classify, complete })[panelOf(openTab()).id]?.picture);
 
-// ---- sliders say their value ---------------------------------------------------------------------------------------
+// ---- sliders show their value --------------------------------------------------------------------------------------
 
 for (const slider of document.querySelectorAll("input[type=range]"))
     slider.addEventListener("input", () => {
@@ -53,7 +53,7 @@ onKeyWanted((message) => {
     const why = document.getElementById("key-why");
     const text = sentence(message);
     keyForm.hidden = false;
-    if (why.textContent !== text) why.textContent = text; // it is read out: once
+    if (why.textContent !== text) why.textContent = text; // screen readers read it out: once is enough
 });
 keyForm.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -66,7 +66,7 @@ keyForm.addEventListener("submit", async (event) => {
 
 // ---- models --------------------------------------------------------------------------------------------------------
 
-/** A key may be good for pictures and texts, and not for OpenAI's API, whose list this is; the metrics name models too. */
+/** A key may be valid for the native API but not for OpenAI's, whose list this is; the metrics name models too. */
 async function listModels() {
     try {
         return (await (await call("/v1/models")).json()).data;
@@ -83,7 +83,7 @@ async function loadModels() {
         const models = await listModels();
         for (const panel of [classify, generate, complete]) panel.setModels(models);
     } catch {
-        // The form for the key says it, or the daemon's state at the top.
+        // The form for the key shows it, or the daemon's state at the top.
     }
 }
 loadModels();

@@ -1,4 +1,4 @@
-// picture.js - the place of a panel where a picture comes in: dropped, pasted, chosen, photographed, or the sample.
+// picture.js - the part of a panel that takes a picture: dropped, pasted, chosen, photographed, or the sample.
 import { call, make } from "./api.js";
 
 // What the daemon decodes. Anything else that the browser can show (GIF, AVIF, a phone's HEIC) is sent as a JPEG.
@@ -30,14 +30,14 @@ function fileButton(text, className, take, more = {}) {
 }
 
 export class Picture {
-    blob = null; // as the daemon gets it
+    blob = null; // what the daemon gets
     #image = make("img", { alt: "Your picture", hidden: true });
     #shade = make("div", { className: "shade", hidden: true });
     #hint = make("p", { className: "hint" }, "Drop or paste a picture here, or");
     #changed;
     #failed;
 
-    /** Builds itself into `panel`'s .picture; `changed` is called with each new picture, `failed` with why not. */
+    /** Builds itself into `panel`'s .picture; `changed` is called with each new picture, `failed` with an error. */
     constructor(panel, changed, failed) {
         this.#changed = changed;
         this.#failed = failed;
@@ -88,7 +88,7 @@ export class Picture {
         }
     }
 
-    /** Cover all below this share of the picture, as a square cut from its middle; null shows all of it. */
+    /** Show the picture as a square cut from its middle, and cover all below this share of it; null shows all of it. */
     shade(share) {
         this.#image.classList.toggle("square", share !== null);
         this.#shade.hidden = share === null || this.blob === null;

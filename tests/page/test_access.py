@@ -29,7 +29,7 @@ def test_the_keyboard_goes_in_the_order_of_reading(visit):
     page.get_by_role("tab", name="Classify").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate(FOCUSED) == "Write" and page.url.endswith("#/generate")
-    assert tab_through(page, 9) == ["Prompt", "Temperature", "Most bytes", "Seed", "Top k", "Top p",
+    assert tab_through(page, 9) == ["Prompt", "Temperature", "Maximum bytes", "Seed", "Top k", "Top p",
                                     "Colour each byte by its probability", "Write", "Pause"]
     page.get_by_role("tab", name="Write").focus()
     page.keyboard.press("End")

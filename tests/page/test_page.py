@@ -125,7 +125,7 @@ def test_errors_of_the_daemon_are_shown_by_their_message(visit):
     files.set_input_files(SAMPLE)
     expect(part.get_by_role("alert")).to_be_hidden()
     part = panel(page, "Write")
-    part.get_by_label("Most bytes").fill("30000")
+    part.get_by_label("Maximum bytes").fill("30000")
     part.get_by_role("button", name="Write").click()
     expect(part.get_by_role("alert")).to_contain_text("expected a whole number from 1 to 20000")
 
@@ -164,7 +164,7 @@ def test_options_reach_the_daemon(visit):
     part.get_by_label("Prompt").fill("x")
     part.get_by_label("Temperature").fill("0.25")
     expect(part.locator("output")).to_have_text("0.25")
-    for name, value in (("Most bytes", "7"), ("Seed", "9007199254740991"), ("Top k", "3"), ("Top p", "0.5")):
+    for name, value in (("Maximum bytes", "7"), ("Seed", "9007199254740991"), ("Top k", "3"), ("Top p", "0.5")):
         part.get_by_label(name).fill(value)
     with page.expect_request("**/generate") as sent:
         part.get_by_role("button", name="Write").click()
@@ -181,7 +181,7 @@ def test_a_text_can_be_stopped(visit):
     page = visit()
     part = panel(page, "Write")
     before = metric(page, "aftd_requests_cancelled_total")
-    part.get_by_label("Most bytes").fill("20000")
+    part.get_by_label("Maximum bytes").fill("20000")
     part.get_by_role("button", name="Write").click()
     expect(part.get_by_role("region", name="Text")).to_have_text(re.compile(r"[\s\S]{50,}"))
     assert metric(page, "aftd_streams_running") == 1
@@ -197,10 +197,10 @@ def test_a_text_can_be_stopped(visit):
 def test_a_new_text_ends_the_one_before(visit):
     page = visit()
     part = panel(page, "Write")
-    part.get_by_label("Most bytes").fill("20000")
+    part.get_by_label("Maximum bytes").fill("20000")
     part.get_by_role("button", name="Write").click()
     expect(part.get_by_role("region", name="Text")).to_have_text(re.compile(r"[\s\S]{50,}"))
-    part.get_by_label("Most bytes").fill("20")
+    part.get_by_label("Maximum bytes").fill("20")
     part.get_by_label("Prompt").press("Control+Enter")
     expect(status(part)).to_contain_text("20 bytes, full length")
     assert len(part.get_by_role("region", name="Text").text_content()) <= len("The history of ") + 20
@@ -317,7 +317,7 @@ def test_numbers_and_plots_are_live(visit):
     part = panel(page, "Write")
     expect(page.locator("#health")).to_contain_text("ready, version")
     expect(number(page, "Running streams")).to_have_text("0 of 128")
-    part.get_by_label("Most bytes").fill("20000")
+    part.get_by_label("Maximum bytes").fill("20000")
     part.get_by_role("button", name="Write").click()
     expect(number(page, "Running streams")).to_have_text("1 of 128")
     expect(number(page, "Generated")).to_have_text(some("bytes/s"))
