@@ -135,7 +135,7 @@ static void files_that_are_not_accepted_change_nothing(void **state)
     daemon_stop(&administered);
 }
 
-/* What is listed in JSON and asked for in paths must be nameable there. */
+/* Names must be valid both in JSON lists and in paths. */
 static void a_folder_that_cannot_name_a_model_is_refused(void **state)
 {
     static const char *const folders[] = {"two words", "\xff", "a\nb", "caf\xc3\xa9"};
@@ -145,7 +145,8 @@ static void a_folder_that_cannot_name_a_model_is_refused(void **state)
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         char version[32], path[PATH_MAX];
         struct reply r;
-        model_folder_put(models_folder, folders[i], TEXT_A); /* makes the folder; then it is one with versions alone */
+        model_folder_put(models_folder, folders[i],
+                         TEXT_A); /* makes the folder, which from here on has only versions */
         (void)snprintf(version, sizeof version, "%s/1", folders[i]);
         model_folder_put(models_folder, version, TEXT_A);
         (void)snprintf(version, sizeof version, "%s/config.json", folders[i]);
@@ -162,7 +163,7 @@ static void a_folder_that_cannot_name_a_model_is_refused(void **state)
     daemon_stop(&administered);
 }
 
-/* A browser sends a POST of another site's page before it asks whether it may, and drops the answer only. */
+/* A browser sends the POST of another site's page without asking first, and only withholds the answer. */
 static void pages_in_browsers_do_not_administrate(void **state)
 {
     static const char *const from_page[] = {"Origin: http://evil.example", NULL}, *const from_file[] = {"Origin: null",
@@ -302,7 +303,7 @@ static void the_highest_version_is_served(void **state)
     model_folder_put(models_folder, "plain", TEXT_B);
     administration_start(NULL, NULL);
     char *b = model_text("plain");
-    model_folder_put(models_folder, "many", TEXT_A); /* makes the folder; then it is one with versions alone */
+    model_folder_put(models_folder, "many", TEXT_A); /* makes the folder, which from here on has only versions */
     model_folder_put(models_folder, "many/9", TEXT_A);
     model_folder_put(models_folder, "many/10", TEXT_B);
     model_folder_put(models_folder, "many/011", TEXT_A);

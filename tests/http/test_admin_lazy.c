@@ -27,7 +27,7 @@
 
 enum { LIMIT_S = 60, WAIT_MS = 10000, LOOK_MS = 10 };
 
-/* Ask until it is there, as a client would that is told to try again. */
+/* Ask until it is there, like a client that is told to try again. */
 static char *text_after_loading(const char *model)
 {
     for (const int64_t end = test_now_ms() + test_ms(WAIT_MS);;) {
@@ -152,7 +152,7 @@ static void await_failure(const char *model, const char *says)
 static void put_version(const char *model, const char *version)
 {
     char name[64], path[PATH_MAX];
-    model_folder_put(models_folder, model, TEXT_A); /* makes the folder; then it is one with versions alone */
+    model_folder_put(models_folder, model, TEXT_A); /* makes the folder, which from here on has only versions */
     (void)snprintf(name, sizeof name, "%s/%s", model, version);
     model_folder_put(models_folder, name, TEXT_A);
     (void)snprintf(name, sizeof name, "%s/config.json", model);
@@ -186,7 +186,7 @@ static void a_model_that_finds_no_room_is_tried_again(void **state)
     assert_string_equal(admin_state_of("b"), "idle");
     admin_act_badly("b", "load", 503, "unavailable", "the other models have requests");
     model_folder_put(models_folder, "c", TEXT_A);
-    model_folder_put(models_folder, "d", TEXT_A); /* of which nothing was known before */
+    model_folder_put(models_folder, "d", TEXT_A); /* a model that was not known before */
     put_version("v", "2");
     model_folder_drop(models_folder, "v/1");
     assert_string_equal(admin_reload(), "unchanged a, unchanged b, failed c, failed d, failed v");

@@ -390,8 +390,8 @@ static void the_declared_type_is_looked_at(void **state)
         {"image/png", 415},
         {"image/jpg2", 415},
         {"text/plain", 415},
-        {"application/json", 400},                  /* taken as a text's request, which a picture's bytes are not */
-        {"application/x-www-form-urlencoded", 200}, /* curl's word for a body that it is told nothing of */
+        {"application/json", 400},                  /* read as JSON, which a picture's bytes are not */
+        {"application/x-www-form-urlencoded", 200}, /* what curl sends by default */
         {"image/gif", 415},
         {"multipart/form-data; boundary=x", 400},
     };

@@ -105,7 +105,7 @@ static void the_rows_given_are_kept_and_the_rest_is_drawn(void **state)
     }
 }
 
-/* What the sampler draws at temperature 0: the likeliest of each. */
+/* What the sampler chooses at temperature 0: the likeliest value each time. */
 static void a_picture_is_what_the_engine_makes_of_it(void **state)
 {
     (void)state;

@@ -118,7 +118,7 @@ static void any_bytes_come_back(void **state)
         }
 }
 
-/* Several blocks, of which some are noise and the last is one byte: two bytes a block is all that it can cost. */
+/* Several blocks, some of noise, the last of one byte: this costs at most two bytes a block. */
 static void blocks_are_coded_each_by_itself(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void what_was_changed_is_refused(void **state)
     reply_clear(&small);
 }
 
-/* Bytes that were never an archive, or are one no more, never bring more than a refusal. */
+/* Bytes that were never an archive, or no longer are, are always just refused. */
 static void hostile_archives_do_no_harm(void **state)
 {
     (void)state;

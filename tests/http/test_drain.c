@@ -37,7 +37,7 @@ static int clear(void **state)
     return 0;
 }
 
-/* A stream of that many bytes, more than the context if need be; `more` are header lines. */
+/* A stream of that many bytes, longer than the context if necessary; `more` are header lines. */
 static char *stream_request(int max_tokens, const char *more)
 {
     char *body = generate_body(json_pack("{s:s, s:i, s:s, s:b, s:i, s:i}", "prompt", "x", "max_tokens", max_tokens,

@@ -32,7 +32,7 @@
 
 enum { LIMIT_S = 60, LONG_PATH = 3000, PIXELS_SIDE = 24, DIM = 32, PAIR = 8 };
 
-/* A request, and how it is refused. */
+/* A request and its refusal. */
 struct row {
     struct request request;
     long status;
@@ -138,7 +138,7 @@ static const struct row rows[] = {
     {{.path = "/v1/completions", .type = JSON, BODY("{\"n\": 0}")}, 400, "invalid_value", "n", "1 to 64", NULL},
     {{.path = "/classify?model=%ff", BODY("x")}, 400, "invalid_value", "model", "is not UTF-8", NULL},
     {{.path = "/complete?model=wide&n=16&scale=32", BODY("")}, 400, "invalid_value", "scale", "3168 x 3168", NULL},
-    {{.path = "/complete?model=middle", BODY("")}, 400, "invalid_value", "rows", "cannot begin a picture by itself", NULL},
+    {{.path = "/complete?model=middle", BODY("")}, 400, "invalid_value", "rows", "cannot begin a picture", NULL},
     {{.path = "/explain?model=words&view=biases", BODY("")}, 400, "invalid_value", "view", "expected none", NULL},
     {{INFER("text"), BODY("{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": "
                           "[\"a\"]}], \"outputs\": [1]}")},
@@ -276,7 +276,7 @@ static void a_task_that_no_model_is_for_is_refused(void **state)
 
 /* ---- queries --------------------------------------------------------------------------------------------------- */
 
-/* Of every route there is: but those that are open to all take no parameter that they do not know. */
+/* Every route refuses parameters that it does not know, except those that are open to all. */
 static void a_parameter_that_a_route_does_not_know_is_refused(void **state)
 {
     struct settings settings;
@@ -374,7 +374,7 @@ static void keys_are_asked_for_and_hold(void **state)
     daemon_stop(&administered);
 }
 
-/* What keeps the one model of a key from serving is said of it, without its being named. */
+/* If a key's only model cannot serve, the error says why, although the request did not name it. */
 static void the_one_model_of_a_key_is_said_to_be_loading_or_broken(void **state)
 {
     char file[PATH_MAX], flag[PATH_MAX + 32], key[KEYS_TEXT_MAX], header[KEYS_TEXT_MAX + 32];
@@ -402,7 +402,7 @@ static void the_one_model_of_a_key_is_said_to_be_loading_or_broken(void **state)
 
 /* ---- our own faults -------------------------------------------------------------------------------------------- */
 
-/* A text model that begins each text with z, and of a z makes numbers that are none. */
+/* A text model that begins each text with z, and whose numbers after a z overflow. */
 static void put_overflowing_text(const char *name)
 {
     static float embed[256 * DIM], bias[256];

@@ -100,7 +100,7 @@ static void take_events(struct texts *t, char *body)
                        json_string_value(json_object_get(t->last, "finish_reason")));
 }
 
-/* Generate by `fields`, which is taken, and with `stream`. */
+/* Generate with `fields`, which is taken, and `stream`. */
 static void ask(json_t *fields, bool stream, struct texts *t)
 {
     *t = (struct texts){0};

@@ -21,7 +21,7 @@
 
 enum { LIMIT_S = 120, TOKENS = 240 };
 
-/* What ends the text of `prompt` with the greedy sampler is known to be ASCII; so bytes and characters are the same. */
+/* The greedy sampler's continuation of `prompt` is known to be ASCII; so bytes and characters are the same. */
 static const char prompt[] = "The ";
 
 static struct daemon aftd;

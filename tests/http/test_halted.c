@@ -67,7 +67,7 @@ static const struct request work[] = {
           "{\"binary_data_size\": 3072}}]}")},
 };
 
-/* In the words of the API that it came by; 503 says when to come again. */
+/* The answer has the form of the request's API; 503 says when to try again. */
 static void assert_error(const char *path, const struct reply *r, long status, const char *code, const char *says)
 {
     char after[16];
@@ -86,7 +86,7 @@ static void assert_error(const char *path, const struct reply *r, long status, c
     }
 }
 
-/* All of `work`; the pixels are sent behind the JSON that speaks of them. */
+/* All of `work`; the pixels are sent after the JSON that describes them. */
 static void assert_all_refused(long status, const char *code, const char *says)
 {
     for (size_t i = 0; i < ARRAY_LEN(work); i++) {
@@ -219,7 +219,7 @@ static void a_model_finds_no_place_while_all_are_taken(void **state)
 
 /* ---- the loader ------------------------------------------------------------------------------------------------ */
 
-/* Wait until one of the connections has something to say; which. */
+/* Wait until one of the connections has an answer; returns which. */
 static int await_any(struct pollfd fds[], size_t count)
 {
     size_t i = 0;

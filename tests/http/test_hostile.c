@@ -48,7 +48,7 @@ static int stop(void **state)
     return 0;
 }
 
-/* Whatever came before: it serves, and nothing is left. */
+/* The daemon still serves, whatever came before, and nothing of it is left. */
 static int check_health(void **state)
 {
     struct reply r;
@@ -62,8 +62,8 @@ static int check_health(void **state)
 
 /* ---- requests that two readers would take apart differently ---------------------------------------------------- */
 
-/* Behind each stands a request that must not be found: an answer to it would show that the daemon and a proxy before it
- * may disagree about where a request ends. */
+/* Each is followed by a request that must not be found: an answer to it would show that the daemon and a proxy before
+ * it may disagree about where a request ends. */
 #define SMUGGLED "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 #define POST "POST /generate HTTP/1.1\r\nHost: x\r\n"
 

@@ -33,7 +33,7 @@ enum {
     TEXT_MAX = 512
 };
 
-/* What a state and a text say of the weights. */
+/* What a state and a text show about the weights. */
 struct said {
     char text[TEXT_MAX];
     char digest[DIGEST_BASE64 + 1]; /* of the blob's 32 bytes, those that are whole in base64 */
@@ -82,7 +82,7 @@ static void make_files(void)
     temp_path(aside, models_folder, "m/.aside");
 }
 
-/* As who publishes models does it; a link costs nothing. */
+/* Exchange the files as a publisher of models does; a link costs nothing. */
 static bool exchange(int i)
 {
     return link(files[i], aside) == 0 && rename(aside, used) == 0;

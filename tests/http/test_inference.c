@@ -91,7 +91,7 @@ static void assert_refused(const char *name, const struct reply *r, long status,
     json_decref(answer);
 }
 
-/* What /classify says of the picture, by class. */
+/* The probabilities that /classify gives for the picture, by class. */
 static void classify(const void *bytes, size_t size, double p[CLASSES])
 {
     struct reply r;
@@ -377,7 +377,7 @@ static void wrong_requests_are_refused_in_the_protocols_shape(void **state)
     }
 }
 
-/* Of texts, which nothing but their length tells from what is behind them; and of more than may be asked for. */
+/* Only its length separates a binary text from what follows it; and a prompt may not be too long. */
 static void texts_with_bytes_to_spare_are_refused(void **state)
 {
     enum { LARGE = GENERATE_PROMPT_MAX + 1 };
@@ -409,7 +409,7 @@ static void texts_with_bytes_to_spare_are_refused(void **state)
     }
 }
 
-/* The element's own length lies, or bytes are left over. */
+/* The element's own length is wrong, or bytes are left over. */
 static void wrong_binary_data_are_refused(void **state)
 {
     static const struct {

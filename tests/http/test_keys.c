@@ -278,7 +278,7 @@ static size_t make(char *to, const struct attack *a)
     return n + (size_t)sprintf(to + n, "\r\n");
 }
 
-/* None is answered otherwise than refused, none reaches a model, and what is refused tells nothing of the key. */
+/* All are refused, none reaches a model, and the refusals reveal nothing about the key. */
 static void no_way_leads_past_the_keys(void **state)
 {
     static struct raw_input in;
@@ -351,7 +351,7 @@ static void the_right_key_gets_in(void **state)
     daemon_stop(&aftd);
 }
 
-/* A key sees, and means without naming it, what it may use. */
+/* A key sees the models that it may use, and they are its defaults. */
 static void models_are_those_of_the_key(void **state)
 {
     char text[KEYS_TEXT_MAX], header[KEYS_TEXT_MAX + 64];

@@ -87,7 +87,7 @@ static struct request requests[] = {
           "\"shape\": [1], \"data\": [\"a\"]}], \"outputs\": [{\"name\": \"text\"}]}")},
 };
 
-/* Without what is another thing each time: times, and what an answer is called. */
+/* Remove what differs each time: times, and the ids of answers. */
 static char *essence(const struct reply *r)
 {
     static const char *const fleeting[] = {"timings", "id", "created"};
@@ -104,7 +104,7 @@ static char *essence(const struct reply *r)
     return text;
 }
 
-/* How often the request was answered, refused and cut; and otherwise, as it should not be. */
+/* How often the request was answered, refused, cut, or wrongly anything else. */
 struct tally {
     unsigned answered, refused, cut, wrong;
 };

@@ -58,7 +58,7 @@ static void put_files(const char *thread)
 {
     char path[PATH_MAX], settings[PATH_MAX + 128];
     scarce = scarcity_begin(models_folder, thread);
-    model_folder_put(models_folder, "many", TEXT_A); /* makes the folder; then it is one with versions alone */
+    model_folder_put(models_folder, "many", TEXT_A); /* makes the folder, which from here on has only versions */
     model_folder_put(models_folder, "many/2", TEXT_B);
     temp_path(path, models_folder, "many/config.json");
     assert_int_equal(remove(path), 0);
@@ -73,7 +73,7 @@ static void put_files(const char *thread)
     temp_write(path, settings, strlen(settings));
 }
 
-/* As daemon_try_start. */
+/* Like daemon_try_start. */
 static int try_start(const char *flag)
 {
     char models[PATH_MAX + 16], config[PATH_MAX + 32];
@@ -143,7 +143,7 @@ static void learn(void)
     assert_string_not_equal(written[0], written[1]);
 }
 
-/* All models, for those who have a key alone. */
+/* All models, only for those who have a key. */
 static void assert_serves_as_ever(long n)
 {
     struct reply r;
@@ -203,7 +203,7 @@ static void a_start_without_memory_says_so_and_ends(void **state)
 
 /* ---- changes ---------------------------------------------------------------------------------------------------- */
 
-/* The report of a reload: all models are there, and if one was not loaded then for want of memory. False: not so. */
+/* Does the report of a reload name all models, and say of those not loaded that memory was short? */
 static bool is_fine_report(const struct reply *r)
 {
     static const char *const lists[] = {"loaded", "reloaded", "unchanged", "failed"};
@@ -220,7 +220,7 @@ static bool is_fine_report(const struct reply *r)
     return fine && count == 3;
 }
 
-/* What is live once nothing more is freed. */
+/* The live memory once nothing more is freed. */
 static long settled(void)
 {
     long live = atomic_load(&scarce->live);
@@ -282,7 +282,7 @@ static void a_change_without_memory_changes_nothing(void **state)
     daemon_stop(&administered);
 }
 
-/* Ask as a client would that is told to try again. */
+/* Ask like a client that is told to try again. */
 static void await_loaded(const char *model)
 {
     for (const int64_t end = test_now_ms() + test_ms(WAIT_MS);; test_sleep_ms(1)) {

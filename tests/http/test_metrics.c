@@ -57,7 +57,7 @@ static void promtool_finds_nothing_to_say(void **state)
         skip();
     }
     find.out[strcspn(find.out, "\n")] = '\0';
-    generate(&aftd, json_pack("{s:i}", "max_tokens", 5), &g); /* so that series with values are among them */
+    generate(&aftd, json_pack("{s:i}", "max_tokens", 5), &g); /* so that there are series with values */
     generation_clear(&g);
     client_get(&aftd, "/metrics", &r);
     struct program_run check = {.argv = {find.out, "check", "metrics"}, .input = r.body, .input_size = r.size};

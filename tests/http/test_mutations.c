@@ -82,7 +82,7 @@ static void call(const struct original *o, const uint8_t *body, size_t size, str
                 ret);
 }
 
-/* What is not text: pictures, and what the daemon itself makes of a text. */
+/* Binary inputs: pictures, and what the daemon itself makes of a text. */
 static void add_bytes(void)
 {
     static const char text[] = "what is compressed is given back as it was, was it not?";

@@ -41,7 +41,7 @@ static void post(const char *body, struct reply *r)
     client_call(&daemon_under_test, &request, r);
 }
 
-/* The answer of a request that is taken, as JSON. */
+/* The answer to a request that is accepted, as JSON. */
 static json_t *complete(const char *body)
 {
     struct reply r;
@@ -121,7 +121,7 @@ static void prompts_come_in_four_forms(void **state)
     json_decref(second);
 }
 
-/* What lm-eval asks for, in its old form and its new one. */
+/* The requests that lm-eval sends, in its old form and its new one. */
 static void an_echo_tells_every_byte_of_the_prompt(void **state)
 {
     (void)state;

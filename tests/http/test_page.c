@@ -82,7 +82,8 @@ static void every_file_is_served_with_a_strict_policy(void **state)
     assert_in_range(all, 1, PAGE_BYTES_MAX);
 }
 
-/* The policy would refuse what the page asks of others; it must not even try. What is here is the namespace of SVG. */
+/* The policy would block requests to others; the page must not even try. The only foreign address is SVG's namespace.
+ * */
 static void no_file_names_another_server(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ enum { LIMIT_S = 100, PATCH = 64, SIDE = 128, DIM = 32, SMALL = 16, SCANNED = 20
 static char models[PATH_MAX];
 static struct daemon aftd;
 
-/* Of patches so large that few of them have more pixels than are read. */
+/* A model whose patches are so large that a few of them have more pixels than are read. */
 static void put_coarse_model(void)
 {
     static const float zeros[DIM * 3 * PATCH * PATCH];
@@ -189,7 +189,7 @@ static void post(const struct way *w, const struct bytes *b, struct reply *ret)
     }
 }
 
-/* By all ways; frees it. */
+/* The picture is refused by all ways; frees it. */
 static void assert_refused_by_all_ways(struct bytes b, const char *says)
 {
     for (size_t i = 0; i < ARRAY_LEN(ways); i++) {

@@ -130,7 +130,7 @@ static void assert_answer(const struct reply *r, const char *path, const double 
     json_decref(answer);
 }
 
-/* What is left of a picture from (left, top) on, black outside: [height, width, 3]. */
+/* The part of a picture that begins at (left, top), black outside of it: [height, width, 3]. */
 static uint8_t *cut(const struct picture *p, int64_t top, int64_t left, uint32_t height, uint32_t width)
 {
     uint8_t *out = calloc((size_t)height * width, 3);

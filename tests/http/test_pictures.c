@@ -49,7 +49,7 @@ static void post(const char *path, const char *type, const char *file, struct re
 
 /* ---- one, as the body ------------------------------------------------------------------------------------------- */
 
-/* Files of equal pixels, however they are kept: their answers are equal to the last digit. */
+/* Files with equal pixels, however they are encoded: their answers are equal to the last digit. */
 static void equal_pixels_have_equal_answers(void **state)
 {
     static const char *const paths[] = {"/classify?model=" CONV, "/score?model=cifar10-pixels-16",
@@ -116,7 +116,7 @@ static const char *const files[PICTURES] = {"tests/data/cifar/cat.jpg", FORMATS_
                                             FORMATS_DIR "lossy.webp", PICTURES_DIR "orientation-6.jpg",
                                             FORMATS_DIR "turned-rgba.png"};
 
-/* What each file is answered alone. */
+/* The answer to each file alone. */
 static json_t *answers_alone(const char *path)
 {
     json_t *list = json_array();
@@ -317,8 +317,8 @@ static void wrong_images_are_refused_by_name(void **state)
         {"{\"images\": [\"abcd\"]}", "images[0]", "unsupported_media", "is not a JPEG, PNG or WebP", 415},
         {"{\"images\": [\"/9j/\"]}", "images[0]", "undecodable_picture", "does not decode", 422},
         {"{\"images\": [\"" PIXEL "\"]}", "images[0]", "unsupported_media", "declared as \"image/gif\"", 415},
-        {"{\"images\": [\"data:image/png,abcd\"]}", "images[0]", "invalid_value", "data URI of an unsupported form", 400},
-        {"{\"images\": [\"data:\"]}", "images[0]", "invalid_value", "data URI of an unsupported form", 400},
+        {"{\"images\": [\"data:image/png,abcd\"]}", "images[0]", "invalid_value", "of an unsupported form", 400},
+        {"{\"images\": [\"data:\"]}", "images[0]", "invalid_value", "of an unsupported form", 400},
         {"{\"images\": [\"data:image/png;base64,\"]}", "images[0]", "unsupported_media", "empty", 415},
         {"{\"images\": [\"http://127.0.0.1/a.png\"]}", "images[0]", "invalid_value", "is not base64", 400},
         {"{\"images\": [\"/9j/\"], \"size\": 3}", "size", "invalid_value", "expected", 400},
@@ -367,7 +367,8 @@ static void many_large_pictures_are_refused(void **state)
     size += (size_t)sprintf(form + size, "--XX--");
     call_form("/classify?model=" CONV, form, size, &r);
     print_message("  six pictures of 30 million pixels in %zu bytes: %.2f s\n", size, r.seconds);
-    reply_assert_error(&r, 422, "undecodable_picture", "image[4]", "too many pixels in all; expected at most 134217728");
+    reply_assert_error(&r, 422, "undecodable_picture", "image[4]",
+                       "too many pixels in all; expected at most 134217728");
     reply_clear(&r);
     WebPFree(webp);
     free(form);

@@ -67,7 +67,7 @@ static int count_kept(void)
     return kept;
 }
 
-/* So many compute threads of the daemon keep to a processor, once it has fed 48 streams at a time. */
+/* Check that this many compute threads are pinned to a processor, once the daemon has fed 48 streams at a time. */
 static void assert_kept(const char *threads, const char *pin_threads, int want)
 {
     static const char body[] = "{\"prompt\": \"The \", \"n\": 48, \"max_tokens\": 8}";

@@ -38,7 +38,7 @@ static int tear_down(void **state)
 
 /* ---- what was counted ------------------------------------------------------------------------------------------ */
 
-/* Of all models. */
+/* Sums over all models. */
 struct counts {
     double hits, misses, skipped, evictions, bytes;
 };
@@ -156,7 +156,7 @@ static void what_begins_as_before_is_not_fed_again(void **state)
     assert_true(last.evictions == 0);
 }
 
-/* Of several texts of a prompt and several prompts of a request each prompt is looked up once. */
+/* With several texts of a prompt, or several prompts in a request, each prompt is looked up once. */
 static void a_list_of_prompts_is_counted_by_prompt(void **state)
 {
     (void)state;
@@ -380,7 +380,7 @@ static void keys_share_where_a_setting_says_so(void **state)
 
 /* ---- models that go -------------------------------------------------------------------------------------------- */
 
-/* What it writes behind a prompt that leaves states; free it. */
+/* The text that it generates after a prompt that leaves states; free it. */
 static char *text_of_model(void)
 {
     json_t *answer = ask_daemon(

@@ -81,7 +81,7 @@ static char *random_request(struct random *r, const char *model, size_t size_max
                                    "return_state", !several));
 }
 
-/* All that an answer says but for how long it took. */
+/* An answer without its timings. */
 static json_t *said(const struct reply *r)
 {
     if (r->status != 200)
@@ -164,7 +164,7 @@ static void the_shipped_model_says_the_same_while_states_come_and_go(void **stat
     assert_true(metric_of("aftd_prefix_cache_evictions_total", LM) > 3);
 }
 
-/* What a prompt has left by the time that its client goes away is of use, and right. */
+/* The states that a prompt has left by the time its client goes away are used, and right. */
 static void a_prompt_that_is_left_halfway_leaves_good_states(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void session_state(const struct daemon *d, const char *body, struct reply
     reply_clear(&r);
 }
 
-/* Behind a state of no byte yet a prompt is as any other. */
+/* After a state without any byte a prompt is like any other. */
 static void sessions_begin_the_same(void **state)
 {
     (void)state;

@@ -85,12 +85,12 @@ static const char *rate_flag(double *rate)
     return text;
 }
 
-/* A moment of the daemon's that lies between two of ours. */
+/* A moment in the daemon, which lies between two of ours. */
 struct moment {
     int64_t from, to;
 };
 
-/* Ask until that is refused, and so nothing is saved up; when that was. Counts the answers. */
+/* Ask until a request is refused, so that nothing is saved up; returns when that was. Counts the answers. */
 static struct moment ask_till_refused(const struct request *r, unsigned *answered, double rate)
 {
     const int64_t end = test_now_ms() + test_ms(10000);
@@ -106,7 +106,7 @@ static struct moment ask_till_refused(const struct request *r, unsigned *answere
     }
 }
 
-/* So many are answered from one refusal to another as the rate wants, to 5 %. One request more or less is a hundredth
+/* From one refusal to another as many are answered as the rate allows, to 5 %. One request more or less is a hundredth
  * of what is measured, in slow builds a fortieth; what this process is late by counts for neither side. */
 static void measure(const struct request *r, double cost, double rate)
 {
@@ -236,7 +236,7 @@ static void what_a_key_has_ahead_of_it_is_bounded(void **state)
     daemon_stop(&aftd);
 }
 
-/* What is not read there stays with the daemon. */
+/* What the client does not read stays in the daemon. */
 static int connect_to_socket(const char *path)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};

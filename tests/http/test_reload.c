@@ -103,7 +103,7 @@ static char *ask_text(int i)
 
 /* ---- rounds ---------------------------------------------------------------------------------------------------- */
 
-/* What the daemon should say: of each weights each text; of the picture. */
+/* The expected answers: each text with each set of weights, and the picture. */
 static char *texts[2][TEXTS];
 static char *labels;
 static unsigned of_old, of_new; /* texts of rounds that changed the weights */
@@ -116,7 +116,7 @@ static void check_reload(const struct reply *r, bool accepted)
         reply_assert_error(r, 422, "file_refused", NULL, NULL);
 }
 
-/* Of text i among the requests: half of them before the reload. */
+/* The place of text i among the requests: half of them come before the reload. */
 static int place_of(int i)
 {
     return i < RELOAD ? i : i + 1;

@@ -61,7 +61,7 @@ static void write_config(const char *log_level)
     temp_write(config_path, text, strlen(text));
 }
 
-/* Of the model "one", for the first key. */
+/* Start a daemon with the model "one", for the first key. */
 static void start(void)
 {
     char flag[PATH_MAX + 16];
@@ -74,7 +74,7 @@ static void start(void)
     administration_start(flag, NULL);
 }
 
-/* Ask a model by a key. `says` is part of the answer; NULL: anything is. */
+/* Ask a model with a key. `says` is part of the answer; NULL: anything is. */
 static void expect(const struct holder *h, const char *model, long status, const char *says)
 {
     const char *const headers[] = {h->header, NULL};
@@ -172,7 +172,7 @@ static void keys_are_in_force_whatever_is_wrong_with_models(void **state)
     daemon_stop(&administered);
 }
 
-/* And the other way round: what is read first and not accepted keeps all as it was. */
+/* And the other way round: if what is read first is not accepted, nothing changes. */
 static void keys_that_are_not_accepted_change_nothing(void **state)
 {
     static const char *const broken[] = {"", "{\"keys\": [", "{\"keys\": 1}", "{\"keys\": [{\"name\": \"first\"}]}"};
@@ -226,7 +226,7 @@ static void a_folder_that_cannot_be_looked_at_is_not_empty(void **state)
     struct rlimit limit;
     char path[PATH_MAX];
     (void)state;
-    model_folder_put(models_folder, "many", TEXT); /* makes the folder; then it is one with versions alone */
+    model_folder_put(models_folder, "many", TEXT); /* makes the folder, which from here on has only versions */
     model_folder_put(models_folder, "many/2", TEXT);
     temp_path(path, models_folder, "many/config.json");
     assert_int_equal(remove(path), 0);

@@ -69,7 +69,7 @@ static json_t *more(int max_tokens)
     return json_pack("{s:i, s:s}", "max_tokens", max_tokens, "context_overflow", "shift");
 }
 
-/* What /generate says at once, `size` bytes. */
+/* The text that /generate returns in one piece, `size` bytes. */
 static void whole_text(const char *model, const char *prompt, uint8_t *out, size_t size)
 {
     json_t *fields = beginning(model, prompt);
@@ -228,7 +228,7 @@ static void forks_are_the_texts_of_one_request(void **state)
     }
 }
 
-/* Forks of a fork are none of those that its own origin has, and outlive both. */
+/* Forks of a fork differ from those of its own origin, and outlive both. */
 static void forks_of_forks_differ_and_outlive(void **state)
 {
     (void)state;
@@ -253,7 +253,7 @@ static void forks_of_forks_differ_and_outlive(void **state)
 
 /* ---- states ----------------------------------------------------------------------------------------------------- */
 
-/* By PUT, and by a new session; back and forth, as if it had never moved. */
+/* A state moves by PUT and by a new session, back and forth, as if it had never moved. */
 static void a_state_moves_to_another_daemon(void **state)
 {
     (void)state;
@@ -393,7 +393,7 @@ static void a_client_that_leaves_leaves_the_session_where_it_was(void **state)
     reply_clear(&before);
 }
 
-/* Whoever comes second is told; who only looks sees where it was before. */
+/* The second to use a session is refused; who only looks sees where it was before. */
 static void one_request_at_a_time_has_a_session(void **state)
 {
     (void)state;

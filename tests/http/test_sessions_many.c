@@ -85,7 +85,7 @@ static void many_sessions_at_once_keep_apart(void **state)
     }
 }
 
-/* Each that had it has moved it by its own bytes, and the text is one. */
+/* Each request that had the session moved it by its own bytes, and they form one text. */
 static void many_requests_for_one_session_take_turns(void **state)
 {
     (void)state;

@@ -111,7 +111,7 @@ static void expect_not_there(const char *id, const char *key)
 
 /* ---- whose they are --------------------------------------------------------------------------------------------- */
 
-/* It is as good as a key where there are none. */
+/* Without keys, a session's id is as good as a key. */
 static void a_sessions_id_is_not_in_the_log(void **state)
 {
     (void)state;
@@ -149,7 +149,8 @@ static void what_nobody_has_is_not_there(void **state)
     daemon_stop(&aftd);
 }
 
-/* Another key gets the very words that it gets where there is none; a key may not take over a model by a session. */
+/* Another key gets exactly the answer that it gets for a session that does not exist; a key may not take over a model
+ * by a session. */
 static void a_session_is_its_keys_alone(void **state)
 {
     (void)state;

@@ -165,7 +165,7 @@ static void a_prompt_goes_behind_a_state(void **state)
     json_decref(first);
 }
 
-/* The byte that a state has pending is none that the request gives, in the answer as in the log. */
+/* A state's pending byte does not count as one of the request's, neither in the answer nor in the log. */
 static void what_is_pending_is_not_given_again(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void what_does_not_go_together_is_refused(void **state)
     json_decref(first);
 }
 
-/* By what is wrong with it: no state, another version, another length, other bytes. */
+/* Wrong states: not a state, another version, another length, other bytes. */
 static void what_is_wrong_with_a_state_is_said(void **state)
 {
     (void)state;

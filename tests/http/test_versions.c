@@ -31,7 +31,7 @@ enum { LIMIT_S = 60, WAIT_MS = 10000, LOOK_MS = 10 };
 static void put_models(void)
 {
     char path[PATH_MAX];
-    model_folder_put(models_folder, "many", TEXT_A); /* makes the folder; then it is one with versions alone */
+    model_folder_put(models_folder, "many", TEXT_A); /* makes the folder, which from here on has only versions */
     model_folder_put(models_folder, "many/9", TEXT_A);
     model_folder_put(models_folder, "many/10", TEXT_B);
     temp_path(path, models_folder, "many/config.json");
