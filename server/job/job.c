@@ -10,9 +10,9 @@
  * Whoever takes the job out of the queue (the working thread with queue_pop, or job_cancel with queue_remove) owns the
  * working side's reference and makes the rest of the transitions; so DONE is reached once.
  *
- * Waiting: the HTTP thread looks, and if there is nothing to do marks `suspended` and suspends its connection; who has
- * something for it clears `suspended` and resumes. Both happen under the lock, so nothing is missed, no connection is
- * resumed twice, and none after job_detach. */
+ * Waiting: the HTTP thread looks for an event; if there is none, it sets `suspended` and suspends its connection. The
+ * thread that has an event for it clears `suspended` and resumes it. Both happen under the lock, so nothing is missed,
+ * no connection is resumed twice, and none after job_detach. */
 #include "server/job/job.h"
 
 #include <assert.h>
@@ -69,7 +69,7 @@ enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t d
     j->queue = q;
     j->deadline_ns = deadline_ns;
     j->result.queued_ns = clock_now_ns();
-    job_reference(j); /* before the push: the engine may be done with it when that returns */
+    job_reference(j); /* before the push: the engine may be done with the job when it returns */
     const enum status st = queue_push(q, lane, &j->item);
     if (st != OK)
         job_release(j);
@@ -214,7 +214,7 @@ bool job_generated_locked(struct job *j, uint64_t now_ns)
     return first;
 }
 
-/* DONE. Takes the result's end and gives up the working side's reference. */
+/* The transition to DONE: completes the result and drops the working side's reference. */
 static void job_end(struct job *j, enum status st, enum job_finish finish, const char *message, uint64_t now_ns)
 {
     (void)pthread_mutex_lock(&j->lock);

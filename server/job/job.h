@@ -1,11 +1,11 @@
-/* job.h - one request's life between the HTTP thread that answers it and the thread that works for it: the engine's, or
- * the loader's.
+/* job.h - the life of one request between the HTTP thread that answers it and the thread that does the work: the
+ * engine's or the loader's.
  *
- * A job is of a kind (struct job_kind), which has what it is about: the kind's own struct begins with the job. It is
- * counted: its connection holds one reference, the working side (queue, then slot or batch) another. What a job is
- * about is written before job_submit and only read afterwards; what happens to it lies under its lock.
+ * Every job has a kind (struct job_kind). The kind's own struct begins with the job and holds its input and output.
+ * Jobs are reference counted: the connection holds one reference, the working side (queue, then slot or batch) another.
+ * The input is written before job_submit and only read afterwards; the job's lock guards its state.
  * Lock order: job -> MHD, job -> a mailbox (the waiter's functions are called under the job's lock; resuming makes no
- * system call and wakes nobody: who has posted notifies afterwards, see mailbox.h). The queue's lock is never held
+ * system call and wakes nobody: whoever posted notifies afterwards, see mailbox.h). The queue's lock is never held
  * together with a job's. */
 #ifndef SERVER_JOB_JOB_H
 #define SERVER_JOB_JOB_H
@@ -26,7 +26,7 @@ struct stream_kind;
 
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
 
-/* How a generated text ended, in the contract's words. */
+/* How a generated text ended, in the words of the API. */
 #define JOB_FINISHES(X)          \
     X(FINISH_STOP, "stop")       \
     X(FINISH_LENGTH, "length")   \
@@ -39,50 +39,51 @@ const char *job_finish_word(enum job_finish finish);
 
 /* What a kind of job provides: a table in its file, in server/kinds/. */
 struct job_kind {
-    /* Free the kind's struct, the job in it included, when nobody has a reference any more. */
+    /* Free the kind's struct, including the job in it, once nobody holds a reference. */
     void (*free)(struct job *j);
-    /* Elements (bytes, sub-pixels) that the request gave; NULL: it is not about elements, and the log counts none. And
-     * how many at most it may generate; NULL: none. Any thread. */
+    /* Number of elements (bytes, sub-pixels) in the request; NULL: it has none, and the log counts none. And the most
+     * that it may generate; NULL: none. Any thread. */
     size_t (*given)(const struct job *j);
     uint64_t (*most)(const struct job *j);
-    /* Before job_submit: what the job leaves behind may serve jobs of that owner alone. NULL: it leaves nothing. */
+    /* Before job_submit: only jobs of that owner may use what this job leaves behind. NULL: it leaves nothing. */
     void (*set_owner)(struct job *j, const char *owner);
-    /* Its end has come, under the lock: the last word on what there is and how it ended. NULL: `finish` it is. */
+    /* The job ends; called under its lock. Completes the output and returns how it ended. NULL: as `finish` says. */
     enum job_finish (*end_locked)(struct job *j, enum status st, enum job_finish finish);
     bool ends_late;                   /* what there is at the deadline is an answer, even if it is not streamed */
-    bool tells_finish;                /* its outcome in the log is its finish */
-    const struct stream_kind *stream; /* how it runs in slots of a lane of streams; NULL: it does not */
+    bool tells_finish;                /* the log gives its finish as its outcome */
+    const struct stream_kind *stream; /* how it runs in the slots of a stream lane; NULL: it does not */
 };
 
-/* Who is told that there is something to read. Both are called under the job's lock, from any thread, and must not
- * block. */
+/* The connection that waits: suspended while there is nothing to read, resumed when there is. Both functions are called
+ * under the job's lock, from any thread, and must not block. */
 struct job_waiter {
     void (*suspend)(void *arg);
     void (*resume)(void *arg);
     void *arg;
 };
 
-/* Complete and constant once the job is done. Times are clock_now_ns(), 0 where it did not come to that. */
+/* Complete and constant once the job is done. Times are clock_now_ns(), 0 if the job did not get that far. */
 struct job_result {
     enum status status;     /* OK: there is an answer */
-    enum job_finish finish; /* if OK; of several texts the last in the list that any has */
+    enum job_finish finish; /* if OK; of several texts, the latest in JOB_FINISHES that any has */
     char message[ERROR_MESSAGE_MAX];
     uint64_t queued_ns, started_ns, first_ns, done_ns;
-    /* Bytes drawn, those of a stop string included; sub-pixels of all samples; bytes restored, once all are. */
+    /* Bytes drawn, including those of a stop string; sub-pixels of all samples; bytes restored, once all of them
+     * are. */
     uint32_t generated;
 };
 
 struct job {
     /* constant after job_submit */
     const struct job_kind *kind;
-    struct hosted_model *model; /* one reference; NULL: no model works for it */
+    struct hosted_model *model; /* one reference; NULL: it needs no model */
     bool streams;               /* its answer begins before it is done */
     uint64_t deadline_ns;
     struct queue *queue;
 
     struct queue_item item; /* the queue's */
     atomic_uint references;
-    atomic_int cancelled; /* the first enum status that job_cancel was given; OK: none */
+    atomic_int cancelled; /* the first enum status given to job_cancel; OK: not cancelled */
 
     pthread_mutex_t lock;
     /* under the lock */
@@ -99,14 +100,14 @@ struct job {
 void job_reference(struct job *j);
 void job_release(struct job *j); /* NULL is a no-op */
 
-/* Before job_submit: whose it is. What a job leaves behind serves those of the same owner alone. */
+/* Before job_submit: set the owner. What a job leaves behind serves only jobs of the same owner. */
 void job_set_owner(struct job *j, const char *owner);
 
-/* Into a lane of the queue, its model's; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed): the job is as it
- * was. */
+/* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
+ * the job is unchanged. */
 enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns);
 
-/* Name who waits. After job_detach returns, the waiter is not called any more. */
+/* Set the waiter. After job_detach has returned, it is not called any more. */
 void job_attach(struct job *j, const struct job_waiter *waiter);
 void job_detach(struct job *j);
 
@@ -114,26 +115,26 @@ void job_detach(struct job *j);
  * suspended and will be resumed. */
 bool job_await(struct job *j);
 
-/* What there is to say of a job that streams: something was generated; one of its samples has ended, and all of it was
- * read; a ping; the end, when all was read; or nothing yet, and the waiter was suspended and will be resumed. */
+/* The next event of a job that streams: something was generated; one of its samples has ended and was read completely;
+ * a ping; the end, once all was read; or nothing yet: the waiter was suspended and will be resumed. */
 enum job_event { JOB_EVENT_BYTES, JOB_EVENT_SAMPLE_END, JOB_EVENT_PING, JOB_EVENT_END, JOB_EVENT_LATER };
 
 /* The result of a job that is done. */
 const struct job_result *job_result(const struct job *j);
 bool job_is_done(struct job *j);
-/* As the kind's `given` and `most`; 0 of one that is not about elements. */
+/* The kind's `given` and `most`; 0 where the kind has none. */
 size_t job_given(const struct job *j);
 uint64_t job_most(const struct job *j);
-/* How far a text or picture has come, done or not: elements generated, and when the first was (0: not yet). Any
+/* Progress of a text or picture, done or not: elements generated, and when the first one was (0: not yet). Any
  * thread. */
 void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns);
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* Ask for an end, for the reason `st`; the first reason counts. A job that waits in the queue is done before this
- * returns, a running one after the step that it is in. */
+/* Ask the job to end for the reason `st`; the first reason counts. A job that waits in the queue is done before this
+ * returns, a running one after its current step. */
 void job_cancel(struct job *j, enum status st);
-/* A streaming job whose waiter is suspended is resumed, to say a ping. */
+/* Resume the suspended waiter of a streaming job, so that it sends a ping. */
 void job_ping(struct job *j);
 
 /* ---- the thread that works for it ------------------------------------------------------------------------------ */
@@ -142,25 +143,26 @@ void job_ping(struct job *j);
 struct job *job_of_item(struct queue_item *item);
 /* OK, or why this job must stop now: it was cancelled, or its deadline has passed. */
 enum status job_stop_reason(const struct job *j, uint64_t now_ns);
-/* The caller has popped it and begins. */
+/* The caller has popped the job and begins to work on it. */
 void job_start(struct job *j, uint64_t now_ns);
 
-/* The end. Both give up the working side's reference.
- * job_finish: with an answer. `finish` is for the samples of a text that have not ended before. */
+/* End the job. Both drop the working side's reference.
+ * job_finish: with an answer. `finish` applies to the samples of a text that have not ended before. */
 void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns);
-/* job_abort: without a full one, because of `st` (not OK) and, for a person, `message`. What was generated by then
- * still is an answer if the deadline passed (FINISH_TIMEOUT; of a kind that ends_late, or streamed), or if the client
- * has begun to read it and the cause is no fault of ours (FINISH_CANCELLED). */
+/* job_abort: without a full answer, because of `st` (not OK), which `message` explains to a person (NULL: a text for
+ * `st`). What was generated by then still counts as an answer if the deadline passed (FINISH_TIMEOUT; if the kind has
+ * ends_late or the job streams), or if the client has begun to read it and the cause is no fault of ours
+ * (FINISH_CANCELLED). */
 void job_abort(struct job *j, enum status st, const char *message, uint64_t now_ns);
 
 /* ---- the kinds ------------------------------------------------------------------------------------------------- */
 
-/* Begin with a zeroed job: one reference, the caller's, and one taken to `model`, which may be NULL. Errors: ERR_NOMEM:
- * nothing was taken. */
+/* Initialise a zeroed job: it has one reference, the caller's, and takes one to `model`, which may be NULL. Errors:
+ * ERR_NOMEM: nothing was taken. */
 enum status job_init(struct job *j, const struct job_kind *kind, struct hosted_model *model);
-/* Those _locked are called under the job's lock. */
+/* Functions named _locked are called under the job's lock. */
 void job_resume_locked(struct job *j); /* if it was suspended */
-/* An event other than data; JOB_EVENT_LATER has suspended the waiter. */
+/* An event other than data; with JOB_EVENT_LATER the waiter was suspended. */
 enum job_event job_other_event_locked(struct job *j);
 /* An element was generated; true: the first one. */
 bool job_generated_locked(struct job *j, uint64_t now_ns);
