@@ -13,7 +13,7 @@ struct classify_job *classify_job_of(const struct job *j)
     return (struct classify_job *)j;
 }
 
-/* But for the inputs' pixels. */
+/* Free everything except the inputs' pixels. */
 static void clear(struct classify_job *c)
 {
     free(c->inputs);

@@ -12,7 +12,7 @@ struct hosted_model;
 
 /* A picture as its model wants it, or a text. */
 struct classify_input {
-    uint8_t *pixels; /* [height, width, 3]; of a text its bytes, height 1, [width]; malloc'd */
+    uint8_t *pixels; /* [height, width, 3]; for a text its bytes [width], with height 1; malloc'd */
     uint32_t height, width;
     uint32_t classes;
     struct {
@@ -25,23 +25,24 @@ struct classify_job {
     struct job job;
     struct classify_input *inputs; /* [count], the job's copies; of one model, of any sizes */
     uint32_t count;
-    uint32_t begun, done; /* the engine thread's: inputs that a batch has taken, that have their logits */
+    uint32_t begun, done; /* the engine thread's: inputs that a batch has taken, inputs that have their logits */
     /* The engine thread's until the job is done, then constant. */
     float *logits; /* [count, classes] */
-    float *map;    /* [map.values] where one is wanted of the only input, else NULL */
+    float *map;    /* [map.values] if the only input wants one, else NULL */
 };
 
 extern const struct job_kind job_kind_classify;
 
-/* The whole of a job of this kind. */
+/* The struct that begins with a job of this kind. */
 struct classify_job *classify_job_of(const struct job *j);
 
-/* A job with one reference, the caller's, of 1 .. CLASSIFY_INPUTS_MAX inputs; none of several wants a map. On OK the
- * memory that they point to is the job's. *ret is set only on OK. Errors: ERR_NOMEM. */
+/* Create a job with one reference, the caller's, of 1 .. CLASSIFY_INPUTS_MAX inputs; only a single input may want a
+ * map. On OK the job owns the memory that they point to. *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status classify_job_create(struct job **ret, struct hosted_model *model, const struct classify_input *inputs,
                                 uint32_t count);
 
-/* What the inputs of a batch have in common, their size: the kind of a job's item in the queue is that of its first. */
+/* What the inputs of a batch have in common: their size. The `kind` of a job's queue item is that of its first
+ * input. */
 static inline uint64_t classify_input_size(const struct classify_input *in)
 {
     return (uint64_t)in->height << 32 | in->width;

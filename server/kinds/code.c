@@ -53,7 +53,7 @@ static size_t none_given(const struct job *j)
     return 0;
 }
 
-/* Bytes that are restored are as much work as those that are drawn. */
+/* Restoring a byte is as much work as drawing one. */
 static uint64_t most_restored(const struct job *j)
 {
     return code_job_of(j)->in.text_bytes;

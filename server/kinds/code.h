@@ -1,5 +1,5 @@
-/* code.h - jobs that compress a text or restore one, block by block (block_coder.h): two kinds that differ in the
- * direction alone. */
+/* code.h - jobs that compress a text or restore one, block by block (block_coder.h): two kinds that differ only in
+ * direction. */
 #ifndef SERVER_KINDS_CODE_H
 #define SERVER_KINDS_CODE_H
 
@@ -13,8 +13,8 @@
 struct hosted_model;
 
 struct code_input {
-    uint8_t *text, *code;        /* what the blocks' lie in; the job's */
-    struct coding_block *blocks; /* [block_count], the job's: what is to be made is constant once the job is done */
+    uint8_t *text, *code;        /* what the blocks point into; the job's */
+    struct coding_block *blocks; /* [block_count], the job's; their output is constant once the job is done */
     uint32_t block_count;        /* >= 1 */
     size_t text_bytes;           /* of all blocks */
 };
@@ -27,11 +27,11 @@ struct code_job {
 
 extern const struct job_kind job_kind_compress, job_kind_decompress;
 
-/* The whole of a job of either kind. */
+/* The struct that begins with a job of either kind. */
 struct code_job *code_job_of(const struct job *j);
 
-/* A job of one of these kinds with one reference, the caller's. On OK the memory that `in` points to is the job's. *ret
- * is set only on OK. Errors: ERR_NOMEM. */
+/* Create a job of one of these kinds with one reference, the caller's. On OK the job owns the memory that `in` points
+ * to. *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status code_job_create(struct job **ret, const struct job_kind *kind, struct hosted_model *model,
                             const struct code_input *in);
 

@@ -116,7 +116,8 @@ static void look(struct stream_slot *s, const struct stream_logits *logits)
     c->streams[s->sample].drawn = value;
 }
 
-/* The next sub-pixel of a sample was drawn. A waiter is resumed for the first of all, and for each row's last. */
+/* The next sub-pixel of a sample was drawn. The waiter is resumed for the very first one and for the last of each
+ * row. */
 static void add(struct complete_job *c, uint32_t sample, uint8_t value, uint64_t now_ns)
 {
     struct job *j = &c->job;
@@ -145,7 +146,7 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
     add(c, s->sample, value, turn->now_ns);
     if (c->in.known_count + s->drawn == c->in.total)
         return STREAM_SAMPLE_OVER;
-    const bool room = stream_window_push(&s->window, value, false); /* the registry has seen to it that it fits */
+    const bool room = stream_window_push(&s->window, value, false); /* it fits: loading the model has checked that */
     assert(room);
     (void)room;
     return STREAM_GOES_ON;

@@ -1,9 +1,9 @@
 /* generate.c - the texts of a job, between the engine thread that draws their bytes and the HTTP thread that reads
  * them. See generate.h.
  *
- * Each sample has a ring. Invariant: from `start` on lie first `bytes` that may be read, then those that its matcher
- * holds because a stop string may have begun with them; of the former at most ring_limit, of the latter fewer than
- * GENERATE_STOP_BYTES_MAX, and ring_size has room for both. Only the engine thread writes behind the former. */
+ * Each sample has a ring. Invariant: from `start` on it has `bytes` bytes that may be read, at most ring_limit, and
+ * then those that its matcher holds because a stop string may have begun with them, fewer than GENERATE_STOP_BYTES_MAX;
+ * ring_size has room for both. Only the engine thread writes after the readable bytes. */
 #include "server/kinds/generate.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-/* calloc of a * b * c; NULL too where that is 0 or beyond what can be counted. */
+/* malloc of a * b * c elements of `size` bytes; NULL also if that is 0 or overflows. */
 static void *array_of(size_t a, size_t b, size_t c, size_t size)
 {
     size_t count, bytes;
@@ -33,7 +33,7 @@ struct generate_job *generate_job_of(const struct job *j)
     return (struct generate_job *)j;
 }
 
-/* What lies in memory of its own, but for the input. */
+/* Free what has memory of its own, except the input. */
 static void clear(struct generate_job *g)
 {
     stream_snapshot_clear(&g->saved);
@@ -77,7 +77,7 @@ static bool create_rings(struct generate_job *g)
     return true;
 }
 
-/* Of what is to be saved as much as it can come to: the engine's thread allocates nothing. */
+/* Allocate the most that the saved state can take: the engine thread allocates nothing. */
 static enum status create_saved(struct generate_job *g, const struct hosted_model *model)
 {
     if (!g->in.saves)
@@ -153,7 +153,7 @@ static void take_locked(struct generate_job *g, uint32_t sample, struct generate
     s->bytes -= r->size;
 }
 
-/* What a sample has to say, if anything. */
+/* The next event of a sample, if it has one. */
 static bool read_sample_locked(struct generate_job *g, uint32_t sample, struct generate_reading *r,
                                enum job_event *event)
 {
@@ -194,7 +194,7 @@ enum job_event generate_read(struct job *j, struct generate_reading *r)
 
 /* ---- writing: the engine thread -------------------------------------------------------------------------------- */
 
-/* Behind all that the ring has, readable or not. */
+/* Append to the ring, after everything in it, readable or not. */
 static void put_locked(struct generate_job *g, uint32_t sample, uint8_t byte, const float *logprobs,
                        const uint8_t *likeliest)
 {
@@ -208,7 +208,7 @@ static void put_locked(struct generate_job *g, uint32_t sample, uint8_t byte, co
         memcpy(g->ring_likeliest + at * (numbers - 1), likeliest, numbers - 1);
 }
 
-/* Bytes that were withheld are text. False if they would be too many; then none is. */
+/* Make `size` withheld bytes readable: they are text. False, and none of them is, if that exceeds ring_limit. */
 static bool release_locked(const struct generate_job *g, struct generate_sample *s, size_t size)
 {
     if (s->bytes + size > g->ring_limit)
@@ -261,7 +261,7 @@ void generate_end_sample(struct generate_job *g, uint32_t sample, enum job_finis
     (void)pthread_mutex_unlock(&j->lock);
 }
 
-/* The end of all samples that have not ended yet. */
+/* End all samples that have not ended yet. */
 static enum job_finish end_locked(struct job *j, enum status st, enum job_finish finish)
 {
     struct generate_job *g = generate_job_of(j);
@@ -271,14 +271,14 @@ static enum job_finish end_locked(struct job *j, enum status st, enum job_finish
         end_sample_locked(g, &g->samples[i], finish);
         whole = g->samples[i].finish > whole ? g->samples[i].finish : whole;
     }
-    if (whole == FINISH_CANCELLED) /* not all of the text was there to be read: nobody goes on behind the rest */
+    if (whole == FINISH_CANCELLED) /* part of the text could not be read: nobody can continue after it */
         g->has_saved = false;
     return whole;
 }
 
 /* ---- the kind -------------------------------------------------------------------------------------------------- */
 
-/* But for what a state has pending: that was given before. */
+/* Without what a state has pending: that was given before. */
 static size_t given(const struct job *j)
 {
     const struct generate_input *in = &generate_job_of(j)->in;

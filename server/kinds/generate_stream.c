@@ -10,12 +10,12 @@
 #include "server/models/hosted_model.h"
 #include "server/stream/stream_kind.h"
 
-/* A sample while it has a slot. */
+/* The state of a sample while it has a slot. */
 struct generate_stream {
     struct sampler sampler;
-    size_t told;                                /* bytes of the prompt whose logprobs are there */
+    size_t told;                                /* bytes of the prompt whose logprobs are known */
     uint8_t drawn;                              /* the latest byte */
-    float logprobs[1 + GENERATE_LIKELIEST_MAX]; /* of that, where the job tells them */
+    float logprobs[1 + GENERATE_LIKELIEST_MAX]; /* of that byte, if the job gives them */
     uint8_t likeliest[GENERATE_LIKELIEST_MAX];
     uint64_t drawn_ns; /* when it was drawn */
 };
@@ -32,7 +32,7 @@ static struct generate_stream *stream_of(const struct stream_slot *s)
 
 /* ---- beginning ------------------------------------------------------------------------------------------------- */
 
-/* One more than the context is fed only for a stream that shifts. */
+/* Only a stream that shifts is fed one element more than the context. */
 size_t generate_kept(const struct stream_model *m, const struct generate_input *in, size_t size)
 {
     if (!stream_model_is_limited(m) || (in->from.memory != NULL && size <= stream_model_room(m, in->from.position)))
@@ -61,7 +61,7 @@ static size_t enter(struct job *j, const struct stream_model *m)
     return kept;
 }
 
-/* The penalty looks at the prompt's last bytes, those that the model does not get included. */
+/* The penalty applies to the prompt's last bytes, including those that the model is not fed. */
 static void begin_sampler(struct sampler *sampler, const struct generate_input *in, uint32_t sample,
                           const struct generate_prompt *prompt)
 {
@@ -94,7 +94,7 @@ static void begin(struct stream_slot *s)
     s->given = prompt.bytes;
     s->given_count = prompt.size;
     s->at = prompt.size - generate_kept(m, in, prompt.size);
-    stream->told = s->at + (m->starts ? 0 : 1); /* the first byte fed has a probability only behind the start */
+    stream->told = s->at + (m->starts ? 0 : 1); /* the first byte fed has a probability only after a start embedding */
     s->every = in->prompt_logprobs && stream->sampler.options.sample == 0 && prompt.size > 0;
     if (g->keeps_prefixes && in->from.position == 0)
         s->state_owner = g->prefix_owner;
@@ -102,7 +102,7 @@ static void begin(struct stream_slot *s)
         s->given = newline;
         s->given_count = 1;
     }
-    if (in->saves && in->max_tokens == 0) { /* the last byte waits for what is to follow it */
+    if (in->saves && in->max_tokens == 0) { /* the last byte stays pending until something follows it */
         stream->drawn = prompt.bytes[--s->given_count];
         assert(s->at < s->given_count);
     }
@@ -121,13 +121,13 @@ static void skip(struct stream_slot *s, size_t elements)
 
 /* ---- drawing --------------------------------------------------------------------------------------------------- */
 
-/* Of a prompt that is only looked at nothing is drawn. */
+/* Nothing is drawn if the prompt is only evaluated. */
 static bool draws(const struct generate_job *g)
 {
     return g->in.max_tokens > 0;
 }
 
-/* What is to be told of the prompt's bytes. */
+/* Write down the logprobs of the prompt's bytes. */
 static void tell(struct stream_slot *s, const struct stream_logits *logits)
 {
     struct generate_job *g = generate_job_of(s->job);
@@ -184,7 +184,7 @@ static enum stream_after next_byte(struct stream_slot *s, const struct stream_tu
 static enum stream_after use(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
                              enum job_finish *finish)
 {
-    (void)logits; /* looked at */
+    (void)logits; /* look() has used them */
     if (s->choice == NULL) {
         if (s->window.fed == s->window.length)
             stream_slot_go_on(s);
@@ -201,9 +201,9 @@ static enum stream_after use(struct stream_slot *s, const struct stream_logits *
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
-/* Keep in job.saved what the stream is now that its last byte is drawn and not fed, pushed or not; of a job that draws
- * none its prompt's last byte takes that one's place. Of a stream that is yet to draw its first, or to be fed all
- * before that byte, nothing is kept. */
+/* Save in job.saved the state of the stream, whose last byte was drawn but not fed, whether pushed or not; if the job
+ * draws none, the last byte of its prompt takes the place of that byte. Nothing is saved if the stream has not drawn
+ * its first byte yet or, if it draws none, has not been fed everything before the prompt's last byte. */
 static void save(struct stream_slot *s)
 {
     struct generate_job *g = generate_job_of(s->job);
@@ -233,6 +233,6 @@ const struct stream_kind stream_kind_generate = {
     .skip = skip,
     .look = look,
     .use = use,
-    .cut = save, /* a text that its deadline cuts is one as far as it has come */
+    .cut = save, /* a text that its deadline cuts off is valid as far as it got */
     .end = end,
 };

@@ -65,8 +65,8 @@ static void begin(struct stream_slot *s)
     stream_slot_begin(s);
 }
 
-/* Windows of a text longer than the context are scored from scratch, each beginning with the last byte of the one
- * before, which for a model with a start embedding is the start instead. */
+/* A text longer than the context is scored in windows, each from scratch and beginning with the last byte of the one
+ * before or, if the model has one, with the start embedding. */
 static void next_window(struct stream_slot *s, size_t scored)
 {
     const struct stream_model *m = s->window.model;

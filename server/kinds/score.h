@@ -10,7 +10,7 @@
 
 struct hosted_model;
 
-/* Bytes or sub-pixels to tell the probabilities of. */
+/* Bytes or sub-pixels whose probabilities are wanted. */
 struct score_input {
     uint8_t *elements; /* [count], the job's */
     size_t count;
@@ -28,11 +28,11 @@ struct score_job {
 
 extern const struct job_kind job_kind_score;
 
-/* The whole of a job of this kind. */
+/* The struct that begins with a job of this kind. */
 struct score_job *score_job_of(const struct job *j);
 
-/* A job with one reference, the caller's. On OK the memory that `in` points to is the job's. *ret is set only on OK.
- * Errors: ERR_NOMEM. */
+/* Create a job with one reference, the caller's. On OK the job owns the memory that `in` points to. *ret is set only on
+ * OK. Errors: ERR_NOMEM. */
 enum status score_job_create(struct job **ret, struct hosted_model *model, const struct score_input *in);
 
 #endif
