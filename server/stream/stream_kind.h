@@ -1,7 +1,7 @@
 /* stream_kind.h - what a kind of job provides to run in the slots of a lane of streams: which elements each of its
- * samples is fed, and what becomes of the logits. A table for each kind, in its file in server/kinds/; the lane
- * (server/batch/stream_lane.c) admits, feeds and ends, and knows none of them.
- * Engine thread but for `look`; nothing here allocates. A pass calls two functions of each stream. */
+ * samples is fed, and what becomes of the logits. One table for each kind, in its file in server/kinds/; the lane
+ * (server/batch/stream_lane.c) admits, feeds and ends samples, and knows none of the kinds.
+ * Engine thread, except for `look`; nothing here allocates. A pass calls two functions for each stream. */
 #ifndef SERVER_STREAM_STREAM_KIND_H
 #define SERVER_STREAM_STREAM_KIND_H
 
@@ -12,20 +12,20 @@
 #include "server/job/job.h"
 #include "server/stream/stream_slot.h"
 
-/* A pass of the lane whose logits are there. */
+/* A pass of the lane that has its logits. */
 struct stream_turn {
     uint64_t now_ns;
     uint32_t running; /* streams of the lane */
 };
 
-/* What it gave a slot: logits behind each of the elements fed where the slot wants every, else behind the last alone.
- * A follower that has just got its leader's state has fed none itself. */
+/* What the pass gave a slot: the logits after each of the elements fed if the slot wants `every`, else only after the
+ * last. A follower that has just got its leader's state has fed none itself. */
 struct stream_logits {
     const float *rows; /* [count, 256], or [256]; NULL: none were wanted */
     uint32_t count;    /* elements fed */
 };
 
-/* A sample after a pass: it goes on; it has ended; or its whole job has been given its end. */
+/* A sample after a pass: it goes on; it has ended; or its whole job has been ended. */
 enum stream_after { STREAM_GOES_ON, STREAM_SAMPLE_OVER, STREAM_JOB_OVER };
 
 struct stream_kind {
@@ -33,19 +33,21 @@ struct stream_kind {
     uint32_t (*samples)(const struct job *j);
     /* A job is about to be given its first slot. Returns how many elements of what it was given will be fed. */
     size_t (*enter)(struct job *j, const struct stream_model *m);
-    /* A slot was taken for the sample (stream_slot_take): set what it is given, and begin with it. */
+    /* A slot was taken for the sample (stream_slot_take): set what it is given, and begin to feed it. */
     void (*begin)(struct stream_slot *s);
-    /* So many of its elements are skipped, for the state behind them is there. NULL where slots have no state_owner. */
+    /* This many of its elements are skipped, since the state after them was in the cache. NULL where slots have no
+     * state_owner. */
     void (*skip)(struct stream_slot *s, size_t elements);
-    /* Look at logits, all finite, before `use`: several slots at a time, each by one thread. NULL: there is no need. */
+    /* Look at the logits, all finite, before `use`: called for several slots at a time, for each on one thread. NULL:
+     * not needed. */
     void (*look)(struct stream_slot *s, const struct stream_logits *logits);
-    /* Elements were fed: use their logits, all finite, and have the next fed, if any. *finish, FINISH_STOP as it is
-     * handed in: how the sample ended, if it has. */
+    /* Elements were fed: use their logits, all finite, and set what to feed next, if anything. *finish (FINISH_STOP on
+     * entry): how the sample ended, if it has. */
     enum stream_after (*use)(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
                              enum job_finish *finish);
-    /* The deadline has passed: keep what there is to be kept. NULL: nothing. */
+    /* The deadline has passed: save what there is to save. NULL: nothing. */
     void (*cut)(struct stream_slot *s);
-    /* The sample has ended; `last`: the job will be given its end next. NULL: there is nothing to do. */
+    /* The sample has ended; `last`: the job is ended next. NULL: nothing to do. */
     void (*end)(struct stream_slot *s, enum job_finish finish, bool last);
 };
 

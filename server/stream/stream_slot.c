@@ -11,7 +11,7 @@ void stream_slot_take(struct stream_slot *s, struct job *j, uint32_t sample)
     *s = (struct stream_slot){.window = s->window, .job = j, .sample = sample};
 }
 
-/* Put what the request gives next behind what the window has. */
+/* Append what the request gives next to the window. */
 static void fill_room(struct stream_slot *s)
 {
     if (s->at < s->given_count)

@@ -12,7 +12,7 @@ enum status stream_snapshot_create(struct stream_snapshot *ret, uint32_t fed_cou
     struct stream_snapshot made = {.fed_count = fed_count, .pending_count = pending_count, .state_bytes = state_bytes};
     made.memory = malloc(stream_snapshot_bytes(&made) + 1);
     if (made.memory == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the state of a stream at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the state of a stream; try again later");
     *ret = made;
     return OK;
 }
@@ -43,9 +43,8 @@ enum status stream_snapshot_check(const struct stream_snapshot *s, const struct 
     if (s->fed_count != fed)
         return error_set_param(
             err, ERR_ARGUMENT, "state",
-            "the state has %u bytes of text, expected %u: its position is %u and the model's context "
-            "has %s end",
-            s->fed_count, fed, s->position, ends ? "an" : "no");
+            "the state has %u bytes of text, expected %u: its position is %u and the model's context is %s",
+            s->fed_count, fed, s->position, ends ? "limited" : "unlimited");
     const size_t most = ends ? (size_t)engine_info(e)->context + 1 : 1;
     if (s->fed_count + (size_t)s->pending_count > most)
         return error_set_param(err, ERR_ARGUMENT, "state",

@@ -1,5 +1,5 @@
-/* stream_snapshot.h - a stream that was stopped, with everything that it needs to go on as if it never was: what the
- * engine keeps of it, how its bytes are drawn, and those that it was given or has drawn and not yet been fed.
+/* stream_snapshot.h - a stream that was stopped, with everything that it needs to go on as if it had not been: the
+ * engine's state, how its bytes are drawn, and the bytes that were given or drawn and are not fed yet.
  * One thread at a time; whoever has it owns its memory. */
 #ifndef SERVER_STREAM_STREAM_SNAPSHOT_H
 #define SERVER_STREAM_STREAM_SNAPSHOT_H
@@ -13,13 +13,13 @@
 struct engine;
 
 struct stream_snapshot {
-    uint32_t position; /* elements fed since the last reset, as the engine counts them; 0: it has no state of it */
+    uint32_t position; /* elements fed since the last reset, as the engine counts them; 0: it has no state */
     struct sampler sampler;
-    uint32_t fed_count; /* position where the model's context has an end; else 0: nobody will look back */
+    uint32_t fed_count; /* `position` if the model's context is limited; else 0: the text is not needed again */
     uint32_t pending_count;
     size_t state_bytes;
-    /* Fed since the last reset, with whatever stands for the start; pending; the engine's state. NULL: there is no
-     * snapshot. */
+    /* Bytes fed since the last reset, including what stands for the start; pending bytes; the engine's state. NULL:
+     * there is no snapshot. */
     uint8_t *memory;
 };
 
@@ -27,7 +27,7 @@ struct stream_snapshot {
 enum status stream_snapshot_create(struct stream_snapshot *ret, uint32_t fed_count, uint32_t pending_count,
                                    size_t state_bytes, struct error *err);
 enum status stream_snapshot_copy(struct stream_snapshot *ret, const struct stream_snapshot *s, struct error *err);
-void stream_snapshot_clear(struct stream_snapshot *s); /* of a zeroed one a no-op; zeroes it */
+void stream_snapshot_clear(struct stream_snapshot *s); /* no-op on a zeroed one; zeroes it */
 
 /* Can a stream of this engine go on from a snapshot that came from outside? Errors: ERR_ARGUMENT (param "state"). */
 enum status stream_snapshot_check(const struct stream_snapshot *s, const struct engine *e, struct error *err);

@@ -23,7 +23,7 @@ uint32_t stream_model_room(const struct stream_model *m, uint32_t position)
     return m->context - (position == 0 && m->starts ? 1 : position);
 }
 
-/* The first place that is no start's. */
+/* The first place after the start embedding, if there is one. */
 static uint32_t first_of(const struct stream_model *m)
 {
     return m->starts ? 1 : 0;
@@ -110,7 +110,7 @@ void stream_window_save(const struct stream_window *w, uint8_t last, struct stre
     const struct stream_model *m = w->model;
     const uint32_t position = engine_stream_position(m->engine, w->stream);
     const bool is_pushed = w->length > w->fed, limited = stream_model_is_limited(m);
-    const uint32_t first = position == 0 && m->starts ? 1 : w->fed; /* the start is no byte of the text */
+    const uint32_t first = position == 0 && m->starts ? 1 : w->fed; /* the start is not a byte of the text */
     assert(limited || !is_pushed || w->length - w->fed == 1);
     to->position = position;
     to->fed_count = limited ? w->fed : 0;

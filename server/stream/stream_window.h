@@ -1,6 +1,6 @@
-/* stream_window.h - the window of one stream: the elements (bytes, sub-pixels) that the engine's state of it was made
- * of and those that are to be fed next, as many as the model's context. One thread at a time: the engine's, or that of
- * a program with an engine of its own. Nothing here allocates. */
+/* stream_window.h - the window of one stream: the elements (bytes, sub-pixels) that the engine's state was computed
+ * from and those to be fed next, as many as the model's context has. One thread at a time: the engine's, or that of a
+ * program with an engine of its own. Nothing here allocates. */
 #ifndef SERVER_STREAM_STREAM_WINDOW_H
 #define SERVER_STREAM_STREAM_WINDOW_H
 
@@ -16,18 +16,19 @@ struct stream_snapshot;
 struct stream_model {
     struct engine *engine;
     uint32_t context;     /* elements that a stream takes between two resets, or ENGINE_CONTEXT_UNLIMITED */
-    uint32_t window_size; /* the context, or where there is none the piece of a request that is taken at once */
-    bool starts;          /* a start embedding stands in the place of elements[0] */
+    uint32_t window_size; /* the context or, if unlimited, how much of a request is taken at once */
+    bool starts;          /* a start embedding takes the place of elements[0] */
 };
 
-/* `window_size`: the context that the model's config has. */
+/* `window_size`: the context in the model's config. */
 struct stream_model stream_model_of(struct engine *e, uint32_t window_size);
 bool stream_model_is_limited(const struct stream_model *m);
-/* Elements that a stream of a model whose context ends can still be fed at a position; at 0 it is yet to begin. */
+/* How many elements a stream can still be fed at a position, for a model with a limited context; at 0 it has not
+ * begun. */
 uint32_t stream_model_room(const struct stream_model *m, uint32_t position);
 
-/* Invariant: elements[0 .. fed) is what the state was made of since the last reset (of a stream without an end, the
- * latest part of that), elements[fed .. length) is still to be fed. */
+/* Invariant: elements[0 .. fed) is what the state was computed from since the last reset (the latest part of it if the
+ * context is unlimited), elements[fed .. length) is still to be fed. */
 struct stream_window {
     const struct stream_model *model;
     uint32_t stream;   /* the engine's */
@@ -35,22 +36,22 @@ struct stream_window {
     uint32_t fed, length;
 };
 
-/* Begin anew: reset the engine's state, and put the start into the window where there is one. */
+/* Start over: reset the engine's state, and put the start into the window if there is one. */
 void stream_window_reset(struct stream_window *w);
-/* All of it is fed: have room for what goes on behind the state. */
+/* All of the window is fed: make room for what follows the state. */
 void stream_window_clear(struct stream_window *w);
-/* Put what there is room for of `elements` [count] behind what the window has; returns how many that are. */
+/* Append as many of `elements` [count] as there is room for; returns how many. */
 size_t stream_window_fill(struct stream_window *w, const uint8_t *elements, size_t count);
 
-/* Have one more element fed next. Where the context is full, `shift`: go on from the last half of it, of which the
- * element will be the last; else false. */
+/* Append an element to be fed next. If the context is full, with `shift` continue from the last half of it, whose last
+ * element this will be; without, return false. */
 bool stream_window_push(struct stream_window *w, uint8_t element, bool shift);
 
-/* What is to be fed next are `given` elements behind a snapshot. Go on from it; where both do not fit into the context,
- * begin again with the last half of it, as a shift does. Returns how many of those given are left out: the first. */
+/* Continue from a snapshot, with `given` elements to be fed next. If both do not fit into the context, start over with
+ * the last half of it, as a shift does. Returns how many of those given are left out, from the first on. */
 size_t stream_window_restore(struct stream_window *w, const struct stream_snapshot *from, size_t given);
-/* What the stream is now, but for its sampler; `last`: the element to be fed next where the window has none. `to` has
- * room for it. */
+/* Save the state of the stream, without its sampler; `last`: the element to be fed next if the window has none. `to`
+ * has room for it. */
 void stream_window_save(const struct stream_window *w, uint8_t last, struct stream_snapshot *to);
 
 #endif
