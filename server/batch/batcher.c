@@ -1,13 +1,13 @@
 /* batcher.c - the engine thread's loop. See batcher.h.
  *
- * A model that is served stands on one of three lists: arriving (under the lock; made by batcher_serve, not yet seen by
- * the thread), streams or pictures (the thread's), gone (under the lock; to be freed by batcher_reap). The thread looks
- * at the start of each round whether models arrive, so before it looks for jobs of theirs; and at its end whether
- * one is abandoned, which whoever used it last has woken it for. The lock is a leaf but for the queue's.
+ * A model that is served is on one of three lists: arriving (under the lock; made by batcher_serve, not yet seen by the
+ * thread), streams or pictures (the thread's), gone (under the lock; to be freed by batcher_reap). At the start of each
+ * round, and so before it looks for their jobs, the thread takes in arriving models; at the end it checks for abandoned
+ * ones, for which their last users have woken it. The lock is a leaf except for the queue's.
  *
- * A round gives each generating model one pass and one of the classifiers, in turn, one block, so that no stream waits
- * for more than a step of each such model and one block of an encoder, however many pictures there are. With nothing
- * to do the thread sleeps on the queue. A round allocates nothing.
+ * A round gives each generating model one pass, and one of the classifiers, which take turns, one block, so that no
+ * stream waits for more than a step of each such model and one block of an encoder, however many pictures there are.
+ * With nothing to do the thread sleeps on the queue. A round allocates nothing.
  *
  * `running`, `progress_ns` and `ns_per_job` are written by this thread and read by any; each is meaningful alone. */
 #include "server/batch/batcher.h"
@@ -31,7 +31,7 @@ struct served {
     struct hosted_model *hosted;
     struct stream_lane *streams;
     struct picture_lane *pictures;
-    struct served *next; /* of the arriving and the gone */
+    struct served *next; /* in the lists of arriving and gone ones */
 };
 
 struct batcher {
@@ -43,14 +43,14 @@ struct batcher {
     struct served *streams[BATCHER_LANES_MAX];
     struct served *pictures[BATCHER_LANES_MAX];
     uint32_t stream_count, picture_count;
-    uint32_t picture_turn; /* whose block is next */
+    uint32_t picture_turn; /* which of them runs the next block */
     uint64_t ended_ns;     /* when a job last ended while others waited or ran; 0: not since the engine was idle */
     /* any thread's */
     atomic_uint running;          /* jobs in slots and batches */
     _Atomic uint64_t progress_ns; /* when a round last ended, or work was found */
     _Atomic uint64_t ns_per_job;  /* running mean of the time from one job's end to the next */
     atomic_bool cancel;
-    atomic_bool changed; /* somebody arrives */
+    atomic_bool changed; /* there are arriving models */
     pthread_mutex_t lock;
     /* under the lock */
     struct served *arriving, *gone;
@@ -82,7 +82,7 @@ static void cancel_all(struct batcher *b)
             job_abort(job_of_item(item), ERR_UNAVAILABLE, NULL, now_ns);
 }
 
-/* Is there work beside that of a picture model? */
+/* Is there work besides that of a picture model? */
 static bool is_busy_beside(const struct batcher *b, const struct picture_lane *l)
 {
     return count_running(b) > picture_lane_running(l);
@@ -103,7 +103,7 @@ static uint32_t run_pictures(struct batcher *b)
     return 0;
 }
 
-/* What a step had to say is heard before the next begins, in one go. */
+/* Notify all mailboxes of what a step has posted, at once, before the next step begins. */
 static void ring(const struct batcher *b)
 {
     if (b->mailboxes != NULL)
@@ -202,7 +202,7 @@ void batcher_reap(struct batcher *b)
         gone = next;
     }
     if (any)
-        (void)malloc_trim(0); /* memory of a size that would hardly be asked for again */
+        (void)malloc_trim(0); /* memory of a size that is unlikely to be needed again */
 }
 
 void batcher_wake_for_gone(struct batcher *b, struct queue *q)
@@ -212,7 +212,7 @@ void batcher_wake_for_gone(struct batcher *b, struct queue *q)
     (void)pthread_mutex_unlock(&b->lock);
 }
 
-/* False: there is none. */
+/* False: none is free. */
 static bool take_lane(struct batcher *b, bool streams, uint32_t *ret)
 {
     uint32_t lane = 0;
@@ -235,7 +235,8 @@ enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct erro
     const bool streams = model_config_causal(&e->model->config);
     if (!take_lane(b, streams, &lane)) {
         free(s);
-        return error_set(err, ERR_UNAVAILABLE, "%s: all of %d places are taken by models that still have requests",
+        return error_set(err, ERR_UNAVAILABLE,
+                         "%s: all %d places are taken by models that still have requests; try again later",
                          e->model->name, BATCHER_LANES_MAX);
     }
     e->lane = lane;
@@ -281,7 +282,7 @@ static void loop(struct batcher *b)
             if (!queue_wait(b->queue))
                 return;
             atomic_store(&b->progress_ns, clock_now_ns());
-            atomic_store(&b->running, 1); /* what it is will be counted after the round */
+            atomic_store(&b->running, 1); /* the true number is counted after the round */
         }
         if (atomic_load_explicit(&b->cancel, memory_order_relaxed))
             cancel_all(b);

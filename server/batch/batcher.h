@@ -1,6 +1,6 @@
 /* batcher.h - the engine thread: takes jobs from the queue, forms passes and batches, runs them and hands the results
  * to the jobs. It alone runs the engines of all models that are served.
- * batcher_start, batcher_stop and batcher_free are for the main thread, all else is for any. */
+ * batcher_start, batcher_stop and batcher_free are for the main thread, everything else is for any thread. */
 #ifndef SERVER_BATCH_BATCHER_H
 #define SERVER_BATCH_BATCHER_H
 
@@ -29,23 +29,24 @@ void batcher_free(struct batcher *b);
 /* Valid until batcher_free. */
 struct queue *batcher_queue(const struct batcher *b);
 
-/* Give a model a lane, from where its jobs are run, and which holds it until nobody else does (hosted_model.h). All
- * memory that serving it takes is taken here, on the caller's thread.
+/* Give a model a lane, which runs its jobs, and which holds it until nobody else does (hosted_model.h). All memory for
+ * serving it is allocated here, on the caller's thread.
  * Errors: ERR_NOMEM; ERR_UNAVAILABLE (every lane is taken: by models that were replaced and still have requests). */
 enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct error *err);
-/* Queue to wake when a model has gone; who waits there calls batcher_reap. NULL: none. */
+/* Queue to wake when a model is unused; whoever waits there calls batcher_reap. NULL: none. */
 void batcher_wake_for_gone(struct batcher *b, struct queue *q);
-/* Jobs that wait, of models of text and of pictures that generate, and of classifiers. */
+/* Numbers of jobs that wait: for models that generate text or pictures, and for classifiers. */
 void batcher_depths(struct batcher *b, uint64_t *streams, uint64_t *pictures);
-/* Free the models that have gone: on the caller's thread, for that takes a while. */
+/* Free the models that are unused, on the caller's thread, because that takes a while. */
 void batcher_reap(struct batcher *b);
 
-/* Refuse new jobs, and have all that wait and run end now as ERR_UNAVAILABLE. */
+/* Refuse new jobs, and end all that wait or run now, with ERR_UNAVAILABLE. */
 void batcher_cancel(struct batcher *b);
 
 /* Is there work, and has no step ended for stuck_after_ms? */
 bool batcher_is_stuck(const struct batcher *b, uint64_t now_ns);
-/* In how many seconds a client that found the queue full may find room, from how fast jobs have been ending lately:
+/* Seconds after which a client that found the queue full may find room, estimated from how fast jobs have been ending
+ * lately:
  * 1 .. HTTP_RETRY_AFTER_MAX_S. */
 uint32_t batcher_retry_after_s(const struct batcher *b);
 

@@ -1,12 +1,12 @@
 /* picture_lane.c - batches of pictures, or of texts to classify. See picture_lane.h.
- * A batch's inputs are all of one size, that of the one that has waited longest: those of its size overtake the others,
- * which keep their places in the queue, and there they are cancelled and counted as any. Every batch takes the oldest,
- * so that none waits for more batches than there were inputs before it.
- * A job of several inputs is popped once and held by the lane until batches have taken all of them, in their order; at
- * most one job is held beyond a batch, for nothing is popped while there is one. It ends when all its inputs have their
- * logits, with the first of its batches that fails, or is stopped as a whole.
- * A picture whose client left, or whose deadline passed, loses its job at once; its pixels go on with the batch, for
- * taking them out would cost more than they do, unless none of the batch is wanted any more. */
+ * All inputs of a batch have one size, that of the input that has waited longest: those of its size overtake the
+ * others, which keep their places in the queue and are cancelled and counted there like any. Every batch takes the
+ * oldest input, so that none waits for more batches than there were inputs before it.
+ * A job of several inputs is popped once and held by the lane until batches have taken all of them, in order; at most
+ * one job is held from one batch to the next, because nothing is popped while there is one. A job ends when all its
+ * inputs have their logits or when the first of its batches fails, or it is stopped as a whole.
+ * A picture whose client left, or whose deadline passed, loses its job at once; its pixels stay in the batch, because
+ * taking them out would cost more than they do, unless no picture of the batch is wanted any more. */
 #include "server/batch/picture_lane.h"
 
 #include <assert.h>
@@ -28,8 +28,8 @@ struct picture_lane {
     uint64_t wait_ns;
     struct classify_job *held;  /* has inputs that no batch has taken; NULL: none. The engine side's reference */
     uint32_t count;             /* pictures of the running batch; 0: none is running */
-    uint32_t wanted;            /* of these, with a job */
-    struct classify_job **jobs; /* [images_max]; NULL where the job has ended; the engine side's reference, one a job */
+    uint32_t wanted;            /* how many of them still have a job */
+    struct classify_job **jobs; /* [images_max]; NULL where the job has ended; the engine side's reference, 1 a job */
     uint32_t *inputs;           /* [images_max]: which input of the job */
     const uint8_t **pixels;     /* [images_max] */
 };
@@ -99,7 +99,7 @@ bool picture_lane_has_work(const struct picture_lane *l, bool busy)
     return l->count > 0 || batch_is_due(l, busy);
 }
 
-/* How many of this size a batch takes. */
+/* How many inputs of this size a batch takes. */
 static uint32_t batch_max(const struct picture_lane *l, const struct classify_input *in)
 {
     const struct model_config *c = &l->model->model->config;
@@ -108,7 +108,7 @@ static uint32_t batch_max(const struct picture_lane *l, const struct classify_in
                             is_picture ? in->height / c->patch[0] * (in->width / c->patch[1]) : in->width);
 }
 
-/* The job ends for the reason `st`, wherever its inputs are. */
+/* End the job for the reason `st`, wherever its inputs are. */
 static void stop_job(struct picture_lane *l, struct classify_job *c, enum status st, const char *message,
                      uint64_t now_ns)
 {
@@ -122,8 +122,9 @@ static void stop_job(struct picture_lane *l, struct classify_job *c, enum status
     job_abort(&c->job, st, message, now_ns);
 }
 
-/* The job whose inputs are next: the one that is held, else the oldest of all or, behind others of a batch, the oldest
- * of their size; NULL if there is none. Those that are popped too late end, and are counted in *ended. */
+/* The job whose inputs are next: the one that is held, else the oldest of all or, once the batch has inputs, the oldest
+ * of their size; NULL if there is none. Jobs that must stop by the time they are popped are ended and counted in
+ * *ended. */
 static struct classify_job *next_job(struct picture_lane *l, const struct classify_input *like, uint64_t now_ns,
                                      uint32_t *ended)
 {
@@ -189,7 +190,7 @@ static uint32_t begin_batch(struct picture_lane *l)
     return ended;
 }
 
-/* Of the batch, and the one that is held. */
+/* Stop the jobs of the batch, and the one that is held, that must stop. */
 static uint32_t stop_jobs(struct picture_lane *l)
 {
     const uint64_t now_ns = clock_now_ns();

@@ -1,11 +1,11 @@
 /* prefix_cache.c - see prefix_cache.h.
  *
- * Memory is chunks of one size, so that nothing is ever fragmented whatever sizes come and go. What is kept, "owner\0",
- * the beginning's bytes and its state one behind the other, lies in a chain of them; the number of its first chunk is
- * its own. Chains and the free chunks are linked by `next`.
+ * Memory is divided into chunks of one size, so that it is never fragmented, whatever sizes come and go. A kept entry,
+ * "owner\0", the beginning's bytes and its state one after the other, lies in a chain of chunks and is numbered by its
+ * first chunk. Chains and the free chunks are linked by `next`.
  *
- * Invariants: a kept one is in one bucket and once in the list by use; `used` chunks are in chains of kept ones, all
- * others are free. */
+ * Invariants: a kept entry is in one bucket and once in the list in order of use; `used` chunks are in chains of kept
+ * entries, all others are free. */
 #include "server/batch/prefix_cache.h"
 
 #include <assert.h>
@@ -21,15 +21,15 @@ _Static_assert(sizeof(struct prefix_hash) == SHA256_DIGEST_SIZE, "a hash is a SH
 #define NONE UINT32_MAX
 
 struct kept {
-    uint64_t hash; /* the beginning of the whole */
+    uint64_t hash; /* the first bytes of the whole hash */
     size_t state_bytes;
     uint32_t key_bytes;    /* owner, NUL and beginning */
-    uint32_t in_bucket;    /* the next one */
-    uint32_t older, newer; /* by use */
+    uint32_t in_bucket;    /* the next entry in the bucket */
+    uint32_t older, newer; /* in order of use */
 };
 
 struct prefix_cache {
-    uint8_t salt[16]; /* so that nobody can choose which bucket his prompts fall into */
+    uint8_t salt[16]; /* so that nobody can choose which bucket their prompts fall into */
     uint8_t *state;   /* [state_bytes_max] */
     size_t state_bytes_max;
     uint32_t chunk_count, used;
@@ -43,7 +43,7 @@ struct prefix_cache {
     uint64_t states, evicted;
 };
 
-/* What a chunk takes beside itself; there are at most as many buckets as chunks. */
+/* Bytes of a chunk and of all that goes with it; there are at most as many buckets as chunks. */
 enum { PER_CHUNK = PREFIX_CHUNK_BYTES + sizeof(uint32_t) + sizeof(struct kept) + sizeof(uint32_t) };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
@@ -75,7 +75,7 @@ enum status prefix_cache_create(struct prefix_cache **ret, uint64_t bytes, size_
     }
     if (c == NULL || !take_memory(c) || getrandom(c->salt, sizeof c->salt, 0) != (ssize_t)sizeof c->salt) {
         prefix_cache_free(c);
-        return error_set(err, ERR_NOMEM, "no memory for %llu bytes of states of prompts' beginnings",
+        return error_set(err, ERR_NOMEM, "no memory for a cache of %llu bytes for states of prompts",
                          (unsigned long long)bytes);
     }
     for (uint32_t i = 0; i < c->chunk_count; i++)
@@ -145,13 +145,13 @@ static uint32_t *bucket_of(const struct prefix_cache *c, uint64_t hash)
 
 /* ---- chains ---------------------------------------------------------------------------------------------------- */
 
-/* A place in a chain. */
+/* A position in a chain. */
 struct place {
     uint32_t chunk;
     size_t at;
 };
 
-/* The bytes from a place on that lie in one piece, at most `most`; the place is behind them then. */
+/* The contiguous bytes from a place on, at most `most`; moves the place past them. */
 static uint8_t *walk(const struct prefix_cache *c, struct place *p, size_t most, size_t *size)
 {
     if (p->at == PREFIX_CHUNK_BYTES)
@@ -252,7 +252,7 @@ bool prefix_cache_may_have(const struct prefix_cache *c, const struct prefix_has
     return i != NONE;
 }
 
-/* *state: where its state begins. NONE: there is none. */
+/* Find the entry of a beginning; *state: where its state begins. NONE: there is none. */
 static uint32_t find(const struct prefix_cache *c, const struct prefix *p, struct place *state)
 {
     const uint64_t hash = short_hash(&p->hash);

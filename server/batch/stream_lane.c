@@ -1,14 +1,14 @@
 /* stream_lane.c - continuous batching. See stream_lane.h.
  *
  * A prompt, an element just drawn and a context that starts again are the same thing: elements of a slot that are not
- * yet fed (stream_slot.h), but for those that a kept state stands for (stream_prefix.h). When all are, the logits of
- * the last one choose the next. What a slot is given and what becomes of the logits is its job's kind's to say
+ * yet fed (stream_slot.h), except for those that a cached state replaces (stream_prefix.h). When all are fed, the
+ * logits of the last one choose the next. The kind of its job says what a slot is given and what becomes of the logits
  * (stream_kind.h). A job may have several samples, each in a slot of its own; they enter as slots become free, and what
  * ends the job ends them all.
  *
  * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
- * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. Where there are only
- * such others, nobody's gap would grow, and they get all rows that a pass has. */
+ * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. If there are only
+ * streams with more to feed, no stream would be delayed by them, and they get all rows that a pass has. */
 #include "server/batch/stream_lane.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@
 #include "server/models/hosted_model.h"
 #include "server/stream/stream_kind.h"
 
-#define DRAWS_TO_SHARE 8 /* fewer streams draw faster on one thread than it takes to begin on others */
+#define DRAWS_TO_SHARE 8 /* fewer streams are drawn faster on one thread than it takes to start others */
 
 struct stream_lane {
     struct hosted_model *model;
@@ -39,7 +39,7 @@ struct stream_lane {
     uint32_t *spare; /* [streams_max]: the last streams_max - running are the free slots */
     struct stream_slot *slots;
     uint32_t *taken;           /* [streams_max] rows of the pass, by place in the order */
-    uint32_t first_sharer;     /* place that a pass's rows for prompts are shared from */
+    uint32_t first_sharer;     /* the place that a pass begins to share its rows for prompts at */
     struct engine_part *parts; /* [streams_max] */
     uint8_t *windows;
     float *logits; /* [rows_max, BYTE_VALUES] of the pass */
@@ -139,7 +139,7 @@ static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
     l->next_sample = 0;
 }
 
-/* A free slot for the next sample of the job that is entering. */
+/* Give a free slot to the next sample of the job that is entering. */
 static void enter_sample(struct stream_lane *l)
 {
     const uint32_t index = l->spare[l->running];
@@ -171,7 +171,7 @@ static void slot_stop(struct stream_lane *l, uint32_t place)
     metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, -1);
 }
 
-/* Forget all streams of a job that is to be given its end. */
+/* Forget all streams of a job that is about to be ended. */
 static void forget_job(struct stream_lane *l, const struct job *j)
 {
     for (uint32_t place = 0; place < l->running;)
@@ -183,7 +183,7 @@ static void forget_job(struct stream_lane *l, const struct job *j)
         l->entering = NULL;
 }
 
-/* Has the job of a slot samples beside that one's, in slots or yet to come? */
+/* Does the job of a slot have other samples, in slots or yet to come? */
 static bool has_others(const struct stream_lane *l, const struct stream_slot *s)
 {
     bool has = l->entering == s->job;
@@ -214,7 +214,7 @@ static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
         }
         if (st == ERR_TIMEOUT)
             cut_samples(l, j);
-        forget_job(l, j); /* one that moved up is looked at here, or in the next step */
+        forget_job(l, j); /* a stream that moved up is looked at here, or in the next step */
         job_abort(j, st, NULL, now_ns);
         ended++;
     }
@@ -245,7 +245,7 @@ static uint32_t admit_jobs(struct stream_lane *l, uint64_t now_ns)
 
 /* ---- a pass ---------------------------------------------------------------------------------------------------- */
 
-/* Slots that wait with a prompt. *others: is there one that has a single element to feed? */
+/* Number of slots with a prompt to feed. *others: is there a slot with a single element to feed? */
 static uint32_t count_prompts(const struct stream_lane *l, bool *others)
 {
     uint32_t prompts = 0;
@@ -259,9 +259,9 @@ static uint32_t count_prompts(const struct stream_lane *l, bool *others)
     return prompts;
 }
 
-/* Share the pass's rows for prompts among those that wait with one: taken[place], what one leaves of its share is for
- * those after it. Who comes first changes from pass to pass, so that nobody goes without while others always get
- * some. */
+/* Share the pass's rows for prompts among the slots that have one to feed, in taken[place]; what a slot leaves of its
+ * share goes to those after it. Which one comes first changes from pass to pass, so that none goes without while others
+ * always get some. */
 static void share_rows(struct stream_lane *l)
 {
     bool others;
@@ -312,8 +312,8 @@ static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
     return count;
 }
 
-/* The parts of slots whose leaders have fed all that they were given; the engine knows nothing of these. Returns how
- * many parts there are then. */
+/* Add parts for the slots whose leaders have fed all that they were given; the engine does not see these. Returns the
+ * new number of parts. */
 static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
 {
     uint32_t count = parts;
@@ -337,8 +337,9 @@ static struct stream_logits logits_of(const struct engine_part *p)
     return (struct stream_logits){.rows = p->logits, .count = p->count};
 }
 
-/* Look at the logits of all parts, and draw the next element where all of a slot's are fed. A few microseconds for each
- * stream, which the engine's threads share: beside a small model's step those of many streams would be felt. */
+/* Look at the logits of all parts, and draw the next element where all of a slot's are fed. That takes some
+ * microseconds per stream, which the engine's threads share: for many streams it would be noticeable next to a small
+ * model's step. */
 static void look_at_all(struct stream_lane *l, uint32_t parts)
 {
 #pragma omp parallel for schedule(static) num_threads(l->threads) if (parts >= DRAWS_TO_SHARE)
@@ -353,7 +354,7 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
     }
 }
 
-/* What a part's rows gave. *finish: how the sample ended, if that was it. */
+/* Use the logits of a part. *finish: how the sample ended, if it did. */
 static enum stream_after use_part(struct stream_lane *l, const struct engine_part *p, const struct stream_turn *turn,
                                   enum job_finish *finish)
 {
@@ -394,7 +395,7 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
         const struct engine_part *p = &l->parts[i];
         struct stream_slot *s = &l->slots[p->stream];
         struct job *j = s->job;
-        if (j == NULL) /* its job has ended with another sample of it */
+        if (j == NULL) /* another sample of its job has ended the job */
             continue;
         const struct stream_turn turn = {.now_ns = now_ns, .running = l->running};
         const uint32_t before = s->drawn;

@@ -1,6 +1,6 @@
 /* stream_lane.h - the streams of one generating model, of text or of pictures: admits jobs to slots, feeds their
  * elements (bytes, sub-pixels) pass by pass, draws the next one of each or tells how probable it was. Engine thread
- * only. All memory is taken by stream_lane_create. */
+ * only. All memory is allocated by stream_lane_create. */
 #ifndef SERVER_BATCH_STREAM_LANE_H
 #define SERVER_BATCH_STREAM_LANE_H
 

@@ -13,12 +13,12 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-/* What a slot has of it. */
+/* What concerns the prompt of one slot. */
 struct stream_prefix {
-    size_t spacing; /* states are kept at multiples of it; 0: none of this prompt any more */
-    size_t from;    /* of what the slot is given: where that which it is fed begins */
-    size_t size;    /* of that */
-    size_t hashed;  /* of that */
+    size_t spacing; /* states are kept at multiples of it; 0: no more of this prompt */
+    size_t from;    /* where in what the slot is given the part that it is fed begins */
+    size_t size;    /* of that part */
+    size_t hashed;  /* how much of it is hashed */
     struct prefix_hash hash;
 };
 
@@ -26,9 +26,9 @@ struct stream_prefixes {
     struct stream_prefix *slots; /* [streams_max] */
     struct prefix_cache *cache;
     const struct stream_model *model;
-    size_t every;                      /* bytes */
+    size_t every;                      /* bytes between states, at least */
     const struct hosted_model *hosted; /* for its label in the metrics */
-    struct prefix_cache_use told;      /* the metrics */
+    struct prefix_cache_use told;      /* what the metrics say */
 };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
@@ -46,8 +46,8 @@ enum status stream_prefixes_create(struct stream_prefixes **ret, const struct ho
     if (st != OK)
         return st;
     if (cache == NULL) {
-        log_info("model %s: no states of prompts are kept: a state has %zu bytes, prefix_cache_mb is %u", served->name,
-                 most, s->prefix_cache_mb);
+        log_info("model %s: no states of prompts are kept: a state takes %zu bytes, and prefix_cache_mb is %u",
+                 served->name, most, s->prefix_cache_mb);
         return OK;
     }
     struct stream_prefixes *p = calloc(1, sizeof *p);
@@ -66,7 +66,7 @@ enum status stream_prefixes_create(struct stream_prefixes **ret, const struct ho
     return OK;
 }
 
-/* Bring the metrics to what there is. */
+/* Update the metrics to `now`. */
 static void tell(struct stream_prefixes *p, struct prefix_cache_use now)
 {
     metrics_gauge_add(METRIC_PREFIX_BYTES, p->hosted->metrics_label, (int64_t)(now.bytes - p->told.bytes));
@@ -96,7 +96,7 @@ static struct stream_prefix *part_of(const struct stream_prefixes *p, const stru
     return &p->slots[s->window.stream];
 }
 
-/* How much of the prompt is fed; -1 before the start embedding is. */
+/* How much of the prompt has been fed; -1 before the start embedding has. */
 static int64_t fed_of(const struct stream_prefix *x, const struct stream_slot *s)
 {
     return (int64_t)(s->at - x->from) - (int64_t)(s->window.length - s->window.fed);
@@ -108,8 +108,8 @@ static struct prefix prefix_of(const struct stream_prefix *x, const struct strea
     return (struct prefix){.owner = s->state_owner, .bytes = s->given + x->from, .size = size, .hash = *hash};
 }
 
-/* States of one prompt take a fraction of the room at most: those of a longer one lie farther apart, where a shorter
- * one that it begins with has some as well. */
+/* The states of one prompt take at most a fraction of the room: those of a longer prompt lie farther apart, at places
+ * where a shorter one that it begins with has states too. */
 static size_t spacing_of(const struct stream_prefixes *p, const char *owner, size_t size)
 {
     const uint32_t position = (uint32_t)size + start_of(p->model);
@@ -121,8 +121,8 @@ static size_t spacing_of(const struct stream_prefixes *p, const char *owner, siz
     return spacing;
 }
 
-/* The longest beginning that a state is there of, and that leaves something to feed; 0: none. Hashing the longest
- * prompt that there is, a mebibyte, takes some milliseconds; feeding it, half a minute. */
+/* The longest beginning that has a state and leaves something to feed; 0: none. Hashing the longest possible prompt, a
+ * mebibyte, takes some milliseconds; feeding it, half a minute. */
 static size_t look_up(struct stream_prefixes *p, const struct stream_slot *s, struct prefix_hash *ret)
 {
     const struct stream_prefix *x = part_of(p, s);
@@ -156,7 +156,7 @@ size_t stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s)
         return 0;
     x->spacing = spacing_of(p, s->state_owner, x->size);
     prefix_cache_hash_begin(p->cache, s->state_owner, &x->hash);
-    if (s->every || x->size == p->every) /* logits of every byte are wanted; or there is none to begin behind */
+    if (s->every || x->size == p->every) /* logits of every byte are wanted; or no beginning is short enough */
         return 0;
     const size_t known = look_up(p, s, &hash);
     metrics_counter_add(known > 0 ? METRIC_PREFIX_HITS : METRIC_PREFIX_MISSES, p->hosted->metrics_label, 1);
