@@ -46,8 +46,8 @@ static enum status refuse_size(const struct hosting *h, enum status st, const ch
         name, (unsigned long long)((bytes + MEGABYTE - 1) / MEGABYTE), h->settings->models_memory_max_mb, why);
 }
 
-/* Take away what has not been used for longest until there is room for so many bytes of the model of that name.
- * Errors: ERR_NOMEM (there never is), ERR_UNAVAILABLE (not now). */
+/* Unload the least recently used models until there is room for `bytes` of the model of that name. Errors: ERR_NOMEM
+ * (there can never be room), ERR_UNAVAILABLE (not now). */
 static enum status make_room(struct hosting *h, const char *name, uint64_t bytes, struct error *err)
 {
     const uint64_t most = h->settings->models_memory_max_mb * MEGABYTE;
@@ -56,7 +56,7 @@ static enum status make_room(struct hosting *h, const char *name, uint64_t bytes
     while (!fits_beside(h, name, bytes)) {
         struct hosted_model *idle = registry_least_used(h->registry, name);
         if (idle == NULL)
-            return refuse_size(h, ERR_UNAVAILABLE, name, bytes, "the other models have requests; try again later", err);
+            return refuse_size(h, ERR_UNAVAILABLE, name, bytes, "the other models are in use; try again later", err);
         log_info("model %s: unloaded, to make room for %s", idle->model->name, name);
         metrics_model_remove(idle->metrics_label);
         registry_drop(h->registry, idle->model->name, MODEL_IDLE);
@@ -67,7 +67,7 @@ static enum status make_room(struct hosting *h, const char *name, uint64_t bytes
 
 /* ---- one model ------------------------------------------------------------------------------------------------- */
 
-/* Takes `e`, also where it fails. */
+/* Takes `e`, even if it fails. */
 static enum status install(struct hosting *h, const struct found_model *found, struct hosted_model *e,
                            struct error *err)
 {
@@ -83,8 +83,8 @@ static enum status install(struct hosting *h, const struct found_model *found, s
     return st;
 }
 
-/* Where it is known how much they take, room is made before the files are read: what there is no room for costs no
- * reading each time that it is asked for. */
+/* If it is known how much memory they take, room is made before the files are read, so that a model that there is no
+ * room for is not read each time it is asked for. */
 static enum status load(struct hosting *h, const struct found_model *found, struct error *err)
 {
     struct hosted_model *e = NULL;
@@ -100,11 +100,11 @@ static enum status load(struct hosting *h, const struct found_model *found, stru
         else
             hosted_model_release(e);
     }
-    (void)malloc_trim(0); /* the files' bytes, which were needed once, and what was replaced */
+    (void)malloc_trim(0); /* return the files' bytes, which were needed once, and what was replaced */
     return st;
 }
 
-/* Without its weights: the files are checked when it is loaded. */
+/* Note a model without reading its weights: its files are checked when it is loaded. */
 static enum status note_idle(struct hosting *h, const struct found_model *found, struct error *err)
 {
     char path[MODELS_DIR_PATH_BYTES + sizeof "/config.json"];
@@ -122,14 +122,14 @@ static bool is_same(const struct found_model *a, const struct found_model *b)
     return memcmp(a->print, b->print, sizeof a->print) == 0;
 }
 
-/* Is it worth trying again? There may be memory then, but never more than the setting allows. */
+/* Is it worth trying again? There may be memory later, but never more than the setting allows. */
 static bool may_pass(const struct error *why)
 {
     return why->status == ERR_UNAVAILABLE || (why->status == ERR_NOMEM && why->param[0] == '\0');
 }
 
-/* What there is no room or no memory for now waits, as it is on the disk, until it is asked for; or what is loaded of
- * it stays. */
+/* A model that there is no room or no memory for now waits, as it is on the disk, until it is asked for; or, if it is
+ * loaded, what is loaded of it stays. */
 static void note_not_loaded(struct hosting *h, const struct found_model *found, const struct error *why)
 {
     struct registry_model now;
@@ -210,7 +210,7 @@ static void add_row(struct hosting_report *r, const char *name, enum hosting_out
     row->outcome = outcome;
 }
 
-/* Load, or where that waits for a request, note. */
+/* Load a model, or only note it if loading waits for a request. */
 static enum status take_found(struct hosting *h, const struct found_model *found, const struct registry_model *known,
                               struct error *err)
 {
@@ -228,7 +228,7 @@ static void scan_one(struct hosting *h, const struct found_model *found, struct 
     const bool same = known != NULL && is_same(&known->found, found);
     if (known != NULL && (known->state == MODEL_UNLOADED || (same && known->state != MODEL_FAILED))) {
         if (known->hosted != NULL)
-            registry_note_failure(h->registry, found->name, ""); /* files that were tried since are gone again */
+            registry_note_failure(h->registry, found->name, ""); /* files that have been tried since are gone again */
         add_row(r, found->name, HOSTING_UNCHANGED, "");
         return;
     }
@@ -236,7 +236,7 @@ static void scan_one(struct hosting *h, const struct found_model *found, struct 
         add_row(r, found->name, known != NULL && known->hosted != NULL ? HOSTING_RELOADED : HOSTING_LOADED, "");
         return;
     }
-    if (known == NULL) /* so that an administrator sees why it is not there */
+    if (known == NULL) /* so that an administrator sees why it is missing */
         (void)registry_put(h->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
     note_not_loaded(h, found, &err);
     add_row(r, found->name, HOSTING_FAILED, err.message);
@@ -247,7 +247,7 @@ static void forget(struct hosting *h, const struct registry_model *known, struct
     if (known->hosted != NULL)
         metrics_model_remove(known->hosted->metrics_label);
     registry_remove(h->registry, known->found.name);
-    log_info("model %s: unloaded, for its folder is gone", known->found.name);
+    log_info("model %s: unloaded, because its folder is gone", known->found.name);
     add_row(r, known->found.name, HOSTING_UNLOADED, "");
 }
 
@@ -271,13 +271,13 @@ enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct e
     if (registry_models(h->registry, &known, &known_count) == OK)
         r.rows = calloc(found_count + known_count + 1, sizeof *r.rows);
     if (r.rows == NULL) {
-        st = error_set(err, ERR_NOMEM, "no memory to look at the models");
+        st = error_set(err, ERR_NOMEM, "no memory to list the models");
         goto done;
     }
     for (size_t i = 0; i < known_count; i++)
         if (find_found(found, found_count, known[i].found.name) == NULL)
             forget(h, &known[i], &r);
-    registry_models_free(known, known_count); /* which would keep in use what can make room */
+    registry_models_free(known, known_count); /* they would keep models in use that could make room */
     known = NULL;
     known_count = 0;
     for (size_t i = 0; i < found_count; i++)
@@ -291,7 +291,7 @@ done:
 
 /* ---- start and end --------------------------------------------------------------------------------------------- */
 
-/* What does not fit beside those before it waits until it is asked for. */
+/* A model that does not fit beside those loaded before it waits until it is asked for. */
 static enum status load_at_start(struct hosting *h, const struct found_model *found, struct error *err)
 {
     struct hosted_model *e = NULL;
@@ -306,7 +306,7 @@ static enum status load_at_start(struct hosting *h, const struct found_model *fo
         return st;
     if (fits_beside(h, found->name, e->bytes))
         return install(h, found, e, err);
-    log_info("model %s: not loaded before it is asked for: models_memory_max_mb is %u", found->name,
+    log_info("model %s: not loaded until it is asked for: models_memory_max_mb is %u", found->name,
              h->settings->models_memory_max_mb);
     hosted_model_release(e);
     return note_idle(h, found, err);
@@ -350,7 +350,7 @@ static enum status load_all(struct hosting *h, struct error *err)
         *err = why;
     free(found);
     if (st == OK && registry_models(h->registry, &known, &known_count) != OK)
-        st = error_set(err, ERR_NOMEM, "no memory to look at the models");
+        st = error_set(err, ERR_NOMEM, "no memory to list the models");
     registry_models_free(known, known_count);
     if (st == OK && known_count == 0)
         st = error_set(err, ERR_CONFIG,
@@ -396,7 +396,7 @@ void hosting_free(struct hosting *h)
 {
     if (h == NULL)
         return;
-    registry_free(h->registry); /* before the queue, which the last but one to hold a model wakes */
+    registry_free(h->registry); /* before the queue: whoever lets go of a model last but one wakes that */
     batcher_free(h->batcher);
     free(h);
 }

@@ -2,7 +2,7 @@
  * which runs them; and the changes to that while requests run.
  *
  * A model's files are read and checked whole, and its engine is opened, before anything changes. Then it takes the
- * place of the one of its name: requests that come find the new one, those under way end on the old one, which is freed
+ * place of the one of its name: new requests find the new one, those under way finish on the old one, which is freed
  * after the last of them. Files that are not accepted change nothing.
  *
  * Changes are for one thread at a time: the main thread at start, then the loader's (loader.h). */
@@ -22,7 +22,7 @@ struct registry;
 
 /* Start the batcher and load what is in models_dir; with models_lazy only look at it. What is too much for
  * models_memory_max_mb is loaded when it is asked for. `s` and `mailboxes` as for batcher_start. *ret is set only on
- * OK. A broken model is an error here, rather than a gap that is found out by clients.
+ * OK. A broken model is an error here, rather than a gap for clients to find out about.
  * Errors: ERR_IO (the folder), ERR_CONFIG (no model in it, or too many; a setting), ERR_NOMEM and those of
  * hosted_model_load. */
 enum status hosting_start(struct hosting **ret, const struct settings *s, struct mailboxes *mailboxes,
@@ -37,12 +37,12 @@ struct registry *hosting_registry(const struct hosting *h);
 
 /* ---- changes --------------------------------------------------------------------------------------------------- */
 
-/* Load the model of that name as it is on the disk now, in the place of what is loaded of it. `again`: it must be
- * loaded already. Errors: ERR_NOT_FOUND; those of hosted_model_load (its files are not accepted), batcher_serve; for
- * models_memory_max_mb ERR_NOMEM, and ERR_UNAVAILABLE where the others have requests: it is tried again then when it is
+/* Load the model of that name as it is on the disk now, in place of what is loaded of it. `again`: it must be loaded
+ * already. Errors: ERR_NOT_FOUND; those of hosted_model_load (its files are not accepted), batcher_serve; for
+ * models_memory_max_mb ERR_NOMEM, and ERR_UNAVAILABLE while the others are in use: it is then tried again when it is
  * asked for. */
 enum status hosting_load(struct hosting *h, const char *name, bool again, struct error *err);
-/* Take it away. Errors: ERR_NOT_FOUND (it is not loaded). */
+/* Unload it. Errors: ERR_NOT_FOUND (it is not loaded). */
 enum status hosting_unload(struct hosting *h, const char *name, struct error *err);
 
 /* What became of a model. */
@@ -69,12 +69,12 @@ struct hosting_report {
 };
 void hosting_report_clear(struct hosting_report *r); /* zeroed is fine */
 
-/* Make all as it is in models_dir: load what is new, reload what has changed, unload what has gone. What an
- * administrator has unloaded stays so. *ret is set only on OK: hosting_report_clear.
+/* Bring all models in line with models_dir: load what is new, reload what has changed, unload what has gone. What an
+ * administrator has unloaded stays unloaded. *ret is set only on OK: hosting_report_clear.
  * Errors: ERR_NOMEM, those of models_dir_scan: nothing has changed. */
 enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct error *err);
 
-/* Load one model that requests have asked for. False: none was. */
+/* Load one model that requests have asked for. False: there is none. */
 bool hosting_load_wanted(struct hosting *h);
 
 #endif

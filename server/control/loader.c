@@ -56,7 +56,7 @@ static void free_job(struct job *j)
     free(c);
 }
 
-/* No model works for it, and it is about no elements. */
+/* It needs no model and has no elements. */
 static const struct job_kind job_kind_change = {.free = free_job};
 
 static struct loader_change *change_of(const struct job *j)
@@ -100,7 +100,8 @@ static enum status make_change(struct loader *l, struct loader_change *c, struct
     }
 }
 
-/* For who asked: that a file of ours is not accepted, so that nothing was changed, is no failure of the server. */
+/* The status for whoever asked: that a file of ours is not accepted, so that nothing was changed, is not a failure of
+ * the server. */
 static enum status as_answer(enum status st)
 {
     return st == ERR_FORMAT || st == ERR_CONFIG || st == ERR_UNSUPPORTED || st == ERR_IO ? ERR_REFUSED : st;
@@ -131,7 +132,7 @@ static void run_reload(struct loader *l)
     reload_report_clear(&report);
 }
 
-/* One thing; false: there is nothing to do. */
+/* Do one piece of work; false: there is nothing to do. */
 static bool work(struct loader *l)
 {
     struct queue_item *item = queue_pop(l->queue, 0);

@@ -1,10 +1,10 @@
 /* loader.h - the thread that changes which models are served, while others serve them: what an administrator asks for,
- * what a signal asks for, models that a request wants first (models_lazy), and the end of those that were replaced.
- * One change at a time, in the order they came. Reading and packing a model's weights is done on this thread alone,
- * which has no team: streams go on beside it.
+ * what a signal asks for, models that are requested for the first time (models_lazy), and freeing those that were
+ * replaced. One change at a time, in the order they came. Reading and packing a model's weights is done on this thread
+ * alone, which has no team of threads: streams go on meanwhile.
  *
  * What an administrator asks for is a job (job.h) of a kind of the loader's own, in its own queue, so that its
- * connection waits as any does. A change that has begun is ended, also when its client has left. */
+ * connection waits like any other. A change that has begun is completed even if its client has left. */
 #ifndef SERVER_CONTROL_LOADER_H
 #define SERVER_CONTROL_LOADER_H
 
@@ -21,7 +21,7 @@ struct mailboxes;
 struct queue;
 struct reload;
 
-/* What can be asked for; CONFIG is no action on a model. */
+/* What can be asked for; CONFIG is not an action on a model. */
 #define LOADER_ACTIONS(X)      \
     X(LOADER_LOAD, "load")     \
     X(LOADER_UNLOAD, "unload") \
@@ -32,17 +32,17 @@ enum loader_action { LOADER_ACTIONS(X) LOADER_CONFIG };
 /* False: no action on a model has that name. */
 bool loader_action_find(const char *word, enum loader_action *ret);
 
-/* Start the thread. All that is given is borrowed until loader_free. *ret is set only on OK. Errors: ERR_NOMEM. */
+/* Start the thread. All arguments are borrowed until loader_free. *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status loader_start(struct loader **ret, struct hosting *h, struct reload *reload, struct mailboxes *mailboxes,
                          struct error *err);
-/* Refuse what waits and comes as ERR_UNAVAILABLE, end what runs, join the thread. Once. */
+/* Refuse what waits and what comes with ERR_UNAVAILABLE, finish what runs, join the thread. Once. */
 void loader_stop(struct loader *l);
-/* After loader_stop, when nobody asks it for anything any more. NULL is a no-op. */
+/* After loader_stop, when nobody uses it any more. NULL is a no-op. */
 void loader_free(struct loader *l);
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* A job for a change, to be submitted to lane 0 of loader_queue. `model` is copied; "" for LOADER_CONFIG.
+/* Create a job for a change, to be submitted to lane 0 of loader_queue. `model` is copied; "" for LOADER_CONFIG.
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status loader_job_create(struct job **ret, enum loader_action action, const char *model);
 struct queue *loader_queue(const struct loader *l);
@@ -54,7 +54,7 @@ struct loader_change {
 };
 const struct loader_change *loader_job_change(const struct job *j); /* borrowed from the job */
 
-/* Have the configuration read again, and models_dir looked at; what comes of it is logged. */
+/* Ask for the configuration to be read again and models_dir to be scanned; the outcome is logged. */
 void loader_ask_reload(struct loader *l);
 
 #endif

@@ -1,6 +1,6 @@
 /* reload.c - see reload.h. Each kind of file is one step of reload_run: read and check first, then, when all are fine,
- * take over. The models come last, for they may take long, and a key that was taken back must not wait for them.
- * `config` is under the lock. */
+ * take over. The models come last, because they may take long, and a key that was revoked must not wait for them. The
+ * lock guards `config`. */
 #include "server/control/reload.h"
 
 #include <pthread.h>
@@ -136,11 +136,11 @@ enum status reload_run(struct reload *r, struct reload_report *ret, struct error
     report.certificate = identity != NULL;
     tls_put(identity);
     identity = NULL;
-    st =
-        hosting_scan(r->hosting, &report.models, &why); /* what is not accepted is in the report, and changes nothing */
+    st = hosting_scan(r->hosting, &report.models, &why); /* models not accepted are in the report, change nothing */
     if (st != OK) {
-        st = error_set_param(err, st, why.param, "settings, keys and certificate are taken over, but of the models: %s",
-                             why.message);
+        st =
+            error_set_param(err, st, why.param,
+                            "settings, keys and certificate were taken over, but the models were not: %s", why.message);
         goto done;
     }
     log_report(&report);

@@ -288,7 +288,8 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     temp_write(config, before, strlen(before));
     model_folder_put(models_folder, "no name", TEXT_A);
     daemon_signal(&administered, SIGHUP);
-    daemon_await_log(&administered, "reload: settings, keys and certificate are taken over, but of the models: ");
+    daemon_await_log(&administered,
+                     "reload: settings, keys and certificate were taken over, but the models were not: ");
     assert_string_equal(admin_state_of("c"), "");
     all = admin_get("/admin/config");
     assert_int_equal(json_unpack(all, "{s:{s:s}}", "log_level", "value", &level), 0);

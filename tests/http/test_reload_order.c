@@ -161,14 +161,15 @@ static void keys_are_in_force_whatever_is_wrong_with_models(void **state)
     model_folder_put(models_folder, "two words", TEXT);
     post_reload(&second, &r);
     reply_assert_error(&r, 422, "file_refused", NULL,
-                       "settings, keys and certificate are taken over, but of the models: ");
+                       "settings, keys and certificate were taken over, but the models were not: ");
     assert_non_null(strstr(r.body, "two words: the folder's name"));
     reply_clear(&r);
     expect(&second, "one", 401, NULL);
     expect(&third, "one", 200, NULL);
     expect_log_level(&third, "debug");
     daemon_signal(&administered, SIGHUP);
-    daemon_await_log(&administered, "reload: settings, keys and certificate are taken over, but of the models: ");
+    daemon_await_log(&administered,
+                     "reload: settings, keys and certificate were taken over, but the models were not: ");
     daemon_stop(&administered);
 }
 
