@@ -10,8 +10,8 @@
 static const char magic[4] = {'a', 'f', 't', 'z'};
 
 enum { HEADER_BYTES = 24 + MODEL_DIGEST_BYTES, SIZE_BYTES = 2 };
-_Static_assert(ARCHIVE_BLOCK_BYTES <= UINT16_MAX, "a block's size is a number of two bytes");
-_Static_assert(MODEL_ARITHMETIC_BYTES <= UINT8_MAX, "the size of the arithmetic's name is one byte");
+_Static_assert(ARCHIVE_BLOCK_BYTES <= UINT16_MAX, "a block's size fits into two bytes");
+_Static_assert(MODEL_ARITHMETIC_BYTES <= UINT8_MAX, "the size of the arithmetic's name fits into one byte");
 
 static void checksum_of(uint8_t out[ARCHIVE_CHECKSUM_BYTES], const uint8_t *text, size_t size)
 {
@@ -41,7 +41,7 @@ void archive_blocks_clear(struct archive_blocks *b)
     *b = (struct archive_blocks){.count = 0};
 }
 
-/* Room for a text and as much code. */
+/* Allocate room for a text and its code. */
 static enum status create_blocks(struct archive_blocks *ret, size_t text_bytes, size_t code_bytes, struct error *err)
 {
     struct archive_blocks made = {
@@ -52,7 +52,7 @@ static enum status create_blocks(struct archive_blocks *ret, size_t text_bytes, 
     };
     if (made.text == NULL || made.code == NULL || made.blocks == NULL) {
         archive_blocks_clear(&made);
-        return error_set(err, ERR_NOMEM, "there is no memory for the request at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     }
     *ret = made;
     return OK;
@@ -83,7 +83,7 @@ enum status archive_make(uint8_t **ret, size_t *size, const struct archive_block
     const size_t most = HEADER_BYTES + name + b->text_bytes + count_blocks(b->text_bytes) * SIZE_BYTES;
     uint8_t *bytes = malloc(most), *at = bytes;
     if (bytes == NULL)
-        return error_set(err, ERR_NOMEM, "there is no memory for the answer at the moment");
+        return error_set(err, ERR_NOMEM, "out of memory for the answer; try again later");
     memcpy(at, magic, sizeof magic);
     at += sizeof magic;
     le_put(&at, ARCHIVE_VERSION, 1);
@@ -116,7 +116,7 @@ static enum status refuse(struct error *err, const char *what)
     return error_set_param(err, ERR_ARGUMENT, "body", "the archive %s", what);
 }
 
-/* Does every block of the text have a size, and do these make up the rest? */
+/* Does every block of the text have a size, and do the sizes add up to the rest of the archive? */
 static enum status check_blocks(const struct archive *a, struct error *err)
 {
     const uint8_t *at = a->blocks, *end = a->blocks + a->blocks_bytes;
@@ -126,13 +126,14 @@ static enum status check_blocks(const struct archive *a, struct error *err)
         const size_t bytes = (size_t)le_take(&at, SIZE_BYTES);
         const uint32_t text = block_bytes(a->text_bytes, from);
         if (bytes > text || (text == 1 && bytes != 1))
-            return error_set_param(err, ERR_ARGUMENT, "body", "a block of %u bytes has %zu of code, expected %s%u",
-                                   text, bytes, text == 1 ? "" : "at most ", text);
+            return error_set_param(err, ERR_ARGUMENT, "body",
+                                   "a block of %u bytes has %zu bytes of code, expected %s%u", text, bytes,
+                                   text == 1 ? "" : "at most ", text);
         if ((size_t)(end - at) < bytes)
             return refuse(err, "ends within a block");
         at += bytes;
     }
-    return at == end ? OK : refuse(err, "goes on behind its last block");
+    return at == end ? OK : refuse(err, "goes on after its last block");
 }
 
 enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size, struct error *err)
@@ -140,7 +141,7 @@ enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size,
     struct archive a = {.id = {.arithmetic = ""}};
     const uint8_t *at = bytes + sizeof magic;
     if (size < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
-        return refuse(err, "is none: it does not begin with \"aftz\"");
+        return refuse(err, "does not begin with \"aftz\", as all archives do");
     if (size < HEADER_BYTES)
         return refuse(err, "ends within its header");
     const unsigned version = (unsigned)le_take(&at, 1);
@@ -149,7 +150,7 @@ enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size,
                                ARCHIVE_VERSION);
     const size_t name = (size_t)le_take(&at, 1);
     if (le_take(&at, 2) != 0)
-        return refuse(err, "has something in a part of its header that is zero");
+        return refuse(err, "has a byte that is not zero in the part of its header that must be zero");
     const uint64_t text_bytes = le_take(&at, 8);
     if (text_bytes > COMPRESS_BYTES_MAX)
         return error_set_param(err, ERR_ARGUMENT, "body", "the archive's text has %llu bytes, expected at most %u",
@@ -160,7 +161,7 @@ enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size,
     memcpy(a.id.digest, at, sizeof a.id.digest);
     at += sizeof a.id.digest;
     if (name >= sizeof a.id.arithmetic || size - HEADER_BYTES < name || memchr(at, '\0', name) != NULL)
-        return refuse(err, "does not say well what computed it");
+        return refuse(err, "has no valid name for what computed it in its header");
     memcpy(a.id.arithmetic, at, name);
     a.blocks = at + name;
     a.blocks_bytes = size - HEADER_BYTES - name;
@@ -198,6 +199,6 @@ enum status archive_check_text(const struct archive *a, const uint8_t *text, str
     checksum_of(checksum, text, a->text_bytes);
     if (memcmp(checksum, a->checksum, sizeof checksum) != 0)
         return refuse(err, "does not give the text that was compressed: it was changed, or the model computes "
-                           "otherwise here than where it was made");
+                           "differently here than where it was made");
     return OK;
 }

@@ -6,15 +6,15 @@
  *         1  A: bytes of the arithmetic's name
  *         2  zero
  *         8  N: bytes of the text
- *         8  the first of the text's SHA-256
+ *         8  the first bytes of the text's SHA-256
  *        32  SHA-256 of the model
  *         A  arithmetic: what computed it (model_identity.h)
- *     then for each ARCHIVE_BLOCK_BYTES of the text, the last may have fewer:
+ *     then for each ARCHIVE_BLOCK_BYTES of the text (the last block may have fewer):
  *         2  bytes of the block's code
- *            the code; as many bytes as the block itself has are the block itself, uncoded
+ *            the code; if it is as long as the block, it is the block itself, uncoded
  *
- * Numbers are little-endian. Blocks are coded each by itself, so that a daemon restores several at a time. What cannot
- * be compressed grows by two bytes a block and the header. Any thread; no state. */
+ * Numbers are little-endian. Each block is coded by itself, so that a daemon can restore several at a time. What cannot
+ * be compressed grows by the header and two bytes per block. Any thread; no state. */
 #ifndef SERVER_CODING_ARCHIVE_H
 #define SERVER_CODING_ARCHIVE_H
 
@@ -26,7 +26,7 @@
 #include "server/models/model_identity.h"
 
 enum { ARCHIVE_VERSION = 1, ARCHIVE_BLOCK_BYTES = 8192, ARCHIVE_CHECKSUM_BYTES = 8 };
-/* Of the largest archive: header, and two bytes a block beside the text. */
+/* Size of the largest archive: the header, the text, and two bytes per block. */
 #define ARCHIVE_BYTES_MAX                                                    \
     (24 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + COMPRESS_BYTES_MAX + \
      2 * (COMPRESS_BYTES_MAX / ARCHIVE_BLOCK_BYTES))
@@ -36,17 +36,17 @@ struct archive_blocks {
     uint8_t *text, *code;
     struct coding_block *blocks; /* [count], those to be coded or decoded */
     uint32_t count;
-    size_t text_bytes; /* of all, those that no coder sees included */
+    size_t text_bytes; /* of all blocks, including those that no coder sees */
 };
 
 void archive_blocks_clear(struct archive_blocks *b); /* zeroed is fine */
 
 /* ---- compressing ------------------------------------------------------------------------------------------------ */
 
-/* Blocks to encode of a copy of the text, at most COMPRESS_BYTES_MAX bytes; perhaps none. *ret is set only on OK.
- * Errors: ERR_NOMEM. */
+/* Make the blocks to encode, perhaps none, of a copy of the text, at most COMPRESS_BYTES_MAX bytes. *ret is set only on
+ * OK. Errors: ERR_NOMEM. */
 enum status archive_split(struct archive_blocks *ret, const uint8_t *text, size_t size, struct error *err);
-/* The archive of blocks that are encoded. *ret is malloc'd. Errors: ERR_NOMEM. */
+/* Make the archive of blocks that are encoded. *ret is malloc'd. Errors: ERR_NOMEM. */
 enum status archive_make(uint8_t **ret, size_t *size, const struct archive_blocks *b, const struct model_identity *id,
                          struct error *err);
 
@@ -60,9 +60,10 @@ struct archive {
     size_t blocks_bytes;
 };
 
-/* Check all that can be told without the model. Errors: ERR_ARGUMENT (param "body"). */
+/* Read the header and check everything that can be checked without the model. Errors: ERR_ARGUMENT (param "body"). */
 enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size, struct error *err);
-/* Blocks to decode, perhaps none; the others' text is there already. *ret is set only on OK. Errors: ERR_NOMEM. */
+/* Make the blocks to decode, perhaps none; the text of the others is there already. *ret is set only on OK. Errors:
+ * ERR_NOMEM. */
 enum status archive_open(struct archive_blocks *ret, const struct archive *a, struct error *err);
 /* Is the text [a->text_bytes] the one that was compressed? Errors: ERR_ARGUMENT (param "body"). */
 enum status archive_check_text(const struct archive *a, const uint8_t *text, struct error *err);

@@ -1,5 +1,5 @@
-/* arithmetic_coder.c - see arithmetic_coder.h. low and high bound the code's numbers that are still possible, as 32
- * bits behind those already out; names and cases as in the paper's figures 3 and 4. */
+/* arithmetic_coder.c - see arithmetic_coder.h. low and high bound the values that the code can still have, as the 32
+ * bits after those already written; names and cases as in the paper's figures 3 and 4. */
 #include "server/coding/arithmetic_coder.h"
 
 #include <math.h>
@@ -11,8 +11,8 @@ _Static_assert(FREQUENCY_TOTAL_MAX <= QUARTER, "a range of more than a quarter h
 
 /* ---- frequencies ------------------------------------------------------------------------------------------------ */
 
-/* e^x for x <= 0: 2^n e^r with r = x - n ln 2 in -ln 2 .. 0, by its series; how close matters little, that it is the
- * same everywhere does. 0 where no frequency would come of it. */
+/* e^x for x <= 0: 2^n e^r with r = x - n ln 2 in -ln 2 .. 0, by its series. How exact it is matters little, that it is
+ * the same everywhere matters. 0 where it is too little for a frequency. */
 static double exp_below(double x)
 {
     static const double terms[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
@@ -38,7 +38,7 @@ void byte_frequencies_of(struct byte_frequencies *f, const float *logits)
     }
     const double scale = (double)(FREQUENCY_TOTAL_MAX - BYTE_VALUES) / sum;
     f->before[0] = 0;
-    for (size_t b = 0; b < BYTE_VALUES; b++) /* 1 less than its share at the most, so that the total is kept */
+    for (size_t b = 0; b < BYTE_VALUES; b++) /* rounded down, so that the total is not exceeded */
         f->before[b + 1] = f->before[b] + 1 + (uint32_t)(weights[b] * scale * (1.0 - 0x1p-40));
 }
 
@@ -48,7 +48,7 @@ void byte_frequencies_even(struct byte_frequencies *f)
         f->before[b] = b;
 }
 
-/* The part of low .. high that a byte's frequencies have. */
+/* Narrow low .. high to the part that belongs to a byte's frequencies. */
 static void narrow(uint32_t *low, uint32_t *high, const struct byte_frequencies *f, uint8_t byte)
 {
     const uint64_t range = (uint64_t)*high - *low + 1, total = f->before[BYTE_VALUES];
@@ -102,7 +102,7 @@ void arithmetic_encode(struct arithmetic_encoder *e, const struct byte_frequenci
     }
 }
 
-/* Two bits tell which quarter lies within low .. high; zeros fill the byte, and whatever follows. */
+/* Two bits tell which quarter lies within low .. high; zeros fill up the byte and whatever follows. */
 void arithmetic_encoder_end(struct arithmetic_encoder *e)
 {
     e->opposite++;
@@ -134,7 +134,7 @@ void arithmetic_decoder_init(struct arithmetic_decoder *d, const uint8_t *in, si
         d->code = d->code << 1 | next_bit(d);
 }
 
-/* The byte whose frequencies `at` is among. */
+/* The byte that the frequency `at` belongs to. */
 static uint8_t byte_at(const struct byte_frequencies *f, uint32_t at)
 {
     uint32_t low = 0, high = BYTE_VALUES; /* before[low] <= at < before[high] */
@@ -155,7 +155,7 @@ uint8_t arithmetic_decode(struct arithmetic_decoder *d, const struct byte_freque
     narrow(&d->low, &d->high, f, byte);
     for (;;) {
         if (d->low >= HALF) {
-            d->code -= HALF; /* and of the bounds the bit is shifted out */
+            d->code -= HALF; /* and the bit is shifted out of the bounds too */
         } else if (d->low >= QUARTER && d->high < HALF + QUARTER) {
             d->low -= QUARTER;
             d->high -= QUARTER;

@@ -1,6 +1,6 @@
-/* block_coder.c - see block_coder.h. The first byte of a model without a start embedding has no logits: all bytes are
- * alike then. Where the context ends, the window begins anew with the last OVERLAP of it, whose logits nobody needs any
- * more: that costs a quarter more of computing and spares most of a cold start's bits. */
+/* block_coder.c - see block_coder.h. Without a start embedding the first byte has no logits: all bytes are equally
+ * likely then. Where the context ends, the window starts over with the last OVERLAP bytes of it, whose logits are not
+ * needed any more: that costs a quarter more computing and saves most of the bits of a cold start. */
 #include "server/coding/block_coder.h"
 
 #include <assert.h>
@@ -8,14 +8,14 @@
 
 #define OVERLAP(bytes) ((bytes) / 4 > 0 ? (bytes) / 4 : (bytes) > 0 ? 1 : 0)
 
-/* Begin the window anew, with the start where there is one. */
+/* Start the window over, with the start embedding if there is one. */
 static void reset(struct block_coder *c)
 {
     stream_window_reset(c->window);
     c->first = c->window->length;
 }
 
-/* Where a window that begins anew starts in the text. */
+/* Where in the text a window that starts over begins. */
 static uint32_t overlap_begin(const struct block_coder *c)
 {
     const uint32_t overlap = OVERLAP(c->window->model->window_size - c->first);
@@ -33,7 +33,8 @@ static void begin(struct block_coder *c, struct stream_window *w, struct coding_
 
 /* ---- compressing ------------------------------------------------------------------------------------------------ */
 
-/* As much of the text from `begin` on as the window takes; behind its last byte nothing is to be told. */
+/* Fill the window with the text from `begin` on. The last byte of the text is not fed: nothing is to be predicted after
+ * it. */
 static void fill(struct block_coder *c)
 {
     (void)stream_window_fill(c->window, c->block->text + c->begin, c->block->text_bytes - 1 - c->begin);
@@ -61,7 +62,7 @@ static void end_encoding(struct block_coder *c)
         memcpy(b->code, b->text, b->text_bytes);
 }
 
-/* The window is used up. */
+/* The window is used up: begin the next one. */
 static void next_window(struct block_coder *c)
 {
     if (stream_model_is_limited(c->window->model)) {
@@ -80,7 +81,7 @@ bool block_coder_encode(struct block_coder *c, const float *logits, uint32_t cou
     const struct stream_window *w = c->window;
     for (uint32_t i = 0; i < count; i++) {
         struct byte_frequencies f;
-        const uint32_t told = c->begin + w->fed - count + i + 1 - c->first; /* the byte that these logits tell */
+        const uint32_t told = c->begin + w->fed - count + i + 1 - c->first; /* the byte that these logits predict */
         if (told < c->coded)
             continue;
         assert(told == c->coded && told < c->block->text_bytes);
@@ -129,7 +130,7 @@ bool block_coder_go_on(struct block_coder *c)
         const uint32_t from = overlap_begin(c);
         (void)stream_window_fill(w, text + from, c->coded - from);
     } else {
-        (void)stream_window_push(w, text[c->coded - 1], false); /* a window without an end begins anew by itself */
+        (void)stream_window_push(w, text[c->coded - 1], false); /* an unlimited window starts over by itself */
     }
     return false;
 }

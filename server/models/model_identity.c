@@ -37,7 +37,7 @@ enum status model_identity_check(const struct model_identity *ours, const struct
     if (memcmp(ours->arithmetic, theirs->arithmetic, sizeof ours->arithmetic) != 0)
         return error_set_param(
             err, ERR_ARGUMENT, param,
-            "%s was made by \"%.*s\" and means nothing to \"%s\": instruction set and precision must "
+            "%s was made by \"%.*s\" and cannot be used by \"%s\": instruction set and precision must "
             "be the same",
             what, JSON_QUOTE_MAX, json_quote(theirs->arithmetic).text, ours->arithmetic);
     return OK;

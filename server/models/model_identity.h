@@ -1,5 +1,5 @@
-/* model_identity.h - what two daemons must share for one to go on, bit for bit, where the other stopped: the model's
- * files, and what its numbers are computed with. Any thread; a value. */
+/* model_identity.h - what two daemons must have in common for one to continue, bit for bit, where the other stopped:
+ * the model's files, and what its numbers are computed with. Any thread; a plain value. */
 #ifndef SERVER_MODELS_MODEL_IDENTITY_H
 #define SERVER_MODELS_MODEL_IDENTITY_H
 
@@ -15,16 +15,16 @@ enum { MODEL_DIGEST_BYTES = 32 };
 
 struct model_identity {
     uint8_t digest[MODEL_DIGEST_BYTES]; /* SHA-256 of config.json and the weights */
-    /* "aftd 0.1.0, avx512bf16, f32", and the BLAS where products are its: filled up with zeros, the last one is. */
+    /* "aftd 0.1.0, avx512bf16, f32", and the BLAS if it computes the products; padded with zeros, at least one. */
     char arithmetic[MODEL_ARITHMETIC_BYTES];
 };
 
-/* Of a model with that digest (precision_digest), computed as `info` says. */
+/* For a model with that digest (precision_digest), computed as `info` says. */
 void model_identity_init(struct model_identity *ret, const char hex[PRECISION_DIGEST_BYTES],
                          const struct engine_info *info);
 
-/* Is it the same? `what` begins the message: "the state". Errors: ERR_ARGUMENT with `param`, saying which of both is
- * another. */
+/* Are both the same? `what` begins the message, such as "the state". Errors: ERR_ARGUMENT with `param`, saying which
+ * part differs. */
 enum status model_identity_check(const struct model_identity *ours, const struct model_identity *theirs,
                                  const char *what, const char *param, struct error *err);
 

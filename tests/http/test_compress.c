@@ -192,10 +192,10 @@ static void what_was_changed_is_refused(void **state)
         const char *says;
     } changes[] = {
         {0, 'A', "does not begin with"},    {4, 2, "version is 2"},
-        {5, 200, "what computed it"},       {6, 1, "is zero"},
+        {5, 200, "what computed it"},       {6, 1, "must be zero"},
         {8, 201, "does not give the text"}, {12, 1, "at most 1048576"},
         {16, 0, "does not give the text"},  {24, 0, "of another model"},
-        {60, '?', "means nothing to"},
+        {60, '?', "cannot be used by"},
     };
     uint8_t *body = malloc(small.size + 1);
     assert_non_null(body);
@@ -206,7 +206,7 @@ static void what_was_changed_is_refused(void **state)
     }
     memcpy(body, small.body, small.size);
     body[small.size] = 0;
-    expect_refusal(body, small.size + 1, "behind its last block");
+    expect_refusal(body, small.size + 1, "after its last block");
     expect_refusal(body, small.size - 1, "within a block");
     expect_refusal(body, 40, "within its header");
     expect_refusal(body, 0, "does not begin with");

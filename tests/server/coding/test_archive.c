@@ -162,7 +162,7 @@ static void another_text_is_noticed(void **state)
     text[99] ^= 1;
     assert_int_equal(archive_check_text(&a, text, &err), ERR_ARGUMENT);
     assert_string_equal(err.message, "the archive does not give the text that was compressed: it was changed, or the "
-                                     "model computes otherwise here than where it was made");
+                                     "model computes differently here than where it was made");
     assert_string_equal(err.param, "body");
     free(bytes);
     free(text);
@@ -197,24 +197,27 @@ static void changed_bytes_are_refused_by_what_they_say(void **state)
         uint8_t byte;
         const char *says;
     } cases[] = {
-        {"magic", 0, 'A', "the archive is none: it does not begin with \"aftz\""},
-        {"magic's end", 3, 'y', "the archive is none: it does not begin with \"aftz\""},
+        {"magic", 0, 'A', "the archive does not begin with \"aftz\", as all archives do"},
+        {"magic's end", 3, 'y', "the archive does not begin with \"aftz\", as all archives do"},
         {"version 0", 4, 0, "the archive's version is 0, expected 1"},
         {"version 2", 4, 2, "the archive's version is 2, expected 1"},
-        {"a name longer than the rest", 5, 14, "the archive does not say well what computed it"},
-        {"a name longer than any", 5, MODEL_ARITHMETIC_BYTES, "the archive does not say well what computed it"},
-        {"a NUL in the name", HEADER + 1, 0, "the archive does not say well what computed it"},
-        {"what is zero", 6, 1, "the archive has something in a part of its header that is zero"},
-        {"what is zero, its end", 7, 1, "the archive has something in a part of its header that is zero"},
+        {"a name longer than the rest", 5, 14, "the archive has no valid name for what computed it in its header"},
+        {"a name longer than any", 5, MODEL_ARITHMETIC_BYTES,
+         "the archive has no valid name for what computed it in its header"},
+        {"a NUL in the name", HEADER + 1, 0, "the archive has no valid name for what computed it in its header"},
+        {"what is zero", 6, 1, "the archive has a byte that is not zero in the part of its header that must be zero"},
+        {"what is zero, its end", 7, 1,
+         "the archive has a byte that is not zero in the part of its header that must be zero"},
         {"a longer text", 8 + 2, 0x10, "the archive's text has 1056769 bytes, expected at most 1048576"},
         {"a far longer one", 8 + 7, 0x80, "the archive's text has 9223372036854784001 bytes, expected at most 1048576"},
         {"a text of more blocks", 8 + 1, 0x40, "the archive ends before the last block"},
-        {"a text of fewer", 8, 0, "the archive goes on behind its last block"},
-        {"a code beyond the block", BLOCKS + 1, 0x21, "a block of 8192 bytes has 8453 of code, expected at most 8192"},
+        {"a text of fewer", 8, 0, "the archive goes on after its last block"},
+        {"a code beyond the block", BLOCKS + 1, 0x21,
+         "a block of 8192 bytes has 8453 bytes of code, expected at most 8192"},
         {"a code beyond the end", BLOCKS, 9, "the archive ends within a block"},
-        {"a code that is shorter", BLOCKS, 4, "a block of 1 bytes has 323 of code, expected 1"}, /* 67 + 256 */
-        {"a byte with no code", BLOCKS + 7, 0, "a block of 1 bytes has 0 of code, expected 1"},
-        {"a byte with two", BLOCKS + 7, 2, "a block of 1 bytes has 2 of code, expected 1"},
+        {"a code that is shorter", BLOCKS, 4, "a block of 1 bytes has 323 bytes of code, expected 1"}, /* 67 + 256 */
+        {"a byte with no code", BLOCKS + 7, 0, "a block of 1 bytes has 0 bytes of code, expected 1"},
+        {"a byte with two", BLOCKS + 7, 2, "a block of 1 bytes has 2 bytes of code, expected 1"},
     };
     size_t size;
     (void)state;
@@ -235,9 +238,9 @@ static void an_archive_that_is_cut_anywhere_is_refused(void **state)
     uint8_t *sound = make_sound(&size);
     for (size_t n = 0; n < size; n++)
         expect_refusal("cut", sound, n,
-                       n < 4            ? "the archive is none: it does not begin with \"aftz\""
+                       n < 4            ? "the archive does not begin with \"aftz\", as all archives do"
                        : n < HEADER     ? "the archive ends within its header"
-                       : n < BLOCKS     ? "the archive does not say well what computed it"
+                       : n < BLOCKS     ? "the archive has no valid name for what computed it in its header"
                        : n < BLOCKS + 2 ? "the archive ends before the last block"
                        : n < BLOCKS + 7 ? "the archive ends within a block"
                        : n < BLOCKS + 9 ? "the archive ends before the last block"
@@ -245,7 +248,7 @@ static void an_archive_that_is_cut_anywhere_is_refused(void **state)
     uint8_t *more = calloc(1, size + 1);
     assert_non_null(more);
     memcpy(more, sound, size);
-    expect_refusal("a byte more", more, size + 1, "the archive goes on behind its last block");
+    expect_refusal("a byte more", more, size + 1, "the archive goes on after its last block");
     free(more);
     free(sound);
 }
