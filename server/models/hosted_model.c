@@ -12,12 +12,12 @@
 #include "server/core/queue.h"
 #include "server/models/precision.h"
 
-enum { READS_MAX = 4 }; /* of files that somebody changes meanwhile; a copy takes as long as a reading, or so */
+enum { READS_MAX = 4 }; /* attempts, if somebody changes the files meanwhile; copying takes about as long as reading */
 
 /* ---- who holds it ---------------------------------------------------------------------------------------------- */
 
-/* All in one word, so that it is plain who lets go last, and who leaves it to its lane: the number of users, and above
- * it a bit for each other holder. */
+/* All holders in one atomic word, so that it is clear who lets go last, and who leaves it to its lane alone: the number
+ * of users, and above it a bit for each other holder. */
 enum { USERS_BITS = 24 };
 #define ONE_USER 1u
 #define USERS_MASK ((1u << USERS_BITS) - 1)
@@ -34,7 +34,7 @@ static void add(struct hosted_model *e, unsigned what)
 
 static void take(struct hosted_model *e, unsigned what)
 {
-    struct queue *queue = e->queue; /* outlives it; after the next line *e may be gone */
+    struct queue *queue = e->queue; /* outlives *e, which may be gone after the next line */
     const unsigned left = atomic_fetch_sub_explicit(&e->holders, what, memory_order_acq_rel) - what;
     if (left == bit_of(HOSTED_BY_LANE) && queue != NULL)
         queue_wake(queue);
@@ -88,8 +88,7 @@ static void warn_of_key(void *arg, const char *message)
     log_warning("%s: %s", found->path, message);
 }
 
-/* Can a picture be drawn to its end? Every sub-pixel is fed but the last, which without a start embedding takes the
- * place of the start. */
+/* Can a picture be drawn to its end? Every sub-pixel except the last is fed; a start embedding takes one more place. */
 static enum status check_pictures(const struct hosted_model *e, const char *path, struct error *err)
 {
     const struct model_config *c = &e->model->config;
@@ -97,10 +96,11 @@ static enum status check_pictures(const struct hosted_model *e, const char *path
     const uint64_t total = (uint64_t)3 * c->size[0] * c->size[1], fed = total - (info->starts ? 0 : 1);
     if (c->task != TASK_IMAGE_GENERATION || (total <= COMPLETE_TOTAL_MAX && fed <= info->context))
         return OK;
-    return error_set_param(err, ERR_UNSUPPORTED, "input.size",
-                           "%s: input.size is [%u, %u], %llu sub-pixels; this build serves what fits the context, here "
-                           "%u, and at most %u",
-                           path, c->size[0], c->size[1], (unsigned long long)total, info->context, COMPLETE_TOTAL_MAX);
+    return error_set_param(
+        err, ERR_UNSUPPORTED, "input.size",
+        "%s: input.size is [%u, %u], %llu sub-pixels; this build serves pictures that fit into the context, here "
+        "%u, and at most %u",
+        path, c->size[0], c->size[1], (unsigned long long)total, info->context, COMPLETE_TOTAL_MAX);
 }
 
 /* What is in a model's files. */
@@ -127,8 +127,8 @@ static enum status read_once(struct contents *ret, const struct found_model *fou
     return st;
 }
 
-/* The files are read one after the other, and some of them twice: for the tensors, and for the digest that states go
- * by. So nobody may have changed one before the last was read; then all is read again. */
+/* The files are read one after the other, and some of them twice: for the tensors, and for the digest that identifies
+ * states. If one was changed before the last was read, all are read again. */
 static enum status read_files(struct contents *ret, const struct found_model *found, const struct settings *s,
                               const char *isa, struct error *err)
 {
@@ -145,11 +145,11 @@ static enum status read_files(struct contents *ret, const struct found_model *fo
         }
         model_free(c.model);
     }
-    return error_set(err, ERR_IO, "%s: its files were changed while they were read, %d times in turn", found->path,
+    return error_set(err, ERR_IO, "%s: its files were changed while they were read, %d times in a row", found->path,
                      READS_MAX);
 }
 
-/* A row for each stream and those that prompts get beside them; where there are prompts alone, what suits the
+/* A row for each stream and those that prompts get besides; if there are only prompts, what suits the matrix
  * products. */
 static uint32_t rows_of_pass(const struct settings *s)
 {
@@ -185,7 +185,7 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
         options.precision = c.precision;
         st = engine_open(&e->engine, e->model, &options, err);
     }
-    if (st == ERR_ARGUMENT) /* all options are settings */
+    if (st == ERR_ARGUMENT) /* all options come from settings */
         st = ERR_CONFIG;
     if (st == OK)
         st = check_pictures(e, found->path, err);

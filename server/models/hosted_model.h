@@ -1,8 +1,8 @@
 /* hosted_model.h - a loaded model: its constants, its engine, and who still uses it.
- * It is held by the registry while it is to be found, by its lane in the batcher, and by its users: each request and
- * job that is about it, and whoever lists it for a moment. Once its lane alone holds it nobody can come to use it any
- * more, and the batcher lets go of it: so a model may be replaced while requests run, which end on what they began
- * with. Who lets go last frees it. */
+ * It is held by the registry while requests can find it, by its lane in the batcher, and by its users: each request and
+ * job that is for it, and whoever lists it for a moment. Once only its lane holds it, nobody can begin to use it any
+ * more, and the batcher lets go of it: so a model may be replaced while requests run, which finish on the one that they
+ * began with. The last holder to let go frees it. */
 #ifndef SERVER_MODELS_HOSTED_MODEL_H
 #define SERVER_MODELS_HOSTED_MODEL_H
 
@@ -19,41 +19,41 @@
 
 struct queue;
 
-/* Constant but for the holders. The engine is the engine thread's; engine_info is anyone's. */
+/* Constant except for the holders. The engine is for the engine thread, engine_info for any. */
 struct hosted_model {
     atomic_uint holders; /* hosted_model.c's */
     struct model *model;
     struct engine *engine;
     uint32_t version;               /* of a model that has versions, else 0 */
     uint32_t lane;                  /* of the queue, from batcher_serve on */
-    struct queue *queue;            /* woken when the lane alone holds it; NULL: there is none */
+    struct queue *queue;            /* woken when only the lane holds it; NULL: there is none */
     unsigned metrics_label;         /* of {model}, from hosted_model_publish on */
     uint64_t bytes;                 /* of memory: weights, workspace, states of all streams and of prompts */
     int64_t created_s;              /* Unix time of loading */
     uint32_t rows_max;              /* bytes of one pass, all streams together: streams_max and more */
-    struct model_identity identity; /* of generating models: their states and what they compress go by it */
+    struct model_identity identity; /* of generating models: what their states and archives are checked against */
 };
 
-/* Read a model's files, check all that is in them, and open an engine. Any thread: no product is shared among threads
- * here. *ret has one user, the caller, and is set only on OK.
- * Errors: ERR_CONFIG (a setting that does not go with it), ERR_UNSUPPORTED (a sound model that this build does not
+/* Read a model's files, check all that is in them, and open an engine. Any thread: no matrix product is shared among
+ * threads here. *ret has one user, the caller, and is set only on OK.
+ * Errors: ERR_CONFIG (a setting that does not suit the model), ERR_UNSUPPORTED (a sound model that this build does not
  * serve), ERR_NOMEM and those of model_load, naming the file. */
 enum status hosted_model_load(struct hosted_model **ret, const struct found_model *found, const struct settings *s,
                               struct error *err);
-/* Tell the log and the metrics of it; to be called before it is found by requests. */
+/* Announce it in the log and the metrics; to be called before requests can find it. */
 void hosted_model_publish(struct hosted_model *e, const struct settings *s);
 
-/* A user more, who has it from somebody that holds it; and one less. */
+/* Add a user, who got the model from somebody that holds it; remove one. */
 void hosted_model_reference(struct hosted_model *e);
 void hosted_model_release(struct hosted_model *e); /* NULL is a no-op */
-/* How many there are. Only a hint, where requests may come to find it. */
+/* How many users there are. Only a hint while requests can find the model. */
 uint32_t hosted_model_users(const struct hosted_model *e);
 
-/* The registry and the lane hold it, each once, or do not. */
+/* The registry and the lane hold it at most once each. */
 enum hosted_holder { HOSTED_BY_REGISTRY, HOSTED_BY_LANE };
 void hosted_model_hold(struct hosted_model *e, enum hosted_holder by);
 void hosted_model_let_go(struct hosted_model *e, enum hosted_holder by); /* NULL is a no-op */
-/* Does nobody hold it but its lane? Then nobody else ever will. */
+/* Does only its lane hold it? Then nobody else ever will again. */
 bool hosted_model_is_abandoned(const struct hosted_model *e);
 
 #endif

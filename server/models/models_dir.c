@@ -30,7 +30,7 @@ uint32_t models_dir_version(const char *text)
     return (uint32_t)strtoul(text, NULL, 10);
 }
 
-/* That a folder cannot be looked at for want of memory or descriptors does not mean that it is empty. */
+/* A folder that cannot be read because memory or descriptors ran out need not be empty. */
 static bool is_shortage(int error)
 {
     return error == ENOMEM || error == EMFILE || error == ENFILE;
@@ -65,8 +65,8 @@ static int is_file_of_model(const struct dirent *d)
     return dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".safetensors") == 0);
 }
 
-/* A file that was replaced by one of the same size and time has another inode. `changed`: when each was written to,
- * renamed or linked counts as well. */
+/* A file that was replaced by one of the same size and time has another inode. `changed`: the time when each was last
+ * written to, renamed or linked (ctime) counts too. */
 static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, bool changed, struct error *err)
 {
     struct sha256_ctx sha;
@@ -95,10 +95,10 @@ static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *d
 
 void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path)
 {
-    (void)take_print(out, path, true, NULL); /* of a shortage it is another one */
+    (void)take_print(out, path, true, NULL); /* after a shortage it differs */
 }
 
-/* *there: is there a model of that name, which is short enough? Only then *ret is set. */
+/* *there: is there a model of that name? *ret is set only then. The name is short enough for its path. */
 static enum status look_at(struct found_model *ret, bool *there, const char *dir, const char *name, struct error *err)
 {
     struct found_model m = {.version = 0};
@@ -185,6 +185,6 @@ enum status models_dir_find(struct found_model *ret, const char *dir, const char
         st = look_at(ret, &there, dir, name, err);
     if (st != OK || there)
         return st;
-    return error_set_param(err, ERR_NOT_FOUND, "model", "there is no folder of a model \"%.*s\" in models_dir",
+    return error_set_param(err, ERR_NOT_FOUND, "model", "there is no folder of a model named \"%.*s\" in models_dir",
                            MODEL_NAME_MAX, name);
 }

@@ -4,8 +4,8 @@
  *     MODELS_DIR/NAME/config.json ..      a model
  *     MODELS_DIR/NAME/3/config.json ..    one with versions: the folder with the highest number counts
  *
- * A folder that is both is the former. What begins with a dot is not looked at: so a folder can be filled under such a
- * name and then renamed. */
+ * A folder that is both counts as the former. Names that begin with a dot are ignored: so a folder can be filled under
+ * such a name and then renamed. */
 #ifndef SERVER_MODELS_MODELS_DIR_H
 #define SERVER_MODELS_MODELS_DIR_H
 
@@ -25,16 +25,16 @@ struct found_model {
 };
 
 /* All models, by name, in *ret, malloc'd, which is set only on OK.
- * Errors: ERR_IO (the folder), ERR_CONFIG (there is none, or too many), ERR_FORMAT (a name that names no model,
- * see model_check_name), ERR_NOMEM. */
+ * Errors: ERR_IO (the folder), ERR_CONFIG (there is none, or too many), ERR_FORMAT (a name that no model may have, see
+ * model_check_name), ERR_NOMEM. */
 enum status models_dir_scan(struct found_model **ret, size_t *count, const char *dir, struct error *err);
-/* "12" is 12; 0 for what is no number from 1 without leading zeros. */
+/* "12" is 12; 0 for anything but a number from 1 on without leading zeros. */
 uint32_t models_dir_version(const char *text);
 
-/* What is the same before and after reading a model's folder exactly if nobody has changed a file in it meanwhile; or
- * there was no memory to look. */
+/* A digest that is the same before and after reading a model's folder exactly if nobody has changed a file in it
+ * meanwhile; it differs if there was no memory to look. */
 void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path);
-/* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (descriptors are short, too). */
+/* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (also if descriptors ran out). */
 enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err);
 
 #endif

@@ -93,7 +93,7 @@ enum status precision_record_write(const struct precision_record *r, const char 
 
 static enum status refuse_record(const char *path, const char *what, struct error *err)
 {
-    return error_set(err, ERR_FORMAT, "%s: %s; aft check-precision writes it anew", path, what);
+    return error_set(err, ERR_FORMAT, "%s: %s; aft check-precision writes a new one", path, what);
 }
 
 /* False if there is none. */
@@ -116,7 +116,7 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
         strcmp(format, "aftd-precision") != 0 || version != 1 || samples < 0 ||
         strlen(digest) != PRECISION_DIGEST_BYTES - 1) {
         json_decref(root);
-        return refuse_record(path, "it is no record of precisions, version 1", err);
+        return refuse_record(path, "it is not a record of precisions, version 1", err);
     }
     ret->bits = strcmp(measure, measures[1]) == 0;
     ret->samples = (size_t)samples;
@@ -152,14 +152,14 @@ static enum status choose_recorded(enum engine_precision *ret, const char *dir, 
         st = precision_digest(digest, dir, err);
     if (st != OK || !found || strcmp(digest, r.digest) != 0)
         return st;
-    for (int p = ENGINE_PRECISION_COUNT - 1; p > ENGINE_F32; p--) /* the narrower the faster, where it pays at all */
+    for (int p = ENGINE_PRECISION_COUNT - 1; p > ENGINE_F32; p--) /* the narrower the faster, if it pays at all */
         if (*ret == ENGINE_F32 && engine_precision_pays((enum engine_precision)p, isa) &&
             precision_is_good(&r, (enum engine_precision)p))
             *ret = (enum engine_precision)p;
     return OK;
 }
 
-/* ENGINE_PRECISION_COUNT for "auto"; -1 for what is no precision. */
+/* ENGINE_PRECISION_COUNT for "auto"; -1 for anything that is not a precision. */
 static int find_word(const char *word, size_t size)
 {
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
@@ -170,7 +170,7 @@ static int find_word(const char *word, size_t size)
     return size == 4 && memcmp(word, "auto", 4) == 0 ? ENGINE_PRECISION_COUNT : -1;
 }
 
-/* What the list says of the model by name, or else of all. */
+/* What the list says for the model by name, or else for all. */
 static int find_wish(const char *wish, const char *name, struct error *err)
 {
     int of_all = ENGINE_F32, of_it = -1;
@@ -181,7 +181,7 @@ static int find_wish(const char *wish, const char *name, struct error *err)
         if (precision < 0) {
             (void)error_set_param(err, ERR_ARGUMENT, "precision",
                                   "precision has \"%.*s\"; expected f32, bf16, int8 or auto, or MODEL= before one of "
-                                  "them, in a list with commas",
+                                  "them, in a list separated by commas",
                                   (int)(size < 100 ? size : 100), item);
             return -1;
         }

@@ -1,4 +1,4 @@
-/* precision.h - which precision a model's products run in: what a setting wishes, or what a check of the model's
+/* precision.h - which precision a model's products run in: what a setting asks for, or what a check of the model's
  * quality has found good enough. Any thread; no state. */
 #ifndef SERVER_MODELS_PRECISION_H
 #define SERVER_MODELS_PRECISION_H
@@ -19,23 +19,23 @@ struct precision_record {
     double value[ENGINE_PRECISION_COUNT];
 };
 
-/* Of config.json and all *.safetensors of a model directory but its cases. Errors: ERR_IO, ERR_NOMEM. */
+/* The digest of config.json and all *.safetensors of a model directory except its cases. Errors: ERR_IO, ERR_NOMEM. */
 enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err);
 
-/* Write DIR/precision.json, aside and then in one step. Errors: ERR_IO, ERR_NOMEM. */
+/* Write DIR/precision.json: a file beside it, which then takes its name in one step. Errors: ERR_IO, ERR_NOMEM. */
 enum status precision_record_write(const struct precision_record *r, const char *dir, struct error *err);
 /* Is it within PRECISION_TOP1_LOSS_MAX or PRECISION_BITS_LOSS_MAX of fp32, on PRECISION_SAMPLES_MIN samples or more? */
 bool precision_is_good(const struct precision_record *r, enum engine_precision precision);
 
 /* The precision of the model NAME in DIR. `wish`: "f32", "bf16", "int8" or "auto" for all models, and NAME=one of them
- * for some, in a list with commas; NULL: "f32". auto is the fastest on the instruction set `isa` (as engine_options)
- * that a record of the model's very files found good; f32 without one.
- * Errors: ERR_ARGUMENT (what the wish is, and what was expected), ERR_FORMAT (a record that is none), ERR_IO,
+ * for some, in a list separated by commas; NULL: "f32". auto is the fastest on the instruction set `isa` (as
+ * engine_options) that a record of exactly these files found good; f32 without one.
+ * Errors: ERR_ARGUMENT (what the wish is, and what was expected), ERR_FORMAT (the record is not valid), ERR_IO,
  * ERR_NOMEM. */
 enum status precision_choose(enum engine_precision *ret, const char *wish, const char *name, const char *dir,
                              const char *isa, struct error *err);
 
-/* Does a wish that precision_choose took leave a model to auto? */
+/* Does a wish that precision_choose accepted leave a model to auto? */
 bool precision_is_auto(const char *wish, const char *name);
 
 /* The first model that a wish names and that `is_known` does not know, copied to name [size]; false: there is none. */

@@ -1,5 +1,5 @@
-/* registry.c - see registry.h. Rows are sorted by name, so that what lists them does so in one order. Under the lock:
- * rows and count. Models are let go of after it, for who is last frees an engine. */
+/* registry.c - see registry.h. Rows are sorted by name, so that all lists have the same order. The lock guards rows and
+ * count. Models are let go of after unlocking, because the last holder frees an engine. */
 #include "server/models/registry.h"
 
 #include <assert.h>
@@ -152,7 +152,7 @@ void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish)
     (void)snprintf(ret, MODEL_NAME_MAX + 1, "%.*s", (int)(size < MODEL_NAME_MAX ? size : MODEL_NAME_MAX), wish);
 }
 
-/* The row of a name; *version is what stands behind its "@", which no name has, or NULL. */
+/* The row of a name; *version is what follows its "@", which no name has, or NULL. */
 static struct registry_model *find_ref_locked(struct registry *r, const char *wish, const char **version)
 {
     char name[MODEL_NAME_MAX + 1];
@@ -182,7 +182,7 @@ struct hosted_model *registry_acquire_ref(struct registry *r, const char *wish)
     return e;
 }
 
-/* Models that there is anything to say of but that they are gone. */
+/* Is the model there, so that there is more to say of it than that it is gone? */
 static bool can_serve(const struct registry_model *row)
 {
     return row->state == MODEL_LOADED || row->state == MODEL_IDLE;
@@ -263,8 +263,8 @@ enum status registry_acquire_for(struct registry *r, const char *name, int task,
         st = row->failure[0] == '\0'
                  ? error_set_param(err, ERR_LOADING, "model", "the model \"%s\" is being loaded", row->found.name)
                  : error_set_param(err, ERR_LOADING, "model",
-                                   "the model \"%s\" is being loaded; when that was tried last: %.300s",
-                                   row->found.name, row->failure);
+                                   "the model \"%s\" is being loaded; the last attempt failed: %.300s", row->found.name,
+                                   row->failure);
     }
     (void)pthread_mutex_unlock(&r->lock);
     return st;
@@ -272,7 +272,7 @@ enum status registry_acquire_for(struct registry *r, const char *name, int task,
 
 /* ---- changing -------------------------------------------------------------------------------------------------- */
 
-/* The row of a name, made where there is none; NULL: there is no room. */
+/* The row of a name, made if there is none; NULL: there is no room. */
 static struct registry_model *row_locked(struct registry *r, const char *name)
 {
     size_t at = 0;
@@ -289,7 +289,7 @@ static struct registry_model *row_locked(struct registry *r, const char *name)
     return row;
 }
 
-/* Is what is known of the row known of these very files? */
+/* Is what the row knows about exactly these files? */
 static bool is_of(const struct registry_model *row, const struct found_model *found)
 {
     return memcmp(row->found.print, found->print, sizeof found->print) == 0;
@@ -351,7 +351,7 @@ void registry_remove(struct registry *r, const char *name)
     hosted_model_let_go(old, HOSTED_BY_REGISTRY);
 }
 
-/* `otherwise`: what it is, where it is not loaded. */
+/* `otherwise`: the state of a model that is not loaded. */
 static void note(struct registry *r, const char *name, const char *message, enum model_state otherwise)
 {
     (void)pthread_mutex_lock(&r->lock);

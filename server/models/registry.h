@@ -1,7 +1,7 @@
 /* registry.h - the models by name: those that are loaded, and those that could be.
  * Any thread looks up, under a short lock, and becomes a user of what it gets (hosted_model.h), so that the list may
- * change at any time. One thread alone changes it: the main thread at start, then the loader's (control/hosting.h). The
- * lock is a leaf but for the queue's. */
+ * change at any time. Only one thread changes it: the main thread at start, then the loader's (control/hosting.h). The
+ * lock is a leaf except for the queue's. */
 #ifndef SERVER_MODELS_REGISTRY_H
 #define SERVER_MODELS_REGISTRY_H
 
@@ -25,7 +25,8 @@ struct registry;
     X(MODEL_UNLOADED, "unloaded") \
     X(MODEL_FAILED, "failed")
 #define X(constant, word) constant,
-/* Answered; has it loaded, 503 until then; 404, an administrator took it away; 503, its files are not accepted. */
+/* In turn, what a request for it gets: an answer; 503 until it is loaded, which the request causes; 404, as an
+ * administrator unloaded it; 503, as its files are not accepted. */
 enum model_state { MODEL_STATES(X) };
 #undef X
 const char *model_state_word(enum model_state state);
@@ -53,10 +54,10 @@ struct registry_view {
 void registry_view_take(struct registry *r, struct registry_view *ret);
 void registry_view_clear(struct registry_view *v);
 
-/* All that is known, [*count] copies of rows in `*ret`, malloc'd; end with registry_models_free. Errors: ERR_NOMEM. */
+/* All that is known, [*count] copies of rows in `*ret`, malloc'd; free with registry_models_free. Errors: ERR_NOMEM. */
 enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);
 void registry_models_free(struct registry_model *rows, size_t count);
-/* The one of that name as it is now; false: there is none. Its model is not to be used, and says only whether it is
+/* The row of that name as it is now; false: there is none. Its model must not be used and only says whether it is
  * loaded. */
 bool registry_peek(struct registry *r, const char *name, struct registry_model *ret);
 
@@ -71,42 +72,42 @@ enum status registry_acquire_for(struct registry *r, const char *name, int task,
 #define REGISTRY_ANY_TASK (-1)
 /* A loaded model for any task, by its name alone; NULL: there is none. hosted_model_release it. */
 struct hosted_model *registry_acquire(struct registry *r, const char *name);
-/* The same by what a request may call it, NAME@VERSION as well. */
+/* The same by what a request may call it, which may be NAME@VERSION. */
 struct hosted_model *registry_acquire_ref(struct registry *r, const char *wish);
-/* The name in NAME@VERSION; of anything else all of it, cut to what a name may have. */
+/* The name in NAME@VERSION; anything else as a whole, cut to the length that a name may have. */
 void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish);
 
-/* ---- who changes it -------------------------------------------------------------------------------------------- */
+/* ---- one thread ------------------------------------------------------------------------------------------------- */
 
 /* *ret is set only on OK; free with registry_free, when nobody looks up any more. Errors: ERR_NOMEM. */
 enum status registry_create(struct registry **ret);
 void registry_free(struct registry *r); /* NULL is a no-op */
-/* Whom to wake when a model is wanted. */
+/* Queue to wake when a model is wanted. */
 void registry_wake_for_wanted(struct registry *r, struct queue *q);
 
-/* Add a model, or replace the one of that name, and let go of that. Takes `e`, whose user the caller is, and which is
- * not NULL exactly where the state is MODEL_LOADED. Errors: ERR_CONFIG (REGISTRY_MODELS_MAX are known): nothing is
- * taken. */
+/* Add a model, or replace the one of that name and let go of that. Takes `e`, whose user the caller is, and which is
+ * NULL unless the state is MODEL_LOADED. Errors: ERR_CONFIG (REGISTRY_MODELS_MAX are known): nothing is taken. */
 enum status registry_put(struct registry *r, const struct found_model *found, enum model_state state,
                          enum model_task task, struct hosted_model *e, struct error *err);
-/* Take a loaded model from those that are found; what is known of it stays. Unknown names are no-ops. */
+/* Have a loaded model no longer found; what is known of it stays. Unknown names are no-ops. */
 void registry_drop(struct registry *r, const char *name, enum model_state state);
 /* Forget a model. */
 void registry_remove(struct registry *r, const char *name);
-/* What was wrong when it was tried. One that is not loaded has failed from now on. Unknown names are no-ops. */
+/* Note what was wrong when loading was tried. A model that is not loaded counts as failed from now on. Unknown names
+ * are no-ops. */
 void registry_note_failure(struct registry *r, const char *name, const char *message);
-/* There was no room for it, for now: one that is not loaded is idle, and tried again when it is asked for. */
+/* Note that there was no room for it for now: a model that is not loaded is idle, and is tried again when asked for. */
 void registry_note_shortage(struct registry *r, const char *name, const char *message);
-/* How much memory the files of `found` take, if it is known of just these; else 0. */
+/* How much memory the files of `found` take, if that is known for exactly these; else 0. */
 uint64_t registry_size(struct registry *r, const struct found_model *found);
 void registry_note_size(struct registry *r, const struct found_model *found, uint64_t bytes);
 
-/* The one that is wanted; false: none. */
+/* A model that is wanted; false: none. */
 bool registry_next_wanted(struct registry *r, struct found_model *ret);
-/* Of the loaded models that no request holds, beside `but`, the one that was asked for longest ago: a reference; NULL:
- * there is none. */
+/* A reference to the loaded model that was asked for longest ago, of those that no request holds and except `but`;
+ * NULL: there is none. */
 struct hosted_model *registry_least_used(struct registry *r, const char *but);
-/* Memory of all that are loaded, beside `but`. */
+/* Memory of all models that are loaded, except `but`. */
 uint64_t registry_bytes(struct registry *r, const char *but);
 
 #endif

@@ -220,7 +220,7 @@ static void one_is_found_by_its_name_alone(void **state)
     free(all);
     for (size_t i = 0; i < ARRAY_LEN(none); i++) {
         char want[256];
-        (void)snprintf(want, sizeof want, "there is no folder of a model \"%s\" in models_dir", none[i]);
+        (void)snprintf(want, sizeof want, "there is no folder of a model named \"%s\" in models_dir", none[i]);
         assert_int_equal(models_dir_find(&m, dir, none[i], &err), ERR_NOT_FOUND);
         assert_string_equal(err.message, want);
         assert_string_equal(err.param, "model");

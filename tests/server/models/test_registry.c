@@ -280,7 +280,7 @@ static void for_want_of_room_it_is_tried_again(void **state)
     registry_note_shortage(r, "i", "no room");
     assert_false(registry_next_wanted(r, &next)); /* not before it is asked for */
     assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_LOADING);
-    assert_string_equal(err.message, "the model \"i\" is being loaded; when that was tried last: no room");
+    assert_string_equal(err.message, "the model \"i\" is being loaded; the last attempt failed: no room");
     assert_true(registry_next_wanted(r, &next));
     registry_note_failure(r, "i", "broken");
     assert_false(registry_next_wanted(r, &next));
