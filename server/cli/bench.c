@@ -58,7 +58,7 @@ static int run(struct bench *b, uint32_t threads, bool limits)
     bench_limits_explain(b);
     code = bench_figures(b);
     if (code == CLI_OK && b->lost)
-        code = cli_fail("a figure could not be kept: out of memory, or it is no finite number");
+        code = cli_fail("a figure could not be kept: out of memory, or it is not a finite number");
     if (code == CLI_OK && b->json) {
         (void)json_dumpf(b->result, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
         (void)printf("\n");
@@ -84,7 +84,7 @@ static int parse_positions(const char *list, uint32_t positions[2], uint32_t con
     return CLI_OK;
 }
 
-/* What stands on the command line. */
+/* What the command line says. */
 struct arguments {
     uint64_t runs, threads;
     const char *positions, *synthetic;
@@ -100,11 +100,11 @@ static struct model *make_model(const char *name)
     return m;
 }
 
-/* What is measured: exactly one of the three; what is no use then. */
+/* Check that exactly one of the three is to be measured, with no option that is no use then. */
 static int check(const struct arguments *a, int count)
 {
     if ((count > 0) + (a->synthetic != NULL) + a->roofline != 1)
-        return cli_fail_usage("expected a MODEL, --synthetic NAME or --roofline, one of them alone");
+        return cli_fail_usage("expected exactly one of MODEL, --synthetic NAME and --roofline");
     if (a->roofline && (a->positions != NULL || a->no_limits))
         return cli_fail_usage("--%s is about a model, and --roofline measures none",
                               a->positions != NULL ? "positions" : "no-limits");

@@ -23,15 +23,15 @@ struct bench {
     uint32_t positions[2];
     json_t *result; /* object of figures, in the order measured */
     json_t *shares; /* its "limits"."figures"; borrowed */
-    bool lost;      /* one could not be kept: no memory, or no number */
+    bool lost;      /* a figure could not be kept: out of memory, or not a number */
     bool json;
 };
 
-/* Of values [n], which are put in order. */
+/* The median of values [n], which are sorted. */
 double bench_median(double *values, uint32_t n);
 /* Keep a figure for --json. */
 void bench_keep(struct bench *b, json_t *object, const char *key, double value);
-/* Print for a person, at once: the next figure takes its time. Nothing with --json. */
+/* Print for a person, at once: the next figure takes a while. Nothing with --json. */
 void bench_say(const struct bench *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Measure all figures of b->model. Prints why and returns the exit code if it cannot. */
@@ -45,7 +45,7 @@ int bench_figures(struct bench *b);
 struct bench_probe {
     uint64_t bytes; /* the working set that is read; 0: arithmetic alone */
     uint32_t count;
-    /* A second: FLOP in the engine's precision, in fp32, bytes. */
+    /* Per second: FLOP in the engine's precision, FLOP in fp32, bytes read. */
     double flop[BENCH_PROBES_MAX], fp32[BENCH_PROBES_MAX], read[BENCH_PROBES_MAX];
 };
 
@@ -53,15 +53,15 @@ struct bench_probe {
 int bench_limits_open(struct bench *b);
 /* Say which formulas the limits come from, and keep their numbers. */
 void bench_limits_explain(struct bench *b);
-/* Before run `run` of a figure: measure the machine, if it is time. True: the caches hold other things now, and a run
- * is to go untimed. */
+/* Before run `run` of a figure: measure the machine, if it is time. True: the caches hold other data now, and a run
+ * should go untimed. */
 bool bench_limits_probe(struct bench *b, struct bench_probe *p, uint32_t run);
 
 /* The working set of a step of so many streams. */
 uint64_t bench_limits_bytes(const struct bench *b, uint32_t streams);
 
-/* Most of it a second, by the probes: pictures or texts; bytes of so many streams; bytes of a prompt. Keep and print
- * what share of it the figure is; ends the figure's line. */
+/* The limit per second, by the probes: of pictures or texts; of bytes of so many streams; of bytes of a prompt. Keep
+ * and print what share of it the figure is, and end the figure's line. */
 void bench_limits_batch(struct bench *b, const char *key, double figure, struct bench_probe *p);
 void bench_limits_streams(struct bench *b, const char *key, double figure, uint32_t streams, struct bench_probe *p);
 void bench_limits_prefill(struct bench *b, const char *key, double figure, struct bench_probe *p);

@@ -1,6 +1,6 @@
 /* bench_figures.c - what a model reaches on this machine. Every figure is the median of several runs, with what the
  * machine allows measured in between (bench_limits.c), and figures that are compared (step cost at two positions) are
- * measured in turns, so that a machine that changes its speed changes both. Single threaded. */
+ * measured alternately, so that a machine that changes its speed changes both. Single threaded. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #define STEPS 16       /* of one run with several streams */
 #define STEPS_AROUND 8 /* steps timed on each side of a position */
 
-/* Seconds of one run; `run` stays the same if the one before it was to warm up. */
+/* Seconds of one run; `run` stays the same if the run before it was a warm-up. */
 typedef double run_figure(struct bench *b, uint32_t run, void *arg);
 
 static double measure(struct bench *b, struct bench_probe *p, run_figure *figure, void *arg)
@@ -26,7 +26,7 @@ static double measure(struct bench *b, struct bench_probe *p, run_figure *figure
 
 /* ---- classifiers ------------------------------------------------------------------------------------------------- */
 
-/* Of pictures of the trained size, or texts as long as the context. */
+/* A batch of pictures of the trained size, or of texts as long as the context. */
 struct batch {
     const uint8_t *const *inputs;
     uint32_t count;
@@ -124,11 +124,11 @@ static double time_steps(struct engine *e, uint32_t first, uint32_t streams, uin
     return cli_now() - start;
 }
 
-/* Streams that have got somewhere: where the mixer has a window, it is full. */
+/* Streams that are under way: if the mixer has a window, it is full. */
 struct steps {
     uint32_t streams;
     uint32_t from; /* where they begin, after a reset */
-    bool again;    /* begin anew with each run: with the position the price would change */
+    bool again;    /* start over with each run: the cost would change with the position */
     float *logits;
 };
 
@@ -184,7 +184,7 @@ static void bench_prefill(struct bench *b)
     bench_limits_prefill(b, "prefill_bytes_per_second", rate, &probe);
 }
 
-/* The cost of a step around two positions, in turns. */
+/* The cost of a step around two positions, measured alternately. */
 static void bench_positions(struct bench *b, float *logits)
 {
     const uint32_t context = b->model->config.context;
@@ -200,7 +200,8 @@ static void bench_positions(struct bench *b, float *logits)
         steps = context;
     for (uint32_t i = 0; i < b->runs + 1; i++) {
         for (uint32_t p = 0; p < 2; p++) {
-            /* The last few untimed: prefill leaves other things in the caches than steps do, the more the longer. */
+            /* The last few steps untimed: prefill leaves other data in the caches than steps do, all the more if it is
+             * long. */
             const uint32_t warm = from[p] < STEPS_AROUND ? from[p] : STEPS_AROUND;
             advance(b->engine, p, from[p] - warm);
             (void)time_steps(b->engine, p, 1, warm, logits);

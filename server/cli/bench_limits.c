@@ -1,6 +1,6 @@
-/* bench_limits.c - what the machine would allow a model at the most, from rates measured between the runs of the very
- * figure that is compared, so that a machine that changes its speed changes both. The bounds are of arithmetic and of
- * memory alone: nothing waits, all overlaps. Single threaded. */
+/* bench_limits.c - what the machine would allow a model at most, from rates measured between the runs of the very
+ * figure that is compared, so that a machine that changes its speed changes both. The bounds come from arithmetic and
+ * memory alone, as if nothing waited and everything overlapped. Single threaded. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@ struct costs {
     double weight_bytes, stream_bytes;
 };
 
-/* What the engine multiplies in; fp32 where the machine has no loop for it, which is too low for int8 on AVX2. */
+/* The rate of the engine's products; fp32 where there is no loop for it on the machine, which is too low for int8 on
+ * AVX2. */
 static enum roofline_rate rate_of(const struct bench *b)
 {
     const char *precision = engine_info(b->engine)->precision;
@@ -28,7 +29,7 @@ static enum roofline_rate rate_of(const struct bench *b)
     return roofline_has(b->roofline, rate) ? rate : ROOFLINE_FP32;
 }
 
-/* Of a window of `taps` at each of n places in a row, how much lies within the row. */
+/* The share of a window of `taps`, at each of n places in a row, that lies within the row. */
 static double share_inside(uint32_t n, uint32_t taps)
 {
     uint64_t inside = 0;
@@ -43,8 +44,8 @@ static struct costs costs_of(const struct bench *b)
 {
     const struct engine_info *info = engine_info(b->engine);
     const struct model_config *c = &b->model->config;
-    /* These keep all keys and values, and stand at the beginning where they are measured: their mixing and their state
-     * count for nothing here. */
+    /* These keep all keys and values, and are measured at the beginning of the context: their mixing and their state
+     * are not counted here. */
     const bool grows = mixer_facts(c->mixer.type)->streams == STREAMS_GROWING;
     const bool causal = model_config_causal(c), picture = c->input == INPUT_IMAGE;
     const double outputs = (double)c->dim * (causal ? BYTE_VALUES : c->classes);
@@ -146,7 +147,7 @@ static struct rates rates_of(struct bench_probe *p)
     };
 }
 
-/* Seconds that no step, picture or text can do without. */
+/* The seconds of arithmetic that every step, picture or text needs. */
 static double arithmetic(const struct costs *n, const struct rates *r)
 {
     return 2.0 * (n->macs / r->flop + n->fp32_macs / r->fp32);
@@ -190,7 +191,8 @@ void bench_limits_streams(struct bench *b, const char *key, double figure, uint3
     const struct rates r = rates_of(p);
     const double compute = streams * arithmetic(&n, &r);
     const double memory = (n.weight_bytes + streams * n.stream_bytes) / r.read;
-    /* One stream's is the rate of its weights alone, which is what a reader of the figure compares. */
+    /* The limit of one stream is the rate of reading the weights alone, which is what a reader compares the figure
+     * with. */
     const double limit = streams == 1 ? r.read / n.weight_bytes : streams / (compute > memory ? compute : memory);
     tell(b, key, figure, limit, &r);
 }

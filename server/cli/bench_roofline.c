@@ -1,6 +1,6 @@
 /* bench_roofline.c - aft bench --roofline: this machine on one thread and on all. Everything is measured once a round,
- * so that a machine that changes its speed, or has other work, does so to all alike. Single threaded, but for the teams
- * of engine/roofline. */
+ * so that a change of the machine's speed, or other work on it, affects all figures alike. Single threaded, but for the
+ * teams of engine/roofline. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,14 +10,14 @@
 #define ROUNDS_MAX 51
 #define ROUNDS_MIN 3
 #define SECONDS_MAX 4.5 /* of a series of rounds, of which there are two at most */
-/* No product of OpenBLAS's is known to be nearer to the multiply-adds of registers: closer, and these were slowed. */
+/* No product of OpenBLAS is known to come nearer to multiply-adds in registers: if one does, those were slowed down. */
 #define OPENBLAS_SHARE_MAX 0.92
 
 static const uint32_t megabytes[] = {1, 4, 19, 38, 76, 300};
 #define SIZES (sizeof megabytes / sizeof megabytes[0])
-_Static_assert(300 * 1000000 <= ROOFLINE_BYTES_MAX, "the largest working set must be had");
+_Static_assert(300 * 1000000 <= ROOFLINE_BYTES_MAX, "the largest working set must be allowed");
 
-/* A second, in units of 1e9. */
+/* Per second, in units of 1e9. */
 struct sample {
     double values[ROUNDS_MAX];
     double best, median;
@@ -28,13 +28,13 @@ struct measured {
     struct sample rates[ROOFLINE_RATE_COUNT][2], reads[SIZES][2]; /* on one thread, on all */
     uint32_t rounds;
     uint32_t series;
-    bool suspect; /* fp32 came out below what OpenBLAS says it can be, each time */
+    bool suspect; /* each time fp32 came out below what OpenBLAS shows it can be */
 };
 
 static void finish(struct sample *s, uint32_t rounds)
 {
     s->median = bench_median(s->values, rounds);
-    s->best = s->values[rounds - 1]; /* in order by now */
+    s->best = s->values[rounds - 1]; /* sorted by now */
 }
 
 static void measure_series(struct measured *m, uint32_t rounds)
@@ -60,8 +60,8 @@ static void measure_series(struct measured *m, uint32_t rounds)
     m->series++;
 }
 
-/* Of what bounds it, as the bests have it; 0: there is no such thing to say. OpenBLAS goes by the processor: a lower
- * instruction set does not bound it. */
+/* The share of the rate that bounds it, by the best values; 0: nothing bounds it. OpenBLAS chooses by the processor: a
+ * lower instruction set does not bound it. */
 static double share(const struct measured *m, enum roofline_rate rate, int t)
 {
     const enum roofline_rate bound = roofline_rate_bound(rate);
@@ -112,10 +112,10 @@ static void print_text(const struct measured *m)
         print_row(text, m->reads[i], "GB/s\n");
     }
     if (m->series > 1)
-        (void)printf("  measured again: first OpenBLAS came out above %.2f of fp32, so that fp32 was too low\n",
+        (void)printf("  measured again: OpenBLAS came out above %.2f of fp32 at first, so fp32 was too low\n",
                      OPENBLAS_SHARE_MAX);
     if (m->suspect)
-        (void)printf("  and so it did again: fp32 is too low still; is the machine busy?\n");
+        (void)printf("  and it did so again: fp32 is still too low; is the machine busy?\n");
 }
 
 static json_t *json_of(const struct sample s[2])
@@ -124,7 +124,7 @@ static json_t *json_of(const struct sample s[2])
                      s[1].best, "median", s[1].median);
 }
 
-/* {"openblas": {"one": .., "all": ..}, ..}: of each rate that something else bounds; null where there is no share. */
+/* {"openblas": {"one": .., "all": ..}, ..}: for each rate that something else bounds; null where there is no share. */
 static json_t *json_of_shares(const struct measured *m)
 {
     json_t *shares = json_object();
@@ -159,7 +159,7 @@ static int print_json(const struct measured *m)
                             gflops, "shares", json_of_shares(m), "read_gbps", reads);
     if (lost != 0 || all == NULL) {
         json_decref(all);
-        return cli_fail("a figure could not be kept: out of memory, or it is no finite number");
+        return cli_fail("a figure could not be kept: out of memory, or it is not a finite number");
     }
     (void)json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     (void)printf("\n");

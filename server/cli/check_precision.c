@@ -25,7 +25,7 @@ struct files {
     char **paths;
     uint32_t *labels; /* of classifiers */
     size_t count, room;
-    bool failed; /* why was said */
+    bool failed; /* why was printed */
 };
 
 struct check {
@@ -100,7 +100,7 @@ static int find_files(struct files *f, const struct model_config *c, const char 
     while (size > 1 && data[size - 1] == '/')
         size--;
     if (size == 0 || size >= sizeof root)
-        return cli_fail("\"%s\" is no folder", data);
+        return cli_fail("\"%s\" is not a folder", data);
     (void)snprintf(root, sizeof root, "%.*s", (int)size, data);
     walked = f;
     walked_for = c;
@@ -142,7 +142,7 @@ static uint8_t *read_pixels(const struct model_config *c, const char *path)
     return pixels;
 }
 
-/* Add to each precision's value how many of n pictures it names rightly. */
+/* Add to each precision's value how many of n pictures it classifies correctly. */
 static bool classify(struct check *k, uint8_t *const pixels[], const uint32_t labels[], size_t n)
 {
     const struct model_config *c = &k->model->config;
@@ -188,7 +188,7 @@ static int check_classifier(struct check *k, const struct files *f)
     return CLI_OK;
 }
 
-/* Bits of elements [size], added to each precision's value. */
+/* Add the bits of elements [size] to each precision's value. */
 static int add_bits(struct check *k, const uint8_t *elements, size_t size)
 {
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {

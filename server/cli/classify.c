@@ -16,7 +16,7 @@ static void print_best(const struct model *m, const float *logits, struct predic
         (void)printf("%.4f %s\n", best[i].probability, m->config.labels[best[i].index]);
 }
 
-/* False, and why is printed, if the picture cannot be read or the model's answer is none. size: as for
+/* False, and why is printed, if the picture cannot be read or the model's logits are not finite. size: as for
  * picture_fit_choose. */
 static bool classify_one(struct engine *e, const struct model *m, const char *path, const char *size)
 {
@@ -44,7 +44,7 @@ static bool classify_one(struct engine *e, const struct model *m, const char *pa
     return cli_check_logits(engine_batch_logits(e, 0), m->config.classes);
 }
 
-/* All pictures; one that fails does not keep the others from their turn. */
+/* All pictures; one that fails does not stop the others. */
 static int classify(struct engine *e, const struct model *m, char **paths, int count, const char *size, uint64_t top_k)
 {
     const size_t shown = top_k < m->config.classes ? (size_t)top_k : m->config.classes;
@@ -102,7 +102,7 @@ static int ask_one(const struct remote *r, const char *path, const char *size, c
     return code;
 }
 
-/* As classify() does it with a model of our own. */
+/* The same as classify(), by a daemon instead of a local model. */
 static int ask(const struct remote *r, char **paths, int count, const char *size, uint64_t top_k)
 {
     const char *separator = "";
@@ -149,7 +149,7 @@ int cli_classify(int argc, char **argv)
     if (code != CLI_OK || count < 0)
         return code;
     if (asks && tokens_max != 0)
-        return cli_fail_usage("--tokens-max is the daemon's setting picture_tokens_max");
+        return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
     if (asks)
         return ask(&remote, argv + 1, count, size, top_k);
     if (count < 2)

@@ -36,7 +36,7 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 /* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one
  * dash and its value apart. */
 enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_TEXTS, CLI_UNSIGNED, CLI_NUMBER };
-/* What an option that may be given several times was given. */
+/* The values of an option that may be given several times. */
 struct cli_texts {
     const char *at[CLI_TEXTS_MAX];
     size_t count;
@@ -45,7 +45,7 @@ struct cli_option {
     const char *name; /* without dashes; NULL ends the list */
     enum cli_kind kind;
     void *value;          /* bool, const char *, struct cli_texts, uint64_t, double */
-    double min, max;      /* of a number; of a whole one at most 2^53 */
+    double min, max;      /* of a number; at most 2^53 for a whole one */
     const char *argument; /* what help calls its value: "FILE"; NULL for a flag */
     const char *help;
 };
@@ -66,8 +66,8 @@ extern const size_t cli_verb_count;
  * the exit code (CLI_OK with *count < 0 after --help). */
 int cli_parse(const struct cli_option *options, int argc, char **argv, int min, int max, int *count);
 
-/* The decimal digits that **at begins with, moving *at behind them. False if there is none, or more than 64 bits of
- * them: no sign, no blanks, no other notation. */
+/* The decimal digits that **at begins with, moving *at past them. False if there is none, or if they take more than 64
+ * bits: no sign, no blanks, no other notation. */
 bool cli_read_digits(uint64_t *ret, const char **at);
 
 /* Print "aft VERB: message" (verb as set by main) and return CLI_FAILED. */
@@ -82,31 +82,32 @@ void cli_set_verb(const char *verb);
 typedef void cli_help(const struct cli_verb *verb, const struct cli_option *options);
 void cli_set_help(cli_help *help);
 
-/* Push what was printed to standard output on its way. CLI_FAILED, once and with the reason, if any of it did not get
- * there. */
+/* Flush what was printed to standard output. CLI_FAILED, once and with the reason, if any of it could not be
+ * written. */
 int cli_flush(void);
 
-/* False, saying so, if one of logits [n] is infinite or no number: weights that pass every check can still overflow. */
+/* False, saying so, if one of logits [n] is infinite or not a number: weights that pass every check can still
+ * overflow. */
 bool cli_check_logits(const float *logits, size_t n);
 
 /* MODEL is a folder, or a name under AFTD_MODELS_DIR, weights/models/ or the installed models. Unknown keys of its
- * config are told on standard error. Prints why and returns NULL if it cannot be loaded, or is not for *task (NULL: any
- * task will do). */
+ * config are reported on standard error. Prints why and returns NULL if it cannot be loaded, or is not for *task (NULL:
+ * any task will do). */
 struct model *cli_load_model(const char *name, const enum model_task *task);
 /* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set and, where `o` says f32, AFTD_PRECISION's
  * precision; prints why and returns NULL. */
 struct engine *cli_open_engine(const struct model *m, struct engine_options *o);
 
-/* All of a file, or of standard input for "-", at most `max` bytes. Free *ret. Errors: ERR_IO, ERR_NOMEM,
+/* Read all of a file, or of standard input for "-", at most `max` bytes. Free *ret. Errors: ERR_IO, ERR_NOMEM,
  * ERR_TOO_LARGE. */
 enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, struct error *err);
 
-/* `bytes` as the file, which is written whole or not at all, or to standard output for "-" (what is lost there
- * cli_flush says). Prints why and returns CLI_FAILED. */
+/* Write `bytes` to the file, whole or not at all, or to standard output for "-" (cli_flush reports what is lost there).
+ * Prints why and returns CLI_FAILED. */
 int cli_write(const char *path, const void *bytes, size_t size);
 
-/* A daemon's URL without a slash at its end; free it. `secrets` is the option that a password belongs to. Prints why
- * not and returns an exit code. */
+/* Make a daemon's URL without a slash at its end; free it. `secrets` is the option that a password belongs to. Prints
+ * why not and returns an exit code. */
 int cli_url_make(char **ret, const char *url, const char *secrets);
 
 /* A picture's file, decoded; messages name the path. picture_clear *ret, which is set only on OK. */
@@ -115,7 +116,7 @@ enum status cli_read_picture(struct picture *ret, const char *path, struct error
 /* The folder of the latest model that was loaded. */
 const char *cli_model_dir(void);
 
-/* How far a long run is, as a bar on standard error where that is a terminal. */
+/* How far a long run has come, as a bar on standard error where that is a terminal. */
 struct cli_progress {
     bool on;
     double shown; /* when */
@@ -128,9 +129,9 @@ void cli_progress_end(const struct cli_progress *p);
 #define CLI_SCORE_ROWS 256 /* bytes of a pass: a compromise between memory and full tiles */
 
 /* The sum of -log2 p of elements [size] under a generating model, engine opened for one stream and CLI_SCORE_ROWS, in
- * windows of the context, each from scratch; without a start embedding the first element of all is left out: at least
- * 2, else 1. A row tells the probability of an element and is fed the one before it, in the place of which the first of
- * a window has the start embedding. Prints why and returns CLI_FAILED if a probability is not finite. */
+ * windows of the context, each from scratch; without a start embedding the very first element is left out, and size is
+ * at least 2, else 1. A row gives the probability of an element and is fed the one before it, or the start embedding in
+ * the first row of a window. Prints why and returns CLI_FAILED if a probability is not finite. */
 int cli_score_bits(double *ret, struct engine *e, const uint8_t *elements, size_t size);
 
 /* Seconds on the monotonic clock. */

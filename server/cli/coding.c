@@ -10,14 +10,14 @@
 struct place {
     struct stream_window window;
     struct block_coder coder;
-    const float *choice; /* logits of the pass that the next byte is restored by; NULL: none is */
+    const float *choice; /* logits of the pass that the next byte is restored from; NULL: none is */
 };
 
 struct coder {
     struct stream_model model;
     struct archive_blocks *blocks;
     bool restores;
-    uint32_t next; /* of the blocks, to be begun */
+    uint32_t next; /* the next block to begin */
     uint32_t place_count, running, rows_max;
     struct place *places; /* [place_count] */
     uint8_t *windows;
@@ -67,7 +67,7 @@ static bool init(struct coder *c, struct engine *e, const struct model *m, struc
     return true;
 }
 
-/* The next block, where there is one. */
+/* Begin the next block, if there is one. */
 static void begin_block(struct coder *c, struct place *p)
 {
     p->coder.block = NULL;
@@ -81,7 +81,7 @@ static void begin_block(struct coder *c, struct place *p)
     c->running++;
 }
 
-/* A row for each stream, the rest to those that wait with more, in order. Returns the number of parts. */
+/* Give a row to each stream and the rest to those that have more to feed, in order. Returns the number of parts. */
 static uint32_t plan_pass(struct coder *c)
 {
     uint32_t count = 0, rows = c->rows_max - c->running;

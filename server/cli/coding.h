@@ -1,5 +1,5 @@
-/* coding.h - what the daemon's engine thread does with the blocks of a text to compress or to restore, without a
- * daemon: the same coder of streams over an engine of one's own. Single threaded. */
+/* coding.h - compresses or restores the blocks of a text as the daemon's engine thread does, without a daemon: the same
+ * coder of streams over an engine of its own. Single threaded. */
 #ifndef SERVER_CLI_CODING_H
 #define SERVER_CLI_CODING_H
 
@@ -13,7 +13,8 @@
 
 /* The options of an engine for so many blocks. */
 struct engine_options coding_options(uint32_t blocks);
-/* Encode or restore all blocks, with an engine that was opened so. Prints why and returns CLI_FAILED. */
+/* Encode or restore all blocks, with an engine that was opened with these options. Prints why and returns
+ * CLI_FAILED. */
 int coding_run(struct engine *e, const struct model *m, struct archive_blocks *b, bool restores);
 
 #endif

@@ -1,6 +1,6 @@
-/* compress.c - aft compress MODEL [FILE] and aft decompress MODEL [FILE], or FILE and a daemon: any bytes, made small
- * by a model's probabilities, and back. An archive is the same whoever made it: the coder, the blocks and the format
- * are the daemon's. Single threaded. */
+/* compress.c - aft compress MODEL [FILE] and aft decompress MODEL [FILE], or FILE and a daemon: any bytes, compressed
+ * with a model's probabilities, and restored. An archive is the same whoever made it: the coder, the blocks and the
+ * format are the daemon's. Single threaded. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static bool goes_to_terminal(const char *out)
     return out[0] == '-' && out[1] == '\0' && isatty(STDOUT_FILENO) == 1;
 }
 
-/* UTF-8 without control characters but newline and tab, C1's included: what no terminal obeys. */
+/* UTF-8 without control characters, C1 included, other than newline and tab: nothing that a terminal obeys. */
 static bool is_plain_text(const uint8_t *bytes, size_t size)
 {
     char repaired[UTF8_GROWTH * (UTF8_INCOMPLETE_MAX + 1)];
@@ -53,7 +53,8 @@ static bool is_plain_text(const uint8_t *bytes, size_t size)
 static int write_out(const struct wish *w, const void *bytes, size_t size)
 {
     if (goes_to_terminal(w->out) && !is_plain_text(bytes, size))
-        return cli_fail("%s holds what is no text for a terminal: -o FILE or a pipe takes it", name_of(w->file));
+        return cli_fail("%s holds something that is not text, and standard output is a terminal: use -o FILE or a pipe",
+                        name_of(w->file));
     return cli_write(w->out, bytes, size);
 }
 
@@ -64,7 +65,7 @@ static int fail_file(const struct wish *w, const struct error *err)
     return cli_fail("%s: %s", name_of(w->file), err->message);
 }
 
-/* The latest model that was loaded, computed by `e`. */
+/* The identity of the latest model that was loaded, computed by `e`. */
 static enum status identify(struct model_identity *ret, const struct engine *e, struct error *err)
 {
     char digest[PRECISION_DIGEST_BYTES];
@@ -74,7 +75,7 @@ static enum status identify(struct model_identity *ret, const struct engine *e, 
     return st;
 }
 
-/* Blocks to code of the file's bytes, an archive where they are to be restored. */
+/* Make the blocks to code from the file's bytes, which are an archive if they are to be restored. */
 static enum status make_blocks(struct archive_blocks *ret, struct archive *archive, const struct wish *w,
                                const uint8_t *bytes, size_t size, struct error *err)
 {
@@ -176,7 +177,7 @@ static int parse(struct wish *w, int argc, char **argv, bool *done)
     if (!w->asks && w->timeout_ms != 0)
         return cli_fail_usage("--timeout-ms is for a daemon, and neither --url nor --unix names one");
     if (!w->restores && goes_to_terminal(w->out))
-        return cli_fail_usage("an archive is no text, and standard output is a terminal: -o FILE or a pipe takes it");
+        return cli_fail_usage("an archive is not text, and standard output is a terminal: use -o FILE or a pipe");
     const int first = w->asks ? 1 : 2;
     w->model = w->asks ? NULL : argv[1];
     w->file = count >= first ? argv[first] : "-";

@@ -11,7 +11,7 @@
 #include "server/media/picture_fit.h"
 #include "server/media/png.h"
 
-/* What there is to do, and the option's own words, which are checked once the model is known. */
+/* What there is to do, and the values of the options, which are checked once the model is known. */
 struct explain_run {
     struct explain_request request;
     const char *out, *size;
@@ -74,7 +74,7 @@ static int explain(const struct explain_run *run)
         if (draw_biases(&drawn, run->engine, what.layer, what.head, what.side, &err) != OK)
             return cli_fail_usage("%s", err.message);
     } else if (run->picture == NULL) {
-        return cli_fail_usage("%s are of a picture, and none is named", explain_view_word(what.view));
+        return cli_fail_usage("--view %s is about a picture, and none is named", explain_view_word(what.view));
     } else if (cli_read_picture(&picture, run->picture, &err) != OK) {
         return cli_fail_error(&err);
     } else if (!draw_explained(&drawn, run, &what, &picture)) {
@@ -87,7 +87,7 @@ done:
     return code;
 }
 
-/* The same by a daemon. What it finds wrong with an option is the command line's fault, as it is without one. */
+/* The same by a daemon. An option that it refuses is an error of the command line, as it is without a daemon. */
 static int ask(const struct remote *r, const struct explain_run *run)
 {
     static const char *const ours[] = {"view", "layer", "head", "side"};
@@ -104,7 +104,7 @@ static int ask(const struct remote *r, const struct explain_run *run)
     char param[ERROR_PARAM_MAX];
     uint8_t *bytes = NULL;
     if (run->picture == NULL && !explain_wants_biases(wish))
-        return cli_fail_usage("a picture is missing; --view biases alone needs none");
+        return cli_fail_usage("a picture is missing; only --view biases needs none");
     if (run->picture != NULL && cli_read(&bytes, &request.size, run->picture, HTTP_BODY_MAX, &err) != OK)
         return cli_fail_error(&err);
     request.body = bytes;
@@ -150,7 +150,7 @@ int cli_explain(int argc, char **argv)
     if (run.out == NULL)
         return cli_fail_usage("-o is missing: where to write the PNG");
     if (asks && tokens_max != 0)
-        return cli_fail_usage("--tokens-max is the daemon's setting picture_tokens_max");
+        return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
     if (asks && count > 1)
         return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
     if (asks) {

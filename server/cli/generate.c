@@ -22,15 +22,15 @@ struct request {
     struct sampler_options sampler;
 };
 
-/* Where the text goes. Invariant between calls: `pending` holds the begun character that a terminal waits for. */
+/* Where the text goes. Invariant between calls: `pending` holds the incomplete character that a terminal waits for. */
 struct output {
     bool terminal;
     uint8_t pending[UTF8_INCOMPLETE_MAX + 1];
     size_t count;
 };
 
-/* Make dots of all control characters but newline and tab in valid UTF-8: C0, DEL, and C1, which UTF-8 writes as C2 80
- * to C2 9F and some terminals obey. Returns the new size. */
+/* Replace all control characters in valid UTF-8 other than newline and tab by dots: C0, DEL, and C1, which UTF-8
+ * encodes as C2 80 to C2 9F and some terminals obey. Returns the new size. */
 static size_t disarm(char *text, size_t size)
 {
     size_t to = 0;
@@ -74,7 +74,7 @@ static void output_end(struct output *o)
     (void)printf("\n");
 }
 
-/* Feed the prompt; logits [256] of its last byte. */
+/* Feed the prompt; logits: those of its last byte [256]. */
 static void prefill(struct engine *e, const uint8_t *prompt, size_t size, float *logits)
 {
     for (size_t at = 0; at < size; at += PREFILL_ROWS) {
@@ -86,8 +86,8 @@ static void prefill(struct engine *e, const uint8_t *prompt, size_t size, float 
     }
 }
 
-/* Draw and print from the logits of the last byte fed, until max_tokens or the end of the context, where there is one.
- * The last byte drawn is not fed, so prompt and text together are at most T + 1 bytes long, or T behind a start
+/* Draw and print from the logits of the last byte fed, until max_tokens or the end of the context, if it is limited.
+ * The last byte drawn is not fed, so prompt and text together are at most T + 1 bytes long, or T after a start
  * embedding. */
 static int continue_text(struct engine *e, const struct request *r, struct sampler *sampler, float *logits)
 {
@@ -111,7 +111,7 @@ done:
 
 static int generate(const struct model *m, const struct request *r, const uint8_t *prompt, size_t size)
 {
-    static const uint8_t newline = '\n'; /* what an empty prompt stands for, where there is no start embedding */
+    static const uint8_t newline = '\n'; /* fed in place of an empty prompt, if there is no start embedding */
     struct engine_options o = {.streams_max = 1, .rows_max = PREFILL_ROWS};
     struct engine *e = cli_open_engine(m, &o);
     if (e == NULL)
@@ -154,7 +154,7 @@ static int read_prompt(uint8_t **ret, size_t *size, const char *prompt)
 
 /* ---- by a daemon ------------------------------------------------------------------------------------------------- */
 
-/* What its events are for. */
+/* What receives the events of a daemon. */
 struct listener {
     struct output out;
     const char *finish; /* of the last event: a literal, or NULL */
@@ -236,7 +236,7 @@ static int ask(const struct remote *remote, const struct request *r, const uint8
     if (l.finish == NULL)
         return cli_fail("the daemon's answer ends in the middle");
     if (strcmp(l.finish, "length") != 0 && strcmp(l.finish, "stop") != 0)
-        return cli_fail("the daemon ended the text before its end: %s", l.finish);
+        return cli_fail("the daemon cut the text off: %s", l.finish);
     return CLI_OK;
 }
 
@@ -264,7 +264,7 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
     if (code != CLI_OK)
         return code;
     if (*count >= 0 && seed == UINT64_MAX && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
-        return cli_fail("cannot draw a seed: %s; --seed N gives one", strerror(errno));
+        return cli_fail("cannot draw a random seed: %s; give one with --seed N", strerror(errno));
     r->sampler = (struct sampler_options){.seed = seed & SEED_MAX,
                                           .temperature = (float)temperature,
                                           .top_k = (uint32_t)top_k,

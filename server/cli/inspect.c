@@ -45,8 +45,8 @@ static void print_architecture(const struct model_config *c)
         (void)printf("input              pictures %u x %u (height x width), patches %u x %u\n", c->size[0], c->size[1],
                      c->patch[0], c->patch[1]);
     else if (c->input == INPUT_PIXELS)
-        (void)printf("input              pictures %u x %u (height x width), one sub-pixel after the other\n",
-                     c->size[0], c->size[1]);
+        (void)printf("input              pictures %u x %u (height x width), one sub-pixel after another\n", c->size[0],
+                     c->size[1]);
     else
         (void)printf("input              bytes, context %u\n", c->context);
     if (c->classes != 0)
@@ -65,7 +65,7 @@ static void print_costs(const struct model *m, const struct engine_info *info)
     (void)printf("weights in memory  %s bytes\n", grouped(info->weight_bytes, n));
     (void)printf("multiply-adds      %s a %s in linear layers\n", grouped(info->macs, n), unit);
     (void)printf("                   %s a %s in mixing%s\n", grouped(info->mixer_macs, n), unit,
-                 model_config_causal(&m->config) ? ", behind a full context" : "");
+                 model_config_causal(&m->config) ? ", after a full context" : "");
     if (info->stream_bytes > 0)
         (void)printf("state per stream   %s bytes, at any position\n", grouped(info->stream_bytes, n));
     (void)printf("runs on            %s kernels, %u thread%s, products in %s%s, %s\n", info->isa, info->threads,

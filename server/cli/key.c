@@ -12,7 +12,7 @@ struct key_options {
     const char *file, *models, *apis, *rate, *bytes_rate;
 };
 
-/* "10/s", "0.5" -> a rate; NULL: none. Tells what is wrong. */
+/* "10/s", "0.5" -> a rate; NULL: none. Prints what is wrong. */
 static bool read_rate(const char *option, const char *text, double *ret)
 {
     char *end = NULL;
@@ -21,15 +21,15 @@ static bool read_rate(const char *option, const char *text, double *ret)
     const double rate = strtod(text, &end);
     const bool is_number = end != text && (text[0] == '.' || (text[0] >= '0' && text[0] <= '9'));
     if (!is_number || !(*end == '\0' || strcmp(end, "/s") == 0) || !(rate >= KEY_RATE_MIN && rate <= KEY_RATE_MAX)) {
-        (void)cli_fail_usage("--%s %s: expected a number from %g to %g and /s, as 10/s", option, text, KEY_RATE_MIN,
-                             KEY_RATE_MAX);
+        (void)cli_fail_usage("--%s %s: expected a number from %g to %g and /s, such as 10/s", option, text,
+                             KEY_RATE_MIN, KEY_RATE_MAX);
         return false;
     }
     *ret = rate;
     return true;
 }
 
-/* Names with commas between them. Tells what is wrong. */
+/* Names separated by commas. Prints what is wrong. */
 static bool read_models(const char *list, struct key *k)
 {
     if (list == NULL || strcmp(list, "*") == 0)
@@ -42,7 +42,7 @@ static bool read_models(const char *list, struct key *k)
     while (list != NULL) {
         const size_t size = strcspn(list, ",");
         if (size == 0 || size > MODEL_NAME_MAX || k->model_count == REGISTRY_MODELS_MAX) {
-            (void)cli_fail_usage("--models: expected 1 to %d names of 1 to %d bytes, with commas between them",
+            (void)cli_fail_usage("--models: expected 1 to %d names of 1 to %d bytes, separated by commas",
                                  REGISTRY_MODELS_MAX, MODEL_NAME_MAX);
             return false;
         }
@@ -50,7 +50,7 @@ static bool read_models(const char *list, struct key *k)
         k->models[k->model_count][size] = '\0';
         for (size_t i = 0; i < k->model_count; i++)
             if (strcmp(k->models[i], k->models[k->model_count]) == 0) {
-                (void)cli_fail_usage("--models: \"%s\" is there twice", k->models[i]);
+                (void)cli_fail_usage("--models: \"%s\" is given twice", k->models[i]);
                 return false;
             }
         k->model_count++;
@@ -183,8 +183,8 @@ int cli_key(int argc, char **argv)
     if (count != (adds || removes ? 2 : 1))
         return cli_fail_usage("%s: expected %s", action, adds || removes ? "one name" : "no name");
     if (o.file == NULL)
-        return cli_fail_usage("--file is missing: which file of keys?");
+        return cli_fail_usage("--file is missing: it names the file of keys");
     if (!adds && (o.models != NULL || o.apis != NULL || o.rate != NULL || o.bytes_rate != NULL))
-        return cli_fail_usage("%s takes no option but --file", action);
+        return cli_fail_usage("%s takes no option except --file", action);
     return adds ? add(argv[2], &o) : removes ? take_back(argv[2], &o) : list(&o);
 }

@@ -5,15 +5,15 @@
 
 #include "server/cli/load.h"
 
-#define DURATION_S 10.0 /* of a run that says neither how long nor how many */
+#define DURATION_S 10.0 /* of a run that is given neither --duration nor --requests */
 
-/* What the command line says where 0 or NULL means that it says nothing. */
+/* Options whose defaults are filled in later: 0, or less where 0 is a value, means that the option was not given. */
 struct words {
     double duration_s, mix, slo_ttfb_ms, slo_e2e_ms, slo_gap_ms, temperature;
     uint64_t requests, max_tokens;
 };
 
-/* The name of the first option given that speaks of generated text; NULL: none. */
+/* The name of the first option given that is about generated text; NULL: none. */
 static const char *text_option(const struct load_options *o, const struct words *w)
 {
     const struct {
@@ -31,7 +31,7 @@ static const char *text_option(const struct load_options *o, const struct words 
     return NULL;
 }
 
-/* "Name: value" with a name of RFC 9110's token characters and no line break, behind which anything could stand. */
+/* "Name: value" with a name of RFC 9110's token characters and no line break, after which anything could follow. */
 static bool is_header(const char *line)
 {
     static const char token[] = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -43,7 +43,7 @@ static int check_kinds(const struct load_options *o, const struct words *w)
 {
     const char *of_text = text_option(o, w);
     if (o->kinds[LOAD_CLASSIFY] && o->picture_count == 0)
-        return cli_fail_usage("--classify needs pictures behind the URL: files, or folders of them");
+        return cli_fail_usage("--classify needs pictures after the URL: files, or folders of them");
     if (!o->kinds[LOAD_CLASSIFY] && o->picture_count > 0)
         return cli_fail_usage("\"%s\" is a picture, and pictures are for --classify", o->pictures[0]);
     if (!o->kinds[LOAD_CLASSIFY] && o->models[LOAD_CLASSIFY] != NULL)
@@ -67,7 +67,7 @@ static double goal_s(double ms)
     return ms > 0 ? 1e-3 * ms : INFINITY;
 }
 
-/* What was not said. */
+/* Fill in what was not given. */
 static void complete(struct load_options *o, const struct words *w)
 {
     const bool bounded = w->requests > 0;

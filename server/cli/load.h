@@ -38,14 +38,14 @@ struct load_options {
     bool kinds[LOAD_KINDS];                 /* at least one */
     const char *models[LOAD_KINDS];         /* NULL: the daemon's only one */
     double mix;                             /* share of requests that classify; 1 or 0 where only one kind is sent */
-    uint64_t concurrency;                   /* clients of a closed loop; connections at most of an open one */
+    uint64_t concurrency;                   /* clients of a closed loop; most connections of an open one */
     double rate;                            /* requests a second on average; 0: a closed loop */
     double duration_s, warmup_s, timeout_s; /* duration_s may be infinite, requests is not then */
     uint64_t requests;                      /* measured ones; UINT64_MAX: no bound */
     uint64_t seed;                          /* of the arrivals and of the texts */
     char *const *pictures;
     size_t picture_count;
-    const char *prompt, *prompt_file; /* one of them, or both NULL: a prompt of our own */
+    const char *prompt, *prompt_file; /* one of them, or both NULL: the built-in prompt */
     uint64_t prompt_bytes;            /* 0: as long as the text given */
     uint64_t max_tokens;
     double temperature;
@@ -68,8 +68,8 @@ struct load_bodies {
     uint64_t bytes;
 };
 
-/* What the options ask for, each at least one body. Prints why and returns an exit code; the bodies are the caller's to
- * clear in any case. */
+/* Make the bodies that the options ask for, at least one for each kind. Prints why and returns an exit code; the bodies
+ * are the caller's to clear in any case. */
 int load_bodies_make(struct load_bodies bodies[LOAD_KINDS], const struct load_options *o);
 void load_bodies_clear(struct load_bodies *b);
 
@@ -90,11 +90,11 @@ struct load_failure {
     uint64_t count;
 };
 
-/* Of one kind. requests = sent + unsent, sent = answered + failed + aborted. Gaps are of every stream, the other times
- * of what was answered alone. */
+/* The counts of one kind. requests = sent + unsent, sent = answered + failed + aborted. Gaps are those of every stream,
+ * the other times only those of answered requests. */
 struct load_tally {
     uint64_t requests, sent, unsent, answered, failed, aborted, bytes, good;
-    uint64_t window_answered, window_bytes, window_good; /* what rates are made of */
+    uint64_t window_answered, window_bytes, window_good; /* what rates are computed from */
     struct load_failure failures[LOAD_FAILURES_MAX];
     size_t failure_count;
     struct load_histogram times[LOAD_TIMES];
@@ -130,13 +130,13 @@ double load_arrival_gap_s(uint64_t seed, uint64_t n, double rate);
 
 /* ---- what is told ------------------------------------------------------------------------------------------------ */
 
-/* Where a run is. */
+/* How far a run has come. */
 struct load_progress {
     double now_s, start_s, window_s, end_s; /* end_s may be infinite */
     uint64_t measured, running;             /* requests */
 };
 
-#define LOAD_PROGRESS_TOTAL 1000 /* what the bar is begun with */
+#define LOAD_PROGRESS_TOTAL 1000 /* the total of the bar */
 void load_progress_show(struct cli_progress *bar, const struct load_progress *p, const struct load_options *o,
                         const struct load_result *r);
 

@@ -49,7 +49,7 @@ static uint64_t take_event(struct load_answer *a, const char *text, size_t n, do
     const char *reason = json_string_value(json_object_get(event, "finish_reason"));
     const json_int_t count = json_integer_value(json_object_get(event, "tokens"));
     if (!json_is_object(event)) {
-        set_fault(a, "stream", "an event is no JSON object");
+        set_fault(a, "stream", "an event is not a JSON object");
     } else if (json_object_get(event, "error") != NULL) {
         const char *message = error_message(event);
         set_fault(a, "error in the stream", message != NULL ? message : "without a message");
@@ -72,7 +72,7 @@ static uint64_t take_event(struct load_answer *a, const char *text, size_t n, do
 static bool hold(struct load_answer *a, const char *bytes, size_t n)
 {
     if (n > LOAD_ANSWER_MAX - a->used) {
-        set_fault(a, "answer", "it is larger than any that was asked for");
+        set_fault(a, "answer", "it is larger than any answer that was asked for");
         return false;
     }
     if (n > a->room - a->used) {
@@ -149,7 +149,7 @@ static uint64_t end_text(struct load_answer *a)
     const char *reason = json_string_value(json_object_get(object, "finish_reason"));
     const json_int_t count = json_integer_value(json_object_get(object, "tokens"));
     if (reason == NULL)
-        set_fault(a, "answer", "it is no JSON object with a finish_reason");
+        set_fault(a, "answer", "it is not a JSON object with a finish_reason");
     else
         take_finish(a, reason);
     json_decref(object);

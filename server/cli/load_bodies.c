@@ -23,12 +23,12 @@ void load_bodies_clear(struct load_bodies *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Takes bytes, also when it fails. */
+/* Takes bytes, even if it fails. */
 static int add_body(struct load_bodies *b, uint8_t *bytes, size_t size)
 {
     if (size > LOAD_BODIES_BYTES_MAX - b->bytes) {
         free(bytes);
-        return cli_fail("what is to be sent takes more than %" PRIu64 " bytes; give fewer pictures",
+        return cli_fail("the bodies of the requests take more than %" PRIu64 " bytes; give fewer pictures",
                         LOAD_BODIES_BYTES_MAX);
     }
     if (b->count == b->room) {
@@ -59,7 +59,7 @@ static int add_picture(struct load_bodies *b, const char *path)
         return cli_fail_error(&err);
     if (picture_media_type(bytes, size) == NULL) {
         free(bytes);
-        return cli_fail("%s is no picture: expected a JPEG, PNG or WebP", path);
+        return cli_fail("%s is not a picture: expected a JPEG, PNG or WebP", path);
     }
     return add_body(b, bytes, size);
 }
@@ -120,7 +120,7 @@ static int read_source(uint8_t **ret, size_t *size, const struct load_options *o
     return *ret != NULL ? CLI_OK : cli_fail("out of memory");
 }
 
-/* A prompt travels in base64, which any bytes can. */
+/* A prompt is sent in base64, as it may be any bytes. */
 static int add_prompt(struct load_bodies *b, const struct load_options *o, const uint8_t *prompt, size_t size)
 {
     const size_t encoded = BASE64_ENCODE_RAW_LENGTH(size);
@@ -145,7 +145,7 @@ static int add_prompt(struct load_bodies *b, const struct load_options *o, const
     return text != NULL ? add_body(b, (uint8_t *)text, strlen(text)) : cli_fail("out of memory");
 }
 
-/* Each prompt begins in the source where the one before ended, from its start again behind its end. Each has its own
+/* Each prompt begins in the source where the one before ended, and the source starts over at its end. Each has its own
  * seed, so that texts differ where prompts do not. */
 static int add_prompts(struct load_bodies *b, const struct load_options *o)
 {

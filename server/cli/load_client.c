@@ -1,4 +1,4 @@
-/* load_client.c - see load_client.h. No proxy of the environment is used: what is measured is the URL given. */
+/* load_client.c - see load_client.h. Proxies from the environment are not used: what is measured is the URL given. */
 #include "server/cli/load_client.h"
 
 #include <stdlib.h>
@@ -49,7 +49,7 @@ int load_target_init(struct load_target *t, enum load_kind kind, const struct lo
         [LOAD_CLASSIFY] = "Content-Type: application/octet-stream", [LOAD_GENERATE] = "Content-Type: application/json"};
     const char *model = o->models[kind];
     t->bodies = bodies;
-    if (kind == LOAD_CLASSIFY && model != NULL) { /* of a text it is in the body */
+    if (kind == LOAD_CLASSIFY && model != NULL) { /* for a text it is in the body */
         char *escaped = curl_easy_escape(NULL, model, 0), *query = NULL;
         query = escaped != NULL ? join(paths[kind], "?model=", escaped) : NULL;
         t->url = query != NULL ? join(o->url, query, "") : NULL;
@@ -58,7 +58,7 @@ int load_target_init(struct load_target *t, enum load_kind kind, const struct lo
     } else {
         t->url = join(o->url, paths[kind], "");
     }
-    /* "Expect:" keeps libcurl from asking leave, and waiting for it, before it sends a large body */
+    /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
     if (t->url == NULL || !add_header(&t->headers, types[kind]) || !add_header(&t->headers, "Expect:") ||
         !add_headers(&t->headers, o))
         return cli_fail("out of memory");
@@ -85,7 +85,7 @@ static int probe_judge(const char *base, CURLcode code, const char *why, long st
 {
     (void)load_answer_end(a);
     if (code != CURLE_OK)
-        return cli_fail("%s does not answer: %s; is there an aftd?", base,
+        return cli_fail("%s does not answer: %s; is an aftd running there?", base,
                         why[0] != '\0' ? why : curl_easy_strerror(code));
     if (status != 200)
         return cli_fail("%s/readyz answers %ld%s%s, expected 200; is it an aftd that takes requests?", base, status,
@@ -219,7 +219,7 @@ void load_client_end(struct load_client *c, CURLcode code, double now_s)
                                          .detail = code != CURLE_OK ? why : a->detail};
     load_tally_add(tally, c->shared->o, &outcome);
     c->busy = false;
-    /* an open loop's requests are due when they are due */
+    /* an open loop does not pause: its requests stay due when they are due */
     c->rest_until_s = code != CURLE_OK && status == 0 && c->shared->o->rate <= 0.0 ? now_s + LOAD_PAUSE_S : 0.0;
 }
 

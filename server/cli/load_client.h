@@ -42,15 +42,15 @@ int load_target_init(struct load_target *t, enum load_kind kind, const struct lo
                      const struct load_bodies *bodies);
 void load_target_clear(struct load_target *t);
 
-/* False without memory. */
+/* False: out of memory. */
 bool load_client_init(struct load_client *c, struct load_shared *shared);
 void load_client_clear(struct load_client *c); /* its request must have ended; zeroed is fine */
 
 /* Set up the next request; the caller hands c->easy to libcurl. */
 void load_client_begin(struct load_client *c, enum load_kind kind, double due_s, double now_s, bool measured);
-/* It is over, and taken back from libcurl: count it. */
+/* The request is over, and was removed from libcurl: count it. */
 void load_client_end(struct load_client *c, CURLcode code, double now_s);
-/* It was given up when the run was interrupted. */
+/* The request was given up when the run was interrupted. */
 void load_client_abort(struct load_client *c);
 
 #endif

@@ -59,7 +59,7 @@ static bool has_times(const struct load_options *o, enum load_kind kind, enum lo
 
 /* ---- for people -------------------------------------------------------------------------------------------------- */
 
-/* The daemon's words, and whatever else a server of any kind sent: no control characters to a terminal. */
+/* Print text of the daemon, or of any other server, without control characters that a terminal would obey. */
 static void print_plain(const char *text)
 {
     for (; *text != '\0'; text++)
@@ -84,7 +84,7 @@ static void print_counts(const struct load_tally *t)
 
 static void print_times(const struct load_options *o, const struct load_tally *t, enum load_kind kind)
 {
-    if (t->answered > 0) /* gaps of streams that broke off are in the JSON alone */
+    if (t->answered > 0) /* gaps of streams that broke off are only in the JSON */
         (void)printf("  %-15s %9s %9s %9s %9s %9s\n", "ms", "mean", "p50", "p90", "p99", "max");
     for (enum load_time i = 0; i < LOAD_TIMES; i++) {
         const struct load_histogram *h = &t->times[i];
@@ -164,7 +164,7 @@ static json_t *describe_failures(const struct load_tally *t)
     json_t *list = json_array();
     for (size_t i = 0; list != NULL && i < t->failure_count; i++) {
         const struct load_failure *f = &t->failures[i];
-        json_t *detail = json_string(f->detail); /* NULL where a server's words are no UTF-8 */
+        json_t *detail = json_string(f->detail); /* NULL where a server's text is not UTF-8 */
         if (json_array_append_new(list, json_pack("{s:s, s:I, s:o}", "what", f->what, "count", (json_int_t)f->count,
                                                   "detail", detail != NULL ? detail : json_string(""))) != 0) {
             json_decref(list);
@@ -240,6 +240,6 @@ void load_progress_show(struct cli_progress *bar, const struct load_progress *p,
     const char *phase = p->now_s < p->window_s ? ", warming up" : p->now_s >= p->end_s ? ", waiting for these" : "";
     (void)snprintf(text, sizeof text, "%.0f s, %" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " running%s",
                    p->now_s - p->start_s, answered, failed, p->running, phase);
-    (void)snprintf(padded, sizeof padded, "%-64s", text); /* over what a longer one left there */
+    (void)snprintf(padded, sizeof padded, "%-64s", text); /* overwrites what a longer one left there */
     cli_progress_show(bar, (size_t)(LOAD_PROGRESS_TOTAL * share_done(p, o)), padded);
 }

@@ -1,5 +1,5 @@
 /* load_run.c - when each request is due, and the event loop that sends them: epoll, a timer, libcurl's multi interface.
- * One thread, and besides one that libcurl starts to look up a host's name. libcurl says which sockets to watch
+ * One thread, and another one that libcurl starts to look up a host's name. libcurl says which sockets to watch
  * (on_socket) and when it next wants to be called (on_timer); nothing calls it from within those. */
 #include <errno.h>
 #include <math.h>
@@ -15,8 +15,8 @@
 #include "server/cli/load_client.h"
 
 #define EVENTS_AT_A_TIME 256
-#define TICK_S 0.1           /* between two looks at signals, and two drawings of the progress */
-#define DESCRIPTORS_SPARE 64 /* beside one for each connection */
+#define TICK_S 0.1           /* between two checks for signals, and two updates of the progress */
+#define DESCRIPTORS_SPARE 64 /* besides one for each connection */
 
 struct run {
     const struct load_options *o;
@@ -32,7 +32,7 @@ struct run {
     double arrival_s;                /* open loop: when request number `index` is due */
     uint64_t index, measured;        /* requests begun, warm-up included; those of the window */
     bool opened, closed;             /* the window */
-    double cpu_s, tick_s;            /* CPU time at its start; when to look up next */
+    double cpu_s, tick_s;            /* CPU time at its start; when the next tick is due */
     struct cli_progress progress;
 };
 
@@ -122,14 +122,14 @@ static void send_due(struct run *r, double now_s)
             return;
         load_client_begin(c, kind_at(r, r->index), due_s, sent_s, due_s >= r->window_s);
         advance(r, due_s);
-        if (curl_multi_add_handle(r->multi, c->easy) != CURLM_OK) { /* for want of memory */
+        if (curl_multi_add_handle(r->multi, c->easy) != CURLM_OK) { /* out of memory */
             load_client_end(c, CURLE_OUT_OF_MEMORY, now_s);
             r->idle[r->idle_count++] = c;
         }
     }
 }
 
-/* Those that were due in the window and never sent. */
+/* Count the requests that were due in the window and never sent. */
 static void count_unsent(struct run *r, double until_s)
 {
     while (r->o->rate > 0.0 && r->arrival_s < until_s && r->measured < r->o->requests) {
@@ -182,10 +182,10 @@ static double next_look_s(const struct run *r)
     at_s = fmin(at_s, r->end_s);
     if (r->o->rate > 0.0 && r->idle_count > 0 && r->measured < r->o->requests)
         at_s = fmin(at_s, r->arrival_s);
-    return at_s; /* clients that rest are looked at every tick */
+    return at_s; /* resting clients are checked every tick */
 }
 
-/* Wait until then or for sockets, and let libcurl do what it can. The timer, since epoll_wait counts whole
+/* Wait until then or for sockets, and let libcurl do what it can. With a timer, since epoll_wait counts whole
  * milliseconds. */
 static void wait_and_perform(struct run *r)
 {
@@ -375,7 +375,7 @@ int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_
     struct run r = {.o = o, .result = ret, .epoll = -1, .timer = -1};
     r.shared = (struct load_shared){.o = o, .tallies = ret->tallies};
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return cli_fail("libcurl does not start");
+        return cli_fail("libcurl cannot be initialised");
     int code = raise_descriptors(o);
     if (code == CLI_OK)
         code = load_probe(o);

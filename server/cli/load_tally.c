@@ -3,7 +3,7 @@
 
 #include "server/cli/load.h"
 
-/* The row that counts such failures; the last one takes those that there is no row left for. */
+/* The row that counts such failures; the last one takes those that no row is left for. */
 static struct load_failure *failure_row(struct load_tally *t, const char *what)
 {
     for (size_t i = 0; i < t->failure_count; i++)

@@ -22,7 +22,7 @@ static bool write_all(int fd, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* What is there is no file that another could take the place of: a pipe, a device. */
+/* Write into something that no other file can replace: a pipe, a device. */
 static int write_into(const char *path, const uint8_t *bytes, size_t size)
 {
     const int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -32,7 +32,7 @@ static int write_into(const char *path, const uint8_t *bytes, size_t size)
     return written && closed ? CLI_OK : cli_fail("%s: %s", path, strerror(written ? errno : why));
 }
 
-/* A file beside it that takes its name, and has its mode, once all is in it. */
+/* Write a file beside it, which takes its name and mode once it is complete. */
 static int replace(const char *path, const uint8_t *bytes, size_t size, mode_t mode)
 {
     char aside[PATH_MAX];
@@ -58,7 +58,7 @@ int cli_write(const char *path, const void *bytes, size_t size)
 {
     struct stat st;
     if (strcmp(path, "-") == 0) {
-        (void)fwrite(bytes, 1, size, stdout); /* what is lost of it cli_flush says */
+        (void)fwrite(bytes, 1, size, stdout); /* cli_flush reports what is lost of it */
         return CLI_OK;
     }
     if (stat(path, &st) != 0) {
@@ -72,7 +72,7 @@ int cli_write(const char *path, const void *bytes, size_t size)
         return write_into(path, bytes, size);
     if (access(path, W_OK) != 0)
         return cli_fail("%s: %s", path, strerror(errno));
-    char *real = realpath(path, NULL); /* a link stays one */
+    char *real = realpath(path, NULL); /* a link stays a link */
     if (real == NULL)
         return cli_fail("%s: %s", path, strerror(errno));
     const int code = replace(real, bytes, size, st.st_mode & 07777);

@@ -17,7 +17,7 @@ struct call {
     size_t size, room;
     bool events;        /* the answer is events */
     bool stopped;       /* on_event wants no more, or why was printed */
-    const char *excess; /* the answer is none that this reads, and why */
+    const char *excess; /* why the answer cannot be read; NULL: it can */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -41,14 +41,14 @@ int remote_check(struct remote *r, bool *wanted)
         r->key = NULL;
     for (const char *at = r->key; at != NULL && *at != '\0'; at++)
         if (*at <= ' ' || *at > '~' || at - r->key >= REMOTE_KEY_MAX)
-            return cli_fail_usage("the key is no key, expected at most %d printable ASCII characters without blanks",
+            return cli_fail_usage("the key is not valid, expected at most %d printable ASCII characters without blanks",
                                   REMOTE_KEY_MAX);
     return CLI_OK;
 }
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-/* *text grows by `more`, which it may be NULL. False without memory. */
+/* Append `more` to *text, which may be NULL. False: out of memory. */
 static bool add_text(char **text, const char *more)
 {
     const size_t had = *text != NULL ? strlen(*text) : 0, size = strlen(more);
@@ -97,7 +97,7 @@ static int prepare(struct call *c, const struct remote *r)
     if (code != CLI_OK)
         return code;
     c->easy = curl_easy_init();
-    /* "Expect:" keeps libcurl from asking leave, and waiting for it, before it sends a large body */
+    /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
     if (c->easy == NULL || !add_text(&c->url, q->path) || !add_query(&c->url, q) ||
         !add_header(c, "Content-Type: ", q->type) || !add_header(c, "Expect:", "") ||
         (r->key != NULL && !add_header(c, "Authorization: Bearer ", r->key)))
@@ -140,18 +140,18 @@ static bool is_events(const struct call *c)
            strncmp(type, "text/event-stream", strlen("text/event-stream")) == 0;
 }
 
-/* Keep them, with a NUL behind. False if they are too many. */
+/* Keep the bytes, with a NUL after them. False if there are too many. */
 static bool keep(struct call *c, const char *bytes, size_t size, size_t max)
 {
     if (size > max || c->size > max - size) {
-        c->excess = "is larger than any that was asked for";
+        c->excess = "is larger than any answer that was asked for";
         return false;
     }
     while (c->room < c->size + size + 1) {
         const size_t room = c->room == 0 ? 65536 : 2 * c->room;
         char *more = realloc(c->bytes, room);
         if (more == NULL) {
-            c->excess = "finds no memory";
+            c->excess = "does not fit into memory";
             return false;
         }
         c->bytes = more;
@@ -172,7 +172,7 @@ static bool take_line(struct call *c)
         json_t *event = json_loads(c->bytes + strlen(prefix), JSON_ALLOW_NUL, NULL);
         good = json_is_object(event);
         if (!good)
-            c->excess = "has an event that is no JSON object";
+            c->excess = "has an event that is not a JSON object";
         else if (!c->request->on_event(c->request->arg, event))
             good = !(c->stopped = true);
         json_decref(event);
@@ -198,7 +198,7 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
     return size;
 }
 
-/* What an answer that is an error says, in its own words. */
+/* Print what an answer that is an error says, in its own words. */
 static int fail_refused(const struct call *c, long status, char param[ERROR_PARAM_MAX])
 {
     const char *subject = c->request->subject, *message = NULL, *field = NULL;
@@ -217,7 +217,8 @@ static int fail_refused(const struct call *c, long status, char param[ERROR_PARA
     return CLI_FAILED;
 }
 
-/* The certificate was signed by nobody who is trusted; of one for another host libcurl leaves the 1 of before. */
+/* Was the certificate signed by nobody who is trusted? For a certificate of another host, libcurl leaves the 1 from
+ * before. */
 static bool is_distrusted(const struct call *c, CURLcode result)
 {
     long verified = 0;
@@ -271,7 +272,7 @@ int remote_post_json(const struct remote *r, const struct remote_request *q, jso
     free(answer.bytes);
     if (!json_is_object(object)) {
         json_decref(object);
-        return cli_fail("%s answers what is no JSON object; is it an aftd?",
+        return cli_fail("%s answers something that is not a JSON object; is it an aftd?",
                         r->unix_path != NULL ? r->unix_path : r->url);
     }
     *ret = object;
@@ -293,7 +294,7 @@ json_t *remote_base64(const uint8_t *bytes, size_t size)
 bool remote_read_base64(uint8_t **ret, size_t *size, const json_t *value)
 {
     const char *text = json_string_value(value);
-    const size_t length = json_string_length(value); /* 0 of what is no string */
+    const size_t length = json_string_length(value); /* 0 if it is not a string */
     struct base64_decode_ctx context;
     size_t count = BASE64_DECODE_LENGTH(length);
     uint8_t *bytes = malloc(count + 1);

@@ -1,6 +1,6 @@
-/* remote.h - a daemon that does a verb's work in the place of a model: `aft VERB --url URL`, or --unix PATH. One
- * request and its answer, by libcurl; no proxy of the environment is used. Single threaded. Errors of the daemon are
- * printed as it says them. */
+/* remote.h - a daemon that does a verb's work in place of a local model: `aft VERB --url URL`, or --unix PATH. One
+ * request and its answer, by libcurl; proxies from the environment are not used. Single threaded. Errors of the daemon
+ * are printed in its own words. */
 #ifndef SERVER_CLI_REMOTE_H
 #define SERVER_CLI_REMOTE_H
 
@@ -24,7 +24,7 @@ struct remote {
         {"key", CLI_TEXT, (void *)&(r)->key, 0, 0, "KEY", "key for the daemon; visible to other users ($AFT_KEY)"},  \
         {"ca-file", CLI_TEXT, (void *)&(r)->ca_file, 0, 0, "FILE", "PEM file of certificates to trust (the system's)"},
 
-/* *wanted: there is a daemon to ask. Fills what is left out (the key, the URL of a socket). Prints what is wrong and
+/* *wanted: there is a daemon to ask. Fills in what is left out (the key, the URL of a socket). Prints what is wrong and
  * returns CLI_USAGE. */
 int remote_check(struct remote *r, bool *wanted);
 
@@ -38,15 +38,15 @@ struct remote_request {
     size_t query_count;
     const void *body; /* [size], borrowed */
     size_t size;
-    const char *subject; /* what messages begin with, as a picture's path; NULL: nothing */
-    /* Where the answer is server-sent events: each one's value. False: go no further, it has said why. */
+    const char *subject; /* what messages begin with, such as a picture's path; NULL: nothing */
+    /* If the answer is server-sent events: takes the value of each. False: go no further; it has printed why. */
     bool (*on_event)(void *arg, json_t *event);
     void *arg;
 };
 
 /* The answer to a request that the daemon did not refuse. */
 struct remote_answer {
-    char *bytes; /* [size] and a NUL; NULL where all was events */
+    char *bytes; /* [size] and a NUL; NULL if all of it was events */
     size_t size;
 };
 
@@ -57,9 +57,9 @@ int remote_post(const struct remote *r, const struct remote_request *q, struct r
 /* The same, and the answer is a JSON object: json_decref *ret. */
 int remote_post_json(const struct remote *r, const struct remote_request *q, json_t **ret);
 
-/* Bytes as a JSON string in base64; NULL without memory. */
+/* Bytes as a JSON string in base64; NULL: out of memory. */
 json_t *remote_base64(const uint8_t *bytes, size_t size);
-/* The bytes back: free *ret. False if it is no base64, or without memory. */
+/* Decode the bytes: free *ret. False if it is not base64, or out of memory. */
 bool remote_read_base64(uint8_t **ret, size_t *size, const json_t *value);
 
 #endif

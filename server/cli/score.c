@@ -1,5 +1,5 @@
 /* score.c - aft score MODEL FILE, or FILE and a daemon: mean -log2 p of a file's bytes in windows of T, each from
- * scratch and beginning with the last byte of the one before, or in one piece where the model has no end; without a
+ * scratch and beginning with the last byte of the one before, or in one piece if the context is unlimited; without a
  * start embedding the first byte of the file is not scored. Single threaded. */
 #include <math.h>
 #include <stdio.h>
@@ -78,7 +78,7 @@ done:
     return code;
 }
 
-/* The same by a daemon, which takes less of it. */
+/* The same by a daemon, which accepts fewer bytes. */
 static int ask(const struct remote *r, const char *path)
 {
     struct error err;

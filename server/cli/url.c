@@ -36,12 +36,11 @@ int cli_url_make(char **ret, const char *url, const char *secrets)
                            "a proxy puts before the daemon's, if any",
                            url);
     else if (has_part(u, CURLUPART_QUERY) || has_part(u, CURLUPART_FRAGMENT))
-        code =
-            cli_fail_usage("the URL is \"%.200s\", expected none with \"?\" or \"#\": what is asked for is chosen by "
-                           "options",
-                           url);
+        code = cli_fail_usage("the URL is \"%.200s\", expected none with \"?\" or \"#\": what to ask for is chosen by "
+                              "options",
+                              url);
     else if (has_part(u, CURLUPART_USER) || has_part(u, CURLUPART_PASSWORD))
-        code = cli_fail_usage("the URL holds a user name or a password; send it by %s instead", secrets);
+        code = cli_fail_usage("the URL holds a user name or a password; send it with %s instead", secrets);
     else if (curl_url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK || (*ret = strdup(whole)) == NULL)
         code = cli_fail("out of memory");
     for (size_t n = code == CLI_OK ? strlen(*ret) : 0; n > 0 && (*ret)[n - 1] == '/'; n--)

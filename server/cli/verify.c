@@ -16,7 +16,7 @@ struct verification {
     size_t inputs;
     double error; /* the largest max|got - want| / max(1, max|want|) so far; NaN once one was not finite */
     float *got, *want;
-    uint8_t *shifted; /* [MODEL_CONTEXT_MAX + 1] an input behind a start embedding */
+    uint8_t *shifted; /* [MODEL_CONTEXT_MAX + 1] an input after a start embedding */
 };
 
 static const struct tensor *find_case(const struct safetensors *cases, const char *kind, size_t k)
@@ -50,8 +50,8 @@ static enum status check_picture(const struct model *m, const struct tensor *in,
         return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " values, expected 1 to %u", in->name, in->elements,
                          VERIFY_PIXELS_MAX);
     if (in->shape[0] % c->patch[0] != 0 || in->shape[1] % c->patch[1] != 0)
-        return error_set(err, ERR_FORMAT, "%s: %" PRIu64 " x %" PRIu64 " is no multiple of the %u x %u patch", in->name,
-                         in->shape[0], in->shape[1], c->patch[0], c->patch[1]);
+        return error_set(err, ERR_FORMAT, "%s: %" PRIu64 " x %" PRIu64 " is not a multiple of the %u x %u patch",
+                         in->name, in->shape[0], in->shape[1], c->patch[0], c->patch[1]);
     const uint64_t tokens = in->shape[0] / c->patch[0] * (in->shape[1] / c->patch[1]);
     if (tokens > MODEL_TOKENS_MAX)
         return error_set(err, ERR_FORMAT, "%s has %" PRIu64 " patches, expected at most %u", in->name, tokens,
@@ -106,7 +106,7 @@ static enum status check_cases(struct verification *v, struct engine_options *o,
         const char *name = safetensors_at(v->cases, i)->name;
         named += strncmp(name, "input.", 6) == 0 || strncmp(name, "logits.", 7) == 0 ? 1 : 0;
     }
-    /* Every tensor must have its turn: one behind a gap would pass unseen. */
+    /* Every tensor must be checked: one after a gap would pass unnoticed. */
     v->inputs = named > 0 ? (named + 1) / 2 : 1;
     for (size_t k = 0; k < v->inputs; k++) {
         uint64_t logits = 0;
@@ -136,7 +136,7 @@ static void run_classifier(struct verification *v, const struct tensor *in)
     compare(v, v->model->config.classes);
 }
 
-/* Feed all bytes in parts of `most`. A start embedding stands before them: the last one is not fed. */
+/* Feed all bytes in parts of `most`. If a start embedding comes before them, the last one is not fed. */
 static void run_bytes(struct verification *v, const struct tensor *in, uint32_t most)
 {
     const uint8_t *bytes = in->data;

@@ -188,7 +188,7 @@ static void bench_is_readable_too(void **state)
 static void wrong_arguments_are_named(void **state)
 {
     (void)state;
-    static const char one[] = "expected a MODEL, --synthetic NAME or --roofline, one of them alone";
+    static const char one[] = "expected exactly one of MODEL, --synthetic NAME and --roofline";
     static const struct program_case cases[] = {
         {"nothing to measure", {"bench"}, NULL, 2, "", one},
         {"a model and a synthetic one",

@@ -106,7 +106,7 @@ static void mistakes_are_named(void **state)
         {"another letter", {"explain", conv, cat, "-x", "x.png"}, NULL, 2, "", "unknown option \"-x\""},
         {"two dashes", {"explain", conv, cat, "--o", "x.png"}, NULL, 2, "", "unknown option \"--o\""},
         {"too many", {"explain", conv, cat, cat, "-o", "x.png"}, NULL, 2, "", "one argument too many"},
-        {"no picture", {"explain", conv, "-o", "x.png"}, NULL, 2, "", "keys are of a picture"},
+        {"no picture", {"explain", conv, "-o", "x.png"}, NULL, 2, "", "keys is about a picture"},
         {"view", {"explain", conv, cat, "-o", "x", "--view", "tokens"}, NULL, 2, "", "expected keys or biases"},
         {"no biases", {"explain", sima, cat, "-o", "x", "--view", "biases"}, NULL, 2, "", "expected tokens"},
         {"layer", {"explain", conv, cat, "-o", "x", "--layer", "6"}, NULL, 2, "", "whole number from 0 to 5"},

@@ -373,7 +373,7 @@ static void what_is_no_ready_daemon_is_told_before_anything_is_sent(void **state
     assert_int_equal(daemon_wait(&aftd, test_ms(10000)), 0);
     const struct program_case gone[] = {
         {"nobody", {"load", url}, NULL, 1, "", " does not answer: "},
-        {"nobody, which --json does not change", {"load", url, "--json"}, NULL, 1, "", "is there an aftd?"},
+        {"nobody, which --json does not change", {"load", url, "--json"}, NULL, 1, "", "is an aftd running there?"},
     };
     program_expect(aft, gone, LENGTH(gone));
     daemon_clear(&aftd);

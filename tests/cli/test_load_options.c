@@ -53,7 +53,7 @@ static void a_url_is_http_without_anything_behind_its_path(void **state)
         WRONG_URL("a blank", "http://127.0.0.1 :80", "expected http"),
         WRONG_URL("a query", URL "/?model=x", "expected none with \"?\" or \"#\""),
         WRONG_URL("a fragment", URL "/#x", "expected none with \"?\" or \"#\""),
-        WRONG_URL("a password", "http://me:secret@127.0.0.1:1", "send it by --header instead"),
+        WRONG_URL("a password", "http://me:secret@127.0.0.1:1", "send it with --header instead"),
         {"a path is kept", {"load", URL "/behind/a/proxy//"}, NULL, 1, "", URL "/behind/a/proxy does not answer: "},
         {"nobody there", {"load", URL}, NULL, 1, "", URL " does not answer: "},
     };
@@ -73,7 +73,7 @@ static void options_that_do_not_go_together_are_refused(void **state)
 {
     (void)state;
     static const struct program_case cases[] = {
-        WRONG("pictures missing", "--classify needs pictures behind the URL", "--classify"),
+        WRONG("pictures missing", "--classify needs pictures after the URL", "--classify"),
         WRONG("pictures without a use", "\"" SAMPLE "\" is a picture, and pictures are for --classify", SAMPLE),
         WRONG("a model for nothing", "--classify-model is for --classify", "--classify-model=x"),
         WRONG("a prompt for pictures", "--prompt is for --generate", "--classify", SAMPLE, "--prompt=x"),
@@ -150,10 +150,10 @@ static void what_cannot_be_sent_is_named(void **state)
          1,
          "",
          "no-such.jpg: No such file or directory"},
-        {"a text", {"load", URL, "--classify", text}, NULL, 1, "", "is no picture: expected a JPEG, PNG or WebP"},
-        {"an empty file", {"load", URL, "--classify", nothing}, NULL, 1, "", "is no picture"},
+        {"a text", {"load", URL, "--classify", text}, NULL, 1, "", "is not a picture: expected a JPEG, PNG or WebP"},
+        {"an empty file", {"load", URL, "--classify", nothing}, NULL, 1, "", "is not a picture"},
         {"a folder without pictures", {"load", URL, "--classify", empty}, NULL, 1, "", none},
-        {"a folder with a false one", {"load", URL, "--classify", folder}, NULL, 1, "", "/false.JPG is no picture"},
+        {"a folder with a false one", {"load", URL, "--classify", folder}, NULL, 1, "", "/false.JPG is not a picture"},
         {"no such prompt", {"load", URL, "--prompt-file=no-such"}, NULL, 1, "", "no-such: No such file or directory"},
         {"nothing to fill a prompt with",
          {"load", URL, "--prompt-file", nothing, "--prompt-bytes=5"},

@@ -238,7 +238,7 @@ static const struct {
     {"an empty picture", picture_model, empty_picture, 1, "input.0 has 0 values"},
     {"an input beyond the context", text_model, long_input, 1, "input.0: expected U8 [1 to 48]"},
     {"a picture in one row", picture_model, flat_picture, 1, "input.0: expected U8 [height, width, 3]"},
-    {"a picture that ends within a patch", picture_model, torn_picture, 1, "is no multiple of the"},
+    {"a picture that ends within a patch", picture_model, torn_picture, 1, "is not a multiple of the"},
     {"too few logits", text_model, few_logits, 1, "elements, expected"},
     {"too few logits of a picture", picture_model, few_logits, 1, "elements, expected"},
     {"an input of floats", text_model, input_of_floats, 1, "input.0: expected U8"},

@@ -207,8 +207,8 @@ static void answers_that_are_not_what_was_asked_for_are_faults(void **state)
     } cases[] = {
         {"a stream that is cut", LOAD_FORM_EVENTS, "data: {\"tokens\":1}\n\n", "stream", "without its last event"},
         {"an empty stream", LOAD_FORM_EVENTS, "", "stream", "without its last event"},
-        {"an event that is no JSON", LOAD_FORM_EVENTS, "data: {\n\n", "stream", "no JSON object"},
-        {"an event that is no object", LOAD_FORM_EVENTS, "data: [1]\n\n", "stream", "no JSON object"},
+        {"an event that is no JSON", LOAD_FORM_EVENTS, "data: {\n\n", "stream", "not a JSON object"},
+        {"an event that is no object", LOAD_FORM_EVENTS, "data: [1]\n\n", "stream", "not a JSON object"},
         {"an error in a stream", LOAD_FORM_EVENTS, "data: {\"error\":{\"message\":\"the engine broke\"}}\n\n",
          "error in the stream", "the engine broke"},
         {"an error without words", LOAD_FORM_EVENTS, "data: {\"error\":1}\n\n", "error in the stream", "without"},
@@ -216,8 +216,8 @@ static void answers_that_are_not_what_was_asked_for_are_faults(void **state)
          "deadline"},
         {"the daemon drained", LOAD_FORM_TEXT, "{\"finish_reason\":\"cancelled\"}", "finish_reason cancelled",
          "daemon"},
-        {"a text that is no JSON", LOAD_FORM_TEXT, "<html>", "answer", "no JSON object"},
-        {"a text that is empty", LOAD_FORM_TEXT, "", "answer", "no JSON object"},
+        {"a text that is no JSON", LOAD_FORM_TEXT, "<html>", "answer", "not a JSON object"},
+        {"a text that is empty", LOAD_FORM_TEXT, "", "answer", "not a JSON object"},
     };
     struct load_answer a = {0};
     for (size_t i = 0; i < LENGTH(cases); i++) {
