@@ -22,7 +22,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define CIFAR_DIR "tests/data/cifar/"
-#define ARCHIVE CIFAR_DIR "pictures-500.tar.xz"
+#define ARCHIVE "tests/data/cifar/pictures-500.tar.xz"
 #define PROBABILITY_TOLERANCE 1e-3
 
 enum { LIMIT_S = 180, CLASSES = 10, CASES_MAX = 500, AT_A_TIME = 50 };

@@ -12,6 +12,11 @@
 #include "tests/support/daemon.h"
 #include "tests/support/program.h"
 
+/* A machine that only builds and serves has no Python. */
+static const char script[] = "command -v \"$0\" >/dev/null || {"
+                             "    echo 'the answers were not held against /openapi.json: there is no Python'; exit 77;"
+                             "}; exec \"$0\" \"$@\"";
+
 enum { LIMIT_S = 200, RUN_S = 180, LACKS_PACKAGES = 77 };
 
 static void every_answer_is_as_described(void **state)
@@ -21,12 +26,8 @@ static void every_answer_is_as_described(void **state)
     (void)state;
     program_find(aftd, "aftd", "AFTD_TEST_DAEMON");
     struct program_run p = {
-        /* A machine that only builds and serves has no Python. */
-        .argv = {"/bin/sh", "-c",
-                 "command -v \"$0\" >/dev/null || "
-                 "{ echo 'the answers were not held against /openapi.json: there is no Python'; exit 77; }; "
-                 "exec \"$0\" \"$@\"",
-                 python != NULL ? python : "python3", "tests/openapi/run.py", "--daemon", aftd, "--examples", "200"},
+        .argv = {"/bin/sh", "-c", script, python != NULL ? python : "python3", "tests/openapi/run.py", "--daemon", aftd,
+                 "--examples", "200"},
         .timeout_s = RUN_S,
     };
     program_run(&p);
