@@ -120,10 +120,10 @@ test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /o
 	+@$(BUILD) programs
 	@.venv/bin/python tests/openapi/run.py --daemon $B/aftd $(OPENAPI_FLAGS)
 
-asan: deps-test ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: deps-test ## all C tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	+@$(BUILD) VARIANT=asan test-built
 
-tsan: deps-lint ## all tests under ThreadSanitizer
+tsan: deps-lint ## the tests in which threads share something, under ThreadSanitizer
 	+@$(BUILD) VARIANT=tsan test-built
 
 test-cpus: deps-lint ## the golden models and products on emulated processors without AVX, AVX2 or AVX-512 (x86-64)
