@@ -39,7 +39,7 @@ debootstrap --variant=minbase --include=git,gcc,make,ca-certificates --arch="$ar
 # How this machine reaches the mirror.
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 cp /etc/apt/apt.conf.d/*proxy* "$root/etc/apt/apt.conf.d/" 2>/dev/null
-git clone -q --no-hardlinks . "$root/root/aftd" || exit 1
+git clone -q --no-hardlinks . "$root/srv/aftd" || exit 1
 
 # Everything that is started in there ends with its first process, and its mounts with it.
 inside() { # inside COMMAND...: in the root, in the place of this shell, with nothing of its environment
@@ -49,7 +49,7 @@ inside() { # inside COMMAND...: in the root, in the place of this shell, with no
         mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
             mount -t tmpfs tmpfs "$root/tmp" || exit 1
         exec chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-            bash -c "cd /root/aftd && exec \"\$@\"" bash "$@"' bash "$root" "$@"
+            bash -c "cd /srv/aftd && exec \"\$@\"" bash "$@"' bash "$root" "$@"
 }
 
 echo "---- make run"
