@@ -1,6 +1,7 @@
 /* settings.h - the one table of settings: name, default, range or choices, help. The struct, the parser, the help
- * text, the printed configuration and the checks are all generated from it (settings.c); a setting is declared here only.
- * A struct settings is a plain value: it is filled once at start, copied freely and then only read, by any thread. */
+ * text, the printed configuration and the checks are all generated from it (settings.c); a setting is declared only
+ * here. A struct settings is a plain value: it is filled once at start, copied freely and then only read, by any
+ * thread. */
 #ifndef CONFIG_SETTINGS_H
 #define CONFIG_SETTINGS_H
 
