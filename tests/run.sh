@@ -37,7 +37,7 @@ alone=' cli/test_load http/test_load '
 # the engine, whose threads tests/engine/ and the daemons of tests/http/ put to work; and daemons whose answers are looked
 # at for their contents, with the same threads at work as in all others. By processor time that is most of a run.
 one_threaded='(cli|config|weights|server/(api|cli|coding|media|models|request))/'
-contents='http/test_(complete|compress|explain|generate|generate_stop|picture_limits|picture_size|pictures|prefix_bits|score)$'
+contents='http/test_(complete|compress|explain|generate|generate_request|generate_stop|openapi|picture_limits|picture_size|pictures|prefix_bits|score)$'
 case $dir in
 *tsan*) if [ -n "${AFTD_TEST_ALL:-}" ]; then left_out='^$'; else left_out="^($one_threaded|$contents)"; fi ;;
 *) left_out='^$' ;;

@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "tests/engine/kernels/tables.h"
+#include "tests/support/program.h"
 #include "tests/support/random.h"
 
 #define LM "weights/models/enwik8-aft-local"
@@ -147,7 +148,7 @@ static void expect_streams_alone(const char *const dirs[], size_t count)
         for (size_t b = 0; b < BYTES; b++)
             bytes[b] = (uint8_t)random_below(&rng, BYTE_VALUES);
         feed_alone(one, bytes, want, length);
-        for (int repeat = 0; repeat < 3; repeat++)
+        for (int repeat = 0; repeat < test_work(3); repeat++)
             feed_in_company(many, bytes, want, length, &rng);
         if (i < CHOOSING_MODELS) {
             float *got = zeroed((size_t)BYTES * BYTE_VALUES, sizeof *got);

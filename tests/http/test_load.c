@@ -15,6 +15,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/generation.h"
 #include "tests/support/pictures.h"
+#include "tests/support/program.h"
 #include "tests/support/random.h"
 #include "tests/support/raw_socket.h"
 
@@ -50,8 +51,9 @@ static json_t *stream_fields(int i)
     const size_t size = (size_t)(i * 37 % 700);
     for (size_t at = 0; at < size; at++)
         prompt[at] = sentence[(at + (size_t)i) % (sizeof sentence - 1)];
-    return json_pack("{s:s%, s:i, s:f, s:i, s:s, s:b}", "prompt", prompt, size, "max_tokens", TOKENS, "temperature",
-                     1.0, "seed", i * 1000 + 7, "context_overflow", i % 3 == 0 ? "shift" : "stop", "stream", 1);
+    return json_pack("{s:s%, s:i, s:f, s:i, s:s, s:b}", "prompt", prompt, size, "max_tokens", test_work(TOKENS),
+                     "temperature", 1.0, "seed", i * 1000 + 7, "context_overflow", i % 3 == 0 ? "shift" : "stop",
+                     "stream", 1);
 }
 
 static struct request picture_request(int i, uint8_t *pictures[CLASSES], const size_t sizes[CLASSES])

@@ -44,6 +44,11 @@ unsigned program_slowness(void)
     return n >= 1 && n <= 1000 ? (unsigned)n : 1;
 }
 
+int test_work(int n)
+{
+    return program_slowness() >= 10 ? (n + 4) / 5 : n;
+}
+
 void program_find(char path[PATH_MAX], const char *name, const char *variable)
 {
     const char *given = getenv(variable);
