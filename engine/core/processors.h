@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* The processors that we may run on, or fewer where a container's quota (cgroup v2, cpu.max) allows less; a fraction of
- * one counts as one. 1 .. ENGINE_THREADS_MAX. */
+/* The processors that we may run on, or fewer where the quota of a container or a unit (config/cgroup.h) allows less.
+ * 1 .. ENGINE_THREADS_MAX. */
 uint32_t processors_count(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/cgroup.h"
 #include "server/batch/batcher.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
@@ -18,6 +19,7 @@ struct hosting {
     const struct settings *settings;
     struct batcher *batcher;
     struct registry *registry;
+    uint64_t memory_max; /* bytes of all loaded models together; 0: no limit */
 };
 
 struct batcher *hosting_batcher(const struct hosting *h)
@@ -32,26 +34,38 @@ struct registry *hosting_registry(const struct hosting *h)
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
+/* What the setting says; else four fifths of what the control group has, as a process that takes more than its group
+ * allows is killed: the rest is for sessions, bodies, answers and pixels. */
+static uint64_t memory_max(const struct settings *s)
+{
+    const uint64_t group = cgroup_limits().memory;
+    if (s->models_memory_max_mb != 0 || group == 0)
+        return s->models_memory_max_mb * MEGABYTE;
+    log_info("memory: %llu MiB are allowed by the control group, and models may take %llu MiB of them",
+             (unsigned long long)(group / MEGABYTE), (unsigned long long)(group / 5 * 4 / MEGABYTE));
+    return group / 5 * 4;
+}
+
 static bool fits_beside(const struct hosting *h, const char *name, uint64_t bytes)
 {
-    const uint64_t most = h->settings->models_memory_max_mb * MEGABYTE;
-    return most == 0 || registry_bytes(h->registry, name) + bytes <= most;
+    return h->memory_max == 0 || registry_bytes(h->registry, name) + bytes <= h->memory_max;
 }
 
 static enum status refuse_size(const struct hosting *h, enum status st, const char *name, uint64_t bytes,
                                const char *why, struct error *err)
 {
     return error_set_param(
-        err, st, "models_memory_max_mb", "the model \"%s\" takes %llu MB of memory, and models_memory_max_mb is %u: %s",
-        name, (unsigned long long)((bytes + MEGABYTE - 1) / MEGABYTE), h->settings->models_memory_max_mb, why);
+        err, st, "models_memory_max_mb",
+        "the model \"%s\" takes %llu MiB of memory, and all models together may take %llu (%s): %s", name,
+        (unsigned long long)((bytes + MEGABYTE - 1) / MEGABYTE), (unsigned long long)(h->memory_max / MEGABYTE),
+        h->settings->models_memory_max_mb != 0 ? "models_memory_max_mb" : "the control group's limit", why);
 }
 
 /* Unload the least recently used models until there is room for `bytes` of the model of that name. Errors: ERR_NOMEM
  * (there can never be room), ERR_UNAVAILABLE (not now). */
 static enum status make_room(struct hosting *h, const char *name, uint64_t bytes, struct error *err)
 {
-    const uint64_t most = h->settings->models_memory_max_mb * MEGABYTE;
-    if (most != 0 && bytes > most)
+    if (h->memory_max != 0 && bytes > h->memory_max)
         return refuse_size(h, ERR_NOMEM, name, bytes, "it cannot be loaded", err);
     while (!fits_beside(h, name, bytes)) {
         struct hosted_model *idle = registry_least_used(h->registry, name);
@@ -306,8 +320,8 @@ static enum status load_at_start(struct hosting *h, const struct found_model *fo
         return st;
     if (fits_beside(h, found->name, e->bytes))
         return install(h, found, e, err);
-    log_info("model %s: not loaded until it is asked for: models_memory_max_mb is %u", found->name,
-             h->settings->models_memory_max_mb);
+    log_info("model %s: not loaded until it is asked for: all models together may take %llu MiB", found->name,
+             (unsigned long long)(h->memory_max / MEGABYTE));
     hosted_model_release(e);
     return note_idle(h, found, err);
 }
@@ -368,6 +382,7 @@ enum status hosting_start(struct hosting **ret, const struct settings *s, struct
     if (h == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the list of models");
     h->settings = s;
+    h->memory_max = memory_max(s);
     enum status st = registry_create(&h->registry);
     if (st != OK)
         (void)error_set(&why, st, "no memory for the list of models");

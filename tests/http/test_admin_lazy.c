@@ -111,7 +111,7 @@ static void the_model_that_rested_longest_makes_room(void **state)
     daemon_stop(&administered);
 
     administration_start("--models-memory-max-mb=1", rows); /* none of them fits at all */
-    admin_act_badly("a", "load", 503, "out_of_memory", "models_memory_max_mb is 1");
+    admin_act_badly("a", "load", 503, "out_of_memory", "all models together may take 1 (models_memory_max_mb)");
     model_assert_error("a", 503, "unavailable", "models_memory_max_mb");
     daemon_stop(&administered);
 }
