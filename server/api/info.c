@@ -85,21 +85,13 @@ void api_model(struct exchange *x)
     reply_send_error(x, &err);
 }
 
-/* The depth of the queue is measured when somebody asks, rather than kept up to date with every job. */
-static void measure_queue(const struct service *s)
-{
-    uint64_t depth[METRICS_KIND_COUNT];
-    batcher_depths(s->batcher, &depth[METRICS_KIND_STREAMS], &depth[METRICS_KIND_PICTURES]);
-    for (unsigned kind = 0; kind < METRICS_KIND_COUNT; kind++)
-        metrics_gauge_set(METRIC_QUEUE_DEPTH, kind, depth[kind]);
-}
-
 void api_metrics(struct exchange *x)
 {
     char *text = NULL;
     size_t bytes = 0;
     struct error err;
-    measure_queue(service_of(x));
+    batcher_measure(service_of(x)->batcher, clock_now_ns());
+    metrics_gauge_set(METRIC_MODELS_FAILED, 0, registry_failed(service_of(x)->registry));
     if (metrics_render(&text, &bytes, &err) == OK)
         http_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes);
     else

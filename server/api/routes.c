@@ -304,13 +304,12 @@ static const char *outcome_of_job(struct job *j)
 
 static void count(const struct exchange *x, unsigned status, const char *outcome)
 {
-    metrics_request(x->api->endpoint, x->api->model, status);
-    metrics_histogram_observe(METRIC_REQUEST_DURATION, x->api->endpoint, clock_now_ns() - x->start_ns);
+    metrics_request(x->api->endpoint, x->api->model, status, clock_now_ns() - x->start_ns);
     metrics_counter_add(METRIC_RECEIVED_BYTES, 0, x->body.received);
     if (strcmp(outcome, job_finish_word(FINISH_CANCELLED)) == 0)
-        metrics_counter_add(METRIC_CANCELLED, 0, 1);
+        metrics_counter_add(METRIC_CANCELLED, x->api->model, 1);
     else if (strcmp(outcome, job_finish_word(FINISH_TIMEOUT)) == 0)
-        metrics_counter_add(METRIC_TIMED_OUT, 0, 1);
+        metrics_counter_add(METRIC_TIMED_OUT, x->api->model, 1);
     else if (x->api->error != OK && x->job == NULL && status != 0)
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }

@@ -22,6 +22,7 @@
 #include "server/batch/stream_lane.h"
 #include "server/core/clock.h"
 #include "server/core/mailbox.h"
+#include "server/core/metrics.h"
 #include "server/core/queue.h"
 #include "server/job/job.h"
 #include "server/models/hosted_model.h"
@@ -54,7 +55,7 @@ struct batcher {
     pthread_mutex_t lock;
     /* under the lock */
     struct served *arriving, *gone;
-    enum { LANE_FREE, LANE_STREAMS, LANE_PICTURES } lane_use[BATCHER_LANES_MAX];
+    const struct hosted_model *lane_model[BATCHER_LANES_MAX]; /* NULL: the lane is free */
     struct queue *wake;
 };
 
@@ -154,7 +155,7 @@ static void let_in(struct batcher *b)
 static void add_gone(struct batcher *b, struct served *s)
 {
     (void)pthread_mutex_lock(&b->lock);
-    b->lane_use[s->hosted->lane] = LANE_FREE;
+    b->lane_model[s->hosted->lane] = NULL;
     s->next = b->gone;
     b->gone = s;
     if (b->wake != NULL)
@@ -213,14 +214,14 @@ void batcher_wake_for_gone(struct batcher *b, struct queue *q)
 }
 
 /* False: none is free. */
-static bool take_lane(struct batcher *b, bool streams, uint32_t *ret)
+static bool take_lane(struct batcher *b, const struct hosted_model *e, uint32_t *ret)
 {
     uint32_t lane = 0;
     (void)pthread_mutex_lock(&b->lock);
-    while (lane < BATCHER_LANES_MAX && b->lane_use[lane] != LANE_FREE)
+    while (lane < BATCHER_LANES_MAX && b->lane_model[lane] != NULL)
         lane++;
     if (lane < BATCHER_LANES_MAX)
-        b->lane_use[lane] = streams ? LANE_STREAMS : LANE_PICTURES;
+        b->lane_model[lane] = e;
     (void)pthread_mutex_unlock(&b->lock);
     *ret = lane;
     return lane < BATCHER_LANES_MAX;
@@ -232,14 +233,14 @@ enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct erro
     if (s == NULL)
         return error_set(err, ERR_NOMEM, "%s: no memory to serve it", e->model->name);
     uint32_t lane;
-    const bool streams = model_config_causal(&e->model->config);
-    if (!take_lane(b, streams, &lane)) {
+    if (!take_lane(b, e, &lane)) {
         free(s);
         return error_set(err, ERR_UNAVAILABLE,
                          "%s: all %d places are taken by models that still have requests; try again later",
                          e->model->name, BATCHER_LANES_MAX);
     }
     e->lane = lane;
+    const bool streams = model_config_causal(&e->model->config);
     const enum status st = streams ? stream_lane_create(&s->streams, e, b->queue, b->settings, err)
                                    : picture_lane_create(&s->pictures, e, b->queue, b->settings, err);
     (void)pthread_mutex_lock(&b->lock);
@@ -251,7 +252,7 @@ enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct erro
         b->arriving = s;
         atomic_store_explicit(&b->changed, true, memory_order_release);
     } else {
-        b->lane_use[lane] = LANE_FREE;
+        b->lane_model[lane] = NULL;
     }
     (void)pthread_mutex_unlock(&b->lock);
     if (st == OK)
@@ -259,16 +260,6 @@ enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct erro
     else
         free(s);
     return st;
-}
-
-void batcher_depths(struct batcher *b, uint64_t *streams, uint64_t *pictures)
-{
-    *streams = *pictures = 0;
-    (void)pthread_mutex_lock(&b->lock);
-    for (uint32_t lane = 0; lane < BATCHER_LANES_MAX; lane++)
-        if (b->lane_use[lane] != LANE_FREE)
-            *(b->lane_use[lane] == LANE_STREAMS ? streams : pictures) += queue_lane_count(b->queue, lane);
-    (void)pthread_mutex_unlock(&b->lock);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
@@ -320,6 +311,7 @@ enum status batcher_start(struct batcher **ret, const struct settings *s, struct
         return error_set(err, ERR_NOMEM, "no memory for the queue of jobs or for the engine thread");
     }
     (void)pthread_setname_np(b->thread, "engine");
+    metrics_gauge_set(METRIC_QUEUE_CAPACITY, 0, s->queue_jobs_max);
     *ret = b;
     return OK;
 }
@@ -358,14 +350,34 @@ void batcher_cancel(struct batcher *b)
     atomic_store(&b->cancel, true);
 }
 
-bool batcher_is_stuck(const struct batcher *b, uint64_t now_ns)
+/* For how long there has been work without a step that ended; 0: there is none. */
+static uint64_t step_age_ns(const struct batcher *b, uint64_t now_ns)
 {
     const uint64_t waiting_since_ns = queue_waiting_since_ns(b->queue);
     if (atomic_load(&b->running) == 0 && waiting_since_ns == 0)
-        return false;
+        return 0;
     const uint64_t progress_ns = atomic_load(&b->progress_ns);
     const uint64_t since_ns = waiting_since_ns > progress_ns ? waiting_since_ns : progress_ns;
-    return now_ns > since_ns && now_ns - since_ns > b->settings->stuck_after_ms * CLOCK_NS_PER_MS;
+    return now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+bool batcher_is_stuck(const struct batcher *b, uint64_t now_ns)
+{
+    return step_age_ns(b, now_ns) > b->settings->stuck_after_ms * CLOCK_NS_PER_MS;
+}
+
+/* A model that was replaced counts with the one in its place, whose name it has. */
+void batcher_measure(struct batcher *b, uint64_t now_ns)
+{
+    uint64_t waiting[METRICS_MODEL_LABELS] = {0};
+    (void)pthread_mutex_lock(&b->lock);
+    for (uint32_t lane = 0; lane < BATCHER_LANES_MAX; lane++)
+        if (b->lane_model[lane] != NULL)
+            waiting[b->lane_model[lane]->metrics_label] += queue_lane_count(b->queue, lane);
+    (void)pthread_mutex_unlock(&b->lock);
+    for (unsigned model = 0; model < METRICS_MODEL_LABELS; model++)
+        metrics_gauge_set(METRIC_QUEUE_DEPTH, model, waiting[model]);
+    metrics_gauge_set(METRIC_STEP_AGE, 0, step_age_ns(b, now_ns));
 }
 
 uint32_t batcher_retry_after_s(const struct batcher *b)

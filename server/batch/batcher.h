@@ -35,8 +35,9 @@ struct queue *batcher_queue(const struct batcher *b);
 enum status batcher_serve(struct batcher *b, struct hosted_model *e, struct error *err);
 /* Queue to wake when a model is unused; whoever waits there calls batcher_reap. NULL: none. */
 void batcher_wake_for_gone(struct batcher *b, struct queue *q);
-/* Numbers of jobs that wait: for models that generate text or pictures, and for classifiers. */
-void batcher_depths(struct batcher *b, uint64_t *streams, uint64_t *pictures);
+/* Bring the gauges of waiting jobs and of the engine's progress up to date: they are measured when somebody asks,
+ * rather than kept with every job and step. */
+void batcher_measure(struct batcher *b, uint64_t now_ns);
 /* Free the models that are unused, on the caller's thread, because that takes a while. */
 void batcher_reap(struct batcher *b);
 

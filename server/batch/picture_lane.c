@@ -141,7 +141,7 @@ static struct classify_job *next_job(struct picture_lane *l, const struct classi
             continue;
         }
         job_start(j, now_ns);
-        metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_PICTURES, now_ns - j->result.queued_ns);
+        metrics_histogram_observe(METRIC_QUEUE_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
         l->held = classify_job_of(j);
     }
     return l->held;
@@ -186,7 +186,7 @@ static uint32_t begin_batch(struct picture_lane *l)
             const struct classify_input *wish = &l->jobs[i]->inputs[l->inputs[i]];
             engine_batch_want_map(l->model->engine, i, wish->map.layer, wish->map.head);
         }
-    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, l->count);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, l->model->metrics_label, l->count);
     return ended;
 }
 
@@ -250,6 +250,6 @@ uint32_t picture_lane_step(struct picture_lane *l, bool busy)
     }
     const uint64_t start_ns = clock_now_ns();
     const bool finished = engine_batch_step(l->model->engine);
-    metrics_histogram_observe(METRIC_ENCODE_BLOCK, 0, clock_now_ns() - start_ns);
+    metrics_histogram_observe(METRIC_ENCODE_BLOCK, l->model->metrics_label, clock_now_ns() - start_ns);
     return stopped + (finished ? finish_batch(l) : 0);
 }

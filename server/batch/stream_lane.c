@@ -133,7 +133,7 @@ static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
     assert(kind_of(j) != NULL); /* jobs of other kinds are for other models */
     const size_t given = kind_of(j)->enter(j, &l->shape);
     job_start(j, now_ns);
-    metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_STREAMS, now_ns - j->result.queued_ns);
+    metrics_histogram_observe(METRIC_QUEUE_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
     metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, given);
     l->entering = j;
     l->next_sample = 0;
@@ -426,7 +426,7 @@ uint32_t stream_lane_step(struct stream_lane *l)
     assert(parts > 0);
     engine_feed(l->model->engine, l->parts, parts);
     const uint64_t end_ns = clock_now_ns();
-    metrics_histogram_observe(prompts ? METRIC_PREFILL : METRIC_DECODE, 0, end_ns - start_ns);
-    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_STREAMS, parts);
+    metrics_histogram_observe(prompts ? METRIC_PREFILL : METRIC_DECODE, l->model->metrics_label, end_ns - start_ns);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, l->model->metrics_label, parts);
     return ended + use_parts(l, fork_followers(l, parts), end_ns);
 }

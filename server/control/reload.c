@@ -6,12 +6,15 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "config/json.h"
 #include "server/access/auth.h"
 #include "server/control/hosting.h"
 #include "server/control/reload_report.h"
+#include "server/core/clock.h"
 #include "server/core/log.h"
+#include "server/core/metrics.h"
 #include "server/http/tls.h"
 
 struct reload {
@@ -23,6 +26,14 @@ struct reload {
     pthread_mutex_t lock;
     struct config config;
 };
+
+static void note_outcome(bool success)
+{
+    struct timespec now;
+    metrics_gauge_set(METRIC_RELOAD_OK, 0, success);
+    if (success && clock_gettime(CLOCK_REALTIME, &now) == 0)
+        metrics_gauge_set(METRIC_RELOAD_TIME, 0, (uint64_t)now.tv_sec * CLOCK_NS_PER_S + (uint64_t)now.tv_nsec);
+}
 
 enum status reload_create(struct reload **ret, const struct config *config, int argc, char *const argv[],
                           char *const envp[], struct hosting *h, struct error *err)
@@ -37,6 +48,7 @@ enum status reload_create(struct reload **ret, const struct config *config, int 
     r->envp = envp;
     r->hosting = h;
     r->config = *config;
+    note_outcome(true); /* all was read to start with */
     *ret = r;
     return OK;
 }
@@ -106,7 +118,7 @@ static void log_report(const struct reload_report *report)
     json_decref(whole);
 }
 
-enum status reload_run(struct reload *r, struct reload_report *ret, struct error *err)
+static enum status read_all(struct reload *r, struct reload_report *ret, struct error *err)
 {
     struct config *next = malloc(sizeof *next); /* tens of kilobytes */
     struct reload_report report = {.keys = 0};
@@ -149,5 +161,12 @@ done:
     auth_table_free(keys);
     tls_free(identity);
     free(next);
+    return st;
+}
+
+enum status reload_run(struct reload *r, struct reload_report *ret, struct error *err)
+{
+    const enum status st = read_all(r, ret, err);
+    note_outcome(st == OK);
     return st;
 }

@@ -64,6 +64,13 @@ static void copy_text(char *to, size_t size, const char *from)
     to[i] = '\0';
 }
 
+/* What was never written is not resident, and stays so. */
+static void clear(_Atomic uint64_t *value)
+{
+    if (atomic_load_explicit(value, memory_order_relaxed) != 0)
+        atomic_store_explicit(value, 0, memory_order_relaxed);
+}
+
 void metrics_init(const char *const names[], size_t n)
 {
     assert(n <= METRICS_ENDPOINTS_MAX);
@@ -76,12 +83,12 @@ void metrics_init(const char *const names[], size_t n)
     for (size_t m = 0; m < METRIC_COUNT; m++) {
         for (size_t i = 0; i < metrics_rows[m].series; i++) {
             if (metrics_rows[m].type != TYPE_HISTOGRAM) {
-                atomic_store_explicit(&metrics_rows[m].values[i], 0, memory_order_relaxed);
+                clear(&metrics_rows[m].values[i]);
                 continue;
             }
-            atomic_store_explicit(&metrics_rows[m].histograms[i].sum, 0, memory_order_relaxed);
+            clear(&metrics_rows[m].histograms[i].sum);
             for (size_t b = 0; b <= BUCKETS_MAX; b++)
-                atomic_store_explicit(&metrics_rows[m].histograms[i].counts[b], 0, memory_order_relaxed);
+                clear(&metrics_rows[m].histograms[i].counts[b]);
         }
     }
 }
@@ -119,7 +126,7 @@ unsigned metrics_model_add(const struct metrics_model *m)
 
 void metrics_model_remove(unsigned model)
 {
-    if (model < METRICS_MODEL_FIRST || model >= MODEL_LABELS)
+    if (model < METRICS_MODEL_FIRST || model >= METRICS_MODEL_LABELS)
         return;
     (void)pthread_mutex_lock(&metrics_labels.lock);
     metrics_labels.models[model - METRICS_MODEL_FIRST].loaded = false;
@@ -140,16 +147,13 @@ unsigned metrics_key_add(const char *name)
 
 /* ---- updates --------------------------------------------------------------------------------------------------- */
 
-/* The series of a label. A route or a model without a series of its own counts as "other"; the other labels are enums
- * of ours. */
+/* The series of a label. A model without a series of its own counts as "other"; the other labels are enums of ours. */
 static size_t series_of(const struct metrics_row *row, unsigned label)
 {
-    if (row->labels == LABELS_ENDPOINT)
-        return label < metrics_labels.endpoint_count ? label : ENDPOINT_OTHER;
     if (row->labels == LABELS_MODEL)
-        return label < MODEL_LABELS ? label : METRICS_MODEL_OTHER;
-    assert(label < row->series && (row->labels == LABELS_NONE || row->labels == LABELS_KEY ||
-                                   row->labels == LABELS_KIND || row->labels == LABELS_REASON));
+        return label < METRICS_MODEL_LABELS ? label : METRICS_MODEL_OTHER;
+    assert(label < row->series && (row->labels == LABELS_NONE || row->labels == LABELS_IF_SET ||
+                                   row->labels == LABELS_KEY || row->labels == LABELS_REASON));
     return label;
 }
 
@@ -160,15 +164,28 @@ static const struct metrics_row *row_of(enum metric m, enum type type)
     return &metrics_rows[m];
 }
 
-void metrics_request(unsigned endpoint, unsigned model, unsigned http_status)
+static void observe(const struct metrics_row *row, size_t series, uint64_t value)
+{
+    struct metrics_histogram *h = &row->histograms[series];
+    size_t bucket = 0;
+    while (bucket < BUCKETS_MAX && row->bounds[bucket] != 0 && value > row->bounds[bucket])
+        bucket++;
+    if (bucket == BUCKETS_MAX || row->bounds[bucket] == 0)
+        bucket = BUCKETS_MAX;
+    atomic_fetch_add_explicit(&h->counts[bucket], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->sum, value, memory_order_relaxed);
+}
+
+void metrics_request(unsigned endpoint, unsigned model, unsigned http_status, uint64_t duration_ns)
 {
     size_t status = 0;
     while (status < STATUS_OTHER && metrics_status_codes[status] != http_status)
         status++;
     const size_t e = endpoint < metrics_labels.endpoint_count ? endpoint : ENDPOINT_OTHER;
-    const size_t m = model < MODEL_LABELS ? model : METRICS_MODEL_OTHER;
-    const size_t series = (e * MODEL_LABELS + m) * STATUS_LABELS + status;
+    const size_t m = model < METRICS_MODEL_LABELS ? model : METRICS_MODEL_OTHER;
+    const size_t pair = e * METRICS_MODEL_LABELS + m, series = pair * STATUS_LABELS + status;
     atomic_fetch_add_explicit(&metrics_rows[METRIC_REQUESTS].values[series], 1, memory_order_relaxed);
+    observe(&metrics_rows[METRIC_REQUEST_DURATION], pair, duration_ns);
 }
 
 void metrics_counter_add(enum metric m, unsigned label, uint64_t n)
@@ -192,12 +209,5 @@ void metrics_gauge_add(enum metric m, unsigned label, int64_t change)
 void metrics_histogram_observe(enum metric m, unsigned label, uint64_t value)
 {
     const struct metrics_row *row = row_of(m, TYPE_HISTOGRAM);
-    struct metrics_histogram *h = &row->histograms[series_of(row, label)];
-    size_t bucket = 0;
-    while (bucket < BUCKETS_MAX && row->bounds[bucket] != 0 && value > row->bounds[bucket])
-        bucket++;
-    if (bucket == BUCKETS_MAX || row->bounds[bucket] == 0)
-        bucket = BUCKETS_MAX;
-    atomic_fetch_add_explicit(&h->counts[bucket], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&h->sum, value, memory_order_relaxed);
+    observe(row, series_of(row, label), value);
 }

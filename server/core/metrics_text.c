@@ -9,7 +9,6 @@
 #include "server/core/process_stats.h"
 
 #define X(constant, word) word,
-static const char *const kind_words[] = {METRICS_KINDS(X)};
 static const char *const reason_words[] = {METRICS_REASONS(X)};
 #undef X
 
@@ -58,14 +57,19 @@ static const char *model_word_locked(size_t i)
     return i == METRICS_MODEL_OTHER ? "other" : metrics_labels.models[i - METRICS_MODEL_FIRST].name;
 }
 
+static void print_endpoint_model_locked(FILE *to, bool *first, size_t pair)
+{
+    print_label(to, first, "endpoint", endpoint_word(pair / METRICS_MODEL_LABELS));
+    print_label(to, first, "model", model_word_locked(pair % METRICS_MODEL_LABELS));
+}
+
 static void print_request_labels_locked(FILE *to, bool *first, size_t series)
 {
     char code[16] = "other";
     const size_t status = series % STATUS_LABELS;
     if (status < STATUS_OTHER)
         (void)snprintf(code, sizeof code, "%u", metrics_status_codes[status]);
-    print_label(to, first, "endpoint", endpoint_word(series / STATUS_LABELS / MODEL_LABELS));
-    print_label(to, first, "model", model_word_locked(series / STATUS_LABELS % MODEL_LABELS));
+    print_endpoint_model_locked(to, first, series / STATUS_LABELS);
     print_label(to, first, "status", code);
 }
 
@@ -83,18 +87,16 @@ static void print_labels_locked(FILE *to, bool *first, const struct metrics_row 
 {
     switch (row->labels) {
     case LABELS_NONE:
+    case LABELS_IF_SET:
         break;
-    case LABELS_ENDPOINT:
-        print_label(to, first, "endpoint", endpoint_word(series));
+    case LABELS_ENDPOINT_MODEL:
+        print_endpoint_model_locked(to, first, series);
         break;
     case LABELS_MODEL:
         print_label(to, first, "model", model_word_locked(series));
         break;
     case LABELS_KEY:
         print_label(to, first, "key", series < metrics_labels.key_count ? metrics_labels.keys[series] : "other");
-        break;
-    case LABELS_KIND:
-        print_label(to, first, "kind", kind_words[series]);
         break;
     case LABELS_REASON:
         print_label(to, first, "reason", reason_words[series]);
@@ -148,19 +150,22 @@ static bool is_shown_locked(const struct metrics_row *row, size_t series, bool c
 {
     const size_t model = series - METRICS_MODEL_FIRST;
     switch (row->labels) {
-    case LABELS_MODEL: /* gauges exist while their model is loaded, or while its last streams still run */
+    case LABELS_MODEL: /* gauges exist while their model is loaded, or while its last streams still run or wait */
         if (series >= METRICS_MODEL_FIRST && row->type == TYPE_GAUGE)
-            return metrics_labels.models[model].loaded || (counted && row == &metrics_rows[METRIC_STREAMS_RUNNING]);
+            return metrics_labels.models[model].loaded || (counted && (row == &metrics_rows[METRIC_STREAMS_RUNNING] ||
+                                                                       row == &metrics_rows[METRIC_QUEUE_DEPTH]));
+        if (row->type == TYPE_HISTOGRAM) /* a score of lines each: for what a model does, not for what it could */
+            return counted;
         return counted || (series >= METRICS_MODEL_FIRST && model < metrics_labels.model_count);
     case LABELS_MODEL_INFO:
         return series >= METRICS_MODEL_FIRST && metrics_labels.models[model].loaded;
     case LABELS_KEY:
         return counted || series < metrics_labels.key_count;
-    case LABELS_ENDPOINT:
+    case LABELS_ENDPOINT_MODEL:
     case LABELS_REQUEST:
+    case LABELS_IF_SET:
         return counted;
     case LABELS_NONE:
-    case LABELS_KIND:
     case LABELS_REASON:
     case LABELS_BUILD_INFO:
         break;
@@ -201,6 +206,7 @@ static void update_process(void)
     process_stats_read(&now);
     /* A total, not an increment. */
     atomic_store_explicit(&metrics_rows[METRIC_CPU].values[0], now.cpu_ns, memory_order_relaxed);
+    metrics_gauge_set(METRIC_MEMORY_LIMIT, 0, now.memory_limit);
     metrics_gauge_set(METRIC_RESIDENT, 0, now.resident_bytes);
     metrics_gauge_set(METRIC_VIRTUAL, 0, now.virtual_bytes);
     metrics_gauge_set(METRIC_OPEN_FDS, 0, now.open_fds);

@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 struct process_stats {
-    uint64_t cpu_ns;   /* user and system */
-    uint64_t start_ns; /* Unix time */
+    uint64_t cpu_ns;       /* user and system */
+    uint64_t start_ns;     /* Unix time */
+    uint64_t memory_limit; /* bytes: of its control groups, or of the machine */
     uint64_t resident_bytes;
     uint64_t virtual_bytes;
     uint64_t open_fds;

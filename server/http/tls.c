@@ -9,12 +9,17 @@
 
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+
+#include "server/core/clock.h"
+#include "server/core/metrics.h"
 
 struct tls_identity {
     gnutls_datum_t certificate_file, key_file; /* their bytes, to detect changes */
     gnutls_pcert_st chain[TLS_CHAIN_MAX];
     unsigned chain_count;
     gnutls_privkey_t key;
+    uint64_t expires_ns;         /* Unix time, not 0: when the first of the chain does */
     struct tls_identity *before; /* what was in force before this */
 };
 
@@ -96,6 +101,33 @@ static enum status check_match(const struct tls_identity *t, const struct settin
                                  s->tls_key, s->tls_certificate, gnutls_strerror(code));
 }
 
+/* When a certificate expires, Unix time, kept within what can be told in nanoseconds: some have no end and say 9999. */
+static enum status read_expiry(uint64_t *ret_ns, gnutls_pcert_st *p, struct error *err)
+{
+    const uint64_t most_s = UINT64_MAX / CLOCK_NS_PER_S;
+    gnutls_x509_crt_t c = NULL;
+    int code = gnutls_pcert_export_x509(p, &c);
+    if (code < 0)
+        return error_set_param(err, status_of(code, ERR_CONFIG), "tls_certificate", "tls_certificate: %s",
+                               gnutls_strerror(code));
+    const time_t at_s = gnutls_x509_crt_get_expiration_time(c);
+    gnutls_x509_crt_deinit(c);
+    *ret_ns = (at_s < 1 ? 1 : (uint64_t)at_s < most_s ? (uint64_t)at_s : most_s) * CLOCK_NS_PER_S;
+    return OK;
+}
+
+static enum status read_expiries(struct tls_identity *t, struct error *err)
+{
+    enum status st = OK;
+    t->expires_ns = UINT64_MAX;
+    for (unsigned i = 0; i < t->chain_count && st == OK; i++) {
+        uint64_t at_ns = UINT64_MAX;
+        st = read_expiry(&at_ns, &t->chain[i], err);
+        t->expires_ns = at_ns < t->expires_ns ? at_ns : t->expires_ns;
+    }
+    return st;
+}
+
 static enum status parse(struct tls_identity *t, const struct settings *s, struct error *err)
 {
     unsigned count = TLS_CHAIN_MAX;
@@ -113,7 +145,8 @@ static enum status parse(struct tls_identity *t, const struct settings *s, struc
         return error_set_param(err, status_of(code, ERR_CONFIG), "tls_key",
                                "tls_key: %s: expected a key without a password, in PEM: %s", s->tls_key,
                                gnutls_strerror(code));
-    return check_match(t, s, err);
+    const enum status st = check_match(t, s, err);
+    return st == OK ? read_expiries(t, err) : st;
 }
 
 static bool is_same(const gnutls_datum_t *a, const gnutls_datum_t *b)
@@ -157,6 +190,7 @@ void tls_put(struct tls_identity *t)
     t->before = current;
     current = t;
     (void)pthread_mutex_unlock(&lock);
+    metrics_gauge_set(METRIC_TLS_EXPIRY, 0, t->expires_ns);
 }
 
 void tls_free(struct tls_identity *t)

@@ -163,10 +163,11 @@ static enum stream_after next_byte(struct stream_slot *s, const struct stream_tu
 {
     struct generate_job *g = generate_job_of(s->job);
     struct generate_stream *stream = stream_of(s);
+    const unsigned model = g->job.model->metrics_label;
     if (s->drawn == 1)
-        metrics_histogram_observe(METRIC_FIRST_BYTE, 0, turn->now_ns - g->job.result.queued_ns);
+        metrics_histogram_observe(METRIC_FIRST_BYTE, model, turn->now_ns - g->job.result.queued_ns);
     else
-        metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, turn->now_ns - stream->drawn_ns);
+        metrics_histogram_observe(METRIC_BETWEEN_BYTES, model, turn->now_ns - stream->drawn_ns);
     stream->drawn_ns = turn->now_ns;
     const enum generate_next next = generate_emit(g, s->sample, stream->drawn, stream->logprobs, stream->likeliest,
                                                   turn->running * STREAM_WAKE_NS, turn->now_ns);

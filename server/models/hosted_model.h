@@ -19,7 +19,8 @@
 
 struct queue;
 
-/* Constant except for the holders. The engine is for the engine thread, engine_info for any. */
+/* Constant except for the holders, and for the label, which is set when the batcher has the model already. The engine
+ * is for the engine thread, engine_info for any. */
 struct hosted_model {
     atomic_uint holders; /* hosted_model.c's */
     struct model *model;
@@ -27,7 +28,7 @@ struct hosted_model {
     uint32_t version;               /* of a model that has versions, else 0 */
     uint32_t lane;                  /* of the queue, from batcher_serve on */
     struct queue *queue;            /* woken when only the lane holds it; NULL: there is none */
-    unsigned metrics_label;         /* of {model}, from hosted_model_publish on */
+    atomic_uint metrics_label;      /* of {model}, from hosted_model_publish on */
     uint64_t bytes;                 /* of memory: weights, workspace, states of all streams and of prompts */
     int64_t created_s;              /* Unix time of loading */
     uint32_t rows_max;              /* bytes of one pass, all streams together: streams_max and more */

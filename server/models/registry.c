@@ -126,6 +126,18 @@ bool registry_peek(struct registry *r, const char *name, struct registry_model *
     return row != NULL;
 }
 
+uint32_t registry_failed(struct registry *r)
+{
+    uint32_t count = 0;
+    (void)pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->count; i++) {
+        const struct registry_model *row = &r->rows[i];
+        count += row->state == MODEL_FAILED || (row->state == MODEL_LOADED && row->failure[0] != '\0');
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return count;
+}
+
 /* A reference to what the row has loaded; NULL: nothing, or there is no row. */
 static struct hosted_model *use_locked(struct registry_model *row)
 {

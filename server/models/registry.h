@@ -61,6 +61,9 @@ void registry_models_free(struct registry_model *rows, size_t count);
  * loaded. */
 bool registry_peek(struct registry *r, const char *name, struct registry_model *ret);
 
+/* How many models are not served, or not as they are on the disk, because their files were not accepted. */
+uint32_t registry_failed(struct registry *r);
+
 /* The model that a request means: the one named, or, where `name` is NULL, the only one of the task (an enum
  * model_task, or REGISTRY_ANY_TASK). NAME@VERSION is the model NAME as long as that version is the one that is served;
  * a model without versions has version 1. *ret is a reference: hosted_model_release it.

@@ -77,7 +77,7 @@ const behaviours = {
     for await (const chunk of running) {
       assert.ok(chunk);
       const asked = { model, prompt, max_tokens: 1 };
-      const depth = async () => /^aftd_queue_depth\{kind="streams"\} (\d+)/m.exec(await (await fetch(`${fullUrl}/metrics`)).text())[1];
+      const depth = async () => /^aftd_queue_depth\{model="enwik8-aft-local"\} (\d+)/m.exec(await (await fetch(`${fullUrl}/metrics`)).text())[1];
       const waiting = full.completions.create(asked);
       for (const end = Date.now() + 20000; (await depth()) !== "1"; ) assert.ok(Date.now() < end, "nothing waits");
       await assert.rejects(full.completions.create(asked), (error) => {

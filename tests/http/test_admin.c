@@ -24,6 +24,7 @@
 #define TEXT_B GOLDEN "lm-local-no-global"
 #define PICTURE GOLDEN "conv-heads8-k5"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+#define LAST_SUCCESS "aftd_config_last_reload_success_timestamp_seconds"
 
 enum { LIMIT_S = 60, WAIT_MS = 10000 };
 
@@ -118,6 +119,7 @@ static void files_that_are_not_accepted_change_nothing(void **state)
         model_folder_break(models_folder, "one", TEXT_A, (enum model_fault)fault);
         admin_act_badly("one", "reload", 422, "file_refused", says[fault]);
         assert_string_equal(admin_reload(), "failed one");
+        assert_true(client_metric(&administered, "aftd_models_failed") == 1);
         assert_string_equal(admin_state_of("one"), "loaded");
         model_assert_writes("one", a);
         model_folder_put(models_folder, "one", TEXT_A);
@@ -129,7 +131,11 @@ static void files_that_are_not_accepted_change_nothing(void **state)
     assert_string_equal(admin_state_of("new"), "failed");
     model_assert_error("new", 503, "unavailable", "truncated");
     model_folder_put(models_folder, "new", TEXT_A);
+    assert_true(client_metric(&administered, "aftd_models_failed") == 1);
+    assert_true(client_metric(&administered, "aftd_config_last_reload_successful") ==
+                1); /* models are another figure */
     assert_string_equal(admin_reload(), "loaded new, unchanged one");
+    assert_true(client_metric(&administered, "aftd_models_failed") == 0);
     model_assert_writes("new", a);
     free(a);
     daemon_stop(&administered);
@@ -263,6 +269,7 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     temp_write(config, before, strlen(before));
     model_folder_put(models_folder, "a", TEXT_A);
     administration_start(flag, NULL);
+    const double started = client_metric(&administered, LAST_SUCCESS);
     model_folder_put(models_folder, "b", TEXT_A);
     temp_write(config, after, strlen(after));
     daemon_signal(&administered, SIGHUP);
@@ -279,10 +286,15 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     assert_non_null(strstr(source, config));
     json_decref(all);
 
+    const double succeeded = client_metric(&administered, LAST_SUCCESS);
+    assert_true(succeeded > started);
+    assert_true(client_metric(&administered, "aftd_config_last_reload_successful") == 1);
     temp_write(config, after, 20);
     model_folder_put(models_folder, "c", TEXT_A);
     daemon_signal(&administered, SIGHUP);
     daemon_await_log(&administered, "reload: nothing has changed: ");
+    (void)client_await_metric(&administered, "aftd_config_last_reload_successful", 0, test_ms(WAIT_MS));
+    assert_true(client_metric(&administered, LAST_SUCCESS) == succeeded);
     assert_string_equal(admin_state_of("c"), "");
 
     temp_write(config, before, strlen(before));
@@ -295,6 +307,11 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     assert_int_equal(json_unpack(all, "{s:{s:s}}", "log_level", "value", &level), 0);
     assert_string_equal(level, "info");
     json_decref(all);
+    assert_true(client_metric(&administered, "aftd_config_last_reload_successful") == 0);
+    model_folder_drop(models_folder, "no name");
+    assert_string_equal(admin_reload(), "loaded c, unchanged a, unchanged b");
+    assert_true(client_metric(&administered, "aftd_config_last_reload_successful") == 1);
+    assert_true(client_metric(&administered, LAST_SUCCESS) > succeeded);
     daemon_stop(&administered);
 }
 

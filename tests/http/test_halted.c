@@ -171,6 +171,7 @@ static void health_fails_while_work_waits_and_nothing_moves(void **state)
         assert_int_equal(r.status, 200);
         reply_clear(&r);
     }
+    assert_true(client_metric(&administered, "aftd_engine_step_age_seconds") == 0);
     const int fd = begin(administered.port, "/generate", "{\"prompt\": \"a\", \"max_tokens\": 2}");
     (void)client_await_metric(&administered, "aftd_queue_depth", 1, test_ms(COME_MS));
     test_sleep_ms(150);
@@ -179,11 +180,13 @@ static void health_fails_while_work_waits_and_nothing_moves(void **state)
         assert_error(paths[i], &r, 503, "unavailable", "has not finished a step for 100 ms");
         reply_clear(&r);
     }
+    assert_true(client_metric(&administered, "aftd_engine_step_age_seconds") > 0.15);
     client_call(&administered, &(struct request){.path = "/healthz", .port = administered.admin_port}, &r);
     assert_int_equal(r.status, 503);
     reply_clear(&r);
     halt_end(&halt);
     assert_answer(fd, 200, "\"tokens\":2");
+    (void)client_await_metric(&administered, "aftd_engine_step_age_seconds", 0, test_ms(COME_MS));
     client_get(&administered, "/healthz", &r);
     assert_int_equal(r.status, 200);
     reply_clear(&r);

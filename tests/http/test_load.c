@@ -20,6 +20,8 @@
 #include "tests/support/raw_socket.h"
 
 #define CIFAR_DIR "tests/data/cifar/"
+#define TEXT_MODEL "model=\"enwik8-aft-local\""
+#define PICTURE_MODEL "model=\"cifar10-aft-conv\""
 
 enum {
     LIMIT_S = 200,
@@ -75,12 +77,12 @@ static void read_pictures(uint8_t *pictures[CLASSES], size_t sizes[CLASSES])
 /* ---- company changes nothing ----------------------------------------------------------------------------------- */
 
 /* The mean of a histogram since it was `sum` and `count`. */
-static double mean_since(const char *kind, double sum, double count)
+static double mean_since(const char *model, double sum, double count)
 {
     char name[64];
-    (void)snprintf(name, sizeof name, "aftd_batch_size_sum{kind=\"%s\"}", kind);
+    (void)snprintf(name, sizeof name, "aftd_batch_size_sum{%s}", model);
     sum = client_metric(&aftd, name) - sum;
-    (void)snprintf(name, sizeof name, "aftd_batch_size_count{kind=\"%s\"}", kind);
+    (void)snprintf(name, sizeof name, "aftd_batch_size_count{%s}", model);
     count = client_metric(&aftd, name) - count;
     assert_true(count > 0);
     return sum / count;
@@ -110,10 +112,10 @@ static void every_answer_is_what_it_is_alone(const char *const flags[], double s
         client_call(&aftd, &r, &picture_alone[i]);
         assert_int_equal(picture_alone[i].status, 200);
     }
-    const double stream_sum = client_metric(&aftd, "aftd_batch_size_sum{kind=\"streams\"}");
-    const double stream_count = client_metric(&aftd, "aftd_batch_size_count{kind=\"streams\"}");
-    const double picture_sum = client_metric(&aftd, "aftd_batch_size_sum{kind=\"pictures\"}");
-    const double picture_count = client_metric(&aftd, "aftd_batch_size_count{kind=\"pictures\"}");
+    const double stream_sum = client_metric(&aftd, "aftd_batch_size_sum{" TEXT_MODEL);
+    const double stream_count = client_metric(&aftd, "aftd_batch_size_count{" TEXT_MODEL);
+    const double picture_sum = client_metric(&aftd, "aftd_batch_size_sum{" PICTURE_MODEL);
+    const double picture_count = client_metric(&aftd, "aftd_batch_size_count{" PICTURE_MODEL);
 
     for (int i = 0; i < ALL; i++) { /* streams and pictures mixed, started one after the other */
         const int stream = i % 4 == 0 ? i / 4 : -1;
@@ -136,8 +138,8 @@ static void every_answer_is_what_it_is_alone(const char *const flags[], double s
         }
         reply_clear(&replies[i]);
     }
-    const double streams = mean_since("streams", stream_sum, stream_count);
-    const double batch = mean_since("pictures", picture_sum, picture_count);
+    const double streams = mean_since(TEXT_MODEL, stream_sum, stream_count);
+    const double batch = mean_since(PICTURE_MODEL, picture_sum, picture_count);
     print_message("  a pass had %.1f streams, a batch %.1f pictures\n", streams, batch);
     assert_true(streams > streams_min);
     assert_true(batch > batch_min);
@@ -203,7 +205,7 @@ static void a_full_queue_is_told_at_once(void **state)
         if (i == 0)
             assert_int_equal(raw_receive(fds[0], &in, "data: ", test_ms(10000)), RAW_FOUND);
     }
-    (void)client_await_metric(&aftd, "aftd_queue_depth{kind=\"streams\"}", QUEUE_JOBS_MAX, test_ms(5000));
+    (void)client_await_metric(&aftd, "aftd_queue_depth{" TEXT_MODEL, QUEUE_JOBS_MAX, test_ms(5000));
     read_pictures(pictures, sizes);
     const struct request picture = picture_request(0, pictures, sizes), more = generate_request(body);
     for (int i = 0; i < 5; i++) {

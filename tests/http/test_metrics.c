@@ -103,6 +103,12 @@ static void what_is_running_and_loaded_is_told(void **state)
         {"aftd_stream_state_bytes{" TEXT_MODEL, 1024, 1 << 24},
         {"aftd_model_resident_bytes{" TEXT_MODEL, 1 << 20, 1 << 30},
         {"aftd_model_resident_bytes{" PICTURE_MODEL, 1 << 20, 1 << 30},
+        {"aftd_queue_capacity ", 256, 256},
+        {"aftd_models_failed ", 0, 0},
+        {"aftd_config_last_reload_successful ", 1, 1},
+        {"aftd_config_last_reload_success_timestamp_seconds ", 1.6e9, 1e11},
+        {"aftd_tls_certificate_expiry_timestamp_seconds ", 0, 0},
+        {"aftd_memory_limit_bytes ", 1 << 20, 1e15},
         {"aftd_connections ", 1, 16},
         {"process_open_fds ", 5, 100},
         {"process_threads ", 3, 600},
@@ -192,13 +198,13 @@ static void generating_moves_its_counters(void **state)
         {"aftd_requests_total{endpoint=\"/generate\"," TEXT_MODEL, 2},
         {"aftd_generated_bytes_total{" TEXT_MODEL, 120},
         {"aftd_prompt_bytes_total{" TEXT_MODEL, 2 * 4},
-        {"aftd_time_to_first_byte_seconds_count", 2},
-        {"aftd_time_between_bytes_seconds_count", 118},
-        {"aftd_queue_wait_seconds_count{kind=\"streams\"}", 2},
-        {"aftd_request_duration_seconds_count{endpoint=\"/generate\"}", 2},
-        {"aftd_batch_size_sum{kind=\"streams\"}", 120}, /* one at a time */
-        {"aftd_prefill_seconds_count", 2},
-        {"aftd_decode_seconds_count", 118},
+        {"aftd_time_to_first_byte_seconds_count{" TEXT_MODEL, 2},
+        {"aftd_time_between_bytes_seconds_count{" TEXT_MODEL, 118},
+        {"aftd_queue_wait_seconds_count{" TEXT_MODEL, 2},
+        {"aftd_request_duration_seconds_count{endpoint=\"/generate\"," TEXT_MODEL "}", 2},
+        {"aftd_batch_size_sum{" TEXT_MODEL, 120}, /* one at a time */
+        {"aftd_prefill_seconds_count{" TEXT_MODEL, 2},
+        {"aftd_decode_seconds_count{" TEXT_MODEL, 118},
         {"aftd_images_total", 0},
         {"aftd_requests_cancelled_total", 0},
         {"aftd_requests_timed_out_total", 0},
@@ -224,10 +230,10 @@ static void classifying_moves_its_counters(void **state)
         {"aftd_requests_total{endpoint=\"/classify\"," PICTURE_MODEL ",status=\"200\"}", 3},
         {"aftd_images_total{" PICTURE_MODEL, 3},
         {"aftd_received_bytes_total", 3.0 * (double)size},
-        {"aftd_queue_wait_seconds_count{kind=\"pictures\"}", 3},
-        {"aftd_batch_size_sum{kind=\"pictures\"}", 3},
-        {"aftd_request_duration_seconds_count{endpoint=\"/classify\"}", 3},
-        {"aftd_encode_block_seconds_count", 3 * 6}, /* the model has six blocks */
+        {"aftd_queue_wait_seconds_count{" PICTURE_MODEL, 3},
+        {"aftd_batch_size_sum{" PICTURE_MODEL, 3},
+        {"aftd_request_duration_seconds_count{endpoint=\"/classify\"," PICTURE_MODEL "}", 3},
+        {"aftd_encode_block_seconds_count{" PICTURE_MODEL, 3 * 6}, /* the model has six blocks */
         {"aftd_generated_bytes_total", 0},
     };
     double before[ARRAY_LEN(changes)];
@@ -285,8 +291,8 @@ static void deadlines_and_departures_are_counted(void **state)
 {
     static struct raw_input in;
     static const struct change changes[] = {
-        {"aftd_requests_timed_out_total", 1},
-        {"aftd_requests_cancelled_total", 2},
+        {"aftd_requests_timed_out_total{" TEXT_MODEL, 1},
+        {"aftd_requests_cancelled_total{" TEXT_MODEL, 2},
         {"aftd_streams_running", 0},
         {"aftd_queue_depth", 0},
     };
@@ -306,8 +312,9 @@ static void deadlines_and_departures_are_counted(void **state)
         if (i < 2)
             assert_int_equal(raw_receive(fds[i], &in, "data: ", test_ms(COME_MS)), RAW_FOUND);
     }
-    (void)client_await_metric(&aftd, "aftd_queue_depth{kind=\"streams\"}", 1, test_ms(COME_MS));
+    (void)client_await_metric(&aftd, "aftd_queue_depth{" TEXT_MODEL, 1, test_ms(COME_MS));
     assert_int_equal(client_metric(&aftd, "aftd_streams_running{" TEXT_MODEL), 2);
+    assert_true(client_metric(&aftd, "aftd_engine_step_age_seconds") < (double)test_ms(COME_MS) / 1000);
     assert_true(client_metric(&aftd, "aftd_connections ") >= 3);
     raw_close(fds[2]);
     (void)client_await_metric(&aftd, "aftd_queue_depth", 0, test_ms(COME_MS));

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -24,15 +25,20 @@ static struct daemon aftd;
 static char dir[PATH_MAX], certificate[PATH_MAX], key[PATH_MAX];
 static char certificate_flag[PATH_MAX + 64], key_flag[PATH_MAX + 64];
 
+static void run(const char *command)
+{
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): paths of our own */
+}
+
 /* A certificate that signs itself, for 127.0.0.1, and its key. */
-static void make_certificate(const char *certificate_path, const char *key_path)
+static void make_certificate(const char *certificate_path, const char *key_path, int days)
 {
     char command[4 * PATH_MAX];
     (void)snprintf(command, sizeof command,
-                   "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout %s -out %s -days 2 "
+                   "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout %s -out %s -days %d "
                    "-subj /CN=aftd -addext subjectAltName=IP:127.0.0.1 2>%s/openssl",
-                   key_path, certificate_path, dir);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): paths of our own */
+                   key_path, certificate_path, days, dir);
+    run(command);
 }
 
 static int set_up(void **state)
@@ -47,7 +53,7 @@ static int set_up(void **state)
     temp_path(key, dir, "key.pem");
     (void)snprintf(certificate_flag, sizeof certificate_flag, "--tls-certificate=%s", certificate);
     (void)snprintf(key_flag, sizeof key_flag, "--tls-key=%s", key);
-    make_certificate(certificate, key);
+    make_certificate(certificate, key, 2);
     return 0;
 }
 
@@ -187,6 +193,16 @@ static bool answers(const char *ca_file)
     return true;
 }
 
+/* In how many days the metrics say that the certificate expires, rounded. */
+static int days_left(void)
+{
+    const uint16_t port = aftd.port;
+    aftd.port = aftd.admin_port; /* where /metrics is plain */
+    const double at = client_metric(&aftd, "aftd_tls_certificate_expiry_timestamp_seconds");
+    aftd.port = port;
+    return (int)((at - (double)time(NULL)) / 86400 + 0.5);
+}
+
 static void a_new_certificate_is_taken_while_running(void **state)
 {
     char old[PATH_MAX], next[PATH_MAX], next_key[PATH_MAX];
@@ -194,20 +210,43 @@ static void a_new_certificate_is_taken_while_running(void **state)
     temp_path(old, dir, "old.pem");
     temp_path(next, dir, "next.pem");
     temp_path(next_key, dir, "next-key.pem");
-    make_certificate(next, next_key);
+    make_certificate(next, next_key, 40);
     assert_int_equal(link(certificate, old), 0);
-    daemon_start(&aftd, (const char *const[]){certificate_flag, key_flag, NULL});
+    daemon_start(
+        &aftd, (const char *const[]){certificate_flag, key_flag, "--admin-address=127.0.0.1", "--admin-port=0", NULL});
     assert_true(answers(old));
     assert_false(answers(next));
+    assert_int_equal(days_left(), 2);
     assert_int_equal(rename(next, certificate), 0); /* not its key yet: nothing changes */
     daemon_signal(&aftd, SIGHUP);
     daemon_await_log(&aftd, "is not the key of");
     assert_true(answers(old));
+    assert_int_equal(days_left(), 2);
     assert_int_equal(rename(next_key, key), 0);
     daemon_signal(&aftd, SIGHUP);
     daemon_await_log(&aftd, "\"certificate\":true");
     assert_true(answers(certificate));
     assert_false(answers(old));
+    assert_int_equal(days_left(), 40);
+    daemon_stop(&aftd);
+}
+
+/* A client refuses the whole once one of them has expired. */
+static void the_first_of_a_chain_to_expire_is_told(void **state)
+{
+    char command[4 * PATH_MAX];
+    (void)state;
+    (void)snprintf(command, sizeof command,
+                   "cd %s && mv certificate.pem ca.pem && mv key.pem ca-key.pem && "
+                   "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out leaf.csr "
+                   "-subj /CN=leaf 2>openssl && "
+                   "openssl x509 -req -in leaf.csr -CA ca.pem -CAkey ca-key.pem -CAcreateserial -days 40 -out leaf.pem "
+                   "2>openssl && cat leaf.pem ca.pem >certificate.pem",
+                   dir);
+    run(command);
+    daemon_start(
+        &aftd, (const char *const[]){certificate_flag, key_flag, "--admin-address=127.0.0.1", "--admin-port=0", NULL});
+    assert_int_equal(days_left(), 2);
     daemon_stop(&aftd);
 }
 
@@ -219,7 +258,7 @@ static void wrong_files_are_named(void **state)
     temp_path(other, dir, "other.pem");
     temp_path(other_key, dir, "other-key.pem");
     temp_path(junk, dir, "junk.pem");
-    make_certificate(other, other_key);
+    make_certificate(other, other_key, 2);
     temp_write(junk, "-----BEGIN", 10);
     (void)snprintf(other_key_flag, sizeof other_key_flag, "--tls-key=%s", other_key);
     (void)snprintf(junk_flag, sizeof junk_flag, "--tls-certificate=%s", junk);
@@ -252,6 +291,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_that_leaves_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_tls_is_closed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_certificate_is_taken_while_running, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_first_of_a_chain_to_expire_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_files_are_named, set_up, tear_down),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -350,16 +350,16 @@ static void pictures_get_the_logits_that_they_get_alone_beside_streams_too(void 
     leave(&stream_party, stream);
 }
 
-/* The count of a histogram on /metrics. */
+/* The count of a histogram on /metrics, of all models. */
 static uint64_t observed(const char *histogram)
 {
     char *text = NULL, name[64];
     size_t size;
+    uint64_t count = 0;
     assert_int_equal(metrics_render(&text, &size, NULL), OK);
-    (void)snprintf(name, sizeof name, "\n%s_count ", histogram);
-    const char *at = strstr(text, name);
-    const uint64_t count = at != NULL ? strtoull(at + strlen(name), NULL, 10) : 0;
-    assert_non_null(at);
+    (void)snprintf(name, sizeof name, "\n%s_count{", histogram);
+    for (const char *at = strstr(text, name); at != NULL; at = strstr(at + 1, name))
+        count += strtoull(strchr(at, ' ') + 1, NULL, 10);
     free(text);
     return count;
 }

@@ -80,9 +80,10 @@ static void a_fresh_set_shows_zeros_and_no_requests(void **state)
     char *text = render();
     assert_series(text, "aftd_received_bytes_total", "0");
     assert_series(text, "aftd_connections", "0");
-    assert_series(text, "aftd_queue_depth{kind=\"pictures\"}", "0");
+    assert_series(text, "aftd_engine_step_age_seconds", "0");
     assert_series(text, "aftd_requests_rejected_total{reason=\"queue_full\"}", "0");
-    assert_series(text, "aftd_time_to_first_byte_seconds_bucket{le=\"+Inf\"}", "0");
+    assert_null(strstr(text, "aftd_time_to_first_byte_seconds"));
+    assert_null(strstr(text, "aftd_tls_certificate_expiry_timestamp_seconds")); /* 1970 would be an alert */
     assert_series(text, "aftd_build_info{version=\"\",isa=\"\",blas=\"\"}", "1");
     assert_null(strstr(text, "aftd_requests_total"));
     assert_null(strstr(text, "aftd_request_duration_seconds"));
@@ -95,17 +96,23 @@ static void requests_are_counted_by_their_labels(void **state)
 {
     (void)state;
     const unsigned model = add_model("m1", "text-generation", "aft-local");
-    metrics_request(GENERATE, model, 200);
-    metrics_request(GENERATE, model, 200);
-    metrics_request(GENERATE, METRICS_MODEL_NONE, 400);
-    metrics_request(CLASSIFY, model, 503); /* a code that several statuses share */
-    metrics_request(CLASSIFY, model, 500);
+    metrics_request(GENERATE, model, 200, 3 * MS);
+    metrics_request(GENERATE, model, 200, 4 * MS);
+    metrics_request(GENERATE, METRICS_MODEL_NONE, 400, MS);
+    metrics_request(CLASSIFY, model, 503, MS); /* a code that several statuses share */
+    metrics_request(CLASSIFY, model, 500, MS);
     char *text = render();
     assert_series(text, "aftd_requests_total{endpoint=\"/generate\",model=\"m1\",status=\"200\"}", "2");
     assert_series(text, "aftd_requests_total{endpoint=\"/generate\",model=\"none\",status=\"400\"}", "1");
     assert_series(text, "aftd_requests_total{endpoint=\"/classify\",model=\"m1\",status=\"503\"}", "1");
     assert_series(text, "aftd_requests_total{endpoint=\"/classify\",model=\"m1\",status=\"500\"}", "1");
     assert_null(value_in(text, "aftd_requests_total{endpoint=\"/classify\",model=\"m1\",status=\"200\"}"));
+    assert_series(text, "aftd_request_duration_seconds_sum{endpoint=\"/generate\",model=\"m1\"}", "0.007");
+    assert_series(text, "aftd_request_duration_seconds_bucket{endpoint=\"/generate\",model=\"m1\",le=\"0.0025\"}", "0");
+    assert_series(text, "aftd_request_duration_seconds_bucket{endpoint=\"/generate\",model=\"m1\",le=\"0.005\"}", "2");
+    assert_series(text, "aftd_request_duration_seconds_count{endpoint=\"/generate\",model=\"none\"}", "1");
+    assert_series(text, "aftd_request_duration_seconds_count{endpoint=\"/classify\",model=\"m1\"}", "2");
+    assert_null(strstr(text, "aftd_request_duration_seconds_count{endpoint=\"/classify\",model=\"none\"}"));
     free(text);
 }
 
@@ -113,13 +120,14 @@ static void clients_cannot_make_series(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 2000; i++) {
-        metrics_request(2 + i, METRICS_MODEL_FIRST + METRICS_MODELS_MAX + i, 600 + i);
-        metrics_histogram_observe(METRIC_REQUEST_DURATION, 2 + i, MS);
+        metrics_request(2 + i, METRICS_MODEL_FIRST + METRICS_MODELS_MAX + i, 600 + i, MS);
+        metrics_histogram_observe(METRIC_FIRST_BYTE, 100000 + i, MS);
         metrics_counter_add(METRIC_IMAGES, 100000 + i, 1);
     }
     char *text = render();
     assert_series(text, "aftd_requests_total{endpoint=\"other\",model=\"other\",status=\"other\"}", "2000");
-    assert_series(text, "aftd_request_duration_seconds_count{endpoint=\"other\"}", "2000");
+    assert_series(text, "aftd_request_duration_seconds_count{endpoint=\"other\",model=\"other\"}", "2000");
+    assert_series(text, "aftd_time_to_first_byte_seconds_count{model=\"other\"}", "2000");
     assert_series(text, "aftd_images_total{model=\"other\"}", "2000");
     assert_true(strlen(text) < 65536);
     free(text);
@@ -193,13 +201,30 @@ static void gauges_go_up_and_down(void **state)
     metrics_gauge_set(METRIC_CONNECTIONS, 0, 5);
     metrics_gauge_add(METRIC_CONNECTIONS, 0, 3);
     metrics_gauge_add(METRIC_CONNECTIONS, 0, -7);
-    metrics_gauge_add(METRIC_QUEUE_DEPTH, METRICS_KIND_STREAMS, 2);
+    const unsigned a = add_model("a", "t", "x"), b = add_model("b", "t", "x");
+    metrics_gauge_add(METRIC_QUEUE_DEPTH, a, 2);
     metrics_counter_add(METRIC_REJECTED, METRICS_REASON_DRAINING, 4);
     char *text = render();
     assert_series(text, "aftd_connections", "1");
-    assert_series(text, "aftd_queue_depth{kind=\"streams\"}", "2");
-    assert_series(text, "aftd_queue_depth{kind=\"pictures\"}", "0");
+    assert_series(text, "aftd_queue_depth{model=\"a\"}", "2");
+    assert_series(text, "aftd_queue_depth{model=\"b\"}", "0");
     assert_series(text, "aftd_requests_rejected_total{reason=\"draining\"}", "4");
+    free(text);
+    metrics_model_remove(a); /* what waits for a model that is no longer loaded still does */
+    metrics_model_remove(b);
+    text = render();
+    assert_series(text, "aftd_queue_depth{model=\"a\"}", "2");
+    assert_null(value_in(text, "aftd_queue_depth{model=\"b\"}"));
+    assert_null(value_in(text, "aftd_stream_slots{model=\"a\"}"));
+    free(text);
+}
+
+static void what_may_be_missing_is_shown_once_it_is_there(void **state)
+{
+    (void)state;
+    metrics_gauge_set(METRIC_TLS_EXPIRY, 0, UINT64_C(1900000000) * 1000 * MS);
+    char *text = render();
+    assert_series(text, "aftd_tls_certificate_expiry_timestamp_seconds", "1900000000");
     free(text);
 }
 
@@ -207,29 +232,30 @@ static void gauges_go_up_and_down(void **state)
 static void buckets_hold_what_they_say(void **state)
 {
     (void)state;
-    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, 0);
-    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, 1);
-    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, 8);
-    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, 9);
-    metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_PICTURES, 5000);
-    metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, MS / 10);
-    metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, MS / 10 + 1);
-    metrics_histogram_observe(METRIC_BETWEEN_BYTES, 0, UINT64_C(3600000) * MS);
+    const unsigned pictures = add_model("pictures", "t", "x"), streams = add_model("streams", "t", "x");
+    metrics_histogram_observe(METRIC_BATCH_SIZE, pictures, 0);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, pictures, 1);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, pictures, 8);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, pictures, 9);
+    metrics_histogram_observe(METRIC_BATCH_SIZE, pictures, 5000);
+    metrics_histogram_observe(METRIC_BETWEEN_BYTES, streams, MS / 10);
+    metrics_histogram_observe(METRIC_BETWEEN_BYTES, streams, MS / 10 + 1);
+    metrics_histogram_observe(METRIC_BETWEEN_BYTES, streams, UINT64_C(3600000) * MS);
     char *text = render();
-    assert_series(text, "aftd_batch_size_bucket{kind=\"pictures\",le=\"1\"}", "2");
-    assert_series(text, "aftd_batch_size_bucket{kind=\"pictures\",le=\"6\"}", "2");
-    assert_series(text, "aftd_batch_size_bucket{kind=\"pictures\",le=\"8\"}", "3");
-    assert_series(text, "aftd_batch_size_bucket{kind=\"pictures\",le=\"12\"}", "4");
-    assert_series(text, "aftd_batch_size_bucket{kind=\"pictures\",le=\"4096\"}", "4");
-    assert_series(text, "aftd_batch_size_bucket{kind=\"pictures\",le=\"+Inf\"}", "5");
-    assert_series(text, "aftd_batch_size_sum{kind=\"pictures\"}", "5018");
-    assert_series(text, "aftd_batch_size_count{kind=\"pictures\"}", "5");
-    assert_series(text, "aftd_batch_size_count{kind=\"streams\"}", "0");
-    assert_series(text, "aftd_time_between_bytes_seconds_bucket{le=\"0.0001\"}", "1");
-    assert_series(text, "aftd_time_between_bytes_seconds_bucket{le=\"0.00015\"}", "2");
-    assert_series(text, "aftd_time_between_bytes_seconds_bucket{le=\"2.5\"}", "2");
-    assert_series(text, "aftd_time_between_bytes_seconds_bucket{le=\"+Inf\"}", "3");
-    assert_series(text, "aftd_time_between_bytes_seconds_sum", "3600.000200001");
+    assert_series(text, "aftd_batch_size_bucket{model=\"pictures\",le=\"1\"}", "2");
+    assert_series(text, "aftd_batch_size_bucket{model=\"pictures\",le=\"6\"}", "2");
+    assert_series(text, "aftd_batch_size_bucket{model=\"pictures\",le=\"8\"}", "3");
+    assert_series(text, "aftd_batch_size_bucket{model=\"pictures\",le=\"12\"}", "4");
+    assert_series(text, "aftd_batch_size_bucket{model=\"pictures\",le=\"4096\"}", "4");
+    assert_series(text, "aftd_batch_size_bucket{model=\"pictures\",le=\"+Inf\"}", "5");
+    assert_series(text, "aftd_batch_size_sum{model=\"pictures\"}", "5018");
+    assert_series(text, "aftd_batch_size_count{model=\"pictures\"}", "5");
+    assert_null(value_in(text, "aftd_batch_size_count{model=\"streams\"}")); /* a model that never did any */
+    assert_series(text, "aftd_time_between_bytes_seconds_bucket{model=\"streams\",le=\"0.0001\"}", "1");
+    assert_series(text, "aftd_time_between_bytes_seconds_bucket{model=\"streams\",le=\"0.00015\"}", "2");
+    assert_series(text, "aftd_time_between_bytes_seconds_bucket{model=\"streams\",le=\"2.5\"}", "2");
+    assert_series(text, "aftd_time_between_bytes_seconds_bucket{model=\"streams\",le=\"+Inf\"}", "3");
+    assert_series(text, "aftd_time_between_bytes_seconds_sum{model=\"streams\"}", "3600.000200001");
     free(text);
 }
 
@@ -237,11 +263,12 @@ static void buckets_hold_what_they_say(void **state)
 static void every_histogram_is_consistent(void **state)
 {
     (void)state;
+    const unsigned a = add_model("a", "t", "x"), b = add_model("b", "t", "x");
     for (uint64_t i = 0; i < 5000; i++) {
-        metrics_histogram_observe(METRIC_QUEUE_WAIT, i % 2, i * i * i);
-        metrics_histogram_observe(METRIC_REQUEST_DURATION, CLASSIFY, i * i * i * 10);
-        metrics_histogram_observe(METRIC_DECODE, 0, i * 100000);
-        metrics_histogram_observe(METRIC_BATCH_SIZE, METRICS_KIND_STREAMS, i);
+        metrics_histogram_observe(METRIC_QUEUE_WAIT, i % 2 == 0 ? a : b, i * i * i);
+        metrics_request(CLASSIFY, a, 200, i * i * i * 10);
+        metrics_histogram_observe(METRIC_DECODE, a, i * 100000);
+        metrics_histogram_observe(METRIC_BATCH_SIZE, b, i);
     }
     char *text = render();
     char *rest = text;
@@ -265,7 +292,7 @@ static void every_histogram_is_consistent(void **state)
         }
     }
     free(text);
-    assert_int_equal(histograms, 10); /* 5 without labels, 2 kinds each of 2, 1 endpoint */
+    assert_int_equal(histograms, 5); /* what counted: one of two models, three of one */
 }
 
 enum { THREADS = 4, UPDATES = 20000 };
@@ -275,10 +302,10 @@ static void *update_many(void *arg)
     const unsigned model = add_model("shared", "t", "x");
     (void)arg;
     for (unsigned i = 0; i < UPDATES; i++) {
-        metrics_request(GENERATE, model, 200);
+        metrics_request(GENERATE, model, 200, 3 * MS);
         metrics_counter_add(METRIC_PROMPT_BYTES, model, 3);
         metrics_gauge_add(METRIC_CONNECTIONS, 0, i % 2 == 0 ? 1 : -1);
-        metrics_histogram_observe(METRIC_PREFILL, 0, i % 7 * MS);
+        metrics_histogram_observe(METRIC_PREFILL, model, i % 7 * MS);
     }
     return NULL;
 }
@@ -297,15 +324,16 @@ static void updates_of_many_threads_add_up(void **state)
     char *text = render();
     (void)snprintf(want, sizeof want, "%d", THREADS * UPDATES);
     assert_series(text, "aftd_requests_total{endpoint=\"/generate\",model=\"shared\",status=\"200\"}", want);
-    assert_series(text, "aftd_prefill_seconds_count", want);
-    assert_series(text, "aftd_prefill_seconds_bucket{le=\"+Inf\"}", want);
+    assert_series(text, "aftd_prefill_seconds_count{model=\"shared\"}", want);
+    assert_series(text, "aftd_prefill_seconds_bucket{model=\"shared\",le=\"+Inf\"}", want);
     (void)snprintf(want, sizeof want, "%d", THREADS * UPDATES * 3);
     assert_series(text, "aftd_prompt_bytes_total{model=\"shared\"}", want);
     assert_series(text, "aftd_connections", "0");
     uint64_t sum_ms = 0;
     for (unsigned i = 0; i < UPDATES; i++)
         sum_ms += (uint64_t)THREADS * (i % 7);
-    assert_in_range((uint64_t)(number_in(text, "aftd_prefill_seconds_sum") * 1000 + 0.5), sum_ms, sum_ms);
+    assert_in_range((uint64_t)(number_in(text, "aftd_prefill_seconds_sum{model=\"shared\"}") * 1000 + 0.5), sum_ms,
+                    sum_ms);
     free(text);
 }
 
@@ -315,6 +343,7 @@ static void the_process_is_described(void **state)
     const double now = (double)time(NULL);
     char *text = render();
     assert_true(number_in(text, "process_resident_memory_bytes") > 100000);
+    assert_true(number_in(text, "aftd_memory_limit_bytes") > number_in(text, "process_resident_memory_bytes"));
     assert_true(number_in(text, "process_virtual_memory_bytes") > number_in(text, "process_resident_memory_bytes"));
     assert_true(number_in(text, "process_max_fds") >= number_in(text, "process_open_fds"));
     assert_true(number_in(text, "process_threads") >= 1);
@@ -335,10 +364,10 @@ static void fill_everything(void)
 {
     const unsigned model = add_model("a \"b\" \\ c", "text-generation", "aft-local");
     metrics_build_set("1.0", "baseline", "OpenBLAS");
-    metrics_request(GENERATE, model, 200);
-    metrics_request(99, 99, 99);
-    metrics_histogram_observe(METRIC_REQUEST_DURATION, GENERATE, 3 * MS);
-    metrics_histogram_observe(METRIC_QUEUE_WAIT, METRICS_KIND_STREAMS, 3 * MS);
+    metrics_request(GENERATE, model, 200, 3 * MS);
+    metrics_request(99, 99, 99, MS);
+    metrics_histogram_observe(METRIC_QUEUE_WAIT, model, 3 * MS);
+    metrics_gauge_set(METRIC_TLS_EXPIRY, 0, UINT64_C(1900000000) * 1000 * MS);
     metrics_counter_add(METRIC_IMAGES, METRICS_MODEL_NONE, 1);
 }
 
@@ -381,6 +410,7 @@ int main(void)
         cmocka_unit_test_setup(models_beyond_the_bound_share_a_series, reset),
         cmocka_unit_test_setup(label_values_are_escaped, reset),
         cmocka_unit_test_setup(gauges_go_up_and_down, reset),
+        cmocka_unit_test_setup(what_may_be_missing_is_shown_once_it_is_there, reset),
         cmocka_unit_test_setup(buckets_hold_what_they_say, reset),
         cmocka_unit_test_setup(every_histogram_is_consistent, reset),
         cmocka_unit_test_setup(updates_of_many_threads_add_up, reset),
