@@ -1,7 +1,7 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-page deps-arm64 test test-built test-python \
-    test-bare test-cpus test-arm64 test-openapi test-page check check-long asan tsan fuzz fuzz-built cover
+.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-page deps-figures deps-arm64 test test-built test-python \
+    test-bare test-cpus test-arm64 test-openapi test-page test-figures check check-long asan tsan fuzz fuzz-built cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
@@ -18,6 +18,7 @@ PYTHON = $(if $(wildcard .venv/bin/pip),.venv/bin/python,python3)
 TORCH ?= torch==2.13.0
 OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
 PAGE := playwright==1.65.2 axe-playwright-python==0.1.8 pytest==9.2.0
+FIGURES := pyyaml==6.0.3
 # What tests/clients talks to the daemon with, as others publish it.
 CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0
 NODE_CLIENTS := openai@7.57.0
@@ -52,6 +53,9 @@ deps-clients: ## install the clients of others that tests/clients uses, in .venv
 
 deps-bare: ## install what makes the bare root of test-bare
 	$(call install,$(DEPS_BARE))
+
+deps-figures: deps-lint deps-page ## install what test-figures needs: a Prometheus, and a browser to look at its page with
+	@.venv/bin/python -m pip install -q $(FIGURES)
 
 deps-page: deps ## install what the tests of the page need: a browser, and what drives it in .venv
 	$(call install,$(DEPS_PYTHON) $(DEPS_PAGE))
@@ -138,6 +142,11 @@ test-arm64: deps-arm64 ## build for arm64, and the golden models and the tests o
 test-page: deps-page ## the page at / in a headless browser against the real daemon; screenshots in build/page/
 	+@$(BUILD) programs
 	@PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests/page
+
+FIGURES_SECONDS ?= 120
+test-figures: deps-figures ## a Prometheus scrapes daemons under load: do all rules and panels have data? Graphs in build/figures/
+	+@$(BUILD) programs
+	@FIGURES_SECONDS=$(FIGURES_SECONDS) PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests/deploy
 
 FUZZ_SECONDS ?= 20
 fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
