@@ -160,6 +160,18 @@ void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns)
     (void)pthread_mutex_unlock(&j->lock);
 }
 
+void job_look(struct job *j, struct job_look *ret)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    *ret = (struct job_look){
+        .state = j->state,
+        .queued_ns = j->result.queued_ns,
+        .left_queue_ns = j->result.started_ns != 0 ? j->result.started_ns : j->result.done_ns,
+        .generated = j->result.generated,
+    };
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
 void job_cancel(struct job *j, enum status st)
@@ -243,6 +255,8 @@ static const char *reason_text(enum status st)
         return "the request's deadline passed before there was an answer";
     case ERR_CANCELLED:
         return "the client closed the connection";
+    case ERR_STOPPED:
+        return "an administrator cancelled the request";
     case ERR_UNAVAILABLE:
         return "the server is shutting down";
     default:
@@ -256,7 +270,7 @@ void job_abort(struct job *j, enum status st, const char *message, uint64_t now_
     const bool begun = j->result.generated > 0;
     if (begun && st == ERR_TIMEOUT && (j->kind->ends_late || j->streams))
         job_end(j, OK, FINISH_TIMEOUT, "", now_ns);
-    else if (begun && j->streams && (st == ERR_CANCELLED || st == ERR_UNAVAILABLE))
+    else if (begun && j->streams && (st == ERR_CANCELLED || st == ERR_STOPPED || st == ERR_UNAVAILABLE))
         job_end(j, OK, FINISH_CANCELLED, "", now_ns);
     else
         job_end(j, st, FINISH_CANCELLED, message != NULL ? message : reason_text(st), now_ns);

@@ -128,6 +128,13 @@ uint64_t job_most(const struct job *j);
 /* Progress of a text or picture, done or not: elements generated, and when the first one was (0: not yet). Any
  * thread. */
 void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns);
+/* How far a job is, once it was submitted. Any thread. */
+struct job_look {
+    enum job_state state;
+    uint64_t queued_ns, left_queue_ns; /* the latter 0: it waits */
+    uint32_t generated;
+};
+void job_look(struct job *j, struct job_look *ret);
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 

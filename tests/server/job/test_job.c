@@ -310,6 +310,9 @@ static const struct {
     {"shutdown before the first byte", ERR_UNAVAILABLE, true, "", ERR_UNAVAILABLE, 0},
     {"shutdown in a stream", ERR_UNAVAILABLE, true, "a", OK, FINISH_CANCELLED},
     {"shutdown in a whole answer", ERR_UNAVAILABLE, false, "a", ERR_UNAVAILABLE, 0},
+    {"an administrator ends what waits", ERR_STOPPED, false, NULL, ERR_STOPPED, 0},
+    {"an administrator ends a stream", ERR_STOPPED, true, "a", OK, FINISH_CANCELLED},
+    {"an administrator ends a whole answer", ERR_STOPPED, false, "a", ERR_STOPPED, 0},
     {"our own fault in a stream", ERR_INTERNAL, true, "a", ERR_INTERNAL, 0},
 };
 
