@@ -52,12 +52,15 @@ void http_await(struct exchange *base, struct job *job, http_handler *next)
     struct http_exchange *x = http_exchange_of(base);
     assert(base->job == NULL);
     job_reference(job);
-    base->job = job;
+    http_roll_set_job(x, job);
     x->next = next;
     job_attach(job, &x->waiter);
     x->watch = (struct watch){.notify = watch_exchange, .arg = x, .fd = x->connection->fd, .due_ns = job->deadline_ns};
     if (watcher_add(x->http->watcher, &x->watch) != OK)
         job_cancel(job, ERR_NOMEM); /* unwatched it could outlive its client */
+    const enum status cancelled = (enum status)atomic_load_explicit(&x->cancelled, memory_order_relaxed);
+    if (cancelled != OK)
+        job_cancel(job, cancelled);
     http_go_on(x);
 }
 

@@ -1,5 +1,5 @@
 /* body.h - a request's body while it arrives: bounded by itself, and together with those of all other requests.
- * One thread for each struct body; the total is atomic. */
+ * One thread for each struct body; the total, and what was received, are atomic. */
 #ifndef SERVER_HTTP_BODY_H
 #define SERVER_HTTP_BODY_H
 
@@ -13,8 +13,8 @@
 struct body {
     uint8_t *bytes; /* NULL when empty */
     size_t size, capacity;
-    uint64_t received;  /* kept or not */
-    enum status status; /* ERR_TOO_LARGE, ERR_NOMEM: the bytes were dropped */
+    _Atomic uint64_t received; /* kept or not; any thread may look */
+    enum status status;        /* ERR_TOO_LARGE, ERR_NOMEM: the bytes were dropped */
 };
 
 /* Add what has arrived. Beyond size_max, or when all bodies together would exceed HTTP_BODIES_BYTES_MAX, all of it is

@@ -1,5 +1,6 @@
 /* http.c - see http.h: exchanges, from a request's headers to the end of its answer. connection.c opens and closes
- * connections, loop.c has the threads, the start and the end, await.c waits for jobs; http_inner.h is what they share.
+ * connections, loop.c has the threads, the start and the end, await.c waits for jobs, roll.c shows exchanges to other
+ * threads; http_inner.h is what they share.
  *
  * Threads: a connection belongs to one loop's thread, which runs all of this, except suspend_exchange and
  * resume_exchange (run by whoever holds the job's lock).
@@ -54,6 +55,7 @@ static void queue_response(struct http_exchange *x, unsigned status, const char 
 {
     assert(x->base.status == 0);
     x->base.status = status;
+    atomic_store_explicit(&x->stage, HTTP_ANSWERING, memory_order_relaxed);
     if (r == NULL) {
         x->is_broken = true;
         return;
@@ -284,6 +286,8 @@ static void begin_exchange(struct http_exchange *x, const char *version)
 static void handle_request(struct http_exchange *x)
 {
     x->is_received = true;
+    if (x->base.status == 0)
+        atomic_store_explicit(&x->stage, HTTP_WORKING, memory_order_relaxed);
     x->base.received_ns = clock_now_ns();
     watcher_set_time(x->http->watcher, &x->connection->watch, 0);
     if (x->base.body.status != OK) {
@@ -334,6 +338,7 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
         return;
     struct job *j = x->base.job;
     *context = NULL;
+    http_roll_leave(x);
     watcher_remove(h->watcher, &x->watch);
     if (j != NULL)
         job_detach(j);

@@ -47,8 +47,8 @@ typedef enum http_piece http_reader(struct exchange *x, char **piece, size_t *by
 
 enum { HTTP_ID_BYTES = REQUEST_ID_MAX + 1 };
 
-/* One request and its answer. Only its connection's HTTP thread touches it. http_inner.h has the rest of it, which is
- * private to http. */
+/* One request and its answer. Only its connection's HTTP thread touches it, except as http_see says. http_inner.h has
+ * the rest of it, which is private to http. */
 struct exchange {
     /* the request */
     void *app;               /* http_app.arg */
@@ -111,5 +111,31 @@ void http_reply_stream(struct exchange *x, const char *type, http_reader *reader
  * submitted; a reference is taken. If the client leaves or the job's deadline passes, the job is cancelled. Once per
  * exchange. */
 void http_await(struct exchange *x, struct job *job, http_handler *next);
+
+/* ---- all exchanges, an HTTP thread ------------------------------------------------------------------------------- */
+
+/* From now until app.end, other exchanges may look at this one; what they read of x->api must not change any more. Once
+ * per exchange. */
+void http_show(struct exchange *x);
+
+/* A link of the list of exchanges that are shown, or a walker's place in it: zeroed at first, then http's. */
+struct http_place {
+    struct http_place *next, *previous;
+    struct exchange *exchange; /* NULL: a walker's */
+};
+enum { HTTP_WALK_STEP = 32 }; /* exchanges seen in one go: some ten microseconds, for which others wait */
+/* Sees an exchange, which cannot end meanwhile: to be brief, and to call no other function of http than those here. Of
+ * the exchange it may read what is constant once it is shown, `job`, and how much of the body was received. */
+typedef void http_see(void *arg, struct exchange *other);
+/* See the next HTTP_WALK_STEP exchanges that were shown before `asker` was, in the order of showing. Call it, with the
+ * same walker, until it returns false: then there are no more. */
+bool http_walk(struct exchange *asker, struct http_place *walker, http_see *see, void *arg);
+
+enum http_stage { HTTP_RECEIVING, HTTP_WORKING, HTTP_ANSWERING };
+/* In http_see. */
+enum http_stage http_stage(const struct exchange *x);
+/* In http_see: end the exchange. A job that is not done, or yet to come, is cancelled for the reason `st`, and what
+ * becomes of that is answered. The connection is cut where it only receives, or only sends what is done. */
+void http_cancel(struct exchange *x, enum status st);
 
 #endif

@@ -66,6 +66,10 @@ struct http {
         pthread_mutex_t lock;    /* a leaf */
         struct connection *chains[HTTP_ADDRESS_CHAINS];
     } addresses;
+    struct { /* of exchanges that are shown, see roll.c */
+        pthread_mutex_t lock;
+        struct http_place ends; /* before the first and after the last */
+    } roll;
     uint32_t loop_count;
     struct http_loop loops[]; /* [loop_count], settings.http_threads once started */
 };
@@ -91,7 +95,7 @@ struct connection {
 };
 
 /* An exchange, in one allocation with the app's part. Only its connection's thread touches it, except `mail`, which is
- * the mailbox's, `watch`, which is the watcher's, and what is atomic. */
+ * the mailbox's, `watch`, which is the watcher's, `place`, which is the roll's, and what is atomic. */
 struct http_exchange {
     struct exchange base; /* what the app sees of it; first, so that http_exchange_of finds the whole */
     struct http *http;
@@ -102,11 +106,14 @@ struct http_exchange {
     http_reader *reader;   /* of a stream */
     char *piece;           /* of the stream, now being sent */
     size_t piece_bytes, piece_sent;
-    bool is_received; /* whole */
-    bool is_broken;   /* the connection is to be cut */
-    bool closes;      /* the connection is closed after the answer */
+    atomic_int stage;     /* enum http_stage */
+    atomic_int cancelled; /* enum status: why a job that is yet to come must end at once; OK: it need not */
+    bool is_received;     /* whole */
+    bool is_broken;       /* the connection is to be cut */
+    bool closes;          /* the connection is closed after the answer */
     struct job_waiter waiter;
     struct watch watch;
+    struct http_place place;
     struct mailbox_item mail;  /* posted when the job has news */
     _Atomic uint64_t spoke_ns; /* when a stream last sent something; 0: no stream yet */
     struct {
@@ -139,6 +146,15 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
                                 const char *version, const char *data, size_t *data_bytes, void **context);
 void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code);
+
+/* ---- roll.c ------------------------------------------------------------------------------------------------------ */
+
+void http_roll_begin(struct http *h);
+void http_roll_end(struct http *h); /* it must be empty */
+/* Once this returns, no other thread sees the exchange. One that was not shown is a no-op. */
+void http_roll_leave(struct http_exchange *x);
+/* Set base.job, which others may see at any time. */
+void http_roll_set_job(struct http_exchange *x, struct job *job);
 
 /* ---- await.c ----------------------------------------------------------------------------------------------------- */
 

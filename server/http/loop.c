@@ -228,6 +228,7 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
     h->mailboxes = mailboxes;
     h->app = *app;
     (void)pthread_mutex_init(&h->addresses.lock, NULL);
+    http_roll_begin(h);
     enum status st = cors_check(s->cors_origins, err);
     struct tls_identity *identity = NULL;
     if (st == OK)
@@ -285,6 +286,7 @@ void http_stop(struct http *h)
         stop_libraries(l);
     }
     tls_stop();
+    http_roll_end(h);
     (void)pthread_mutex_destroy(&h->addresses.lock);
     free(h);
 }
