@@ -88,6 +88,7 @@
 #define HTTP_CONNECTION_BYTES_MAX 32768 /* of one connection: request line, headers, and the answer's next piece */
 #define HTTP_SEND_BYTES_MAX 32768       /* unread answer that the kernel holds; its own bound is megabytes */
 #define HTTP_RETRY_AFTER_MAX_S 60       /* a client that is told to wait longer would not come back */
+#define REQUESTS_LISTED_MAX 1000        /* of GET /admin/requests: more than anyone reads, in half a megabyte */
 #define HTTP_BODIES_BYTES_MAX (UINT64_C(1) << 29) /* of all requests together; a flood of uploads gets 503 */
 
 /* ---- keys ------------------------------------------------------------------------------------------------ */

@@ -18,6 +18,7 @@ struct api_request {
     bool is_routed; /* routes.c has looked */
     enum api_kind kind;
     unsigned endpoint;                                  /* the path's metrics label */
+    const char *route;                                  /* the path as the table has it; NULL: none of them */
     char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in place of each {} */
 
     /* authorise.c's */

@@ -48,6 +48,8 @@
     ROUTE_PLAIN(X, "GET", "/admin/config", API_ADMIN, NO_BODY, api_admin_config)                                      \
     ROUTE_PLAIN(X, "POST", "/admin/config/reload", API_ADMIN, MAYBE_BODY, api_admin_reload)                           \
     ROUTE_PLAIN(X, "POST", "/admin/drain", API_ADMIN, MAYBE_BODY, api_admin_drain)                                    \
+    ROUTE_PLAIN(X, "GET", "/admin/requests", API_ADMIN, NO_BODY, api_admin_requests)                                  \
+    ROUTE_PLAIN(X, "DELETE", "/admin/requests/{}", API_ADMIN, NO_BODY, api_admin_request_cancel)                      \
     ROUTE_PLAIN(X, "GET", "/v2", API_INFERENCE, NO_BODY, api_inference_server)                                        \
     ROUTE_PLAIN(X, "GET", "/v2/health/live", API_INFERENCE, NO_BODY, api_inference_live)                              \
     ROUTE_PLAIN(X, "GET", "/v2/health/ready", API_INFERENCE, NO_BODY, api_inference_ready)                            \

@@ -148,6 +148,7 @@ static const struct route *path_of_request(struct exchange *x)
             continue;
         if (path_matches(r->path, x->path, x) && routes_serves(r->api, x->is_admin)) {
             x->api->endpoint = endpoint;
+            x->api->route = r->path;
             return r;
         }
         endpoint++;
@@ -231,6 +232,7 @@ static void begin(struct exchange *x)
         return;
     }
     http_set_handler(x, r->handler);
+    http_show(x); /* all that requests.c looks at is known */
     r->type(x);
 }
 
@@ -295,7 +297,7 @@ static const char *outcome_of_job(struct job *j)
     const struct job_result *r = job_result(j);
     if (r->status == ERR_TIMEOUT)
         return job_finish_word(FINISH_TIMEOUT);
-    if (r->status == ERR_CANCELLED)
+    if (r->status == ERR_CANCELLED || r->status == ERR_STOPPED)
         return job_finish_word(FINISH_CANCELLED);
     if (r->status != OK)
         return "error";

@@ -96,7 +96,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     COUNTER(METRIC_SESSIONS_EXPIRED, "aftd_sessions_expired_total", COUNT, NONE, "Sessions that expired unused.")    \
     COUNTER(METRIC_SESSIONS_REFUSED, "aftd_sessions_refused_total", COUNT, NONE,                                     \
             "Sessions that were refused for lack of room.")                                                          \
-    COUNTER(METRIC_CANCELLED, "aftd_requests_cancelled_total", COUNT, MODEL, "Requests whose client left.")          \
+    COUNTER(METRIC_CANCELLED, "aftd_requests_cancelled_total", COUNT, MODEL, "Requests that were cancelled.")        \
     COUNTER(METRIC_TIMED_OUT, "aftd_requests_timed_out_total", COUNT, MODEL, "Requests that passed their deadline.") \
     COUNTER(METRIC_REJECTED, "aftd_requests_rejected_total", COUNT, REASON, "Requests refused before any work.")     \
     COUNTER(METRIC_KEY_REQUESTS, "aftd_key_requests_total", COUNT, KEY, "Requests with a key.")                      \

@@ -1,0 +1,177 @@
+/* requests.c - what runs now: GET /admin/requests, and DELETE /admin/requests/ID, which cancels. HTTP threads.
+ * Of each request a row is copied while http holds it still; the JSON is made of the rows afterwards. A row has names
+ * and numbers, never text of a client. */
+#include "server/api/route_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/service.h"
+#include "server/core/clock.h"
+#include "server/job/job.h"
+#include "server/models/hosted_model.h"
+
+struct row {
+    char id[HTTP_ID_BYTES], client[64];
+    char key[KEY_NAME_MAX + 1], model[MODEL_NAME_MAX + 1]; /* empty: none */
+    const char *route, *state;
+    uint64_t start_ns, received;
+    bool has_job;
+    struct job_look job;
+    uint64_t deadline_ns; /* of the job */
+};
+
+/* What a walk has seen so far. */
+struct list {
+    const char *id; /* only of that id; NULL: of any */
+    bool cancels;
+    struct row *rows; /* [capacity] */
+    size_t count, capacity;
+    json_int_t total; /* also of those for which there is no row */
+};
+
+/* ---- seeing ------------------------------------------------------------------------------------------------------ */
+
+static const char *state_of(enum http_stage stage, const struct row *r)
+{
+    switch (stage) {
+    case HTTP_RECEIVING:
+        return "receiving";
+    case HTTP_ANSWERING:
+        return "streaming";
+    case HTTP_WORKING:
+        break;
+    }
+    return r->has_job && r->job.state == JOB_QUEUED ? "queued" : "running";
+}
+
+static void copy(char *to, size_t size, const char *text)
+{
+    (void)snprintf(to, size, "%s", text != NULL ? text : "");
+}
+
+static void fill(struct row *r, const struct exchange *x)
+{
+    *r = (struct row){.route = x->api->route,
+                      .start_ns = x->start_ns,
+                      .received = atomic_load_explicit(&x->body.received, memory_order_relaxed),
+                      .has_job = x->job != NULL};
+    copy(r->id, sizeof r->id, x->id);
+    copy(r->key, sizeof r->key, auth_name(&x->api->grant));
+    http_client(x, r->client, sizeof r->client);
+    if (r->has_job) {
+        job_look(x->job, &r->job);
+        r->deadline_ns = x->job->deadline_ns;
+        copy(r->model, sizeof r->model, x->job->model != NULL ? x->job->model->model->name : NULL);
+    }
+    r->state = state_of(http_stage(x), r);
+}
+
+static void see(void *arg, struct exchange *other)
+{
+    struct list *l = arg;
+    if (l->id != NULL && strcmp(l->id, other->id) != 0)
+        return;
+    l->total++;
+    if (l->count < l->capacity)
+        fill(&l->rows[l->count++], other);
+    if (l->cancels)
+        http_cancel(other, ERR_STOPPED);
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct row *one = a, *other = b;
+    return one->start_ns < other->start_ns ? -1 : one->start_ns > other->start_ns ? 1 : 0;
+}
+
+/* Room for what one step may see; without memory for it the rows are fewer than the requests. */
+static void make_room(struct list *l)
+{
+    if (l->capacity - l->count >= HTTP_WALK_STEP || l->capacity == REQUESTS_LISTED_MAX)
+        return;
+    const size_t twice = 2 * l->capacity + HTTP_WALK_STEP,
+                 room = twice < REQUESTS_LISTED_MAX ? twice : REQUESTS_LISTED_MAX;
+    struct row *more = realloc(l->rows, room * sizeof *more);
+    if (more != NULL) {
+        l->rows = more;
+        l->capacity = room;
+    }
+}
+
+/* All requests that were here before `x`. */
+static void gather(struct list *l, struct exchange *x)
+{
+    struct http_place walker = {.next = NULL};
+    do
+        make_room(l);
+    while (http_walk(x, &walker, see, l));
+    if (l->count > 0)
+        qsort(l->rows, l->count, sizeof l->rows[0], by_age);
+}
+
+/* ---- telling ----------------------------------------------------------------------------------------------------- */
+
+static json_t *name_or_null(const char *name)
+{
+    return name[0] != '\0' ? json_string(name) : json_null();
+}
+
+static json_t *milliseconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return json_real(to_ns > from_ns ? reply_milliseconds(from_ns, to_ns) : 0.0);
+}
+
+/* NULL for want of memory. */
+static json_t *describe(const struct row *r, uint64_t now_ns)
+{
+    const uint64_t left_ns = r->job.left_queue_ns != 0 ? r->job.left_queue_ns : now_ns;
+    return json_pack("{s:s, s:o, s:s, s:s, s:o, s:s, s:o, s:o, s:I, s:I, s:o}", "id", r->id, "key",
+                     name_or_null(r->key), "client", r->client, "endpoint", r->route, "model", name_or_null(r->model),
+                     "state", r->state, "age_ms", milliseconds(r->start_ns, now_ns), "queue_ms",
+                     r->has_job ? milliseconds(r->job.queued_ns, left_ns) : json_null(), "bytes_in",
+                     (json_int_t)r->received, "generated", (json_int_t)r->job.generated, "deadline_in_ms",
+                     r->has_job ? milliseconds(now_ns, r->deadline_ns) : json_null());
+}
+
+static void reply_list(struct exchange *x, unsigned status, const struct list *l)
+{
+    const uint64_t now_ns = clock_now_ns();
+    json_t *rows = json_array();
+    int failed = 0;
+    for (size_t i = 0; i < l->count && failed == 0; i++)
+        failed = json_array_append_new(rows, describe(&l->rows[i], now_ns));
+    json_t *whole = json_pack("{s:o, s:I}", "requests", rows, "total", l->total);
+    if (failed != 0) {
+        json_decref(whole);
+        whole = NULL;
+    }
+    reply_send_json(x, status, whole);
+}
+
+void api_admin_requests(struct exchange *x)
+{
+    struct list l = {.id = NULL};
+    gather(&l, x);
+    reply_list(x, 200, &l);
+    free(l.rows);
+}
+
+void api_admin_request_cancel(struct exchange *x)
+{
+    struct list l = {.id = x->api->segments[0], .cancels = true};
+    struct error err;
+    gather(&l, x);
+    if (l.total > 0) {
+        reply_list(x, 202, &l);
+    } else {
+        (void)error_set(&err, ERR_NOT_FOUND, "no request with the id \"%s\" is running; GET /admin/requests lists them",
+                        json_quote(l.id).text);
+        reply_send_error(x, &err);
+    }
+    free(l.rows);
+}
