@@ -11,6 +11,10 @@
 
 #define CONFIG_DEFAULT_PATH "config/aftd.json" /* read if it exists and --config names no other */
 
+/* Where aft looks for the configuration of the daemon that it is to ask, if --config names none and there is none at
+ * CONFIG_DEFAULT_PATH: where services and containers keep it, who pass it to aftd with --config. */
+#define CONFIG_SYSTEM_PATH "/etc/aftd/aftd.json"
+
 #define CONFIG_FILE_HELP "configuration file, JSON (" CONFIG_DEFAULT_PATH " where it exists)" /* of --config */
 
 #define CONFIG_ENVIRONMENT_PREFIX "AFTD_"

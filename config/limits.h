@@ -173,6 +173,10 @@
 #define REMOTE_ANSWER_MAX (64u << 20) /* bytes of a whole answer: the largest PNG, SCORE_BYTES_MAX numbers */
 #define REMOTE_EVENT_MAX (1u << 20)   /* bytes of one event: STREAM_EVENT_BYTES_MAX, each escaped and with its extras */
 #define REMOTE_KEY_MAX 512            /* bytes of a key */
+#define ADMIN_ANSWER_S 10             /* of aft ps, top and cancel: the daemon does not compute for these answers */
+#define HEALTH_TIMEOUT_S 5            /* of aft health by default: a daemon under load answers in milliseconds */
+#define HEALTH_TIMEOUT_MAX_S 600      /* of aft health */
+#define TOP_SNAPSHOTS_MAX 1000000     /* of aft top: ten days */
 
 /* ---- aft load -------------------------------------------------------------------------------------------- */
 #define LOAD_CLIENTS_MAX 4096        /* connections; a daemon has no more stream slots for one model */

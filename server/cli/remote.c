@@ -89,6 +89,27 @@ static bool add_header(struct call *c, const char *name, const char *value)
 
 static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg);
 
+static void set_method(const struct call *c)
+{
+    const struct remote_request *q = c->request;
+    if (q->method != NULL) {
+        (void)curl_easy_setopt(c->easy, CURLOPT_CUSTOMREQUEST, q->method);
+        return;
+    }
+    (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->size);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->size > 0 ? (const char *)q->body : "");
+}
+
+static void set_limits(const struct call *c, const struct remote *r)
+{
+    const double connect_s = r->timeout_s > 0.0 ? r->timeout_s : REMOTE_CONNECT_S;
+    (void)curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(1e3 * connect_s));
+    (void)curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * r->timeout_s)); /* 0: none */
+    (void)curl_easy_setopt(c->easy, CURLOPT_SSL_VERIFYPEER, r->trusts_all ? 0L : 1L);
+    (void)curl_easy_setopt(c->easy, CURLOPT_SSL_VERIFYHOST, r->trusts_all ? 0L : 2L);
+}
+
 /* CLI_OK, or an exit code and why is printed. */
 static int prepare(struct call *c, const struct remote *r)
 {
@@ -99,7 +120,7 @@ static int prepare(struct call *c, const struct remote *r)
     c->easy = curl_easy_init();
     /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
     if (c->easy == NULL || !add_text(&c->url, q->path) || !add_query(&c->url, q) ||
-        !add_header(c, "Content-Type: ", q->type) || !add_header(c, "Expect:", "") ||
+        (q->type != NULL && !add_header(c, "Content-Type: ", q->type)) || !add_header(c, "Expect:", "") ||
         (r->key != NULL && !add_header(c, "Authorization: Bearer ", r->key)))
         return cli_fail("out of memory");
     (void)curl_easy_setopt(c->easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -107,15 +128,13 @@ static int prepare(struct call *c, const struct remote *r)
     (void)curl_easy_setopt(c->easy, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(c->easy, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(c->easy, CURLOPT_USERAGENT, "aft/" AFTD_VERSION);
-    (void)curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT, (long)REMOTE_CONNECT_S);
     (void)curl_easy_setopt(c->easy, CURLOPT_URL, c->url);
+    set_limits(c, r);
     if (r->unix_path != NULL && curl_easy_setopt(c->easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path) != CURLE_OK)
         return cli_fail("out of memory");
     if (r->ca_file != NULL && curl_easy_setopt(c->easy, CURLOPT_CAINFO, r->ca_file) != CURLE_OK)
         return cli_fail("out of memory");
-    (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->size);
-    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->size > 0 ? (const char *)q->body : "");
+    set_method(c);
     (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
@@ -226,7 +245,20 @@ static bool is_distrusted(const struct call *c, CURLcode result)
     return result == CURLE_PEER_FAILED_VERIFICATION && verified > 1;
 }
 
-static int judge(const struct call *c, CURLcode result, char param[ERROR_PARAM_MAX])
+/* There was no whole answer. */
+static int fail_without_answer(const struct call *c, CURLcode result, double timeout_s)
+{
+    long error = 0; /* of a system call */
+    (void)curl_easy_getinfo(c->easy, CURLINFO_OS_ERRNO, &error);
+    if (result == CURLE_OPERATION_TIMEDOUT && timeout_s > 0.0)
+        return cli_fail("%s: no answer within %g s", c->name, timeout_s);
+    if (result == CURLE_COULDNT_CONNECT && error != 0)
+        return cli_fail("%s: cannot connect: %s", c->name, strerror((int)error));
+    return cli_fail("%s: %s%s", c->name, c->why[0] != '\0' ? c->why : curl_easy_strerror(result),
+                    is_distrusted(c, result) ? "; --ca-file names the certificates to trust" : "");
+}
+
+static int judge(const struct call *c, CURLcode result, double timeout_s, char param[ERROR_PARAM_MAX])
 {
     const long status = status_of(c);
     if (c->stopped)
@@ -234,22 +266,26 @@ static int judge(const struct call *c, CURLcode result, char param[ERROR_PARAM_M
     if (c->excess != NULL)
         return cli_fail("the answer of %s %s", c->name, c->excess);
     if (result != CURLE_OK)
-        return cli_fail("%s: %s%s", c->name, c->why[0] != '\0' ? c->why : curl_easy_strerror(result),
-                        is_distrusted(c, result) ? "; --ca-file names the certificates to trust" : "");
-    if (status != 200)
+        return fail_without_answer(c, result, timeout_s);
+    if (status < 200 || status > 299)
         return fail_refused(c, status, param);
     return CLI_OK;
+}
+
+const char *remote_name(const struct remote *r)
+{
+    return r->unix_path != NULL ? r->unix_path : r->url;
 }
 
 int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret,
                 char param[ERROR_PARAM_MAX])
 {
-    struct call c = {.request = q, .name = r->unix_path != NULL ? r->unix_path : r->url};
+    struct call c = {.request = q, .name = remote_name(r)};
     if (param != NULL)
         param[0] = '\0';
     int code = prepare(&c, r);
     if (code == CLI_OK)
-        code = judge(&c, curl_easy_perform(c.easy), param);
+        code = judge(&c, curl_easy_perform(c.easy), r->timeout_s, param);
     if (code == CLI_OK && !c.events) {
         ret->bytes = c.bytes;
         ret->size = c.size;
@@ -272,11 +308,37 @@ int remote_post_json(const struct remote *r, const struct remote_request *q, jso
     free(answer.bytes);
     if (!json_is_object(object)) {
         json_decref(object);
-        return cli_fail("%s answers something that is not a JSON object; is it an aftd?",
-                        r->unix_path != NULL ? r->unix_path : r->url);
+        return cli_fail("%s answers something that is not a JSON object; is it an aftd?", remote_name(r));
     }
     *ret = object;
     return CLI_OK;
+}
+
+int remote_get(const struct remote *r, const char *path, struct remote_answer *ret)
+{
+    const struct remote_request q = {.method = "GET", .path = path};
+    return remote_post(r, &q, ret, NULL);
+}
+
+int remote_get_json(const struct remote *r, const char *path, json_t **ret)
+{
+    const struct remote_request q = {.method = "GET", .path = path};
+    return remote_post_json(r, &q, ret);
+}
+
+int remote_delete_json(const struct remote *r, const char *folder, const char *name, json_t **ret)
+{
+    char *escaped = curl_easy_escape(NULL, name, 0), *path = NULL;
+    int code = CLI_FAILED;
+    if (escaped != NULL && add_text(&path, folder) && add_text(&path, escaped)) {
+        const struct remote_request q = {.method = "DELETE", .path = path};
+        code = remote_post_json(r, &q, ret);
+    } else {
+        (void)cli_fail("out of memory");
+    }
+    curl_free(escaped);
+    free(path);
+    return code;
 }
 
 json_t *remote_base64(const uint8_t *bytes, size_t size)

@@ -15,6 +15,8 @@
 /* What the options say; zeroed before they are read. */
 struct remote {
     const char *url, *unix_path, *key, *ca_file, *model;
+    double timeout_s; /* for the whole answer; 0: no limit but that for connecting */
+    bool trusts_all;  /* with https, whatever certificate there is */
 };
 /* Rows of a verb's options. */
 #define REMOTE_OPTIONS(r)                                                                                            \
@@ -33,7 +35,8 @@ struct remote_parameter {
 };
 
 struct remote_request {
-    const char *path, *type; /* Content-Type */
+    const char *method;      /* NULL: POST; any other has no body */
+    const char *path, *type; /* Content-Type; NULL: none */
     const struct remote_parameter *query;
     size_t query_count;
     const void *body; /* [size], borrowed */
@@ -56,6 +59,14 @@ int remote_post(const struct remote *r, const struct remote_request *q, struct r
                 char param[ERROR_PARAM_MAX]);
 /* The same, and the answer is a JSON object: json_decref *ret. */
 int remote_post_json(const struct remote *r, const struct remote_request *q, json_t **ret);
+/* GET a path, in the same way. */
+int remote_get(const struct remote *r, const char *path, struct remote_answer *ret);
+int remote_get_json(const struct remote *r, const char *path, json_t **ret);
+/* DELETE what is called `name` below the path `folder`, which ends with a slash. */
+int remote_delete_json(const struct remote *r, const char *folder, const char *name, json_t **ret);
+
+/* What messages call the daemon. */
+const char *remote_name(const struct remote *r);
 
 /* Bytes as a JSON string in base64; NULL: out of memory. */
 json_t *remote_base64(const uint8_t *bytes, size_t size);

@@ -1,0 +1,129 @@
+/* locate.c - see locate.h. */
+#include "server/cli/locate.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/config.h"
+
+static bool is_on(const char *setting)
+{
+    return strcmp(setting, "off") != 0;
+}
+
+/* The first of a list with commas, without the spaces around it. */
+static void first_address(char out[LOCATE_ADDRESS_BYTES], const char *list)
+{
+    list += strspn(list, " ");
+    size_t size = strcspn(list, ",");
+    while (size > 0 && list[size - 1] == ' ')
+        size--;
+    (void)snprintf(out, LOCATE_ADDRESS_BYTES, "%.*s", (int)size, list);
+}
+
+/* For an address that a daemon listens on, how to get there from the same machine. */
+static void make_url(struct locate *l, const char *list, uint32_t port, bool is_tls)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    char address[LOCATE_ADDRESS_BYTES];
+    first_address(address, list);
+    const char *scheme = is_tls ? "https" : "http";
+    const size_t bare = strcspn(address, "%"); /* before an interface's name, whose sign a URL has escaped */
+    const char *zone = address[bare] != '\0' ? address + bare + 1 : NULL;
+    if (inet_pton(AF_INET, address, &v4) == 1 && v4.s_addr == htonl(INADDR_ANY))
+        (void)snprintf(l->url, sizeof l->url, "%s://127.0.0.1:%u", scheme, port);
+    else if (inet_pton(AF_INET6, address, &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6))
+        (void)snprintf(l->url, sizeof l->url, "%s://[::1]:%u", scheme, port);
+    else if (strchr(address, ':') != NULL)
+        (void)snprintf(l->url, sizeof l->url, "%s://[%.*s%s%s]:%u", scheme, (int)bare, address,
+                       zone != NULL ? "%25" : "", zone != NULL ? zone : "", port);
+    else
+        (void)snprintf(l->url, sizeof l->url, "%s://%s:%u", scheme, address, port);
+    l->to.url = l->url;
+}
+
+/* A pair of settings, or three, that make a listener. False: it is off, or at a port that the kernel chooses. */
+static bool try_tcp(struct locate *l, const char *list, uint32_t port, bool is_tls)
+{
+    if (!is_on(list) || port == 0)
+        return false;
+    make_url(l, list, port, is_tls);
+    l->to.trusts_all = is_tls;
+    return true;
+}
+
+static bool try_unix(struct locate *l, const char *path)
+{
+    if (!is_on(path))
+        return false;
+    (void)snprintf(l->unix_path, sizeof l->unix_path, "%s", path);
+    l->to.unix_path = l->unix_path;
+    return true;
+}
+
+/* The socket is for the daemon's own user, who needs no port. */
+static bool try_admin(struct locate *l, const struct settings *s)
+{
+    return (access(s->admin_unix, W_OK) == 0 && try_unix(l, s->admin_unix)) ||
+           try_tcp(l, s->admin_address, s->admin_port, false) || try_unix(l, s->admin_unix);
+}
+
+static int from_config(struct locate *l, bool admin)
+{
+    extern char **environ;
+    const bool falls_back =
+        l->config == NULL && access(CONFIG_DEFAULT_PATH, F_OK) != 0 && access(CONFIG_SYSTEM_PATH, F_OK) == 0;
+    char *argv[] = {"aft", "--config", (char *)(falls_back ? CONFIG_SYSTEM_PATH : l->config), NULL};
+    struct config config;
+    struct error err;
+    if (config_load(&config, argv[2] != NULL ? 3 : 1, argv, environ, NULL, NULL, &err) != OK) {
+        (void)cli_fail_error(&err);
+        return CLI_USAGE;
+    }
+    const struct settings *s = &config.settings;
+    const char *file = config.path[0] != '\0' ? config.path : "no file";
+    if (admin) {
+        if (try_admin(l, s))
+            return CLI_OK;
+        return cli_fail_usage(
+            "the daemon has no admin listener at a place that is known (%s, the environment): expected "
+            "admin_unix, or admin_address and admin_port, or --url or --unix",
+            file);
+    }
+    if (try_tcp(l, s->listen_address, s->listen_port, is_on(s->tls_certificate)) || try_unix(l, s->listen_unix) ||
+        try_admin(l, s))
+        return CLI_OK;
+    return cli_fail_usage("the daemon listens at no place that is known (%s, the environment): expected listen_port, "
+                          "listen_unix or a listener for administration, or --url or --unix",
+                          file);
+}
+
+static int locate(struct locate *l, bool admin)
+{
+    if (l->to.url == NULL && l->to.unix_path == NULL) {
+        const int code = from_config(l, admin);
+        if (code != CLI_OK)
+            return code;
+    }
+    if (l->to.url == NULL)
+        l->to.url = "http://localhost";
+    return CLI_OK;
+}
+
+int locate_daemon(struct locate *l)
+{
+    return locate(l, false);
+}
+
+int locate_admin(struct locate *l)
+{
+    bool wanted;
+    const int code = locate(l, true);
+    l->to.timeout_s = ADMIN_ANSWER_S;
+    return code == CLI_OK ? remote_check(&l->to, &wanted) : code;
+}

@@ -1,0 +1,42 @@
+/* locate.h - the daemon of this machine: where it listens, found as the daemon finds out itself, from its configuration
+ * file and the environment. Single threaded; messages as in cli.h. */
+#ifndef SERVER_CLI_LOCATE_H
+#define SERVER_CLI_LOCATE_H
+
+#include "config/config.h"
+#include "config/limits.h"
+#include "server/cli/cli.h"
+#include "server/cli/remote.h"
+
+enum { LOCATE_ADDRESS_BYTES = 128 }; /* of a numeric address, with the name of an interface */
+
+/* Zeroed before the options are read; it must stay where it is afterwards. */
+struct locate {
+    const char *config; /* --config */
+    struct remote to;
+    char url[LOCATE_ADDRESS_BYTES + 16], unix_path[SETTING_TEXT_MAX + 1]; /* what `to` names, if no option does */
+};
+/* Rows of a verb's options. */
+#define LOCATE_OPTIONS(l)                                                                                      \
+    {"config",                                                                                                 \
+     CLI_TEXT,                                                                                                 \
+     (void *)&(l)->config,                                                                                     \
+     0,                                                                                                        \
+     0,                                                                                                        \
+     "FILE",                                                                                                   \
+     "the daemon's configuration (" CONFIG_DEFAULT_PATH " or " CONFIG_SYSTEM_PATH ")"},                        \
+        {"url", CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", "ask the daemon at http(s)://HOST:PORT instead"}, \
+        {"unix", CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", "the same through a Unix socket"},      \
+        {"ca-file", CLI_TEXT, (void *)&(l)->to.ca_file, 0, 0, "FILE", "PEM file of certificates to trust, with --url"},
+#define LOCATE_KEY_OPTION(l) \
+    {"key", CLI_TEXT, (void *)&(l)->to.key, 0, 0, "KEY", "key for the daemon; visible to other users ($AFT_KEY)"},
+
+/* Fill in `to`: from the options, or else from the configuration. Prints what is wrong and returns CLI_USAGE.
+ * locate_daemon: where it serves everybody. An address that means every interface becomes the loopback's, and the
+ * certificate at an address that the configuration names is not verified: it names what clients call this machine.
+ * Without TCP the Unix socket is asked, or the admin listener, which serves the same. No key is sent. */
+int locate_daemon(struct locate *l);
+/* The admin listener, with the key and a time limit for each answer. */
+int locate_admin(struct locate *l);
+
+#endif
