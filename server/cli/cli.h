@@ -31,7 +31,11 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
       "measure what bf16 and int8 cost in quality and record it for precision=auto")                                  \
     X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is")                   \
     X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need")    \
-    X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers")
+    X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers")                  \
+    X(health, "health", "[--ready]", "ask whether the daemon of this machine is well")                                \
+    X(ps, "ps", "[--json]", "list the requests that the daemon is working on")                                        \
+    X(cancel, "cancel", "ID...", "end requests that aft ps lists")                                                    \
+    X(top, "top", "[--once]", "show the daemon's models and requests, every second")
 
 /* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one
  * dash and its value apart. */

@@ -1,0 +1,73 @@
+/* ps.c - aft ps and aft cancel: what a daemon is working on, and ending some of it, through the admin listener. Single
+ * threaded. */
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+
+#include "config/limits.h"
+#include "server/cli/cli.h"
+#include "server/cli/locate.h"
+#include "server/cli/remote.h"
+#include "server/cli/request_table.h"
+
+int cli_ps(int argc, char **argv)
+{
+    struct locate l = {.config = NULL};
+    bool as_json = false;
+    const struct cli_option options[] = {
+        {"json", CLI_FLAG, &as_json, 0, 0, NULL, "print the daemon's answer rather than a table"},
+        LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
+    };
+    int count;
+    json_t *answer = NULL;
+    int code = cli_parse(options, argc, argv, 0, 0, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    code = locate_admin(&l);
+    if (code == CLI_OK)
+        code = remote_get_json(&l.to, "/admin/requests", &answer);
+    if (code != CLI_OK)
+        return code;
+    const json_t *requests = json_object_get(answer, "requests");
+    const json_int_t total = json_integer_value(json_object_get(answer, "total"));
+    if (as_json) {
+        (void)json_dumpf(answer, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+        (void)printf("\n");
+    } else {
+        request_table_print(stdout, requests);
+        if (total > (json_int_t)json_array_size(requests))
+            (void)printf("and %" JSON_INTEGER_FORMAT " more\n", total - (json_int_t)json_array_size(requests));
+    }
+    json_decref(answer);
+    return code;
+}
+
+static int cancel(const struct locate *l, const char *id)
+{
+    json_t *answer = NULL;
+    if (id[0] == '\0')
+        return cli_fail_usage("the id is empty, expected one that aft ps lists");
+    const int code = remote_delete_json(&l->to, "/admin/requests/", id, &answer);
+    if (code == CLI_OK)
+        request_table_print(stdout, json_object_get(answer, "requests"));
+    json_decref(answer);
+    return code;
+}
+
+int cli_cancel(int argc, char **argv)
+{
+    struct locate l = {.config = NULL};
+    const struct cli_option options[] = {LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0}};
+    int count;
+    int code = cli_parse(options, argc, argv, 1, INT_MAX, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    code = locate_admin(&l);
+    if (code != CLI_OK)
+        return code;
+    for (int i = 1; i <= count; i++) { /* of those that have ended by themselves, each is told */
+        const int one = cancel(&l, argv[i]);
+        code = one > code ? one : code;
+    }
+    return code;
+}

@@ -1,0 +1,181 @@
+/* top.c - aft top: a daemon's models and requests, drawn anew every second on a terminal, or printed one after the
+ * other. Plain escapes are all that it takes: the screen is written from its top, and nothing is edited.
+ *
+ * Single threaded. A signal that ends the program puts the terminal right first, in its handler, because a daemon that
+ * hangs keeps the loop waiting; what that uses is allowed in handlers. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "config/limits.h"
+#include "server/cli/cli.h"
+#include "server/cli/locate.h"
+#include "server/cli/top_view.h"
+
+#define HIDE_CURSOR "\033[?25l"
+#define SHOW_CURSOR "\033[?25h"
+#define GO_TO_TOP "\033[H"
+#define CLEAR_LINE "\033[K" /* from the cursor on */
+#define CLEAR_BELOW "\033[J"
+
+enum { SECOND_MS = 1000, ROWS = 24, COLUMNS = 80 /* where a terminal does not say */ };
+
+/* ---- the terminal ------------------------------------------------------------------------------------------------ */
+
+static struct termios before_us;
+static volatile sig_atomic_t is_ours; /* the terminal is as we need it */
+
+static void leave_terminal(void)
+{
+    static const char show[] = SHOW_CURSOR;
+    if (!is_ours)
+        return;
+    is_ours = 0;
+    (void)!write(STDOUT_FILENO, show, sizeof show - 1);
+    (void)tcsetattr(STDIN_FILENO, TCSANOW, &before_us);
+}
+
+static void on_signal(int number)
+{
+    leave_terminal();
+    if (number == SIGINT) /* how one leaves */
+        _exit(CLI_OK);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+/* Keys come one by one and are not shown; Ctrl-C is still a signal, Ctrl-Z is not. */
+static void enter_terminal(void)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    if (tcgetattr(STDIN_FILENO, &before_us) != 0)
+        return;
+    struct termios ours = before_us;
+    ours.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    ours.c_cc[VSUSP] = _POSIX_VDISABLE;
+    ours.c_cc[VMIN] = 1;
+    ours.c_cc[VTIME] = 0;
+    is_ours = 1;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        (void)signal(ends[i], on_signal);
+    (void)tcsetattr(STDIN_FILENO, TCSANOW, &ours);
+    (void)printf(HIDE_CURSOR GO_TO_TOP CLEAR_BELOW);
+}
+
+static struct winsize terminal_size(void)
+{
+    struct winsize size = {.ws_row = 0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
+        size = (struct winsize){.ws_row = ROWS, .ws_col = COLUMNS};
+    return size;
+}
+
+/* Draw the text, cut where the terminal ends, over what is there. */
+static void draw(const char *text, struct winsize size)
+{
+    (void)printf(GO_TO_TOP);
+    for (unsigned row = 1; row < size.ws_row && *text != '\0'; row++) {
+        const int length = (int)strcspn(text, "\n");
+        (void)printf("%.*s" CLEAR_LINE "\n", length < size.ws_col ? length : size.ws_col - 1, text);
+        text += length + (text[length] == '\n' ? 1 : 0);
+    }
+    (void)printf(CLEAR_BELOW);
+}
+
+/* Wait for a second, or for a key: true if that was q. */
+static bool is_left_within_a_second(void)
+{
+    struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+    char key = '\0';
+    if (poll(&keys, 1, SECOND_MS) != 1)
+        return false; /* or the size has changed */
+    return read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q';
+}
+
+/* ---- showing ----------------------------------------------------------------------------------------------------- */
+
+static int show(const struct locate *l, const struct top_sample *before, const struct top_sample *now)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const struct winsize size = terminal_size();
+    FILE *to = open_memstream(&text, &bytes);
+    if (to == NULL)
+        return cli_fail("out of memory");
+    top_view_print(to, remote_name(&l->to), before, now, size.ws_row);
+    const bool whole = fclose(to) == 0;
+    if (whole)
+        draw(text, size);
+    free(text);
+    return whole ? cli_flush() : cli_fail("out of memory");
+}
+
+static int run_live(const struct locate *l)
+{
+    struct top_sample before, now;
+    int code = top_sample_take(&before, &l->to);
+    if (code != CLI_OK)
+        return code;
+    enter_terminal();
+    code = show(l, &before, &before); /* without rates at first */
+    while (code == CLI_OK && !is_left_within_a_second()) {
+        code = top_sample_take(&now, &l->to);
+        if (code != CLI_OK)
+            break;
+        code = show(l, &before, &now);
+        top_sample_clear(&before);
+        before = now;
+    }
+    leave_terminal();
+    top_sample_clear(&before);
+    return code;
+}
+
+/* `count` tables, each of a second; 0: without end. */
+static int run_printing(const struct locate *l, uint64_t count)
+{
+    struct top_sample before, now;
+    int code = top_sample_take(&before, &l->to);
+    if (code != CLI_OK)
+        return code;
+    for (uint64_t i = 0; (count == 0 || i < count) && code == CLI_OK; i++) {
+        (void)poll(NULL, 0, SECOND_MS);
+        code = top_sample_take(&now, &l->to);
+        if (code != CLI_OK)
+            break;
+        (void)printf("%s", i > 0 ? "\n" : "");
+        top_view_print(stdout, remote_name(&l->to), &before, &now, SIZE_MAX);
+        code = cli_flush();
+        top_sample_clear(&before);
+        before = now;
+    }
+    top_sample_clear(&before);
+    return code;
+}
+
+int cli_top(int argc, char **argv)
+{
+    struct locate l = {.config = NULL};
+    bool once = false;
+    uint64_t count_asked = 0;
+    const struct cli_option options[] = {
+        {"once", CLI_FLAG, &once, 0, 0, NULL, "print what a second brings, and end"},
+        {"n", CLI_UNSIGNED, &count_asked, 1, TOP_SNAPSHOTS_MAX, "COUNT", "print that many seconds, and end"},
+        LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
+    };
+    int count;
+    int code = cli_parse(options, argc, argv, 0, 0, &count);
+    if (code != CLI_OK || count < 0)
+        return code;
+    code = locate_admin(&l);
+    if (code != CLI_OK)
+        return code;
+    if (once || count_asked > 0 || isatty(STDOUT_FILENO) == 0 || isatty(STDIN_FILENO) == 0)
+        return run_printing(&l, once ? 1 : count_asked);
+    return run_live(&l);
+}
