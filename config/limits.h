@@ -75,6 +75,7 @@
 #define TLS_CHAIN_MAX 16     /* certificates of a chain; usual ones have 2 or 3 */
 #define TLS_FILE_MAX 1048576 /* bytes of a certificate's or a key's file */
 #define HTTP_URL_MAX 2048
+#define HOST_NAME_BYTES_MAX 253   /* of a host that a client asks for: what DNS has room for */
 #define HTTP_BODY_MAX (64u << 20) /* the largest that the setting may allow */
 #define JSON_DEPTH_MAX 64         /* of a request's body; the API nests 2 deep */
 #define JSON_VALUES_MAX 1024      /* of a request's body; the API takes about 40 */

@@ -43,6 +43,9 @@ enum log_format { LOG_FORMATS(X) };
     TEXT(tls_key, "off", "PEM file of the certificate's private key; or off")                                          \
     TEXT(keys_file, "off", "file of the keys that clients need, made by aft key; off: they need none")                 \
     TEXT(cors_origins, "off", "origins whose pages may call the daemon in a browser, separated by commas; *; or off")  \
+    TEXT(hosts, "auto",                                                                                                \
+         "names that clients may call this host: NAME, *.NAME, auto (the machine's name) or *;"                        \
+         " separated by commas; addresses and localhost always count")                                                 \
     SWITCH(metrics_open, true, "serve /metrics without a key even where clients need one")                             \
     TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                               \
     SWITCH(models_lazy, false, "load a model only when a request first asks for it")                                   \

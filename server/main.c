@@ -7,6 +7,7 @@
  * refused and what runs may end within drain_timeout_ms; then the rest is cancelled, which resumes every suspended
  * connection, and the answers are written. A second signal skips the waiting.
  * On SIGHUP the loader's thread reads files again (reload.h). */
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include "config/config.h"
 #include "engine/engine.h"
 #include "server/access/auth.h"
+#include "server/access/hosts.h"
 #include "server/api/routes.h"
 #include "server/api/service.h"
 #include "server/batch/batcher.h"
@@ -51,6 +53,7 @@ struct daemon {
     struct loader *loader;
     struct watcher *watcher;
     struct http *http;
+    struct hosts hosts;
     struct service service;
     sigset_t signals;
 };
@@ -97,6 +100,14 @@ static enum status describe_engine(const struct settings *s, struct error *err)
     return OK;
 }
 
+static enum status read_hosts(struct daemon *d, struct error *err)
+{
+    char machine[HOST_NAME_MAX + 1] = "";
+    (void)gethostname(machine, sizeof machine - 1);
+    d->service.hosts = &d->hosts;
+    return hosts_init(&d->hosts, d->settings->hosts, machine, err);
+}
+
 static enum status start(struct daemon *d, struct error *err)
 {
     const char *paths[METRICS_ENDPOINTS_MAX];
@@ -105,7 +116,9 @@ static enum status start(struct daemon *d, struct error *err)
     enum status st = mailbox_create(&d->mailboxes, d->settings->http_threads);
     if (st != OK)
         return error_set(err, st, "out of memory or file descriptors for the HTTP threads' mailboxes");
-    st = describe_engine(d->settings, err);
+    st = read_hosts(d, err);
+    if (st == OK)
+        st = describe_engine(d->settings, err);
     if (st == OK)
         st = hosting_start(&d->hosting, d->settings, d->mailboxes, err);
     if (st != OK)

@@ -65,30 +65,12 @@ static void refuse_rate(struct exchange *x, double wait_s)
     reply_send_error(x, &err);
 }
 
-/* Browsers name the page that sends a request, programs do not. A page that somebody merely looks at must not be able
- * to administer the daemon on the same machine, which works even without reading the answers. */
-static bool refuse_page(struct exchange *x)
-{
-    struct error err;
-    const char *origin = x->api->kind == API_ADMIN ? http_header(x, "Origin") : NULL;
-    if (origin == NULL)
-        return false;
-    (void)error_set_param(
-        &err, ERR_FORBIDDEN, "Origin",
-        "the request comes from a page of \"%s\"; expected no Origin: pages in browsers may not use the admin API",
-        json_quote(origin).text);
-    reply_send_error(x, &err);
-    return true;
-}
-
 bool authorise(struct exchange *x)
 {
     struct auth *keys = service_of(x)->keys;
     struct error err;
     const char *why;
     double wait_s;
-    if (refuse_page(x))
-        return false;
     if (keys == NULL)
         return true;
     const char *text = key_of_headers(x, &why);

@@ -11,8 +11,7 @@ struct exchange;
 struct job;
 
 /* Let a request in by the key of its headers, Authorization: Bearer KEY or X-API-Key: KEY, for x->api->kind. False: it
- * was answered with 401, 403 or 429. If the daemon has no keys everybody may do everything, except that pages in
- * browsers may not use the admin API. */
+ * was answered with 401, 403 or 429. If the daemon has no keys everybody may do everything. */
 bool authorise(struct exchange *x);
 /* Call before a job is submitted: the bytes that its request received count against the key's rate limit, and from then
  * on those that it generates. False: it was answered with 429, the key's requests already have too much ahead of them.

@@ -4,7 +4,7 @@
  *     paths."/a/{name}".METHOD   describes a route; {name} names a {} of its path, and becomes a parameter
  *     x-fields: LIST             in a body's media type: a list of route_table.h, to be inserted
  *     x-required: [NAME]         beside x-fields: which of them are required
- *     x-errors: [STATUS]         in an operation: what it may answer besides 400, and 411 and 413 with bodies
+ *     x-errors: [STATUS]         in an operation: what it may answer besides 400, 403, and 411 and 413 with bodies
  *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what a field's kind and range say; a schema with a
  *                                                   type, an anyOf or a $ref replaces that
  *     top level x-errors: {STATUS: TEXT}            says what an error's status means
@@ -286,7 +286,7 @@ static void add_error(struct maker *m, json_t *responses, const struct route_inf
 static void expand_responses(struct maker *m, json_t *operation, const struct route_info *r)
 {
     json_t *responses = under(m, operation, "responses", json_object), *errors = take(operation, "x-errors"), *value;
-    static const enum status by_key[] = {ERR_KEY, ERR_FORBIDDEN, ERR_RATE};
+    static const enum status by_key[] = {ERR_KEY, ERR_RATE};
     const char *key;
     size_t i;
     json_object_foreach(responses, key, value)
@@ -295,6 +295,7 @@ static void expand_responses(struct maker *m, json_t *operation, const struct ro
             add_headers(m, key, value);
     }
     add_error(m, responses, r, status_http(ERR_ARGUMENT));
+    add_error(m, responses, r, status_http(ERR_FORBIDDEN)); /* of request_host.c */
     if (r->needs_key)
         for (size_t k = 0; k < sizeof by_key / sizeof by_key[0]; k++)
             add_error(m, responses, r, status_http(by_key[k]));

@@ -3,12 +3,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "config/json.h"
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/reply.h"
+#include "server/api/request_host.h"
 #include "server/api/request_query.h"
 #include "server/api/route_table.h"
 #include "server/api/service.h"
@@ -107,16 +107,6 @@ const struct field_list *routes_fields(const char *name)
 
 /* ---- the beginning --------------------------------------------------------------------------------------------- */
 
-/* A request target may name the server too (RFC 9112, 3.2.2). */
-static const char *path_of(const char *target)
-{
-    const size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
-    if (scheme == 0)
-        return target;
-    const char *slash = strchr(target + scheme, '/');
-    return slash != NULL ? slash : "/";
-}
-
 /* Does `path` match `pattern`? Then the segments in place of {} are copied to x->api->segments. */
 static bool path_matches(const char *pattern, const char *path, struct exchange *x)
 {
@@ -196,7 +186,7 @@ static void refuse_method(struct exchange *x, const char *path, const char *allo
 /* For a request without a route: clients of the Open Inference Protocol can read only its own form of errors. */
 static void set_api_by_path(struct exchange *x)
 {
-    const char *path = path_of(x->path);
+    const char *path = request_host_path(x->path);
     if (strcmp(path, "/v2") == 0 || strncmp(path, "/v2/", strlen("/v2/")) == 0)
         x->api->kind = API_INFERENCE;
 }
@@ -205,16 +195,21 @@ static void begin(struct exchange *x)
 {
     struct error err;
     char allowed[HTTP_HEADER_VALUE_MAX / 2] = "";
-    x->path = path_of(x->path);
+    const char *target = x->path;
+    x->path = request_host_path(target);
     x->api->is_routed = true;
     const struct route *first = path_of_request(x);
-    if (first == NULL) {
+    if (first != NULL)
+        x->api->kind = first->api;
+    else
         set_api_by_path(x);
+    if (!request_host_check(x, target))
+        return;
+    if (first == NULL) {
         (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);
         reply_send_error(x, &err);
         return;
     }
-    x->api->kind = first->api;
     const struct route *r = route_of(first, x->method, allowed, sizeof allowed);
     if (r == NULL) {
         refuse_method(x, first->path, allowed);
@@ -320,7 +315,7 @@ static void count(const struct exchange *x, unsigned status, const char *outcome
 static const char *path_to_log(const struct exchange *x, char out[LOG_PATH_MAX + 1])
 {
     static const char sessions[] = "/v1/sessions/";
-    const char *path = x->path != NULL ? path_of(x->path) : "";
+    const char *path = x->path != NULL ? request_host_path(x->path) : "";
     if (strncmp(path, sessions, strlen(sessions)) != 0)
         return x->path;
     const char *id = path + strlen(sessions);

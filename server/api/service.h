@@ -9,6 +9,7 @@
 
 struct auth;
 struct batcher;
+struct hosts;
 struct loader;
 struct queue;
 struct registry;
@@ -26,6 +27,7 @@ struct service {
     struct sessions *sessions;
     atomic_bool draining; /* /readyz says so */
     struct auth *keys;    /* NULL: none are required */
+    const struct hosts *hosts;
 };
 
 static inline const struct service *service_of(const struct exchange *x)

@@ -267,6 +267,7 @@ static struct http_exchange *exchange_create(struct http *h, struct MHD_Connecti
     x->base.path = path;
     x->base.start_ns = c->request_ns;
     x->base.is_admin = c->is_admin;
+    x->base.is_local = c->is_local;
     framing_choose_id(x->base.id, http_header(&x->base, "X-Request-Id"));
     (void)atomic_fetch_add(&h->exchanges, 1);
     return x;

@@ -60,6 +60,7 @@ struct exchange {
     uint64_t received_ns; /* when its last byte was read */
     bool has_body;        /* a length or an encoding was given */
     bool is_admin;        /* it came through the admin listener */
+    bool is_local;        /* it came through a Unix socket */
 
     /* the answer */
     struct job *job; /* awaited, from http_await on; the exchange's reference */

@@ -162,7 +162,7 @@ class Clients(threading.Thread):
             with self.daemon_.trust.wrap_socket(plain, server_hostname=host) as s:
                 body = json.dumps({"model": TEXT, "prompt": "x", "max_tokens": 65000, "context_overflow": "shift",
                                    "stream": True}).encode()
-                s.sendall("POST /generate HTTP/1.1\r\nHost: x\r\n"
+                s.sendall("POST /generate HTTP/1.1\r\nHost: localhost\r\n"
                           f"Authorization: Bearer {self.daemon_.keys['alice']}\r\n"
                           f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
                 s.recv(4096)

@@ -102,6 +102,12 @@ seed_text() { # stop strings "a" and "ab", or "aab" and "]]"; then the chunks' s
     { number 1 1; number 1 1; printf '\202\254'; number 5 1; printf '\342\202\254'; } >"$1/inside-a-character"
 }
 
+seed_host() { # the Host or Origin, a NUL, the setting
+    { printf 'A.example.:8080'; number 0 1; printf 'auto, a.example,*.b.example'; } >"$1/name"
+    { printf '[fe80::1%%25eth0]:80'; number 0 1; printf '[::1],10.0.0.1'; } >"$1/address"
+    { printf 'https://b.localhost:3000'; number 0 1; printf '*'; } >"$1/origin"
+}
+
 seed_state_blob() { # pending, sampler and a few numbers of a state, with the checksum made to fit or not
     for fit in 0 1; do
         {

@@ -318,7 +318,7 @@ static void a_long_url_is_refused(void **state)
 
 /* ---- connections ----------------------------------------------------------------------------------------------- */
 
-#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\n"
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\n"
 
 enum lasting { STAYS, CLOSES, SAYS };
 
@@ -327,15 +327,17 @@ static const struct {
     enum lasting want; /* SAYS: either, as long as the answer tells */
 } lasting[] = {
     {"HTTP/1.1", GET("/healthz") "\r\n", STAYS},
-    {"a bad body", "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n{", STAYS},
-    {"a whole generation", "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{\"max_tokens\":3}", STAYS},
-    {"a stream", "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n\r\n{\"max_tokens\":3,\"stream\":true}",
+    {"a bad body", "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n{", STAYS},
+    {"a whole generation", "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n{\"max_tokens\":3}",
+     STAYS},
+    {"a stream",
+     "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\n{\"max_tokens\":3,\"stream\":true}",
      STAYS},
     {"Connection: close", GET("/healthz") "Connection: close\r\n\r\n", CLOSES},
     {"HTTP/1.0", "GET /healthz HTTP/1.0\r\n\r\n", CLOSES},
     {"a 404", GET("/nothing") "\r\n", SAYS},
     {"a 405", GET("/generate") "\r\n", SAYS},
-    {"a 411", "POST /generate HTTP/1.1\r\nHost: x\r\n\r\n", SAYS},
+    {"a 411", "POST /generate HTTP/1.1\r\nHost: localhost\r\n\r\n", SAYS},
 };
 
 static void connections_stay_unless_told_otherwise(void **state)
@@ -368,8 +370,8 @@ static void a_client_that_expects_100_is_told_to_continue(void **state)
     static struct raw_input in;
     const int fd = raw_connect(aftd.port);
     (void)state;
-    assert_true(
-        raw_send_text(fd, "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n"));
+    assert_true(raw_send_text(
+        fd, "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n"));
     assert_int_equal(raw_receive(fd, &in, "\r\n\r\n", test_ms(ANSWER_MS)), RAW_FOUND);
     assert_int_equal(raw_status(&in), 100);
     assert_true(raw_send_text(fd, "{\"max_tokens\":4}"));
@@ -384,10 +386,10 @@ static void a_body_that_will_be_refused_is_not_asked_for(void **state)
         const char *headers;
         long status;
     } cases[] = {
-        {"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n", 413},
-        {"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", 404},
-        {"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", 405},
-        {"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\n"
+        {"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n", 413},
+        {"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", 404},
+        {"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n", 405},
+        {"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\n"
          "Expect: 100-continue\r\n\r\n",
          415},
     };

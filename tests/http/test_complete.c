@@ -297,10 +297,11 @@ static void a_client_that_leaves_frees_all_of_its_slots(void **state)
     (void)state;
     char head[256];
     struct picture p;
-    const int n = snprintf(head, sizeof head,
-                           "POST /complete?n=16&rows=0&stream=true HTTP/1.1\r\nHost: x\r\nContent-Type: image/jpeg\r\n"
-                           "Content-Length: %zu\r\n\r\n",
-                           truck_bytes);
+    const int n =
+        snprintf(head, sizeof head,
+                 "POST /complete?n=16&rows=0&stream=true HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/jpeg\r\n"
+                 "Content-Length: %zu\r\n\r\n",
+                 truck_bytes);
     const double before = client_metric(&aftd, "aftd_requests_cancelled_total");
     const int fd = raw_connect(aftd.port);
     assert_true(raw_send(fd, head, (size_t)n, 2000));

@@ -262,7 +262,8 @@ static void clients_that_do_not_read_or_say_nothing_hold_nothing_up(void **state
     }
     for (int i = 2; i < 4; i++) {
         fds[i] = raw_connect(aftd.port);
-        assert_true(raw_send_text(fds[i], "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"));
+        assert_true(
+            raw_send_text(fds[i], "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"));
     }
     (void)client_await_metric(&aftd, "aftd_streams_running", 2, test_ms(COME_MS));
     test_sleep_ms(test_ms(300));

@@ -64,8 +64,8 @@ static int check_health(void **state)
 
 /* Each is followed by a request that must not be found: an answer to it would show that the daemon and a proxy before
  * it may disagree about where a request ends. */
-#define SMUGGLED "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-#define POST "POST /generate HTTP/1.1\r\nHost: x\r\n"
+#define SMUGGLED "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+#define POST "POST /generate HTTP/1.1\r\nHost: localhost\r\n"
 
 enum want {
     REFUSED,       /* by the daemon, with one answer */
@@ -107,32 +107,35 @@ static const struct {
      POST "Transfer-Encoding: \x0b"
           "chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
      0, REFUSED},
-    {"a NUL in a value", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\0b\r\n\r\n" SMUGGLED,
-     sizeof "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\0b\r\n\r\n" SMUGGLED - 1, REFUSED},
-    {"a NUL in a name", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-\0A: a\r\n\r\n" SMUGGLED,
-     sizeof "GET /healthz HTTP/1.1\r\nHost: x\r\nX-\0A: a\r\n\r\n" SMUGGLED - 1, REFUSED_OR_CUT},
-    {"a NUL in the target", "GET /healthz\0x HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-     sizeof "GET /healthz\0x HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED - 1, REFUSED_OR_CUT},
+    {"a NUL in a value", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: a\0b\r\n\r\n" SMUGGLED,
+     sizeof "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: a\0b\r\n\r\n" SMUGGLED - 1, REFUSED},
+    {"a NUL in a name", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-\0A: a\r\n\r\n" SMUGGLED,
+     sizeof "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-\0A: a\r\n\r\n" SMUGGLED - 1, REFUSED_OR_CUT},
+    {"a NUL in the target", "GET /healthz\0x HTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED,
+     sizeof "GET /healthz\0x HTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED - 1, REFUSED_OR_CUT},
     {"a NUL at the end of a name", POST "Content-Length\0: 2\r\n\r\n{}" SMUGGLED,
      sizeof POST "Content-Length\0: 2\r\n\r\n{}" SMUGGLED - 1, REFUSED_OR_CUT},
-    {"lines that end in LF alone", "GET /healthz HTTP/1.1\nHost: x\n\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"one line that ends in LF alone", "GET /healthz HTTP/1.1\r\nHost: x\nX-A: b\r\n\r\n" SMUGGLED, 0, REFUSED},
-    {"the last line ends in LF alone", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: b\n\r\n" SMUGGLED, 0, REFUSED},
-    {"a bare CR in a value", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\rb\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"a continued line", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\r\n b\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"a continued encoding", POST "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"a first line that is continued", "GET /healthz HTTP/1.1\r\n X-A: a\r\nHost: x\r\n\r\n" SMUGGLED, 0,
+    {"lines that end in LF alone", "GET /healthz HTTP/1.1\nHost: localhost\n\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"one line that ends in LF alone", "GET /healthz HTTP/1.1\r\nHost: localhost\nX-A: b\r\n\r\n" SMUGGLED, 0, REFUSED},
+    {"the last line ends in LF alone", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: b\n\r\n" SMUGGLED, 0, REFUSED},
+    {"a bare CR in a value", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: a\rb\r\n\r\n" SMUGGLED, 0,
      REFUSED_OR_CUT},
-    {"a line without a colon", "GET /healthz HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"an empty name", "GET /healthz HTTP/1.1\r\nHost: x\r\n: a\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"two hosts", "GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n" SMUGGLED, 0, REFUSED},
+    {"a continued line", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: a\r\n b\r\n\r\n" SMUGGLED, 0,
+     REFUSED_OR_CUT},
+    {"a continued encoding", POST "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"a first line that is continued", "GET /healthz HTTP/1.1\r\n X-A: a\r\nHost: localhost\r\n\r\n" SMUGGLED, 0,
+     REFUSED_OR_CUT},
+    {"a line without a colon", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nnonsense\r\n\r\n" SMUGGLED, 0,
+     REFUSED_OR_CUT},
+    {"an empty name", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n: a\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"two hosts", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: 127.0.0.1\r\n\r\n" SMUGGLED, 0, REFUSED},
     {"no host", "GET /healthz HTTP/1.1\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"two spaces in the first line", "GET  /healthz HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"a tab in the first line", "GET\t/healthz\tHTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"two spaces in the first line", "GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"a tab in the first line", "GET\t/healthz\tHTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
     {"no version", "GET /healthz\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"a version of its own", "GET /healthz HTTP/9.9\r\nHost: x\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"a version in small letters", "GET /healthz http/1.1\r\nHost: x\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
-    {"no method", "/healthz HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"a version of its own", "GET /healthz HTTP/9.9\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"a version in small letters", "GET /healthz http/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"no method", "/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
     {"HTTP/2 without asking", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0, REFUSED_OR_CUT},
     {"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11, REFUSED_OR_CUT},
     {"a chunk size that is no number", POST "Transfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n" SMUGGLED, 0,
@@ -211,7 +214,7 @@ static void huge_headers_are_refused(void **state)
         assert_non_null(value);
         memset(value, 'a', cases[i].value_bytes);
         value[cases[i].value_bytes] = '\0';
-        bool open = raw_send_text(fd, "GET /healthz HTTP/1.1\r\nHost: x\r\n");
+        bool open = raw_send_text(fd, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n");
         for (size_t line = 0; line < cases[i].lines && open; line++) {
             char name[32];
             (void)snprintf(name, sizeof name, "X-%zu: ", line);
@@ -299,7 +302,7 @@ static void a_trickle_is_cut_at_the_deadline(void **state)
     (void)state;
     assert_cut_in_time("first line", "", 'A');
     assert_cut_in_time("target", "GET /", 'a');
-    assert_cut_in_time("header", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ", 'a');
+    assert_cut_in_time("header", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ", 'a');
     assert_cut_in_time("body", POST "Content-Length: 60000\r\n\r\n", ' ');
     assert_cut_in_time("chunk size", POST "Transfer-Encoding: chunked\r\n\r\n", '0');
     assert_cut_in_time("chunk", POST "Transfer-Encoding: chunked\r\n\r\n4000\r\n", ' ');
@@ -345,8 +348,8 @@ static void a_truncated_body_is_no_request(void **state)
 static void a_half_close_after_a_request_is_answered_or_closed(void **state)
 {
     static const char *const requests[] = {
-        "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-        "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n",
         POST "Content-Length: 18\r\n\r\n{\"max_tokens\": 30}",
     };
     (void)state;
@@ -368,11 +371,11 @@ static void pipelined_requests_are_answered_in_order(void **state)
     (void)state;
     for (int i = 0; i < 12; i++) {
         const char *form = i % 3 == 2 ? POST "X-Request-Id: p%02d\r\nContent-Length: 17\r\n\r\n{\"max_tokens\": 5}"
-                                      : "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: p%02d\r\n\r\n";
+                                      : "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: p%02d\r\n\r\n";
         used += (size_t)snprintf(text + used, sizeof text - used, form, i);
     }
     (void)snprintf(text + used, sizeof text - used,
-                   "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: last\r\nConnection: close\r\n\r\n");
+                   "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: last\r\nConnection: close\r\n\r\n");
     assert_true(raw_send_text(fd, text));
     assert_int_equal(raw_receive(fd, &in, NULL, test_ms(10000)), RAW_CLOSED);
     const char *at = in.bytes;
@@ -393,10 +396,10 @@ static void pipelined_requests_are_answered_in_order(void **state)
 static size_t make_noise(struct random *random, char *out, size_t room)
 {
     static const char *const good[] = {
-        "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: abc\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: abc\r\n\r\n",
         POST "Content-Type: application/json\r\nContent-Length: 17\r\n\r\n{\"max_tokens\": 5}",
         POST "Transfer-Encoding: chunked\r\n\r\n11\r\n{\"max_tokens\": 5}\r\n0\r\n\r\n",
-        "POST /classify?top_k=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n\xff\xd8\xff\xe0",
+        "POST /classify?top_k=3 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n\xff\xd8\xff\xe0",
     };
     size_t size = 1 + random_below(random, (uint32_t)room - 1);
     if (random_below(random, 3) == 0) {

@@ -177,7 +177,8 @@ static void clients_that_leave_a_picture_are_forgotten(void **state)
     for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
         int fds[CLIENTS];
         for (size_t i = 0; i < CLIENTS; i++) { /* half of a body, then gone */
-            fds[i] = connect_and_send("POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n\xff\xd8\xff");
+            fds[i] = connect_and_send(
+                "POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n\xff\xd8\xff");
             ways[w].leave(fds[i]);
         }
         assert_gone(&ways[w], "sending a picture,");

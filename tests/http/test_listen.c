@@ -198,7 +198,7 @@ static void a_full_house_does_not_lock_the_administrator_out(void **state)
                  (const char *const[]){"--admin-address=127.0.0.1", "--admin-port=0", "--connections-max=16", NULL});
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
         fds[i] = raw_connect(aftd.port);
-        assert_true(raw_send_text(fds[i], "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"));
+        assert_true(raw_send_text(fds[i], "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         assert_int_equal(raw_receive(fds[i], &in, "}", test_ms(5000)), RAW_FOUND);
     }
     assert_status(&(struct request){.path = "/readyz"}, 503);

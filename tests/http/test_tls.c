@@ -156,7 +156,7 @@ static void a_client_that_leaves_is_noticed(void **state)
 static void what_is_no_tls_is_closed(void **state)
 {
     static struct raw_input in;
-    static const char plain[] = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char plain[] = "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     struct reply reply;
     (void)state;
     daemon_start(&aftd,

@@ -17,7 +17,7 @@
 
 #include "tests/support/daemon.h"
 
-enum { SEND_MS = 10000, SMALL_BUFFER_BYTES = 2048 };
+enum { SEND_MS = 10000, ANSWER_MS = 10000, REQUEST_BYTES = 4096, SMALL_BUFFER_BYTES = 2048 };
 
 /* A socket connected to the port, blocking; -1 if it is refused. */
 static int try_connect(uint16_t port, int buffer_bytes)
@@ -164,4 +164,13 @@ char *raw_post(const char *path, const char *json, const char *more)
                    "%zu\r\n\r\n%s",
                    path, more, strlen(json), json);
     return text;
+}
+
+long raw_ask(uint16_t port, const char *beginning, struct raw_input *in)
+{
+    char request[REQUEST_BYTES];
+    const int size = snprintf(request, sizeof request, "%sConnection: close\r\n\r\n", beginning);
+    assert_true(size > 0 && (size_t)size < sizeof request);
+    (void)raw_exchange(port, request, (size_t)size, in, test_ms(ANSWER_MS));
+    return raw_status(in);
 }

@@ -42,6 +42,9 @@ enum raw_end raw_receive(int fd, struct raw_input *in, const char *until, long l
 /* Send `size` bytes, receive until the end and close. */
 enum raw_end raw_exchange(uint16_t port, const void *bytes, size_t size, struct raw_input *in, long limit_ms);
 
+/* Send a request, given up to its last header, on a connection of its own; the answer's status, 0 if there is none. */
+long raw_ask(uint16_t port, const char *beginning, struct raw_input *in);
+
 /* How many answers an input holds: lines that begin with "HTTP/1." */
 size_t raw_count_answers(const struct raw_input *in);
 /* The status of the first answer; 0 if there is none. */
