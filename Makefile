@@ -195,7 +195,7 @@ run: deps ## install what is missing, build, serve the shipped models on 127.0.0
 	+@$(BUILD) programs
 	@echo
 	@echo "Try, from another terminal in this folder:"
-	@echo "  curl --data-binary @weights/models/cifar10-aft-conv/sample.jpg 'http://127.0.0.1:8080/classify?model=cifar10-aft-conv'"
+	@echo "  curl --data-binary @weights/models/cifar10-aft-conv/sample.jpg http://127.0.0.1:8080/classify"
 	@echo "  curl -N -d '{\"prompt\": \"The history of \", \"stream\": true}' http://127.0.0.1:8080/generate"
 	@echo "  curl http://127.0.0.1:8080/metrics"
 	@echo "or open http://127.0.0.1:8080/ in a browser."

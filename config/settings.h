@@ -49,6 +49,9 @@ enum log_format { LOG_FORMATS(X) };
     SWITCH(metrics_open, true, "serve /metrics without a key even where clients need one")                             \
     TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                               \
     SWITCH(models_lazy, false, "load a model only when a request first asks for it")                                   \
+    TEXT(default_models, "off",                                                                                        \
+         "model for requests that name none: for each task the first of these, separated by"                           \
+         " commas, that is for it; else, or if off, the first by name")                                                \
     NUMBER(models_memory_max_mb, 0, 0, 1048576,                                                                        \
            "most memory of all loaded models together, in MiB; 0: four fifths of the control group's limit, if any")   \
     NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                            \

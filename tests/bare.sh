@@ -62,7 +62,7 @@ for _ in $(seq 600); do # it installs packages and builds first
     sleep 1
 done
 sample=weights/models/cifar10-aft-conv/sample.jpg
-label=$(curl -s --max-time 20 --data-binary @$sample 'http://127.0.0.1:8080/classify?model=cifar10-aft-conv&top_k=1')
+label=$(curl -s --max-time 20 --data-binary @$sample 'http://127.0.0.1:8080/classify?top_k=1')
 text=$(curl -s --max-time 20 -d '{"prompt": "The history of ", "max_tokens": 20, "seed": 1}' http://127.0.0.1:8080/generate)
 echo "$label"
 echo "$text"

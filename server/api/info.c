@@ -10,6 +10,7 @@
 #include "server/api/api_request.h"
 #include "server/api/openapi.h"
 #include "server/api/reply.h"
+#include "server/api/request_model.h"
 #include "server/api/service.h"
 #include "server/batch/batcher.h"
 #include "server/core/clock.h"
@@ -28,8 +29,9 @@ static int set_macs(json_t *m, const struct model_config *c, const struct engine
            json_object_set_new(m, mixer_key, json_integer((json_int_t)info->mixer_macs));
 }
 
-static json_t *describe_model(const struct hosted_model *e)
+static json_t *describe_model(const struct exchange *x, const struct hosted_model *e)
 {
+    const struct registry_choice mine = request_model_choice(x);
     const struct model_config *c = &e->model->config;
     const struct engine_info *info = engine_info(e->engine);
     json_t *m =
@@ -43,6 +45,8 @@ static json_t *describe_model(const struct hosted_model *e)
     failed |= set_macs(m, c, info);
     if (c->size[0] != 0)
         failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
+    if (registry_is_default(service_of(x)->registry, e->model->name, &mine))
+        failed |= json_object_set_new(m, "default", json_true());
     if (e->version != 0)
         failed |= json_object_set_new(m, "version", json_integer(e->version));
     if (c->input != INPUT_IMAGE)
@@ -61,7 +65,7 @@ void api_models(struct exchange *x)
     registry_view_take(service_of(x)->registry, &v);
     for (size_t i = 0; i < v.count; i++)
         if (auth_may_use(&x->api->grant, v.entries[i]->model->name) &&
-            json_array_append_new(data, describe_model(v.entries[i])) != 0) {
+            json_array_append_new(data, describe_model(x, v.entries[i])) != 0) {
             json_decref(data);
             data = NULL;
             break;
@@ -75,7 +79,7 @@ void api_model(struct exchange *x)
     struct error err;
     struct hosted_model *e = registry_acquire_ref(service_of(x)->registry, x->api->segments[0]);
     if (e != NULL && auth_may_use(&x->api->grant, e->model->name)) {
-        reply_send_json(x, 200, describe_model(e));
+        reply_send_json(x, 200, describe_model(x, e));
         hosted_model_release(e);
         return;
     }

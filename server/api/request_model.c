@@ -21,6 +21,7 @@ enum status request_model_use(struct exchange *x, struct hosted_model *e, struct
     return OK;
 }
 
+/* For a key that is limited to some models, with errors that reveal no others. */
 static enum status pick_named_for_key(struct exchange *x, const char *name, int task, struct hosted_model **ret,
                                       struct error *err)
 {
@@ -36,49 +37,35 @@ static enum status pick_named_for_key(struct exchange *x, const char *name, int 
     return st;
 }
 
-/* For a key that is limited to some models: choose the only one that fits if none is named, and make errors that reveal
- * no others. */
-static enum status pick_for_key(struct exchange *x, const char *name, int task, struct hosted_model **ret,
-                                struct error *err)
+static bool has(const void *grant, const char *name)
 {
+    return auth_may_use(grant, name);
+}
+
+struct registry_choice request_model_choice(const struct exchange *x)
+{
+    return (struct registry_choice){has, &x->api->grant};
+}
+
+static enum status pick(struct exchange *x, const char *name, int task, struct hosted_model **ret, struct error *err)
+{
+    const struct registry_choice among = request_model_choice(x);
     const struct key *k = x->api->grant.key;
-    struct hosted_model *only = NULL;
-    struct error why;
-    enum status st = OK;
-    size_t found = 0;
+    const bool limited = k != NULL && k->model_count > 0;
     if (name != NULL)
-        return pick_named_for_key(x, name, task, ret, err);
-    for (size_t i = 0; i < k->model_count; i++) {
-        struct hosted_model *e = NULL;
-        struct error wrong;
-        const enum status picked = registry_acquire_for(service_of(x)->registry, k->models[i], task, &e, &wrong);
-        if (picked == ERR_NOT_FOUND || picked == ERR_ARGUMENT)
-            continue;
-        hosted_model_release(only);
-        only = e;
-        st = picked;
-        why = wrong;
-        found++;
-    }
-    if (found == 1 && st == OK) {
-        *ret = only;
-        return OK;
-    }
-    hosted_model_release(only);
-    if (found == 1)
-        return error_set_param(err, st, why.param, "%s", why.message);
-    return error_set_param(err, ERR_ARGUMENT, "model",
-                           "\"model\" is missing and the key \"%s\" may use %zu models for this%s", k->name, found,
-                           found > 0 ? "; expected the name of one of them" : "");
+        return limited ? pick_named_for_key(x, name, task, ret, err)
+                       : registry_acquire_for(service_of(x)->registry, name, task, ret, err);
+    const enum status st = registry_acquire_default(service_of(x)->registry, task, &among, ret, err);
+    if (st == ERR_ARGUMENT && limited)
+        return error_set_param(err, st, "model", "none of the models that the key \"%s\" may use is for this", k->name);
+    return st;
 }
 
 enum status request_model_acquire(struct exchange *x, const char *name, int task, struct hosted_model **ret,
                                   struct error *err)
 {
     struct hosted_model *e = NULL;
-    enum status st = x->api->grant.key != NULL && x->api->grant.key->model_count > 0
-                         ? pick_for_key(x, name, task, &e, err)
-                         : registry_acquire_for(service_of(x)->registry, name, task, &e, err);
+    enum status st = pick(x, name, task, &e, err);
     assert(st != OK || e != NULL);
     if (st == OK)
         st = request_model_use(x, e, err);

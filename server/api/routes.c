@@ -246,6 +246,8 @@ static void add_headers(struct exchange *x)
     char timing[96];
     (void)snprintf(timing, sizeof timing, "queue;dur=%.3f, compute;dur=%.3f", x->api->queue_ms, x->api->compute_ms);
     http_add_header(x, "Server-Timing", timing);
+    if (x->api->hosted != NULL)
+        http_add_header(x, "X-Model", x->api->hosted->model->name);
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */

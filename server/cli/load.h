@@ -36,7 +36,7 @@ enum load_kind { LOAD_CLASSIFY, LOAD_GENERATE, LOAD_KINDS };
 struct load_options {
     const char *url;                        /* of cli_url_make */
     bool kinds[LOAD_KINDS];                 /* at least one */
-    const char *models[LOAD_KINDS];         /* NULL: the daemon's only one */
+    const char *models[LOAD_KINDS];         /* NULL: the daemon's default */
     double mix;                             /* share of requests that classify; 1 or 0 where only one kind is sent */
     uint64_t concurrency;                   /* clients of a closed loop; most connections of an open one */
     double rate;                            /* requests a second on average; 0: a closed loop */

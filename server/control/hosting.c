@@ -10,6 +10,7 @@
 #include "server/batch/batcher.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
+#include "server/models/model_names.h"
 #include "server/models/precision.h"
 #include "server/models/registry.h"
 
@@ -349,6 +350,26 @@ static enum status check_precision_names(const struct hosting *h, struct error *
                            s->models_dir);
 }
 
+/* Also if it is yet to be loaded. */
+static bool is_there(const void *arg, const char *name)
+{
+    const struct hosting *h = arg;
+    struct registry_model known;
+    struct found_model found;
+    return registry_peek(h->registry, name, &known) ||
+           models_dir_find(&found, h->settings->models_dir, name, NULL) == OK;
+}
+
+enum status hosting_check_names(const struct hosting *h, const struct settings *s, struct error *err)
+{
+    return model_names_check_defaults(s->default_models, is_there, h, err);
+}
+
+void hosting_take_names(struct hosting *h, const struct settings *s)
+{
+    registry_set_defaults(h->registry, s->default_models);
+}
+
 static enum status load_all(struct hosting *h, struct error *err)
 {
     struct found_model *found = NULL;
@@ -371,7 +392,13 @@ static enum status load_all(struct hosting *h, struct error *err)
                        "models_dir = %s: no subfolder has a config.json of a model that this build runs",
                        h->settings->models_dir);
     (void)malloc_trim(0);
-    return st == OK ? check_precision_names(h, err) : st;
+    if (st == OK)
+        st = check_precision_names(h, err);
+    if (st == OK)
+        st = hosting_check_names(h, h->settings, err);
+    if (st == OK)
+        hosting_take_names(h, h->settings);
+    return st;
 }
 
 enum status hosting_start(struct hosting **ret, const struct settings *s, struct mailboxes *mailboxes,

@@ -74,6 +74,11 @@ void hosting_report_clear(struct hosting_report *r); /* zeroed is fine */
  * Errors: ERR_NOMEM, those of models_dir_scan: nothing has changed. */
 enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct error *err);
 
+/* Which models requests mean, as those settings say that need no restart: default_models. Errors: ERR_CONFIG (it names
+ * what is no model here). hosting_take_names: settings that are fine. */
+enum status hosting_check_names(const struct hosting *h, const struct settings *s, struct error *err);
+void hosting_take_names(struct hosting *h, const struct settings *s);
+
 /* Load one model that requests have asked for. False: there is none. */
 bool hosting_load_wanted(struct hosting *h);
 

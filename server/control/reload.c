@@ -88,22 +88,40 @@ static bool is_same(const struct setting *s, const struct settings *a, const str
     return setting_number(s, a) == setting_number(s, b);
 }
 
+/* The settings that can change while the daemon runs: take_over puts them in force. */
+static bool needs_no_restart(enum setting_id id)
+{
+    return id == SETTING_log_level || id == SETTING_default_models;
+}
+
 /* Which settings differ, and whether they can be taken over. */
 static void compare(struct reload_report *report, const struct settings *now, const struct settings *next)
 {
-    for (size_t id = 0; id < SETTING_COUNT; id++)
+    for (enum setting_id id = 0; id < SETTING_COUNT; id++)
         if (!is_same(setting_at(id), now, next))
-            *(id == SETTING_log_level ? &report->changed[id] : &report->restart[id]) = true;
+            *(needs_no_restart(id) ? &report->changed[id] : &report->restart[id]) = true;
+}
+
+static void copy_setting(struct settings *to, const struct settings *from, const struct setting *s)
+{
+    if (s->kind == SETTING_TEXT)
+        setting_set_text(s, to, setting_text(s, from));
+    else
+        setting_set_number(s, to, setting_number(s, from));
 }
 
 /* What needs a restart keeps its value and its source. */
 static void take_over(struct reload *r, const struct config *next)
 {
     (void)pthread_mutex_lock(&r->lock);
-    r->config.settings.log_level = next->settings.log_level;
-    r->config.sources[SETTING_log_level] = next->sources[SETTING_log_level];
+    for (enum setting_id id = 0; id < SETTING_COUNT; id++)
+        if (needs_no_restart(id)) {
+            copy_setting(&r->config.settings, &next->settings, setting_at(id));
+            r->config.sources[id] = next->sources[id];
+        }
     (void)pthread_mutex_unlock(&r->lock);
     log_set_level(next->settings.log_level);
+    hosting_take_names(r->hosting, &next->settings);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------------------------- */
@@ -133,6 +151,8 @@ static enum status read_all(struct reload *r, struct reload_report *ret, struct 
     st = config_load(next, r->argc, r->argv, r->envp, warn_of_setting, NULL, &why);
     if (st == OK)
         compare(&report, &r->config.settings, &next->settings);
+    if (st == OK)
+        st = hosting_check_names(r->hosting, &next->settings, &why);
     if (st == OK && r->keys != NULL)
         st = auth_read(r->keys, &keys, &report.keys, &why);
     if (st == OK)

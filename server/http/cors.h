@@ -11,7 +11,7 @@
 
 /* The headers that a page's script may read of an answer, those that it may send besides the ones always allowed, and
  * how many seconds a browser may remember that. */
-#define CORS_EXPOSED "X-Request-Id, Server-Timing, Retry-After, X-Seed, X-Explain-Prediction"
+#define CORS_EXPOSED "X-Request-Id, Server-Timing, Retry-After, X-Seed, X-Model, X-Explain-Prediction"
 #define CORS_ALLOWED "Authorization, Content-Type, X-API-Key, X-Request-Id"
 #define CORS_MAX_AGE_S "600"
 

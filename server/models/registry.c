@@ -1,5 +1,5 @@
-/* registry.c - see registry.h. Rows are sorted by name, so that all lists have the same order. The lock guards rows and
- * count. Models are let go of after unlocking, because the last holder frees an engine. */
+/* registry.c - see registry.h. Rows are sorted by name, so that all lists have the same order. The lock guards rows,
+ * count and defaults. Models are let go of after unlocking, because the last holder frees an engine. */
 #include "server/models/registry.h"
 
 #include <assert.h>
@@ -9,14 +9,7 @@
 #include <string.h>
 
 #include "server/core/clock.h"
-#include "server/core/queue.h"
-
-struct registry {
-    pthread_mutex_t lock;
-    size_t count;
-    struct registry_model rows[REGISTRY_MODELS_MAX];
-    struct queue *wake;
-};
+#include "server/models/registry_inner.h"
 
 const char *model_state_word(enum model_state state)
 {
@@ -58,8 +51,7 @@ void registry_wake_for_wanted(struct registry *r, struct queue *q)
     (void)pthread_mutex_unlock(&r->lock);
 }
 
-/* NULL: no such name. */
-static struct registry_model *find_locked(struct registry *r, const char *name)
+struct registry_model *registry_find_locked(struct registry *r, const char *name)
 {
     for (size_t i = 0; i < r->count; i++)
         if (strcmp(r->rows[i].found.name, name) == 0)
@@ -119,7 +111,7 @@ void registry_models_free(struct registry_model *rows, size_t count)
 bool registry_peek(struct registry *r, const char *name, struct registry_model *ret)
 {
     (void)pthread_mutex_lock(&r->lock);
-    const struct registry_model *row = find_locked(r, name);
+    const struct registry_model *row = registry_find_locked(r, name);
     if (row != NULL)
         *ret = *row;
     (void)pthread_mutex_unlock(&r->lock);
@@ -138,8 +130,7 @@ uint32_t registry_failed(struct registry *r)
     return count;
 }
 
-/* A reference to what the row has loaded; NULL: nothing, or there is no row. */
-static struct hosted_model *use_locked(struct registry_model *row)
+struct hosted_model *registry_use_locked(struct registry_model *row)
 {
     if (row == NULL || row->hosted == NULL)
         return NULL;
@@ -151,135 +142,9 @@ static struct hosted_model *use_locked(struct registry_model *row)
 struct hosted_model *registry_acquire(struct registry *r, const char *name)
 {
     (void)pthread_mutex_lock(&r->lock);
-    struct hosted_model *e = use_locked(find_locked(r, name));
+    struct hosted_model *e = registry_use_locked(registry_find_locked(r, name));
     (void)pthread_mutex_unlock(&r->lock);
     return e;
-}
-
-/* ---- what a request means -------------------------------------------------------------------------------------- */
-
-void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish)
-{
-    const size_t size = strcspn(wish, "@");
-    (void)snprintf(ret, MODEL_NAME_MAX + 1, "%.*s", (int)(size < MODEL_NAME_MAX ? size : MODEL_NAME_MAX), wish);
-}
-
-/* The row of a name; *version is what follows its "@", which no name has, or NULL. */
-static struct registry_model *find_ref_locked(struct registry *r, const char *wish, const char **version)
-{
-    char name[MODEL_NAME_MAX + 1];
-    const char *at = strchr(wish, '@');
-    *version = at != NULL ? at + 1 : NULL;
-    if (strcspn(wish, "@") > MODEL_NAME_MAX)
-        return NULL;
-    registry_name_of(name, wish);
-    return find_locked(r, name);
-}
-
-/* The version that is served, or would be. */
-static uint32_t version_of(const struct registry_model *row)
-{
-    const uint32_t version = row->hosted != NULL ? row->hosted->version : row->found.version;
-    return version != 0 ? version : 1;
-}
-
-struct hosted_model *registry_acquire_ref(struct registry *r, const char *wish)
-{
-    const char *version;
-    (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = find_ref_locked(r, wish, &version);
-    const bool is_it = row != NULL && (version == NULL || models_dir_version(version) == version_of(row));
-    struct hosted_model *e = is_it ? use_locked(row) : NULL;
-    (void)pthread_mutex_unlock(&r->lock);
-    return e;
-}
-
-/* Is the model there, so that there is more to say of it than that it is gone? */
-static bool can_serve(const struct registry_model *row)
-{
-    return row->state == MODEL_LOADED || row->state == MODEL_IDLE;
-}
-
-/* "a, b, c": the names of the models, of one task or (task < 0) of all; "none" if there is none. */
-static size_t list_names_locked(struct registry *r, int task, char *out, size_t size, struct registry_model **only)
-{
-    size_t count = 0, used = 0;
-    (void)snprintf(out, size, "none");
-    for (size_t i = 0; i < r->count; i++) {
-        struct registry_model *row = &r->rows[i];
-        if (!can_serve(row) || (task >= 0 && row->task != (enum model_task)task))
-            continue;
-        const int n = snprintf(out + used, size - used, "%s%s", count > 0 ? ", " : "", row->found.name);
-        used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
-        count++;
-        *only = row;
-    }
-    return count;
-}
-
-static enum status find_named_locked(struct registry *r, const char *name, int task, struct registry_model **ret,
-                                     struct error *err)
-{
-    char names[ERROR_MESSAGE_MAX / 2];
-    const char *version;
-    struct registry_model *last = NULL, *row = find_ref_locked(r, name, &version);
-    if (row != NULL && row->state == MODEL_FAILED)
-        return error_set_param(err, ERR_UNAVAILABLE, "model", "the model \"%s\" cannot be loaded: %.300s",
-                               row->found.name, row->failure);
-    if (row == NULL || !can_serve(row)) {
-        (void)list_names_locked(r, -1, names, sizeof names, &last);
-        return error_set_param(err, ERR_NOT_FOUND, "model", "no model is named \"%.*s\"; loaded are: %s",
-                               MODEL_WISH_MAX, name, names);
-    }
-    if (version != NULL && models_dir_version(version) != version_of(row))
-        return error_set_param(err, ERR_NOT_FOUND, "model",
-                               "there is no version \"%.20s\" of the model \"%s\"; expected %s or %s@%u", version,
-                               row->found.name, row->found.name, row->found.name, version_of(row));
-    if (task >= 0 && row->task != (enum model_task)task)
-        return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is for %s; this request is for %s", name,
-                               model_task_name(row->task), model_task_name((enum model_task)task));
-    *ret = row;
-    return OK;
-}
-
-static enum status find_only_locked(struct registry *r, int task, struct registry_model **ret, struct error *err)
-{
-    const char *what = task >= 0 ? model_task_name((enum model_task)task) : "any task";
-    char names[ERROR_MESSAGE_MAX / 2];
-    struct registry_model *only = NULL;
-    const size_t count = list_names_locked(r, task, names, sizeof names, &only);
-    if (count == 0)
-        return error_set_param(err, ERR_ARGUMENT, "model", "no model for %s is loaded", what);
-    if (count > 1)
-        return error_set_param(err, ERR_ARGUMENT, "model", "\"model\" is missing and %zu models are for %s: %s", count,
-                               what, names);
-    *ret = only;
-    return OK;
-}
-
-enum status registry_acquire_for(struct registry *r, const char *name, int task, struct hosted_model **ret,
-                                 struct error *err)
-{
-    struct registry_model *row = NULL;
-    (void)pthread_mutex_lock(&r->lock);
-    enum status st = name != NULL ? find_named_locked(r, name, task, &row, err) : find_only_locked(r, task, &row, err);
-    assert((st == OK) == (row != NULL));
-    struct hosted_model *e = use_locked(row);
-    if (e != NULL) {
-        *ret = e;
-    } else if (row != NULL) {
-        row->used_ns = clock_now_ns();
-        row->wanted = true;
-        if (r->wake != NULL)
-            queue_wake(r->wake);
-        st = row->failure[0] == '\0'
-                 ? error_set_param(err, ERR_LOADING, "model", "the model \"%s\" is being loaded", row->found.name)
-                 : error_set_param(err, ERR_LOADING, "model",
-                                   "the model \"%s\" is being loaded; the last attempt failed: %.300s", row->found.name,
-                                   row->failure);
-    }
-    (void)pthread_mutex_unlock(&r->lock);
-    return st;
 }
 
 /* ---- changing -------------------------------------------------------------------------------------------------- */
@@ -338,7 +203,7 @@ void registry_drop(struct registry *r, const char *name, enum model_state state)
 {
     struct hosted_model *old = NULL;
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = find_locked(r, name);
+    struct registry_model *row = registry_find_locked(r, name);
     if (row != NULL) {
         old = row->hosted;
         row->hosted = NULL;
@@ -353,7 +218,7 @@ void registry_remove(struct registry *r, const char *name)
 {
     struct hosted_model *old = NULL;
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = find_locked(r, name);
+    struct registry_model *row = registry_find_locked(r, name);
     if (row != NULL) {
         old = row->hosted;
         r->count--;
@@ -367,7 +232,7 @@ void registry_remove(struct registry *r, const char *name)
 static void note(struct registry *r, const char *name, const char *message, enum model_state otherwise)
 {
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = find_locked(r, name);
+    struct registry_model *row = registry_find_locked(r, name);
     if (row != NULL) {
         row->wanted = false;
         row->state = row->hosted != NULL ? MODEL_LOADED : otherwise;
@@ -390,7 +255,7 @@ uint64_t registry_size(struct registry *r, const struct found_model *found)
 {
     uint64_t bytes = 0;
     (void)pthread_mutex_lock(&r->lock);
-    const struct registry_model *row = find_locked(r, found->name);
+    const struct registry_model *row = registry_find_locked(r, found->name);
     if (row != NULL && is_of(row, found))
         bytes = row->bytes;
     (void)pthread_mutex_unlock(&r->lock);
@@ -400,7 +265,7 @@ uint64_t registry_size(struct registry *r, const struct found_model *found)
 void registry_note_size(struct registry *r, const struct found_model *found, uint64_t bytes)
 {
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = find_locked(r, found->name);
+    struct registry_model *row = registry_find_locked(r, found->name);
     if (row != NULL && is_of(row, found))
         row->bytes = bytes;
     (void)pthread_mutex_unlock(&r->lock);

@@ -64,15 +64,28 @@ bool registry_peek(struct registry *r, const char *name, struct registry_model *
 /* How many models are not served, or not as they are on the disk, because their files were not accepted. */
 uint32_t registry_failed(struct registry *r);
 
-/* The model that a request means: the one named, or, where `name` is NULL, the only one of the task (an enum
- * model_task, or REGISTRY_ANY_TASK). NAME@VERSION is the model NAME as long as that version is the one that is served;
- * a model without versions has version 1. *ret is a reference: hosted_model_release it.
- * Errors: ERR_NOT_FOUND (no such model, or version), ERR_ARGUMENT (another task; none named and there is not exactly
- * one): both list what there is. ERR_LOADING: it is idle, and now wanted; ERR_UNAVAILABLE: its files are not
- * accepted. */
+/* The model that a request names, for its task (an enum model_task, or REGISTRY_ANY_TASK). NAME@VERSION is the model
+ * NAME as long as that version is the one that is served; a model without versions has version 1. *ret is a reference:
+ * hosted_model_release it.
+ * Errors: ERR_NOT_FOUND (no such model, or version: says what there is), ERR_ARGUMENT (it is for another task),
+ * ERR_LOADING: it is idle, and now wanted; ERR_UNAVAILABLE: its files are not accepted. */
 enum status registry_acquire_for(struct registry *r, const char *name, int task, struct hosted_model **ret,
                                  struct error *err);
 #define REGISTRY_ANY_TASK (-1)
+
+/* Some of the models, such as those that a key may use. `has` is called under the lock. */
+struct registry_choice {
+    bool (*has)(const void *arg, const char *name);
+    const void *arg;
+};
+/* The model that a request for the task means if it names none: of those that are loaded or idle and in `among` (NULL:
+ * all are), the first of the setting default_models, else the first by name. Otherwise as above.
+ * Errors: ERR_ARGUMENT (there is none), ERR_LOADING; ERR_UNAVAILABLE (there is none, but the files of one that would do
+ * are not accepted). */
+enum status registry_acquire_default(struct registry *r, int task, const struct registry_choice *among,
+                                     struct hosted_model **ret, struct error *err);
+/* Is that model the one that a request for its task means if it names none? */
+bool registry_is_default(struct registry *r, const char *name, const struct registry_choice *among);
 /* A loaded model for any task, by its name alone; NULL: there is none. hosted_model_release it. */
 struct hosted_model *registry_acquire(struct registry *r, const char *name);
 /* The same by what a request may call it, which may be NAME@VERSION. */
@@ -85,6 +98,8 @@ void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish);
 /* *ret is set only on OK; free with registry_free, when nobody looks up any more. Errors: ERR_NOMEM. */
 enum status registry_create(struct registry **ret);
 void registry_free(struct registry *r); /* NULL is a no-op */
+/* The setting default_models, which has been checked (model_names.h). */
+void registry_set_defaults(struct registry *r, const char *names);
 /* Queue to wake when a model is wanted. */
 void registry_wake_for_wanted(struct registry *r, struct queue *q);
 

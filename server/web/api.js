@@ -122,10 +122,13 @@ export function offerSeed(button, field, seed) {
     };
 }
 
+/** Of models for one task the name of the daemon's default. */
+export const defaultOf = (models) => (models.find((model) => model.default) ?? models[0])?.id;
+
 /** Fill a <select> with these models, keeping the one chosen before; hide it if there is no choice. */
 export function offerModels(select, models) {
     const before = select.value;
     select.replaceChildren(...models.map(({ id }) => make("option", { value: id }, id)));
-    if (models.some(({ id }) => id === before)) select.value = before;
+    if (models.length > 0) select.value = models.some(({ id }) => id === before) ? before : defaultOf(models);
     select.closest(".model").hidden = models.length < 2;
 }

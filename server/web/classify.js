@@ -1,5 +1,5 @@
 // classify.js - the panel that classifies a picture with one or more models, and shows what they look at.
-import { Turn, call, make, showError, showStatus, withQuery } from "./api.js";
+import { Turn, call, defaultOf, make, showError, showStatus, withQuery } from "./api.js";
 import { Picture } from "./picture.js";
 
 const LABELS = 5;
@@ -78,9 +78,9 @@ async function classify() {
 export function setModels(all) {
     const models = all.filter(({ task }) => task === "image-classification");
     const before = new Map([...choices.querySelectorAll("input")].map(({ value, checked }) => [value, checked]));
-    choices.replaceChildren(choices.firstElementChild, ...models.map(({ id }, i) =>
+    choices.replaceChildren(choices.firstElementChild, ...models.map(({ id }) =>
         make("label", { className: "check" },
-            make("input", { type: "checkbox", value: id, checked: before.get(id) ?? i === 0 }), id)));
+            make("input", { type: "checkbox", value: id, checked: before.get(id) ?? id === defaultOf(models) }), id)));
     if (models.length === 0) showStatus(panel, "This daemon has no model that classifies pictures.");
 }
 

@@ -278,14 +278,24 @@ static void a_deadline_ends_it(void **state)
     free(bytes);
 }
 
-static void a_model_must_be_named_where_there_are_several(void **state)
+static void the_default_model_answers_where_none_is_named(void **state)
+{
+    (void)state;
+    struct reply r, back;
+    const struct request unnamed = {.path = "/v1/compress", .body = "x", .size = 1};
+    client_call(&aftd, &unnamed, &r);
+    assert_int_equal(r.status, 200);
+    client_call(&aftd, &(struct request){.path = "/v1/decompress", .body = r.body, .size = r.size}, &back);
+    assert_int_equal(back.status, 200);
+    assert_string_equal(back.body, "x");
+    reply_clear(&back);
+    reply_clear(&r);
+}
+
+static void an_unknown_parameter_is_refused(void **state)
 {
     (void)state;
     struct reply r;
-    const struct request unnamed = {.path = "/v1/compress", .body = "x", .size = 1};
-    client_call(&aftd, &unnamed, &r);
-    reply_assert_error(&r, 400, "invalid_value", "model", "missing");
-    reply_clear(&r);
     const struct request unknown = {.path = "/v1/decompress?level=9", .body = "x", .size = 1};
     client_call(&aftd, &unknown, &r);
     reply_assert_error(&r, 400, "invalid_value", "level", NULL);
@@ -303,7 +313,8 @@ int main(void)
         cmocka_unit_test(hostile_archives_do_no_harm),
         cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(a_deadline_ends_it),
-        cmocka_unit_test(a_model_must_be_named_where_there_are_several),
+        cmocka_unit_test(the_default_model_answers_where_none_is_named),
+        cmocka_unit_test(an_unknown_parameter_is_refused),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("http_compress", tests, start, stop);

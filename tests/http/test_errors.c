@@ -357,7 +357,7 @@ static void keys_are_asked_for_and_hold(void **state)
          400,
          "invalid_value",
          "model",
-         "may use 0 models for this",
+         "none of the models that the key \"one\" may use is for this",
          NULL},
         {{.path = "/classify?model=text", BODY("x"), .headers = by_one},
          400,

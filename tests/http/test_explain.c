@@ -332,7 +332,6 @@ static void wrong_parameters_are_named(void **state)
         long status;
         const char *code, *param, *says;
     } cases[] = {
-        {"/explain", 400, "invalid_value", "model", "models are for image-classification"},
         {"/explain?model=", 400, "invalid_value", "model", "is empty"},
         {"/explain?model=none", 404, "not_found", "model", "cifar10-sima"},
         {"/explain?model=enwik8-aft-local", 400, "invalid_value", "model", "is for text-generation"},

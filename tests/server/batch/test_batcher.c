@@ -67,7 +67,7 @@ static struct hosted_model *model_for(enum model_task task)
 {
     struct hosted_model *e = NULL;
     struct error err;
-    assert_int_equal(registry_acquire_for(hosting_registry(served), NULL, (int)task, &e, &err), OK);
+    assert_int_equal(registry_acquire_default(hosting_registry(served), (int)task, NULL, &e, &err), OK);
     hosted_model_release(e); /* nothing is unloaded here */
     return e;
 }

@@ -41,7 +41,8 @@ static int start(void **state)
     settings.streams_max = 1;
     settings.queue_jobs_max = JOBS_MAX;
     if (hosting_start(&served, &settings, NULL, &err) == OK)
-        return registry_acquire_for(hosting_registry(served), NULL, TASK_TEXT_GENERATION, &text, &err) == OK ? 0 : -1;
+        return registry_acquire_default(hosting_registry(served), TASK_TEXT_GENERATION, NULL, &text, &err) == OK ? 0
+                                                                                                                 : -1;
     print_error("%s\n", err.message);
     return -1;
 }

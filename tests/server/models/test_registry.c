@@ -102,7 +102,7 @@ static void models_are_listed_by_name(void **state)
 static void a_request_means_one_model(void **state)
 {
     static const struct {
-        const char *name; /* NULL: none is named */
+        const char *name;
         int task;
         const char *want;
     } cases[] = {
@@ -121,21 +121,6 @@ static void a_request_means_one_model(void **state)
         assert_ptr_equal(e, loaded(r, cases[i].want));
         hosted_model_release(e);
     }
-}
-
-static void the_only_one_of_a_task_need_not_be_named(void **state)
-{
-    struct registry *r = *state;
-    struct hosted_model *e = NULL;
-    put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
-    assert_int_equal(registry_acquire_for(r, NULL, REGISTRY_ANY_TASK, &e, NULL), OK);
-    hosted_model_release(e);
-    put_loaded(r, "b", 0, TASK_IMAGE_CLASSIFICATION, 1);
-    put(r, "u", MODEL_UNLOADED, TASK_TEXT_GENERATION); /* does not count */
-    put(r, "f", MODEL_FAILED, TASK_TEXT_GENERATION);
-    assert_int_equal(registry_acquire_for(r, NULL, TASK_TEXT_GENERATION, &e, NULL), OK);
-    assert_ptr_equal(e, loaded(r, "a"));
-    hosted_model_release(e);
 }
 
 static void what_cannot_be_meant_is_said(void **state)
@@ -169,16 +154,16 @@ static void what_cannot_be_meant_is_said(void **state)
         {"b", TASK_TEXT_GENERATION, ERR_ARGUMENT,
          "the model \"b\" is for image-classification; this request is for text-generation"},
         {"f", TASK_TEXT_GENERATION, ERR_UNAVAILABLE, "the model \"f\" cannot be loaded: config.json: not valid JSON"},
-        {NULL, TASK_IMAGE_CLASSIFICATION, ERR_ARGUMENT,
-         "\"model\" is missing and 2 models are for image-classification: b, d"},
-        {NULL, REGISTRY_ANY_TASK, ERR_ARGUMENT, "\"model\" is missing and 5 models are for any task: a, b, c, d, i"},
-        {NULL, TASK_TEXT_CLASSIFICATION, ERR_ARGUMENT, "no model for text-classification is loaded"},
+        {NULL, TASK_IMAGE_GENERATION, ERR_ARGUMENT, "no model for image-generation is loaded"},
+        {NULL, TASK_TEXT_CLASSIFICATION, ERR_UNAVAILABLE,
+         "the model \"f\" cannot be loaded: config.json: not valid JSON"},
     };
     put_all(r);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct hosted_model *e = NULL;
         struct error err = {.message = ""};
-        const enum status st = registry_acquire_for(r, cases[i].name, cases[i].task, &e, &err);
+        const enum status st = cases[i].name != NULL ? registry_acquire_for(r, cases[i].name, cases[i].task, &e, &err)
+                                                     : registry_acquire_default(r, cases[i].task, NULL, &e, &err);
         if (st != cases[i].want || strcmp(err.message, cases[i].says) != 0 || strcmp(err.param, "model") != 0)
             fail_msg("%s: %s \"%s\", expected \"%s\"", cases[i].name, status_name(st), err.message, cases[i].says);
         assert_null(e);
@@ -438,7 +423,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(models_are_listed_by_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_request_means_one_model, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_only_one_of_a_task_need_not_be_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_meant_is_said, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_longer_name_is_cut_to_one_that_there_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_empty_registry_says_so, set_up, tear_down),

@@ -1,0 +1,24 @@
+/* registry_inner.h - what the files of registry.h share among themselves. */
+#ifndef SERVER_MODELS_REGISTRY_INNER_H
+#define SERVER_MODELS_REGISTRY_INNER_H
+
+#include <pthread.h>
+#include <stddef.h>
+
+#include "config/limits.h"
+#include "server/models/registry.h"
+
+struct registry {
+    pthread_mutex_t lock;
+    size_t count;
+    struct registry_model rows[REGISTRY_MODELS_MAX];
+    struct queue *wake;
+    char defaults[SETTING_TEXT_MAX + 1]; /* the setting default_models */
+};
+
+/* The row of a name; NULL: there is none. */
+struct registry_model *registry_find_locked(struct registry *r, const char *name);
+/* A reference to what the row has loaded; NULL: nothing, or there is no row. */
+struct hosted_model *registry_use_locked(struct registry_model *row);
+
+#endif
