@@ -24,7 +24,9 @@ static const struct {
 /* The command line as written: not yet checked, borrowed from argv. */
 struct flags {
     const char *values[SETTING_COUNT]; /* NULL where none was given */
-    const char *path;                  /* --config */
+    char models[SETTING_TEXT_MAX +
+                2];   /* the values of --model, if it is repeated; one byte more shows too long a text */
+    const char *path; /* --config */
     enum config_action action;
 };
 
@@ -115,6 +117,20 @@ static const char **value_slot(struct flags *flags, const char *name, size_t len
     return s != NULL ? &flags->values[setting_id(s)] : NULL;
 }
 
+/* A repeated flag replaces the value before it, except --model, which adds a model: the setting is a list. */
+static void take_value(struct flags *flags, const char **slot, const char *value)
+{
+    if (slot != &flags->values[SETTING_model] || *slot == NULL) {
+        *slot = value;
+        return;
+    }
+    if (*slot != flags->models)
+        (void)snprintf(flags->models, sizeof flags->models, "%s", *slot);
+    const size_t used = strlen(flags->models);
+    (void)snprintf(flags->models + used, sizeof flags->models - used, ",%s", value);
+    *slot = flags->models;
+}
+
 static enum status read_flags(struct flags *flags, int argc, char *const argv[], struct error *err)
 {
     for (int i = 1; i < argc; i++) {
@@ -137,7 +153,7 @@ static enum status read_flags(struct flags *flags, int argc, char *const argv[],
             return refuse_name("command line", name, length, '-', err);
         if (equals == NULL && i + 1 == argc)
             return error_set_param(err, ERR_CONFIG, name, "--%.80s: expected a value after it", name);
-        *slot = equals != NULL ? equals + 1 : argv[++i];
+        take_value(flags, slot, equals != NULL ? equals + 1 : argv[++i]);
     }
     return OK;
 }
@@ -340,6 +356,13 @@ static enum status check_ordered(const struct config *c, struct error *err)
     return OK;
 }
 
+/* Whoever names models one by one means these and no others, unless models_dir is given as well. */
+static void choose_models_dir(struct config *c)
+{
+    if (c->sources[SETTING_models_dir] == CONFIG_FROM_DEFAULT && strcmp(c->settings.model, CONFIG_OFF) != 0)
+        setting_set_text(setting_at(SETTING_models_dir), &c->settings, CONFIG_OFF);
+}
+
 enum status config_load(struct config *ret, int argc, char *const argv[], char *const envp[], config_warning *warn,
                         void *arg, struct error *err)
 {
@@ -359,6 +382,7 @@ enum status config_load(struct config *ret, int argc, char *const argv[], char *
             st = merge_flags(&c, &flags, err);
         if (st == OK)
             st = check_ordered(&c, err);
+        choose_models_dir(&c);
     }
     if (st == OK)
         *ret = c;

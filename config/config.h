@@ -19,6 +19,8 @@
 
 #define CONFIG_ENVIRONMENT_PREFIX "AFTD_"
 
+#define CONFIG_OFF "off" /* the value of a text that names nothing */
+
 /* Flags that ask for something other than running: X(name, action, help). */
 #define CONFIG_ACTIONS(X)                                                                  \
     X("check-config", CONFIG_CHECK, "say whether the settings are valid, then exit")       \
@@ -42,8 +44,9 @@ struct config {
 typedef void config_warning(void *arg, const char *message);
 
 /* Merge and check. argv[0] is skipped; envp ends with NULL and may be NULL (as may warn). Flags are --NAME VALUE or
- * --NAME=VALUE for each setting, dashes or underscores, and --config, --check-config, --print-config, --help,
- * --version. After --help or --version nothing else is read, and the settings are the defaults.
+ * --NAME=VALUE for each setting, dashes or underscores, of which --model adds up if it is repeated, and --config,
+ * --check-config, --print-config, --help, --version. After --help or --version nothing else is read, and the settings
+ * are the defaults.
  * *ret is set only on OK.
  * Errors: ERR_CONFIG naming the setting, its value, where it came from and what was expected; ERR_IO (the file given
  * with --config cannot be read); ERR_NOMEM. */

@@ -47,11 +47,13 @@ enum log_format { LOG_FORMATS(X) };
          "names that clients may call this host: NAME, *.NAME, auto (the machine's name) or *;"                        \
          " separated by commas; addresses and localhost always count")                                                 \
     SWITCH(metrics_open, true, "serve /metrics without a key even where clients need one")                             \
-    TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load")                               \
+    TEXT(model, "off", "folder of one model: NAME=PATH, or PATH that ends in its name; may be repeated")               \
+    TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load; off: if only model is given")  \
     SWITCH(models_lazy, false, "load a model only when a request first asks for it")                                   \
     TEXT(default_models, "off",                                                                                        \
          "model for requests that name none: for each task the first of these, separated by"                           \
          " commas, that is for it; else, or if off, the first by name")                                                \
+    TEXT(aliases, "off", "other names that requests may use for models: ALIAS=NAME, separated by commas; or off")      \
     NUMBER(models_memory_max_mb, 0, 0, 1048576,                                                                        \
            "most memory of all loaded models together, in MiB; 0: four fifths of the control group's limit, if any")   \
     NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                            \

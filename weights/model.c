@@ -240,12 +240,21 @@ enum status model_check_name(const char *name, size_t n, const char *dir, struct
 
 enum status model_load(struct model **ret, const char *dir, model_warning *warn, void *arg, struct error *err)
 {
-    enum status st;
+    return model_load_as(ret, NULL, dir, warn, arg, err);
+}
+
+enum status model_load_as(struct model **ret, const char *name, const char *dir, model_warning *warn, void *arg,
+                          struct error *err)
+{
+    enum status st = OK;
     struct model *m = calloc(1, sizeof *m);
 
     if (m == NULL)
         return error_set(err, ERR_NOMEM, "%s: out of memory", dir);
-    st = read_name(m, dir, err);
+    if (name != NULL)
+        (void)snprintf(m->name, sizeof m->name, "%s", name);
+    else
+        st = read_name(m, dir, err);
     if (st == OK)
         st = read_config(m, dir, warn, arg, err);
     if (st != OK)

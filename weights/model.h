@@ -17,6 +17,9 @@ enum status model_check_name(const char *name, size_t n, const char *dir, struct
  * Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming the file, the key or the tensor and what was expected.
  * `warn` (may be NULL) is told of unknown keys. */
 enum status model_load(struct model **ret, const char *dir, model_warning *warn, void *arg, struct error *err);
+/* The same for a folder whose name is not the model's, which is `name` [1 .. MODEL_NAME_MAX bytes]. */
+enum status model_load_as(struct model **ret, const char *name, const char *dir, model_warning *warn, void *arg,
+                          struct error *err);
 /* Free the tensors' memory once an engine has packed them; config, name and the list of tensors stay. */
 void model_drop_weights(struct model *m);
 void model_free(struct model *m); /* NULL is a no-op */

@@ -134,8 +134,13 @@ void authorise_end(struct exchange *x, uint64_t bytes)
 
 enum status authorise_model(const struct exchange *x, const char *name, struct error *err)
 {
+    return authorise_model_as(x, name, name, err);
+}
+
+enum status authorise_model_as(const struct exchange *x, const char *name, const char *asked, struct error *err)
+{
     if (auth_may_use(&x->api->grant, name))
         return OK;
     return error_set_param(err, ERR_FORBIDDEN, "model", "the key \"%s\" may not use the model \"%s\"",
-                           auth_name(&x->api->grant), json_quote(name).text);
+                           auth_name(&x->api->grant), json_quote(asked).text);
 }

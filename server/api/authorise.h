@@ -23,5 +23,7 @@ void authorise_no_job(struct exchange *x);
 void authorise_end(struct exchange *x, uint64_t bytes);
 /* May the request use a model of that name? Errors: ERR_FORBIDDEN. */
 enum status authorise_model(const struct exchange *x, const char *name, struct error *err);
+/* The same where the request calls the model by an alias, which the message then says. */
+enum status authorise_model_as(const struct exchange *x, const char *name, const char *asked, struct error *err);
 
 #endif

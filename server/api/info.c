@@ -16,6 +16,7 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
+#include "server/models/model_names.h"
 #include "server/models/registry.h"
 
 /* Multiply-adds of the linear layers and of mixing, for one unit of work: a token of a stream, a picture, a text. */
@@ -27,6 +28,23 @@ static int set_macs(json_t *m, const struct model_config *c, const struct engine
     (void)snprintf(mixer_key, sizeof mixer_key, "mixer_macs_per_%s", unit);
     return json_object_set_new(m, key, json_integer((json_int_t)info->macs)) |
            json_object_set_new(m, mixer_key, json_integer((json_int_t)info->mixer_macs));
+}
+
+/* The list of the model's aliases, if it has any. */
+static int add_aliases(json_t *m, const struct exchange *x, const char *name)
+{
+    char list[SETTING_TEXT_MAX + 1];
+    struct model_alias a;
+    json_t *names = json_array();
+    int failed = names == NULL;
+    registry_aliases(service_of(x)->registry, list);
+    for (const char *at = list; model_names_next_alias(&at, &a);)
+        if (strcmp(a.name, name) == 0)
+            failed |= json_array_append_new(names, json_string(a.alias));
+    if (json_array_size(names) > 0)
+        return failed | json_object_set_new(m, "aliases", names);
+    json_decref(names);
+    return failed;
 }
 
 static json_t *describe_model(const struct exchange *x, const struct hosted_model *e)
@@ -47,6 +65,7 @@ static json_t *describe_model(const struct exchange *x, const struct hosted_mode
         failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
     if (registry_is_default(service_of(x)->registry, e->model->name, &mine))
         failed |= json_object_set_new(m, "default", json_true());
+    failed |= add_aliases(m, x, e->model->name);
     if (e->version != 0)
         failed |= json_object_set_new(m, "version", json_integer(e->version));
     if (c->input != INPUT_IMAGE)
@@ -77,7 +96,9 @@ void api_models(struct exchange *x)
 void api_model(struct exchange *x)
 {
     struct error err;
-    struct hosted_model *e = registry_acquire_ref(service_of(x)->registry, x->api->segments[0]);
+    struct registry *r = service_of(x)->registry;
+    char room[MODEL_WISH_MAX + 1];
+    struct hosted_model *e = registry_acquire_ref(r, registry_real_name(r, x->api->segments[0], room));
     if (e != NULL && auth_may_use(&x->api->grant, e->model->name)) {
         reply_send_json(x, 200, describe_model(x, e));
         hosted_model_release(e);

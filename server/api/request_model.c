@@ -21,19 +21,19 @@ enum status request_model_use(struct exchange *x, struct hosted_model *e, struct
     return OK;
 }
 
-/* For a key that is limited to some models, with errors that reveal no others. */
-static enum status pick_named_for_key(struct exchange *x, const char *name, int task, struct hosted_model **ret,
-                                      struct error *err)
+/* For a key that is limited to some models, with errors that reveal no others. `asked`: what the request calls it. */
+static enum status pick_named_for_key(struct exchange *x, const char *asked, const char *name, int task,
+                                      struct hosted_model **ret, struct error *err)
 {
     char bare[MODEL_NAME_MAX + 1]; /* keys name models without versions */
     registry_name_of(bare, name);
-    enum status st = authorise_model(x, bare, err);
+    enum status st = authorise_model_as(x, bare, asked, err);
     if (st == OK)
         st = registry_acquire_for(service_of(x)->registry, name, task, ret, err);
     if (st == ERR_NOT_FOUND || st == ERR_ARGUMENT)
         st =
             error_set_param(err, st, "model", "the model \"%s\" does not exist, or does not serve this kind of request",
-                            json_quote(name).text);
+                            json_quote(asked).text);
     return st;
 }
 
@@ -47,15 +47,20 @@ struct registry_choice request_model_choice(const struct exchange *x)
     return (struct registry_choice){has, &x->api->grant};
 }
 
-static enum status pick(struct exchange *x, const char *name, int task, struct hosted_model **ret, struct error *err)
+/* `asked`: what the request calls the model; NULL: it does not name one. */
+static enum status pick(struct exchange *x, const char *asked, int task, struct hosted_model **ret, struct error *err)
 {
+    struct registry *r = service_of(x)->registry;
     const struct registry_choice among = request_model_choice(x);
     const struct key *k = x->api->grant.key;
     const bool limited = k != NULL && k->model_count > 0;
-    if (name != NULL)
-        return limited ? pick_named_for_key(x, name, task, ret, err)
-                       : registry_acquire_for(service_of(x)->registry, name, task, ret, err);
-    const enum status st = registry_acquire_default(service_of(x)->registry, task, &among, ret, err);
+    char room[MODEL_WISH_MAX + 1];
+    if (asked != NULL) {
+        const char *name = registry_real_name(r, asked, room);
+        return limited ? pick_named_for_key(x, asked, name, task, ret, err)
+                       : registry_acquire_for(r, name, task, ret, err);
+    }
+    const enum status st = registry_acquire_default(r, task, &among, ret, err);
     if (st == ERR_ARGUMENT && limited)
         return error_set_param(err, st, "model", "none of the models that the key \"%s\" may use is for this", k->name);
     return st;

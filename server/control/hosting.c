@@ -11,6 +11,7 @@
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/models/model_names.h"
+#include "server/models/model_sources.h"
 #include "server/models/precision.h"
 #include "server/models/registry.h"
 
@@ -168,7 +169,7 @@ enum status hosting_load(struct hosting *h, const char *name, bool again, struct
         hosted_model_release(e);
     }
     if (st == OK)
-        st = models_dir_find(&found, h->settings->models_dir, name, err);
+        st = model_sources_find(&found, h->settings, name, err);
     if (st != OK)
         return st;
     st = load(h, &found, err);
@@ -280,7 +281,7 @@ enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct e
     struct registry_model *known = NULL;
     struct hosting_report r = {.rows = NULL};
     size_t found_count = 0, known_count = 0;
-    enum status st = models_dir_scan(&found, &found_count, h->settings->models_dir, err);
+    enum status st = model_sources_scan(&found, &found_count, h->settings, err);
     if (st != OK)
         return st;
     if (registry_models(h->registry, &known, &known_count) == OK)
@@ -346,8 +347,7 @@ static enum status check_precision_names(const struct hosting *h, struct error *
     const struct settings *s = h->settings;
     if (!precision_names_unknown(s->precision, is_known, h, name, sizeof name))
         return OK;
-    return error_set_param(err, ERR_CONFIG, "precision", "precision names the model \"%s\", which is not in %s", name,
-                           s->models_dir);
+    return error_set_param(err, ERR_CONFIG, "precision", "precision names \"%s\", which is no model here", name);
 }
 
 /* Also if it is yet to be loaded. */
@@ -356,18 +356,18 @@ static bool is_there(const void *arg, const char *name)
     const struct hosting *h = arg;
     struct registry_model known;
     struct found_model found;
-    return registry_peek(h->registry, name, &known) ||
-           models_dir_find(&found, h->settings->models_dir, name, NULL) == OK;
+    return registry_peek(h->registry, name, &known) || model_sources_find(&found, h->settings, name, NULL) == OK;
 }
 
 enum status hosting_check_names(const struct hosting *h, const struct settings *s, struct error *err)
 {
-    return model_names_check_defaults(s->default_models, is_there, h, err);
+    const enum status st = model_names_check_defaults(s->default_models, is_there, h, err);
+    return st == OK ? model_names_check_aliases(s->aliases, is_there, h, err) : st;
 }
 
 void hosting_take_names(struct hosting *h, const struct settings *s)
 {
-    registry_set_defaults(h->registry, s->default_models);
+    registry_set_names(h->registry, s->default_models, s->aliases);
 }
 
 static enum status load_all(struct hosting *h, struct error *err)
@@ -376,7 +376,11 @@ static enum status load_all(struct hosting *h, struct error *err)
     struct registry_model *known = NULL;
     size_t count = 0, known_count = 0;
     struct error why;
-    enum status st = models_dir_scan(&found, &count, h->settings->models_dir, err);
+    enum status st = model_sources_check(h->settings, err);
+    if (st == OK)
+        st = model_sources_check_there(h->settings->model, err);
+    if (st == OK)
+        st = model_sources_scan(&found, &count, h->settings, err);
     if (st != OK)
         return st;
     for (size_t i = 0; i < count && st == OK; i++)
@@ -389,8 +393,8 @@ static enum status load_all(struct hosting *h, struct error *err)
     registry_models_free(known, known_count);
     if (st == OK && known_count == 0)
         st = error_set(err, ERR_CONFIG,
-                       "models_dir = %s: no subfolder has a config.json of a model that this build runs",
-                       h->settings->models_dir);
+                       "models_dir = %s, model = %s: none has a config.json of a model that this build runs",
+                       h->settings->models_dir, h->settings->model);
     (void)malloc_trim(0);
     if (st == OK)
         st = check_precision_names(h, err);

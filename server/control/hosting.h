@@ -1,5 +1,5 @@
-/* hosting.h - which models are served: from models_dir to the registry, where requests find them, and to the batcher,
- * which runs them; and the changes to that while requests run.
+/* hosting.h - which models are served: from models_dir and the setting model to the registry, where requests find them,
+ * and to the batcher, which runs them; and the changes to that while requests run.
  *
  * A model's files are read and checked whole, and its engine is opened, before anything changes. Then it takes the
  * place of the one of its name: new requests find the new one, those under way finish on the old one, which is freed
@@ -20,10 +20,10 @@ struct hosting;
 struct mailboxes;
 struct registry;
 
-/* Start the batcher and load what is in models_dir; with models_lazy only look at it. What is too much for
+/* Start the batcher and load what is in models_dir and model; with models_lazy only look at it. What is too much for
  * models_memory_max_mb is loaded when it is asked for. `s` and `mailboxes` as for batcher_start. *ret is set only on
  * OK. A broken model is an error here, rather than a gap for clients to find out about.
- * Errors: ERR_IO (the folder), ERR_CONFIG (no model in it, or too many; a setting), ERR_NOMEM and those of
+ * Errors: ERR_IO (a folder), ERR_CONFIG (no model there, or too many; a setting), ERR_NOMEM and those of
  * hosted_model_load. */
 enum status hosting_start(struct hosting **ret, const struct settings *s, struct mailboxes *mailboxes,
                           struct error *err);
@@ -69,13 +69,13 @@ struct hosting_report {
 };
 void hosting_report_clear(struct hosting_report *r); /* zeroed is fine */
 
-/* Bring all models in line with models_dir: load what is new, reload what has changed, unload what has gone. What an
- * administrator has unloaded stays unloaded. *ret is set only on OK: hosting_report_clear.
- * Errors: ERR_NOMEM, those of models_dir_scan: nothing has changed. */
+/* Bring all models in line with models_dir and model: load what is new, reload what has changed, unload what has gone.
+ * What an administrator has unloaded stays unloaded. *ret is set only on OK: hosting_report_clear.
+ * Errors: ERR_NOMEM, those of model_sources_scan: nothing has changed. */
 enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct error *err);
 
-/* Which models requests mean, as those settings say that need no restart: default_models. Errors: ERR_CONFIG (it names
- * what is no model here). hosting_take_names: settings that are fine. */
+/* Which models requests mean, as those settings say that need no restart: default_models, aliases. Errors: ERR_CONFIG
+ * (they name what is no model here). hosting_take_names: settings that are fine. */
 enum status hosting_check_names(const struct hosting *h, const struct settings *s, struct error *err);
 void hosting_take_names(struct hosting *h, const struct settings *s);
 

@@ -91,7 +91,7 @@ static bool is_same(const struct setting *s, const struct settings *a, const str
 /* The settings that can change while the daemon runs: take_over puts them in force. */
 static bool needs_no_restart(enum setting_id id)
 {
-    return id == SETTING_log_level || id == SETTING_default_models;
+    return id == SETTING_log_level || id == SETTING_default_models || id == SETTING_aliases;
 }
 
 /* Which settings differ, and whether they can be taken over. */

@@ -115,7 +115,7 @@ static enum status read_once(struct contents *ret, const struct found_model *fou
 {
     struct found_model named = *found;
     struct contents c = {.model = NULL};
-    enum status st = model_load(&c.model, found->path, warn_of_key, &named, err);
+    enum status st = model_load_as(&c.model, found->name, found->path, warn_of_key, &named, err);
     if (st == OK)
         st = precision_choose(&c.precision, s->precision, found->name, found->path, isa, err);
     if (st == OK && model_config_causal(&c.model->config))
@@ -181,7 +181,6 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
     enum status st = read_files(&c, found, s, options.isa, err);
     if (st == OK) {
         e->model = c.model;
-        (void)snprintf(e->model->name, sizeof e->model->name, "%s", found->name); /* a version's folder is a number */
         options.precision = c.precision;
         st = engine_open(&e->engine, e->model, &options, err);
     }

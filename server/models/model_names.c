@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config/limits.h"
 #include "config/list.h"
+#include "weights/model.h"
 
 enum { SHOWN_MAX = 100 }; /* bytes of a wrong item in a message */
 
@@ -34,5 +34,55 @@ enum status model_names_check_defaults(const char *list, model_names_known *is_t
                                    "default_models names \"%.*s\", which is no model here; expected names of models "
                                    "separated by commas, or " MODEL_NAMES_OFF,
                                    shown(item.size), item.text);
+    return OK;
+}
+
+/* ---- aliases ----------------------------------------------------------------------------------------------------- */
+
+static bool read_alias(struct model_alias *ret, const struct list_item *item)
+{
+    const char *equals = memchr(item->text, '=', item->size);
+    if (equals == NULL)
+        return false;
+    const struct list_item alias = {item->text, (size_t)(equals - item->text)};
+    const struct list_item name = {equals + 1, item->size - alias.size - 1};
+    return read_name(ret->alias, &alias) && read_name(ret->name, &name) &&
+           model_check_name(ret->alias, alias.size, "", NULL) == OK;
+}
+
+bool model_names_next_alias(const char **at, struct model_alias *ret)
+{
+    struct list_item item;
+    while (list_next(at, &item))
+        if (read_alias(ret, &item))
+            return true;
+    return false;
+}
+
+static bool is_alias_before(const char *list, const char *end, const char *alias)
+{
+    struct model_alias other;
+    for (const char *at = list; at != end && model_names_next_alias(&at, &other);)
+        if (strcmp(other.alias, alias) == 0)
+            return true;
+    return false;
+}
+
+enum status model_names_check_aliases(const char *list, model_names_known *is_there, const void *arg, struct error *err)
+{
+    struct list_item item;
+    struct model_alias a;
+    if (strcmp(list, MODEL_NAMES_OFF) == 0)
+        return OK;
+    for (const char *at = list, *begin = at; list_next(&at, &item); begin = at) {
+        const char *why = !read_alias(&a, &item)                  ? "expected ALIAS=NAME, both as models are named"
+                          : is_there(arg, a.alias)                ? "expected an alias that is no model's name"
+                          : !is_there(arg, a.name)                ? "expected the name of a model that is here"
+                          : is_alias_before(list, begin, a.alias) ? "expected each alias once"
+                                                                  : NULL;
+        if (why != NULL)
+            return error_set_param(err, ERR_CONFIG, "aliases", "aliases has \"%.*s\"; %s", shown(item.size), item.text,
+                                   why);
+    }
     return OK;
 }

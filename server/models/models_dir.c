@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <nettle/sha2.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,13 +97,12 @@ void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path)
     (void)take_print(out, path, true, NULL); /* after a shortage it differs */
 }
 
-/* *there: is there a model of that name? *ret is set only then. The name is short enough for its path. */
-static enum status look_at(struct found_model *ret, bool *there, const char *dir, const char *name, struct error *err)
+enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path, struct error *err)
 {
     struct found_model m = {.version = 0};
     enum status st = OK;
     (void)snprintf(m.name, sizeof m.name, "%s", name);
-    (void)snprintf(m.path, sizeof m.path, "%s/%s", dir, name);
+    (void)snprintf(m.path, sizeof m.path, "%s", path);
     *there = has_config(m.path);
     if (!*there) {
         const size_t end = strlen(m.path);
@@ -147,7 +145,7 @@ static enum status look_at_all(struct found_model *all, size_t *found, struct di
         if (st == OK && *found == REGISTRY_MODELS_MAX)
             st = error_set(err, ERR_CONFIG, "%s: more than %d models", dir, REGISTRY_MODELS_MAX);
         if (st == OK)
-            st = look_at(&all[*found], &there, dir, name, err);
+            st = models_dir_look(&all[*found], &there, name, path, err);
         if (st != OK)
             return st;
         *found += there;
@@ -179,10 +177,12 @@ enum status models_dir_scan(struct found_model **ret, size_t *count, const char 
 
 enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err)
 {
+    char path[MODELS_DIR_PATH_BYTES];
     bool there = false;
     enum status st = OK;
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
     if (name[0] != '.' && model_check_name(name, strlen(name), dir, NULL) == OK)
-        st = look_at(ret, &there, dir, name, err);
+        st = models_dir_look(ret, &there, name, path, err);
     if (st != OK || there)
         return st;
     return error_set_param(err, ERR_NOT_FOUND, "model", "there is no folder of a model named \"%.*s\" in models_dir",

@@ -5,10 +5,11 @@
  *     MODELS_DIR/NAME/3/config.json ..    one with versions: the folder with the highest number counts
  *
  * A folder that is both counts as the former. Names that begin with a dot are ignored: so a folder can be filled under
- * such a name and then renamed. */
+ * such a name and then renamed. Folders elsewhere can be models of either kind too (model_sources.h). */
 #ifndef SERVER_MODELS_MODELS_DIR_H
 #define SERVER_MODELS_MODELS_DIR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,10 @@ uint32_t models_dir_version(const char *text);
 /* A digest that is the same before and after reading a model's folder exactly if nobody has changed a file in it
  * meanwhile; it differs if there was no memory to look. */
 void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path);
+/* Is there a model in that folder, itself or as versions? *ret, set only if *there, gets that name; both fit. Errors:
+ * ERR_NOMEM, ERR_IO (descriptors ran out). */
+enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path,
+                            struct error *err);
 /* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (also if descriptors ran out). */
 enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err);
 

@@ -1,5 +1,5 @@
 /* registry.c - see registry.h. Rows are sorted by name, so that all lists have the same order. The lock guards rows,
- * count and defaults. Models are let go of after unlocking, because the last holder frees an engine. */
+ * count and names. Models are let go of after unlocking, because the last holder frees an engine. */
 #include "server/models/registry.h"
 
 #include <assert.h>

@@ -86,6 +86,11 @@ enum status registry_acquire_default(struct registry *r, int task, const struct 
                                      struct hosted_model **ret, struct error *err);
 /* Is that model the one that a request for its task means if it names none? */
 bool registry_is_default(struct registry *r, const char *name, const struct registry_choice *among);
+/* What a request calls a model, by the model's own name: ALIAS or ALIAS@VERSION becomes NAME or NAME@VERSION in `room`,
+ * anything else stays as it is. The other functions know no aliases. */
+const char *registry_real_name(struct registry *r, const char *wish, char room[MODEL_WISH_MAX + 1]);
+/* The setting aliases as it is now; empty if it is off. */
+void registry_aliases(struct registry *r, char ret[SETTING_TEXT_MAX + 1]);
 /* A loaded model for any task, by its name alone; NULL: there is none. hosted_model_release it. */
 struct hosted_model *registry_acquire(struct registry *r, const char *name);
 /* The same by what a request may call it, which may be NAME@VERSION. */
@@ -98,8 +103,8 @@ void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish);
 /* *ret is set only on OK; free with registry_free, when nobody looks up any more. Errors: ERR_NOMEM. */
 enum status registry_create(struct registry **ret);
 void registry_free(struct registry *r); /* NULL is a no-op */
-/* The setting default_models, which has been checked (model_names.h). */
-void registry_set_defaults(struct registry *r, const char *names);
+/* The settings default_models and aliases, which have been checked (model_names.h). */
+void registry_set_names(struct registry *r, const char *defaults, const char *aliases);
 /* Queue to wake when a model is wanted. */
 void registry_wake_for_wanted(struct registry *r, struct queue *q);
 

@@ -13,7 +13,8 @@ struct registry {
     size_t count;
     struct registry_model rows[REGISTRY_MODELS_MAX];
     struct queue *wake;
-    char defaults[SETTING_TEXT_MAX + 1]; /* the setting default_models */
+    char defaults[SETTING_TEXT_MAX + 1]; /* the setting default_models; empty if that is off */
+    char aliases[SETTING_TEXT_MAX + 1];  /* the same of aliases */
 };
 
 /* The row of a name; NULL: there is none. */

@@ -182,9 +182,44 @@ bool registry_is_default(struct registry *r, const char *name, const struct regi
     return is_it;
 }
 
-void registry_set_defaults(struct registry *r, const char *names)
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static const char *unless_off(const char *list)
+{
+    return strcmp(list, MODEL_NAMES_OFF) != 0 ? list : "";
+}
+
+void registry_set_names(struct registry *r, const char *defaults, const char *aliases)
 {
     (void)pthread_mutex_lock(&r->lock);
-    (void)snprintf(r->defaults, sizeof r->defaults, "%s", strcmp(names, MODEL_NAMES_OFF) != 0 ? names : "");
+    (void)snprintf(r->defaults, sizeof r->defaults, "%s", unless_off(defaults));
+    (void)snprintf(r->aliases, sizeof r->aliases, "%s", unless_off(aliases));
     (void)pthread_mutex_unlock(&r->lock);
+}
+
+void registry_aliases(struct registry *r, char ret[SETTING_TEXT_MAX + 1])
+{
+    (void)pthread_mutex_lock(&r->lock);
+    memcpy(ret, r->aliases, sizeof r->aliases);
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+/* A model that came later and has an alias's name goes before it. */
+const char *registry_real_name(struct registry *r, const char *wish, char room[MODEL_WISH_MAX + 1])
+{
+    const size_t size = strcspn(wish, "@");
+    const char *ret = wish;
+    char name[MODEL_NAME_MAX + 1];
+    struct model_alias a;
+    if (size > MODEL_NAME_MAX)
+        return wish;
+    registry_name_of(name, wish);
+    (void)pthread_mutex_lock(&r->lock);
+    for (const char *at = r->aliases; ret == wish && model_names_next_alias(&at, &a);)
+        if (strcmp(a.alias, name) == 0 && registry_find_locked(r, name) == NULL) {
+            (void)snprintf(room, MODEL_WISH_MAX + 1, "%s%s", a.name, wish + size);
+            ret = room;
+        }
+    (void)pthread_mutex_unlock(&r->lock);
+    return ret;
 }

@@ -1,4 +1,4 @@
-/* test_registry_request.c - which model a request means that names none. The models compute
+/* test_registry_request.c - which model a request means that names none, or names one by an alias. The models compute
  * nothing. */
 #include "server/models/registry.h"
 
@@ -108,15 +108,15 @@ static void a_request_without_a_name_means_the_first_that_the_setting_lists_for_
 {
     struct registry *r = *state;
     put_all(r);
-    registry_set_defaults(r, "d,c, b ,a");
+    registry_set_names(r, "d,c, b ,a", "off");
     assert_default(r, TASK_TEXT_GENERATION, NULL, "c");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, NULL, "d");
-    registry_set_defaults(r, "f,u,x,c"); /* those cannot serve, and there is no x */
+    registry_set_names(r, "f,u,x,c", "off"); /* those cannot serve, and there is no x */
     assert_default(r, TASK_TEXT_GENERATION, NULL, "c");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, NULL, "b");
     registry_drop(r, "c", MODEL_UNLOADED);
     assert_default(r, TASK_TEXT_GENERATION, NULL, "a");
-    registry_set_defaults(r, "off");
+    registry_set_names(r, "off", "off");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, NULL, "b");
 }
 
@@ -134,13 +134,37 @@ static void defaults_are_chosen_among_the_models_that_may_be_used(void **state)
     put_all(r);
     assert_default(r, TASK_TEXT_GENERATION, &among, "c");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, &among, "d");
-    registry_set_defaults(r, "a,b,i");
+    registry_set_names(r, "a,b,i", "off");
     assert_default(r, TASK_TEXT_GENERATION, &among, "c");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, &among, "d");
     registry_remove(r, "c");
     assert_int_equal(registry_acquire_default(r, TASK_TEXT_GENERATION, &among, &e, &err), ERR_ARGUMENT);
     assert_string_equal(err.message, "no model for text-generation is loaded");
     assert_string_equal(err.param, "model");
+}
+
+/* b is an alias too, but there is a model of that name. */
+static void an_alias_becomes_the_name_that_it_stands_for(void **state)
+{
+    static const struct {
+        const char *wish, *name;
+    } cases[] = {
+        {"x", "a"}, {"x@3", "a@3"}, {"yy", "c"},  {"yy@", "c@"}, {"a", "a"},     {"a@1", "a@1"}, {"X", "X"},
+        {"", ""},   {"@1", "@1"},   {"xx", "xx"}, {"x ", "x "},  {"off", "off"}, {"b", "b"},
+    };
+    static char long_name[2 * MODEL_WISH_MAX];
+    char room[MODEL_WISH_MAX + 1];
+    struct registry *r = *state;
+    put_all(r);
+    registry_set_names(r, "off", "x=a, yy=c,b=a");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        assert_string_equal(registry_real_name(r, cases[i].wish, room), cases[i].name);
+    memset(long_name, 'x', sizeof long_name - 1);
+    assert_ptr_equal(registry_real_name(r, long_name, room), long_name);
+    long_name[1] = '@';
+    assert_int_equal(strlen(registry_real_name(r, long_name, room)), MODEL_WISH_MAX);
+    registry_set_names(r, "off", "off");
+    assert_string_equal(registry_real_name(r, "x", room), "x");
 }
 
 static void an_idle_default_is_wanted_by_who_names_none(void **state)
@@ -150,7 +174,7 @@ static void an_idle_default_is_wanted_by_who_names_none(void **state)
     struct found_model next;
     struct error err;
     put_all(r);
-    registry_set_defaults(r, "i");
+    registry_set_names(r, "i", "off");
     assert_true(registry_is_default(r, "i", NULL));
     assert_int_equal(registry_acquire_default(r, TASK_TEXT_GENERATION, NULL, &e, &err), ERR_LOADING);
     assert_string_equal(err.message, "the model \"i\" is being loaded");
@@ -165,6 +189,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_request_without_a_name_means_the_first_that_the_setting_lists_for_its_task,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(defaults_are_chosen_among_the_models_that_may_be_used, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_alias_becomes_the_name_that_it_stands_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_idle_default_is_wanted_by_who_names_none, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("registry_request", tests, NULL, NULL);

@@ -1,0 +1,28 @@
+/* model_sources.h - all models that there are on the disk: the subfolders of models_dir, and the folders that the
+ * setting model names. Any thread; no state. */
+#ifndef SERVER_MODELS_MODEL_SOURCES_H
+#define SERVER_MODELS_MODEL_SOURCES_H
+
+#include <stddef.h>
+
+#include "config/settings.h"
+#include "config/status.h"
+#include "server/models/models_dir.h"
+
+#define MODEL_SOURCES_OFF "off" /* the value of either setting where it names nothing */
+
+/* Is the setting model "off", if models_dir is not, or a list of NAME=PATH or PATH, which is then named by its last
+ * component, each name once? Errors: ERR_CONFIG. */
+enum status model_sources_check(const struct settings *s, struct error *err);
+
+/* All models, by name, in *ret, malloc'd, which is set only on OK. Folders that the setting model names and that are
+ * not there (any more) are left out. Errors: those of models_dir_scan; ERR_CONFIG (a name in both places, or none at
+ * all). */
+enum status model_sources_scan(struct found_model **ret, size_t *count, const struct settings *s, struct error *err);
+/* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (also if descriptors ran out). */
+enum status model_sources_find(struct found_model *ret, const struct settings *s, const char *name, struct error *err);
+/* Are all folders that the setting model names there? Errors: ERR_CONFIG, ERR_IO, naming the first that is not;
+ * ERR_NOMEM. */
+enum status model_sources_check_there(const char *given, struct error *err);
+
+#endif
