@@ -13,6 +13,9 @@
 #define SETTING_TEXT_MAX 1023    /* bytes of a text setting: an address or a path */
 #define CONFIG_FILE_MAX 65536    /* bytes of the configuration file; every setting with its longest value fits */
 #define LOG_LINE_MAX 4096        /* PIPE_BUF of Linux: one write of at most that many bytes is never torn */
+#define LOG_RING_BYTES 262144    /* of lines that wait for a reader: some 800 requests, a terminal's pause */
+#define LOG_RETRY_MS 1000        /* until standard error is tried again after it failed */
+#define LOG_STOP_MS 1000         /* at the end, for a reader to take what is left */
 #define LOG_MESSAGE_MAX 1500     /* bytes of a message, escapes included: an error's message and its context */
 #define LOG_PATH_MAX 512         /* bytes of a path in a request's line, escapes included */
 #define LOG_FIELD_MAX 160        /* bytes of any other text in a request's line, escapes included */

@@ -1,6 +1,6 @@
 /* main.c - aftd: start, signals, ordered shutdown; nothing else.
  *
- * Started in the order engine thread and models, loader, watcher, HTTP; ended in reverse order. All threads
+ * Started in the order log, engine thread and models, loader, watcher, HTTP; ended in reverse order. All threads
  * have the signals blocked; the main thread waits for them, so no handler ever runs.
  *
  * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are still accepted for drain_delay_ms; then connections are
@@ -112,8 +112,11 @@ static enum status start(struct daemon *d, struct error *err)
 {
     const char *paths[METRICS_ENDPOINTS_MAX];
     metrics_init(paths, routes_paths(paths));
+    enum status st = log_start(err);
+    if (st != OK)
+        return st;
     raise_file_limit(d->settings);
-    enum status st = mailbox_create(&d->mailboxes, d->settings->http_threads);
+    st = mailbox_create(&d->mailboxes, d->settings->http_threads);
     if (st != OK)
         return error_set(err, st, "out of memory or file descriptors for the HTTP threads' mailboxes");
     st = read_hosts(d, err);
@@ -231,6 +234,7 @@ static int run(const struct config *config, int argc, char *argv[])
     stop(&d);
     if (st == OK)
         log_info("stopped");
+    log_stop();
     return st == OK ? EXIT_SUCCESS : st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;
 }
 

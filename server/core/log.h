@@ -1,7 +1,6 @@
-/* log.h - the daemon's log: one line for each event on stderr, as text or as JSON.
- * A line is written by one write(2) of at most LOG_LINE_MAX bytes, so lines of many threads do not mix. Control bytes,
- * quotes and invalid UTF-8 are escaped: nothing that a client sends can end a line, start one or reach a terminal.
- * Prompts, bodies and query strings are never logged. Any thread, no lock; log_init first. */
+/* log.h - the daemon's log: one line for each event on standard error, as text or as JSON (log_line.h). Once log_start
+ * has been called, nobody who logs waits for a reader (log_writer.h). Prompts, bodies and query strings are never
+ * logged. Any thread, under any lock; log_init first. */
 #ifndef SERVER_CORE_LOG_H
 #define SERVER_CORE_LOG_H
 
@@ -9,9 +8,16 @@
 #include <stdint.h>
 
 #include "config/settings.h"
+#include "config/status.h"
 
-/* Call before other threads exist. Without it: level info, format text. */
+/* Call before other threads exist. Without it: level info, format text. Where JOURNAL_STREAM names standard error,
+ * lines are made for systemd's journal. */
 void log_init(enum log_level level, enum log_format format);
+
+/* From now on a thread writes the lines; metrics_init first. Errors: ERR_NOMEM. */
+enum status log_start(struct error *err);
+/* Write what is left, within a bounded time. Without log_start a no-op. Call it before the process ends. */
+void log_stop(void);
 
 /* Change the level. Any thread. */
 void log_set_level(enum log_level level);
@@ -37,6 +43,8 @@ struct log_request {
     const char *model;   /* NULL: none */
     const char *outcome; /* ok, stop, length, timeout, cancelled, error, ... */
     const char *error;   /* status_code() of what failed */
+    const char *trace;   /* the caller's trace id; NULL: none */
+    const char *span;    /* our part of that trace */
     unsigned status;     /* HTTP */
     uint64_t bytes_in;   /* body received */
     uint64_t bytes_out;  /* body sent */
@@ -48,7 +56,7 @@ struct log_request {
     double total_ms;
 };
 
-/* The request's line, level info: `... info request id=... method=... ...`. */
+/* The request's line, level info: `... info POST /generate 200 length 1.486 ms model=...`. */
 void log_request(const struct log_request *r);
 
 #endif

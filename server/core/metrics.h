@@ -110,6 +110,8 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_TLS_EXPIRY, "aftd_tls_certificate_expiry_timestamp_seconds", SECONDS, IF_SET,                       \
           "When the certificate in force, or another of its chain, expires first, Unix time.")                       \
     GAUGE(METRIC_BUILD_INFO, "aftd_build_info", COUNT, BUILD_INFO, "Always 1; what is running.")                     \
+    COUNTER(METRIC_LOG_DROPPED, "aftd_log_lines_dropped_total", COUNT, NONE,                                         \
+            "Log lines that standard error did not take in time.")                                                   \
     GAUGE(METRIC_CONNECTIONS, "aftd_connections", COUNT, NONE, "Open client connections.")                           \
     GAUGE(METRIC_MEMORY_LIMIT, "aftd_memory_limit_bytes", COUNT, IF_SET,                                             \
           "Memory that the process may take: of its control groups, or of the machine.")                             \

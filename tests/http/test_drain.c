@@ -287,20 +287,29 @@ static size_t count_lines_with(const char *log, const char *text)
     return count;
 }
 
+/* Its beginning. */
+static const char *line_with(const char *log, const char *what)
+{
+    const char *at = strstr(log, what);
+    while (at > log && at[-1] != '\n')
+        at--;
+    return at;
+}
+
 static void the_log_has_one_line_a_request_and_no_prompt(void **state)
 {
     static const struct {
         const char *path, *body, *says;
     } cases[] = {
-        {"/healthz?SECRET=SECRET", NULL, "status=200"},
-        {"/SECRE/T", NULL, "status=404"},
+        {"/healthz?SECRET=SECRET", NULL, " GET /healthz 200 ok "},
+        {"/SECRE/T", NULL, " GET /SECRE/T 404 error "},
         {"/generate", "{\"prompt\":\"SECRET\",\"max_tokens\":3}", "tokens=3"},
         {"/generate", "{\"prompt\":\"SECRET\",\"max_tokens\":4,\"stream\":true}", "tokens=4"},
         {"/generate", "{\"prompt_base64\":\"U0VDUkVU\",\"max_tokens\":5}", "tokens=5"},
-        {"/generate", "{\"prompt\":\"SECRET\",\"SECRET\":3}", "status=400"},
-        {"/generate", "{\"prompt\":\"SECRET\"", "status=400"},
-        {"/generate", "{\"prompt\":\"x\",\"stop\":\"SECRET\",\"max_tokens\":3}", "outcome=length"},
-        {"/classify", "SECRET", "status=415"},
+        {"/generate", "{\"prompt\":\"SECRET\",\"SECRET\":3}", " /generate 400 error "},
+        {"/generate", "{\"prompt\":\"SECRET\"", " /generate 400 error "},
+        {"/generate", "{\"prompt\":\"x\",\"stop\":\"SECRET\",\"max_tokens\":3}", " 200 length "},
+        {"/classify", "SECRET", " /classify 415 error "},
     };
     (void)state;
     daemon_start(&aftd, (const char *const[]){"--log-level=debug", NULL});
@@ -325,11 +334,11 @@ static void the_log_has_one_line_a_request_and_no_prompt(void **state)
         (void)snprintf(id, sizeof id, "id=request-%zu.", i);
         if (count_lines_with(log, id) != 1)
             fail_msg("%s is in %zu lines, not 1:\n%s", id, count_lines_with(log, id), log);
-        const char *line = strstr(log, id);
+        const char *line = line_with(log, id);
         if (memmem(line, strcspn(line, "\n"), cases[i].says, strlen(cases[i].says)) == NULL)
             fail_msg("the line of %s does not say %s:\n%s", id, cases[i].says, log);
     }
-    assert_int_equal(count_lines_with(log, "info request "), ARRAY_LEN(cases));
+    assert_int_equal(count_lines_with(log, " ms "), ARRAY_LEN(cases));
     assert_null(strstr(log, "SECRET"));
     assert_null(strstr(log, "U0VDUkVU"));
     for (const char *line = log; *line != '\0'; line = strchr(line, '\n') + 1)
@@ -350,10 +359,9 @@ static void a_client_that_left_has_its_line_too(void **state)
     daemon_signal(&aftd, SIGTERM);
     assert_exits(test_ms(EXIT_MS));
     char *log = daemon_log(&aftd);
-    const char *line = strstr(log, "id=leaver ");
-    assert_int_equal(count_lines_with(log, "id=leaver "), 1);
-    assert_non_null(line);
-    assert_non_null(memmem(line, strcspn(line, "\n"), "outcome=cancelled", 17));
+    assert_int_equal(count_lines_with(log, "id=leaver"), 1);
+    const char *line = line_with(log, "id=leaver\n");
+    assert_non_null(memmem(line, strcspn(line, "\n"), " 200 cancelled ", 15));
     assert_non_null(memmem(line, strcspn(line, "\n"), "model=enwik8-aft-local", 22));
     free(log);
     free(text);

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -98,7 +100,10 @@ static void run_child(const char *program, const char *const argv[], int log_fd)
             i++;
     }
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)dup2(log_fd, STDERR_FILENO);
+    if (log_fd < 0)
+        (void)close(STDERR_FILENO);
+    else
+        (void)dup2(log_fd, STDERR_FILENO);
     (void)close_range(STDERR_FILENO + 1, ~0U, 0);
     (void)execv(program, (char *const *)argv);
     _exit(127);
@@ -135,31 +140,36 @@ static void fail_with_log(struct daemon *d, const char *what)
     fail_msg("%s", what);
 }
 
-int daemon_try_start(struct daemon *d, const char *const flags[])
+/* `first`: flags before `flags`. */
+static void spawn(struct daemon *d, int err_fd, const char *first, const char *const flags[])
 {
-    static const char *const fixed[] = {"aftd", "--listen-address=127.0.0.1", "--listen-port=0",
-                                        "--models-dir=tests/data/models", "--threads=1"};
-    const char *argv[FLAGS_MAX + 1] = {NULL};
-    char program[PATH_MAX], path[PATH_MAX];
-    size_t count = sizeof fixed / sizeof fixed[0];
-    memcpy((void *)argv, (const void *)fixed, sizeof fixed);
+    const char *argv[FLAGS_MAX + 1] = {"aftd", first, "--listen-port=0", "--models-dir=tests/data/models",
+                                       "--threads=1"};
+    char program[PATH_MAX];
+    size_t count = 5;
     for (size_t i = 0; flags != NULL && flags[i] != NULL; i++) {
         assert_true(count < FLAGS_MAX);
         argv[count++] = flags[i];
     }
-    memset(d, 0, sizeof *d);
     program_find(program, "aftd", "AFTD_TEST_DAEMON");
     if (access(program, X_OK) != 0)
         fail_msg("%s: %s; build it first, or name another with AFTD_TEST_DAEMON", program, strerror(errno));
+    d->pid = fork();
+    if (d->pid == 0)
+        run_child(program, argv, err_fd);
+    assert_true(d->pid > 0);
+}
+
+int daemon_try_start(struct daemon *d, const char *const flags[])
+{
+    char path[PATH_MAX];
+    memset(d, 0, sizeof *d);
     temp_dir_create(d->dir);
     log_path(d, path);
     const int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     assert_true(log_fd >= 0);
-    d->pid = fork();
-    if (d->pid == 0)
-        run_child(program, argv, log_fd);
+    spawn(d, log_fd, "--listen-address=127.0.0.1", flags);
     (void)close(log_fd);
-    assert_true(d->pid > 0);
     for (const int64_t end = test_now_ms() + test_ms(START_MS); d->port == 0; read_ports(d)) {
         const int code = daemon_wait(d, STEP_MS);
         if (code == 0)
@@ -176,6 +186,33 @@ void daemon_start(struct daemon *d, const char *const flags[])
 {
     if (daemon_try_start(d, flags) != 0)
         fail_with_log(d, "the daemon ended at start");
+}
+
+void daemon_start_apart(struct daemon *d, int err_fd, const char *path, const char *const flags[])
+{
+    const char *all[FLAGS_MAX] = {NULL};
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    char flag[PATH_MAX + 32];
+    bool accepts = false;
+    (void)snprintf(flag, sizeof flag, "--listen-unix=%s", path);
+    all[0] = flag;
+    for (size_t i = 0; flags != NULL && flags[i] != NULL; i++) {
+        assert_true(i + 2 < FLAGS_MAX);
+        all[i + 1] = flags[i];
+    }
+    assert_true(strlen(path) < sizeof name.sun_path);
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    memset(d, 0, sizeof *d);
+    spawn(d, err_fd, "--listen-address=off", all);
+    for (const int64_t end = test_now_ms() + test_ms(START_MS); !accepts;) {
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(fd >= 0);
+        accepts = connect(fd, (const struct sockaddr *)&name, sizeof name) == 0;
+        (void)close(fd);
+        if (!accepts && daemon_wait(d, STEP_MS) != -1)
+            fail_msg("the daemon ended at start");
+        assert_true(test_now_ms() < end);
+    }
 }
 
 void daemon_signal(const struct daemon *d, int signal_number)

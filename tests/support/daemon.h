@@ -46,6 +46,9 @@ void daemon_signal(const struct daemon *d, int signal_number);
 int daemon_wait(struct daemon *d, long limit_ms);
 /* Send SIGTERM; the test fails unless it ends in time with exit code 0. Its folder is removed. */
 void daemon_stop(struct daemon *d);
+/* The same with standard error at err_fd (-1: closed), so that there is no log to read and no port to learn: it listens
+ * on the Unix socket `path` alone. Returns once it accepts connections there. */
+void daemon_start_apart(struct daemon *d, int err_fd, const char *path, const char *const flags[]);
 /* For teardowns: whatever state the test left it in, end it and remove its folder. A no-op for one that never ran. */
 void daemon_clear(struct daemon *d);
 

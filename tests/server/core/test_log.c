@@ -1,4 +1,5 @@
-/* test_log.c - the log's lines as they arrive on stderr: shape, escaping, bounds, wholeness. */
+/* test_log.c - what the log's lines say, as they arrive on stderr: shape, escaping, bounds. test_log_writer.c is about
+ * how they get there. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -106,7 +108,7 @@ static void levels_filter(void **state)
             assert_int_equal(strstr(text, words[other]) != NULL, other <= level);
             assert_int_equal(log_enabled((enum log_level)other), other <= level);
         }
-        assert_int_equal(strstr(text, " request ") != NULL, level >= LOG_LEVEL_INFO);
+        assert_int_equal(strstr(text, "id=x\n") != NULL, level >= LOG_LEVEL_INFO);
         free(text);
     }
 }
@@ -150,7 +152,7 @@ static void nothing_from_outside_leaves_its_place_in_text(void **state)
         free(line);
         const struct log_request r = {.model = escapes[i].sent, .status = 404};
         line = capture_request(LOG_FORMAT_TEXT, &r);
-        (void)snprintf(want, sizeof want, " status=404 model=%s bytes_in=0 ", escapes[i].value);
+        (void)snprintf(want, sizeof want, " 404 - 0.000 ms model=%s\n", escapes[i].value);
         if (strstr(line, want) == NULL)
             fail_msg("%s: \"%s\" has no \"%s\"", escapes[i].name, line, want);
         assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
@@ -182,6 +184,8 @@ static const struct log_request whole = {
     .model = "enwik8-aft-local",
     .outcome = "length",
     .error = NULL,
+    .trace = "4bf92f3577b34da6a3ce929d0e0e4736",
+    .span = "00f067aa0ba902b7",
     .status = 200,
     .bytes_in = 12,
     .bytes_out = 345,
@@ -198,14 +202,16 @@ static void a_request_says_what_happened(void **state)
     (void)state;
     char *line = capture_request(LOG_FORMAT_TEXT, &whole);
     assert_line_matches(line, "^" TIME_PATTERN
-                              " info request id=abc-1 client=127\\.0\\.0\\.1 method=POST path=/generate status=200 "
-                              "model=enwik8-aft-local outcome=length bytes_in=12 bytes_out=345 prompt_tokens=6 "
-                              "tokens=7 queue_ms=0\\.250 compute_ms=1\\.500 total_ms=2\\.000\n$");
+                              " info POST /generate 200 length 2\\.000 ms model=enwik8-aft-local prompt_tokens=6 "
+                              "tokens=7 queue_ms=0\\.250 compute_ms=1\\.500 bytes_in=12 bytes_out=345 "
+                              "client=127\\.0\\.0\\.1 id=abc-1 trace=4bf92f3577b34da6a3ce929d0e0e4736 "
+                              "span=00f067aa0ba902b7\n$");
     free(line);
     line = capture_request(LOG_FORMAT_JSON, &whole);
     assert_null(strstr(line, "secret"));
     json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(object);
+    assert_string_equal(json_string_value(json_object_get(object, "message")), "request");
     assert_string_equal(json_string_value(json_object_get(object, "path")), "/generate");
     assert_string_equal(json_string_value(json_object_get(object, "outcome")), "length");
     assert_int_equal(json_integer_value(json_object_get(object, "status")), 200);
@@ -217,13 +223,39 @@ static void a_request_says_what_happened(void **state)
     free(line);
 }
 
+/* In text each column is there, and what is nothing is not spelled out. */
+static void a_request_of_little_is_a_short_line(void **state)
+{
+    const struct log_request r = {.id = "x",
+                                  .client = "unix",
+                                  .method = "GET",
+                                  .path = "/healthz",
+                                  .outcome = "ok",
+                                  .status = 200,
+                                  .total_ms = 0.1};
+    const struct log_request none = {.status = 499, .total_ms = -1};
+    (void)state;
+    char *line = capture_request(LOG_FORMAT_TEXT, &r);
+    assert_line_matches(line, "^" TIME_PATTERN " info GET /healthz 200 ok 0\\.100 ms client=unix id=x\n$");
+    free(line);
+    line = capture_request(LOG_FORMAT_TEXT, &none);
+    assert_line_matches(line, "^" TIME_PATTERN " info - - 499 - -\n$");
+    free(line);
+    line = capture_request(LOG_FORMAT_JSON, &r);
+    json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    assert_true(json_is_integer(json_object_get(object, "bytes_in"))); /* programs get them all */
+    assert_true(json_is_real(json_object_get(object, "queue_ms")));
+    json_decref(object);
+    free(line);
+}
+
 static void times_that_are_none_are_left_out(void **state)
 {
     static const double none[] = {-0.001, -INFINITY, INFINITY, NAN, 1e300};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(none); i++) {
         for (unsigned format = LOG_FORMAT_TEXT; format <= LOG_FORMAT_JSON; format++) {
-            const struct log_request r = {.queue_ms = none[i], .compute_ms = 0, .total_ms = none[i]};
+            const struct log_request r = {.queue_ms = none[i], .compute_ms = 1, .total_ms = none[i]};
             char *line = capture_request((enum log_format)format, &r);
             assert_null(strstr(line, "queue_ms"));
             assert_null(strstr(line, "total_ms"));
@@ -243,9 +275,9 @@ static void lines_are_bounded_and_stay_valid(void **state)
         const size_t length = strlen(fillers[i]);
         for (size_t at = 0; at + length < sizeof text; at += length)
             memcpy(text + at, fillers[i], length + 1);
-        const struct log_request r = {text,       text, text,        text,       text,       text,
-                                      text,       text, 4294967295u, UINT64_MAX, UINT64_MAX, UINT64_MAX,
-                                      UINT64_MAX, 9e14, 9e14,        9e14,       9e14};
+        const struct log_request r = {text,       text, text, text,        text,       text,       text,
+                                      text,       text, text, 4294967295u, UINT64_MAX, UINT64_MAX, UINT64_MAX,
+                                      UINT64_MAX, 9e14, 9e14, 9e14,        9e14};
         for (unsigned format = LOG_FORMAT_TEXT; format <= LOG_FORMAT_JSON; format++) {
             char *lines[] = {capture_message((enum log_format)format, text),
                              capture_request((enum log_format)format, &r)};
@@ -320,6 +352,52 @@ static void logging_keeps_errno_and_survives_a_closed_stderr(void **state)
     assert_int_equal(kept, ENOENT);
 }
 
+/* ---- the journal ----------------------------------------------------------------------------------------------- */
+
+/* Log while JOURNAL_STREAM names what stderr is, or, `by` inodes off, something else. */
+static char *capture_journal(enum log_format format, unsigned by)
+{
+    struct stat s;
+    char stream[64];
+    capture_begin();
+    assert_int_equal(fstat(STDERR_FILENO, &s), 0);
+    (void)snprintf(stream, sizeof stream, "%ju:%ju", (uintmax_t)s.st_dev, (uintmax_t)s.st_ino + by);
+    assert_int_equal(setenv("JOURNAL_STREAM", stream, 1), 0);
+    log_init(LOG_LEVEL_DEBUG, format);
+    log_error("e");
+    log_warning("w");
+    log_info("i");
+    log_debug("d");
+    log_request(&(struct log_request){.method = "GET", .path = "/", .status = 200, .outcome = "ok"});
+    assert_int_equal(unsetenv("JOURNAL_STREAM"), 0);
+    char *text = capture_end();
+    log_init(LOG_LEVEL_INFO, LOG_FORMAT_TEXT);
+    return text;
+}
+
+static void the_journal_gets_priorities_in_place_of_times(void **state)
+{
+    (void)state;
+    char *text = capture_journal(LOG_FORMAT_TEXT, 0);
+    assert_string_equal(text, "<3>e\n<4>w\n<6>i\n<7>d\n<6>GET / 200 ok 0.000 ms\n");
+    free(text);
+    text = capture_journal(LOG_FORMAT_JSON, 0);
+    static const char begins[] =
+        "<3>{\"level\":\"error\",\"message\":\"e\"}\n<4>{\"level\":\"warning\",\"message\":\"w\"}\n";
+    assert_memory_equal(text, begins, strlen(begins));
+    assert_null(strstr(text, "\"time\""));
+    free(text);
+}
+
+static void another_stream_is_not_the_journal(void **state)
+{
+    (void)state;
+    char *text = capture_journal(LOG_FORMAT_TEXT, 1);
+    assert_non_null(strstr(text, "Z error e\n"));
+    assert_null(strchr(text, '<'));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,9 +406,12 @@ int main(void)
         cmocka_unit_test(nothing_from_outside_leaves_its_place_in_text),
         cmocka_unit_test(nothing_from_outside_leaves_its_place_in_json),
         cmocka_unit_test(a_request_says_what_happened),
+        cmocka_unit_test(a_request_of_little_is_a_short_line),
         cmocka_unit_test(times_that_are_none_are_left_out),
         cmocka_unit_test(lines_are_bounded_and_stay_valid),
         cmocka_unit_test(lines_of_many_threads_stay_whole),
+        cmocka_unit_test(the_journal_gets_priorities_in_place_of_times),
+        cmocka_unit_test(another_stream_is_not_the_journal),
         cmocka_unit_test(logging_keeps_errno_and_survives_a_closed_stderr),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
