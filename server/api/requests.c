@@ -16,7 +16,7 @@
 #include "server/models/hosted_model.h"
 
 struct row {
-    char id[HTTP_ID_BYTES], client[64];
+    char id[HTTP_ID_BYTES], client[HTTP_CLIENT_BYTES];
     char key[KEY_NAME_MAX + 1], model[MODEL_NAME_MAX + 1]; /* empty: none */
     const char *route, *state;
     uint64_t start_ns, received;
@@ -62,7 +62,7 @@ static void fill(struct row *r, const struct exchange *x)
                       .has_job = x->job != NULL};
     copy(r->id, sizeof r->id, x->id);
     copy(r->key, sizeof r->key, auth_name(&x->api->grant));
-    http_client(x, r->client, sizeof r->client);
+    http_client(x, r->client);
     if (r->has_job) {
         job_look(x->job, &r->job);
         r->deadline_ns = x->job->deadline_ns;

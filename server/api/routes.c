@@ -327,8 +327,9 @@ static const char *path_to_log(const struct exchange *x, char out[LOG_PATH_MAX +
 
 static void log_end(const struct exchange *x, unsigned status, const char *outcome)
 {
-    char client[64], path[LOG_PATH_MAX + 1];
-    http_client(x, client, sizeof client);
+    char client[HTTP_CLIENT_BYTES], path[LOG_PATH_MAX + 1];
+    http_client(x, client);
+    const bool is_traced = x->trace.trace[0] != '\0';
     struct log_request line = {
         .id = x->id,
         .client = client,
@@ -338,6 +339,8 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
         .model = x->api->hosted != NULL ? x->api->hosted->model->name : NULL,
         .outcome = outcome,
         .error = x->api->error != OK ? status_code(x->api->error) : NULL,
+        .trace = is_traced ? x->trace.trace : NULL,
+        .span = is_traced ? x->trace.span : NULL,
         .status = status,
         .bytes_in = x->body.received,
         .bytes_out = x->bytes_out,

@@ -20,7 +20,9 @@
 #include "server/http/cors.h"
 #include "server/http/framing.h"
 #include "server/http/http_inner.h"
-#include "server/http/listen.h"
+#include "server/http/proxies.h"
+
+_Static_assert(HTTP_CLIENT_BYTES >= INET6_ADDRSTRLEN, "any address fits");
 
 #define STREAM_BLOCK_BYTES 16384 /* most that the library takes from a stream at a time */
 
@@ -42,7 +44,12 @@ static bool add_cors_headers(const struct http_exchange *x, struct MHD_Response 
 
 static bool add_headers(const struct http_exchange *x, struct MHD_Response *r)
 {
+    char trace[TRACEPARENT_BYTES];
     bool fine = MHD_add_response_header(r, "X-Request-Id", x->base.id) == MHD_YES;
+    if (x->base.trace.trace[0] != '\0') {
+        traceparent_print(&x->base.trace, trace);
+        fine = MHD_add_response_header(r, "traceparent", trace) == MHD_YES && fine;
+    }
     for (size_t i = 0; i < x->header_count; i++)
         fine = MHD_add_response_header(r, x->headers[i].name, x->headers[i].value) == MHD_YES && fine;
     if (x->closes || atomic_load_explicit(&x->http->closes_after_answers, memory_order_relaxed))
@@ -189,11 +196,9 @@ void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, co
     (void)MHD_get_connection_values_n(http_exchange_of(x)->mhd, MHD_GET_ARGUMENT_KIND, query_step, &q);
 }
 
-void http_client(const struct exchange *x, char *out, size_t size)
+void http_client(const struct exchange *x, char out[HTTP_CLIENT_BYTES])
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(http_exchange_of(x)->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    listen_describe(info != NULL ? info->client_addr : NULL, out, size);
+    proxies_print_address(&http_exchange_of(x)->client, out);
 }
 
 void http_drop_body(struct exchange *x)
@@ -247,6 +252,54 @@ static void resume_exchange(void *arg)
     mailbox_post(x->http->mailboxes, x->connection->loop->box, &x->mail);
 }
 
+/* Without a trace to take part in none is begun: nothing here would report it, and X-Request-Id names the request. Of
+ * several headers nobody knows which one is meant. */
+static void begin_trace(struct http_exchange *x)
+{
+    const char *value = NULL;
+    if (http_headers(&x->base, "traceparent", &value) == 1 && traceparent_parse(&x->base.trace, value))
+        traceparent_renew_span(&x->base.trace);
+}
+
+struct gathered_header {
+    const char *name;
+    struct proxies_header *to;
+};
+
+static enum MHD_Result gather_step(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    const struct gathered_header *g = cls;
+    (void)kind;
+    if (strcasecmp(name, g->name) != 0)
+        return MHD_YES;
+    if (g->to->count == FORWARDED_HEADERS_MAX) /* the first goes: it is the farthest from us */
+        memmove(g->to->values, g->to->values + 1, --g->to->count * sizeof g->to->values[0]);
+    g->to->values[g->to->count++] = value != NULL ? value : "";
+    return MHD_YES;
+}
+
+/* All headers of that name. */
+static void gather(struct http_exchange *x, const char *name, struct proxies_header *ret)
+{
+    struct gathered_header g = {name, ret};
+    ret->count = 0;
+    (void)MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, gather_step, &g);
+}
+
+/* Now, because other threads, which may ask for it later, must not read headers: a body can bring more of them. */
+static void find_client(struct http_exchange *x)
+{
+    const struct proxies *p = &x->http->proxies;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    struct proxies_header by_x, by_standard;
+    proxies_address_of(&x->client, info != NULL ? info->client_addr : NULL);
+    if (!proxies_are_on(p))
+        return;
+    gather(x, "X-Forwarded-For", &by_x);
+    gather(x, "Forwarded", &by_standard);
+    proxies_find_client(p, &x->client, &by_x, &by_standard);
+}
+
 static struct http_exchange *exchange_create(struct http *h, struct MHD_Connection *mhd, const char *method,
                                              const char *path)
 {
@@ -268,6 +321,8 @@ static struct http_exchange *exchange_create(struct http *h, struct MHD_Connecti
     x->base.start_ns = c->request_ns;
     x->base.is_admin = c->is_admin;
     x->base.is_local = c->is_local;
+    find_client(x);
+    begin_trace(x);
     framing_choose_id(x->base.id, http_header(&x->base, "X-Request-Id"));
     (void)atomic_fetch_add(&h->exchanges, 1);
     return x;

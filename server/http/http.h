@@ -18,6 +18,7 @@
 #include "config/settings.h"
 #include "config/status.h"
 #include "server/http/body.h"
+#include "server/http/traceparent.h"
 
 struct api_request;
 struct exchange;
@@ -45,7 +46,7 @@ enum http_piece { HTTP_PIECE, HTTP_LATER, HTTP_END, HTTP_BROKEN };
 /* On HTTP_PIECE, *piece is malloc'd and taken by the caller. */
 typedef enum http_piece http_reader(struct exchange *x, char **piece, size_t *bytes);
 
-enum { HTTP_ID_BYTES = REQUEST_ID_MAX + 1 };
+enum { HTTP_ID_BYTES = REQUEST_ID_MAX + 1, HTTP_CLIENT_BYTES = 46 /* INET6_ADDRSTRLEN */ };
 
 /* One request and its answer. Only its connection's HTTP thread touches it, except as http_see says. http_inner.h has
  * the rest of it, which is private to http. */
@@ -55,12 +56,13 @@ struct exchange {
     struct api_request *api; /* the app's own, http_app.request_bytes; initially zero, part of the exchange's memory */
     const char *method, *path;
     char id[HTTP_ID_BYTES];
-    struct body body;     /* complete in the handler, until http_drop_body */
-    uint64_t start_ns;    /* when its first line was read */
-    uint64_t received_ns; /* when its last byte was read */
-    bool has_body;        /* a length or an encoding was given */
-    bool is_admin;        /* it came through the admin listener */
-    bool is_local;        /* it came through a Unix socket */
+    struct traceparent trace; /* the caller's trace with a span of ours; without one trace.trace is empty */
+    struct body body;         /* complete in the handler, until http_drop_body */
+    uint64_t start_ns;        /* when its first line was read */
+    uint64_t received_ns;     /* when its last byte was read */
+    bool has_body;            /* a length or an encoding was given */
+    bool is_admin;            /* it came through the admin listener */
+    bool is_local;            /* it came through a Unix socket */
 
     /* the answer */
     struct job *job; /* awaited, from http_await on; the exchange's reference */
@@ -95,8 +97,8 @@ size_t http_headers(const struct exchange *x, const char *name, const char **ret
  * matches no parameter. Stops when it returns false. */
 void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, const char *value, size_t value_bytes),
                 void *arg);
-/* The client's address as text. */
-void http_client(const struct exchange *x, char *out, size_t size);
+/* The client's address as text: the peer's, or what trusted proxies say (proxies.h). */
+void http_client(const struct exchange *x, char out[HTTP_CLIENT_BYTES]);
 /* Free the body, which is no longer needed. */
 void http_drop_body(struct exchange *x);
 

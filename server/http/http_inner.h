@@ -19,6 +19,7 @@
 #include "server/core/watcher.h"
 #include "server/http/http.h"
 #include "server/http/listeners.h"
+#include "server/http/proxies.h"
 #include "server/job/job.h"
 
 #define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: for thousands of addresses, chains of some tens */
@@ -56,6 +57,7 @@ struct http {
     struct watcher *watcher;
     struct mailboxes *mailboxes;
     struct http_app app;
+    struct proxies proxies;     /* whom to believe about a client's address */
     struct listeners listeners; /* every loop accepts from them; closed by the last that `refuses` */
     atomic_bool closes_after_answers;
     atomic_bool accepts, refuses, ends; /* what the loops are told, and are then woken for */
@@ -101,10 +103,11 @@ struct http_exchange {
     struct http *http;
     struct connection *connection;
     struct MHD_Connection *mhd;
-    http_handler *handler; /* called with the whole request */
-    http_handler *next;    /* called once the job is ready */
-    http_reader *reader;   /* of a stream */
-    char *piece;           /* of the stream, now being sent */
+    struct proxies_address client; /* constant */
+    http_handler *handler;         /* called with the whole request */
+    http_handler *next;            /* called once the job is ready */
+    http_reader *reader;           /* of a stream */
+    char *piece;                   /* of the stream, now being sent */
     size_t piece_bytes, piece_sent;
     atomic_int stage;     /* enum http_stage */
     atomic_int cancelled; /* enum status: why a job that is yet to come must end at once; OK: it need not */

@@ -128,15 +128,3 @@ void listen_bound_sending(int fd)
     const int send_bytes = HTTP_SEND_BYTES_MAX;
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
 }
-
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
-
-void listen_describe(const struct sockaddr *address, char *out, size_t size)
-{
-    const socklen_t bytes =
-        address != NULL && address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    if (address != NULL && address->sa_family == AF_UNIX)
-        (void)snprintf(out, size, "unix");
-    else if (address == NULL || getnameinfo(address, bytes, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0)
-        (void)snprintf(out, size, "unknown");
-}

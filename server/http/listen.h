@@ -10,8 +10,6 @@
 
 #include "config/status.h"
 
-struct sockaddr;
-
 /* Listen on a numeric IPv4 or IPv6 address; port 0: the kernel chooses. `only_v6`: an IPv6 address does not accept IPv4
  * as well. Its connections get a send buffer of HTTP_SEND_BYTES_MAX, so that a client that does not read is noticed.
  * `setting` is what an error names. *ret (non-blocking, close-on-exec) and *bound, the port in use, are set only on OK.
@@ -29,8 +27,5 @@ void listen_remove_unix(const char *path, const struct stat *id);
 
 /* Set on an accepted connection of a Unix socket what TCP connections inherit from the listening socket. */
 void listen_bound_sending(int fd);
-
-/* A client's address as text, without the port; "unix" for a Unix socket, "unknown" for NULL. Any thread. */
-void listen_describe(const struct sockaddr *address, char *out, size_t size);
 
 #endif

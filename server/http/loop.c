@@ -232,6 +232,8 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
     enum status st = cors_check(s->cors_origins, err);
     struct tls_identity *identity = NULL;
     if (st == OK)
+        st = proxies_parse(&h->proxies, s->trusted_proxies, err);
+    if (st == OK)
         st = tls_read(&identity, s, err);
     tls_put(identity);
     if (st == OK)

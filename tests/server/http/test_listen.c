@@ -359,36 +359,6 @@ static void only_the_own_file_is_removed(void **state)
     (void)close(fd);
 }
 
-/* ---- clients ----------------------------------------------------------------------------------------------------- */
-
-static void addresses_are_described(void **state)
-{
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(80), .sin_addr = {htonl(0xc0000201)}};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(80)};
-    const struct sockaddr_un local = {.sun_family = AF_UNIX};
-    const struct sockaddr other = {.sa_family = AF_UNSPEC};
-    char out[64];
-    (void)state;
-    assert_int_equal(inet_pton(AF_INET6, "2001:db8::1", &v6.sin6_addr), 1);
-    const struct {
-        const struct sockaddr *address;
-        const char *want;
-    } cases[] = {
-        {(struct sockaddr *)&v4, "192.0.2.1"},
-        {(struct sockaddr *)&v6, "2001:db8::1"},
-        {(struct sockaddr *)&local, "unix"},
-        {&other, "unknown"},
-        {NULL, "unknown"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        listen_describe(cases[i].address, out, sizeof out);
-        assert_string_equal(out, cases[i].want);
-    }
-    char little[8]; /* too little for the address, not for what is said then */
-    listen_describe((struct sockaddr *)&v4, little, sizeof little);
-    assert_string_equal(little, "unknown");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,7 +376,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_else_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_path_is_as_long_as_the_kernel_takes_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_the_own_file_is_removed, set_up, tear_down),
-        cmocka_unit_test(addresses_are_described),
     };
     return cmocka_run_group_tests_name("listen", tests, NULL, NULL);
 }

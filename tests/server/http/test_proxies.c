@@ -1,0 +1,292 @@
+/* test_proxies.c - which proxies are believed, and whom they say a request came from. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cmocka.h>
+
+#include "server/http/proxies.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+static struct proxies_address address(const char *text)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    const struct sockaddr local = {.sa_family = AF_UNIX};
+    struct proxies_address ret;
+    if (strcmp(text, "unix") == 0)
+        proxies_address_of(&ret, &local);
+    else if (inet_pton(AF_INET, text, &v4.sin_addr) == 1)
+        proxies_address_of(&ret, (struct sockaddr *)&v4);
+    else if (inet_pton(AF_INET6, text, &v6.sin6_addr) == 1)
+        proxies_address_of(&ret, (struct sockaddr *)&v6);
+    else
+        fail_msg("%s is no address", text);
+    return ret;
+}
+
+static void addresses_are_described(void **state)
+{
+    const struct sockaddr other = {.sa_family = AF_UNSPEC};
+    static const char *const cases[][2] = {{"192.0.2.1", "192.0.2.1"},
+                                           {"2001:db8::1", "2001:db8::1"},
+                                           {"unix", "unix"},
+                                           {"::ffff:192.0.2.1", "192.0.2.1"}};
+    struct proxies_address a;
+    char out[INET6_ADDRSTRLEN];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        a = address(cases[i][0]);
+        proxies_print_address(&a, out);
+        assert_string_equal(out, cases[i][1]);
+    }
+    proxies_address_of(&a, &other);
+    proxies_print_address(&a, out);
+    assert_string_equal(out, "unknown");
+    proxies_address_of(&a, NULL);
+    proxies_print_address(&a, out);
+    assert_string_equal(out, "unknown");
+}
+
+/* ---- the setting ------------------------------------------------------------------------------------------------- */
+
+static void networks_hold_what_is_in_them(void **state)
+{
+    static const struct {
+        const char *setting, *address;
+        bool trusted;
+    } cases[] = {
+        {"off", "127.0.0.1", false},
+        {"off", "unix", false},
+        {"unix", "unix", true},
+        {"unix", "127.0.0.1", false},
+        {"127.0.0.1", "unix", false},
+        {"127.0.0.1", "127.0.0.1", true},
+        {"127.0.0.1", "127.0.0.2", false},
+        {"127.0.0.1", "::ffff:127.0.0.1", true},
+        {"::ffff:127.0.0.1", "127.0.0.1", true},
+        {"10.0.0.0/8", "10.255.0.1", true},
+        {"10.0.0.0/8", "11.0.0.1", false},
+        {"172.16.0.0/12", "172.31.255.255", true},
+        {"172.16.0.0/12", "172.32.0.0", false},
+        {"192.0.2.128/25", "192.0.2.127", false},
+        {"192.0.2.128/25", "192.0.2.128", true},
+        {"192.0.2.1/32", "192.0.2.1", true},
+        {"192.0.2.1/32", "192.0.2.0", false},
+        {"0.0.0.0/0", "203.0.113.9", true},
+        {"0.0.0.0/0", "2001:db8::1", false},
+        {"::/0", "2001:db8::1", true},
+        {"::/0", "203.0.113.9", false},
+        {"::ffff:10.0.0.0/104", "10.1.2.3", true},
+        {"2001:db8::/33", "2001:db8:7fff::1", true},
+        {"2001:db8::/33", "2001:db8:8000::1", false},
+        {" 192.0.2.1 ,\t2001:db8::/32,unix ", "2001:db8::1", true},
+        {" 192.0.2.1 ,\t2001:db8::/32,unix ", "unix", true},
+        {" 192.0.2.1 ,\t2001:db8::/32,unix ", "192.0.2.2", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct proxies p;
+        struct error err;
+        const struct proxies_address a = address(cases[i].address);
+        if (proxies_parse(&p, cases[i].setting, &err) != OK)
+            fail_msg("%s: %s", cases[i].setting, err.message);
+        if (proxies_trust(&p, &a) != cases[i].trusted)
+            fail_msg("%s, %s", cases[i].setting, cases[i].address);
+        assert_int_equal(proxies_are_on(&p), strcmp(cases[i].setting, "off") != 0);
+    }
+}
+
+static void what_is_no_network_is_said(void **state)
+{
+    static const struct {
+        const char *setting, *says;
+    } cases[] = {
+        {"localhost", "\"localhost\": expected an address or a network"},
+        {"10.0.0.0/33", "\"10.0.0.0/33\": expected"},
+        {"10.0.0.0/", "\"10.0.0.0/\": expected"},
+        {"10.0.0.0/-1", "expected an address"},
+        {"10.0.0.0/8/8", "expected an address"},
+        {"10.0.0.0/0008", "expected an address"},
+        {"/8", "expected an address"},
+        {"10.0.0", "expected an address"},
+        {"010.0.0.1", "expected an address"},
+        {"10.0.0.1:80", "expected an address"},
+        {"[::1]", "expected an address"},
+        {"fe80::1%lo", "expected an address"},
+        {"::/129", "expected an address"},
+        {"::ffff:10.0.0.0/95", "expected an address"},
+        {"10.0.0.1/8", "bits beyond the first 8"},
+        {"2001:db8::1/64", "bits beyond the first 64"},
+        {"::ffff:10.0.0.1/104", "bits beyond the first 104"},
+        {"127.0.0.1,", "\"\": expected"},
+        {",127.0.0.1", "\"\": expected"},
+        {"127.0.0.1,off", "\"off\": expected"},
+        {"UNIX", "\"UNIX\": expected"},
+        {"1.1.1.1111111111111111111111111111111111111111111111111111111111111111", "expected an address"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct proxies p;
+        struct error err;
+        if (proxies_parse(&p, cases[i].setting, &err) != ERR_CONFIG)
+            fail_msg("%s was taken", cases[i].setting);
+        assert_string_equal(err.param, "trusted_proxies");
+        if (strstr(err.message, cases[i].says) == NULL)
+            fail_msg("%s: %s", cases[i].setting, err.message);
+    }
+}
+
+static void networks_are_bounded(void **state)
+{
+    char text[TRUSTED_PROXIES_MAX * 4 + 8] = "::1";
+    struct proxies p;
+    struct error err;
+    (void)state;
+    for (int i = 1; i < TRUSTED_PROXIES_MAX; i++)
+        strcat(text, ",::1");
+    assert_int_equal(proxies_parse(&p, text, &err), OK);
+    strcat(text, ",::1");
+    assert_int_equal(proxies_parse(&p, text, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "at most"));
+}
+
+/* ---- headers ----------------------------------------------------------------------------------------------------- */
+
+/* Values of a header, separated by '|' here. */
+static void split(char *text, struct proxies_header *ret)
+{
+    ret->count = 0;
+    for (char *rest = text, *value = strsep(&rest, "|"); value != NULL; value = strsep(&rest, "|"))
+        ret->values[ret->count++] = value;
+}
+
+#define TRUSTED "10.0.0.0/8,2001:db8::/32,unix"
+
+static const struct {
+    const char *peer, *x_forwarded_for, *forwarded, *client;
+} requests[] = {
+    {"10.0.0.1", NULL, NULL, "10.0.0.1"},
+    /* only who is trusted is believed */
+    {"192.0.2.1", "1.1.1.1", "for=2.2.2.2", "192.0.2.1"},
+    {"10.0.0.1", "192.0.2.1", NULL, "192.0.2.1"},
+    {"unix", "192.0.2.1", NULL, "192.0.2.1"},
+    {"::ffff:10.0.0.1", "192.0.2.1", NULL, "192.0.2.1"},
+    {"10.0.0.1", "6.6.6.6, 192.0.2.1", NULL, "192.0.2.1"},
+    {"10.0.0.1", "6.6.6.6, 192.0.2.1, 10.0.0.2", NULL, "192.0.2.1"},
+    {"10.0.0.1", "6.6.6.6,192.0.2.1,2001:db8::7,10.0.0.2", NULL, "192.0.2.1"},
+    {"10.0.0.1", "10.0.0.3, 10.0.0.2", NULL, "10.0.0.3"},
+    {"10.0.0.1", "6.6.6.6|192.0.2.1, 10.0.0.3|10.0.0.2", NULL, "192.0.2.1"},
+    /* ports and brackets */
+    {"10.0.0.1", "192.0.2.1:1234", NULL, "192.0.2.1"},
+    {"10.0.0.1", "[2001:db9::1]:1234", NULL, "2001:db9::1"},
+    {"10.0.0.1", "[2001:db9::1]", NULL, "2001:db9::1"},
+    {"10.0.0.1", "2001:db9::1", NULL, "2001:db9::1"},
+    {"10.0.0.1", "::ffff:192.0.2.1", NULL, "192.0.2.1"},
+    /* what is no address ends the walk where it is */
+    {"10.0.0.1", "", NULL, "10.0.0.1"},
+    {"10.0.0.1", "unknown", NULL, "10.0.0.1"},
+    {"10.0.0.1", "6.6.6.6, example.org, 10.0.0.2", NULL, "10.0.0.2"},
+    {"10.0.0.1", "6.6.6.6, , 10.0.0.2", NULL, "10.0.0.2"},
+    {"10.0.0.1", "6.6.6.6,", NULL, "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1:", NULL, "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1:123456", NULL, "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1:8o", NULL, "10.0.0.1"},
+    {"10.0.0.1", "[2001:db9::1", NULL, "10.0.0.1"},
+    {"10.0.0.1", "[2001:db9::1]1", NULL, "10.0.0.1"},
+    {"10.0.0.1", "[192.0.2.1]", NULL, "10.0.0.1"},
+    {"10.0.0.1", "[]", NULL, "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1 6.6.6.6", NULL, "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1/32", NULL, "10.0.0.1"},
+    {"10.0.0.1", "\"6.6.6.6, 192.0.2.1", NULL, "192.0.2.1"},
+    {"10.0.0.1", "\"192.0.2.1\"", NULL, "10.0.0.1"},
+    /* RFC 7239, its examples among them */
+    {"10.0.0.1", NULL, "for=192.0.2.43", "192.0.2.43"},
+    {"10.0.0.1", NULL, "For=\"[2001:db9:cafe::17]:4711\"", "2001:db9:cafe::17"},
+    {"10.0.0.1", NULL, "for=192.0.2.60;proto=http;by=203.0.113.43", "192.0.2.60"},
+    {"10.0.0.1", NULL, "proto=http; by=203.0.113.43 ;FOR=192.0.2.60", "192.0.2.60"},
+    {"10.0.0.1", NULL, "for=192.0.2.43, for=198.51.100.17", "198.51.100.17"},
+    {"10.0.0.1", NULL, "for=192.0.2.43, for=\"10.0.0.2:80\"", "192.0.2.43"},
+    {"10.0.0.1", NULL, "for=192.0.2.43|for=10.0.0.2;by=unknown", "192.0.2.43"},
+    {"10.0.0.1", NULL, "for=192.0.2.43;host=\"a;b,c\"", "192.0.2.43"},
+    {"10.0.0.1", NULL, "for=6.6.6.6;x=\", for=192.0.2.43", "192.0.2.43"},
+    {"10.0.0.1", NULL, "for=unknown", "10.0.0.1"},
+    {"10.0.0.1", NULL, "for=6.6.6.6, for=_hidden, for=10.0.0.2", "10.0.0.2"},
+    {"10.0.0.1", NULL, "for=6.6.6.6;for=192.0.2.1", "10.0.0.1"},
+    {"10.0.0.1", NULL, "by=203.0.113.43", "10.0.0.1"},
+    {"10.0.0.1", NULL, "for", "10.0.0.1"},
+    {"10.0.0.1", NULL, "for=", "10.0.0.1"},
+    {"10.0.0.1", NULL, "for= 192.0.2.1", "10.0.0.1"},
+    {"10.0.0.1", NULL, "for=[2001:db9::1]", "10.0.0.1"}, /* must be in quotes */
+    {"10.0.0.1", NULL, "for=\"192.0.2.1", "10.0.0.1"},
+    {"10.0.0.1", NULL, "for=\"192.0.2.1\\\"\"", "10.0.0.1"},
+    {"10.0.0.1", NULL, "for=192.0.2.1;a b=c", "10.0.0.1"},
+    {"10.0.0.1", NULL, "for=192.0.2.1;", "192.0.2.1"},
+    {"10.0.0.1", NULL, "\"", "10.0.0.1"},
+    {"10.0.0.1", NULL, "192.0.2.1", "10.0.0.1"},
+    /* both: one of them may be the client's own */
+    {"10.0.0.1", "192.0.2.1", "for=192.0.2.1", "192.0.2.1"},
+    {"10.0.0.1", "192.0.2.1", "for=6.6.6.6", "10.0.0.1"},
+    {"10.0.0.1", "6.6.6.6, 192.0.2.1", "for=7.7.7.7, for=192.0.2.1;proto=http", "192.0.2.1"},
+    {"10.0.0.1", "192.0.2.1", "", "10.0.0.1"},
+};
+
+static void the_client_is_who_the_proxies_say(void **state)
+{
+    struct proxies p;
+    struct error err;
+    (void)state;
+    assert_int_equal(proxies_parse(&p, TRUSTED, &err), OK);
+    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+        char by_x[256] = "", standard[256] = "", out[INET6_ADDRSTRLEN];
+        struct proxies_header x = {.count = 0}, forwarded = {.count = 0};
+        struct proxies_address client = address(requests[i].peer);
+        if (requests[i].x_forwarded_for != NULL) {
+            (void)snprintf(by_x, sizeof by_x, "%s", requests[i].x_forwarded_for);
+            split(by_x, &x);
+        }
+        if (requests[i].forwarded != NULL) {
+            (void)snprintf(standard, sizeof standard, "%s", requests[i].forwarded);
+            split(standard, &forwarded);
+        }
+        proxies_find_client(&p, &client, &x, &forwarded);
+        proxies_print_address(&client, out);
+        if (strcmp(out, requests[i].client) != 0)
+            fail_msg("%s, X-Forwarded-For: %s, Forwarded: %s: expected %s, got %s", requests[i].peer, by_x, standard,
+                     requests[i].client, out);
+    }
+}
+
+static void nobody_is_believed_by_default(void **state)
+{
+    struct proxies p;
+    struct error err;
+    char out[INET6_ADDRSTRLEN];
+    (void)state;
+    assert_int_equal(proxies_parse(&p, PROXIES_OFF, &err), OK);
+    struct proxies_address client = address("127.0.0.1");
+    const struct proxies_header h = {.values = {"192.0.2.1"}, .count = 1},
+                                f = {.values = {"for=192.0.2.1"}, .count = 1};
+    proxies_find_client(&p, &client, &h, &f);
+    proxies_print_address(&client, out);
+    assert_string_equal(out, "127.0.0.1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_are_described),           cmocka_unit_test(networks_hold_what_is_in_them),
+        cmocka_unit_test(what_is_no_network_is_said),        cmocka_unit_test(networks_are_bounded),
+        cmocka_unit_test(the_client_is_who_the_proxies_say), cmocka_unit_test(nobody_is_believed_by_default),
+    };
+    return cmocka_run_group_tests_name("proxies", tests, NULL, NULL);
+}
