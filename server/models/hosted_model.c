@@ -202,6 +202,11 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
     return OK;
 }
 
+static double megabytes(uint64_t bytes)
+{
+    return (double)bytes / 1e6;
+}
+
 void hosted_model_publish(struct hosted_model *e, const struct settings *s)
 {
     const struct engine_info *info = engine_info(e->engine);
@@ -218,8 +223,12 @@ void hosted_model_publish(struct hosted_model *e, const struct settings *s)
     metrics_gauge_set(METRIC_MODEL_RESIDENT_BYTES, e->metrics_label, e->bytes);
     metrics_gauge_set(METRIC_STREAM_SLOTS, e->metrics_label, streams ? s->streams_max : 0);
     metrics_gauge_set(METRIC_STREAM_STATE_BYTES, e->metrics_label, streams ? info->stream_bytes : 0);
-    log_info("model %s: %s, %s, %s, %llu parameters, %llu bytes of packed weights, %llu of workspace, %llu a stream",
+    char of_streams[64] = "";
+    if (streams)
+        (void)snprintf(of_streams, sizeof of_streams, ", with %u streams of %.2f MB", s->streams_max,
+                       megabytes(info->stream_bytes));
+    log_info("model %s: %s, %s, %s, %.2f million parameters; memory: %.2f MB of packed weights, %.2f MB to work in%s",
              e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type), info->precision,
-             (unsigned long long)e->model->parameters, (unsigned long long)info->weight_bytes,
-             (unsigned long long)info->workspace_bytes, (unsigned long long)info->stream_bytes);
+             (double)e->model->parameters / 1e6, megabytes(info->weight_bytes), megabytes(info->workspace_bytes),
+             of_streams);
 }
