@@ -17,6 +17,10 @@ MAINS := server/main.c server/cli/main.c
 SOURCES := $(filter-out $(MAINS),$(wildcard config/*.c weights/*.c engine/*.c engine/*/*.c server/*/*.c))
 C_FILES := $(wildcard $(foreach depth,* */* */*/*,$(foreach root,config weights engine server deploy tests,$(root)/$(depth).[ch])))
 
+# What --version says. An archive made by git has the commit in .commit; whoever builds from something else may give it:
+# make COMMIT=...
+COMMIT = $(call once,COMMIT,$(or $(shell [ -e .git ] && git describe --always --exclude='*' --abbrev=40 --dirty=+changes 2>/dev/null),$(shell sed -n '/^[0-9a-f]*$$/p' .commit 2>/dev/null),unknown))
+
 # ---- flags ---------------------------------------------------------------------------------------------------------
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
@@ -112,7 +116,7 @@ endif
 
 # ---- rules ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all programs help deps run install uninstall dist clean
+.PHONY: all programs help deps run install uninstall dist clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 .DEFAULT_GOAL := all
@@ -169,6 +173,12 @@ $B/%.o: %.c Makefile
 # Files that are part of the program.
 $B/server/api/page.o: $(wildcard server/web/*) weights/models/cifar10-aft-conv/sample.jpg
 $B/server/api/openapi.o: server/api/openapi.json
+
+# The commit: this file changes only with it, so that a new one compiles only the two main files anew.
+$B/commit: FORCE
+	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@
+$(call objects,$(basename $(MAINS))): $B/commit
+$(call objects,$(basename $(MAINS))): ISA_FLAGS = -DAFTD_COMMIT='"$(COMMIT)"'
 
 # ---- Debian packages -------------------------------------------------------------------------------------------------
 

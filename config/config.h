@@ -26,7 +26,7 @@
     X("check-config", CONFIG_CHECK, "say whether the settings are valid, then exit")       \
     X("print-config", CONFIG_PRINT, "print the settings in force as JSON, then exit")      \
     X("help", CONFIG_HELP, "print all settings with their ranges and defaults, then exit") \
-    X("version", CONFIG_VERSION, "print the version, then exit")
+    X("version", CONFIG_VERSION, "print the versions of program and libraries, then exit")
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PRINT, CONFIG_CHECK };
 
@@ -64,6 +64,5 @@ json_t *config_describe(const struct config *c);
 /* "configuration is fine", then the settings that are not at their default and who set them. */
 void config_print_check(const struct config *c, FILE *to);
 void config_print_help(const char *program, FILE *to);
-void config_print_version(const char *program, FILE *to);
 
 #endif

@@ -169,8 +169,3 @@ void config_print_help(const char *program, FILE *to)
         (void)fprintf(to, ")\n");
     }
 }
-
-void config_print_version(const char *program, FILE *to)
-{
-    (void)fprintf(to, "%s %s\n", program, AFTD_VERSION);
-}

@@ -8,6 +8,7 @@
 #include <omp.h>
 #endif
 
+#include "config/version.h"
 #include "engine/core/processors.h"
 #include "engine/mixers/mixer_table.h"
 #include "engine/pass/decoder.h"
@@ -52,6 +53,21 @@ enum status engine_describe(struct engine_info *ret, const struct engine_options
                                     .isa = kernels_select(o->isa)->isa,
                                     .blas = gemm_library()};
     return st;
+}
+
+void engine_print_versions(FILE *to)
+{
+    const struct kernels *all[KERNELS_TABLES_MAX + 1];
+    char text[128];
+    int used = snprintf(text, sizeof text, "%s, of", kernels_select(NULL)->isa);
+    kernels_list(all);
+    for (size_t i = 0; all[i] != NULL && used >= 0 && (size_t)used < sizeof text; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s %s", i > 0 ? "," : "", all[i]->isa);
+    version_print_library("instruction set", text, to);
+    version_print_library("BLAS", gemm_library(), to);
+#ifdef _OPENMP
+    version_print_file("OpenMP", (void (*)(void))omp_set_num_threads, to);
+#endif
 }
 
 static enum status check_options(const struct model *m, const struct engine_options *o, struct error *err)

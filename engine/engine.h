@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "config/limits.h"
 #include "config/status.h"
@@ -67,6 +68,10 @@ const struct engine_info *engine_info(const struct engine *e);
 /* What engines run on here, whatever the model: threads, isa and blas of an engine_info for these options; the rest is
  * zero. Errors: ERR_ARGUMENT (isa). */
 enum status engine_describe(struct engine_info *ret, const struct engine_options *o, struct error *err);
+
+/* Lines for --version: the instruction set that is chosen here unless a setting says otherwise, those that this build
+ * has kernels for, and the libraries that compute. */
+void engine_print_versions(FILE *to);
 
 /* ---- classifiers: a batch goes block by block, so that the caller can do other work between the blocks --------- */
 

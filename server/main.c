@@ -17,11 +17,13 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "config/version.h"
 #include "engine/engine.h"
 #include "server/access/auth.h"
 #include "server/access/hosts.h"
 #include "server/api/routes.h"
 #include "server/api/service.h"
+#include "server/api/version.h"
 #include "server/batch/batcher.h"
 #include "server/control/hosting.h"
 #include "server/control/loader.h"
@@ -253,7 +255,7 @@ int main(int argc, char *argv[])
         config_print_help("aftd", stdout);
         return EXIT_SUCCESS;
     case CONFIG_VERSION:
-        config_print_version("aftd", stdout);
+        version_print_daemon(AFTD_COMMIT, stdout);
         return EXIT_SUCCESS;
     case CONFIG_CHECK:
         config_print_check(&config, stdout);

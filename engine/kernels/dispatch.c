@@ -13,10 +13,15 @@ extern const struct kernels kernels_avx2, kernels_avx2_int8, kernels_avx512, ker
 extern const struct kernels kernels_neon, kernels_neon_dotprod, kernels_neon_bf16;
 #endif
 
-enum { TABLES_MAX = 6 }; /* with the NULL that ends the list */
+/* A table of this build, and whether this processor runs it. */
+struct table {
+    const struct kernels *kernels;
+    bool runs;
+};
 
-/* Best first. The features checked are those that the Makefile compiles each table with, no more. */
-static void runnable(const struct kernels *found[TABLES_MAX])
+/* Best first; returns how many there are. The features checked are those that the Makefile compiles each table with, no
+ * more. */
+static size_t list_tables(struct table found[KERNELS_TABLES_MAX])
 {
     size_t n = 0;
 #ifdef __x86_64__
@@ -25,43 +30,42 @@ static void runnable(const struct kernels *found[TABLES_MAX])
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #ifdef KERNELS_PLAIN /* ThreadSanitizer's build supports no registers that wide */
-    if (avx512)
-        found[n++] = &kernels_avx512;
-    if (avx2)
-        found[n++] = &kernels_avx2;
+    found[n++] = (struct table){&kernels_avx512, avx512};
+    found[n++] = (struct table){&kernels_avx2, avx2};
 #else
     const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-    if (vnni && __builtin_cpu_supports("avx512bf16"))
-        found[n++] = &kernels_avx512_bf16;
-    if (vnni)
-        found[n++] = &kernels_avx512_vnni;
-    if (avx512)
-        found[n++] = &kernels_avx512;
-    if (avx2)
-        found[n++] = &kernels_avx2_int8;
+    found[n++] = (struct table){&kernels_avx512_bf16, vnni && __builtin_cpu_supports("avx512bf16")};
+    found[n++] = (struct table){&kernels_avx512_vnni, vnni};
+    found[n++] = (struct table){&kernels_avx512, avx512};
+    found[n++] = (struct table){&kernels_avx2_int8, avx2};
 #endif
 #elif defined __aarch64__
 #ifndef KERNELS_PLAIN
     const bool dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-    if (dotprod && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0)
-        found[n++] = &kernels_neon_bf16;
-    if (dotprod)
-        found[n++] = &kernels_neon_dotprod;
+    found[n++] = (struct table){&kernels_neon_bf16, dotprod && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0};
+    found[n++] = (struct table){&kernels_neon_dotprod, dotprod};
 #endif
-    found[n++] = &kernels_neon;
+    found[n++] = (struct table){&kernels_neon, true};
 #endif
-    found[n++] = &kernels_baseline;
-    found[n] = NULL;
+    found[n++] = (struct table){&kernels_baseline, true};
+    return n;
+}
+
+void kernels_list(const struct kernels *ret[KERNELS_TABLES_MAX + 1])
+{
+    struct table found[KERNELS_TABLES_MAX];
+    const size_t n = list_tables(found);
+    for (size_t i = 0; i < n; i++)
+        ret[i] = found[i].kernels;
+    ret[n] = NULL;
 }
 
 const struct kernels *kernels_select(const char *isa)
 {
-    const struct kernels *found[TABLES_MAX];
-    runnable(found);
-    if (isa == NULL)
-        return found[0];
-    for (size_t i = 0; found[i] != NULL; i++)
-        if (strcmp(found[i]->isa, isa) == 0)
-            return found[i];
+    struct table found[KERNELS_TABLES_MAX];
+    const size_t n = list_tables(found);
+    for (size_t i = 0; i < n; i++)
+        if (found[i].runs && (isa == NULL || strcmp(found[i].kernels->isa, isa) == 0))
+            return found[i].kernels;
     return NULL;
 }

@@ -194,4 +194,8 @@ static inline size_t lanes_padded(size_t n)
  * the name is unknown. NULL asks for the best. */
 const struct kernels *kernels_select(const char *isa);
 
+enum { KERNELS_TABLES_MAX = 5 }; /* of one build */
+/* All tables of this build, the best first and a NULL last, whatever this processor runs. */
+void kernels_list(const struct kernels *ret[KERNELS_TABLES_MAX + 1]);
+
 #endif

@@ -89,6 +89,8 @@ void cli_set_help(cli_help *help);
 /* Flush what was printed to standard output. CLI_FAILED, once and with the reason, if any of it could not be
  * written. */
 int cli_flush(void);
+/* What aft --version prints. */
+void cli_print_version(const char *commit);
 
 /* False, saying so, if one of logits [n] is infinite or not a number: weights that pass every check can still
  * overflow. */

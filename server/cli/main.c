@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/version.h"
 #include "server/cli/cli.h"
 #include "server/core/short_spin.h"
 
@@ -28,7 +29,7 @@ static int run_without_verb(const char *what)
         return CLI_OK;
     }
     if (strcmp(what, "--version") == 0) {
-        (void)printf("aft %s\n", AFTD_VERSION);
+        cli_print_version(AFTD_COMMIT);
         return CLI_OK;
     }
     (void)fprintf(stderr, "aft: there is no verb \"%s\"; expected one of", what);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/version.h"
+
 /* One exchange. While events come, `bytes` holds the line that is not complete yet. */
 struct call {
     const struct remote_request *request;
@@ -369,4 +371,9 @@ bool remote_read_base64(uint8_t **ret, size_t *size, const json_t *value)
     *ret = bytes;
     *size = count;
     return true;
+}
+
+void remote_print_versions(void)
+{
+    version_print_library("libcurl", curl_version(), stdout);
 }

@@ -73,4 +73,7 @@ json_t *remote_base64(const uint8_t *bytes, size_t size);
 /* Decode the bytes: free *ret. False if it is not base64, or out of memory. */
 bool remote_read_base64(uint8_t **ret, size_t *size, const json_t *value);
 
+/* The line of aft --version: libcurl. */
+void remote_print_versions(void);
+
 #endif

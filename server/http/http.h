@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "config/limits.h"
 #include "config/settings.h"
@@ -85,6 +86,9 @@ void http_refuse_connections(struct http *h);
 uint32_t http_exchanges(const struct http *h);
 /* Join the threads, close all connections, free. All jobs that exchanges await must be finished. NULL is a no-op. */
 void http_stop(struct http *h);
+
+/* Lines for --version: libmicrohttpd, GnuTLS. */
+void http_print_versions(FILE *to);
 
 /* ---- one exchange, its HTTP thread ----------------------------------------------------------------------------- */
 

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "config/version.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
@@ -291,4 +292,10 @@ void http_stop(struct http *h)
     http_roll_end(h);
     (void)pthread_mutex_destroy(&h->addresses.lock);
     free(h);
+}
+
+void http_print_versions(FILE *to)
+{
+    version_print_library("libmicrohttpd", MHD_get_version(), to);
+    version_print_library("GnuTLS", tls_version(), to);
 }

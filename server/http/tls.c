@@ -216,3 +216,8 @@ void tls_stop(void)
         tls_free(t);
     }
 }
+
+const char *tls_version(void)
+{
+    return gnutls_check_version(NULL);
+}

@@ -28,6 +28,9 @@ void tls_free(struct tls_identity *t); /* NULL is a no-op */
 /* Call when no connection is left. */
 void tls_stop(void);
 
+/* GnuTLS's version. */
+const char *tls_version(void);
+
 /* The callback of MHD_OPTION_HTTPS_CERT_CALLBACK; any thread. */
 void *tls_callback(void);
 

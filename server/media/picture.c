@@ -9,6 +9,7 @@
 #include <libexif/exif-data.h>
 
 #include "config/json.h"
+#include "config/version.h"
 #include "server/media/picture_inner.h"
 
 #define STRIP_ROWS 16u /* turned at a time: they become neighbours in a row of the result */
@@ -249,4 +250,13 @@ enum status picture_check_declared(const char *declared, const char *param, cons
                            "the picture is declared as %s, but its bytes are those of %s; expected both to agree, or "
                            "application/octet-stream",
                            declared, is);
+}
+
+void picture_print_versions(FILE *to)
+{
+    char webp[16];
+    version_print_library("libjpeg", picture_jpeg_version(), to);
+    version_print_library("libpng", picture_png_version(), to);
+    version_print_library("libwebp", picture_webp_version(webp), to);
+    version_print_file("libexif", (void (*)(void))exif_data_new, to);
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "config/status.h"
 #include "engine/image.h"
@@ -32,5 +33,8 @@ bool picture_has_name(const char *path);
  * both. */
 enum status picture_check_declared(const char *declared, const char *param, const uint8_t *bytes, size_t size,
                                    struct error *err);
+
+/* Lines for --version: the libraries that decode. */
+void picture_print_versions(FILE *to);
 
 #endif

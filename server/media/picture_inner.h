@@ -27,6 +27,11 @@ struct picture_turn {
     bool mirror_x, mirror_y, swap;
 };
 
+/* Versions of the libraries; libjpeg's and libexif's as far as they are known. Static memory, or `out`. */
+const char *picture_jpeg_version(void);
+const char *picture_png_version(void);
+const char *picture_webp_version(char out[16]);
+
 /* The turn that an EXIF block, which begins with "Exif\0\0", asks for; none if it has no orientation or makes no
  * sense. */
 struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size);

@@ -203,3 +203,16 @@ enum status picture_jpeg_decode(struct picture *ret, const uint8_t *bytes, size_
     picture_clear(&d.picture);
     return d.status;
 }
+
+/* The library tells only which one it stands in for; its headers tell what they came with. */
+#define TEXT(number) #number
+#define TEXT_OF(macro) TEXT(macro)
+
+const char *picture_jpeg_version(void)
+{
+#ifdef LIBJPEG_TURBO_VERSION
+    return TEXT_OF(LIBJPEG_TURBO_VERSION) " (libjpeg-turbo, at build)";
+#else
+    return TEXT_OF(JPEG_LIB_VERSION) " (at build)";
+#endif
+}

@@ -137,3 +137,8 @@ enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t
     free(d.pixels);
     return d.status;
 }
+
+const char *picture_png_version(void)
+{
+    return png_get_libpng_ver(NULL);
+}

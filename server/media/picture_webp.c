@@ -7,6 +7,7 @@
  * Any thread; no state, nothing is printed. */
 #include "server/media/picture_inner.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,4 +89,11 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
         return refuse(code, err);
     }
     return picture_from_stored(ret, pixels, width, height, alpha, turn, err);
+}
+
+const char *picture_webp_version(char out[16])
+{
+    const unsigned version = (unsigned)WebPGetDecoderVersion(); /* 0x010203 */
+    (void)snprintf(out, 16, "%u.%u.%u", version >> 16 & 0xff, version >> 8 & 0xff, version & 0xff);
+    return out;
 }
