@@ -14,18 +14,10 @@ RULE_TESTS = yaml.safe_load((DEPLOY / "prometheus/alerts_test.yml").read_text())
 VARIABLES = {"$instance": ".*", "$model": ".*", "$__rate_interval": "10s"}
 
 
-# Of a change that is under way: until METRICS has it, it is not asked for.
-COMING = "aftd_log_lines_dropped_total"
-
-
 def known_metrics():
     """The names of the table METRICS, and those of the series of its histograms."""
     names = set(re.findall(r'"((?:aftd|process)_\w+)"', (ROOT / "server/core/metrics.h").read_text()))
     return names | {name + suffix for name in names for suffix in ("_bucket", "_sum", "_count")}
-
-
-def is_to_come(query):
-    return COMING in query and COMING not in known_metrics()
 
 
 def panels():
