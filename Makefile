@@ -234,4 +234,4 @@ clean: ## remove what was built (but not .venv)
 
 include deploy/deploy.mk tests/tests.mk tests/lint.mk tests/bench.mk
 
--include $(patsubst %.o,%.d,$(OBJECTS) $(call objects,$(basename $(MAINS))) $(MAN_OBJECTS) $(TEST_OBJECTS))
+-include $(patsubst %.o,%.d,$(OBJECTS) $(call objects,$(basename $(MAINS))) $(WRITER_OBJECTS) $(TEST_OBJECTS))

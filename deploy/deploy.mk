@@ -3,16 +3,20 @@
 .PHONY: man install-man uninstall-man
 
 PAGES := $(basename $(wildcard deploy/man/*.in))
-MAN_OBJECTS := $B/deploy/man/pages.o
+COMPLETIONS := $(basename $(wildcard deploy/completion/*.in))
+WRITERS := $B/deploy/man/pages $B/deploy/completion/completions
+WRITER_OBJECTS := $(WRITERS:=.o) $B/deploy/template.o
 man_dir = $(DESTDIR)$(PREFIX)/share/man/man$(patsubst .%,%,$(suffix $(1)))
 
-$B/deploy/man/pages: $(MAN_OBJECTS) $(LIBRARY)
+$(WRITERS): %: %.o $B/deploy/template.o $(LIBRARY)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
-man: ## write the manual pages in deploy/man anew, from their templates and the tables of the code
-	+@$(BUILD) build/deploy/man/pages
-	@for page in $(PAGES); do build/deploy/man/pages $$page.in >build/deploy/man/page && mv build/deploy/man/page $$page || exit 1; done
+man: ## write manual pages and completions in deploy/ anew, from their templates and the tables of the code
+	+@$(BUILD) $(WRITERS)
+	@for page in $(PAGES); do $B/deploy/man/pages $$page.in >$B/deploy/page && mv $B/deploy/page $$page || exit 1; done
+	@for script in $(COMPLETIONS); do \
+	    $B/deploy/completion/completions $$script.in >$B/deploy/script && mv $B/deploy/script $$script || exit 1; done
 
 # The pages are in the repository, so that installing what was compiled for another machine runs nothing of it.
 install-man:

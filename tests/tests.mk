@@ -89,7 +89,7 @@ $B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_me
 	$(Q)$(CC) -I. -D_GNU_SOURCE -std=c11 $(WARNINGS) -O2 -g -fPIC -shared -o $@ $<
 
 $B/tests/http/test_memory $B/tests/http/test_memory_models: | $B/tests/scarce_memory.so
-$B/tests/deploy/test_man: | $B/deploy/man/pages
+$B/tests/deploy/test_man: | $(WRITERS)
 
 # Fuzz targets link the parsers of what comes from outside, and nothing that computes with it.
 $B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS) $(LIBRARY)

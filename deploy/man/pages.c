@@ -8,7 +8,6 @@
  * copied. Lines of text are broken below 80 columns and after each sentence, as `mandoc -T lint` wants them.
  * Single threaded. */
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +15,10 @@
 
 #include "config/config.h"
 #include "config/settings.h"
+#include "deploy/template.h"
 #include "server/cli/cli.h"
 
 enum { COLUMNS = 78, LINE_MAX_BYTES = 1024 };
-
-#define INSERT ".\\\" INSERT "
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
@@ -219,61 +217,15 @@ static void put_verb_lines(void)
 
 static void put_verbs(void)
 {
-    cli_set_help(put_verb);
-    for (size_t i = 0; i < cli_verb_count; i++) {
-        char name[64], help[] = "--help";
-        char *argv[] = {name, help, NULL};
-        (void)snprintf(name, sizeof name, "%s", cli_verbs[i].name);
-        cli_set_verb(name);
-        (void)cli_verbs[i].run(2, argv);
-    }
+    template_each_verb(put_verb);
 }
 
 /* ---- the page ---------------------------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *what;
-    void (*put)(void);
-} inserts[] = {{"settings", put_settings},
-               {"bounds of a text", put_text_bounds},
-               {"flags", put_flags},
-               {"verb lines", put_verb_lines},
-               {"verbs", put_verbs}};
-
-static bool insert(const char *what)
-{
-    for (size_t i = 0; i < sizeof inserts / sizeof inserts[0]; i++) {
-        if (strcmp(what, inserts[i].what) == 0) {
-            inserts[i].put();
-            return true;
-        }
-    }
-    return false;
-}
-
 int main(int argc, char **argv)
 {
-    char line[LINE_MAX_BYTES];
-    int code = EXIT_FAILURE;
-    FILE *template = argc == 2 ? fopen(argv[1], "re") : NULL;
-    if (template == NULL) {
-        (void)fprintf(stderr, argc == 2 ? "pages: %s: %s\n" : "usage: pages TEMPLATE\n", argv[1], strerror(errno));
-        return code;
-    }
-    const char *name = strrchr(argv[1], '/') != NULL ? strrchr(argv[1], '/') + 1 : argv[1];
-    (void)printf(".\\\" Made by \"make man\" from %s and the tables of the code: change those.\n", name);
-    while (fgets(line, sizeof line, template) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, INSERT, strlen(INSERT)) != 0) {
-            (void)puts(line);
-        } else if (!insert(line + strlen(INSERT))) {
-            (void)fprintf(stderr, "pages: %s: there is nothing to insert for \"%s\"\n", name, line + strlen(INSERT));
-            goto done;
-        }
-    }
-    if (ferror(template) == 0 && fflush(stdout) == 0)
-        code = EXIT_SUCCESS;
-done:
-    (void)fclose(template);
-    return code;
+    static const struct template_insert inserts[] = {{"settings", put_settings}, {"bounds of a text", put_text_bounds},
+                                                     {"flags", put_flags},       {"verb lines", put_verb_lines},
+                                                     {"verbs", put_verbs},       {0}};
+    return template_write(argc, argv, ".\\\"", inserts);
 }

@@ -1,4 +1,5 @@
-/* test_man.c - the manual pages in deploy/man are what their templates and the tables of the code give. */
+/* test_man.c - the manual pages and the completions in deploy/ are what their templates and the tables of the code
+ * give. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,12 +15,13 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-static char pages[PATH_MAX];
+static char pages[PATH_MAX], completions[PATH_MAX];
 
 static int setup(void **state)
 {
     (void)state;
     program_find(pages, "deploy/man/pages", "AFTD_TEST_PAGES");
+    program_find(completions, "deploy/completion/completions", "AFTD_TEST_COMPLETIONS");
     return 0;
 }
 
@@ -32,15 +34,14 @@ static unsigned differing_line(const char *a, const char *b)
     return line;
 }
 
-static void pages_are_what_make_man_writes(void **state)
+static void expect_written(const char *writer, const char *pattern)
 {
-    (void)state;
     glob_t templates;
-    assert_int_equal(glob("deploy/man/*.in", 0, NULL, &templates), 0);
+    assert_int_equal(glob(pattern, 0, NULL, &templates), 0);
     for (size_t i = 0; i < templates.gl_pathc; i++) {
         char path[PATH_MAX];
         size_t size = 0;
-        struct program_run p = {.argv = {pages, templates.gl_pathv[i]}};
+        struct program_run p = {.argv = {writer, templates.gl_pathv[i]}};
         assert_in_range(snprintf(path, sizeof path, "%s", templates.gl_pathv[i]), 4, PATH_MAX - 1);
         path[strlen(path) - strlen(".in")] = '\0';
         program_run(&p);
@@ -54,6 +55,18 @@ static void pages_are_what_make_man_writes(void **state)
         program_run_clear(&p);
     }
     globfree(&templates);
+}
+
+static void pages_are_what_make_man_writes(void **state)
+{
+    (void)state;
+    expect_written(pages, "deploy/man/*.in");
+}
+
+static void completions_are_what_make_man_writes(void **state)
+{
+    (void)state;
+    expect_written(completions, "deploy/completion/*.in");
 }
 
 /* So that a page without its tables is noticed, which the test above would take for what the template gives. */
@@ -98,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_what_make_man_writes),
+        cmocka_unit_test(completions_are_what_make_man_writes),
         cmocka_unit_test(pages_name_all_settings_and_verbs),
         cmocka_unit_test(an_unknown_insert_is_refused),
     };

@@ -1,0 +1,263 @@
+# Made by "make man" from aft.bash.in and the tables of the code: change those.
+# Completion of aft's command line in bash: verbs, their options, models by name, files.
+
+_aft_verbs='
+classify
+explain
+generate
+score
+compress
+decompress
+inspect
+verify
+check-precision
+bench
+key
+load
+health
+ps
+cancel
+top
+'
+
+# What a verb takes, into `arguments` and `options` of the caller.
+_aft_verb() {
+    case $1 in
+    classify)
+        arguments='model file...'
+        options='--help
+            --top-k=text
+            --size=text
+            --tokens-max=text
+            --url=text
+            --unix=file
+            --model=text
+            --key=text
+            --ca-file=file' ;;
+    explain)
+        arguments='model file'
+        options='--help
+            -o=file
+            --view=text
+            --layer=text
+            --head=text
+            --side=text
+            --size=text
+            --tokens-max=text
+            --url=text
+            --unix=file
+            --model=text
+            --key=text
+            --ca-file=file' ;;
+    generate)
+        arguments='model'
+        options='--help
+            --prompt=text
+            --max-tokens=text
+            --temperature=text
+            --top-k=text
+            --top-p=text
+            --min-p=text
+            --repetition-penalty=text
+            --seed=text
+            --url=text
+            --unix=file
+            --model=text
+            --key=text
+            --ca-file=file' ;;
+    score)
+        arguments='model file'
+        options='--help
+            --url=text
+            --unix=file
+            --model=text
+            --key=text
+            --ca-file=file' ;;
+    compress)
+        arguments='model file'
+        options='--help
+            -o=file
+            --timeout-ms=text
+            --url=text
+            --unix=file
+            --model=text
+            --key=text
+            --ca-file=file' ;;
+    decompress)
+        arguments='model file'
+        options='--help
+            -o=file
+            --timeout-ms=text
+            --url=text
+            --unix=file
+            --model=text
+            --key=text
+            --ca-file=file' ;;
+    inspect)
+        arguments='model'
+        options='--help' ;;
+    verify)
+        arguments='file...'
+        options='--help
+            --tolerance=text' ;;
+    check-precision)
+        arguments='model file'
+        options='--help' ;;
+    bench)
+        arguments='model'
+        options='--help
+            --synthetic=text
+            --roofline
+            --runs=text
+            --threads=text
+            --positions=text
+            --no-limits
+            --json' ;;
+    key)
+        arguments='add|list|remove text'
+        options='--help
+            --file=file
+            --models=text
+            --apis=text
+            --rate=text
+            --bytes-rate=text' ;;
+    load)
+        arguments='text file...'
+        options='--help
+            --generate
+            --classify
+            --mix=text
+            --concurrency=text
+            --rate=text
+            --duration=text
+            --requests=text
+            --warmup=text
+            --timeout=text
+            --seed=text
+            --prompt=text
+            --prompt-file=file
+            --prompt-bytes=text
+            --max-tokens=text
+            --temperature=text
+            --whole
+            --generate-model=text
+            --classify-model=text
+            --header=text
+            --slo-ttfb-ms=text
+            --slo-e2e-ms=text
+            --slo-gap-ms=text
+            --json' ;;
+    health)
+        arguments=''
+        options='--help
+            --ready
+            --timeout=text
+            --config=file
+            --url=text
+            --unix=file
+            --ca-file=file' ;;
+    ps)
+        arguments=''
+        options='--help
+            --json
+            --config=file
+            --url=text
+            --unix=file
+            --ca-file=file
+            --key=text' ;;
+    cancel)
+        arguments='text...'
+        options='--help
+            --config=file
+            --url=text
+            --unix=file
+            --ca-file=file
+            --key=text' ;;
+    top)
+        arguments=''
+        options='--help
+            --once
+            -n=text
+            --config=file
+            --url=text
+            --unix=file
+            --ca-file=file
+            --key=text' ;;
+    *) arguments='' options='' ;;
+    esac
+}
+
+# The kind of an option's value, into `kind` of the caller; false if the option takes none.
+_aft_option() {
+    local entry
+    for entry in $options; do
+        [[ $entry == "$1"=* ]] && kind=${entry#*=} && return
+    done
+    return 1
+}
+
+# The models that are found by name.
+_aft_models() {
+    local dir config
+    for dir in ${AFTD_MODELS_DIR:+"$AFTD_MODELS_DIR"} weights/models /usr/local/share/aftd/models; do
+        for config in "$dir"/*/config.json; do
+            [[ -f $config ]] || continue
+            config=${config%/config.json}
+            echo "${config##*/}"
+        done
+    done
+}
+
+_aft_value() { # _aft_value KIND WORD
+    case $1 in
+    file)
+        compopt -o filenames 2>/dev/null
+        mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
+    model)
+        compopt -o filenames 2>/dev/null
+        mapfile -t COMPREPLY < <({ compgen -W "$(_aft_models)" -- "$2"; compgen -d -- "$2"; } | sort -u) ;;
+    *'|'*) mapfile -t COMPREPLY < <(compgen -W "$(tr '|' ' ' <<<"$1")" -- "$2") ;;
+    esac
+}
+
+_aft() {
+    local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD - 1]}
+    local arguments options kind remote='' position=0 i
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        mapfile -t COMPREPLY < <(compgen -W "$_aft_verbs --help --version" -- "$word")
+        return
+    fi
+    _aft_verb "${COMP_WORDS[1]}"
+    # An equals sign is a word of its own, and so --seed=1 is three.
+    if [[ $word == = ]]; then
+        word=
+    elif [[ $option == = ]]; then
+        option=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    if _aft_option "$option"; then
+        _aft_value "$kind" "$word"
+        return
+    fi
+    if [[ $word == -* ]]; then
+        mapfile -t COMPREPLY < <(for i in $options; do compgen -W "${i%%=*}" -- "$word"; done)
+        return
+    fi
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+        --url | --unix) remote=yes ;;&
+        =) ((i++)) ;;
+        -?*) _aft_option "${COMP_WORDS[i]}" && [[ ${COMP_WORDS[i + 1]} != = ]] && ((i++)) ;;
+        *) ((position++)) ;;
+        esac
+    done
+    set -- $arguments
+    [[ $remote && $1 == model ]] && shift # a daemon is asked, which has models of its own
+    while ((position > 0 && $# > 0)) && [[ $1 != *... ]]; do
+        shift
+        ((position--))
+    done
+    _aft_value "${1%...}" "$word"
+}
+
+complete -F _aft aft
