@@ -9,9 +9,6 @@ VARIANT ?= release
 VERSION := 0.1.0
 B := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
 
-PREFIX ?= /usr/local
-DESTDIR ?=
-
 # One library of everything but the two main files: the linker takes from it what a program uses.
 MAINS := server/main.c server/cli/main.c
 SOURCES := $(filter-out $(MAINS),$(wildcard config/*.c weights/*.c engine/*.c engine/*/*.c server/*/*.c))
@@ -24,7 +21,7 @@ COMMIT = $(call once,COMMIT,$(or $(shell [ -e .git ] && git describe --always --
 # ---- flags ---------------------------------------------------------------------------------------------------------
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
-ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DAFTD_VERSION='"$(VERSION)"' -DAFTD_DATADIR='"$(PREFIX)/share/aftd"' $(HARDEN_CPP) $(PKG_CFLAGS) $(CPPFLAGS)
+ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DAFTD_VERSION='"$(VERSION)"' $(DIRECTORIES) $(HARDEN_CPP) $(PKG_CFLAGS) $(CPPFLAGS)
 ALL_CFLAGS = -std=c11 $(WARNINGS) $(OPTIMISE) $(SANITISE) $(OPENMP) -fPIE -pthread $(CFLAGS)
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now -Wl,--as-needed $(SANITISE) $(OPENMP) -pthread $(LDFLAGS)
 
@@ -59,7 +56,7 @@ PKG_CONFIG := pkg-config
 # The release for arm64, on any machine: with Debian's cross compiler and its packages unpacked (make deps-arm64).
 SYSROOT := build/arm64-sysroot
 ifeq ($(VARIANT),arm64)
-  CC := aarch64-linux-gnu-gcc --sysroot=$(CURDIR)/$(SYSROOT)
+  CC := aarch64-linux-gnu-gcc --sysroot=$(abspath $(SYSROOT))
   PKG_CONFIG := PKG_CONFIG_SYSROOT_DIR=$(SYSROOT) PKG_CONFIG_LIBDIR=$(SYSROOT)/usr/lib/aarch64-linux-gnu/pkgconfig:$(SYSROOT)/usr/share/pkgconfig pkg-config
 endif
 
@@ -116,7 +113,7 @@ endif
 
 # ---- rules ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all programs help deps run install uninstall dist clean FORCE
+.PHONY: all programs help deps run dist clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 .DEFAULT_GOAL := all
@@ -147,7 +144,7 @@ OBJECTS := $(call objects,$(basename $(filter-out $(INTRINSIC_SOURCES),$(SOURCES
 
 $(LIBRARY): $(OBJECTS)
 	$(call say,AR  )
-	$(Q)rm -f $@ && ar qcs $@ $^
+	$(Q)rm -f $@ && ar qcsD $@ $^
 
 $B/aftd: $B/server/main.o $(LIBRARY)
 $B/aft: $B/server/cli/main.o $(LIBRARY)
@@ -212,18 +209,6 @@ run: deps ## install what is missing, build, serve the shipped models on 127.0.0
 	@echo "Ctrl-C ends the daemon."
 	@echo
 	@build/aftd --listen-address 127.0.0.1 --listen-port 8080 --models-dir weights/models
-
-install: all install-man ## install under DESTDIR and PREFIX (/usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/aftd
-	install -m 755 build/aftd build/aft $(DESTDIR)$(PREFIX)/bin
-	install -m 644 config/aftd.json $(DESTDIR)$(PREFIX)/share/aftd/aftd.json
-	for model in weights/models/*/; do \
-	    to=$(DESTDIR)$(PREFIX)/share/aftd/models/$$(basename $$model); \
-	    install -d $$to && install -m 644 $(foreach file,config.json model.safetensors precision.json MODEL_CARD.md,$$model/$(file)) $$to || exit 1; done
-
-uninstall: uninstall-man ## remove what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/aftd $(DESTDIR)$(PREFIX)/bin/aft
-	rm -rf $(DESTDIR)$(PREFIX)/share/aftd
 
 dist: ## a source archive of the last commit in build/
 	@mkdir -p build

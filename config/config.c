@@ -295,6 +295,22 @@ static enum status read_file(const char *path, FILE *file, char *out, size_t *si
     return OK;
 }
 
+/* The default file; NULL, and errno ENOENT, if there is none. */
+static FILE *open_default(const char **path)
+{
+    static const char *const paths[] = {CONFIG_TREE_PATH, CONFIG_INSTALLED_PATH};
+    FILE *file = NULL;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0] && file == NULL; i++) {
+        *path = paths[i];
+        file = fopen(*path, "re");
+        if (file == NULL && errno != ENOENT && errno != ENOTDIR) /* there is one: do not go on to another */
+            return NULL;
+    }
+    if (file == NULL)
+        errno = ENOENT;
+    return file;
+}
+
 /* `path` NULL: the default one, which need not exist. */
 static enum status merge_file(struct config *c, const char *path, struct error *err)
 {
@@ -304,9 +320,9 @@ static enum status merge_file(struct config *c, const char *path, struct error *
     json_t *root = NULL;
     char *bytes = NULL;
     size_t size = 0;
-    const char *from = path != NULL ? path : CONFIG_DEFAULT_PATH;
-    FILE *file = fopen(from, "re");
-    if (file == NULL && path == NULL && (errno == ENOENT || errno == ENOTDIR))
+    const char *from = path;
+    FILE *file = path != NULL ? fopen(path, "re") : open_default(&from);
+    if (file == NULL && path == NULL && errno == ENOENT)
         goto done;
     if (file == NULL) {
         st = error_set_param(err, status_of_errno(errno), "config", "%s: cannot be opened: %s", from, strerror(errno));

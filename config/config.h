@@ -9,13 +9,13 @@
 #include "config/settings.h"
 #include "config/status.h"
 
-#define CONFIG_DEFAULT_PATH "config/aftd.json" /* read if it exists and --config names no other */
+/* The first of these that exists is read, if --config names no other: that of the source tree, so that what was built
+ * there runs as it lies there; then the installation's. aft finds the daemon's settings in the same way. */
+#define CONFIG_TREE_PATH "config/aftd.json"
+#define CONFIG_INSTALLED_PATH AFTD_SYSCONFDIR "/aftd.json"
 
-/* Where aft looks for the configuration of the daemon that it is to ask, if --config names none and there is none at
- * CONFIG_DEFAULT_PATH: where services and containers keep it, who pass it to aftd with --config. */
-#define CONFIG_SYSTEM_PATH "/etc/aftd/aftd.json"
-
-#define CONFIG_FILE_HELP "configuration file, JSON (" CONFIG_DEFAULT_PATH " where it exists)" /* of --config */
+#define CONFIG_FILE_HELP /* of --config */ \
+    "configuration file, JSON (the first that exists of " CONFIG_TREE_PATH " and " CONFIG_INSTALLED_PATH ")"
 
 #define CONFIG_ENVIRONMENT_PREFIX "AFTD_"
 

@@ -75,7 +75,7 @@ TEST_LIBS = $(call once,TEST_LIBS,$(shell $(PKG_CONFIG) --libs cmocka)) -ldl
 
 $(SUPPORT): $(SUPPORT_OBJECTS)
 	$(call say,AR  )
-	$(Q)rm -f $@ && ar qcs $@ $^
+	$(Q)rm -f $@ && ar qcsD $@ $^
 
 # A test links what it tests; what goes through a socket takes of the library what the client needs, and no more.
 $B/tests/%: $B/tests/%.o $(SUPPORT) $(LIBRARY)
@@ -90,6 +90,7 @@ $B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_me
 
 $B/tests/http/test_memory $B/tests/http/test_memory_models: | $B/tests/scarce_memory.so
 $B/tests/deploy/test_man: | $(WRITERS)
+$B/tests/deploy/test_install: | programs
 
 # Fuzz targets link the parsers of what comes from outside, and nothing that computes with it.
 $B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS) $(LIBRARY)

@@ -76,9 +76,7 @@ static bool try_admin(struct locate *l, const struct settings *s)
 static int from_config(struct locate *l, bool admin)
 {
     extern char **environ;
-    const bool falls_back =
-        l->config == NULL && access(CONFIG_DEFAULT_PATH, F_OK) != 0 && access(CONFIG_SYSTEM_PATH, F_OK) == 0;
-    char *argv[] = {"aft", "--config", (char *)(falls_back ? CONFIG_SYSTEM_PATH : l->config), NULL};
+    char *argv[] = {"aft", "--config", (char *)l->config, NULL};
     struct config config;
     struct error err;
     if (config_load(&config, argv[2] != NULL ? 3 : 1, argv, environ, NULL, NULL, &err) != OK) {

@@ -18,13 +18,14 @@ struct locate {
 };
 /* Rows of a verb's options. */
 #define LOCATE_OPTIONS(l)                                                                                      \
-    {"config",                                                                                                 \
-     CLI_TEXT,                                                                                                 \
-     (void *)&(l)->config,                                                                                     \
-     0,                                                                                                        \
-     0,                                                                                                        \
-     "FILE",                                                                                                   \
-     "the daemon's configuration (" CONFIG_DEFAULT_PATH " or " CONFIG_SYSTEM_PATH ")"},                        \
+    {                                                                                                          \
+        "config",                                                                                              \
+        CLI_TEXT,                                                                                              \
+        (void *)&(l)->config,                                                                                  \
+        0,                                                                                                     \
+        0,                                                                                                     \
+        "FILE",                                                                                                \
+        "the daemon's configuration (what aftd reads by default)"},                                            \
         {"url", CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", "ask the daemon at http(s)://HOST:PORT instead"}, \
         {"unix", CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", "the same through a Unix socket"},      \
         {"ca-file", CLI_TEXT, (void *)&(l)->to.ca_file, 0, 0, "FILE", "PEM file of certificates to trust, with --url"},

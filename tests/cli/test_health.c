@@ -36,7 +36,7 @@ static int set_up(void **state)
     temp_path(socket_path, dir, "aftd.socket");
     temp_path(usual, dir, "config");
     assert_int_equal(mkdir(usual, 0700), 0);
-    temp_path(usual, dir, CONFIG_DEFAULT_PATH);
+    temp_path(usual, dir, CONFIG_TREE_PATH);
     temp_write(usual, "{}", 2); /* rather than what is installed */
     return 0;
 }

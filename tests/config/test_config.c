@@ -305,7 +305,7 @@ static void the_shipped_configuration_is_read_by_default(void **state)
     struct config c;
     struct error err;
     assert_int_equal(config_load(&c, 1, argv, NULL, NULL, NULL, &err), OK);
-    assert_string_equal(c.path, CONFIG_DEFAULT_PATH);
+    assert_string_equal(c.path, CONFIG_TREE_PATH);
     assert_int_equal(c.sources[SETTING_listen_port], CONFIG_FROM_FILE);
 }
 
@@ -316,6 +316,10 @@ static void without_a_default_file_the_defaults_hold(void **state)
     (void)state;
     struct config c;
     struct error err;
+    if (access(CONFIG_INSTALLED_PATH, F_OK) == 0) {
+        print_message("this machine has a %s\n", CONFIG_INSTALLED_PATH);
+        skip();
+    }
     assert_non_null(getcwd(here, sizeof here));
     assert_int_equal(chdir("/proc/self/fd"), 0); /* a place that surely has no config/ */
     const enum status st = config_load(&c, 1, argv, NULL, NULL, NULL, &err);
