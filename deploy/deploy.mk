@@ -1,6 +1,6 @@
 # Installing, and what whoever runs the daemon gets beside the programs; included by the Makefile.
 
-.PHONY: install uninstall man
+.PHONY: install uninstall man sbom deb
 
 # ---- where things go -------------------------------------------------------------------------------------------------
 
@@ -89,3 +89,19 @@ uninstall: ## remove what install put there, but no configuration that was edite
 	@find $(foreach dir,$(datadir) $(sysconfdir) $(localstatedir)/lib,$(DESTDIR)$(dir)/aftd) \
 	    -depth -type d -empty -delete 2>/dev/null || :
 	@if [ -e $(CONFIG_FILE) ]; then echo "$(CONFIG_FILE) was edited and stays"; fi
+
+# ---- packages --------------------------------------------------------------------------------------------------------
+
+DEPS_DEB := debhelper dpkg-dev python3
+
+.PHONY: deps-deb
+deps-deb: deps $(if $(filter arm64,$(VARIANT)),deps-arm64) ## install what building Debian packages needs
+	$(call install,$(DEPS_DEB))
+
+deb: deps-deb ## Debian packages of the last commit in build/; with VARIANT=arm64, for arm64
+	@BUILD_PACKAGES='$(DEPS_BUILD)' deploy/deb.sh $B/deb $(if $(filter arm64,$(VARIANT)),$(SYSROOT)) && \
+	    mv $B/deb/*.deb build/
+
+sbom: programs ## what the programs link, as CycloneDX JSON: aftd.cdx.json beside them
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
+	    deploy/sbom.py --version $(VERSION) --triplet $(MACHINE) $(SBOM_FLAGS) $B/aftd $B/aft >$B/aftd.cdx.json

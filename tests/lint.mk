@@ -25,4 +25,4 @@ lint: deps-lint ## format, include directions, headers alone, clang-tidy, manual
 	@tests/lint/headers.sh '$(CC) $(LINT_FLAGS) $(WARNINGS)' $(filter %.h,$(C_FILES))
 	@tests/lint/tidy.sh '$(LINT_FLAGS)' $(filter-out $(INTRINSIC_SOURCES),$(filter %.c,$(C_FILES)))
 	@tests/lint/man.sh $(PAGES)
-	@.venv/bin/ruff check --quiet --no-cache --config weights/train/pyproject.toml weights tests
+	@.venv/bin/ruff check --quiet --no-cache --config weights/train/pyproject.toml weights tests deploy

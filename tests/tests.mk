@@ -1,7 +1,8 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-page deps-figures deps-arm64 test test-built test-python \
-    test-bare test-cpus test-arm64 test-openapi test-page test-figures check check-long asan tsan fuzz fuzz-built cover
+.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 test test-built \
+    test-python test-bare test-package test-cpus test-arm64 test-openapi test-page test-figures check check-long asan tsan fuzz \
+    fuzz-built cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
@@ -9,6 +10,7 @@ DEPS_TEST := libcmocka-dev xz-utils openssl
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
 DEPS_BARE := debootstrap curl
+DEPS_PACKAGE := lintian
 DEPS_PAGE := chromium fonts-dejavu-core # without a font there is no text to look at
 
 # Training and its tests need PyTorch; .venv has what the system's Python lacks of that. `make clean` leaves it.
@@ -56,6 +58,9 @@ deps-bare: ## install what makes the bare root of test-bare
 
 deps-figures: deps-lint deps-page ## install what test-figures needs: a Prometheus, and a browser to look at its page with
 	@.venv/bin/python -m pip install -q $(FIGURES)
+
+deps-package: deps-bare deps-deb ## install what test-package needs as well
+	$(call install,$(DEPS_PACKAGE))
 
 deps-page: deps ## install what the tests of the page need: a browser, and what drives it in .venv
 	$(call install,$(DEPS_PYTHON) $(DEPS_PAGE))
@@ -114,12 +119,15 @@ test-python: deps-lint ## what test skips for want of deps-train, deps-clients, 
 test-bare: ## both of README's commands in a bare Debian root, of the last commit (as root, with debootstrap; 4 minutes)
 	@tests/bare.sh
 
+test-package: deps-package ## the Debian packages in a bare root: installed, run, upgraded, purged (as root; 3 minutes)
+	@tests/deploy/package.sh
+
 check: lint test ## lint and test
 
-check-long: check ## what CI has no time for: all programs under ThreadSanitizer, 5,000 requests, fuzzing, arm64 (an hour)
+check-long: check ## what CI has no time for: all programs under ThreadSanitizer, 5,000 requests, fuzzing, arm64, packages (an hour)
 	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory asan
 	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory tsan
-	+@$(MAKE) --no-print-directory test-cpus test-page test-openapi fuzz test-arm64
+	+@$(MAKE) --no-print-directory test-cpus test-page test-openapi fuzz test-arm64 test-package
 
 test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /openapi.json says? (5 minutes)
 	+@$(BUILD) programs

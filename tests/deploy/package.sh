@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# package.sh: the Debian packages, from the last commit to a machine that has nothing of them any more. Builds them
+# twice, in different folders, and compares; asks lintian; installs them with apt in a bare Debian 12 root, starts the
+# daemon there as its unit does, asks it from outside; upgrades, rolls back, removes and purges them. Ends with
+# "N passed, N failed". Needs what bare_root.sh does, debhelper and lintian (make deps-package); says what is missing.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+target=test-package
+. tests/bare_root.sh
+bare_needs
+for program in dh dpkg-buildpackage lintian; do
+    command -v $program >/dev/null || missing "$program is not installed: make deps-package"
+done
+work=$PWD/build/package
+passed=0 failed=0 daemon=
+trap '[ -z "$daemon" ] || kill -KILL "$daemon" 2>/dev/null; wait; rm -rf "$root"' EXIT
+root=$PWD/build/package-root
+rm -rf "$work"
+mkdir -p "$work/a" "$work/another/folder"
+
+check() { # check WHAT COMMAND...: that it succeeds; what it prints is shown if it does not
+    local what=$1 out
+    shift
+    if out=$("$@" 2>&1); then
+        passed=$((passed + 1))
+        echo "ok      $what"
+    else
+        failed=$((failed + 1))
+        printf 'not ok  %s\n%s\n' "$what" "$out"
+    fi
+}
+end() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+}
+both() { # both PATTERN TEXT: the text has it
+    [[ $2 = *$1* ]] || { echo "expected \"$1\" in: $2"; return 1; }
+}
+empty() {
+    [ -z "$1" ] || { echo "$1"; return 1; }
+}
+run() { (inside / "$@"); }
+
+echo "---- building"
+build() {
+    BUILD_PACKAGES='' deploy/deb.sh "$1" >"$1/log" 2>&1 || { tail -n 30 "$1/log"; return 1; }
+}
+check "the packages build" build "$work/a"
+check "they build in another folder" build "$work/another/folder"
+same() {
+    local deb
+    for deb in "$work"/a/*.deb; do
+        cmp "$deb" "$work/another/folder/$(basename "$deb")" || return 1
+    done
+}
+[ "$failed" -eq 0 ] || end
+check "both builds are the same bytes" same
+check "lintian finds no errors and no warnings" \
+    lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$work"/a/*.deb
+
+# A later version, of the second tree, whose default configuration has changed too.
+later() {
+    local tree
+    tree=$(echo "$work"/another/folder/aftd-*/)
+    cd "$tree" || return 1
+    rm -f ../*.deb
+    sed -i '1s/(\(.*\))/(\1+later)/' debian/changelog &&
+        sed -i 's/"queue_jobs_max": 256/"queue_jobs_max": 255/' config/aftd.json &&
+        DEB_BUILD_OPTIONS='terse nocheck' dpkg-buildpackage -b -us -uc -nc --ignore-builtin-builddeps
+}
+check "a later version builds" later
+
+echo "---- a bare $suite root"
+bare_root package-root ca-certificates
+mkdir "$root/srv/debs" "$root/srv/later"
+cp "$work"/a/aftd_*.deb "$work"/a/aftd-models_*.deb "$root/srv/debs"
+cp "$work"/another/folder/aftd_*.deb "$work"/another/folder/aftd-models_*.deb "$root/srv/later"
+apt() { # in there, with the shell's patterns; where dpkg would ask, a configuration that was edited stays
+    run env DEBIAN_FRONTEND=noninteractive sh -c \
+        "apt-get -q -y --no-install-recommends -o Dpkg::Options::=--force-confold $*"
+}
+# What lies in the root, but for what apt and dpkg keep for themselves and what alternatives point to.
+list() {
+    find "$root" -xdev \( -path "$root/var/cache" -o -path "$root/var/log" -o -path "$root/var/lib/apt" -o \
+        -path "$root/var/lib/dpkg" -o -path "$root/srv" \) -prune -o -lname '/etc/alternatives/*' \
+        -o -printf '/%P\n' | sort
+}
+list >"$work/before"
+check "apt updates its lists" apt update
+
+echo "---- installing"
+check "apt installs the packages and what they depend on" apt install "/srv/debs/*.deb"
+[ "$failed" -eq 0 ] || end
+check "what was installed is whole" run dpkg --verify aftd aftd-models
+check "the daemon has a user of its own, without a shell" \
+    both ':/var/lib/aftd:/usr/sbin/nologin' "$(run getent passwd aftd)"
+check "its state is its own" both 'aftd aftd' "$(run stat -c '%U %G' /var/lib/aftd)"
+check "the configuration is a conffile" both /etc/aftd/aftd.json "$(run cat /var/lib/dpkg/info/aftd.conffiles)"
+check "aftd finds it by itself" both '"/usr/share/aftd/models"' "$(run aftd --print-config)"
+check "aftd says so" both 'from file /etc/aftd/aftd.json' "$(run aftd --check-config)"
+check "the shipped models compute what they should" run sh -c 'aft verify /usr/share/aftd/models/*/'
+check "a precision of auto is that of the source tree" both "$(AFTD_PRECISION=auto "$work"/a/aftd-*/build/aft inspect \
+    weights/models/enwik8-aft-local | grep '^runs on')" \
+    "$(run env AFTD_PRECISION=auto aft inspect enwik8-aft-local | grep '^runs on')"
+check "the models are whole" diff -r --exclude=.git weights/models "$root/usr/share/aftd/models"
+text=$(run aft generate enwik8-aft-local --prompt 'The history of ' --temperature 0 --max-tokens 9)
+check "aft finds models by name" test "${#text}" -ge 9
+page() { zcat "$root/usr/share/man/man$1.gz" | grep -q "$2"; }
+check "aft(1) is there" page 1/aft.1 'Ss generate'
+check "aftd(8) is there, and names this installation's folders" page 8/aftd.8 /etc/aftd/aftd.json
+check "aftd.json(5) is there" page 5/aftd.json.5 'Ic listen_port'
+check "the list of what is linked is there" python3 -c 'import json, sys
+bom = json.load(open(sys.argv[1]))
+assert "libjansson4" in [part["name"] for part in bom["components"]]' "$root/usr/share/doc/aftd/aftd.cdx.json"
+complete() { # complete WORD...: what bash makes of it in there
+    run bash -c '. /usr/share/bash-completion/completions/$1
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        _$1
+        echo "${COMPREPLY[*]}"' bash "$@"
+}
+check "bash completes flags of aftd" both --listen-port "$(complete aftd --lis)"
+check "bash completes the installed models" both enwik8-aft-local "$(complete aft generate enw)"
+
+echo "---- running"
+# As the unit does, but on a port of the kernel's choice.
+unit=$root/lib/systemd/system/aftd.service
+command=$(sed -n 's/^ExecStart=//p' "$unit" 2>/dev/null)
+[ -n "$command" ] || { command='/usr/bin/aftd --config /etc/aftd/aftd.json'; echo "(no unit is installed)"; }
+start() {
+    inside / setpriv --reuid=aftd --regid=aftd --init-groups --no-new-privs env AFTD_LISTEN_PORT=0 $command \
+        >"$work/daemon.log" 2>&1 &
+    daemon=$!
+    for _ in $(seq 600); do
+        port=$(sed -n 's|.*listening on http://127\.0\.0\.1:\([0-9]*\)$|\1|p' "$work/daemon.log")
+        [ -n "$port" ] && return
+        sleep 0.1
+    done
+}
+port=
+start
+check "the daemon starts as its user, on the loopback interface" test -n "$port"
+sample=weights/models/cifar10-aft-conv/sample.jpg
+check "it classifies a picture" both '"label":"ship"' \
+    "$(curl -s -m 20 --data-binary @$sample "http://127.0.0.1:$port/classify?model=cifar10-aft-conv&top_k=1")"
+check "it generates a text" both '"finish_reason":"length"' \
+    "$(curl -s -m 20 -d '{"prompt": "The history of ", "max_tokens": 20, "seed": 1}' "http://127.0.0.1:$port/generate")"
+kill -TERM "$(pgrep -P "$daemon")" # unshare's child, whose exit code becomes unshare's
+wait "$daemon"
+check "it stops when it is told to" test $? -eq 0
+daemon=
+
+echo "---- upgrading, removing, purging"
+sed -i 's/"streams_max": 64/"streams_max": 7/' "$root/etc/aftd/aftd.json"
+cp -r weights/models/cifar10-aft-conv "$root/var/lib/aftd/models/own"
+check "a later version takes the place" apt install "/srv/later/*.deb"
+check "it is the later one" both +later "$(run dpkg-query -W -f '${Version}' aftd)"
+check "the edited configuration stays" grep -q '"streams_max": 7' "$root/etc/aftd/aftd.json"
+check "the new default lies beside it" grep -q '"queue_jobs_max": 255' "$root/etc/aftd/aftd.json.dpkg-dist"
+check "the operator's models stay" test -f "$root/var/lib/aftd/models/own/config.json"
+check "the earlier version takes the place again" apt --allow-downgrades install "/srv/debs/*.deb"
+check "it is the earlier one" test -d "$work/a/aftd-$(run dpkg-query -W -f '${Version}' aftd)"
+check "the edited configuration stays then too" grep -q '"streams_max": 7' "$root/etc/aftd/aftd.json"
+check "apt removes the packages" apt remove aftd aftd-models
+check "the programs are gone" test ! -e "$root/usr/bin/aftd"
+check "the edited configuration is still there" grep -q '"streams_max": 7' "$root/etc/aftd/aftd.json"
+check "the operator's models are still there" test -f "$root/var/lib/aftd/models/own/config.json"
+check "apt installs it again" apt install "/srv/later/*.deb"
+check "apt purges the packages" apt purge aftd aftd-models
+list >"$work/after"
+# What lies there now and did not before, and belongs neither to the libraries, which stay, nor to the accounts.
+left() {
+    sed -E 's,^/(bin|sbin|lib[0-9]*)/,/usr/&,; s,//,/,' "$root"/var/lib/dpkg/info/*.list | sort -u >"$work/owned"
+    comm -13 "$work/before" "$work/after" | comm -23 - "$work/owned" |
+        grep -vE '^/etc/((passwd|group|shadow|gshadow|subuid|subgid)-?|ld.so.cache|alternatives/.*)$|^/run/adduser$'
+    comm -13 "$work/before" "$work/after" | grep aft
+    find "$root" -xdev -uid "$(run id -u aftd)" -printf '/%P\n'
+}
+remains=$(left)
+check "nothing of them is left" empty "$remains"
+check "the user stays, so that nobody else gets its files" run getent passwd aftd
+end
