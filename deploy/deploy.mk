@@ -53,7 +53,9 @@ man: ## write manual pages and completions in deploy/ anew, from their templates
 # ---- installing ------------------------------------------------------------------------------------------------------
 
 # FROM=TO: what is copied as it is, and texts in which directories are replaced.
-SHIPPED = $(foreach file,$(wildcard weights/models/*.md weights/models/*/*),$(file)=$(datadir)/aftd/$(file:weights/%=%))
+SHIPPED = $(foreach file,$(wildcard weights/models/*.md weights/models/*/*),$(file)=$(datadir)/aftd/$(file:weights/%=%)) \
+    $(foreach file,$(wildcard deploy/prometheus/*.yml deploy/grafana/*.json deploy/grafana/*/*/*), \
+        $(file)=$(datadir)/aftd/$(file:deploy/%=%))
 TEXTS = $(foreach page,$(PAGES),$(page)=$(mandir)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page))) \
     $(foreach script,$(filter %.bash,$(COMPLETIONS)),$(script)=$(bashcompdir)/$(basename $(notdir $(script)))) \
     $(foreach script,$(filter-out %.bash,$(COMPLETIONS)),$(script)=$(zshcompdir)/$(notdir $(script))) \

@@ -1,8 +1,8 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 test test-built \
-    test-python test-bare test-package test-cpus test-arm64 test-openapi test-page test-figures check check-long asan tsan fuzz \
-    fuzz-built cover
+.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
+    test test-built test-python test-bare test-package test-cpus test-arm64 test-openapi test-page test-figures \
+    check check-long asan tsan fuzz fuzz-built cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
