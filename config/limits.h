@@ -74,9 +74,12 @@
 #define EXPLAIN_SIDE_DEFAULT 512 /* a picture of 32 x 32 can be looked at, and a photograph still has its details */
 
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */
-#define LISTENERS_MAX 16     /* addresses and Unix sockets to listen on: each thread polls all of them */
-#define TLS_CHAIN_MAX 16     /* certificates of a chain; usual ones have 2 or 3 */
-#define TLS_FILE_MAX 1048576 /* bytes of a certificate's or a key's file */
+#define LISTENERS_MAX 16            /* addresses and Unix sockets to listen on: each thread polls all of them */
+#define SERVICE_SOCKET_NAME_MAX 255 /* of a socket that is passed: FDNAME_MAX of sd_listen_fds */
+#define PASSED_ADDRESS_MAX 127      /* bytes: an address and a port, or a Unix socket's path of 108 */
+#define LISTENER_NAME_MAX 511       /* bytes of what the log calls one: its address, and what it was passed as */
+#define TLS_CHAIN_MAX 16            /* certificates of a chain; usual ones have 2 or 3 */
+#define TLS_FILE_MAX 1048576        /* bytes of a certificate's or a key's file */
 #define HTTP_URL_MAX 2048
 #define HOST_NAME_BYTES_MAX 253   /* of a host that a client asks for: what DNS has room for */
 #define TRUSTED_PROXIES_MAX 64    /* addresses and networks; each request behind a proxy is compared with all */

@@ -39,6 +39,9 @@ enum log_format { LOG_FORMATS(X) };
     TEXT(admin_address, "off", "addresses of the admin listener, separated by commas; or off")                         \
     NUMBER(admin_port, 8081, 0, 65535, "TCP port of the admin listener; 0: the kernel chooses one, which is logged")   \
     TEXT(admin_unix, "off", "path of a Unix socket for administration, open to the daemon's own user only; or off")    \
+    TEXT(metrics_address, "off",                                                                                       \
+         "addresses of a listener for /metrics, /healthz and /readyz alone, separated by commas; or off")              \
+    NUMBER(metrics_port, 8082, 0, 65535, "TCP port of that listener; 0: the kernel chooses one, which is logged")      \
     TEXT(tls_certificate, "off", "PEM file of the certificate or its chain; TCP is then encrypted; or off")            \
     TEXT(tls_key, "off", "PEM file of the certificate's private key; or off")                                          \
     TEXT(keys_file, "off", "file of the keys that clients need, made by aft key; off: they need none")                 \
@@ -91,6 +94,7 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(ping_ms, 15000, 100, 600000, "silence after which a stream is sent a comment line")                         \
     NUMBER(drain_delay_ms, 0, 0, 600000, "when stopping, how long new requests are still accepted")                    \
     NUMBER(drain_timeout_ms, 30000, 0, 3600000, "when stopping, how long running requests may continue")               \
+    NUMBER(drain_idle_ms, 500, 0, 60000, "when stopping, how long an idle connection may still bring a last request")  \
     NUMBER(stuck_after_ms, 10000, 100, 3600000, "time without progress on waiting jobs after which /healthz fails")    \
     CHOICE(log_level, log_level, LOG_LEVELS, LOG_LEVEL_INFO, "least severe messages that are logged")                  \
     CHOICE(log_format, log_format, LOG_FORMATS, LOG_FORMAT_TEXT, "format of the log's lines")                          \

@@ -4,9 +4,11 @@
  * have the signals blocked; the main thread waits for them, so no handler ever runs.
  *
  * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are still accepted for drain_delay_ms; then connections are
- * refused and what runs may end within drain_timeout_ms; then the rest is cancelled, which resumes every suspended
- * connection, and the answers are written. A second signal skips the waiting.
- * On SIGHUP the loader's thread reads files again (reload.h). */
+ * refused, idle ones may bring a last request within drain_idle_ms, and what runs may end within drain_timeout_ms; then
+ * the rest is cancelled, which resumes every suspended connection, and the answers are written. A second signal skips
+ * the waiting.
+ * On SIGHUP the loader's thread reads files again (reload.h).
+ * While it waits, the main thread tells the service manager, if there is one, how the daemon is (heartbeat.h). */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,6 +27,7 @@
 #include "server/api/service.h"
 #include "server/api/version.h"
 #include "server/batch/batcher.h"
+#include "server/control/heartbeat.h"
 #include "server/control/hosting.h"
 #include "server/control/loader.h"
 #include "server/control/reload.h"
@@ -32,6 +35,7 @@
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
 #include "server/core/metrics.h"
+#include "server/core/service_manager.h"
 #include "server/core/short_spin.h"
 #include "server/core/watcher.h"
 #include "server/http/http.h"
@@ -40,6 +44,7 @@
 enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 enum {
     DRAIN_LOOK_MS = 20,     /* how often to check, while stopping, whether the running requests have ended */
+    STOP_MS_MAX = 15000,    /* to end after the draining: a model that is being loaded, and the last answers */
     LAST_ANSWERS_MS = 2000, /* for clients to take the answers of what was cancelled, and of what was never begun */
 };
 
@@ -57,6 +62,8 @@ struct daemon {
     struct http *http;
     struct hosts hosts;
     struct service service;
+    struct service_sockets passed;
+    struct heartbeat heartbeat;
     sigset_t signals;
 };
 
@@ -114,7 +121,9 @@ static enum status start(struct daemon *d, struct error *err)
 {
     const char *paths[METRICS_ENDPOINTS_MAX];
     metrics_init(paths, routes_paths(paths));
-    enum status st = log_start(err);
+    enum status st = service_manager_take(&d->passed, err);
+    if (st == OK)
+        st = log_start(err);
     if (st != OK)
         return st;
     raise_file_limit(d->settings);
@@ -152,30 +161,52 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.loader = d->loader;
     d->service.reload = d->reload;
     const struct http_app app = routes_app(&d->service);
-    return http_start(&d->http, d->settings, d->watcher, d->mailboxes, &app, err);
+    return http_start(&d->http, d->settings, &d->passed, d->watcher, d->mailboxes, &app, err);
+}
+
+static void tell_ready(struct daemon *d)
+{
+    d->heartbeat = (struct heartbeat){
+        .settings = d->settings, .batcher = d->batcher, .registry = hosting_registry(d->hosting), .http = d->http};
+    service_manager_ready();
+    heartbeat_begin(&d->heartbeat);
 }
 
 /* ---- stop ------------------------------------------------------------------------------------------------------ */
 
-/* Wait for a signal to stop. */
-static void wait_for_signal(const struct daemon *d)
+/* The next signal, while the service manager is kept informed; 0: none came in time. wait_ms < 0: there is no limit. */
+static int next_signal(struct daemon *d, int64_t wait_ms)
 {
-    int received = 0;
-    while (sigwait(&d->signals, &received) != 0 || received == SIGHUP)
-        if (received == SIGHUP)
-            loader_ask_reload(d->loader);
+    const uint64_t begin_ns = clock_now_ns();
+    for (;;) {
+        const int64_t beat_ms = heartbeat_beat(&d->heartbeat);
+        const int64_t left_ms = wait_ms - (int64_t)((clock_now_ns() - begin_ns) / CLOCK_NS_PER_MS);
+        const int64_t ms = wait_ms >= 0 && (beat_ms < 0 || left_ms < beat_ms) ? left_ms : beat_ms;
+        const struct timespec wait = {.tv_sec = ms > 0 ? ms / 1000 : 0, .tv_nsec = ms > 0 ? ms % 1000 * 1000000 : 0};
+        const int received = sigtimedwait(&d->signals, NULL, beat_ms < 0 && wait_ms < 0 ? NULL : &wait);
+        if (received > 0)
+            return received;
+        if (wait_ms >= 0 && left_ms <= 0)
+            return 0;
+    }
+}
+
+/* Wait for a signal to stop. */
+static void wait_for_signal(struct daemon *d)
+{
+    while (next_signal(d, -1) == SIGHUP)
+        loader_ask_reload(d->loader);
 }
 
 /* Wait for one for at most wait_ms; a SIGHUP does not count. */
-static bool signal_within(const struct daemon *d, uint32_t wait_ms)
+static bool signal_within(struct daemon *d, uint32_t wait_ms)
 {
-    const struct timespec wait = {.tv_sec = wait_ms / 1000, .tv_nsec = (long)(wait_ms % 1000) * 1000000};
-    const int received = sigtimedwait(&d->signals, NULL, &wait);
+    const int received = next_signal(d, wait_ms);
     return received > 0 && received != SIGHUP;
 }
 
 /* Wait until no request is being answered. False: not within wait_ms, or a signal came. */
-static bool wait_for_exchanges(const struct daemon *d, uint32_t wait_ms)
+static bool wait_for_exchanges(struct daemon *d, uint32_t wait_ms)
 {
     const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
     while (http_exchanges(d->http) > 0) {
@@ -185,16 +216,30 @@ static bool wait_for_exchanges(const struct daemon *d, uint32_t wait_ms)
     return true;
 }
 
+/* Wait until all connections have ended, for the last answers on them, as wait_for_exchanges does. */
+static bool wait_for_connections(struct daemon *d, uint32_t wait_ms)
+{
+    const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
+    while (http_connections(d->http) > 0) {
+        if (clock_now_ns() >= end_ns || signal_within(d, DRAIN_LOOK_MS))
+            return http_exchanges(d->http) == 0;
+        http_close_idle(d->http);
+    }
+    return true;
+}
+
 static void drain(struct daemon *d)
 {
     const struct settings *s = d->settings;
+    service_manager_stopping((uint64_t)s->drain_delay_ms + s->drain_timeout_ms + STOP_MS_MAX);
+    heartbeat_end(&d->heartbeat);
     log_info("draining: new requests are accepted for %u ms, running ones may continue for %u ms", s->drain_delay_ms,
              s->drain_timeout_ms);
     atomic_store(&d->service.draining, true);
     http_close_after_answers(d->http);
     const bool hurry = signal_within(d, s->drain_delay_ms);
     http_refuse_connections(d->http);
-    if (hurry || !wait_for_exchanges(d, s->drain_timeout_ms))
+    if (hurry || !wait_for_connections(d, s->drain_timeout_ms))
         log_warning("cancelling %u requests", http_exchanges(d->http));
     batcher_cancel(d->batcher);
 }
@@ -230,6 +275,7 @@ static int run(const struct config *config, int argc, char *argv[])
     if (st != OK) {
         log_error("%s", err.message);
     } else {
+        tell_ready(&d);
         wait_for_signal(&d);
         drain(&d);
     }

@@ -105,6 +105,16 @@ const struct field_list *routes_fields(const char *name)
     return NULL;
 }
 
+/* All that there is on the listener for monitors. */
+static bool is_for_monitors(const struct route *r)
+{
+    static const char *const paths[] = {"/metrics", "/healthz", "/readyz"};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (strcmp(r->path, paths[i]) == 0)
+            return true;
+    return false;
+}
+
 /* ---- the beginning --------------------------------------------------------------------------------------------- */
 
 /* Does `path` match `pattern`? Then the segments in place of {} are copied to x->api->segments. */
@@ -136,7 +146,8 @@ static const struct route *path_of_request(struct exchange *x)
         const struct route *r = &routes[i];
         if (!begins_path(r))
             continue;
-        if (path_matches(r->path, x->path, x) && routes_serves(r->api, x->is_admin)) {
+        if (path_matches(r->path, x->path, x) &&
+            (x->is_metrics ? is_for_monitors(r) : routes_serves(r->api, x->is_admin))) {
             x->api->endpoint = endpoint;
             x->api->route = r->path;
             return r;
@@ -171,7 +182,8 @@ static void refuse_method(struct exchange *x, const char *path, const char *allo
     (void)snprintf(all, sizeof all, "%s, OPTIONS", allowed);
     http_add_header(x, "Allow", all);
     if (strcmp(x->method, "OPTIONS") == 0) {
-        if (!x->is_admin && cors_answer(service_of(x)->settings->cors_origins, http_header(x, "Origin")) != NULL) {
+        if (!x->is_admin && !x->is_metrics &&
+            cors_answer(service_of(x)->settings->cors_origins, http_header(x, "Origin")) != NULL) {
             http_add_header(x, "Access-Control-Allow-Methods", all);
             http_add_header(x, "Access-Control-Allow-Headers", CORS_ALLOWED);
             http_add_header(x, "Access-Control-Max-Age", CORS_MAX_AGE_S);

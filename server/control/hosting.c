@@ -10,12 +10,15 @@
 #include "server/batch/batcher.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
+#include "server/core/service_manager.h"
 #include "server/models/model_names.h"
 #include "server/models/model_sources.h"
 #include "server/models/precision.h"
 #include "server/models/registry.h"
 
 #define MEGABYTE (UINT64_C(1) << 20)
+
+enum { LOAD_MS_MAX = 300000 }; /* of the largest model from a slow disk: 8 GiB at 30 MB/s */
 
 struct hosting {
     const struct settings *settings;
@@ -375,6 +378,7 @@ static enum status load_all(struct hosting *h, struct error *err)
     struct found_model *found = NULL;
     struct registry_model *known = NULL;
     size_t count = 0, known_count = 0;
+    char loading[MODEL_NAME_MAX + 64];
     struct error why;
     enum status st = model_sources_check(h->settings, err);
     if (st == OK)
@@ -383,8 +387,11 @@ static enum status load_all(struct hosting *h, struct error *err)
         st = model_sources_scan(&found, &count, h->settings, err);
     if (st != OK)
         return st;
-    for (size_t i = 0; i < count && st == OK; i++)
+    for (size_t i = 0; i < count && st == OK; i++) {
+        (void)snprintf(loading, sizeof loading, "loading %s, model %zu of %zu", found[i].name, i + 1, count);
+        service_manager_starting(LOAD_MS_MAX, loading);
         st = load_at_start(h, &found[i], &why);
+    }
     if (st != OK)
         *err = why;
     free(found);

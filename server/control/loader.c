@@ -16,6 +16,7 @@
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
 #include "server/core/queue.h"
+#include "server/core/service_manager.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
 
@@ -88,11 +89,20 @@ const struct loader_change *loader_job_change(const struct job *j)
 
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 
+/* The service manager is told, so that who had it ask can wait for the end. */
+static enum status reload(struct loader *l, struct reload_report *ret, struct error *err)
+{
+    service_manager_reloading();
+    const enum status st = reload_run(l->reload, ret, err);
+    service_manager_ready();
+    return st;
+}
+
 static enum status make_change(struct loader *l, struct loader_change *c, struct error *err)
 {
     switch (c->action) {
     case LOADER_CONFIG:
-        return reload_run(l->reload, &c->report, err);
+        return reload(l, &c->report, err);
     case LOADER_UNLOAD:
         return hosting_unload(l->hosting, c->model, err);
     default:
@@ -127,7 +137,7 @@ static void run_reload(struct loader *l)
 {
     struct error err;
     struct reload_report report = {.keys = 0};
-    if (reload_run(l->reload, &report, &err) != OK)
+    if (reload(l, &report, &err) != OK)
         log_error("reload: %s", err.message);
     reload_report_clear(&report);
 }

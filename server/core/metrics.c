@@ -206,6 +206,16 @@ void metrics_gauge_add(enum metric m, unsigned label, int64_t change)
     atomic_fetch_add_explicit(&row->values[series_of(row, label)], (uint64_t)change, memory_order_relaxed);
 }
 
+uint64_t metrics_total(enum metric m)
+{
+    const struct metrics_row *row = &metrics_rows[m];
+    uint64_t total = 0;
+    assert(row->type != TYPE_HISTOGRAM);
+    for (size_t i = 0; i < row->series; i++)
+        total += atomic_load_explicit(&row->values[i], memory_order_relaxed);
+    return total;
+}
+
 void metrics_histogram_observe(enum metric m, unsigned label, uint64_t value)
 {
     const struct metrics_row *row = row_of(m, TYPE_HISTOGRAM);

@@ -168,6 +168,9 @@ void metrics_gauge_add(enum metric m, unsigned label, int64_t change); /* the su
 /* SECONDS in nanoseconds. */
 void metrics_histogram_observe(enum metric m, unsigned label, uint64_t value);
 
+/* The sum of all series of a counter or a gauge, in its unit. */
+uint64_t metrics_total(enum metric m);
+
 /* What /metrics answers, as METRICS_CONTENT_TYPE: *ret is malloc'd, NUL-terminated, *size bytes without the NUL.
  * Any thread. Errors: ERR_NOMEM. */
 enum status metrics_render(char **ret, size_t *size, struct error *err);

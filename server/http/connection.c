@@ -38,6 +38,18 @@ static uint64_t watch_connection(void *arg, enum watch_event event, uint64_t now
     return now_ns + LEFT_AGAIN_NS;
 }
 
+/* A request that has arrived is read and answered first. The library sees the end of the others and closes them. */
+void http_cut_idle(const struct http_loop *l, uint64_t now_ns)
+{
+    const uint64_t idle_ns = l->http->settings->drain_idle_ms * CLOCK_NS_PER_MS;
+    for (const struct connection *c = l->all; c != NULL; c = c->next_of_loop) {
+        const uint64_t since_ns = c->idle_ns > l->refuses_ns ? c->idle_ns : l->refuses_ns;
+        char byte;
+        if (c->idle_ns != 0 && now_ns >= since_ns + idle_ns && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+            (void)shutdown(c->fd, SHUT_RDWR);
+    }
+}
+
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 static void read_address(struct connection *c, const struct sockaddr *from)
@@ -110,7 +122,8 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
 }
 
 /* A connection beyond its address's limit is refused before it counts towards connections_max, so that no client can
- * take them all. Connections to the admin listener are few, and are admitted even when all others are taken. */
+ * take them all. Connections to the admin listener and of monitors are few, and are admitted even when all others are
+ * taken. */
 static void let_in(struct connection *c, const struct sockaddr *from)
 {
     struct http *h = c->http;
@@ -122,11 +135,32 @@ static void let_in(struct connection *c, const struct sockaddr *from)
             return;
         }
     }
-    c->is_counted = !c->is_admin;
+    c->is_counted = c->kind == LISTENER_PUBLIC;
     c->is_surplus = c->is_counted && atomic_fetch_add(&h->connections, 1) >= h->settings->connections_max;
 }
 
-static struct connection *connection_open(const struct http_loop *l, struct MHD_Connection *mhd)
+static void enter_loop(struct connection *c)
+{
+    struct http_loop *l = c->loop;
+    c->next_of_loop = l->all;
+    if (l->all != NULL)
+        l->all->previous_of_loop = c;
+    l->all = c;
+    (void)atomic_fetch_add(&l->http->open, 1);
+}
+
+static void leave_loop(struct connection *c)
+{
+    if (c->previous_of_loop != NULL)
+        c->previous_of_loop->next_of_loop = c->next_of_loop;
+    else
+        c->loop->all = c->next_of_loop;
+    if (c->next_of_loop != NULL)
+        c->next_of_loop->previous_of_loop = c->previous_of_loop;
+    (void)atomic_fetch_sub(&c->http->open, 1);
+}
+
+static struct connection *connection_open(struct http_loop *l, struct MHD_Connection *mhd)
 {
     struct http *h = l->http;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -138,27 +172,30 @@ static struct connection *connection_open(const struct http_loop *l, struct MHD_
     c->http = h;
     c->loop = l;
     c->fd = info->connect_fd;
-    c->is_admin = h->listeners.all[peer->with.listener].is_admin;
+    c->idle_ns = clock_now_ns();
+    c->kind = h->listeners.all[peer->with.listener].kind;
     c->is_local = h->listeners.all[peer->with.listener].is_local;
     c->watch = (struct watch){.notify = watch_connection,
                               .arg = c,
                               .fd = c->fd,
-                              .due_ns = clock_now_ns() + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS};
+                              .due_ns = c->idle_ns + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS};
     if (watcher_add(h->watcher, &c->watch) != OK) {
         free(c);
         return NULL;
     }
+    enter_loop(c);
     let_in(c, from->client_addr);
     return c;
 }
 
 void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code)
 {
-    const struct http_loop *l = cls;
+    struct http_loop *l = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         *context = connection_open(l, mhd);
     } else if (*context != NULL) {
         struct connection *c = *context;
+        leave_loop(c);
         leave_address(c);
         watcher_remove(l->http->watcher, &c->watch);
         if (c->is_counted)

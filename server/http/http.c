@@ -32,7 +32,8 @@ _Static_assert(HTTP_CLIENT_BYTES >= INET6_ADDRSTRLEN, "any address fits");
 static bool add_cors_headers(const struct http_exchange *x, struct MHD_Response *r)
 {
     const char *origins = x->http->settings->cors_origins;
-    const char *answer = x->base.is_admin ? NULL : cors_answer(origins, http_header(&x->base, "Origin"));
+    const bool is_public = x->connection->kind == LISTENER_PUBLIC;
+    const char *answer = is_public ? cors_answer(origins, http_header(&x->base, "Origin")) : NULL;
     bool fine = true;
     if (cors_varies(origins))
         fine = MHD_add_response_header(r, "Vary", "Origin") == MHD_YES;
@@ -319,8 +320,10 @@ static struct http_exchange *exchange_create(struct http *h, struct MHD_Connecti
     x->base.method = method;
     x->base.path = path;
     x->base.start_ns = c->request_ns;
-    x->base.is_admin = c->is_admin;
+    x->base.is_admin = c->kind == LISTENER_ADMIN;
+    x->base.is_metrics = c->kind == LISTENER_METRICS;
     x->base.is_local = c->is_local;
+    c->idle_ns = 0;
     find_client(x);
     begin_trace(x);
     framing_choose_id(x->base.id, http_header(&x->base, "X-Request-Id"));
@@ -403,6 +406,7 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
     if (j != NULL)
         job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; no effect on a finished one */
     /* The next request may begin after idling, and must then arrive in time. */
+    x->connection->idle_ns = clock_now_ns();
     http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
     job_release(j);
     http_drop_body(&x->base);

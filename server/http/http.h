@@ -26,6 +26,7 @@ struct exchange;
 struct http;
 struct job;
 struct mailboxes;
+struct service_sockets;
 struct watcher;
 
 typedef void http_handler(struct exchange *x);
@@ -63,6 +64,7 @@ struct exchange {
     uint64_t received_ns;     /* when its last byte was read */
     bool has_body;            /* a length or an encoding was given */
     bool is_admin;            /* it came through the admin listener */
+    bool is_metrics;          /* it came through the listener for monitors */
     bool is_local;            /* it came through a Unix socket */
 
     /* the answer */
@@ -73,15 +75,21 @@ struct exchange {
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
 
-/* Listen and serve; thread i, 0 .. http_threads - 1, has mailbox i of `mailboxes`. All arguments are borrowed until
- * http_stop. *ret is set only on OK, after the addresses that are listened on have been logged.
- * Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
-enum status http_start(struct http **ret, const struct settings *s, struct watcher *w, struct mailboxes *mailboxes,
-                       const struct http_app *app, struct error *err);
+/* Listen and serve; thread i, 0 .. http_threads - 1, has mailbox i of `mailboxes`. `passed` is as for listeners_open;
+ * all other arguments are borrowed until http_stop. *ret is set only on OK, after the addresses that are listened on
+ * have been logged. Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
+enum status http_start(struct http **ret, const struct settings *s, const struct service_sockets *passed,
+                       struct watcher *w, struct mailboxes *mailboxes, const struct http_app *app, struct error *err);
 /* From now on connections are closed after their answer. */
 void http_close_after_answers(struct http *h);
-/* Refuse new connections. */
+/* Refuse new connections; those to sockets that were passed wait there for the next process. */
 void http_refuse_connections(struct http *h);
+/* Once connections are refused: close those that have been idle for drain_idle_ms since then. To be called again until
+ * there are none: a client may send its next request at the very moment in which its connection is closed, so it gets
+ * the time to send one more, whose answer tells it that the connection ends. */
+void http_close_idle(struct http *h);
+/* Open connections. Any thread. */
+uint32_t http_connections(const struct http *h);
 /* Requests that are being received, worked on or answered. Any thread. */
 uint32_t http_exchanges(const struct http *h);
 /* Join the threads, close all connections, free. All jobs that exchanges await must be finished. NULL is a no-op. */

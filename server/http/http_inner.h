@@ -35,7 +35,8 @@ struct http_loop {
     uint32_t box;                                 /* among http.mailboxes */
     pthread_t thread;
     bool is_running;           /* it has a thread */
-    bool refuses;              /* it has given up the listening sockets */
+    struct connection *all;    /* its connections */
+    uint64_t refuses_ns;       /* when it has given up the listening sockets; 0: not yet */
     uint64_t accepts_again_ns; /* the system had no descriptor left: not before this time */
 };
 
@@ -62,10 +63,11 @@ struct http {
     atomic_bool closes_after_answers;
     atomic_bool accepts, refuses, ends; /* what the loops are told, and are then woken for */
     atomic_uint listening;              /* loops that may still accept */
-    atomic_uint exchanges, connections;
-    _Atomic uint64_t body_bytes; /* kept for all requests */
-    struct {                     /* used if connections_per_address_max is set */
-        pthread_mutex_t lock;    /* a leaf */
+    atomic_uint exchanges;
+    atomic_uint open, connections; /* all connections; those that count towards connections_max */
+    _Atomic uint64_t body_bytes;   /* kept for all requests */
+    struct {                       /* used if connections_per_address_max is set */
+        pthread_mutex_t lock;      /* a leaf */
         struct connection *chains[HTTP_ADDRESS_CHAINS];
     } addresses;
     struct { /* of exchanges that are shown, see roll.c */
@@ -79,14 +81,16 @@ struct http {
 /* A client's connection: from the accept to the close, many exchanges. */
 struct connection {
     struct http *http;
-    const struct http_loop *loop;
+    struct http_loop *loop;
+    struct connection *next_of_loop, *previous_of_loop;
     int fd;
     struct watch watch;   /* the deadline of what is being received */
     atomic_bool has_left; /* the client will send nothing more */
     uint64_t request_ns;  /* when the latest request line was read */
     const char *target;   /* of that line, in the library's memory */
     size_t target_bytes;
-    bool is_admin;                      /* it came through the admin listener */
+    uint64_t idle_ns;                   /* since when no exchange is under way; 0: one is */
+    enum listener_kind kind;            /* of the listener that it came through */
     bool is_local;                      /* through a Unix socket: without an address */
     bool is_counted;                    /* among http.connections */
     bool is_surplus;                    /* opened when connections_max were open: is told so and closed */
@@ -138,6 +142,8 @@ static inline struct http_exchange *http_exchange_of(const struct exchange *x)
 
 /* Something must arrive within wait_ms; if the client has left, the library is soon made to see the end. */
 void http_expect_within(struct connection *c, uint64_t wait_ms);
+/* Of a loop that accepts no more: shut down the connections that have idled for drain_idle_ms since. */
+void http_cut_idle(const struct http_loop *l, uint64_t now_ns);
 /* The library's callbacks; cls is the loop. */
 void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *mhd);
 void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context,

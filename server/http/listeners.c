@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "server/core/log.h"
+#include "server/core/service_manager.h"
 #include "server/http/listen.h"
+#include "server/http/passed.h"
 #include "server/http/tls.h"
 
 enum { ADMIN_UNIX_MODE = 0600 }; /* the daemon's own user, and root */
@@ -83,26 +85,91 @@ static enum status read_mode(const char *text, mode_t *ret, struct error *err)
     return OK;
 }
 
-enum status listeners_open(struct listeners *ret, const struct settings *s, struct error *err)
+static enum status open_kind(struct listeners *l, enum listener_kind kind, const struct settings *s, struct error *err)
+{
+    const struct listener plain = {.fd = -1, .kind = kind}, tcp = {.fd = -1, .kind = kind, .is_tls = tls_is_on(s)};
+    mode_t mode = 0;
+    enum status st = OK;
+    switch (kind) {
+    case LISTENER_ADMIN:
+        st = add_addresses(l, plain, s->admin_address, s->admin_port, "admin_address", err);
+        return st == OK ? add_unix(l, plain, s->admin_unix, ADMIN_UNIX_MODE, "admin_unix", err) : st;
+    case LISTENER_METRICS:
+        return add_addresses(l, plain, s->metrics_address, s->metrics_port, "metrics_address", err);
+    default:
+        break;
+    }
+    if (is_off(s->listen_address) && is_off(s->listen_unix))
+        return error_set_param(err, ERR_CONFIG, "listen_address",
+                               "listen_address and listen_unix are both " LISTENERS_OFF ": expected at least one");
+    st = read_mode(s->listen_unix_mode, &mode, err);
+    if (st == OK)
+        st = add_addresses(l, tcp, s->listen_address, s->listen_port, "listen_address", err);
+    return st == OK ? add_unix(l, plain, s->listen_unix, mode, "listen_unix", err) : st;
+}
+
+static enum listener_kind kind_of_passed(const char *name)
+{
+    static const char *const names[] = {
+#define X(constant, word, passed_as) passed_as,
+        LISTENER_KINDS(X)
+#undef X
+    };
+    size_t kind = 0;
+    while (kind != LISTENER_PUBLIC && strcmp(name, names[kind]) != 0)
+        kind++;
+    return (enum listener_kind)kind;
+}
+
+static enum status take_one(struct listeners *l, enum listener_kind kind, const struct settings *s, int fd,
+                            const char *name, struct error *err)
+{
+    struct passed p;
+    const enum status st = passed_examine(&p, fd, name, err);
+    if (st != OK)
+        return st;
+    struct listener *next = &l->all[l->count++];
+    *next = (struct listener){.fd = fd, .kind = kind, .is_local = p.is_local};
+    next->is_tls = kind == LISTENER_PUBLIC && !p.is_local && tls_is_on(s);
+    (void)snprintf(next->name, sizeof next->name, "%s%s (passed as %s)",
+                   p.is_local     ? "unix:"
+                   : next->is_tls ? "https://"
+                                  : "http://",
+                   p.address, name);
+    return OK;
+}
+
+/* All of one kind; *any: there are some. */
+static enum status take_passed(struct listeners *l, enum listener_kind kind, const struct settings *s,
+                               const struct service_sockets *passed, bool *any, struct error *err)
+{
+    enum status st = OK;
+    *any = false;
+    for (size_t i = 0; passed != NULL && i < passed->count && st == OK; i++) {
+        if (kind_of_passed(passed->all[i].name) != kind)
+            continue;
+        *any = true;
+        if (l->count == LISTENERS_MAX)
+            return error_set_param(err, ERR_CONFIG, passed->all[i].name, "%s: expected at most %d listeners",
+                                   passed->all[i].name, LISTENERS_MAX);
+        st = take_one(l, kind, s, passed->all[i].fd, passed->all[i].name, err);
+    }
+    return st;
+}
+
+/* Those that are not public come first: whoever waits for the log line that says where the daemon listens then knows
+ * that administration is possible as well. */
+enum status listeners_open(struct listeners *ret, const struct settings *s, const struct service_sockets *passed,
+                           struct error *err)
 {
     struct listeners l = {.count = 0};
-    const struct listener tcp = {.fd = -1, .is_tls = tls_is_on(s)}, local = {.fd = -1};
-    const struct listener admin = {.fd = -1, .is_admin = true};
-    mode_t mode = 0;
-    enum status st = read_mode(s->listen_unix_mode, &mode, err);
-    if (st == OK && is_off(s->listen_address) && is_off(s->listen_unix))
-        st = error_set_param(err, ERR_CONFIG, "listen_address",
-                             "listen_address and listen_unix are both " LISTENERS_OFF ": expected at least one");
-    /* The admin listeners come first: whoever waits for the log line that says where the daemon listens then knows that
-     * administration is possible as well. */
-    if (st == OK)
-        st = add_addresses(&l, admin, s->admin_address, s->admin_port, "admin_address", err);
-    if (st == OK)
-        st = add_unix(&l, admin, s->admin_unix, ADMIN_UNIX_MODE, "admin_unix", err);
-    if (st == OK)
-        st = add_addresses(&l, tcp, s->listen_address, s->listen_port, "listen_address", err);
-    if (st == OK)
-        st = add_unix(&l, local, s->listen_unix, mode, "listen_unix", err);
+    enum status st = OK;
+    for (int kind = 0; kind < LISTENER_KIND_COUNT && st == OK; kind++) {
+        bool any = false;
+        st = take_passed(&l, (enum listener_kind)kind, s, passed, &any, err);
+        if (st == OK && !any)
+            st = open_kind(&l, (enum listener_kind)kind, s, err);
+    }
     if (st == OK)
         *ret = l;
     else
@@ -113,7 +180,7 @@ enum status listeners_open(struct listeners *ret, const struct settings *s, stru
 void listeners_close(struct listeners *l)
 {
     for (size_t i = 0; i < l->count; i++) {
-        if (l->all[i].is_local)
+        if (l->all[i].path != NULL)
             listen_remove_unix(l->all[i].path, &l->all[i].id);
         (void)close(l->all[i].fd);
     }
@@ -122,6 +189,11 @@ void listeners_close(struct listeners *l)
 
 void listeners_log(const struct listeners *l)
 {
+    static const char *const words[] = {
+#define X(constant, word, passed_as) word,
+        LISTENER_KINDS(X)
+#undef X
+    };
     for (size_t i = 0; i < l->count; i++)
-        log_info("%s on %s", l->all[i].is_admin ? "administration" : "listening", l->all[i].name);
+        log_info("%s on %s", words[l->all[i].kind], l->all[i].name);
 }

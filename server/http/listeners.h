@@ -1,5 +1,8 @@
-/* listeners.h - all sockets that the settings ask for: TCP addresses and a Unix socket for everybody, and those of the
- * admin interface, which is a listener of its own. Main thread; afterwards constant, but for listeners_close. */
+/* listeners.h - all sockets that the daemon listens on: TCP addresses and a Unix socket for everybody, those of the
+ * admin interface and those for monitors, which are listeners of their own. Each of the three kinds is what the
+ * settings ask for, or what the service manager has passed: if it has passed any of a kind, they take the place of the
+ * settings.
+ * Main thread; afterwards constant, but for listeners_close. */
 #ifndef SERVER_HTTP_LISTENERS_H
 #define SERVER_HTTP_LISTENERS_H
 
@@ -11,16 +14,29 @@
 #include "config/settings.h"
 #include "config/status.h"
 
+struct service_sockets;
+
 #define LISTENERS_OFF "off" /* the value of a setting that names none */
 
+/* Whom a listener is for:  constant  what the log says  name of passed sockets */
+#define LISTENER_KINDS(X)                        \
+    X(LISTENER_ADMIN, "administration", "admin") \
+    X(LISTENER_METRICS, "metrics", "metrics")    \
+    X(LISTENER_PUBLIC, "listening", "any other name")
+/* In turn: requests may administrate, and nothing else; read /metrics, /healthz and /readyz, and nothing else; do
+ * everything but administrate. */
+#define X(constant, word, passed_as) constant,
+enum listener_kind { LISTENER_KINDS(X) LISTENER_KIND_COUNT };
+#undef X
+
 struct listener {
-    int fd;           /* non-blocking */
-    bool is_admin;    /* its requests may administrate, and nothing else */
-    bool is_tls;      /* its connections are encrypted: TCP except administration */
-    bool is_local;    /* a Unix socket: its clients have no address */
-    char name[160];   /* for the log: http://127.0.0.1:8080, unix:/run/aftd.sock */
-    const char *path; /* of a Unix socket; borrowed from the settings */
-    struct stat id;   /* of that file */
+    int fd; /* non-blocking */
+    enum listener_kind kind;
+    bool is_tls;                      /* its connections are encrypted: public TCP */
+    bool is_local;                    /* a Unix socket: its clients have no address */
+    char name[LISTENER_NAME_MAX + 1]; /* for the log: http://127.0.0.1:8080, unix:/run/aftd.sock */
+    const char *path;                 /* of a Unix socket that was made here; borrowed from the settings. NULL: none */
+    struct stat id;                   /* of that file */
 };
 
 struct listeners {
@@ -28,10 +44,15 @@ struct listeners {
     size_t count;
 };
 
-/* Open them all. *ret is set only on OK; end with listeners_close. `s` is borrowed until then.
- * Errors: ERR_CONFIG (not an address, none at all, ...), ERR_IO (in use, ...), both naming the setting. */
-enum status listeners_open(struct listeners *ret, const struct settings *s, struct error *err);
-/* Connections are refused from now on, and the Unix sockets' files are removed. Any thread, once. */
+/* Open them all, but for those in `passed`, which are taken, even on failure; NULL: there are none. *ret is set only on
+ * OK; end with listeners_close. `s` is borrowed until then.
+ * Errors: ERR_CONFIG (not an address, none at all, not a socket that listens, ...), ERR_IO (in use, ...), naming the
+ * setting or the socket. */
+enum status listeners_open(struct listeners *ret, const struct settings *s, const struct service_sockets *passed,
+                           struct error *err);
+/* Connections are refused from now on, and the Unix sockets' files are removed. What was passed is only let go of: the
+ * service manager has it open too, so that connections wait in it for the next process, and its file stays.
+ * Any thread, once. */
 void listeners_close(struct listeners *l);
 /* Log a line for each. */
 void listeners_log(const struct listeners *l);

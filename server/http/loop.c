@@ -5,7 +5,10 @@
  * connection's own thread, so that it never races with the connection's end, and all that one step of the engine has
  * for a loop costs one wake-up.
  *
- * http_start, http_refuse_connections and http_stop run on the main thread. */
+ * A listening socket is only polled, accepted from and closed, never shut down: one that was passed by the service
+ * manager is its as well, and what connects to it meanwhile waits for the next process.
+ *
+ * http_start, http_refuse_connections, http_close_idle and http_stop run on the main thread. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -62,9 +65,9 @@ static void take_mail(const struct http_loop *l)
 static void give_up_listening(struct http_loop *l)
 {
     struct http *h = l->http;
-    if (l->refuses)
+    if (l->refuses_ns != 0)
         return;
-    l->refuses = true;
+    l->refuses_ns = clock_now_ns();
     if (atomic_fetch_sub(&h->listening, 1) == 1)
         listeners_close(&h->listeners);
 }
@@ -109,7 +112,7 @@ static int idle_ms(const struct http_loop *l)
         if (l->libraries[i] != NULL && MHD_get_timeout(l->libraries[i], &ms) == MHD_YES &&
             (wait_ms < 0 || ms < (MHD_UNSIGNED_LONG_LONG)wait_ms))
             wait_ms = ms < INT_MAX ? (int)ms : INT_MAX;
-    if (l->accepts_again_ns != 0 && !l->refuses && (wait_ms < 0 || wait_ms > ACCEPT_PAUSE_MS))
+    if (l->accepts_again_ns != 0 && l->refuses_ns == 0 && (wait_ms < 0 || wait_ms > ACCEPT_PAUSE_MS))
         wait_ms = ACCEPT_PAUSE_MS;
     return wait_ms;
 }
@@ -139,18 +142,20 @@ static void *serve(void *arg)
     for (size_t i = 0; i < listeners; i++)
         fds[POLL_LISTENERS + i] = (struct pollfd){.fd = h->listeners.all[i].fd, .events = POLLIN};
     while (!atomic_load(&h->ends)) {
-        const bool accepts = atomic_load(&h->accepts) && !l->refuses && clock_now_ns() >= l->accepts_again_ns;
+        const bool accepts = atomic_load(&h->accepts) && l->refuses_ns == 0 && clock_now_ns() >= l->accepts_again_ns;
         (void)poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l));
         if (fds[POLL_MAILBOX].revents != 0)
             take_mail(l);
         if (atomic_load(&h->refuses))
             give_up_listening(l);
-        for (size_t i = 0; i < listeners && accepts && !l->refuses; i++)
+        for (size_t i = 0; i < listeners && accepts && l->refuses_ns == 0; i++)
             if (fds[POLL_LISTENERS + i].revents != 0)
                 accept_from(l, i);
         for (size_t i = 0; i < HTTP_LIBRARIES; i++)
             if (l->libraries[i] != NULL)
                 (void)MHD_run(l->libraries[i]);
+        if (l->refuses_ns != 0)
+            http_cut_idle(l, clock_now_ns());
     }
     return NULL;
 }
@@ -218,8 +223,8 @@ static enum status start_loops(struct http *h, uint32_t count)
     return OK;
 }
 
-enum status http_start(struct http **ret, const struct settings *s, struct watcher *w, struct mailboxes *mailboxes,
-                       const struct http_app *app, struct error *err)
+enum status http_start(struct http **ret, const struct settings *s, const struct service_sockets *passed,
+                       struct watcher *w, struct mailboxes *mailboxes, const struct http_app *app, struct error *err)
 {
     struct http *h = calloc(1, sizeof *h + s->http_threads * sizeof h->loops[0]);
     if (h == NULL)
@@ -238,7 +243,7 @@ enum status http_start(struct http **ret, const struct settings *s, struct watch
         st = tls_read(&identity, s, err);
     tls_put(identity);
     if (st == OK)
-        st = listeners_open(&h->listeners, s, err);
+        st = listeners_open(&h->listeners, s, passed, err);
     if (st != OK) {
         http_stop(h);
         return st;
@@ -267,6 +272,16 @@ void http_refuse_connections(struct http *h)
 {
     atomic_store(&h->refuses, true);
     knock_all(h);
+}
+
+void http_close_idle(struct http *h)
+{
+    knock_all(h);
+}
+
+uint32_t http_connections(const struct http *h)
+{
+    return atomic_load(&h->open);
 }
 
 uint32_t http_exchanges(const struct http *h)

@@ -89,22 +89,57 @@ void daemon_await_log(const struct daemon *d, const char *what)
     }
 }
 
-/* The child: inherits nothing of ours but stderr's file, and no settings from the environment. */
-static void run_child(const char *program, const char *const argv[], int log_fd)
+/* No settings, and nothing that the service manager of whoever runs the tests said. */
+static void clear_environment(void)
 {
+    static const char *const prefixes[] = {"AFTD_", "LISTEN_", "NOTIFY_SOCKET", "WATCHDOG_"};
     extern char **environ;
     for (size_t i = 0; environ[i] != NULL;) {
         char name[64] = {0};
+        bool goes = false;
         (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(environ[i], "="), environ[i]);
-        if (strncmp(name, "AFTD_", 5) != 0 || unsetenv(name) != 0)
+        for (size_t p = 0; p < sizeof prefixes / sizeof prefixes[0]; p++)
+            goes = goes || strncmp(name, prefixes[p], strlen(prefixes[p])) == 0;
+        if (!goes || unsetenv(name) != 0)
             i++;
     }
+}
+
+/* Of the sockets, duplicates stand far enough above where they go to. */
+static void take_gifts(const struct daemon_gifts *g)
+{
+    enum { ABOVE = 100 };
+    char text[32];
+    for (size_t i = 0; g->environment != NULL && g->environment[i] != NULL; i++) {
+        const size_t name = strcspn(g->environment[i], "=");
+        (void)snprintf(text, sizeof text, "%.*s", (int)name, g->environment[i]);
+        (void)setenv(text, g->environment[i] + name + 1, 1);
+    }
+    if (g->count == 0)
+        return;
+    for (size_t i = 0; i < g->count; i++)
+        (void)dup2(g->sockets[i], ABOVE + (int)i);
+    for (size_t i = 0; i < g->count; i++)
+        (void)dup2(ABOVE + (int)i, STDERR_FILENO + 1 + (int)i);
+    (void)snprintf(text, sizeof text, "%zu", g->count);
+    (void)setenv("LISTEN_FDS", text, 0);
+    (void)snprintf(text, sizeof text, "%d", (int)getpid());
+    (void)setenv("LISTEN_PID", text, 0);
+    if (g->names != NULL)
+        (void)setenv("LISTEN_FDNAMES", g->names, 0);
+}
+
+/* The child: inherits nothing of ours but stderr's file, and what it is given. */
+static void run_child(const char *program, const char *const argv[], int log_fd, const struct daemon_gifts *gifts)
+{
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (log_fd < 0)
         (void)close(STDERR_FILENO);
     else
         (void)dup2(log_fd, STDERR_FILENO);
-    (void)close_range(STDERR_FILENO + 1, ~0U, 0);
+    clear_environment();
+    take_gifts(gifts);
+    (void)close_range(STDERR_FILENO + 1 + (unsigned)gifts->count, ~0U, 0);
     (void)execv(program, (char *const *)argv);
     _exit(127);
 }
@@ -141,12 +176,13 @@ static void fail_with_log(struct daemon *d, const char *what)
 }
 
 /* `first`: flags before `flags`. */
-static void spawn(struct daemon *d, int err_fd, const char *first, const char *const flags[])
+static void spawn(struct daemon *d, int err_fd, const char *first, const char *const flags[],
+                  const struct daemon_gifts *gifts)
 {
-    const char *argv[FLAGS_MAX + 1] = {"aftd", first, "--listen-port=0", "--models-dir=tests/data/models",
-                                       "--threads=1"};
+    const char *argv[FLAGS_MAX + 1] = {
+        "aftd", first, "--listen-port=0", "--models-dir=tests/data/models", "--threads=1", "--drain-idle-ms=0"};
     char program[PATH_MAX];
-    size_t count = 5;
+    size_t count = 6;
     for (size_t i = 0; flags != NULL && flags[i] != NULL; i++) {
         assert_true(count < FLAGS_MAX);
         argv[count++] = flags[i];
@@ -156,11 +192,16 @@ static void spawn(struct daemon *d, int err_fd, const char *first, const char *c
         fail_msg("%s: %s; build it first, or name another with AFTD_TEST_DAEMON", program, strerror(errno));
     d->pid = fork();
     if (d->pid == 0)
-        run_child(program, argv, err_fd);
+        run_child(program, argv, err_fd, gifts);
     assert_true(d->pid > 0);
 }
 
 int daemon_try_start(struct daemon *d, const char *const flags[])
+{
+    return daemon_try_start_with(d, flags, &(struct daemon_gifts){.count = 0});
+}
+
+int daemon_try_start_with(struct daemon *d, const char *const flags[], const struct daemon_gifts *gifts)
 {
     char path[PATH_MAX];
     memset(d, 0, sizeof *d);
@@ -168,7 +209,7 @@ int daemon_try_start(struct daemon *d, const char *const flags[])
     log_path(d, path);
     const int log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     assert_true(log_fd >= 0);
-    spawn(d, log_fd, "--listen-address=127.0.0.1", flags);
+    spawn(d, log_fd, "--listen-address=127.0.0.1", flags, gifts);
     (void)close(log_fd);
     for (const int64_t end = test_now_ms() + test_ms(START_MS); d->port == 0; read_ports(d)) {
         const int code = daemon_wait(d, STEP_MS);
@@ -203,7 +244,7 @@ void daemon_start_apart(struct daemon *d, int err_fd, const char *path, const ch
     assert_true(strlen(path) < sizeof name.sun_path);
     memcpy(name.sun_path, path, strlen(path) + 1);
     memset(d, 0, sizeof *d);
-    spawn(d, err_fd, "--listen-address=off", all);
+    spawn(d, err_fd, "--listen-address=off", all, &(struct daemon_gifts){.count = 0});
     for (const int64_t end = test_now_ms() + test_ms(START_MS); !accepts;) {
         const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_true(fd >= 0);

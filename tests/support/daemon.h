@@ -34,12 +34,22 @@ const char *test_flag_ms(const char *name, long ms);
 /* ---- the process ----------------------------------------------------------------------------------------------- */
 
 /* Run aftd with `flags` (NULL at the end; NULL: none) beside those for address, port and models; returns once it
- * listens. One compute thread, unless a flag says otherwise: OpenMP's threads wait for each other by spinning, which
- * costs far more than it gains on a machine that does other work, such as running tests. */
+ * listens. Unless a flag says otherwise: one compute thread, as OpenMP's threads wait for each other by spinning, which
+ * costs far more than it gains on a machine that does other work, such as running tests; and idle connections hold up
+ * no end. */
 void daemon_start(struct daemon *d, const char *const flags[]);
 /* The same, but returns 0 once it listens, or its exit code if it ends instead, 128 + n if signal n ended it. Then its
  * log is still there until daemon_clear. */
 int daemon_try_start(struct daemon *d, const char *const flags[]);
+/* What a service manager starts a daemon with; zeroed: nothing. */
+struct daemon_gifts {
+    const char *const *environment; /* NAME=VALUE, NULL at the end; NULL: nothing more than usual */
+    const int *sockets;             /* [count], which become descriptors 3, 4, ... */
+    size_t count;
+    const char *names; /* LISTEN_FDNAMES; NULL: none */
+};
+/* As daemon_try_start. */
+int daemon_try_start_with(struct daemon *d, const char *const flags[], const struct daemon_gifts *gifts);
 void daemon_signal(const struct daemon *d, int signal_number);
 /* Wait for its end. Returns its exit code, 128 + n if signal n ended it, or -1 if it still runs after limit_ms (not
  * scaled). */

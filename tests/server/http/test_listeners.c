@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "server/core/service_manager.h"
+#include "server/http/listen.h"
 #include "tests/support/temp_dir.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
@@ -61,12 +63,12 @@ static void a_list_is_listened_on_in_its_order(void **state)
         const struct settings s = settings(lists[i]);
         struct listeners l;
         struct error err;
-        if (listeners_open(&l, &s, &err) != OK)
+        if (listeners_open(&l, &s, NULL, &err) != OK)
             fail_msg("\"%s\": %s", lists[i], err.message);
         assert_int_equal(l.count, 2);
         assert_named(&l.all[0], "http://127.0.0.1:");
         assert_named(&l.all[1], "http://127.0.0.2:");
-        assert_true(!l.all[0].is_admin && !l.all[0].is_tls && !l.all[0].is_local);
+        assert_true(l.all[0].kind == LISTENER_PUBLIC && !l.all[0].is_tls && !l.all[0].is_local);
         assert_string_not_equal(strrchr(l.all[0].name, ':'), ":0"); /* the port that it is */
         listeners_close(&l);
         assert_int_equal(l.count, 0);
@@ -79,7 +81,7 @@ static void ipv6_is_named_in_brackets(void **state)
     struct listeners l;
     struct error err;
     (void)state;
-    if (listeners_open(&l, &s, &err) != OK) {
+    if (listeners_open(&l, &s, NULL, &err) != OK) {
         assert_non_null(strstr(err.message, "cannot listen on ::1 port 0")); /* and nothing but IPv6 is missing */
         print_message("skipped: there is no IPv6 here (%s)\n", err.message);
         return;
@@ -99,10 +101,10 @@ static void the_administrators_come_first_and_are_theirs(void **state)
     in_dir(s.admin_unix, sizeof s.admin_unix, "admin");
     in_dir(s.listen_unix, sizeof s.listen_unix, "all");
     (void)snprintf(s.listen_unix_mode, sizeof s.listen_unix_mode, "0640");
-    assert_int_equal(listeners_open(&l, &s, NULL), OK);
+    assert_int_equal(listeners_open(&l, &s, NULL, NULL), OK);
     assert_int_equal(l.count, 4);
     for (size_t i = 0; i < l.count; i++) {
-        assert_int_equal(l.all[i].is_admin, i < 2);
+        assert_int_equal(l.all[i].kind, i < 2 ? LISTENER_ADMIN : LISTENER_PUBLIC);
         assert_int_equal(l.all[i].is_local, i % 2 == 1);
     }
     assert_named(&l.all[0], "http://127.0.0.2:");
@@ -128,7 +130,7 @@ static void tcp_alone_is_encrypted_and_not_for_administration(void **state)
     (void)snprintf(s.tls_key, sizeof s.tls_key, "key.pem");
     (void)snprintf(s.admin_address, sizeof s.admin_address, "127.0.0.2");
     in_dir(s.listen_unix, sizeof s.listen_unix, "all");
-    assert_int_equal(listeners_open(&l, &s, NULL), OK);
+    assert_int_equal(listeners_open(&l, &s, NULL, NULL), OK);
     assert_named(&l.all[0], "http://127.0.0.2:");
     assert_false(l.all[0].is_tls);
     assert_named(&l.all[1], "https://127.0.0.1:");
@@ -143,7 +145,7 @@ static void a_unix_socket_may_be_all_there_is(void **state)
     struct listeners l;
     (void)state;
     in_dir(s.listen_unix, sizeof s.listen_unix, "all");
-    assert_int_equal(listeners_open(&l, &s, NULL), OK);
+    assert_int_equal(listeners_open(&l, &s, NULL, NULL), OK);
     assert_int_equal(l.count, 1);
     assert_true(l.all[0].is_local);
     listeners_close(&l);
@@ -157,15 +159,15 @@ static void as_many_are_listened_on_as_are_polled(void **state)
     struct error err;
     (void)state;
     struct settings s = settings(list);
-    assert_int_equal(listeners_open(&l, &s, NULL), OK);
+    assert_int_equal(listeners_open(&l, &s, NULL, NULL), OK);
     assert_int_equal(l.count, LISTENERS_MAX);
     listeners_close(&l);
     in_dir(s.listen_unix, sizeof s.listen_unix, "all");
-    assert_int_equal(listeners_open(&l, &s, &err), ERR_CONFIG);
+    assert_int_equal(listeners_open(&l, &s, NULL, &err), ERR_CONFIG);
     assert_string_equal(err.message, "listen_unix: expected at most 16 listeners");
     (void)snprintf(s.listen_unix, sizeof s.listen_unix, "off");
     (void)snprintf(s.listen_address, sizeof s.listen_address, "%s,127.0.0.17", list);
-    assert_int_equal(listeners_open(&l, &s, &err), ERR_CONFIG);
+    assert_int_equal(listeners_open(&l, &s, NULL, &err), ERR_CONFIG);
     assert_string_equal(err.message, "listen_address: expected at most 16 addresses in all");
     assert_string_equal(err.param, "listen_address");
 }
@@ -198,7 +200,7 @@ static void what_cannot_be_listened_on_is_named(void **state)
         struct error err = {.message = ""};
         (void)snprintf(s.listen_unix_mode, sizeof s.listen_unix_mode, "%s", cases[i].mode);
         (void)snprintf(s.admin_address, sizeof s.admin_address, "%s", cases[i].admin);
-        const enum status st = listeners_open(&l, &s, &err);
+        const enum status st = listeners_open(&l, &s, NULL, &err);
         if (st != ERR_CONFIG || strncmp(err.message, cases[i].says, strlen(cases[i].says)) != 0)
             fail_msg("\"%s\": %s \"%s\", expected \"%s\"", cases[i].address, status_name(st), err.message,
                      cases[i].says);
@@ -213,8 +215,66 @@ static void a_missing_comma_is_noticed(void **state)
     struct listeners l;
     struct error err = {.message = ""};
     (void)state;
-    assert_int_equal(listeners_open(&l, &s, &err), ERR_CONFIG);
+    assert_int_equal(listeners_open(&l, &s, NULL, &err), ERR_CONFIG);
     assert_int_equal(strncmp(err.message, says, strlen(says)), 0);
+}
+
+/* A socket that a service manager has opened, on 127.0.0.1. */
+static int open_for_passing(void)
+{
+    uint16_t port;
+    int fd = -1;
+    assert_int_equal(listen_open(&fd, &port, "127.0.0.1", 0, false, "test", NULL), OK);
+    return fd;
+}
+
+static void of_passed_sockets_public_tcp_alone_is_encrypted(void **state)
+{
+    static const struct {
+        const char *name, *begins;
+        enum listener_kind kind;
+    } cases[] = {{"admin", "http://127.0.0.1:", LISTENER_ADMIN},
+                 {"metrics", "http://127.0.0.1:", LISTENER_METRICS},
+                 {"http", "https://127.0.0.1:", LISTENER_PUBLIC}};
+    struct settings s = settings("127.0.0.2");
+    struct service_sockets passed = {.count = 0};
+    struct listeners l;
+    (void)state;
+    (void)snprintf(s.tls_certificate, sizeof s.tls_certificate, "certificate.pem"); /* read by others */
+    (void)snprintf(s.tls_key, sizeof s.tls_key, "key.pem");
+    for (size_t i = ARRAY_LEN(cases); i-- > 0; passed.count++) { /* in another order than they come */
+        passed.all[passed.count].fd = open_for_passing();
+        (void)snprintf(passed.all[passed.count].name, sizeof passed.all[0].name, "%s", cases[i].name);
+    }
+    assert_int_equal(listeners_open(&l, &s, &passed, NULL), OK);
+    assert_int_equal(l.count, ARRAY_LEN(cases));
+    for (size_t i = 0; i < l.count; i++) {
+        assert_named(&l.all[i], cases[i].begins);
+        assert_int_equal(l.all[i].kind, cases[i].kind);
+        assert_int_equal(l.all[i].is_tls, cases[i].kind == LISTENER_PUBLIC);
+        assert_null(l.all[i].path);
+    }
+    listeners_close(&l);
+}
+
+static void monitors_have_addresses_of_their_own(void **state)
+{
+    struct settings s = settings("127.0.0.1");
+    struct listeners l;
+    struct error err;
+    (void)state;
+    s.metrics_port = 0;
+    (void)snprintf(s.metrics_address, sizeof s.metrics_address, "127.0.0.2,127.0.0.3");
+    assert_int_equal(listeners_open(&l, &s, NULL, NULL), OK);
+    assert_int_equal(l.count, 3);
+    assert_named(&l.all[0], "http://127.0.0.2:");
+    assert_int_equal(l.all[0].kind, LISTENER_METRICS);
+    assert_int_equal(l.all[1].kind, LISTENER_METRICS);
+    assert_int_equal(l.all[2].kind, LISTENER_PUBLIC);
+    listeners_close(&l);
+    (void)snprintf(s.metrics_address, sizeof s.metrics_address, "localhost");
+    assert_int_equal(listeners_open(&l, &s, NULL, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "metrics_address: \"localhost\": expected a numeric IPv4 or IPv6 address"));
 }
 
 /* The descriptor that is given next tells whether others are still open. */
@@ -227,7 +287,7 @@ static void none_is_left_where_one_cannot_be_had(void **state)
     in_dir(s.listen_unix, sizeof s.listen_unix, "no/such/folder");
     const int before = dup(STDERR_FILENO);
     (void)close(before);
-    assert_int_equal(listeners_open(&l, &s, NULL), ERR_IO);
+    assert_int_equal(listeners_open(&l, &s, NULL, NULL), ERR_IO);
     const int after = dup(STDERR_FILENO);
     (void)close(after);
     assert_int_equal(after, before);
@@ -245,6 +305,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(as_many_are_listened_on_as_are_polled, set_up, tear_down),
         cmocka_unit_test(what_cannot_be_listened_on_is_named),
         cmocka_unit_test(a_missing_comma_is_noticed),
+        cmocka_unit_test(of_passed_sockets_public_tcp_alone_is_encrypted),
+        cmocka_unit_test(monitors_have_addresses_of_their_own),
         cmocka_unit_test_setup_teardown(none_is_left_where_one_cannot_be_had, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("listeners", tests, NULL, NULL);
