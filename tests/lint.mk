@@ -3,7 +3,7 @@
 .PHONY: deps-lint fmt lint
 
 # promtool comes with Debian's Prometheus server, which is too much to ask of everyone who types `make test`.
-DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev mandoc prometheus qemu-user
+DEPS_LINT := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev mandoc prometheus qemu-user systemd
 RUFF := ruff==0.17.6
 
 deps-lint: deps-test ## install what lint, tsan and CI need as well
@@ -17,7 +17,7 @@ fmt: ## format all C files
 # As the compiler gets them, without the quotes that were for the shell.
 LINT_FLAGS = -std=c11 $(subst ',,$(ALL_CPPFLAGS))
 
-lint: deps-lint ## format, include directions, headers alone, clang-tidy, manual pages; ruff for Python
+lint: deps-lint ## format, include directions, headers alone, clang-tidy, manual pages, systemd units; ruff for Python
 	@tests/lint/format.sh $(C_FILES)
 	@.venv/bin/python tests/lint/rooms.py
 	@.venv/bin/python tests/lint/http_document.py
@@ -25,4 +25,5 @@ lint: deps-lint ## format, include directions, headers alone, clang-tidy, manual
 	@tests/lint/headers.sh '$(CC) $(LINT_FLAGS) $(WARNINGS)' $(filter %.h,$(C_FILES))
 	@tests/lint/tidy.sh '$(LINT_FLAGS)' $(filter-out $(INTRINSIC_SOURCES),$(filter %.c,$(C_FILES)))
 	@tests/lint/man.sh $(PAGES)
+	@tests/lint/units.sh
 	@.venv/bin/ruff check --quiet --no-cache --config weights/train/pyproject.toml weights tests deploy
