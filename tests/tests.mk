@@ -1,7 +1,8 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-test deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
-    test test-built test-python test-bare test-package test-cpus test-arm64 test-openapi test-page test-figures \
+.PHONY: deps-podman deps-test deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
+    deps-units deps-container test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
+    test-openapi test-page test-figures test-restart test-units \
     check check-long asan tsan fuzz fuzz-built cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
@@ -11,6 +12,8 @@ DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
 DEPS_BARE := debootstrap curl
 DEPS_PACKAGE := lintian
+DEPS_UNITS := systemd curl
+DEPS_CONTAINER := podman buildah runc # where no docker works
 DEPS_PAGE := chromium fonts-dejavu-core # without a font there is no text to look at
 
 # Training and its tests need PyTorch; .venv has what the system's Python lacks of that. `make clean` leaves it.
@@ -61,6 +64,15 @@ deps-figures: deps-lint deps-page ## install what test-figures needs: a Promethe
 
 deps-package: deps-bare deps-deb ## install what test-package needs as well
 	$(call install,$(DEPS_PACKAGE))
+
+deps-units: deps-test ## install what test-units needs: systemd, which need not run
+	$(call install,$(DEPS_UNITS))
+
+deps-container: deps-bare ## install what test-container needs: a container engine, if there is none that works
+	@if ! docker info >/dev/null 2>&1; then $(MAKE) --no-print-directory deps-podman; fi
+
+deps-podman:
+	$(call install,$(DEPS_CONTAINER))
 
 deps-page: deps ## install what the tests of the page need: a browser, and what drives it in .venv
 	$(call install,$(DEPS_PYTHON) $(DEPS_PAGE))
@@ -127,7 +139,8 @@ check: lint test ## lint and test
 check-long: check ## what CI has no time for: all programs under ThreadSanitizer, 5,000 requests, fuzzing, arm64, packages (an hour)
 	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory asan
 	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory tsan
-	+@$(MAKE) --no-print-directory test-cpus test-page test-openapi fuzz test-arm64 test-package
+	+@$(MAKE) --no-print-directory test-cpus test-page test-openapi fuzz test-arm64 \
+	    test-restart test-units test-package test-container FIGURES_SECONDS=120 test-figures
 
 test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /openapi.json says? (5 minutes)
 	+@$(BUILD) programs
@@ -147,6 +160,18 @@ test-arm64: deps-arm64 ## build for arm64, and the golden models and the tests o
 	+@$(BUILD) VARIANT=arm64 programs build/arm64/tests/engine/bench/test_peak \
 	    $(addprefix build/arm64/tests/engine/kernels/test_,gemm kernels kernels_attention kernels_conv)
 	@tests/arm64/run.sh $(SYSROOT) build/arm64/aft build/arm64/tests
+
+RESTARTS ?= 100
+test-restart: deps-test ## restart the daemon RESTARTS (100) times under load, behind sockets that are kept: no request fails
+	+@$(BUILD) programs build/tests/deploy/test_restart
+	@AFTD_TEST_RESTARTS=$(RESTARTS) build/tests/deploy/test_restart
+
+test-units: deps-units ## the units in deploy/systemd under a real systemd in namespaces, with all their restrictions (as root)
+	+@$(BUILD) programs
+	@tests/deploy/booted.sh
+
+test-container: deps-container ## the image of the last commit, built and run by a real container engine (as root, or with docker)
+	@tests/deploy/container.sh
 
 test-page: deps-page ## the page at / in a headless browser against the real daemon; screenshots in build/page/
 	+@$(BUILD) programs
