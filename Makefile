@@ -26,6 +26,8 @@ ALL_CFLAGS = -std=c11 $(WARNINGS) $(OPTIMISE) $(SANITISE) $(OPENMP) -fPIE -pthre
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now -Wl,--as-needed $(SANITISE) $(OPENMP) -pthread $(LDFLAGS)
 
 OPENMP := -fopenmp
+# For sanitizers: fast enough, and lines in stack traces, but no more than that to debug, which takes long to link.
+TRACEABLE := -O1 -g1 -fno-omit-frame-pointer
 ifneq ($(filter release arm64,$(VARIANT)),)
   OPTIMISE := -O2 -g
   HARDEN_CPP := -D_FORTIFY_SOURCE=2
@@ -33,20 +35,20 @@ ifneq ($(filter release arm64,$(VARIANT)),)
 else ifeq ($(VARIANT),debug)
   OPTIMISE := -O0 -g3
 else ifeq ($(VARIANT),asan)
-  OPTIMISE := -O1 -g -fno-omit-frame-pointer
+  OPTIMISE := $(TRACEABLE)
   SANITISE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 else ifeq ($(VARIANT),tsan)
   # ThreadSanitizer does not see gcc's libgomp synchronise and reports races that do not exist; LLVM's libomp tells it,
   # through the Archer tool that tests/run.sh loads.
   CC := clang-14
-  OPTIMISE := -O1 -g -fno-omit-frame-pointer
+  OPTIMISE := $(TRACEABLE)
   SANITISE := -fsanitize=thread
 else ifeq ($(VARIANT),cover)
   OPTIMISE := -O0 -g
   SANITISE := --coverage
 else ifeq ($(VARIANT),fuzz)
   CC := clang-14
-  OPTIMISE := -O1 -g -fno-omit-frame-pointer
+  OPTIMISE := $(TRACEABLE)
   SANITISE := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
   OPENMP :=
 else

@@ -5,7 +5,6 @@
 # computes with one thread. What each says is shown whole, in the order in which they started. Those in `alone` come last,
 # one by one.
 # A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits.
-# Of a build with ThreadSanitizer those programs run in which threads share something; AFTD_TEST_ALL=1 runs them all.
 # AFTD_TEST_ONLY="NAME..." runs these programs alone, beside the Python tests.
 set -u
 dir=$1
@@ -32,16 +31,6 @@ export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 jobs=${AFTD_TEST_JOBS:-$(nproc)}
 # They put many clients on one daemon and look at how long each waits, or how many it answers.
 alone=' cli/test_load http/test_load '
-
-# What ThreadSanitizer has nothing to find in: parsers and other code of one thread, and programs of one thread that use
-# the engine, whose threads tests/engine/ and the daemons of tests/http/ put to work; and daemons whose answers are looked
-# at for their contents, with the same threads at work as in all others. By processor time that is most of a run.
-one_threaded='(cli|config|weights|server/(api|cli|coding|media|models|request))/'
-contents='http/test_(complete|compress|explain|generate|generate_request|generate_stop|openapi|picture_limits|picture_size|pictures|prefix_bits|score)$'
-case $dir in
-*tsan*) if [ -n "${AFTD_TEST_ALL:-}" ]; then left_out='^$'; else left_out="^($one_threaded|$contents)"; fi ;;
-*) left_out='^$' ;;
-esac
 
 logs=$(mktemp -d) || exit 1
 # shellcheck disable=SC2046 # one word for each job
@@ -142,7 +131,7 @@ while read -r name; do
     *" $name "*) last+=("$name") ;;
     *) together+=("$name") ;;
     esac
-done < <(cd "$dir" && find . -type f -name 'test_*' ! -name '*.*' | cut -c 3- | grep -vE "$left_out" | LC_ALL=C sort)
+done < <(cd "$dir" && find . -type f -name 'test_*' ! -name '*.*' | cut -c 3- | LC_ALL=C sort)
 all "$jobs" "${together[@]}"
 all 1 "${last[@]}"
 echo "$passed passed, $failed failed, $skipped skipped"

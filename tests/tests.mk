@@ -83,6 +83,17 @@ deps-page: deps ## install what the tests of the page need: a browser, and what 
 
 TEST_SOURCES := $(wildcard tests/*/test_*.c tests/*/*/test_*.c)
 TESTS := $(TEST_SOURCES:%.c=$B/%)
+ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
+  # What ThreadSanitizer has nothing to find in: parsers and other code of one thread, and programs of one thread that use
+  # the engine, whose threads tests/engine/ and the daemons of tests/http/ put to work; and daemons whose answers are
+  # looked at for their contents, with the same threads at work as in all others; and what looks at files. Most of a run's
+  # time would be theirs.
+  ONE_THREADED := cli config weights $(addprefix server/,api cli coding media models request)
+  CONTENTS := complete compress explain generate generate_request generate_stop openapi picture_limits picture_size \
+      pictures prefix_bits score
+  FILES := man install completion
+  TESTS := $(filter-out $(ONE_THREADED:%=$B/tests/%/%) $(CONTENTS:%=$B/tests/http/test_%) $(FILES:%=$B/tests/deploy/test_%),$(TESTS))
+endif
 SUPPORT := $B/tests/libsupport.a
 SUPPORT_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -120,7 +131,7 @@ test: deps-test ## install what is missing, build, run all tests; some after `ma
 	+@$(BUILD) test-built
 
 test-built: programs $(TESTS)
-	@PYTHON=$(PYTHON) tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train tests/clients)
+	@PYTHON=$(PYTHON) AFTD_TEST_ONLY="$${AFTD_TEST_ONLY:-$(TESTS:$B/tests/%=%)}" tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train tests/clients)
 
 # What is skipped without Python's packages or promtool, and nothing else.
 PARTIAL := http/test_openapi http/test_metrics server/core/test_metrics
