@@ -137,7 +137,7 @@ check "monitors see no more" says '"not_found"' get http://127.0.0.1:8082/v1/mod
 check "the socket of administration is there" says '"state":"loaded"' get --unix-socket /run/aftd/admin.sock http://x/admin/models
 check "administration reloads" says '"models":' get --unix-socket /run/aftd/admin.sock -d '{}' http://x/admin/config/reload
 check "it is reloaded" within systemctl reload aftd
-check "a reload is waited for" says 'info reload: {' within journalctl -u aftd -o cat --no-pager
+check "a reload is waited for" says 'reload: {' within journalctl -u aftd -o cat --no-pager
 check "it is active after that" await shows aftd ActiveState active
 
 within aft load http://127.0.0.1:8080 --concurrency 4 --max-tokens 30 --duration 8 --json >"$dir/load" 2>&1 &

@@ -124,8 +124,8 @@ close:
 
 static void run_client(unsigned id)
 {
-    static const char quick[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
-    static const char work[] = "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    static const char quick[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    static const char work[] = "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                                "Content-Length: 49\r\n\r\n{\"prompt\": \"x\", \"max_tokens\": 16, \"stream\":false}";
     struct client c = {.id = id, .fd = -1};
     unsigned next = id;
