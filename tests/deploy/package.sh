@@ -124,9 +124,8 @@ check "bash completes the installed models" both enwik8-aft-local "$(complete af
 
 echo "---- running"
 # As the unit does, but on a port of the kernel's choice.
-unit=$root/lib/systemd/system/aftd.service
-command=$(sed -n 's/^ExecStart=//p' "$unit" 2>/dev/null)
-[ -n "$command" ] || { command='/usr/bin/aftd --config /etc/aftd/aftd.json'; echo "(no unit is installed)"; }
+command=$(sed -n 's/^ExecStart=//p' "$root/lib/systemd/system/aftd.service")
+check "its unit says how it starts" both '/usr/bin/aftd --config /etc/aftd/aftd.json' "$command"
 start() {
     inside / setpriv --reuid=aftd --regid=aftd --init-groups --no-new-privs env AFTD_LISTEN_PORT=0 $command \
         >"$work/daemon.log" 2>&1 &
