@@ -18,6 +18,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/keys.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/program.h"
 #include "tests/support/random.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/sessions.h"
@@ -453,7 +454,7 @@ static void what_is_no_state_is_refused(void **state)
     create(id);
     session_state(&aftd, id, &before);
     struct session_call put = {.method = "PUT", .id = id, .what = "/state", .type = STATE_TYPE, .body = before.body};
-    for (int i = 0; i < MUTATED; i++) {
+    for (int i = 0; i < test_work(MUTATED); i++) {
         const size_t at = random_below(&rng, (uint32_t)before.size);
         put.size = i % 4 == 0 ? random_below(&rng, (uint32_t)before.size) : before.size;
         before.body[at] ^= 1;
