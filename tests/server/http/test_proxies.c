@@ -22,7 +22,7 @@ static struct proxies_address address(const char *text)
     struct sockaddr_in v4 = {.sin_family = AF_INET};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
     const struct sockaddr local = {.sa_family = AF_UNIX};
-    struct proxies_address ret;
+    struct proxies_address ret = {.family = AF_UNSPEC};
     if (strcmp(text, "unix") == 0)
         proxies_address_of(&ret, &local);
     else if (inet_pton(AF_INET, text, &v4.sin_addr) == 1)
