@@ -230,8 +230,9 @@ static int fail_refused(const struct call *c, long status, char param[ERROR_PARA
     if (param != NULL)
         (void)snprintf(param, ERROR_PARAM_MAX, "%s", field != NULL ? field : "");
     if (message != NULL)
-        (void)cli_fail("%s%sthe daemon answers %ld: %s%s%s%s", before, colon, status, message,
-                       field != NULL ? " (" : "", field != NULL ? field : "", field != NULL ? ")" : "");
+        (void)cli_fail("%s%sthe daemon answers %ld: %s%s%s%s%s", before, colon, status, message,
+                       field != NULL ? " (" : "", field != NULL ? field : "", field != NULL ? ")" : "",
+                       status == 401 ? "; give it with --key or in AFT_KEY" : "");
     else
         (void)cli_fail("%s%s%s answers %ld, expected 200; is it an aftd?", before, colon, c->name, status);
     json_decref(answer);

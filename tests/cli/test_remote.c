@@ -359,7 +359,7 @@ static void a_daemon_that_wants_a_key_is_shown_it(void **state)
     daemon_start(&keyed, LIST(flag));
     (void)snprintf(there, sizeof there, "http://127.0.0.1:%u", keyed.port);
     const struct program_case cases[] = {
-        {"no key", {"classify", cat, "--url", there}, NULL, 1, "", "the daemon answers 401: "},
+        {"no key", {"classify", cat, "--url", there}, NULL, 1, "", "; give it with --key or in AFT_KEY"},
         {"another key", {"classify", cat, "--url", there, "--key", "x"}, NULL, 1, "", "the daemon answers 401: "},
         {"the key", {"classify", cat, "--url", there, "--key", key, "--top-k=1"}, NULL, 0, "0.", ""},
     };
