@@ -66,11 +66,14 @@ static bool try_unix(struct locate *l, const char *path)
     return true;
 }
 
-/* The socket is for the daemon's own user, who needs no port. */
+/* The socket is for the daemon's own user, who needs no port. Where no setting names a place, it may be that of
+ * deploy/systemd/aftd-admin.socket. */
 static bool try_admin(struct locate *l, const struct settings *s)
 {
+    static const char passed[] = "/run/aftd/admin.sock";
     return (access(s->admin_unix, W_OK) == 0 && try_unix(l, s->admin_unix)) ||
-           try_tcp(l, s->admin_address, s->admin_port, false) || try_unix(l, s->admin_unix);
+           try_tcp(l, s->admin_address, s->admin_port, false) || try_unix(l, s->admin_unix) ||
+           (access(passed, F_OK) == 0 && try_unix(l, passed));
 }
 
 static int from_config(struct locate *l, bool admin)
