@@ -139,7 +139,7 @@ static void check_line(struct reading *r, const char *line, size_t size)
 /* For read_lines: quiet for as long as the writer waits before it tries again, which no slow build stretches. */
 static long retried_ms(void)
 {
-    return LOG_RETRY_MS / (long)program_slowness() + 2 * QUIET_MS;
+    return LOG_RETRY_MS / (long)program_slowness() + 2L * QUIET_MS;
 }
 
 /* Read what comes until nothing has come for quiet_ms, and check all lines. */
