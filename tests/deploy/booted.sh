@@ -5,6 +5,7 @@
 # Ends with "N passed, N failed"; where it cannot run, it says why and counts as skipped.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
+. tests/deploy/boot.sh
 passed=0 failed=0
 
 skip() {
@@ -16,66 +17,29 @@ for needed in /lib/systemd/systemd /usr/bin/systemctl /usr/bin/curl /usr/bin/uns
     [ -x "$needed" ] || skip "there is no $needed; make deps-units"
 done
 
-# ---- the inside ----------------------------------------------------------------------------------------------------
+# ---- its root ------------------------------------------------------------------------------------------------------
 
+machine_with_units() { # this machine, with a layer of memory above it, with the units and no other services
+    local layer=$1.layer
+    mkdir "$layer"
+    mount -t tmpfs tmpfs "$layer"
+    mkdir "$layer/above" "$layer/work"
+    mount -t overlay overlay -o "lowerdir=/,upperdir=$layer/above,workdir=$layer/work" "$1"
+    rm -rf "$1"/etc/systemd/system/* "$1/etc/aftd" "$1/var/lib/aftd"
+    install -D -t "$1/usr/bin" build/aftd build/aft
+    install -D -m 644 -t "$1/etc/systemd/system" deploy/systemd/*.service deploy/systemd/*.socket
+    install -D -m 644 deploy/systemd/sysusers.conf "$1/usr/lib/sysusers.d/aftd.conf"
+    mkdir -p "$1/usr/share/aftd/models" "$1/etc/aftd"
+    cp -r tests/data/models/enwik8-aft-local/. "$1/usr/share/aftd/models/enwik8-aft-local"
+    cp -r tests/data/models/cifar10-aft-conv/. "$1/usr/share/aftd/models/cifar10-aft-conv"
+    cp weights/models/cifar10-aft-conv/sample.jpg "$1/picture.jpg"
+    echo '{"models_dir": "/usr/share/aftd/models", "metrics_address": "127.0.0.1"}' >"$1/etc/aftd/aftd.json"
+    echo '{"models_dir": "/usr/share/aftd/models", "listen_port": 8090}' >"$1/etc/aftd/second.json"
+}
+export -f machine_with_units
 dir=$(mktemp -d) || exit 1
-cat >"$dir/boot.sh" <<'BOOT'
-set -e
-mount --make-rprivate /
-mount -t tmpfs tmpfs "$1"
-mkdir "$1"/{above,work,root}
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/above,workdir=$1/work" "$1/root"
-root=$1/root
-mount -t proc proc "$root/proc"
-mount -t sysfs -o ro sysfs "$root/sys"
-for place in run tmp dev; do mount -t tmpfs -o mode=755 tmpfs "$root/$place"; done
-chmod 1777 "$root/tmp"
-for device in null zero full random urandom tty; do
-    : >"$root/dev/$device"
-    mount --bind "/dev/$device" "$root/dev/$device"
-done
-mkdir "$root/dev/shm" "$root/dev/pts"
-mount -t devpts -o newinstance devpts "$root/dev/pts"
-ln -s pts/ptmx "$root/dev/ptmx"
-ln -s /proc/self/fd "$root/dev/fd"
-mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
-ip link set lo up 2>/dev/null || true
-# As the package does it; nothing of the machine's own services.
-rm -rf "$root"/etc/systemd/system/* "$root/etc/aftd" "$root/var/lib/aftd"
-echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
-install -D -t "$root/usr/bin" build/aftd build/aft
-install -D -m 644 -t "$root/etc/systemd/system" deploy/systemd/*.service deploy/systemd/*.socket
-install -D -m 644 deploy/systemd/sysusers.conf "$root/usr/lib/sysusers.d/aftd.conf"
-mkdir -p "$root/usr/share/aftd/models" "$root/etc/aftd" "$root/old"
-cp -r tests/data/models/enwik8-aft-local/. "$root/usr/share/aftd/models/enwik8-aft-local"
-cp -r tests/data/models/cifar10-aft-conv/. "$root/usr/share/aftd/models/cifar10-aft-conv"
-cp weights/models/cifar10-aft-conv/sample.jpg "$root/picture.jpg"
-echo '{"models_dir": "/usr/share/aftd/models", "metrics_address": "127.0.0.1"}' >"$root/etc/aftd/aftd.json"
-echo '{"models_dir": "/usr/share/aftd/models", "listen_port": 8090}' >"$root/etc/aftd/second.json"
-# Not chroot, in which no process may make the user namespaces of PrivateUsers=.
-cd "$root"
-pivot_root . old
-umount -l /old
-mount --make-rshared / # as nspawn and boot do: credentials are mounted by a child
-exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --unit=basic.target
-BOOT
-mkdir "$dir/layer"
-unshare --pid --fork --kill-child --mount --uts --ipc --net --cgroup bash "$dir/boot.sh" "$dir/layer" >"$dir/said" 2>&1 &
-outside=$!
-trap 'kill -KILL "$outside" 2>/dev/null; wait "$outside" 2>/dev/null; rm -rf "$dir"' EXIT
-
-within() { timeout 60 nsenter -t "$one" --all --root env -C / "$@"; }
-for _ in $(seq 100); do
-    one=$(pgrep -P "$outside")
-    state=$([ -n "$one" ] && within systemctl is-system-running 2>/dev/null)
-    case $state in running | degraded) break ;; esac
-    kill -0 "$outside" 2>/dev/null || break
-    sleep 0.1
-done
-case $state in
-running | degraded) ;;
-*) skip "systemd does not come up in namespaces here: $(tail -n 1 "$dir/said")" ;;
-esac
+trap 'shut; rm -rf "$dir"' EXIT
+boot machine_with_units || skip "$why"
 
 # ---- what must hold ------------------------------------------------------------------------------------------------
 
@@ -90,26 +54,12 @@ check() { # check WHAT COMMAND...: the command succeeds
         tail -n 5 "$dir/said"
     fi
 }
-says() { # says TEXT COMMAND...: what the command writes has that text
-    local text=$1
-    shift
-    "$@" | tee /dev/stderr | grep -qF -- "$text"
-}
-shows() { says "$3" within systemctl show -p "$2" --value "$1"; } # shows UNIT PROPERTY TEXT
 get() { within curl -sS -m 20 "$@"; }
-is() { [ "$1" = "$2" ] || { echo "it is $1, expected $2"; return 1; }; }
-of_process() { within sed -n "s/^$1:[[:space:]]*//p" "/proc/$(within systemctl show -p MainPID --value aftd)/status"; }
-await() { # await COMMAND...: it succeeds within 20 seconds
-    local end=$((SECONDS + 20))
-    until "$@" >/dev/null 2>&1; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.1
-    done
-}
+of_process() { within sed -n "s/^$1:[[:space:]]*//p" "/proc/$(property aftd MainPID)/status"; }
 metric() { get "http://127.0.0.1:$1/metrics" | awk -v name="$2" '$1 == name {found = $2 > 0} END {exit !found}'; }
 pinned() { # there are as many threads on a processor of their own as there are processors
     [ "$(nproc)" -eq 1 ] && return 0
-    [ "$(within sh -c "grep -hxE 'Cpus_allowed_list:\s[0-9]+' /proc/$(within systemctl show -p MainPID --value aftd)/task/*/status" | sort -u | wc -l)" -ge 2 ]
+    [ "$(within sh -c "grep -hxE 'Cpus_allowed_list:\s[0-9]+' /proc/$(property aftd MainPID)/task/*/status" | sort -u | wc -l)" -ge 2 ]
 }
 
 check "the user is made" within systemd-sysusers
@@ -122,7 +72,7 @@ if [ "$failed" -gt 0 ]; then
     exit 1
 fi
 check "it says how it is" await shows aftd StatusText '2 models, 0 of 64 stream slots in use'
-check "it is the user aftd" is "$(within stat -c %U "/proc/$(within systemctl show -p MainPID --value aftd)")" aftd
+check "it is the user aftd" is "$(within stat -c %U "/proc/$(property aftd MainPID)")" aftd
 check "it has no capability" is "$(of_process CapBnd)" 0000000000000000
 check "its system calls are filtered" is "$(of_process Seccomp)" 2
 check "it classifies" says '"label"' get --data-binary @/picture.jpg http://127.0.0.1:8080/classify
@@ -162,7 +112,7 @@ check "with the key it is" says enwik8-aft-local get -H "Authorization: Bearer $
 check "the watchdog's time is changed" drop_in WatchdogSec=2
 check "it lives beyond it" bash -c 'sleep 5'
 check "nothing has restarted it" shows aftd NRestarts 0
-within kill -STOP "$(within systemctl show -p MainPID --value aftd)"
+within kill -STOP "$(property aftd MainPID)"
 check "one that stands still is killed" await shows aftd NRestarts 1
 check "and replaced" await shows aftd SubState running
 
