@@ -142,7 +142,7 @@ test-python: deps-lint ## what test skips for want of deps-train, deps-clients, 
 test-bare: ## both of README's commands in a bare Debian root, of the last commit (as root, with debootstrap; 4 minutes)
 	@tests/bare.sh
 
-test-package: deps-package ## the Debian packages in a bare root: installed, run, upgraded, purged (as root; 3 minutes)
+test-package: deps-package ## the Debian packages in a bare root: installed, run, upgraded under load, purged (as root; 4 minutes)
 	@tests/deploy/package.sh
 
 check: lint test ## lint and test

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
 # package.sh: the Debian packages, from the last commit to a machine that has nothing of them any more. Builds them
 # twice, in different folders, and compares; asks lintian; installs them with apt in a bare Debian 12 root, starts the
-# daemon there as its unit does, asks it from outside; upgrades, rolls back, removes and purges them. Ends with
-# "N passed, N failed". Needs what bare_root.sh does, debhelper and lintian (make deps-package); says what is missing.
+# daemon there as its unit does, asks it from outside; upgrades, rolls back, removes and purges them. Then the same with
+# systemd in that root, under load. Ends with "N passed, N failed". Needs what bare_root.sh does, debhelper and lintian
+# (make deps-package); says what is missing. Where systemd cannot be booted, it says why and skips that part.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 target=test-package
 . tests/bare_root.sh
+. tests/deploy/boot.sh
 bare_needs
 for program in dh dpkg-buildpackage lintian; do
     command -v $program >/dev/null || missing "$program is not installed: make deps-package"
 done
 work=$PWD/build/package
-passed=0 failed=0 daemon=
-trap '[ -z "$daemon" ] || kill -KILL "$daemon" 2>/dev/null; wait; rm -rf "$root"' EXIT
-root=$PWD/build/package-root
+passed=0 failed=0 background=()
+trap '[ ${#background[@]} = 0 ] || kill -KILL "${background[@]}" 2>/dev/null; shut; wait; rm -rf "$root"' EXIT
+export root=$PWD/build/package-root
 rm -rf "$work"
 mkdir -p "$work/a" "$work/another/folder"
 
@@ -59,7 +61,8 @@ check "both builds are the same bytes" same
 check "lintian finds no errors and no warnings" \
     lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$work"/a/*.deb
 
-# A later version, of the second tree, whose default configuration has changed too.
+# A later version, of the second tree, whose default configuration has changed too. Compiled anew is only what tells the
+# version.
 later() {
     local tree
     tree=$(echo "$work"/another/folder/aftd-*/)
@@ -67,6 +70,8 @@ later() {
     rm -f ../*.deb
     sed -i '1s/(\(.*\))/(\1+later)/' debian/changelog &&
         sed -i 's/"queue_jobs_max": 256/"queue_jobs_max": 255/' config/aftd.json &&
+        sed -i 's/^VERSION := .*/&+later/' Makefile && touch -d @0 Makefile &&
+        grep -rlw --include='*.c' AFTD_VERSION config server | xargs touch &&
         DEB_BUILD_OPTIONS='terse nocheck' dpkg-buildpackage -b -us -uc -nc --ignore-builtin-builddeps
 }
 check "a later version builds" later
@@ -76,8 +81,9 @@ bare_root package-root ca-certificates
 mkdir "$root/srv/debs" "$root/srv/later"
 cp "$work"/a/aftd_*.deb "$work"/a/aftd-models_*.deb "$root/srv/debs"
 cp "$work"/another/folder/aftd_*.deb "$work"/another/folder/aftd-models_*.deb "$root/srv/later"
+there=run
 apt() { # in there, with the shell's patterns; where dpkg would ask, a configuration that was edited stays
-    run env DEBIAN_FRONTEND=noninteractive sh -c \
+    $there env DEBIAN_FRONTEND=noninteractive sh -c \
         "apt-get -q -y --no-install-recommends -o Dpkg::Options::=--force-confold $*"
 }
 # What lies in the root, but for what apt and dpkg keep for themselves and what alternatives point to.
@@ -129,7 +135,7 @@ check "its unit says how it starts" both '/usr/bin/aftd --config /etc/aftd/aftd.
 start() {
     inside / setpriv --reuid=aftd --regid=aftd --init-groups --no-new-privs env AFTD_LISTEN_PORT=0 $command \
         >"$work/daemon.log" 2>&1 &
-    daemon=$!
+    background=($!)
     for _ in $(seq 600); do
         port=$(sed -n 's|.*listening on http://127\.0\.0\.1:\([0-9]*\)$|\1|p' "$work/daemon.log")
         [ -n "$port" ] && return
@@ -144,10 +150,10 @@ check "it classifies a picture" both '"label":"ship"' \
     "$(curl -s -m 20 --data-binary @$sample "http://127.0.0.1:$port/classify?model=cifar10-aft-conv&top_k=1")"
 check "it generates a text" both '"finish_reason":"length"' \
     "$(curl -s -m 20 -d '{"prompt": "The history of ", "max_tokens": 20, "seed": 1}' "http://127.0.0.1:$port/generate")"
-kill -TERM "$(pgrep -P "$daemon")" # unshare's child, whose exit code becomes unshare's
-wait "$daemon"
+kill -TERM "$(pgrep -P "${background[0]}")" # unshare's child, whose exit code becomes unshare's
+wait "${background[0]}"
 check "it stops when it is told to" test $? -eq 0
-daemon=
+background=()
 
 echo "---- upgrading, removing, purging"
 sed -i 's/"streams_max": 64/"streams_max": 7/' "$root/etc/aftd/aftd.json"
@@ -178,4 +184,91 @@ left() {
 remains=$(left)
 check "nothing of them is left" empty "$remains"
 check "the user stays, so that nobody else gets its files" run getent passwd aftd
+
+echo "---- under systemd"
+check "apt installs systemd" apt install systemd
+package_root() {
+    mount --bind "$root" "$1"
+    rm -f "$1"/etc/systemd/system/timers.target.wants/* # nothing else shall call apt
+}
+export -f package_root
+boot package_root || {
+    echo "skipped: $why"
+    end
+}
+there=within
+list >"$work/before"
+url=http://127.0.0.1:8080
+get() { nsenter -t "$one" --net curl -sS -m 30 "$@"; } # this machine's curl, in their network
+states() { within systemctl is-active "$@" | sort -u; }
+check "apt installs the packages again" apt install "/srv/debs/*.deb"
+check "that starts nothing" is "$(states aftd aftd.socket aftd-admin.socket)" inactive
+sed 's/"listen_port": 8080/"listen_port": 8090/' "$root/etc/aftd/aftd.json" >"$root/etc/aftd/second.json"
+sed -i 's/"streams_max": 64/"streams_max": 7/' "$root/etc/aftd/aftd.json"
+check "its sockets and the daemon are enabled and started" within systemctl enable --now aftd.socket aftd
+check "so is another instance" within systemctl enable --now aftd@second
+check "it classifies" both '"label":"ship"' "$(get --data-binary @$sample "$url/classify?model=cifar10-aft-conv")"
+check "it generates" both '"finish_reason":"length"' "$(get -d '{"prompt": "The ", "max_tokens": 9}' $url/generate)"
+
+# Clients that keep their connections, and those that come anew for each request and must never be refused.
+nsenter -t "$one" --net "$work"/a/aftd-*/build/aft load $url --generate --classify $sample --max-tokens 50 \
+    --concurrency 8 --duration 600 --json >"$work/load.json" 2>&1 &
+background=($!)
+newcomers() {
+    while :; do get -o /dev/null -w '%{http_code}\n' -d '{"prompt": "A", "max_tokens": 1}' $url/generate; done
+}
+newcomers >"$work/newcomers" 2>&1 &
+background+=($!)
+stop_clients() {
+    kill "${background[@]}"
+    wait "${background[@]}" 2>/dev/null
+    background=()
+}
+sleep 2
+replaced() { # replaced VERSION FLAGS: by the packages in /srv/VERSION
+    local version socket
+    socket=$(within systemctl show -p SubState -p ActiveEnterTimestamp aftd.socket)
+    check "apt installs what is $1" apt ${2:-} install "/srv/$1/*.deb"
+    version=$(within dpkg-query -W -f '${Version}' aftd)
+    check "its version answers" both "\"version\":\"$version\"" "$(get $url/v2)"
+    check "so does that of the other instance" both "\"version\":\"$version\"" "$(get http://127.0.0.1:8090/v2)"
+    check "the socket has stayed open" is "$(within systemctl show -p SubState -p ActiveEnterTimestamp aftd.socket)" \
+        "$socket"
+    check "with the edited configuration" shows aftd StatusText ' of 14 stream slots' # 7 of each model that has them
+    sleep 2
+}
+replaced later
+replaced debs --allow-downgrades
+stop_clients
+all_answered() {
+    python3 -c 'import json, sys
+report = json.load(open(sys.argv[1]))
+for kind in "classify", "generate":
+    counts = {name: report[kind][name] for name in ("answered", "failed", "failures")}
+    print(kind, counts)
+    assert counts["answered"] > 0 and counts["failed"] == 0' "$work/load.json"
+}
+all_answered 2>/dev/null
+echo "new connections, by status: $(sort "$work/newcomers" | uniq -c | tr -s ' \n' ' ')"
+check "no request of clients that stay failed" all_answered
+check "no request of new clients failed" is "$(sort -u "$work/newcomers")" 200
+check "systemctl finds all well" within systemctl status aftd aftd@second aftd.socket
+check "nothing has failed" empty "$(within systemctl list-units --failed --plain --no-legend)"
+
+# Clients go on asking, so that a socket that is closed too late starts the daemon again.
+newcomers >/dev/null 2>&1 &
+background=($!)
+check "apt removes the packages that run" apt remove aftd aftd-models
+stop_clients
+check "nothing of them runs" is "$(states aftd aftd@second aftd.socket aftd-admin.socket)" inactive
+check "no process has stayed" empty "$(within find /proc -maxdepth 1 -user aftd)"
+check "the socket is closed, and a connection refused" is "$(get $url/readyz 2>/dev/null || echo $?)" 7
+check "apt installs them once more" apt install "/srv/later/*.deb"
+check "what is enabled runs" is "$(states aftd aftd.socket)" active
+check "the daemon has the socket" shows aftd.socket SubState running
+check "and serves" both '"status":"ready"' "$(get $url/readyz)"
+check "apt purges what runs" apt purge aftd aftd-models
+list >"$work/after"
+remains=$(left)
+check "nothing of them is left then either" empty "$remains"
 end
