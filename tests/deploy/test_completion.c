@@ -83,12 +83,12 @@ static void zsh_completes(void **state)
         {"aft classify --top-k 2 cifar10-si", "cifar10-sima\n"},
         {"aft key re", "remove\n"},
     };
-    struct program_run found = {.argv = {"/bin/sh", "-c", "command -v zsh"}};
+    struct program_run found = {.argv = {"/bin/sh", "-c", "command -v zsh || exit 1"}};
     program_run(&found);
     const bool none = found.exit_code != 0;
     program_run_clear(&found);
     if (none) {
-        print_message("zsh is not installed\n");
+        print_message("skipped: zsh is not installed\n");
         skip();
     }
     program_need_terminal();
