@@ -1,4 +1,4 @@
-# bare_root.sh: a fresh Debian 12 root in build/, and running things in it; sourced by bare.sh and deploy/package.sh, in
+# bare_root.sh: a fresh Debian 12 root in build/, and running things in it; sourced by scripts here and in deploy/, in
 # the repository's root, with `target` set to what they are called. Needs root, debootstrap and Debian's mirror. What
 # debootstrap downloaded stays in build/bare-cache for the next time. The root shares the machine's network.
 suite=bookworm

@@ -6,27 +6,10 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 target=test-container
 . tests/bare_root.sh
+. tests/deploy/checks.sh
 command -v curl >/dev/null || missing "curl is not installed: make deps-bare"
 image=aftd-test container=aftd-test-$$ port=${PORT:-18480} context=$PWD/build/container-context
 commit=$(git rev-parse --short HEAD) || exit 1
-passed=0 failed=0
-
-check() { # check WHAT COMMAND...: that it succeeds; what it prints is shown if it does not
-    local what=$1 out
-    shift
-    if out=$("$@" 2>&1); then
-        passed=$((passed + 1))
-        echo "ok      $what"
-    else
-        failed=$((failed + 1))
-        printf 'not ok  %s\n%s\n' "$what" "$out"
-    fi
-}
-end() {
-    echo "$passed passed, $failed failed"
-    [ "$failed" -eq 0 ]
-    exit
-}
 
 # ---- the engine --------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 1
 target=test-package
 . tests/bare_root.sh
+. tests/deploy/checks.sh
 . tests/deploy/boot.sh
 bare_needs
 for program in dh dpkg-buildpackage lintian; do
@@ -20,22 +21,6 @@ export root=$PWD/build/package-root
 rm -rf "$work"
 mkdir -p "$work/a" "$work/another/folder"
 
-check() { # check WHAT COMMAND...: that it succeeds; what it prints is shown if it does not
-    local what=$1 out
-    shift
-    if out=$("$@" 2>&1); then
-        passed=$((passed + 1))
-        echo "ok      $what"
-    else
-        failed=$((failed + 1))
-        printf 'not ok  %s\n%s\n' "$what" "$out"
-    fi
-}
-end() {
-    echo "$passed passed, $failed failed"
-    [ "$failed" -eq 0 ]
-    exit
-}
 both() { # both PATTERN TEXT: the text has it
     [[ $2 = *$1* ]] || { echo "expected \"$1\" in: $2"; return 1; }
 }
