@@ -201,8 +201,13 @@ static void wait_for_signal(struct daemon *d)
 /* Wait for one for at most wait_ms; a SIGHUP does not count. */
 static bool signal_within(struct daemon *d, uint32_t wait_ms)
 {
-    const int received = next_signal(d, wait_ms);
-    return received > 0 && received != SIGHUP;
+    const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
+    for (;;) {
+        const uint64_t now_ns = clock_now_ns();
+        const int received = next_signal(d, now_ns < end_ns ? (int64_t)((end_ns - now_ns) / CLOCK_NS_PER_MS) : 0);
+        if (received != SIGHUP)
+            return received > 0;
+    }
 }
 
 /* Wait until no request is being answered. False: not within wait_ms, or a signal came. */
