@@ -58,7 +58,7 @@ static bool is_among(const struct registry_model *row, int task, const struct re
            (among == NULL || among->has(among->arg, row->found.name));
 }
 
-/* "a, b, c": the names of the models; "none" if there is none. */
+/* "a, b, c": the names of the models, as many as fit whole; "none" if there is none. */
 static void list_names_locked(const struct registry *r, char *out, size_t size)
 {
     size_t used = 0;
@@ -68,7 +68,11 @@ static void list_names_locked(const struct registry *r, char *out, size_t size)
         if (!can_serve(row))
             continue;
         const int n = snprintf(out + used, size - used, "%s%s", used > 0 ? ", " : "", row->found.name);
-        used += n > 0 && (size_t)n < size - used ? (size_t)n : 0;
+        if (n < 0 || (size_t)n >= size - used) {
+            out[used] = '\0';
+            return;
+        }
+        used += (size_t)n;
     }
 }
 
