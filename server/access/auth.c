@@ -210,6 +210,16 @@ unsigned auth_metrics_label(const struct auth_grant *g)
     return g->meter != NULL ? g->meter->metrics_label : 0;
 }
 
+struct client_id auth_client_id(const struct auth_grant *g)
+{
+    struct client_id id = {.kind = CLIENT_UNKNOWN};
+    if (g->key == NULL)
+        return id;
+    id.kind = CLIENT_KEY;
+    memcpy(id.bytes, g->key->hash, sizeof id.bytes);
+    return id;
+}
+
 /* ---- rates ------------------------------------------------------------------------------------------------------- */
 
 /* Add the tokens of the time that has passed. */

@@ -14,6 +14,7 @@
 
 #include "config/status.h"
 #include "server/access/keys_file.h"
+#include "server/core/client_id.h"
 
 struct auth;
 struct auth_meter;
@@ -77,5 +78,7 @@ void auth_use_end(struct auth_grant *g, uint64_t now_ns, uint64_t bytes);
 /* The key's name and its label in the metrics; NULL and 0 for a zeroed grant. */
 const char *auth_name(const struct auth_grant *g);
 unsigned auth_metrics_label(const struct auth_grant *g);
+/* The key as a client; a zeroed grant's is unknown. A key that is replaced under the same name is another client. */
+struct client_id auth_client_id(const struct auth_grant *g);
 
 #endif

@@ -202,6 +202,11 @@ void http_client(const struct exchange *x, char out[HTTP_CLIENT_BYTES])
     proxies_print_address(&http_exchange_of(x)->client, out);
 }
 
+struct client_id http_client_id(const struct exchange *x)
+{
+    return proxies_client_id(&http_exchange_of(x)->client);
+}
+
 void http_drop_body(struct exchange *x)
 {
     body_drop(&x->body, &http_exchange_of(x)->http->body_bytes);

@@ -18,6 +18,7 @@
 #include "config/limits.h"
 #include "config/settings.h"
 #include "config/status.h"
+#include "server/core/client_id.h"
 #include "server/http/body.h"
 #include "server/http/traceparent.h"
 
@@ -111,6 +112,8 @@ void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, co
                 void *arg);
 /* The client's address as text: the peer's, or what trusted proxies say (proxies.h). */
 void http_client(const struct exchange *x, char out[HTTP_CLIENT_BYTES]);
+/* The same address as a client among others. */
+struct client_id http_client_id(const struct exchange *x);
 /* Free the body, which is no longer needed. */
 void http_drop_body(struct exchange *x);
 

@@ -12,7 +12,7 @@
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-enum { V4_BITS = 32, V6_BITS = 128, MAPPED_BYTES = 12 };
+enum { V4_BITS = 32, V6_BITS = 128, V6_CLIENT_BITS = 64, MAPPED_BYTES = 12 };
 
 static unsigned bits_of(const struct proxies_address *a)
 {
@@ -74,6 +74,21 @@ void proxies_print_address(const struct proxies_address *a, char out[INET6_ADDRS
         (void)inet_ntop(a->family, a->bytes, out, INET6_ADDRSTRLEN);
     else
         (void)snprintf(out, INET6_ADDRSTRLEN, "%s", a->family == AF_UNIX ? "unix" : "unknown");
+}
+
+struct client_id proxies_client_id(const struct proxies_address *a)
+{
+    struct client_id id = {.kind = CLIENT_UNKNOWN};
+    if (a->family == AF_INET) {
+        id.kind = CLIENT_IPV4;
+        memcpy(id.bytes, a->bytes, V4_BITS / 8);
+    } else if (a->family == AF_INET6) {
+        id.kind = CLIENT_IPV6;
+        memcpy(id.bytes, a->bytes, V6_CLIENT_BITS / 8);
+    } else if (a->family == AF_UNIX) {
+        id.kind = CLIENT_UNIX;
+    }
+    return id;
 }
 
 static bool is_same(const struct proxies_address *a, const struct proxies_address *b)

@@ -10,6 +10,7 @@
 
 #include "config/limits.h"
 #include "config/status.h"
+#include "server/core/client_id.h"
 
 struct sockaddr;
 
@@ -42,6 +43,8 @@ bool proxies_trust(const struct proxies *p, const struct proxies_address *a);
 void proxies_address_of(struct proxies_address *ret, const struct sockaddr *from);
 /* As text: "192.0.2.1", "2001:db8::1", "unix", "unknown". */
 void proxies_print_address(const struct proxies_address *a, char out[INET6_ADDRSTRLEN]);
+/* As a client among others. */
+struct client_id proxies_client_id(const struct proxies_address *a);
 
 /* The values of one header, in the order of the request; the first are left out if there are more. */
 struct proxies_header {

@@ -18,6 +18,7 @@
 
 #include "config/limits.h"
 #include "config/status.h"
+#include "server/core/client_id.h"
 #include "server/core/queue.h"
 
 struct hosted_model;
@@ -78,6 +79,7 @@ struct job {
     const struct job_kind *kind;
     struct hosted_model *model; /* one reference; NULL: it needs no model */
     bool streams;               /* its answer begins before it is done */
+    struct client_id client;    /* set before job_submit: whose it is */
     uint64_t deadline_ns;
     struct queue *queue;
 

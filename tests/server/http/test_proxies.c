@@ -57,6 +57,29 @@ static void addresses_are_described(void **state)
     assert_string_equal(out, "unknown");
 }
 
+static void a_client_is_an_ipv4_address_or_64_bits_of_an_ipv6_one(void **state)
+{
+    static const struct {
+        const char *one, *other;
+        bool same;
+    } cases[] = {
+        {"192.0.2.1", "192.0.2.1", true},
+        {"192.0.2.1", "192.0.2.2", false},
+        {"192.0.2.1", "::ffff:192.0.2.1", true},
+        {"2001:db8::1", "2001:db8::ffff:1", true},
+        {"2001:db8::1", "2001:db8:0:1::1", false},
+        {"unix", "unix", true},
+        {"unix", "0.0.0.0", false},
+        {"::", "0.0.0.0", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct proxies_address one = address(cases[i].one), other = address(cases[i].other);
+        const struct client_id a = proxies_client_id(&one), b = proxies_client_id(&other);
+        assert_int_equal(client_id_is_same(&a, &b), cases[i].same);
+    }
+}
+
 /* ---- the setting ------------------------------------------------------------------------------------------------- */
 
 static void networks_hold_what_is_in_them(void **state)
@@ -284,9 +307,13 @@ static void nobody_is_believed_by_default(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_are_described),           cmocka_unit_test(networks_hold_what_is_in_them),
-        cmocka_unit_test(what_is_no_network_is_said),        cmocka_unit_test(networks_are_bounded),
-        cmocka_unit_test(the_client_is_who_the_proxies_say), cmocka_unit_test(nobody_is_believed_by_default),
+        cmocka_unit_test(addresses_are_described),
+        cmocka_unit_test(a_client_is_an_ipv4_address_or_64_bits_of_an_ipv6_one),
+        cmocka_unit_test(networks_hold_what_is_in_them),
+        cmocka_unit_test(what_is_no_network_is_said),
+        cmocka_unit_test(networks_are_bounded),
+        cmocka_unit_test(the_client_is_who_the_proxies_say),
+        cmocka_unit_test(nobody_is_believed_by_default),
     };
     return cmocka_run_group_tests_name("proxies", tests, NULL, NULL);
 }
