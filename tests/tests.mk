@@ -92,7 +92,8 @@ ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
   CONTENTS := complete compress explain generate generate_request generate_stop openapi picture_limits picture_size \
       pictures prefix_bits score
   FILES := man install completion
-  TESTS := $(filter-out $(ONE_THREADED:%=$B/tests/%/%) $(CONTENTS:%=$B/tests/http/test_%) $(FILES:%=$B/tests/deploy/test_%),$(TESTS))
+  ALONE := sampler # of tests/engine/
+  TESTS := $(filter-out $(ONE_THREADED:%=$B/tests/%/%) $(CONTENTS:%=$B/tests/http/test_%) $(FILES:%=$B/tests/deploy/test_%) $(ALONE:%=$B/tests/engine/test_%),$(TESTS))
 endif
 SUPPORT := $B/tests/libsupport.a
 SUPPORT_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))

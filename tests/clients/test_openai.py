@@ -1,5 +1,6 @@
 """OpenAI's own client for Python, as it is, against the daemon."""
 
+import json
 import re
 import threading
 import time
@@ -113,10 +114,11 @@ def test_a_full_queue_is_tried_again(start_daemon):
     once = openai.OpenAI(base_url=daemon.url + "/v1", api_key="none", max_retries=0, timeout=120)
     often = once.with_options(max_retries=60)
     ask = dict(model=MODEL, prompt="a", max_tokens=1)
-    running = once.completions.create(model=MODEL, prompt="a", max_tokens=60000, stream=True)
+    endless = dict(prompt="a", max_tokens=65536, context_overflow="shift", stream=True, timeout_ms=120000)
+    running = urllib.request.urlopen(daemon.url + "/generate", json.dumps(endless).encode(), timeout=120)
     waiting = threading.Thread(target=lambda: once.completions.create(**ask))
     try:
-        next(iter(running))
+        running.readline()
         waiting.start()
         await_queued(daemon)
         with pytest.raises(openai.InternalServerError) as refused:

@@ -102,7 +102,7 @@ static void feed_in_company(struct engine *e, const uint8_t *bytes, const float 
         uint32_t who[STREAMS];
         size_t n = 0, rows = 0;
         const uint32_t first = random_below(rng, STREAMS);
-        const bool step = random_below(rng, 2) == 0;
+        const bool step = left == STREAMS * length || random_below(rng, 2) == 0;
         for (uint32_t i = 0; i < STREAMS && rows < ROWS; i++) {
             const uint32_t s = (first + i) % STREAMS;
             const uint32_t most = (uint32_t)(length - fed[s] < ROWS - rows ? length - fed[s] : ROWS - rows);
@@ -142,7 +142,7 @@ static void expect_streams_alone(const char *const dirs[], size_t count)
         const struct engine_options alone = {.threads = 1, .streams_max = 1, .rows_max = 1};
         const struct engine_options together = {.threads = 2, .streams_max = STREAMS, .rows_max = ROWS};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
-        const size_t length = m->config.context < LENGTH ? m->config.context : LENGTH;
+        const size_t most = (size_t)test_work(LENGTH), length = m->config.context < most ? m->config.context : most;
         uint8_t *bytes = zeroed(BYTES, 1);
         float *want = zeroed((size_t)BYTES * BYTE_VALUES, sizeof *want);
         for (size_t b = 0; b < BYTES; b++)

@@ -108,7 +108,7 @@ static void running_streams_finish_and_connections_are_refused(void **state)
 {
     int fds[STREAMS];
     char last[4096], tokens[48];
-    const int length = test_work(4000);
+    const int length = test_work(2000);
     (void)state;
     (void)snprintf(tokens, sizeof tokens, "\"completion_tokens\":%d", length);
     daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-timeout-ms", 30000), NULL});
@@ -135,7 +135,7 @@ static void requests_are_taken_during_the_delay_but_readiness_is_gone(void **sta
     struct generation g;
     (void)state;
     daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-delay-ms", 1500), NULL});
-    const int stream = begin_stream(20000);
+    const int stream = begin_stream(test_work(20000)); /* which goes on beside it */
     const int64_t start_ms = test_now_ms();
     daemon_signal(&aftd, SIGTERM);
     do {
@@ -243,7 +243,7 @@ static void a_hangup_cuts_no_stream(void **state)
     char last[4096];
     (void)state;
     daemon_start(&aftd, NULL);
-    const int fd = begin_stream(test_work(3000));
+    const int fd = begin_stream(test_work(1500));
     daemon_signal(&aftd, SIGHUP);
     read_to_end(fd, last);
     assert_non_null(strstr(last, "\"finish_reason\":\"length\""));

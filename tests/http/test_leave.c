@@ -14,6 +14,7 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/generation.h"
+#include "tests/support/program.h"
 #include "tests/support/raw_socket.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
@@ -22,7 +23,7 @@
 
 enum {
     LIMIT_S = 200,
-    CLIENTS = 200,
+    CLIENTS_MAX = 200,
     NOTICE_MS = 250, /* within which their leaving shows */
     USAGE_MS = 2000, /* within which sockets are closed too */
     COME_MS = 20000,
@@ -32,6 +33,7 @@ enum {
 static struct daemon aftd;
 static struct daemon_usage before;
 static struct raw_input in;
+static size_t clients; /* at most CLIENTS_MAX */
 
 static void begin(const char *const flags[])
 {
@@ -101,27 +103,27 @@ static void clients_that_leave_the_queue_are_forgotten(void **state)
     begin((const char *const[]){"--streams-max=1", "--queue-jobs-max=500", NULL});
     for (size_t w = 0; w < ARRAY_LEN(ways); w++)
         for (int stream = 0; stream < 2; stream++) {
-            int fds[CLIENTS];
+            int fds[CLIENTS_MAX];
             char *text = endless_request("x", stream);
             char *ahead = endless_request("x", true);
             const int first = connect_and_send(ahead);
             assert_int_equal(raw_receive(first, &in, "data: ", test_ms(COME_MS)), RAW_FOUND);
-            for (size_t i = 0; i < CLIENTS; i++)
+            for (size_t i = 0; i < clients; i++)
                 fds[i] = connect_and_send(text);
-            (void)client_await_metric(&aftd, WAITING, CLIENTS, test_ms(COME_MS));
-            leave_all(&ways[w], fds, CLIENTS);
+            (void)client_await_metric(&aftd, WAITING, (double)clients, test_ms(COME_MS));
+            leave_all(&ways[w], fds, clients);
             const int64_t ms = client_await_metric(&aftd, WAITING, 0, test_ms(NOTICE_MS));
             print_message("  queued, %s: gone after %d ms\n", ways[w].name, (int)ms);
             assert_int_equal(client_metric(&aftd, RUNNING), 1); /* the one ahead goes on */
             ways[w].leave(first);
             assert_gone(&ways[w], "the one ahead,");
-            close_rest(&ways[w], fds, CLIENTS);
+            close_rest(&ways[w], fds, clients);
             close_rest(&ways[w], &first, 1);
             daemon_assert_usage(&aftd, &before, test_ms(USAGE_MS));
             free(text);
             free(ahead);
         }
-    assert_true(client_metric(&aftd, "aftd_requests_cancelled_total") >= (double)(2 * 3 * (CLIENTS + 1)) - 0.5);
+    assert_true(client_metric(&aftd, "aftd_requests_cancelled_total") >= (double)(2 * 3 * (clients + 1)) - 0.5);
     daemon_stop(&aftd);
 }
 
@@ -133,16 +135,16 @@ static void clients_that_leave_in_prefill_are_forgotten(void **state)
     prompt[PROMPT_BYTES] = '\0';
     begin((const char *const[]){"--streams-max=256", "--queue-jobs-max=500", "--pass-rows-max=16", NULL});
     for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
-        int fds[CLIENTS];
+        int fds[CLIENTS_MAX];
         char *text = endless_request(prompt, w % 2 == 0);
-        for (size_t i = 0; i < CLIENTS; i++)
+        for (size_t i = 0; i < clients; i++)
             fds[i] = connect_and_send(text);
-        (void)client_await_metric(&aftd, RUNNING, CLIENTS, test_ms(COME_MS));
+        (void)client_await_metric(&aftd, RUNNING, (double)clients, test_ms(COME_MS));
         const double generating = client_metric(&aftd, "aftd_time_to_first_byte_seconds_count");
-        leave_all(&ways[w], fds, CLIENTS);
+        leave_all(&ways[w], fds, clients);
         assert_gone(&ways[w], "in prefill,");
-        assert_true(client_metric(&aftd, "aftd_time_to_first_byte_seconds_count") - generating < CLIENTS / 2.0);
-        close_rest(&ways[w], fds, CLIENTS);
+        assert_true(client_metric(&aftd, "aftd_time_to_first_byte_seconds_count") - generating < (double)clients / 2.0);
+        close_rest(&ways[w], fds, clients);
         daemon_assert_usage(&aftd, &before, test_ms(USAGE_MS));
         free(text);
     }
@@ -155,15 +157,15 @@ static void clients_that_leave_a_stream_are_forgotten(void **state)
     begin((const char *const[]){"--streams-max=256", "--queue-jobs-max=500", NULL});
     char *text = endless_request("x", true);
     for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
-        int fds[CLIENTS];
-        for (size_t i = 0; i < CLIENTS; i++)
+        int fds[CLIENTS_MAX];
+        for (size_t i = 0; i < clients; i++)
             fds[i] = connect_and_send(text);
-        for (size_t i = 0; i < CLIENTS; i++)
+        for (size_t i = 0; i < clients; i++)
             assert_int_equal(raw_receive(fds[i], &in, "data: ", test_ms(COME_MS)), RAW_FOUND);
-        assert_int_equal(client_metric(&aftd, RUNNING), CLIENTS);
-        leave_all(&ways[w], fds, CLIENTS);
+        assert_int_equal(client_metric(&aftd, RUNNING), clients);
+        leave_all(&ways[w], fds, clients);
         assert_gone(&ways[w], "streaming,");
-        close_rest(&ways[w], fds, CLIENTS);
+        close_rest(&ways[w], fds, clients);
         daemon_assert_usage(&aftd, &before, test_ms(USAGE_MS));
     }
     free(text);
@@ -175,14 +177,14 @@ static void clients_that_leave_a_picture_are_forgotten(void **state)
     (void)state;
     begin((const char *const[]){"--queue-jobs-max=500", NULL});
     for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
-        int fds[CLIENTS];
-        for (size_t i = 0; i < CLIENTS; i++) { /* half of a body, then gone */
+        int fds[CLIENTS_MAX];
+        for (size_t i = 0; i < clients; i++) { /* half of a body, then gone */
             fds[i] = connect_and_send(
                 "POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n\xff\xd8\xff");
             ways[w].leave(fds[i]);
         }
         assert_gone(&ways[w], "sending a picture,");
-        close_rest(&ways[w], fds, CLIENTS);
+        close_rest(&ways[w], fds, clients);
         daemon_assert_usage(&aftd, &before, test_ms(USAGE_MS));
     }
     daemon_stop(&aftd);
@@ -191,7 +193,7 @@ static void clients_that_leave_a_picture_are_forgotten(void **state)
 static void a_client_that_leaves_hurts_no_other(void **state)
 {
     struct generation alone, beside;
-    int fds[CLIENTS];
+    int fds[CLIENTS_MAX];
     (void)state;
     begin((const char *const[]){"--streams-max=64", "--queue-jobs-max=500", NULL});
     json_t *fields = json_pack("{s:s, s:i, s:i, s:b}", "prompt", "The ", "max_tokens", 400, "seed", 3, "stream", 1);
@@ -199,9 +201,9 @@ static void a_client_that_leaves_hurts_no_other(void **state)
     generate(&aftd, fields, &alone);
     char *request = raw_post("/generate", body, "Connection: close\r\n");
     const int staying = connect_and_send(request);
-    for (size_t i = 0; i < CLIENTS; i++)
+    for (size_t i = 0; i < clients; i++)
         fds[i] = connect_and_send(text);
-    for (size_t i = 0; i < CLIENTS; i++) {
+    for (size_t i = 0; i < clients; i++) {
         ways[i % 3].leave(fds[i]);
         test_sleep_ms(1);
     }
@@ -209,7 +211,7 @@ static void a_client_that_leaves_hurts_no_other(void **state)
     assert_same_text("beside those that left", alone.text, alone.bytes, beside.text, beside.bytes);
     assert_int_equal(raw_receive(staying, &in, NULL, test_ms(COME_MS)), RAW_CLOSED);
     assert_non_null(strstr(in.bytes, "\"finish_reason\":\"length\""));
-    for (size_t i = 0; i < CLIENTS; i++)
+    for (size_t i = 0; i < clients; i++)
         if (ways[i % 3].keeps_socket)
             raw_close(fds[i]);
     raw_close(staying);
@@ -226,25 +228,26 @@ static void a_client_that_leaves_hurts_no_other(void **state)
 
 static void a_client_that_does_not_read_is_dropped(void **state)
 {
-    enum { READERS = 4, IDLE_MS = 2000 };
-    int fds[READERS];
+    enum { READERS_MAX = 4, IDLE_MS = 1000 };
+    const size_t readers = (size_t)test_work(READERS_MAX);
+    int fds[READERS_MAX];
     (void)state;
     begin((const char *const[]){"--stream-buffer-bytes=4096", "--max-tokens-max=1048576",
                                 test_flag_ms("idle-timeout-ms", IDLE_MS), NULL});
     char *body = generate_body(json_pack("{s:i, s:s, s:b, s:i, s:i}", "max_tokens", 1048576, "context_overflow",
                                          "shift", "stream", 1, "timeout_ms", 600000, "temperature", 5));
     char *text = raw_post("/generate", body, "");
-    for (size_t i = 0; i < READERS; i++) {
+    for (size_t i = 0; i < readers; i++) {
         fds[i] = raw_connect_small(aftd.port);
         assert_true(raw_send_text(fds[i], text));
     }
-    (void)client_await_metric(&aftd, RUNNING, READERS, test_ms(COME_MS));
+    (void)client_await_metric(&aftd, RUNNING, (double)readers, test_ms(COME_MS));
     (void)client_await_metric(&aftd, RUNNING, 0, test_ms(20000));
     assert_true(client_metric(&aftd, "aftd_generated_bytes_total") < 1048576);
     /* It drops them by itself. What it sent by then can still be read; TCP tells a client of the end at last, after
      * probes of so small a window at intervals that grow to minutes. */
     daemon_assert_usage(&aftd, &before, test_ms(IDLE_MS + USAGE_MS));
-    for (size_t i = 0; i < READERS; i++) {
+    for (size_t i = 0; i < readers; i++) {
         assert_int_not_equal(raw_receive(fds[i], &in, "data: ", test_ms(COME_MS)), RAW_LIMIT);
         raw_close(fds[i]);
     }
@@ -263,6 +266,7 @@ int main(void)
         cmocka_unit_test_teardown(a_client_that_leaves_hurts_no_other, clear),
         cmocka_unit_test_teardown(a_client_that_does_not_read_is_dropped, clear),
     };
+    clients = (size_t)test_work(CLIENTS_MAX);
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,10 +100,11 @@ static void every_answer_is_what_it_is_alone(const char *const flags[], double s
     size_t sizes[CLASSES];
     char *bodies[STREAMS];
     struct random random = {.state = 5};
+    const int all = test_work(ALL), most_streams = (all + 3) / 4 < STREAMS ? (all + 3) / 4 : STREAMS;
 
     daemon_start(&aftd, flags);
     read_pictures(pictures, sizes);
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < most_streams; i++) {
         generate(&aftd, stream_fields(i), &alone[i]);
         bodies[i] = generate_body(stream_fields(i));
     }
@@ -117,16 +118,17 @@ static void every_answer_is_what_it_is_alone(const char *const flags[], double s
     const double picture_sum = client_metric(&aftd, "aftd_batch_size_sum{" PICTURE_MODEL);
     const double picture_count = client_metric(&aftd, "aftd_batch_size_count{" PICTURE_MODEL);
 
-    for (int i = 0; i < ALL; i++) { /* streams and pictures mixed, started one after the other */
+    for (int i = 0; i < all; i++) { /* streams and pictures mixed, started one after the other */
         const int stream = i % 4 == 0 ? i / 4 : -1;
-        const bool is_stream = stream >= 0 && stream < STREAMS;
+        const bool is_stream = stream >= 0 && stream < most_streams;
         requests[i] = is_stream ? generate_request(bodies[stream]) : picture_request(i, pictures, sizes);
-        starts_ms[i] = (i > 0 ? starts_ms[i - 1] : 0) + (long)random_below(&random, 2 * STARTS_WITHIN_MS / ALL + 1);
+        starts_ms[i] =
+            (i > 0 ? starts_ms[i - 1] : 0) + (long)random_below(&random, 2 * STARTS_WITHIN_MS / (uint32_t)all + 1);
     }
-    client_call_all(&aftd, requests, replies, ALL, starts_ms);
-    for (int i = 0; i < ALL; i++) {
+    client_call_all(&aftd, requests, replies, (size_t)all, starts_ms);
+    for (int i = 0; i < all; i++) {
         const int stream = i % 4 == 0 ? i / 4 : -1;
-        if (stream >= 0 && stream < STREAMS) {
+        if (stream >= 0 && stream < most_streams) {
             struct generation g;
             generation_read(&replies[i], &g);
             assert_same_text("alone and in company", alone[stream].text, alone[stream].bytes, g.text, g.bytes);
@@ -141,10 +143,10 @@ static void every_answer_is_what_it_is_alone(const char *const flags[], double s
     const double streams = mean_since(TEXT_MODEL, stream_sum, stream_count);
     const double batch = mean_since(PICTURE_MODEL, picture_sum, picture_count);
     print_message("  a pass had %.1f streams, a batch %.1f pictures\n", streams, batch);
-    assert_true(streams > streams_min);
+    assert_true(streams > streams_min * most_streams / STREAMS);
     assert_true(batch > batch_min);
 
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < most_streams; i++) {
         generation_clear(&alone[i]);
         free(bodies[i]);
     }
@@ -293,9 +295,10 @@ static void an_address_has_no_more_connections_than_it_may(void **state)
 /* A stop string that nearly comes keeps a stream silent, and company keeps it so for long enough. */
 static void a_stream_with_nothing_to_say_is_pinged(void **state)
 {
-    enum { COMPANY = 400, WITHHELD = 60 };
+    enum { COMPANY_MAX = 400, WITHHELD = 60 };
     static struct raw_input in;
-    static int fds[COMPANY];
+    static int fds[COMPANY_MAX];
+    const int company = test_work(COMPANY_MAX);
     struct generation g;
     (void)state;
     daemon_start(&aftd, (const char *const[]){"--streams-max=512", "--queue-jobs-max=512", "--ping-ms=100", NULL});
@@ -303,11 +306,11 @@ static void a_stream_with_nothing_to_say_is_pinged(void **state)
     char *body = generate_body(json_pack("{s:s, s:i, s:s, s:b}", "prompt", "x", "max_tokens", 65536, "context_overflow",
                                          "shift", "stream", 1));
     char *text = raw_post("/generate", body, "");
-    for (int i = 0; i < COMPANY; i++) {
+    for (int i = 0; i < company; i++) {
         fds[i] = raw_connect(aftd.port);
         assert_true(raw_send_text(fds[i], text));
     }
-    (void)client_await_metric(&aftd, "aftd_streams_running", COMPANY, test_ms(20000));
+    (void)client_await_metric(&aftd, "aftd_streams_running", company, test_ms(20000));
     free(text);
     free(body);
     body = generate_body(json_pack("{s:s, s:i, s:i, s:b, s:s+}", "prompt", "The ", "max_tokens", WITHHELD + 4,
@@ -322,7 +325,7 @@ static void a_stream_with_nothing_to_say_is_pinged(void **state)
     assert_true(ping < said);
     assert_non_null(strstr(in.bytes, "\"finish_reason\":\"length\""));
     raw_close(fd);
-    for (int i = 0; i < COMPANY; i++)
+    for (int i = 0; i < company; i++)
         raw_close(fds[i]);
     generation_clear(&g);
     free(text);

@@ -329,7 +329,8 @@ static void *rotate(void *arg)
 
 static void rotating_keys_under_load_fails_no_valid_request(void **state)
 {
-    enum { ROUNDS = 40, AT_A_TIME = 16 };
+    enum { AT_A_TIME = 16 };
+    const int rounds = test_work(40);
     static const char body[] = "{\"prompt\": \"The \", \"max_tokens\": 5}";
     struct rotation r = {.turns = 0};
     struct request requests[AT_A_TIME];
@@ -346,7 +347,7 @@ static void rotating_keys_under_load_fails_no_valid_request(void **state)
     daemon_start(&aftd, (const char *const[]){flag, NULL});
     assert_int_equal(pthread_create(&thread, NULL, rotate, &r), 0);
     unsigned answered = 0;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < AT_A_TIME; i++)
             requests[i] = (struct request){.path = "/generate", .body = body, .size = strlen(body), .headers = stays};
         client_call_all(&aftd, requests, replies, AT_A_TIME, NULL);
@@ -358,7 +359,7 @@ static void rotating_keys_under_load_fails_no_valid_request(void **state)
     atomic_store(&r.ends, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
     print_message("%u requests, %u changes of the keys\n", answered, r.turns);
-    assert_int_equal(answered, ROUNDS * AT_A_TIME);
+    assert_int_equal(answered, rounds * AT_A_TIME);
     assert_true(r.turns > 10);
     for (int i = 0; i < 3; i++)
         free(r.files[i]);

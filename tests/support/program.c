@@ -46,7 +46,8 @@ unsigned program_slowness(void)
 
 int test_work(int n)
 {
-    return program_slowness() >= 10 ? (n + 4) / 5 : n;
+    const unsigned slowness = program_slowness();
+    return slowness >= 10 ? (n + 4) / 5 : slowness >= 4 ? (n + 1) / 2 : n;
 }
 
 void program_find(char path[PATH_MAX], const char *name, const char *variable)
