@@ -66,6 +66,8 @@ enum log_format { LOG_FORMATS(X) };
     TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                              \
     TEXT(precision, "f32", "f32, bf16, int8 or auto, or MODEL=one of these for a single model; separated by commas")   \
     NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "most streams that one text model runs at a time")                  \
+    NUMBER(parking_mb, 32, 0, 1048576,                                                                                 \
+           "memory of each text model for streams that wait so that other clients' can run, in MiB; 0: none wait")     \
     NUMBER(pass_rows_max, 16, 1, ENGINE_ROWS_MAX, "most prompt bytes fed in one pass beside the running streams")      \
     NUMBER(prefix_cache_mb, 32, 0, 1048576, "memory of each text model for saved prompt states, in MiB; 0: none")      \
     NUMBER(prefix_cache_bytes, 64, 8, 65536, "bytes of a prompt between two saved states")                             \

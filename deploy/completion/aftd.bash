@@ -34,6 +34,7 @@ _aftd_options='
     --isa=text
     --precision=text
     --streams-max=text
+    --parking-mb=text
     --pass-rows-max=text
     --prefix-cache-mb=text
     --prefix-cache-bytes=text

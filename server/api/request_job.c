@@ -43,7 +43,7 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
         return;
     }
     job_set_owner(j, prefix_owner(x));
-    j->client = request_client(x);
+    j->item.client = request_client(x);
     const enum status st = job_submit(j, service_of(x)->queue, j->model->lane, deadline_ns);
     if (st == OK)
         http_await(x, j, next);

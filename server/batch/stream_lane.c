@@ -3,8 +3,8 @@
  * A prompt, an element just drawn and a context that starts again are the same thing: elements of a slot that are not
  * yet fed (stream_slot.h), except for those that a cached state replaces (stream_prefix.h). When all are fed, the
  * logits of the last one choose the next. The kind of its job says what a slot is given and what becomes of the logits
- * (stream_kind.h). A job may have several samples, each in a slot of its own; they enter as slots become free, and what
- * ends the job ends them all.
+ * (stream_kind.h). A job may have several samples, each in a slot of its own; they get slots by its client's share
+ * (stream_shares.h), and what ends the job ends them all.
  *
  * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
  * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. If there are only
@@ -17,7 +17,9 @@
 
 #include "engine/engine.h"
 #include "engine/logits.h"
+#include "server/batch/stream_places.h"
 #include "server/batch/stream_prefix.h"
+#include "server/batch/stream_shares.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
@@ -25,27 +27,22 @@
 #include "server/models/hosted_model.h"
 #include "server/stream/stream_kind.h"
 
-#define DRAWS_TO_SHARE 8 /* fewer streams are drawn faster on one thread than it takes to start others */
+#define DRAWS_TO_SHARE 8            /* fewer streams are drawn faster on one thread than it takes to start others */
+#define MOVES_MAX 4                 /* streams that change places before one pass, while all slots are taken */
+#define SETTLE_NS UINT64_C(1000000) /* between two looks at who should run, while all slots are taken */
 
 struct stream_lane {
     struct hosted_model *model;
     struct queue *queue;
-    struct stream_model shape;
-    struct stream_prefixes *prefixes;
-    uint32_t threads;                                /* the engine's */
-    uint32_t streams_max, prompt_rows_max, rows_max; /* rows_max: of a pass without a stream that has one row to feed */
-    uint32_t running;
-    uint32_t *order; /* [streams_max]: the first `running` are the taken slots, by admission */
-    uint32_t *spare; /* [streams_max]: the last streams_max - running are the free slots */
-    struct stream_slot *slots;
-    uint32_t *taken;           /* [streams_max] rows of the pass, by place in the order */
-    uint32_t first_sharer;     /* the place that a pass begins to share its rows for prompts at */
-    struct engine_part *parts; /* [streams_max] */
-    uint8_t *windows;
-    float *logits; /* [rows_max, BYTE_VALUES] of the pass */
-    /* The job whose samples are being given slots, by number; NULL: none waits. */
-    struct job *entering;
-    uint32_t next_sample;
+    struct stream_places *places;
+    struct stream_shares *shares;
+    uint64_t settled_ns;                /* when it was last looked who should run */
+    uint32_t threads;                   /* the engine's */
+    uint32_t prompt_rows_max, rows_max; /* rows_max: of a pass without a stream that has one row to feed */
+    uint32_t *taken;                    /* [streams_max] rows of the pass, by place in the order */
+    uint32_t first_sharer;              /* the place that a pass begins to share its rows for prompts at */
+    struct engine_part *parts;          /* [streams_max] */
+    float *logits;                      /* [rows_max, BYTE_VALUES] of the pass */
 };
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
@@ -53,38 +50,28 @@ struct stream_lane {
 enum status stream_lane_create(struct stream_lane **ret, struct hosted_model *model, struct queue *q,
                                const struct settings *s, struct error *err)
 {
-    const struct engine_info *info = engine_info(model->engine);
+    enum status st = ERR_NOMEM;
     struct stream_lane *l = calloc(1, sizeof *l);
     if (l == NULL)
         goto no_memory;
     l->model = model;
     l->queue = q;
-    l->shape = stream_model_of(model->engine, model->model->config.context);
-    l->threads = info->threads;
-    l->streams_max = s->streams_max;
+    l->threads = engine_info(model->engine)->threads;
     l->rows_max = model->rows_max;
     l->prompt_rows_max =
-        s->pass_rows_max < l->rows_max - l->streams_max ? s->pass_rows_max : l->rows_max - l->streams_max;
-    l->order = calloc(l->streams_max, sizeof *l->order);
-    l->spare = calloc(l->streams_max, sizeof *l->spare);
-    l->slots = calloc(l->streams_max, sizeof *l->slots);
-    l->taken = calloc(l->streams_max, sizeof *l->taken);
-    l->parts = calloc(l->streams_max, sizeof *l->parts);
-    l->windows = calloc(l->streams_max, l->shape.window_size);
+        s->pass_rows_max < l->rows_max - s->streams_max ? s->pass_rows_max : l->rows_max - s->streams_max;
+    l->taken = calloc(s->streams_max, sizeof *l->taken);
+    l->parts = calloc(s->streams_max, sizeof *l->parts);
     l->logits = calloc((size_t)l->rows_max * BYTE_VALUES, sizeof *l->logits);
-    if (l->order == NULL || l->spare == NULL || l->slots == NULL || l->taken == NULL || l->parts == NULL ||
-        l->windows == NULL || l->logits == NULL)
+    if (l->taken == NULL || l->parts == NULL || l->logits == NULL)
         goto no_memory;
-    const enum status st = stream_prefixes_create(&l->prefixes, model, &l->shape, s, err);
+    st = stream_places_create(&l->places, model, s, err);
     if (st != OK) {
         stream_lane_free(l);
         return st;
     }
-    for (uint32_t i = 0; i < l->streams_max; i++) {
-        l->spare[i] = i;
-        l->slots[i].window = (struct stream_window){
-            .model = &l->shape, .stream = i, .elements = l->windows + (size_t)i * l->shape.window_size};
-    }
+    if (stream_shares_create(&l->shares, l->places) != OK)
+        goto no_memory;
     *ret = l;
     return OK;
 no_memory:
@@ -96,149 +83,159 @@ void stream_lane_free(struct stream_lane *l)
 {
     if (l == NULL)
         return;
-    assert(l->running == 0 && l->entering == NULL);
-    stream_prefixes_free(l->prefixes);
+    stream_shares_free(l->shares);
+    stream_places_free(l->places);
     free(l->logits);
-    free(l->windows);
     free(l->parts);
     free(l->taken);
-    free(l->slots);
-    free(l->spare);
-    free(l->order);
     free(l);
 }
 
 uint32_t stream_lane_running(const struct stream_lane *l)
 {
-    return l->running + (l->entering != NULL ? 1 : 0);
+    return l->places->running + l->places->parked_count + l->places->unbegun;
 }
 
 void stream_lane_cancel(struct stream_lane *l, enum status st)
 {
-    for (uint32_t i = 0; i < l->running; i++)
-        job_cancel(l->slots[l->order[i]].job, st);
-    if (l->entering != NULL)
-        job_cancel(l->entering, st);
+    for (uint32_t i = 0; i < l->places->jobs_max; i++)
+        if (l->places->jobs[i].job != NULL)
+            job_cancel(l->places->jobs[i].job, st);
 }
 
-/* ---- slots ----------------------------------------------------------------------------------------------------- */
+/* ---- who runs -------------------------------------------------------------------------------------------------- */
 
 static const struct stream_kind *kind_of(const struct job *j)
 {
     return j->kind->stream;
 }
 
-static void enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
-{
-    assert(kind_of(j) != NULL); /* jobs of other kinds are for other models */
-    const size_t given = kind_of(j)->enter(j, &l->shape);
-    job_start(j, now_ns);
-    metrics_histogram_observe(METRIC_QUEUE_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
-    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, given);
-    l->entering = j;
-    l->next_sample = 0;
-}
-
-/* Give a free slot to the next sample of the job that is entering. */
-static void enter_sample(struct stream_lane *l)
-{
-    const uint32_t index = l->spare[l->running];
-    struct stream_slot *s = &l->slots[index];
-    struct job *j = l->entering;
-    const struct stream_kind *kind = kind_of(j);
-    stream_slot_take(s, j, l->next_sample++);
-    kind->begin(s);
-    for (uint32_t place = 0; place < l->running; place++)
-        if (stream_slot_follow(s, &l->slots[l->order[place]]))
-            break;
-    const size_t skipped = stream_prefix_begin(l->prefixes, s);
-    if (skipped > 0)
-        kind->skip(s, skipped);
-    if (l->next_sample == (kind->samples != NULL ? kind->samples(j) : 1))
-        l->entering = NULL;
-    l->order[l->running++] = index;
-    metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, 1);
-}
-
-/* Forget the stream at `place` of the order. */
-static void slot_stop(struct stream_lane *l, uint32_t place)
-{
-    const uint32_t index = l->order[place];
-    l->slots[index].job = NULL;
-    l->running--;
-    memmove(l->order + place, l->order + place + 1, (l->running - place) * sizeof *l->order);
-    l->spare[l->running] = index;
-    metrics_gauge_add(METRIC_STREAMS_RUNNING, l->model->metrics_label, -1);
-}
-
 /* Forget all streams of a job that is about to be ended. */
 static void forget_job(struct stream_lane *l, const struct job *j)
 {
-    for (uint32_t place = 0; place < l->running;)
-        if (l->slots[l->order[place]].job == j)
-            slot_stop(l, place);
-        else
-            place++;
-    if (l->entering == j)
-        l->entering = NULL;
+    uint32_t at = 0;
+    while (l->places->jobs[at].job != j)
+        at++;
+    stream_places_leave_all(l->places, at);
 }
 
-/* Does the job of a slot have other samples, in slots or yet to come? */
-static bool has_others(const struct stream_lane *l, const struct stream_slot *s)
+/* Let the sample of a move run. */
+static void make_move(struct stream_lane *l, const struct stream_move *m, uint64_t now_ns)
 {
-    bool has = l->entering == s->job;
-    for (uint32_t place = 0; place < l->running && !has; place++) {
-        const struct stream_slot *other = &l->slots[l->order[place]];
-        has = other != s && other->job == s->job;
+    if (m->slot != STREAM_NONE)
+        stream_places_park(l->places, (uint32_t)m->slot);
+    if (m->parked != STREAM_NONE)
+        stream_places_return(l->places, (uint32_t)m->parked, now_ns);
+    else
+        stream_places_begin(l->places, m->owner, now_ns);
+}
+
+/* What its kind saves at a deadline is saved from a slot. */
+static void return_parked(struct stream_lane *l, uint32_t owner, uint64_t now_ns)
+{
+    struct stream_places *p = l->places;
+    for (uint32_t i = 0; i < p->parked_count; i++) {
+        struct stream_move m = {.owner = owner, .parked = (int)i, .slot = STREAM_NONE};
+        if (p->parked[i].owner != owner)
+            continue;
+        for (uint32_t place = 0; p->running == p->slots_max && m.slot == STREAM_NONE && place < p->running; place++)
+            if (p->owner[p->order[place]] != owner && stream_places_can_park(p, p->order[place]))
+                m.slot = (int)p->order[place];
+        if (p->running == p->slots_max && m.slot == STREAM_NONE)
+            return;
+        make_move(l, &m, now_ns);
+        i--;
     }
-    return has;
 }
 
 /* A job's deadline has passed. */
-static void cut_samples(struct stream_lane *l, const struct job *j)
+static void cut_samples(struct stream_lane *l, uint32_t owner, uint64_t now_ns)
 {
-    for (uint32_t place = 0; place < l->running && kind_of(j)->cut != NULL; place++)
-        if (l->slots[l->order[place]].job == j)
-            kind_of(j)->cut(&l->slots[l->order[place]]);
+    const struct stream_places *p = l->places;
+    const struct stream_kind *kind = kind_of(p->jobs[owner].job);
+    if (kind->cut == NULL)
+        return;
+    return_parked(l, owner, now_ns);
+    for (uint32_t place = 0; place < p->running; place++)
+        if (p->owner[p->order[place]] == owner)
+            kind->cut(&p->slots[p->order[place]]);
 }
 
 static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
 {
+    const struct stream_places *p = l->places;
     uint32_t ended = 0;
-    for (uint32_t place = 0; place <= l->running;) {
-        struct job *j = place < l->running ? l->slots[l->order[place]].job : l->entering;
+    for (uint32_t i = 0, left = p->job_count; left > 0; i++) {
+        struct job *j = p->jobs[i].job;
         const enum status st = j != NULL ? job_stop_reason(j, now_ns) : OK;
-        if (st == OK) {
-            place++;
+        left -= j != NULL;
+        if (st == OK)
             continue;
-        }
         if (st == ERR_TIMEOUT)
-            cut_samples(l, j);
-        forget_job(l, j); /* a stream that moved up is looked at here, or in the next step */
+            cut_samples(l, i, now_ns);
+        stream_places_leave_all(l->places, i);
         job_abort(j, st, NULL, now_ns);
         ended++;
     }
     return ended;
 }
 
-static uint32_t admit_jobs(struct stream_lane *l, uint64_t now_ns)
+/* A job that was popped comes into the lane, unless it must stop by now. */
+static bool enter_job(struct stream_lane *l, struct job *j, uint64_t now_ns)
 {
-    uint32_t ended = 0;
-    while (l->running < l->streams_max) {
-        struct queue_item *item = l->entering == NULL ? queue_pop(l->queue, l->model->lane) : NULL;
-        if (item != NULL) {
-            struct job *j = job_of_item(item);
-            const enum status st = job_stop_reason(j, now_ns);
-            if (st != OK) {
-                job_abort(j, st, NULL, now_ns);
-                ended++;
-                continue;
-            }
-            enter_job(l, j, now_ns);
-        }
-        if (l->entering == NULL)
+    const bool is_first = stream_shares_running(l->shares, &j->item.client) == 0;
+    const int slot =
+        l->places->running < l->places->slots_max ? STREAM_NONE : stream_shares_slot_for(l->shares, &j->item.client);
+    const enum status st = job_stop_reason(j, now_ns);
+    assert(kind_of(j) != NULL); /* jobs of other kinds are for other models */
+    if (st != OK) {
+        job_abort(j, st, NULL, now_ns);
+        return false;
+    }
+    const size_t given = kind_of(j)->enter(j, &l->places->shape);
+    job_start(j, now_ns);
+    metrics_histogram_observe(METRIC_QUEUE_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
+    if (is_first)
+        metrics_histogram_observe(METRIC_FIRST_SLOT_WAIT, l->model->metrics_label, now_ns - j->result.queued_ns);
+    metrics_counter_add(METRIC_PROMPT_BYTES, l->model->metrics_label, given);
+    const struct stream_move m = {.owner = stream_places_enter(l->places, j), .parked = STREAM_NONE, .slot = slot};
+    make_move(l, &m, now_ns);
+    return true;
+}
+
+/* Give slots to those that should have them: a job that waits if its client has no more than who is next in the lane,
+ * for it has nothing running yet. True: somebody came or was moved; *ended counts jobs that must stop instead. */
+static bool settle_one(struct stream_lane *l, uint64_t now_ns, uint32_t *ended)
+{
+    struct stream_move m;
+    stream_shares_count(l->shares, now_ns);
+    const bool is_next = stream_shares_next(l->shares, &m);
+    stream_shares_put_first(l->shares, is_next ? &m : NULL);
+    struct queue_item *item = queue_pop_least(l->queue, l->model->lane, stream_shares_load, l->shares);
+    if (item != NULL) {
+        *ended += enter_job(l, job_of_item(item), now_ns) ? 0 : 1;
+        return true;
+    }
+    if (!is_next && !stream_shares_turn(l->shares, &m))
+        return false;
+    make_move(l, &m, now_ns);
+    return true;
+}
+
+/* While all slots are taken, not in every pass, and a few at a time: moving one takes as long as some bytes. */
+static uint32_t settle(struct stream_lane *l, uint64_t now_ns)
+{
+    const struct stream_places *p = l->places;
+    uint32_t ended = 0, moves = 0;
+    if (p->parked_count == 0 && p->unbegun == 0 && queue_lane_count(l->queue, l->model->lane) == 0)
+        return 0;
+    if (p->running == p->slots_max && now_ns - l->settled_ns < SETTLE_NS)
+        return 0;
+    l->settled_ns = now_ns;
+    while (moves < MOVES_MAX) {
+        moves += p->running == p->slots_max;
+        if (!settle_one(l, now_ns, &ended))
             break;
-        enter_sample(l);
     }
     return ended;
 }
@@ -250,8 +247,8 @@ static uint32_t count_prompts(const struct stream_lane *l, bool *others)
 {
     uint32_t prompts = 0;
     *others = false;
-    for (uint32_t place = 0; place < l->running; place++) {
-        const struct stream_slot *s = &l->slots[l->order[place]];
+    for (uint32_t place = 0; place < l->places->running; place++) {
+        const struct stream_slot *s = &l->places->slots[l->places->order[place]];
         const bool prompt = !s->follows && s->window.length - s->window.fed > 1;
         prompts += prompt;
         *others = *others || !(prompt || s->follows);
@@ -267,17 +264,17 @@ static void share_rows(struct stream_lane *l)
     bool others;
     uint32_t sharers = count_prompts(l, &others);
     uint32_t rows = others ? l->prompt_rows_max : l->rows_max;
-    l->first_sharer = l->first_sharer + 1 < l->running ? l->first_sharer + 1 : 0;
-    for (uint32_t i = 0; i < l->running; i++) {
-        const uint32_t place = (l->first_sharer + i) % l->running;
-        const struct stream_slot *s = &l->slots[l->order[place]];
+    l->first_sharer = l->first_sharer + 1 < l->places->running ? l->first_sharer + 1 : 0;
+    for (uint32_t i = 0; i < l->places->running; i++) {
+        const uint32_t place = (l->first_sharer + i) % l->places->running;
+        const struct stream_slot *s = &l->places->slots[l->places->order[place]];
         const uint32_t waiting = s->window.length - s->window.fed;
         l->taken[place] = s->follows ? 0 : 1;
         if (s->follows || waiting <= 1)
             continue;
         assert(sharers > 0);
         const uint32_t share = (rows + sharers - 1) / sharers;
-        l->taken[place] = stream_prefix_take(l->prefixes, s, waiting < share ? waiting : share);
+        l->taken[place] = stream_prefix_take(l->places->prefixes, s, waiting < share ? waiting : share);
         rows -= l->taken[place];
         sharers--;
     }
@@ -291,9 +288,9 @@ static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
     float *logits = l->logits;
     *prompts = false;
     share_rows(l);
-    for (uint32_t place = 0; place < l->running; place++) {
-        const uint32_t index = l->order[place], take = l->taken[place];
-        struct stream_slot *s = &l->slots[index];
+    for (uint32_t place = 0; place < l->places->running; place++) {
+        const uint32_t index = l->places->order[place], take = l->taken[place];
+        struct stream_slot *s = &l->places->slots[index];
         if (take == 0)
             continue;
         const bool chooses = s->chooses && take == s->window.length - s->window.fed && s->at == s->given_count;
@@ -319,9 +316,10 @@ static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
     uint32_t count = parts;
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
-        struct stream_slot *leader = &l->slots[p->stream];
-        for (uint32_t place = 0; leader->followers > 0 && leader->choice != NULL && place < l->running; place++) {
-            struct stream_slot *s = &l->slots[l->order[place]];
+        struct stream_slot *leader = &l->places->slots[p->stream];
+        for (uint32_t place = 0; leader->followers > 0 && leader->choice != NULL && place < l->places->running;
+             place++) {
+            struct stream_slot *s = &l->places->slots[l->places->order[place]];
             if (!s->follows || s->leader != leader->window.stream)
                 continue;
             stream_slot_fork(s, leader, p->count);
@@ -346,7 +344,7 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
         const struct stream_logits logits = logits_of(p);
-        struct stream_slot *s = &l->slots[p->stream];
+        struct stream_slot *s = &l->places->slots[p->stream];
         const struct stream_kind *kind = kind_of(s->job);
         s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
         if (s->is_fine && p->logits != NULL && kind->look != NULL)
@@ -358,7 +356,7 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
 static enum stream_after use_part(struct stream_lane *l, const struct engine_part *p, const struct stream_turn *turn,
                                   enum job_finish *finish)
 {
-    struct stream_slot *s = &l->slots[p->stream];
+    struct stream_slot *s = &l->places->slots[p->stream];
     const struct stream_logits logits = logits_of(p);
     s->window.fed += p->count;
     *finish = FINISH_STOP;
@@ -366,22 +364,20 @@ static enum stream_after use_part(struct stream_lane *l, const struct engine_par
         job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", turn->now_ns);
         return STREAM_JOB_OVER;
     }
-    stream_prefix_keep(l->prefixes, s);
+    stream_prefix_keep(l->places->prefixes, s);
     return kind_of(s->job)->use(s, &logits, turn, finish);
 }
 
 /* A slot's sample has ended. True if its job has, too. */
-static bool end_sample(struct stream_lane *l, uint32_t index, enum job_finish finish, uint64_t now_ns)
+static bool end_sample(struct stream_lane *l, uint32_t slot, enum job_finish finish, uint64_t now_ns)
 {
-    struct stream_slot *s = &l->slots[index];
+    struct stream_slot *s = &l->places->slots[slot];
     struct job *j = s->job;
-    const bool last = !has_others(l, s);
-    uint32_t place = 0;
+    const struct lane_job *of = &l->places->jobs[l->places->owner[slot]];
+    const bool last = of->running == 1 && of->parked == 0 && of->begun == of->samples;
     if (kind_of(j)->end != NULL)
         kind_of(j)->end(s, finish, last);
-    while (l->order[place] != index)
-        place++;
-    slot_stop(l, place);
+    stream_places_leave(l->places, slot);
     if (last)
         job_finish(j, finish, now_ns);
     return last;
@@ -393,11 +389,11 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
     look_at_all(l, parts);
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
-        struct stream_slot *s = &l->slots[p->stream];
+        struct stream_slot *s = &l->places->slots[p->stream];
         struct job *j = s->job;
         if (j == NULL) /* another sample of its job has ended the job */
             continue;
-        const struct stream_turn turn = {.now_ns = now_ns, .running = l->running};
+        const struct stream_turn turn = {.now_ns = now_ns, .running = l->places->running};
         const uint32_t before = s->drawn;
         enum job_finish finish;
         const enum stream_after after = use_part(l, p, &turn, &finish);
@@ -417,8 +413,8 @@ uint32_t stream_lane_step(struct stream_lane *l)
 {
     const uint64_t start_ns = clock_now_ns();
     uint32_t ended = stop_jobs(l, start_ns);
-    ended += admit_jobs(l, start_ns);
-    if (l->running == 0)
+    ended += settle(l, start_ns);
+    if (l->places->running == 0)
         return ended;
 
     bool prompts;

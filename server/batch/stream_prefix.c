@@ -169,6 +169,12 @@ size_t stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s)
     return known;
 }
 
+void stream_prefix_forget(struct stream_prefixes *p, const struct stream_slot *s)
+{
+    if (p != NULL)
+        part_of(p, s)->spacing = 0;
+}
+
 uint32_t stream_prefix_take(const struct stream_prefixes *p, const struct stream_slot *s, uint32_t take)
 {
     if (p == NULL || part_of(p, s)->spacing == 0)

@@ -28,6 +28,8 @@ void stream_prefixes_free(struct stream_prefixes *p);
 /* A sample has begun, and perhaps follows another (stream_slot_follow): skip what is known. Returns how many elements
  * were skipped. */
 size_t stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s);
+/* The sample goes on in another slot: no more states of its prompt are kept. */
+void stream_prefix_forget(struct stream_prefixes *p, const struct stream_slot *s);
 /* How many of the next `take` elements the slot may be fed in one pass. */
 uint32_t stream_prefix_take(const struct stream_prefixes *p, const struct stream_slot *s, uint32_t take);
 /* Elements were fed, and none was pushed after them yet: keep the state if it is time to. */

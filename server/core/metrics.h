@@ -83,6 +83,12 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_STEP_AGE, "aftd_engine_step_age_seconds", SECONDS, NONE,                                            \
           "Time since the engine finished a step, while jobs wait or run; 0 without any.")                           \
     GAUGE(METRIC_STREAMS_RUNNING, "aftd_streams_running", COUNT, MODEL, "Streams that hold a slot.")                 \
+    GAUGE(METRIC_STREAMS_PARKED, "aftd_streams_parked", COUNT, MODEL,                                                \
+          "Streams that gave their slots to others, and go on later.")                                               \
+    COUNTER(METRIC_STREAM_PARKINGS, "aftd_stream_parkings_total", COUNT, MODEL,                                      \
+            "Times that a stream gave its slot to another.")                                                         \
+    HISTOGRAM(METRIC_FIRST_SLOT_WAIT, "aftd_first_slot_wait_seconds", SECONDS, MODEL, LONG,                          \
+              "Time that jobs waited whose client had no slot yet.")                                                 \
     GAUGE(METRIC_STREAM_SLOTS, "aftd_stream_slots", COUNT, MODEL, "Streams that can run at a time.")                 \
     GAUGE(METRIC_STREAM_STATE_BYTES, "aftd_stream_state_bytes", COUNT, MODEL, "Memory of the state of one stream.")  \
     GAUGE(METRIC_MODEL_INFO, "aftd_model_info", COUNT, MODEL_INFO, "Always 1; a loaded model.")                      \

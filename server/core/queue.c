@@ -1,6 +1,7 @@
 /* queue.c - see queue.h. A lane is a doubly linked list in the order of turns, so that a job whose client has left is
- * removed from the middle at once. Invariant, under the lock: `count` is the number of linked items, and never above
- * `items_max`. */
+ * removed from the middle at once. Invariants, under the lock: `count` is the number of linked items, and never above
+ * `items_max`; a client is in the table as long as it has items linked. Looking for a client or for an item takes a
+ * walk through as many as there are: a microsecond for the 256 that wait by default. */
 #include "server/core/queue.h"
 
 #include <assert.h>
@@ -15,6 +16,14 @@ struct lane {
     uint32_t count;
 };
 
+/* A client with items that wait. */
+struct waiting_client {
+    struct client_id id;
+    uint32_t items;  /* of all lanes; 0: a free place */
+    uint64_t served; /* virtual time: where its next item starts */
+    int64_t load;    /* during queue_pop_least */
+};
+
 struct queue {
     pthread_mutex_t lock;
     pthread_cond_t pushed;
@@ -22,6 +31,9 @@ struct queue {
     uint32_t count;            /* of all lanes */
     uint64_t waiting_since_ns; /* 0 while count is 0 */
     bool closed, woken;
+    uint64_t served;                /* virtual time: where the latest item that was popped started */
+    struct waiting_client *clients; /* [items_max] */
+    uint32_t clients_end;           /* after the last that is taken */
     struct lane lane[];
 };
 
@@ -31,7 +43,8 @@ enum status queue_create(struct queue **ret, uint32_t lanes, uint32_t items_max)
     struct queue *q = calloc(1, sizeof *q + lanes * sizeof q->lane[0]);
     if (q == NULL)
         return ERR_NOMEM;
-    if (pthread_mutex_init(&q->lock, NULL) != 0)
+    q->clients = calloc(items_max, sizeof *q->clients);
+    if (q->clients == NULL || pthread_mutex_init(&q->lock, NULL) != 0)
         goto no_lock;
     if (pthread_cond_init(&q->pushed, NULL) != 0)
         goto no_condition;
@@ -42,6 +55,7 @@ enum status queue_create(struct queue **ret, uint32_t lanes, uint32_t items_max)
 no_condition:
     (void)pthread_mutex_destroy(&q->lock);
 no_lock:
+    free(q->clients);
     free(q);
     return ERR_NOMEM;
 }
@@ -53,7 +67,30 @@ void queue_free(struct queue *q)
     assert(q->count == 0);
     (void)pthread_cond_destroy(&q->pushed);
     (void)pthread_mutex_destroy(&q->lock);
+    free(q->clients);
     free(q);
+}
+
+/* The place of a client, which is taken if it is new. There is one: fewer items are linked than there are places. */
+static uint32_t enter_client_locked(struct queue *q, const struct client_id *id)
+{
+    uint32_t vacant = q->clients_end;
+    for (uint32_t i = 0; i < q->clients_end; i++)
+        if (q->clients[i].items == 0)
+            vacant = i < vacant ? i : vacant;
+        else if (client_id_is_same(&q->clients[i].id, id))
+            return i;
+    if (vacant == q->clients_end)
+        q->clients_end++;
+    q->clients[vacant] = (struct waiting_client){.id = *id, .served = q->served};
+    return vacant;
+}
+
+static void leave_client_locked(struct queue *q, uint32_t at)
+{
+    q->clients[at].items--;
+    while (q->clients_end > 0 && q->clients[q->clients_end - 1].items == 0)
+        q->clients_end--;
 }
 
 static void link_locked(struct queue *q, struct queue_item *item)
@@ -67,6 +104,8 @@ static void link_locked(struct queue *q, struct queue_item *item)
     *(before != NULL ? &before->next : &l->first) = item;
     *(item->next != NULL ? &item->next->previous : &l->last) = item;
     item->linked = true;
+    item->client_at = enter_client_locked(q, &item->client);
+    q->clients[item->client_at].items++;
     l->count++;
     if (q->count++ == 0)
         q->waiting_since_ns = item->pushed_ns;
@@ -78,6 +117,7 @@ static void unlink_locked(struct queue *q, struct queue_item *item)
     *(item->previous != NULL ? &item->previous->next : &l->first) = item->next;
     *(item->next != NULL ? &item->next->previous : &l->last) = item->previous;
     item->linked = false;
+    leave_client_locked(q, item->client_at);
     l->count--;
     if (--q->count == 0)
         q->waiting_since_ns = 0;
@@ -105,28 +145,81 @@ enum status queue_push(struct queue *q, uint32_t lane, struct queue_item *item)
     return st;
 }
 
-struct queue_item *queue_pop(struct queue *q, uint32_t lane)
+/* It is served: its client's next item starts after it. */
+static void serve_locked(struct queue *q, struct queue_item *item)
+{
+    struct waiting_client *c = &q->clients[item->client_at];
+    q->served = c->served > q->served ? c->served : q->served;
+    c->served += item->cost > 0 ? item->cost : 1;
+    unlink_locked(q, item);
+}
+
+/* The first item, of that kind unless it is NULL, of the client whose turn it is. */
+static struct queue_item *pop(struct queue *q, uint32_t lane, const uint64_t *kind)
 {
     assert(lane < q->lanes);
+    struct queue_item *next = NULL;
     (void)pthread_mutex_lock(&q->lock);
-    struct queue_item *item = q->lane[lane].first;
-    if (item != NULL)
-        unlink_locked(q, item);
+    for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next)
+        if ((kind == NULL || item->kind == *kind) &&
+            (next == NULL || q->clients[item->client_at].served < q->clients[next->client_at].served))
+            next = item;
+    if (next != NULL)
+        serve_locked(q, next);
     (void)pthread_mutex_unlock(&q->lock);
-    return item;
+    return next;
+}
+
+struct queue_item *queue_pop(struct queue *q, uint32_t lane)
+{
+    return pop(q, lane, NULL);
 }
 
 struct queue_item *queue_pop_kind(struct queue *q, uint32_t lane, uint64_t kind)
 {
+    return pop(q, lane, &kind);
+}
+
+struct queue_item *queue_pop_least(struct queue *q, uint32_t lane, queue_load *load, void *arg)
+{
     assert(lane < q->lanes);
+    struct queue_item *next = NULL;
     (void)pthread_mutex_lock(&q->lock);
-    struct queue_item *item = q->lane[lane].first;
-    while (item != NULL && item->kind != kind)
-        item = item->next;
-    if (item != NULL)
-        unlink_locked(q, item);
+    for (uint32_t i = 0; i < q->clients_end && q->lane[lane].first != NULL; i++)
+        if (q->clients[i].items > 0)
+            q->clients[i].load = load(arg, &q->clients[i].id);
+    for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next) {
+        const struct waiting_client *c = &q->clients[item->client_at];
+        const struct waiting_client *best = next != NULL ? &q->clients[next->client_at] : NULL;
+        if (c->load >= 0 &&
+            (best == NULL || c->load < best->load || (c->load == best->load && c->served < best->served)))
+            next = item;
+    }
+    if (next != NULL)
+        serve_locked(q, next);
     (void)pthread_mutex_unlock(&q->lock);
-    return item;
+    return next;
+}
+
+struct queue_item *queue_make_room(struct queue *q, const struct client_id *client)
+{
+    struct queue_item *newest = NULL;
+    uint32_t theirs = 0, most = 0;
+    (void)pthread_mutex_lock(&q->lock);
+    for (uint32_t i = 0; i < q->clients_end; i++) {
+        if (q->clients[i].items > 0 && client_id_is_same(&q->clients[i].id, client))
+            theirs = q->clients[i].items;
+        most = q->clients[i].items > q->clients[most].items ? i : most;
+    }
+    if (q->count > 0 && q->clients[most].items >= theirs + 2)
+        for (uint32_t lane = 0; lane < q->lanes; lane++)
+            for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next)
+                if (item->client_at == most && (newest == NULL || item->turn_ns >= newest->turn_ns))
+                    newest = item;
+    if (newest != NULL)
+        unlink_locked(q, newest);
+    (void)pthread_mutex_unlock(&q->lock);
+    return newest;
 }
 
 bool queue_remove(struct queue *q, struct queue_item *item)

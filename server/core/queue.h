@@ -2,6 +2,9 @@
  * bound for all of them together. An item's turn is the time when it was pushed minus QUEUE_PRIORITY_NS for each step
  * of its priority: it overtakes items of lower priority that were pushed at most that much earlier, so none waits
  * forever, and items of equal priority are first in, first out.
+ * That holds among the items of one client. Clients are served in turn, by the cost of what they were given (start-time
+ * fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996): whoever comes to the queue begins where the others are, so neither
+ * what a client had before nor how much it has waiting puts it before or behind another.
  * The queue links items that others own; it never owns one. The queue's lock is a leaf: no other lock is taken under
  * it. */
 #ifndef SERVER_CORE_QUEUE_H
@@ -12,18 +15,22 @@
 #include <stdint.h>
 
 #include "config/status.h"
+#include "server/core/client_id.h"
 
 struct queue;
 
-/* Embedded in what is queued; zeroed before its first use. Its fields belong to the queue, except `kind` and
- * `priority`. */
+/* Embedded in what is queued; zeroed before its first use. Its fields belong to the queue, except the first four, which
+ * are set before the push. */
 struct queue_item {
-    uint64_t kind;    /* set before the push: items that may be batched together have the same kind */
-    int32_t priority; /* set before the push: QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX; 0: normal */
+    uint64_t kind;           /* items that may be batched together have the same kind */
+    int32_t priority;        /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX; 0: normal */
+    uint32_t cost;           /* in any unit that all items have in common; 0 counts as 1 */
+    struct client_id client; /* whose it is */
     struct queue_item *next, *previous;
     uint64_t pushed_ns;
     int64_t turn_ns; /* pushed_ns minus what the priority is worth */
     uint32_t lane;
+    uint32_t client_at; /* among the queue's clients */
     bool linked;
 };
 
@@ -38,6 +45,15 @@ struct queue_item *queue_pop(struct queue *q, uint32_t lane);
 /* The item of one kind whose turn it is in a lane; NULL if there is none. May search all items that wait in the
  * lane. */
 struct queue_item *queue_pop_kind(struct queue *q, uint32_t lane, uint64_t kind);
+/* What a client has of that which the items wait for; below 0: it can be given nothing now. Called under the queue's
+ * lock: it must be brief, and call no function of the queue. */
+typedef int64_t queue_load(void *arg, const struct client_id *client);
+/* The item whose turn it is among those of the clients that have least; NULL if no client can be given anything. */
+struct queue_item *queue_pop_least(struct queue *q, uint32_t lane, queue_load *load, void *arg);
+/* After ERR_FULL: take out the newest item of the client that has most items in all lanes, if it has at least two more
+ * than this client, so that one client cannot keep others out of the queue; NULL: there is none. The caller owns it.
+ * Any thread. */
+struct queue_item *queue_make_room(struct queue *q, const struct client_id *client);
 /* Remove an item out of turn. True if it was waiting: then it is the caller's alone. Any thread. */
 bool queue_remove(struct queue *q, struct queue_item *item);
 

@@ -70,7 +70,11 @@ enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t d
     j->deadline_ns = deadline_ns;
     j->result.queued_ns = clock_now_ns();
     job_reference(j); /* before the push: the engine may be done with the job when it returns */
-    const enum status st = queue_push(q, lane, &j->item);
+    enum status st = queue_push(q, lane, &j->item);
+    for (struct queue_item *other; st == ERR_FULL && (other = queue_make_room(q, &j->item.client)) != NULL;) {
+        job_abort(job_of_item(other), ERR_FULL, NULL, clock_now_ns());
+        st = queue_push(q, lane, &j->item);
+    }
     if (st != OK)
         job_release(j);
     return st;
@@ -259,6 +263,8 @@ static const char *reason_text(enum status st)
         return "an administrator cancelled the request";
     case ERR_UNAVAILABLE:
         return "the server is shutting down";
+    case ERR_FULL:
+        return "the queue is full, and another client has fewer jobs in it; try again later";
     default:
         return "the request could not be completed";
     }

@@ -18,7 +18,6 @@
 
 #include "config/limits.h"
 #include "config/status.h"
-#include "server/core/client_id.h"
 #include "server/core/queue.h"
 
 struct hosted_model;
@@ -79,11 +78,10 @@ struct job {
     const struct job_kind *kind;
     struct hosted_model *model; /* one reference; NULL: it needs no model */
     bool streams;               /* its answer begins before it is done */
-    struct client_id client;    /* set before job_submit: whose it is */
     uint64_t deadline_ns;
     struct queue *queue;
 
-    struct queue_item item; /* the queue's */
+    struct queue_item item; /* the queue's; priority, cost and client are set before job_submit */
     atomic_uint references;
     atomic_int cancelled; /* the first enum status given to job_cancel; OK: not cancelled */
 
@@ -106,7 +104,8 @@ void job_release(struct job *j); /* NULL is a no-op */
 void job_set_owner(struct job *j, const char *owner);
 
 /* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
- * the job is unchanged. */
+ * the job is unchanged. If the queue is full of another client's jobs, its newest gives way (queue_make_room), and ends
+ * with ERR_FULL. */
 enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns);
 
 /* Set the waiter. After job_detach has returned, it is not called any more. */

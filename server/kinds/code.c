@@ -105,6 +105,11 @@ static void begin_decoding(struct stream_slot *s)
     block_coder_begin_decode(coder_of(s), &s->window, &code_job_of(s->job)->in.blocks[s->sample]);
 }
 
+static void moved(struct stream_slot *s)
+{
+    coder_of(s)->window = &s->window;
+}
+
 static enum stream_after encode(struct stream_slot *s, const struct stream_logits *logits,
                                 const struct stream_turn *turn, enum job_finish *finish)
 {
@@ -135,6 +140,7 @@ static const struct stream_kind encoding = {
     .samples = samples,
     .enter = enter_text,
     .begin = begin_encoding,
+    .moved = moved,
     .use = encode,
 };
 
@@ -142,6 +148,7 @@ static const struct stream_kind decoding = {
     .samples = samples,
     .enter = enter_none,
     .begin = begin_decoding,
+    .moved = moved,
     .look = decode,
     .use = go_on_decoding,
 };

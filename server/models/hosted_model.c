@@ -196,6 +196,8 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
         model_identity_init(&e->identity, c.digest, engine_info(e->engine));
     model_drop_weights(e->model); /* the engine has packed its own */
     e->bytes = engine_info(e->engine)->weight_bytes + engine_info(e->engine)->workspace_bytes;
+    if (model_config_causal(&e->model->config))
+        e->bytes += (uint64_t)s->parking_mb << 20;
     if (e->model->config.task == TASK_TEXT_GENERATION)
         e->bytes += (uint64_t)s->prefix_cache_mb << 20;
     *ret = e;

@@ -38,6 +38,8 @@ struct stream_kind {
     /* This many of its elements are skipped, since the state after them was in the cache. NULL where slots have no
      * state_owner. */
     void (*skip)(struct stream_slot *s, size_t elements);
+    /* The sample goes on in another slot, `s`, with the same window. NULL: nothing of its kind points into the slot. */
+    void (*moved)(struct stream_slot *s);
     /* Look at the logits, all finite, before `use`: called for several slots at a time, for each on one thread. NULL:
      * not needed. */
     void (*look)(struct stream_slot *s, const struct stream_logits *logits);

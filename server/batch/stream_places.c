@@ -1,0 +1,273 @@
+/* stream_places.c - see stream_places.h. */
+#include "server/batch/stream_places.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/engine.h"
+#include "server/batch/stream_prefix.h"
+#include "server/core/metrics.h"
+#include "server/job/job.h"
+#include "server/models/hosted_model.h"
+#include "server/stream/stream_kind.h"
+
+enum { ROOM_ALIGN = 4096 };
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+/* Nothing of it is resident before it is written. */
+static void map_rooms(struct stream_places *p, const struct settings *s)
+{
+    const size_t state_bytes = engine_info(p->shape.engine)->stream_bytes, bytes = (size_t)s->parking_mb << 20;
+    p->room_bytes = (state_bytes + p->shape.window_size + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
+    const size_t rooms = bytes / p->room_bytes;
+    p->parked_max = rooms < PARKED_STREAMS_MAX ? (uint32_t)rooms : PARKED_STREAMS_MAX;
+    if (p->parked_max == 0)
+        return;
+    void *memory = mmap(NULL, p->parked_max * p->room_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    p->memory = memory != MAP_FAILED ? memory : NULL;
+}
+
+enum status stream_places_create(struct stream_places **ret, struct hosted_model *model, const struct settings *s,
+                                 struct error *err)
+{
+    struct stream_places *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        goto no_memory;
+    p->model = model;
+    p->shape = stream_model_of(model->engine, model->model->config.context);
+    p->slots_max = s->streams_max;
+    map_rooms(p, s);
+    if (p->parked_max > 0 && p->memory == NULL)
+        goto no_memory;
+    p->jobs_max = p->slots_max + p->parked_max;
+    p->order = calloc(p->slots_max, sizeof *p->order);
+    p->slots = calloc(p->slots_max, sizeof *p->slots);
+    p->owner = calloc(p->slots_max, sizeof *p->owner);
+    p->taken_ns = calloc(p->slots_max, sizeof *p->taken_ns);
+    p->windows = calloc(p->slots_max, p->shape.window_size);
+    p->jobs = calloc(p->jobs_max, sizeof *p->jobs);
+    p->parked = calloc(p->parked_max + 1, sizeof *p->parked);
+    p->rooms = calloc(p->parked_max + 1, sizeof *p->rooms);
+    if (p->order == NULL || p->slots == NULL || p->owner == NULL || p->taken_ns == NULL || p->windows == NULL ||
+        p->jobs == NULL || p->parked == NULL || p->rooms == NULL)
+        goto no_memory;
+    const enum status st = stream_prefixes_create(&p->prefixes, model, &p->shape, s, err);
+    if (st != OK) {
+        stream_places_free(p);
+        return st;
+    }
+    for (uint32_t i = 0; i < p->slots_max; i++) {
+        p->order[i] = i;
+        p->slots[i].window = (struct stream_window){
+            .model = &p->shape, .stream = i, .elements = p->windows + (size_t)i * p->shape.window_size};
+    }
+    for (uint32_t i = 0; i < p->parked_max; i++)
+        p->rooms[i] = i;
+    *ret = p;
+    return OK;
+no_memory:
+    stream_places_free(p);
+    return error_set(err, ERR_NOMEM, "%s: no memory for %u streams", model->model->name, s->streams_max);
+}
+
+void stream_places_free(struct stream_places *p)
+{
+    if (p == NULL)
+        return;
+    assert(p->job_count == 0 && p->running == 0 && p->parked_count == 0);
+    stream_prefixes_free(p->prefixes);
+    if (p->memory != NULL)
+        (void)munmap(p->memory, p->parked_max * p->room_bytes);
+    free(p->rooms);
+    free(p->parked);
+    free(p->jobs);
+    free(p->windows);
+    free(p->taken_ns);
+    free(p->owner);
+    free(p->slots);
+    free(p->order);
+    free(p);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------------------------- */
+
+static const struct stream_kind *kind_of(const struct job *j)
+{
+    return j->kind->stream;
+}
+
+uint32_t stream_places_enter(struct stream_places *p, struct job *j)
+{
+    uint32_t at = 0;
+    while (p->jobs[at].job != NULL) /* each in the lane has a sample in a slot or parked, so one is free */
+        at++;
+    assert(at < p->jobs_max);
+    p->jobs[at] = (struct lane_job){
+        .job = j, .samples = kind_of(j)->samples != NULL ? kind_of(j)->samples(j) : 1, .number = p->numbers++};
+    p->job_count++;
+    p->unbegun++;
+    return at;
+}
+
+static uint32_t take_slot(struct stream_places *p, uint32_t owner, uint64_t now_ns)
+{
+    assert(p->running < p->slots_max);
+    const uint32_t slot = p->order[p->running++];
+    p->owner[slot] = owner;
+    p->taken_ns[slot] = now_ns;
+    p->jobs[owner].running++;
+    metrics_gauge_add(METRIC_STREAMS_RUNNING, p->model->metrics_label, 1);
+    return slot;
+}
+
+/* Begin a sample in its slot, or let it wait for one that feeds the same prompt. */
+static void begin_sample(struct stream_places *p, uint32_t slot, uint32_t sample)
+{
+    struct stream_slot *s = &p->slots[slot];
+    struct job *j = p->jobs[p->owner[slot]].job;
+    stream_slot_take(s, j, sample);
+    kind_of(j)->begin(s);
+    for (uint32_t place = 0; place < p->running; place++)
+        if (p->order[place] != slot && stream_slot_follow(s, &p->slots[p->order[place]]))
+            break;
+    const size_t skipped = stream_prefix_begin(p->prefixes, s);
+    if (skipped > 0)
+        kind_of(j)->skip(s, skipped);
+}
+
+void stream_places_begin(struct stream_places *p, uint32_t owner, uint64_t now_ns)
+{
+    struct lane_job *j = &p->jobs[owner];
+    assert(j->begun < j->samples);
+    const uint32_t slot = take_slot(p, owner, now_ns);
+    if (++j->begun == j->samples)
+        p->unbegun--;
+    begin_sample(p, slot, j->begun - 1);
+}
+
+/* The slot is free from now on. */
+static void give_up_slot(struct stream_places *p, uint32_t slot)
+{
+    uint32_t place = 0;
+    while (p->order[place] != slot)
+        place++;
+    p->slots[slot].job = NULL;
+    p->running--;
+    memmove(p->order + place, p->order + place + 1, (p->running - place) * sizeof *p->order);
+    p->order[p->running] = slot;
+    p->jobs[p->owner[slot]].running--;
+    metrics_gauge_add(METRIC_STREAMS_RUNNING, p->model->metrics_label, -1);
+}
+
+static void drop_job(struct stream_places *p, uint32_t owner)
+{
+    struct lane_job *j = &p->jobs[owner];
+    if (j->begun < j->samples)
+        p->unbegun--;
+    *j = (struct lane_job){.job = NULL};
+    p->job_count--;
+}
+
+void stream_places_leave(struct stream_places *p, uint32_t slot)
+{
+    const uint32_t owner = p->owner[slot];
+    give_up_slot(p, slot);
+    if (lane_job_is_through(&p->jobs[owner]))
+        drop_job(p, owner);
+}
+
+/* ---- parking --------------------------------------------------------------------------------------------------- */
+
+static uint8_t *room_of(const struct stream_places *p, const struct parked_sample *x)
+{
+    return p->memory + x->room * p->room_bytes;
+}
+
+/* Take it out of the list; its room is free. */
+static void remove_parked(struct stream_places *p, uint32_t at)
+{
+    p->jobs[p->parked[at].owner].parked--;
+    const uint32_t room = p->parked[at].room;
+    p->parked_count--;
+    memmove(p->parked + at, p->parked + at + 1, (p->parked_count - at) * sizeof *p->parked);
+    p->rooms[p->parked_count] = room;
+    if (p->parked_count == 0)
+        (void)madvise(p->memory, p->parked_max * p->room_bytes, MADV_DONTNEED);
+    metrics_gauge_add(METRIC_STREAMS_PARKED, p->model->metrics_label, -1);
+}
+
+bool stream_places_can_park(const struct stream_places *p, uint32_t slot)
+{
+    return p->parked_count < p->parked_max && p->slots[slot].followers == 0;
+}
+
+void stream_places_park(struct stream_places *p, uint32_t slot)
+{
+    struct stream_slot *s = &p->slots[slot];
+    struct parked_sample *x = &p->parked[p->parked_count];
+    assert(stream_places_can_park(p, slot));
+    *x = (struct parked_sample){.owner = p->owner[slot],
+                                .is_kept = !s->follows,
+                                .number = p->numbers++,
+                                .room = p->rooms[p->parked_count],
+                                .slot = *s};
+    if (x->is_kept) {
+        const struct stream_window *w = &s->window;
+        x->position = engine_stream_position(p->shape.engine, slot);
+        if (x->position > 0)
+            engine_stream_save(p->shape.engine, slot, room_of(p, x));
+        memcpy(room_of(p, x) + p->room_bytes - p->shape.window_size, w->elements, w->length);
+    } else {
+        p->slots[s->leader].followers--;
+    }
+    p->parked_count++;
+    p->jobs[x->owner].parked++;
+    give_up_slot(p, slot);
+    metrics_gauge_add(METRIC_STREAMS_PARKED, p->model->metrics_label, 1);
+    metrics_counter_add(METRIC_STREAM_PARKINGS, p->model->metrics_label, 1);
+}
+
+void stream_places_return(struct stream_places *p, uint32_t parked, uint64_t now_ns)
+{
+    const struct parked_sample *x = &p->parked[parked];
+    const uint32_t slot = take_slot(p, x->owner, now_ns);
+    struct stream_slot *s = &p->slots[slot];
+    struct stream_window w = s->window;
+    if (!x->is_kept) {
+        begin_sample(p, slot, x->slot.sample);
+        remove_parked(p, parked);
+        return;
+    }
+    *s = x->slot;
+    w.fed = s->window.fed;
+    w.length = s->window.length;
+    s->window = w;
+    memcpy(w.elements, room_of(p, x) + p->room_bytes - p->shape.window_size, w.length);
+    if (x->position > 0)
+        engine_stream_restore(p->shape.engine, slot, x->position, room_of(p, x));
+    else
+        engine_stream_reset(p->shape.engine, slot);
+    stream_prefix_forget(p->prefixes, s);
+    if (kind_of(s->job)->moved != NULL)
+        kind_of(s->job)->moved(s);
+    remove_parked(p, parked);
+}
+
+void stream_places_leave_all(struct stream_places *p, uint32_t owner)
+{
+    for (uint32_t i = 0; i < p->parked_count;)
+        if (p->parked[i].owner == owner)
+            remove_parked(p, i);
+        else
+            i++;
+    for (uint32_t place = 0; place < p->running;)
+        if (p->owner[p->order[place]] == owner)
+            give_up_slot(p, p->order[place]);
+        else
+            place++;
+    drop_job(p, owner);
+}

@@ -1,0 +1,244 @@
+/* stream_shares.c - see stream_shares.h. Shares are counted anew for each decision: some hundred comparisons, and only
+ * while somebody waits. */
+#include "server/batch/stream_shares.h"
+
+#include <stdlib.h>
+
+#include "config/limits.h"
+#include "server/batch/stream_places.h"
+#include "server/job/job.h"
+
+/* What a client has in the lane. */
+struct share {
+    const struct client_id *client;
+    uint32_t running, parked;
+};
+
+struct stream_shares {
+    struct stream_places *places;
+    struct share *shares; /* [places.jobs_max], of which `count` */
+    uint32_t *share_of;   /* [places.jobs_max] of each job */
+    uint32_t count;
+    uint64_t now_ns;
+    int64_t most; /* that a client in the queue may have for its job to be next */
+};
+
+enum status stream_shares_create(struct stream_shares **ret, struct stream_places *p)
+{
+    struct stream_shares *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return ERR_NOMEM;
+    s->places = p;
+    s->shares = calloc(p->jobs_max, sizeof *s->shares);
+    s->share_of = calloc(p->jobs_max, sizeof *s->share_of);
+    if (s->shares == NULL || s->share_of == NULL) {
+        stream_shares_free(s);
+        return ERR_NOMEM;
+    }
+    *ret = s;
+    return OK;
+}
+
+void stream_shares_free(struct stream_shares *s)
+{
+    if (s == NULL)
+        return;
+    free(s->share_of);
+    free(s->shares);
+    free(s);
+}
+
+static uint32_t find(const struct stream_shares *s, const struct client_id *client)
+{
+    uint32_t at = 0;
+    while (at < s->count && !client_id_is_same(s->shares[at].client, client))
+        at++;
+    return at;
+}
+
+void stream_shares_count(struct stream_shares *s, uint64_t now_ns)
+{
+    const struct stream_places *p = s->places;
+    s->count = 0;
+    s->now_ns = now_ns;
+    for (uint32_t i = 0, seen = 0; seen < p->job_count; i++) {
+        const struct lane_job *j = &p->jobs[i];
+        if (j->job == NULL)
+            continue;
+        seen++;
+        const uint32_t at = find(s, &j->job->item.client);
+        if (at == s->count)
+            s->shares[s->count++] = (struct share){.client = &j->job->item.client};
+        s->shares[at].running += j->running;
+        s->shares[at].parked += j->parked;
+        s->share_of[i] = at;
+    }
+}
+
+/* Of a client that need not be in the lane. */
+static struct share share_of(const struct stream_shares *s, const struct client_id *client)
+{
+    const uint32_t at = find(s, client);
+    return at < s->count ? s->shares[at] : (struct share){.client = client};
+}
+
+static const struct share *share_of_job(const struct stream_shares *s, uint32_t owner)
+{
+    return &s->shares[s->share_of[owner]];
+}
+
+/* ---- whose slot ------------------------------------------------------------------------------------------------ */
+
+/* Does the stream in `slot` give way before the one in `other`? Those of the client with most, then of its job with
+ * most, then of the newest job, and of that the last sample. */
+static bool gives_way_before(const struct stream_shares *s, uint32_t slot, uint32_t other)
+{
+    const struct stream_places *p = s->places;
+    const struct lane_job *a = &p->jobs[p->owner[slot]], *b = &p->jobs[p->owner[other]];
+    const uint32_t of_a = share_of_job(s, p->owner[slot])->running, of_b = share_of_job(s, p->owner[other])->running;
+    if (of_a != of_b)
+        return of_a > of_b;
+    if (a->running != b->running)
+        return a->running > b->running;
+    if (a->number != b->number)
+        return a->number > b->number;
+    return p->slots[slot].sample > p->slots[other].sample;
+}
+
+/* The slot for a stream of `mine`, whose job has `running` slots, when none is free. */
+static int slot_to_take(const struct stream_shares *s, const struct share *mine, uint32_t running)
+{
+    const struct stream_places *p = s->places;
+    int best = STREAM_NONE;
+    for (uint32_t place = 0; place < p->running; place++) {
+        const uint32_t slot = p->order[place];
+        const struct share *theirs = share_of_job(s, p->owner[slot]);
+        const bool is_own = client_id_is_same(theirs->client, mine->client);
+        const bool has_more =
+            is_own ? p->jobs[p->owner[slot]].running >= running + 2 : theirs->running >= mine->running + 2;
+        if (has_more && stream_places_can_park(p, slot) &&
+            (best == STREAM_NONE || gives_way_before(s, slot, (uint32_t)best)))
+            best = (int)slot;
+    }
+    return best;
+}
+
+/* The slot whose stream has run longest, and long enough, of `mine` or, if that has none, of anybody. */
+static int slot_in_turn(const struct stream_shares *s, const struct share *mine)
+{
+    const struct stream_places *p = s->places;
+    int best = STREAM_NONE;
+    for (uint32_t place = 0; place < p->running; place++) {
+        const uint32_t slot = p->order[place];
+        const bool is_own = client_id_is_same(share_of_job(s, p->owner[slot])->client, mine->client);
+        if ((mine->running == 0 || is_own) && s->now_ns - p->taken_ns[slot] >= STREAM_TURN_NS &&
+            stream_places_can_park(p, slot) && (best == STREAM_NONE || p->taken_ns[slot] < p->taken_ns[best]))
+            best = (int)slot;
+    }
+    return best;
+}
+
+/* May a stream that has not begun take the slot of another, which is parked for it? The last room is for those that
+ * change places. */
+static bool may_come(const struct stream_shares *s, const struct share *mine)
+{
+    const struct stream_places *p = s->places;
+    const uint32_t left = p->slots_max + p->parked_max - p->running - p->parked_count,
+                   theirs = mine->running + mine->parked;
+    return p->parked_count + 2 <= p->parked_max && (theirs == 0 || theirs < left);
+}
+
+/* ---- who is next ----------------------------------------------------------------------------------------------- */
+
+int stream_shares_slot_for(const struct stream_shares *s, const struct client_id *client)
+{
+    const struct share mine = share_of(s, client);
+    if (!may_come(s, &mine))
+        return STREAM_NONE;
+    const int slot = slot_to_take(s, &mine, 0);
+    return slot != STREAM_NONE || mine.running + mine.parked > 0 ? slot : slot_in_turn(s, &mine);
+}
+
+uint32_t stream_shares_running(const struct stream_shares *s, const struct client_id *client)
+{
+    return share_of(s, client).running;
+}
+
+void stream_shares_put_first(struct stream_shares *s, const struct stream_move *next)
+{
+    s->most = INT64_MAX;
+    if (next != NULL)
+        s->most = (int64_t)share_of_job(s, next->owner)->running - (s->places->jobs[next->owner].running > 0 ? 0 : 1);
+}
+
+int64_t stream_shares_load(void *shares, const struct client_id *client)
+{
+    const struct stream_shares *s = shares;
+    const struct stream_places *p = s->places;
+    const uint32_t running = stream_shares_running(s, client);
+    if (p->job_count == p->jobs_max || running > s->most)
+        return -1;
+    if (p->running == p->slots_max && stream_shares_slot_for(s, client) == STREAM_NONE)
+        return -1;
+    return running;
+}
+
+/* The one of the job's that was parked first; STREAM_NONE: none is. */
+static int first_parked(const struct stream_places *p, uint32_t owner)
+{
+    for (uint32_t i = 0; i < p->parked_count; i++)
+        if (p->parked[i].owner == owner)
+            return (int)i;
+    return STREAM_NONE;
+}
+
+/* Does a sample of job `a` come before one of `b`? */
+static bool comes_before(const struct stream_shares *s, uint32_t a, uint32_t b)
+{
+    const struct lane_job *of_a = &s->places->jobs[a], *of_b = &s->places->jobs[b];
+    const uint32_t clients_a = share_of_job(s, a)->running, clients_b = share_of_job(s, b)->running;
+    if (clients_a != clients_b)
+        return clients_a < clients_b;
+    if (of_a->running != of_b->running)
+        return of_a->running < of_b->running;
+    return of_a->number < of_b->number;
+}
+
+bool stream_shares_next(const struct stream_shares *s, struct stream_move *ret)
+{
+    const struct stream_places *p = s->places;
+    bool found = false;
+    for (uint32_t i = 0, seen = 0; seen < p->job_count; i++) {
+        const struct lane_job *j = &p->jobs[i];
+        if (j->job == NULL)
+            continue;
+        seen++;
+        if ((j->parked == 0 && j->begun == j->samples) || (found && !comes_before(s, i, ret->owner)))
+            continue;
+        struct stream_move m = {.owner = i, .parked = first_parked(p, i), .slot = STREAM_NONE};
+        if (p->running == p->slots_max) {
+            if (m.parked == STREAM_NONE && !may_come(s, share_of_job(s, i)))
+                continue;
+            m.slot = slot_to_take(s, share_of_job(s, i), j->running);
+            if (m.slot == STREAM_NONE)
+                continue;
+        }
+        *ret = m;
+        found = true;
+    }
+    return found;
+}
+
+bool stream_shares_turn(const struct stream_shares *s, struct stream_move *ret)
+{
+    const struct stream_places *p = s->places;
+    for (uint32_t i = 0; i < p->parked_count; i++) {
+        const uint32_t owner = p->parked[i].owner;
+        const int slot = slot_in_turn(s, share_of_job(s, owner));
+        if (slot == STREAM_NONE)
+            continue;
+        *ret = (struct stream_move){.owner = owner, .parked = (int)i, .slot = slot};
+        return true;
+    }
+    return false;
+}
