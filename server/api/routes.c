@@ -37,6 +37,7 @@ static const struct route {
 #undef X
 };
 enum {
+    LOGGED_DIGITS_MAX = 8, /* of a path that no route knows; an id has four times as many */
     ROUTE_COUNT = sizeof routes / sizeof routes[0],
     NO_ENDPOINT = ROUTE_COUNT, /* beyond every path's label */
 };
@@ -325,15 +326,36 @@ static void count(const struct exchange *x, unsigned status, const char *outcome
         metrics_counter_add(METRIC_REJECTED, reason_of(x), 1);
 }
 
-/* Without keys, whoever knows a session's id owns it, so ids are not logged. NULL: there is no path. */
+/* Append to out [*used], as far as that has room, and `path` with {} in place of what could be an id or a key: many
+ * hexadecimal digits in a row. */
+static void append_masked(char out[LOG_PATH_MAX + 1], size_t used, const char *path)
+{
+    static const char digits[] = "0123456789abcdefABCDEF";
+    while (*path != '\0' && used < LOG_PATH_MAX) {
+        const size_t run = strspn(path, digits), end = path[run] != '\0';
+        const bool is_long = run >= LOGGED_DIGITS_MAX;
+        used += (size_t)snprintf(out + used, LOG_PATH_MAX + 1 - used, "%.*s%.*s", is_long ? 2 : (int)run,
+                                 is_long ? "{}" : path, (int)end, path + run);
+        path += run + end;
+    }
+}
+
+/* Without keys, whoever knows a session's id owns it, so ids are not logged; and where no route says what is one,
+ * nothing that looks like it. NULL: there is no path. */
 static const char *path_to_log(const struct exchange *x, char out[LOG_PATH_MAX + 1])
 {
     static const char sessions[] = "/v1/sessions/";
     const char *path = x->path != NULL ? request_host_path(x->path) : "";
-    if (strncmp(path, sessions, strlen(sessions)) != 0)
+    const bool is_session = strncmp(path, sessions, strlen(sessions)) == 0;
+    if (x->path == NULL || (!is_session && x->api->route != NULL))
         return x->path;
-    const char *id = path + strlen(sessions);
-    (void)snprintf(out, LOG_PATH_MAX + 1, "%s{}%s", sessions, id + strcspn(id, "/"));
+    out[0] = '\0';
+    if (is_session) {
+        path += strlen(sessions);
+        path += strcspn(path, "/");
+        (void)snprintf(out, LOG_PATH_MAX + 1, "%s{}", sessions);
+    }
+    append_masked(out, strlen(out), path);
     return out;
 }
 
