@@ -23,7 +23,7 @@
 
 /* Flags that ask for something other than running: X(name, action, help). */
 #define CONFIG_ACTIONS(X)                                                                  \
-    X("check-config", CONFIG_CHECK, "say whether the settings are valid, then exit")       \
+    X("check-config", CONFIG_CHECK, "say whether settings and keys are valid, then exit")  \
     X("print-config", CONFIG_PRINT, "print the settings in force as JSON, then exit")      \
     X("help", CONFIG_HELP, "print all settings with their ranges and defaults, then exit") \
     X("version", CONFIG_VERSION, "print the versions of program and libraries, then exit")

@@ -291,6 +291,22 @@ static int run(const struct config *config, int argc, char *argv[])
     return st == OK ? EXIT_SUCCESS : st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;
 }
 
+/* The settings are fine; and the keys, if there are any? */
+static int check(const struct config *config)
+{
+    struct keys_file keys = {0};
+    struct error err;
+    const char *path = config->settings.keys_file;
+    const enum status st = strcmp(path, "off") != 0 ? keys_file_read(&keys, path, &err) : OK;
+    keys_file_clear(&keys);
+    if (st != OK) {
+        (void)fprintf(stderr, "aftd: %s\n", err.message);
+        return st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;
+    }
+    config_print_check(config, stdout);
+    return EXIT_SUCCESS;
+}
+
 int main(int argc, char *argv[])
 {
     struct config config;
@@ -309,8 +325,7 @@ int main(int argc, char *argv[])
         version_print_daemon(AFTD_COMMIT, stdout);
         return EXIT_SUCCESS;
     case CONFIG_CHECK:
-        config_print_check(&config, stdout);
-        return EXIT_SUCCESS;
+        return check(&config);
     case CONFIG_PRINT:
         if (config_print(&config, stdout, &err) == OK)
             return EXIT_SUCCESS;

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <nettle/memops.h>
-
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 
@@ -164,18 +162,12 @@ void auth_table_free(struct auth_table *t)
 bool auth_find(struct auth *a, const char *text, size_t size, struct auth_grant *ret)
 {
     struct auth_table *t = table_take(a);
-    size_t found = 0; /* 1 + the index */
-    for (size_t i = 0; i < t->file.count; i++) {
-        uint8_t hash[KEY_HASH_BYTES];
-        key_hash(hash, t->file.keys[i].salt, text, size);
-        const size_t equal = (size_t)memeql_sec(hash, t->file.keys[i].hash, sizeof hash);
-        found |= (0 - equal) & (i + 1); /* no branch depends on it */
-    }
-    if (found == 0) {
+    const size_t found = keys_file_find(&t->file, text, size);
+    if (found == t->file.count) {
         table_release(t);
         return false;
     }
-    *ret = (struct auth_grant){.table = t, .key = &t->file.keys[found - 1], .meter = t->meters[found - 1]};
+    *ret = (struct auth_grant){.table = t, .key = &t->file.keys[found], .meter = t->meters[found]};
     return true;
 }
 

@@ -51,9 +51,8 @@ enum status auth_read(struct auth *a, struct auth_table **ret, size_t *count, st
 void auth_put(struct auth *a, struct auth_table *t); /* takes it */
 void auth_table_free(struct auth_table *t);          /* NULL is a no-op */
 
-/* Is `text` a key? Then *ret is a grant; end with auth_release. The time that this takes reveals neither how much of a
- * key was right nor which key it is: every key is hashed with its salt and compared in constant time, whatever
- * matched. */
+/* Is `text` a key? Then *ret is a grant; end with auth_release. Takes the same time whichever key it is, and however
+ * much of one (keys_file_find). */
 bool auth_find(struct auth *a, const char *text, size_t size, struct auth_grant *ret);
 void auth_release(struct auth_grant *g); /* zeroed is fine; zeroes it */
 

@@ -14,6 +14,7 @@
 
 #include <jansson.h>
 #include <nettle/base16.h>
+#include <nettle/memops.h>
 #include <nettle/sha2.h>
 
 #include "config/json.h"
@@ -73,6 +74,19 @@ void key_hash(uint8_t out[KEY_HASH_BYTES], const uint8_t salt[KEY_SALT_BYTES], c
     sha256_update(&sha, KEY_SALT_BYTES, salt);
     sha256_update(&sha, size, (const uint8_t *)text);
     sha256_digest(&sha, KEY_HASH_BYTES, out);
+}
+
+size_t keys_file_find(const struct keys_file *f, const char *text, size_t size)
+{
+    size_t found = f->count, open = SIZE_MAX; /* all bits until one has matched; no branch depends on either */
+    for (size_t i = 0; i < f->count; i++) {
+        uint8_t hash[KEY_HASH_BYTES];
+        key_hash(hash, f->keys[i].salt, text, size);
+        const size_t chosen = (0 - (size_t)memeql_sec(hash, f->keys[i].hash, sizeof hash)) & open;
+        found = (found & ~chosen) | (i & chosen);
+        open &= ~chosen;
+    }
+    return found;
 }
 
 enum status key_make(struct key *k, char text[KEY_TEXT_BYTES + 1], struct error *err)
@@ -279,9 +293,16 @@ void keys_file_clear(struct keys_file *f)
 
 enum status keys_file_add(struct keys_file *f, const struct key *k, struct error *err)
 {
-    for (size_t i = 0; i < f->count; i++)
-        if (strcmp(f->keys[i].name, k->name) == 0)
+    for (size_t i = 0; i < f->count; i++) {
+        const struct key *other = &f->keys[i];
+        if (strcmp(other->name, k->name) == 0)
             return error_set_param(err, ERR_CONFIG, "name", "two keys are named \"%s\"", k->name);
+        if (memcmp(other->salt, k->salt, sizeof k->salt) == 0 && memcmp(other->hash, k->hash, sizeof k->hash) == 0)
+            return error_set_param(err, ERR_CONFIG, "sha256",
+                                   "the keys \"%s\" and \"%s\" have the same salt and sha256, so they are one key; "
+                                   "expected each key once: remove one of them, and make another with aft key add",
+                                   other->name, k->name);
+    }
     if (f->count == AUTH_KEYS_MAX)
         return error_set_param(err, ERR_CONFIG, "keys", "expected at most %d keys", AUTH_KEYS_MAX);
     struct key *keys = realloc(f->keys, (f->count + 1) * sizeof *keys);

@@ -36,7 +36,7 @@ struct key {
 
 struct keys_file {
     size_t count;
-    struct key *keys; /* [count], each with a name of its own */
+    struct key *keys; /* [count], each with a name of its own, and with a salt or hash of its own */
 };
 
 /* *ret is set only on OK; end with keys_file_clear. Errors: ERR_IO, ERR_NOMEM, ERR_CONFIG (saying what in the file was
@@ -51,10 +51,16 @@ void keys_file_clear(struct keys_file *f); /* zeroed is fine */
 enum status keys_file_lock(int *ret, const char *path, struct error *err);
 void keys_file_unlock(int lock);
 
-/* Add `k`, whose models are taken. Errors: ERR_CONFIG (the name exists, too many keys), ERR_NOMEM: nothing is taken. */
+/* Add `k`, whose models are taken. Errors: ERR_CONFIG (the name exists; the salt and hash do, and the message names
+ * both keys; too many keys), ERR_NOMEM: nothing is taken. */
 enum status keys_file_add(struct keys_file *f, const struct key *k, struct error *err);
 /* Errors: ERR_NOT_FOUND. */
 enum status keys_file_remove(struct keys_file *f, const char *name, struct error *err);
+
+/* Which key is `text`? Its index, or `count`: none. The time that this takes reveals neither how much of a key was
+ * right nor which key it is: every key is hashed with its salt and compared in constant time, whatever matched; of
+ * several that match, which there are in no file that was read, the first is meant. */
+size_t keys_file_find(const struct keys_file *f, const char *text, size_t size);
 
 bool key_name_is_fine(const char *name);
 /* The bits of a comma-separated list of words. Errors: ERR_CONFIG. */

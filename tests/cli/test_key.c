@@ -198,11 +198,36 @@ static void wrong_files_are_refused_by_name(void **state)
     program_expect(aftd, starts, ARRAY_LEN(starts));
 }
 
+/* Which of the two sets of rights is right, only who copied the entry knows. */
+static void one_key_under_two_names_is_not_touched(void **state)
+{
+    char key[KEYS_TEXT_MAX];
+    size_t before, after;
+    (void)state;
+    keys_add(file, "one", NULL, key);
+    keys_add(file, "two", NULL, key);
+    keys_copy(file, "one", "copy");
+    char *was = temp_read(file, &before);
+    static const char says[] = "the keys \"one\" and \"copy\" have the same salt and sha256";
+    const struct program_case cases[] = {
+        {"list", {"key", "list", "--file", file}, NULL, 1, "", says},
+        {"add", {"key", "add", "three", "--file", file}, NULL, 1, "", says},
+        {"remove", {"key", "remove", "two", "--file", file}, NULL, 1, "", says},
+    };
+    program_expect(aft, cases, ARRAY_LEN(cases));
+    char *is = temp_read(file, &after);
+    assert_int_equal(before, after);
+    assert_memory_equal(was, is, after);
+    free(was);
+    free(is);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(keys_are_made_listed_and_taken_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_keeps_its_group_and_its_place, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_key_under_two_names_is_not_touched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_command_lines_are_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_files_are_refused_by_name, set_up, tear_down),
     };

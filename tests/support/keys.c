@@ -40,3 +40,39 @@ void keys_remove(const char *file, const char *name)
 {
     run("remove", file, name, NULL, NULL);
 }
+
+/* The file, which is for json_decref, and the entry of that name in it. */
+static json_t *load(const char *file, const char *name, json_t **entry)
+{
+    json_t *root = json_load_file(file, 0, NULL), *one;
+    size_t i;
+    *entry = NULL;
+    json_array_foreach(json_object_get(root, "keys"), i, one)
+    {
+        if (strcmp(json_string_value(json_object_get(one, "name")), name) == 0)
+            *entry = one;
+    }
+    assert_non_null(*entry);
+    return root;
+}
+
+static void save(json_t *root, const char *file)
+{
+    assert_int_equal(json_dump_file(root, file, 0), 0);
+    json_decref(root);
+}
+
+void keys_copy(const char *file, const char *name, const char *as)
+{
+    json_t *entry, *root = load(file, name, &entry), *copy = json_deep_copy(entry);
+    assert_int_equal(json_object_set_new(copy, "name", json_string(as)), 0);
+    assert_int_equal(json_array_append_new(json_object_get(root, "keys"), copy), 0);
+    save(root, file);
+}
+
+void keys_set(const char *file, const char *name, const char *field, json_t *value)
+{
+    json_t *entry, *root = load(file, name, &entry);
+    assert_int_equal(json_object_set_new(entry, field, value), 0);
+    save(root, file);
+}

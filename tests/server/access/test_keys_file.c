@@ -48,12 +48,17 @@ static void expect_refusal(const char *name, const char *text, enum status want,
 }
 
 #define SALT "\"salt\":\"000102030405060708090a0b0c0d0e0f\""
+#define OTHER_SALT "\"salt\":\"000102030405060708090a0b0c0d0eff\""
 #define HASH "\"sha256\":\"c88d0e87ab281cdcdb05a895dfa8c83abb4058342bca952bfacc74b4f9948930\""
 #define MODELS "\"models\":[\"*\"]"
 #define APIS_NATIVE "\"apis\":[\"native\"]"
 #define KEYS(key) "{\"keys\":[{" key "}]}"
 #define KEY(more) "\"name\":\"x\"," SALT "," HASH "," more
 #define KEY_OF(name) "\"name\":\"" name "\"," SALT "," HASH "," MODELS "," APIS_NATIVE
+#define OTHER_KEY_OF(name) "\"name\":\"" name "\"," OTHER_SALT "," HASH "," MODELS "," APIS_NATIVE
+#define SAME_KEY(a, b)                                                                                              \
+    "the keys \"" a "\" and \"" b "\" have the same salt and sha256, so they are one key; expected each key once: " \
+    "remove one of them, and make another with aft key add"
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -62,7 +67,8 @@ static void all_that_is_said_of_a_key_is_read(void **state)
     static const char text[] =
         "{\"keys\":[{\"name\":\"A.b_c-9\"," SALT "," HASH ",\"models\":[\"one\",\"two\"],"
         "\"apis\":[\"openai\",\"admin\"],\"requests_per_s\":0.5,\"bytes_per_s\":1000000000},"
-        "{\"apis\":[]," MODELS ",\"sha256\":\"C88D0E87AB281CDCDB05A895DFA8C83ABB4058342BCA952BFACC74B4F9948930\"," SALT
+        "{\"apis\":[]," MODELS
+        ",\"sha256\":\"C88D0E87AB281CDCDB05A895DFA8C83ABB4058342BCA952BFACC74B4F9948930\"," OTHER_SALT
         ",\"name\":\"b\"}]}";
     struct keys_file f;
     struct error err;
@@ -130,8 +136,10 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"a name of 65", KEYS(KEY_OF(NAME_65)), NAMES},
         {"a name with a space", KEYS(KEY_OF("a b")), NAMES},
         {"a name with a NUL", KEYS(KEY_OF("a\\u0000b")), "line 1, column 27: not JSON"},
-        {"one name twice", "{\"keys\":[{" KEY_OF("x") "},{" KEY_OF("y") "},{" KEY_OF("x") "}]}",
+        {"one name twice", "{\"keys\":[{" KEY_OF("x") "},{" OTHER_KEY_OF("y") "},{" KEY_OF("x") "}]}",
          "two keys are named \"x\""},
+        {"one key under two names", "{\"keys\":[{" OTHER_KEY_OF("z") "},{" KEY_OF("x") "},{" KEY_OF("y") "}]}",
+         SAME_KEY("x", "y")},
         {"an unknown field", KEYS(KEY("\"rate\":1," MODELS "," APIS_NATIVE)),
          "key \"x\" has an unknown field \"rate\""},
         {"no salt", KEYS("\"name\":\"x\"," HASH "," MODELS "," APIS_NATIVE), BAD_SALT},
@@ -234,7 +242,8 @@ static char *with_keys(unsigned count)
     assert_non_null(to);
     (void)fprintf(to, "{\"keys\":[");
     for (unsigned i = 0; i < count; i++)
-        (void)fprintf(to, "%s{" KEY_OF("%u") "}", i > 0 ? "," : "", i);
+        (void)fprintf(to, "%s{\"name\":\"%u\",\"salt\":\"%032x\"," HASH "," MODELS "," APIS_NATIVE "}",
+                      i > 0 ? "," : "", i, i);
     (void)fprintf(to, "]}");
     assert_int_equal(fclose(to), 0);
     return text;
@@ -319,8 +328,59 @@ static void add(struct keys_file *f, const char *name)
     struct key k = {.model_count = 1, .models = calloc(1, sizeof k.models[0])};
     assert_non_null(k.models);
     (void)snprintf(k.name, sizeof k.name, "%s", name);
+    (void)snprintf((char *)k.hash, sizeof k.hash, "%s", name);
     (void)snprintf(k.models[0], sizeof k.models[0], "of-%s", name);
     assert_int_equal(keys_file_add(f, &k, NULL), OK);
+}
+
+/* Rights are the first's, and of no third one's; nobody reads beyond the table. */
+static void of_equal_keys_the_first_is_found(void **state)
+{
+    static struct key keys[8];
+    static char texts[8][KEY_TEXT_BYTES + 1];
+    (void)state;
+    for (size_t count = 0; count <= ARRAY_LEN(keys); count++) {
+        struct keys_file f = {.count = count, .keys = keys};
+        for (size_t i = 0; i < count; i++)
+            assert_int_equal(key_make(&keys[i], texts[i], NULL), OK);
+        for (size_t i = 0; i < count; i++)
+            assert_int_equal(keys_file_find(&f, texts[i], KEY_TEXT_BYTES), i);
+        assert_int_equal(keys_file_find(&f, "aftd_", 5), count);
+        for (size_t i = 0; i < count; i++)
+            for (size_t other = i + 1; other < count; other++) { /* as no file can have it */
+                const struct key kept = keys[other];
+                keys[other] = keys[i];
+                assert_int_equal(keys_file_find(&f, texts[i], KEY_TEXT_BYTES), i);
+                assert_int_equal(keys_file_find(&f, texts[other], KEY_TEXT_BYTES), count);
+                keys[other] = kept;
+            }
+        for (size_t i = 1; i < count; i++)
+            keys[i] = keys[0];
+        assert_int_equal(keys_file_find(&f, texts[0], KEY_TEXT_BYTES), 0);
+    }
+}
+
+static void a_copied_entry_is_not_added(void **state)
+{
+    struct keys_file f = {0};
+    struct error err;
+    char text[KEY_TEXT_BYTES + 1];
+    struct key one = {.name = "one"}, copy = {.name = ""};
+    (void)state;
+    assert_int_equal(key_make(&one, text, NULL), OK);
+    assert_int_equal(keys_file_add(&f, &one, NULL), OK);
+    copy = one;
+    (void)snprintf(copy.name, sizeof copy.name, "copy");
+    assert_int_equal(keys_file_add(&f, &copy, &err), ERR_CONFIG);
+    assert_string_equal(err.message, SAME_KEY("one", "copy"));
+    assert_int_equal(f.count, 1);
+    copy.salt[0] ^= 1;
+    assert_int_equal(keys_file_add(&f, &copy, &err), OK);
+    copy = one;
+    (void)snprintf(copy.name, sizeof copy.name, "third");
+    copy.hash[KEY_HASH_BYTES - 1] ^= 1;
+    assert_int_equal(keys_file_add(&f, &copy, &err), OK);
+    keys_file_clear(&f);
 }
 
 static void a_key_is_added_and_removed_by_name(void **state)
@@ -360,6 +420,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thousand_keys_are_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_message_quotes_nothing_that_could_be_a_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_file_of_some_size_is_read, set_up, tear_down),
+        cmocka_unit_test(of_equal_keys_the_first_is_found),
+        cmocka_unit_test(a_copied_entry_is_not_added),
         cmocka_unit_test(a_key_is_added_and_removed_by_name),
     };
     return cmocka_run_group_tests_name("keys_file", tests, NULL, NULL);

@@ -41,6 +41,7 @@ static void add(struct keys_file *f, const char *name)
     struct key k = {.model_count = 1, .models = calloc(1, sizeof k.models[0])};
     assert_non_null(k.models);
     (void)snprintf(k.name, sizeof k.name, "%s", name);
+    (void)snprintf((char *)k.hash, sizeof k.hash, "%s", name);
     (void)snprintf(k.models[0], sizeof k.models[0], "of-%s", name);
     assert_int_equal(keys_file_add(f, &k, NULL), OK);
 }
