@@ -28,11 +28,11 @@ bool request_job_refuse_if_full(struct exchange *x)
     return true;
 }
 
-/* The client with whose jobs this one may share prompt prefixes. Without keys all clients count as one. */
-static const char *prefix_owner(const struct exchange *x)
+/* The client with whose jobs this one may share prompt prefixes: its key. Without keys all clients count as one. */
+static struct client_id prefix_owner(const struct exchange *x)
 {
-    const char *name = service_of(x)->settings->prefix_cache_shared ? NULL : auth_name(&x->api->grant);
-    return name != NULL ? name : "";
+    return service_of(x)->settings->prefix_cache_shared ? (struct client_id){.kind = CLIENT_UNKNOWN}
+                                                        : auth_client_id(&x->api->grant);
 }
 
 void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next)
@@ -42,7 +42,8 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
         job_release(j);
         return;
     }
-    job_set_owner(j, prefix_owner(x));
+    const struct client_id owner = prefix_owner(x);
+    job_set_owner(j, &owner);
     j->item.client = request_client(x);
     const enum status st = job_submit(j, service_of(x)->queue, j->model->lane, deadline_ns);
     if (st == OK)

@@ -1,7 +1,7 @@
 /* prefix_cache.c - see prefix_cache.h.
  *
  * Memory is divided into chunks of one size, so that it is never fragmented, whatever sizes come and go. A kept entry,
- * "owner\0", the beginning's bytes and its state one after the other, lies in a chain of chunks and is numbered by its
+ * its owner, the beginning's bytes and its state one after the other, lies in a chain of chunks and is numbered by its
  * first chunk. Chains and the free chunks are linked by `next`.
  *
  * Invariants: a kept entry is in one bucket and once in the list in order of use; `used` chunks are in chains of kept
@@ -18,12 +18,16 @@
 
 _Static_assert(sizeof(struct prefix_hash) == SHA256_DIGEST_SIZE, "a hash is a SHA-256");
 
+/* An owner is compared and hashed as its bytes. */
+enum { OWNER_BYTES = sizeof(struct client_id) };
+_Static_assert(OWNER_BYTES == 1 + CLIENT_ID_BYTES, "there are none without a meaning");
+
 #define NONE UINT32_MAX
 
 struct kept {
     uint64_t hash; /* the first bytes of the whole hash */
     size_t state_bytes;
-    uint32_t key_bytes;    /* owner, NUL and beginning */
+    uint32_t key_bytes;    /* owner and beginning */
     uint32_t in_bucket;    /* the next entry in the bucket */
     uint32_t older, newer; /* in order of use */
 };
@@ -113,12 +117,12 @@ uint8_t *prefix_cache_state(struct prefix_cache *c)
 
 /* ---- hashes ---------------------------------------------------------------------------------------------------- */
 
-void prefix_cache_hash_begin(const struct prefix_cache *c, const char *owner, struct prefix_hash *h)
+void prefix_cache_hash_begin(const struct prefix_cache *c, const struct client_id *owner, struct prefix_hash *h)
 {
     struct sha256_ctx sha;
     sha256_init(&sha);
     sha256_update(&sha, sizeof c->salt, c->salt);
-    sha256_update(&sha, strlen(owner), (const uint8_t *)owner);
+    sha256_update(&sha, OWNER_BYTES, (const uint8_t *)owner);
     sha256_digest(&sha, sizeof h->bytes, h->bytes);
 }
 
@@ -189,19 +193,14 @@ static bool is_same(const struct prefix_cache *c, struct place *p, const uint8_t
     return true;
 }
 
-static size_t key_bytes_of(const char *owner, size_t size)
-{
-    return strlen(owner) + 1 + size;
-}
-
 static uint64_t chunks_for(size_t key_bytes, size_t state_bytes)
 {
     return ((uint64_t)key_bytes + state_bytes + PREFIX_CHUNK_BYTES - 1) / PREFIX_CHUNK_BYTES;
 }
 
-size_t prefix_cache_room(const struct prefix_cache *c, const char *owner, size_t size, size_t state_bytes)
+size_t prefix_cache_room(const struct prefix_cache *c, size_t size, size_t state_bytes)
 {
-    return c->chunk_count / chunks_for(key_bytes_of(owner, size), state_bytes);
+    return c->chunk_count / chunks_for(OWNER_BYTES + size, state_bytes);
 }
 
 /* ---- by use ---------------------------------------------------------------------------------------------------- */
@@ -256,12 +255,11 @@ bool prefix_cache_may_have(const struct prefix_cache *c, const struct prefix_has
 static uint32_t find(const struct prefix_cache *c, const struct prefix *p, struct place *state)
 {
     const uint64_t hash = short_hash(&p->hash);
-    const size_t owner_bytes = strlen(p->owner) + 1;
     for (uint32_t i = *bucket_of(c, hash); i != NONE; i = c->kept[i].in_bucket) {
         const struct kept *k = &c->kept[i];
         *state = (struct place){.chunk = i};
-        if (k->hash == hash && k->key_bytes == owner_bytes + p->size &&
-            is_same(c, state, (const uint8_t *)p->owner, owner_bytes) && is_same(c, state, p->bytes, p->size))
+        if (k->hash == hash && k->key_bytes == OWNER_BYTES + p->size &&
+            is_same(c, state, (const uint8_t *)p->owner, OWNER_BYTES) && is_same(c, state, p->bytes, p->size))
             return i;
     }
     return NONE;
@@ -293,7 +291,7 @@ bool prefix_cache_get(struct prefix_cache *c, const struct prefix *p, size_t *st
 
 bool prefix_cache_put(struct prefix_cache *c, const struct prefix *p, size_t state_bytes)
 {
-    const size_t key_bytes = key_bytes_of(p->owner, p->size);
+    const size_t key_bytes = OWNER_BYTES + p->size;
     const uint64_t count = chunks_for(key_bytes, state_bytes);
     assert(state_bytes <= c->state_bytes_max && key_bytes <= UINT32_MAX);
     if (count > c->chunk_count)
@@ -303,7 +301,7 @@ bool prefix_cache_put(struct prefix_cache *c, const struct prefix *p, size_t sta
     const uint32_t i = c->free;
     const uint64_t hash = short_hash(&p->hash);
     struct place place = {.chunk = i};
-    write_bytes(c, &place, (const uint8_t *)p->owner, strlen(p->owner) + 1);
+    write_bytes(c, &place, (const uint8_t *)p->owner, OWNER_BYTES);
     write_bytes(c, &place, p->bytes, p->size);
     write_bytes(c, &place, c->state, state_bytes);
     c->free = c->next[place.chunk];

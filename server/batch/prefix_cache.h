@@ -1,5 +1,5 @@
 /* prefix_cache.h - a cache of the states of streams that were fed beginnings of prompts, within a limit of memory; the
- * least recently used is evicted first. A beginning is an owner's name and bytes: both are compared in full and a hash
+ * least recently used is evicted first. A beginning is an owner and bytes: both are compared in full and a hash
  * only finds them, so no two are ever taken for each other.
  * Engine thread only, except for create and free. All memory is allocated by prefix_cache_create and counts towards the
  * limit; what was never used of it is not resident. */
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
+#include "server/core/client_id.h"
 
 struct prefix_cache;
 
@@ -20,7 +21,7 @@ struct prefix_hash {
 };
 
 struct prefix {
-    const char *owner;
+    const struct client_id *owner;
     const uint8_t *bytes; /* [size] */
     size_t size;
     struct prefix_hash hash; /* of owner and bytes */
@@ -39,11 +40,11 @@ void prefix_cache_free(struct prefix_cache *c); /* NULL is a no-op */
 struct prefix_cache_use prefix_cache_use(const struct prefix_cache *c);
 
 /* Begin the hash of a beginning, with no bytes yet, and add bytes to it. */
-void prefix_cache_hash_begin(const struct prefix_cache *c, const char *owner, struct prefix_hash *h);
+void prefix_cache_hash_begin(const struct prefix_cache *c, const struct client_id *owner, struct prefix_hash *h);
 void prefix_cache_hash_add(struct prefix_hash *h, const uint8_t *bytes, size_t size);
 
 /* How many states of `state_bytes` after beginnings of `size` bytes there is room for. */
-size_t prefix_cache_room(const struct prefix_cache *c, const char *owner, size_t size, size_t state_bytes);
+size_t prefix_cache_room(const struct prefix_cache *c, size_t size, size_t state_bytes);
 
 /* The buffer for a state on its way in or out: [state_bytes_max]. */
 uint8_t *prefix_cache_state(struct prefix_cache *c);

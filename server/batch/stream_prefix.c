@@ -110,11 +110,11 @@ static struct prefix prefix_of(const struct stream_prefix *x, const struct strea
 
 /* The states of one prompt take at most a fraction of the room: those of a longer prompt lie farther apart, at places
  * where a shorter one that it begins with has states too. */
-static size_t spacing_of(const struct stream_prefixes *p, const char *owner, size_t size)
+static size_t spacing_of(const struct stream_prefixes *p, size_t size)
 {
     const uint32_t position = (uint32_t)size + start_of(p->model);
     const size_t state_bytes = engine_stream_saved_bytes(p->model->engine, position);
-    const size_t most = prefix_cache_room(p->cache, owner, size, state_bytes) / PREFIX_SHARE_OF_PROMPT;
+    const size_t most = prefix_cache_room(p->cache, size, state_bytes) / PREFIX_SHARE_OF_PROMPT;
     size_t spacing = p->every;
     while (size / spacing > (most > 1 ? most : 1))
         spacing *= 2;
@@ -154,7 +154,7 @@ size_t stream_prefix_begin(struct stream_prefixes *p, struct stream_slot *s)
     x->size = s->given_count - x->from;
     if (x->size < p->every)
         return 0;
-    x->spacing = spacing_of(p, s->state_owner, x->size);
+    x->spacing = spacing_of(p, x->size);
     prefix_cache_hash_begin(p->cache, s->state_owner, &x->hash);
     if (s->every || x->size == p->every) /* logits of every byte are wanted; or no beginning is short enough */
         return 0;

@@ -58,7 +58,7 @@ void job_release(struct job *j)
     j->kind->free(j);
 }
 
-void job_set_owner(struct job *j, const char *owner)
+void job_set_owner(struct job *j, const struct client_id *owner)
 {
     if (j->kind->set_owner != NULL)
         j->kind->set_owner(j, owner);

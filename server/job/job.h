@@ -46,7 +46,7 @@ struct job_kind {
     size_t (*given)(const struct job *j);
     uint64_t (*most)(const struct job *j);
     /* Before job_submit: only jobs of that owner may use what this job leaves behind. NULL: it leaves nothing. */
-    void (*set_owner)(struct job *j, const char *owner);
+    void (*set_owner)(struct job *j, const struct client_id *owner);
     /* The job ends; called under its lock. Completes the output and returns how it ended. NULL: as `finish` says. */
     enum job_finish (*end_locked)(struct job *j, enum status st, enum job_finish finish);
     bool ends_late;                   /* what there is at the deadline is an answer, even if it is not streamed */
@@ -101,7 +101,7 @@ void job_reference(struct job *j);
 void job_release(struct job *j); /* NULL is a no-op */
 
 /* Before job_submit: set the owner. What a job leaves behind serves only jobs of the same owner. */
-void job_set_owner(struct job *j, const char *owner);
+void job_set_owner(struct job *j, const struct client_id *owner);
 
 /* Put the job into a lane of the queue, that of its model; at most once. Errors: ERR_FULL, ERR_UNAVAILABLE (closed):
  * the job is unchanged. If the queue is full of another client's jobs, its newest gives way (queue_make_room), and ends

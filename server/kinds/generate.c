@@ -291,11 +291,11 @@ static uint64_t most(const struct job *j)
     return (uint64_t)g->sample_count * g->in.max_tokens;
 }
 
-static void set_owner(struct job *j, const char *owner)
+static void set_owner(struct job *j, const struct client_id *owner)
 {
     struct generate_job *g = generate_job_of(j);
     g->keeps_prefixes = true;
-    (void)snprintf(g->prefix_owner, sizeof g->prefix_owner, "%s", owner);
+    g->prefix_owner = *owner;
 }
 
 const struct job_kind job_kind_generate = {

@@ -11,6 +11,7 @@
 #include "config/limits.h"
 #include "config/status.h"
 #include "engine/sampler.h"
+#include "server/core/client_id.h"
 #include "server/core/text.h"
 #include "server/job/job.h"
 #include "server/stream/stream_snapshot.h"
@@ -56,7 +57,7 @@ struct generate_job {
     struct job job;
     struct generate_input in;
     bool keeps_prefixes; /* its prompts leave states in the cache and start from some, those of this owner */
-    char prefix_owner[KEY_NAME_MAX + 1];
+    struct client_id prefix_owner;
     uint32_t sample_count;
     size_t ring_size, ring_limit; /* bytes of a ring, and how many of them may wait to be read */
 

@@ -9,6 +9,7 @@
 
 #include "server/stream/stream_window.h"
 
+struct client_id;
 struct job;
 struct stream_snapshot;
 
@@ -21,10 +22,11 @@ struct stream_slot {
     /* What the kind sets when the sample begins; zeroed before. */
     const uint8_t *given; /* [given_count] of the request: those before `at` are in the window, or are not fed */
     size_t given_count, at;
-    bool every;              /* it looks at the logits after every element given, not only after the last */
-    bool chooses;            /* it draws from the logits after the last */
-    uint32_t prompt;         /* samples of a job with one prompt have the same number */
-    const char *state_owner; /* the prompt may start from states that prompts of this owner left; NULL: from none */
+    bool every;      /* it looks at the logits after every element given, not only after the last */
+    bool chooses;    /* it draws from the logits after the last */
+    uint32_t prompt; /* samples of a job with one prompt have the same number */
+    const struct client_id
+        *state_owner; /* the prompt may start from states that prompts of this owner left; NULL: from none */
 
     const float *choice; /* logits of the pass that the next element is drawn from; NULL: it draws none */
     uint32_t drawn;      /* elements, so far */

@@ -24,8 +24,13 @@ static struct prefix_cache *make(uint64_t bytes)
     return c;
 }
 
+static const struct client_id everybody, anne = {CLIENT_KEY, "anne, all of it"}, anna = {CLIENT_KEY, "anne, all of iT"},
+                                         lodger = {CLIENT_IPV6, "anne, all of it"}, bob = {CLIENT_KEY, "bob"},
+                                         bert = {CLIENT_KEY, "bert"};
+
 /* By the hash of its whole pieces and of what is left. */
-static struct prefix prefix_of(const struct prefix_cache *c, const char *owner, const void *bytes, size_t size)
+static struct prefix prefix_of(const struct prefix_cache *c, const struct client_id *owner, const void *bytes,
+                               size_t size)
 {
     struct prefix p = {.owner = owner, .bytes = bytes, .size = size};
     prefix_cache_hash_begin(c, owner, &p.hash);
@@ -34,7 +39,7 @@ static struct prefix prefix_of(const struct prefix_cache *c, const char *owner, 
     return p;
 }
 
-static struct prefix of_text(const struct prefix_cache *c, const char *owner, const char *text)
+static struct prefix of_text(const struct prefix_cache *c, const struct client_id *owner, const char *text)
 {
     return prefix_of(c, owner, text, strlen(text));
 }
@@ -70,12 +75,12 @@ static void what_was_kept_is_found(void **state)
 {
     (void)state;
     static const size_t sizes[] = {
-        0, 1, PREFIX_CHUNK_BYTES - 12, PREFIX_CHUNK_BYTES - 11, PREFIX_CHUNK_BYTES - 10, 9999, 20000};
+        0, 1, PREFIX_CHUNK_BYTES - 24, PREFIX_CHUNK_BYTES - 23, PREFIX_CHUNK_BYTES - 22, 9999, 20000};
     struct prefix_cache *c = make(BOUND);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char text[16];
         (void)snprintf(text, sizeof text, "text %zu", i);
-        const struct prefix p = of_text(c, "anne", text); /* 12 bytes with owner and NUL */
+        const struct prefix p = of_text(c, &anne, text); /* 23 bytes with the owner */
         assert_false(prefix_cache_may_have(c, &p.hash));
         assert_false(prefix_cache_has(c, &p));
         assert_true(put(c, &p, sizes[i], i));
@@ -84,28 +89,30 @@ static void what_was_kept_is_found(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char text[16];
         (void)snprintf(text, sizeof text, "text %zu", i);
-        const struct prefix p = of_text(c, "anne", text);
+        const struct prefix p = of_text(c, &anne, text);
         assert_kept(c, &p, sizes[i], i);
     }
     prefix_cache_free(c);
 }
 
-/* Where one's name ends and a prompt begins cannot be mixed up either. */
+/* By all of their bytes: anna is anne but for the last one, and another kind of client is somebody else. */
 static void an_owner_finds_his_own_alone(void **state)
 {
     (void)state;
     struct prefix_cache *c = make(BOUND);
-    const struct prefix anne = of_text(c, "anne", "Rome"), ann = of_text(c, "ann", "eRome"),
-                        nobody = of_text(c, "", "Rome"), bob = of_text(c, "bob", "Rome");
-    assert_true(put(c, &anne, 100, 1));
-    assert_false(prefix_cache_has(c, &ann));
-    assert_false(prefix_cache_has(c, &nobody));
-    assert_false(prefix_cache_has(c, &bob));
-    assert_true(put(c, &bob, 100, 2));
-    assert_true(put(c, &nobody, 100, 3));
-    assert_kept(c, &anne, 100, 1);
-    assert_kept(c, &bob, 100, 2);
-    assert_kept(c, &nobody, 100, 3);
+    const struct prefix hers = of_text(c, &anne, "Rome"), nobodys = of_text(c, &everybody, "Rome"),
+                        his = of_text(c, &bob, "Rome"), annas = of_text(c, &anna, "Rome"),
+                        lodgers = of_text(c, &lodger, "Rome");
+    assert_true(put(c, &hers, 100, 1));
+    assert_false(prefix_cache_has(c, &annas));
+    assert_false(prefix_cache_has(c, &lodgers));
+    assert_false(prefix_cache_has(c, &nobodys));
+    assert_false(prefix_cache_has(c, &his));
+    assert_true(put(c, &his, 100, 2));
+    assert_true(put(c, &nobodys, 100, 3));
+    assert_kept(c, &hers, 100, 1);
+    assert_kept(c, &his, 100, 2);
+    assert_kept(c, &nobodys, 100, 3);
     prefix_cache_free(c);
 }
 
@@ -114,9 +121,9 @@ static void equal_hashes_are_not_taken_for_equal_bytes(void **state)
 {
     (void)state;
     struct prefix_cache *c = make(BOUND);
-    const struct prefix rome = of_text(c, "anne", "Rome");
-    struct prefix other = of_text(c, "anne", "Rune"), longer = of_text(c, "anne", "Rome "),
-                  others = of_text(c, "bert", "Rome");
+    const struct prefix rome = of_text(c, &anne, "Rome");
+    struct prefix other = of_text(c, &anne, "Rune"), longer = of_text(c, &anne, "Rome "),
+                  others = of_text(c, &bert, "Rome");
     size_t state_bytes;
     other.hash = longer.hash = others.hash = rome.hash;
     assert_true(put(c, &rome, 100, 1));
@@ -138,7 +145,7 @@ static void the_least_recently_used_goes_first(void **state)
     struct prefix p[4];
     size_t state_bytes;
     for (size_t i = 0; i < 4; i++) {
-        p[i] = of_text(c, "", texts[i]);
+        p[i] = of_text(c, &everybody, texts[i]);
         assert_true(put(c, &p[i], STATE_MAX, i));
         assert_int_equal(prefix_cache_use(c).evicted, i == 3 ? 1 : 0); /* there is room for three */
     }
@@ -159,9 +166,9 @@ static void what_never_fits_changes_nothing(void **state)
 {
     (void)state;
     struct prefix_cache *c = make(STATE_MAX + 5 * PREFIX_CHUNK_BYTES); /* four chunks, with what they take besides */
-    const struct prefix small = of_text(c, "", "small"), large = of_text(c, "", "large");
-    assert_int_equal(prefix_cache_room(c, "", 5, STATE_MAX), 0);
-    assert_int_equal(prefix_cache_room(c, "", 5, 100), 4);
+    const struct prefix small = of_text(c, &everybody, "small"), large = of_text(c, &everybody, "large");
+    assert_int_equal(prefix_cache_room(c, 5, STATE_MAX), 0);
+    assert_int_equal(prefix_cache_room(c, 5, 100), 4);
     assert_true(put(c, &small, 100, 1));
     assert_false(put(c, &large, STATE_MAX, 2));
     assert_int_equal(prefix_cache_use(c).states, 1);
@@ -177,7 +184,7 @@ static void what_never_fits_changes_nothing(void **state)
 
 struct twin {
     struct {
-        char owner[8];
+        struct client_id owner;
         uint8_t bytes[BYTES_MAX];
         size_t size, state_bytes;
         uint64_t seed;
@@ -188,7 +195,7 @@ struct twin {
 
 static size_t twin_chunks(const struct twin *t, size_t i)
 {
-    return (strlen(t->kept[i].owner) + 1 + t->kept[i].size + t->kept[i].state_bytes + PREFIX_CHUNK_BYTES - 1) /
+    return (sizeof(struct client_id) + t->kept[i].size + t->kept[i].state_bytes + PREFIX_CHUNK_BYTES - 1) /
            PREFIX_CHUNK_BYTES;
 }
 
@@ -210,7 +217,7 @@ static void twin_take_out(struct twin *t, size_t i)
 static size_t twin_use(struct twin *t, const struct prefix *p)
 {
     for (size_t i = 0; i < t->count; i++)
-        if (strcmp(t->kept[i].owner, p->owner) == 0 && t->kept[i].size == p->size &&
+        if (client_id_is_same(&t->kept[i].owner, p->owner) && t->kept[i].size == p->size &&
             memcmp(t->kept[i].bytes, p->bytes, p->size) == 0) {
             t->kept[t->count] = t->kept[i];
             t->count++;
@@ -223,7 +230,7 @@ static size_t twin_use(struct twin *t, const struct prefix *p)
 static bool twin_put(struct twin *t, const struct prefix *p, size_t state_bytes, uint64_t seed)
 {
     const size_t at = t->count;
-    (void)snprintf(t->kept[at].owner, sizeof t->kept[at].owner, "%s", p->owner);
+    t->kept[at].owner = *p->owner;
     memcpy(t->kept[at].bytes, p->bytes, p->size);
     t->kept[at].size = p->size;
     t->kept[at].state_bytes = state_bytes;
@@ -241,12 +248,12 @@ static bool twin_put(struct twin *t, const struct prefix *p, size_t state_bytes,
 static void random_operations_do_as_the_twin_does(void **state)
 {
     (void)state;
-    static const char *const owners[] = {"", "anne", "bob"};
+    static const struct client_id *const owners[] = {&everybody, &anne, &bob};
     static struct twin t;
     struct prefix_cache *c = make(BOUND);
     struct random r = {20};
     unsigned found = 0;
-    t.chunk_count = prefix_cache_room(c, "", 1, 1);
+    t.chunk_count = prefix_cache_room(c, 1, 1);
     assert_in_range(t.chunk_count, 2, TWIN_MAX - 1);
     for (uint64_t i = 0; i < ROUNDS; i++) {
         uint8_t bytes[BYTES_MAX];
