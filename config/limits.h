@@ -157,6 +157,8 @@
 #define SESSION_TTL_MAX_S 2592000          /* a month: what must last longer does not belong in memory */
 #define SESSION_ID_RANDOM_BYTES 16         /* nobody guesses one of 2^128 */
 #define SESSION_FORKS_MAX 64               /* of one request */
+#define SESSIONS_KEPT_PART 4               /* a quarter of their room is kept for clients that have little */
+#define SESSIONS_LITTLE_PART 64            /* that is at most this part of it: with it eight clients cannot take all */
 #define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */
 #define PREFIX_CHUNK_BYTES 4096 /* unit of memory for prompt states: each, of 3,000 bytes or more, wastes half a unit */
 #define PREFIX_SHARE_OF_PROMPT 4    /* one prompt's states take at most a quarter of it, so that others stay */

@@ -78,7 +78,9 @@ enum log_format { LOG_FORMATS(X) };
            "most patches of a picture whose request sets a size")                                                      \
     NUMBER(queue_jobs_max, 256, 1, 65536, "most jobs that wait; further requests are answered 503")                    \
     NUMBER(sessions_max, 256, 0, SESSIONS_MAX, "most sessions kept at a time")                                         \
-    NUMBER(sessions_per_key_max, 0, 0, SESSIONS_MAX, "most sessions of one key; 0: only sessions_max applies")         \
+    NUMBER(sessions_per_key_max, 0, 0, SESSIONS_MAX,                                                                   \
+           "most sessions of one client: a key or, without keys, an address; 0: three quarters of the room,"           \
+           " since the last quarter is kept for clients that have at most a 64th of it")                               \
     NUMBER(sessions_memory_max_mb, 256, 1, 1048576, "most memory of all sessions together, in MiB")                    \
     NUMBER(session_ttl_s, 3600, 1, SESSION_TTL_MAX_S, "how long a session is kept after its last use")                 \
     NUMBER(http_threads, 4, 1, 64, "threads that serve connections")                                                   \

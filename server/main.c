@@ -117,6 +117,18 @@ static enum status read_hosts(struct daemon *d, struct error *err)
     return hosts_init(&d->hosts, d->settings->hosts, machine, err);
 }
 
+static bool key_is_there(void *keys, const struct client_id *client)
+{
+    return auth_has(keys, client);
+}
+
+/* A key that was taken back takes its sessions along. */
+static void drop_sessions_of_gone_keys(void *arg)
+{
+    const struct daemon *d = arg;
+    sessions_keep(d->service.sessions, key_is_there, d->service.keys);
+}
+
 static enum status start(struct daemon *d, struct error *err)
 {
     const char *paths[METRICS_ENDPOINTS_MAX];
@@ -154,6 +166,8 @@ static enum status start(struct daemon *d, struct error *err)
     st = sessions_create(&d->service.sessions, d->settings, d->watcher);
     if (st != OK)
         return error_set(err, st, "out of memory for sessions");
+    if (d->service.keys != NULL)
+        auth_on_change(d->service.keys, drop_sessions_of_gone_keys, d);
     d->service.settings = d->settings;
     d->service.batcher = d->batcher;
     d->service.queue = batcher_queue(d->batcher);

@@ -31,8 +31,10 @@ struct auth_table {
 
 struct auth {
     const char *path;
-    pthread_mutex_t lock;     /* `table`, and taking a reference to what it points to */
+    pthread_mutex_t lock;     /* what follows, and taking a reference to what `table` points to */
     struct auth_table *table; /* a reference */
+    void (*changed)(void *arg);
+    void *changed_arg;
 };
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
@@ -148,8 +150,20 @@ void auth_put(struct auth *a, struct auth_table *t)
     (void)pthread_mutex_lock(&a->lock);
     struct auth_table *old = a->table;
     a->table = t;
+    void (*const changed)(void *) = a->changed;
+    void *arg = a->changed_arg;
     (void)pthread_mutex_unlock(&a->lock);
     table_release(old);
+    if (changed != NULL)
+        changed(arg);
+}
+
+void auth_on_change(struct auth *a, void (*changed)(void *arg), void *arg)
+{
+    (void)pthread_mutex_lock(&a->lock);
+    a->changed = changed;
+    a->changed_arg = arg;
+    (void)pthread_mutex_unlock(&a->lock);
 }
 
 void auth_table_free(struct auth_table *t)
@@ -202,14 +216,28 @@ unsigned auth_metrics_label(const struct auth_grant *g)
     return g->meter != NULL ? g->meter->metrics_label : 0;
 }
 
+static struct client_id client_of(const struct key *k)
+{
+    struct client_id id = {.kind = CLIENT_KEY};
+    memcpy(id.bytes, k->hash, sizeof id.bytes);
+    return id;
+}
+
 struct client_id auth_client_id(const struct auth_grant *g)
 {
-    struct client_id id = {.kind = CLIENT_UNKNOWN};
-    if (g->key == NULL)
-        return id;
-    id.kind = CLIENT_KEY;
-    memcpy(id.bytes, g->key->hash, sizeof id.bytes);
-    return id;
+    return g->key != NULL ? client_of(g->key) : (struct client_id){.kind = CLIENT_UNKNOWN};
+}
+
+bool auth_has(struct auth *a, const struct client_id *client)
+{
+    struct auth_table *t = table_take(a);
+    bool has = false;
+    for (size_t i = 0; i < t->file.count && !has; i++) {
+        const struct client_id id = client_of(&t->file.keys[i]);
+        has = client_id_is_same(&id, client);
+    }
+    table_release(t);
+    return has;
 }
 
 /* ---- rates ------------------------------------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
  * The keys are an immutable, reference-counted table, which a reload swaps for another: a request keeps the table that
  * it was admitted by, so it runs to its end whatever happens to its key. What a key has used is counted in a meter,
  * which a key of the same name in the next table takes over.
- * Any thread. Locks: the table's pointer and each meter have one; the first is a leaf, under the second a job's may be
- * taken (so_far). */
+ * Any thread. Locks: the table's pointer and each meter have one; the first is a leaf, taken under that of the
+ * sessions as well (auth_has), under the second a job's may be taken (so_far). */
 #ifndef SERVER_ACCESS_AUTH_H
 #define SERVER_ACCESS_AUTH_H
 
@@ -50,6 +50,8 @@ void auth_free(struct auth *a); /* NULL is a no-op. Grants may outlive it. */
 enum status auth_read(struct auth *a, struct auth_table **ret, size_t *count, struct error *err);
 void auth_put(struct auth *a, struct auth_table *t); /* takes it */
 void auth_table_free(struct auth_table *t);          /* NULL is a no-op */
+/* Have changed(arg) called after each auth_put, on its thread and without a lock: keys may have gone. */
+void auth_on_change(struct auth *a, void (*changed)(void *arg), void *arg);
 
 /* Is `text` a key? Then *ret is a grant; end with auth_release. Takes the same time whichever key it is, and however
  * much of one (keys_file_find). */
@@ -79,5 +81,7 @@ const char *auth_name(const struct auth_grant *g);
 unsigned auth_metrics_label(const struct auth_grant *g);
 /* The key as a client; a zeroed grant's is unknown. A key that is replaced under the same name is another client. */
 struct client_id auth_client_id(const struct auth_grant *g);
+/* Is that client a key in force? */
+bool auth_has(struct auth *a, const struct client_id *client);
 
 #endif

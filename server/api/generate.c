@@ -13,6 +13,7 @@
 #include "server/api/events.h"
 #include "server/api/generate_state.h"
 #include "server/api/reply.h"
+#include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"
@@ -329,8 +330,8 @@ static enum status begin_session(struct exchange *x, struct generate_request *r,
     struct generation *g = x->api->state;
     if (r->session[0] == '\0')
         return OK;
-    const enum status st =
-        sessions_begin(service_of(x)->sessions, auth_name(&x->api->grant), r->session, &g->session, err);
+    const struct client_id who = request_client(x);
+    const enum status st = sessions_begin(service_of(x)->sessions, &who, r->session, &g->session, err);
     if (st != OK)
         return st;
     if (r->model[0] == '\0')

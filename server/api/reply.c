@@ -47,7 +47,7 @@ void reply_send_json(struct exchange *x, unsigned status, json_t *value)
 void reply_send_error(struct exchange *x, const struct error *err)
 {
     const unsigned http = status_http(err->status);
-    if (http == 503) {
+    if (http == 503 && err->status != ERR_SESSIONS) { /* sessions end, however long the queue is */
         char seconds[16];
         (void)snprintf(seconds, sizeof seconds, "%u", batcher_retry_after_s(service_of(x)->batcher));
         http_add_header(x, "Retry-After", seconds);

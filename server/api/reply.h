@@ -15,7 +15,8 @@ struct job;
 
 /* Answer with a JSON value, which is taken; NULL stands for want of memory. */
 void reply_send_json(struct exchange *x, unsigned status, json_t *value);
-/* Answer with an error; 503 with Retry-After. The Retry-After of a 429 is added by whoever refuses. */
+/* Answer with an error; 503 with Retry-After, by the length of the queue. The Retry-After of a 429 and of ERR_SESSIONS
+ * is added by whoever refuses. */
 void reply_send_error(struct exchange *x, const struct error *err);
 /* Answer with the error that a job ended with. */
 void reply_send_job_error(struct exchange *x, const struct job *j);

@@ -11,6 +11,7 @@
 #include "server/api/authorise.h"
 #include "server/api/generate_state.h"
 #include "server/api/reply.h"
+#include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"
@@ -32,11 +33,12 @@ static struct sessions *sessions_of(const struct exchange *x)
 
 /* ---- shared answers --------------------------------------------------------------------------------------------- */
 
-static void refuse(struct exchange *x, const struct error *err)
+/* A new one: wait_s is when there may be room for it; 0: that is not what is wrong. */
+static void refuse(struct exchange *x, const struct error *err, unsigned wait_s)
 {
     char seconds[16];
-    (void)snprintf(seconds, sizeof seconds, "%u", sessions_wait_s(sessions_of(x), HTTP_RETRY_AFTER_MAX_S));
-    if (err->status == ERR_RATE)
+    (void)snprintf(seconds, sizeof seconds, "%u", wait_s);
+    if (wait_s > 0)
         http_add_header(x, "Retry-After", seconds);
     reply_send_error(x, err);
 }
@@ -62,11 +64,12 @@ static void reply_session(struct exchange *x, unsigned status, struct session_in
 /* The session that the path names; false: it was answered with an error. */
 static bool find(struct exchange *x, struct session_info *ret)
 {
+    const struct client_id who = request_client(x);
     struct error err;
-    enum status st = sessions_find(sessions_of(x), auth_name(&x->api->grant), x->api->segments[0], ret, &err);
+    enum status st = sessions_find(sessions_of(x), &who, x->api->segments[0], ret, &err);
     if (st == OK)
         return true;
-    refuse(x, &err);
+    reply_send_error(x, &err);
     return false;
 }
 
@@ -75,12 +78,14 @@ static bool find(struct exchange *x, struct session_info *ret)
 /* The snapshot's memory is taken. */
 static void reply_created(struct exchange *x, const struct beginning *b, struct stream_snapshot *snapshot)
 {
+    const struct client_id who = request_client(x);
     struct session_info info;
     struct error err;
+    unsigned wait_s = 0;
     char location[sizeof "/v1/sessions/" + SESSION_ID_BYTES];
-    if (sessions_add(sessions_of(x), auth_name(&x->api->grant), x->api->hosted, snapshot, &info, &err) != OK) {
+    if (sessions_add(sessions_of(x), &who, x->api->hosted, snapshot, &info, &wait_s, &err) != OK) {
         stream_snapshot_clear(snapshot);
-        refuse(x, &err);
+        refuse(x, &err, wait_s);
         return;
     }
     *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
@@ -111,12 +116,13 @@ static void answer_fed(struct exchange *x)
 
 /* *job: the job that feeds the prompt; left NULL if *snapshot is where the session begins. */
 static enum status prepare(struct exchange *x, struct generate_request *r, struct beginning *b, struct job **job,
-                           struct stream_snapshot *snapshot, struct error *err)
+                           struct stream_snapshot *snapshot, unsigned *wait_s, struct error *err)
 {
+    const struct client_id who = request_client(x);
     struct hosted_model *e;
     enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
-        st = sessions_check(sessions_of(x), auth_name(&x->api->grant), e, 1, err);
+        st = sessions_check(sessions_of(x), &who, e, 1, wait_s, err);
     if (st != OK)
         return st;
     if (r->state != NULL) {
@@ -144,6 +150,7 @@ void api_sessions_create(struct exchange *x)
     struct stream_snapshot snapshot = {.memory = NULL};
     struct job *j = NULL;
     struct error err;
+    unsigned wait_s = 0;
     if (request_job_refuse_if_full(x))
         return;
     struct beginning *b = calloc(1, sizeof *b);
@@ -156,9 +163,9 @@ void api_sessions_create(struct exchange *x)
     }
     enum status st = generate_request_parse_session(&r, x->body.bytes, x->body.size, s, &err);
     if (st == OK)
-        st = prepare(x, &r, b, &j, &snapshot, &err);
+        st = prepare(x, &r, b, &j, &snapshot, &wait_s, &err);
     if (st != OK) {
-        refuse(x, &err);
+        refuse(x, &err, wait_s);
     } else if (j == NULL) {
         reply_created(x, b, &snapshot);
     } else {
@@ -179,11 +186,12 @@ void api_session(struct exchange *x)
 
 void api_session_delete(struct exchange *x)
 {
+    const struct client_id who = request_client(x);
     struct error err;
-    if (sessions_remove(sessions_of(x), auth_name(&x->api->grant), x->api->segments[0], &err) == OK)
+    if (sessions_remove(sessions_of(x), &who, x->api->segments[0], &err) == OK)
         http_reply(x, 204, NULL, NULL, 0);
     else
-        refuse(x, &err);
+        reply_send_error(x, &err);
 }
 
 /* ---- POST /v1/sessions/ID/fork ---------------------------------------------------------------------------------- */
@@ -210,8 +218,10 @@ static enum status read_fork(const struct exchange *x, size_t *n, struct error *
 
 void api_session_fork(struct exchange *x)
 {
+    const struct client_id who = request_client(x);
     struct session_info info, forks[SESSION_FORKS_MAX];
     struct error err;
+    unsigned wait_s = 0;
     size_t n;
     if (!find(x, &info))
         return;
@@ -220,9 +230,9 @@ void api_session_fork(struct exchange *x)
         st = authorise_model(x, info.model, &err);
     session_info_clear(&info);
     if (st == OK)
-        st = sessions_fork(sessions_of(x), auth_name(&x->api->grant), x->api->segments[0], n, forks, &err);
+        st = sessions_fork(sessions_of(x), &who, x->api->segments[0], n, forks, &wait_s, &err);
     if (st != OK) {
-        refuse(x, &err);
+        refuse(x, &err, wait_s);
         return;
     }
     json_t *list = json_array();
@@ -251,21 +261,22 @@ void api_session_state(struct exchange *x)
     if (st == OK)
         http_reply(x, 200, "application/octet-stream", (char *)blob, size);
     else
-        refuse(x, &err);
+        reply_send_error(x, &err);
     session_info_clear(&info);
 }
 
 /* Replace the session's state by the body. */
 void api_session_put(struct exchange *x)
 {
+    const struct client_id who = request_client(x);
     struct sessions *s = sessions_of(x);
     struct session_info info = {.held = NULL};
     struct stream_snapshot snapshot = {.memory = NULL};
     struct error err;
     struct hosted_model *e;
-    enum status st = sessions_begin(s, auth_name(&x->api->grant), x->api->segments[0], &info, &err);
+    enum status st = sessions_begin(s, &who, x->api->segments[0], &info, &err);
     if (st != OK) {
-        refuse(x, &err);
+        reply_send_error(x, &err);
         return;
     }
     st = request_model_acquire(x, info.model, TASK_TEXT_GENERATION, &e, &err);
@@ -278,7 +289,7 @@ void api_session_put(struct exchange *x)
         st = error_set(&err, ERR_NOMEM, "out of memory for the state; try again later");
     }
     if (st != OK)
-        refuse(x, &err);
+        reply_send_error(x, &err);
     else if (find(x, &info))
         reply_session(x, 200, &info);
 }

@@ -23,13 +23,14 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
+#include "server/session/session_room.h"
 #include "server/session/session_state.h"
 
 enum { BUCKETS = 4096 }; /* chains of the table: on average of at most 16 sessions, by default of one */
 
 struct session {
     char id[SESSION_ID_BYTES];
-    char owner[KEY_NAME_MAX + 1]; /* empty: everybody's */
+    struct session_holder *holder; /* whose it is, while it is in the table */
     char model[MODEL_NAME_MAX + 1];
     struct model_identity identity;
     size_t bytes; /* that it counts as */
@@ -50,8 +51,7 @@ struct sessions {
     /* under the lock */
     struct session *table[BUCKETS];
     struct session *oldest, *newest; /* idle ones, by their last use */
-    size_t count;                    /* in the table */
-    uint64_t bytes;                  /* of these */
+    struct session_room room;        /* of those in the table */
     bool is_timed;                   /* the timer will come */
 };
 
@@ -109,17 +109,16 @@ static void list_remove(struct sessions *s, const struct session *one)
 
 static void show(const struct sessions *s)
 {
-    metrics_gauge_set(METRIC_SESSIONS, 0, s->count);
-    metrics_gauge_set(METRIC_SESSIONS_BYTES, 0, s->bytes);
+    metrics_gauge_set(METRIC_SESSIONS, 0, s->room.used.count);
+    metrics_gauge_set(METRIC_SESSIONS_BYTES, 0, s->room.used.bytes);
 }
 
-static void table_put(struct sessions *s, struct session *one)
+static void table_put(struct sessions *s, struct session *one, struct session_holder *holder)
 {
     struct session **chain = chain_of(s, one->id);
+    one->holder = holder; /* which has taken the room */
     one->next = *chain;
     *chain = one;
-    s->count++;
-    s->bytes += one->bytes;
     show(s);
 }
 
@@ -130,8 +129,8 @@ static void table_take(struct sessions *s, struct session *one)
         at = &(*at)->next;
     *at = one->next;
     one->next = NULL;
-    s->count--;
-    s->bytes -= one->bytes;
+    session_room_give(&s->room, one->holder, one->bytes);
+    one->holder = NULL;
     show(s);
 }
 
@@ -165,7 +164,7 @@ static struct session *enter(struct sessions *s)
 /* Release the lock, free what enter returned, and set the timer if there is something to wait for. */
 static void leave(struct sessions *s, struct session *gone)
 {
-    const bool starts = s->count > 0 && !s->is_timed;
+    const bool starts = s->room.used.count > 0 && !s->is_timed;
     s->is_timed |= starts;
     (void)pthread_mutex_unlock(&s->lock);
     sessions_drop(gone);
@@ -180,7 +179,7 @@ static uint64_t on_time(void *arg, enum watch_event event, uint64_t now_ns)
     (void)event;
     (void)pthread_mutex_lock(&s->lock);
     struct session *gone = sweep(s, now_ns);
-    s->is_timed = s->count > 0;
+    s->is_timed = s->room.used.count > 0;
     const uint64_t due_ns =
         s->oldest != NULL ? end_of(s, s->oldest) : now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
     const uint64_t again_ns = s->is_timed ? due_ns : 0;
@@ -200,6 +199,8 @@ enum status sessions_create(struct sessions **ret, const struct settings *settin
     }
     s->settings = settings;
     s->watcher = w;
+    s->room.most = (struct session_use){settings->sessions_max, settings->sessions_memory_max_mb * (UINT64_C(1) << 20)};
+    s->room.most_of_client = settings->sessions_per_key_max;
     s->timer = (struct watch){.notify = on_time, .arg = s, .fd = -1};
     if (watcher_add(w, &s->timer) != OK) {
         (void)pthread_mutex_destroy(&s->lock);
@@ -216,7 +217,11 @@ void sessions_free(struct sessions *s)
         return;
     watcher_remove(s->watcher, &s->timer);
     for (size_t i = 0; i < BUCKETS; i++)
-        sessions_drop(s->table[i]);
+        while (s->table[i] != NULL) {
+            struct session *one = s->table[i];
+            table_take(s, one);
+            sessions_drop(one);
+        }
     (void)pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -230,13 +235,19 @@ size_t sessions_bytes_of(const struct hosted_model *e)
     return sizeof(struct session) + sizeof(struct session_state) + text + info->stream_bytes;
 }
 
+/* Is that one's session there for `who`? */
+static bool is_for(const struct client_id *one, const struct client_id *who)
+{
+    return one->kind == CLIENT_KEY ? client_id_is_same(one, who) : who->kind != CLIENT_KEY;
+}
+
 /* NULL: there is no such session, and *err is ERR_NOT_FOUND. */
-static struct session *find(struct sessions *s, const char *owner, const char *id, struct error *err)
+static struct session *find(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
     struct session *one = *chain_of(s, id);
     while (one != NULL && strcmp(one->id, id) != 0)
         one = one->next;
-    if (one == NULL || strcmp(one->owner, owner != NULL ? owner : "") != 0) {
+    if (one == NULL || !is_for(&one->holder->client, who)) {
         (void)error_set_param(
             err, ERR_NOT_FOUND, "session",
             "there is no session \"%s\": a session belongs to its key alone, and expires %u s after its "
@@ -251,35 +262,37 @@ static struct session *find(struct sessions *s, const char *owner, const char *i
     return one;
 }
 
-static enum status check(const struct sessions *s, const char *owner, size_t bytes, size_t count, struct error *err)
+/* When there would be room if the idle ones expired one after the other. */
+static unsigned wait_of(struct sessions *s, const struct client_id *who, size_t bytes, size_t count)
 {
-    const uint64_t most = s->settings->sessions_memory_max_mb * (UINT64_C(1) << 20);
-    const uint32_t of_key = s->settings->sessions_per_key_max;
-    size_t theirs = 0;
-    for (size_t i = 0; owner != NULL && of_key > 0 && i < BUCKETS; i++)
-        for (const struct session *one = s->table[i]; one != NULL; one = one->next)
-            theirs += strcmp(one->owner, owner) == 0 ? 1 : 0;
-    enum status st = OK;
-    if (owner != NULL && of_key > 0 && theirs + count > of_key)
-        st = error_set(err, ERR_RATE, "the key \"%s\" has %zu of at most %u sessions per key, and asks for %zu more",
-                       owner, theirs, of_key, count);
-    else if (s->count + count > s->settings->sessions_max)
-        st = error_set(err, ERR_SESSIONS, "there are %zu of at most %u sessions, and the request asks for %zu more",
-                       s->count, s->settings->sessions_max, count);
-    else if (bytes * count > most || s->bytes > most - bytes * count)
-        st = error_set(err, ERR_SESSIONS,
-                       "sessions take %llu of at most %llu bytes, and the request asks for %zu more of %zu bytes each",
-                       (unsigned long long)s->bytes, (unsigned long long)most, count, bytes);
-    if (st != OK)
-        metrics_counter_add(METRIC_SESSIONS_REFUSED, 0, count);
+    const uint64_t now_ns = clock_now_ns();
+    struct session_use used = s->room.used, has = session_room_use(&s->room, who);
+    for (const struct session *one = s->oldest; one != NULL; one = one->newer) {
+        used = (struct session_use){used.count - 1, used.bytes - one->bytes};
+        if (client_id_is_same(&one->holder->client, who))
+            has = (struct session_use){has.count - 1, has.bytes - one->bytes};
+        if (session_room_ask(&s->room, &used, &has, count, bytes) == SESSION_ROOM_FITS)
+            return end_of(s, one) > now_ns ? (unsigned)((end_of(s, one) - now_ns - 1) / CLOCK_NS_PER_S + 1) : 1;
+    }
+    return s->settings->session_ttl_s; /* those in use last at least so long */
+}
+
+static enum status check(struct sessions *s, const struct client_id *who, size_t bytes, size_t count, unsigned *wait_s,
+                         struct error *err)
+{
+    const enum status st = session_room_check(&s->room, who, count, bytes, err);
+    if (st == OK)
+        return OK;
+    *wait_s = wait_of(s, who, bytes, count);
+    metrics_counter_add(METRIC_SESSIONS_REFUSED, 0, count);
     return st;
 }
 
-enum status sessions_check(struct sessions *s, const char *owner, const struct hosted_model *e, size_t count,
-                           struct error *err)
+enum status sessions_check(struct sessions *s, const struct client_id *who, const struct hosted_model *e, size_t count,
+                           unsigned *wait_s, struct error *err)
 {
     struct session *gone = enter(s);
-    const enum status st = check(s, owner, sessions_bytes_of(e), count, err);
+    const enum status st = check(s, who, sessions_bytes_of(e), count, wait_s, err);
     leave(s, gone);
     return st;
 }
@@ -320,20 +333,27 @@ static struct session *create_list(size_t count)
     return list;
 }
 
-static void put_list(struct sessions *s, struct session *list, struct session_info ret[])
+/* Put a list of `count`, all of one size. Errors: ERR_NOMEM: the list is still the caller's. */
+static enum status put_list(struct sessions *s, const struct client_id *who, struct session *list, size_t count,
+                            struct session_info ret[], struct error *err)
 {
+    struct session_holder *holder = session_room_take(&s->room, who, count, list->bytes);
+    if (holder == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     for (size_t i = 0; list != NULL; i++) {
         struct session *one = list;
         list = one->next;
-        table_put(s, one);
+        table_put(s, one, holder);
         list_append(s, one);
         ret[i] = info_of(one);
         metrics_counter_add(METRIC_SESSIONS_CREATED, 0, 1);
     }
+    return OK;
 }
 
-enum status sessions_add(struct sessions *s, const char *owner, const struct hosted_model *e,
-                         const struct stream_snapshot *snapshot, struct session_info *ret, struct error *err)
+enum status sessions_add(struct sessions *s, const struct client_id *who, const struct hosted_model *e,
+                         const struct stream_snapshot *snapshot, struct session_info *ret, unsigned *wait_s,
+                         struct error *err)
 {
     struct session *one = create_list(1);
     struct session_state *state = session_state_create(snapshot);
@@ -342,17 +362,15 @@ enum status sessions_add(struct sessions *s, const char *owner, const struct hos
         free(state); /* the memory of the snapshot still belongs to the caller */
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     }
-    (void)snprintf(one->owner, sizeof one->owner, "%s", owner != NULL ? owner : "");
     (void)snprintf(one->model, sizeof one->model, "%s", e->model->name);
     one->identity = e->identity;
     one->bytes = sessions_bytes_of(e);
     one->sample = snapshot->sampler.options.sample;
+    one->state = state;
     struct session *gone = enter(s);
-    const enum status st = check(s, owner, one->bytes, 1, err);
-    if (st == OK) {
-        one->state = state;
-        put_list(s, one, ret);
-    }
+    enum status st = check(s, who, one->bytes, 1, wait_s, err);
+    if (st == OK)
+        st = put_list(s, who, one, 1, ret, err);
     leave(s, gone);
     if (st != OK) {
         free(one);
@@ -361,28 +379,27 @@ enum status sessions_add(struct sessions *s, const char *owner, const struct hos
     return st;
 }
 
-enum status sessions_find(struct sessions *s, const char *owner, const char *id, struct session_info *ret,
+enum status sessions_find(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                           struct error *err)
 {
     struct session *gone = enter(s);
-    const struct session *one = find(s, owner, id, err);
+    const struct session *one = find(s, who, id, err);
     if (one != NULL)
         *ret = info_of(one);
     leave(s, gone);
     return one != NULL ? OK : ERR_NOT_FOUND;
 }
 
-enum status sessions_fork(struct sessions *s, const char *owner, const char *id, size_t count,
-                          struct session_info ret[], struct error *err)
+enum status sessions_fork(struct sessions *s, const struct client_id *who, const char *id, size_t count,
+                          struct session_info ret[], unsigned *wait_s, struct error *err)
 {
     struct session *list = create_list(count);
     if (list == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for %zu sessions; try again later", count);
     struct session *gone = enter(s);
-    const struct session *of = find(s, owner, id, err);
-    const enum status st = of != NULL ? check(s, owner, of->bytes, count, err) : ERR_NOT_FOUND;
-    for (struct session *one = list; of != NULL && one != NULL && st == OK; one = one->next) {
-        memcpy(one->owner, of->owner, sizeof one->owner);
+    const struct session *of = find(s, who, id, err);
+    enum status st = of != NULL ? check(s, who, of->bytes, count, wait_s, err) : ERR_NOT_FOUND;
+    for (struct session *one = list; one != NULL && st == OK; one = one->next) {
         memcpy(one->model, of->model, sizeof one->model);
         one->identity = of->identity;
         one->bytes = of->bytes;
@@ -390,34 +407,51 @@ enum status sessions_fork(struct sessions *s, const char *owner, const char *id,
         one->state = session_state_reference(of->state);
     }
     if (st == OK)
-        put_list(s, list, ret);
+        st = put_list(s, who, list, count, ret, err);
     leave(s, gone);
     if (st != OK)
         sessions_drop(list);
     return st;
 }
 
-enum status sessions_remove(struct sessions *s, const char *owner, const char *id, struct error *err)
+/* Take one out that is not to be found any more; returns the list of what is to be freed. */
+static struct session *take_out(struct sessions *s, struct session *one, struct session *gone)
 {
-    struct session *gone = enter(s), *one = find(s, owner, id, err);
-    const enum status st = one != NULL ? OK : ERR_NOT_FOUND;
-    if (one != NULL) {
-        table_take(s, one);
-        one->is_removed = true;
-        if (!one->is_held) {
-            list_remove(s, one);
-            one->next = gone;
-            gone = one;
-        }
-    }
-    leave(s, gone);
-    return st;
+    table_take(s, one);
+    one->is_removed = true;
+    if (one->is_held)
+        return gone;
+    list_remove(s, one);
+    one->next = gone;
+    return one;
 }
 
-enum status sessions_begin(struct sessions *s, const char *owner, const char *id, struct session_info *ret,
+enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
+{
+    struct session *gone = enter(s), *one = find(s, who, id, err);
+    if (one != NULL)
+        gone = take_out(s, one, gone);
+    leave(s, gone);
+    return one != NULL ? OK : ERR_NOT_FOUND;
+}
+
+void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct client_id *client), void *arg)
+{
+    struct session *gone = enter(s);
+    session_room_mark(&s->room, stays, arg);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct session *one = s->table[i], *next; one != NULL; one = next) {
+            next = one->next;
+            if (one->holder->is_marked)
+                gone = take_out(s, one, gone);
+        }
+    leave(s, gone);
+}
+
+enum status sessions_begin(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                            struct error *err)
 {
-    struct session *gone = enter(s), *one = find(s, owner, id, err);
+    struct session *gone = enter(s), *one = find(s, who, id, err);
     enum status st = one != NULL ? OK : ERR_NOT_FOUND;
     if (one != NULL && one->is_held) {
         st = error_set_param(err, ERR_CONFLICT, "session",
@@ -458,13 +492,4 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
     held->held = NULL;
     session_info_clear(held);
     return fine;
-}
-
-unsigned sessions_wait_s(struct sessions *s, unsigned most)
-{
-    struct session *gone = enter(s);
-    const uint64_t now_ns = clock_now_ns(), end_ns = s->oldest != NULL ? end_of(s, s->oldest) : 0;
-    leave(s, gone);
-    const uint64_t wait_s = end_ns > now_ns ? (end_ns - now_ns) / CLOCK_NS_PER_S + 1 : most;
-    return wait_s > most ? most : (unsigned)wait_s;
 }

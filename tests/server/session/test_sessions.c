@@ -19,7 +19,10 @@
 
 #define MODEL "tests/data/golden/lm-local-8"
 
-enum { THREADS = 8, STEPS = 1500, SHARED = 6, MOST = 40 };
+enum { THREADS = 8, STEPS = 1500, SHARED = 6, MOST = 40, FOR_ONE = MOST - MOST / 4 };
+
+static const struct client_id alice = {CLIENT_KEY, "alice"}, bob = {CLIENT_KEY, "bob"},
+                              anybody = {CLIENT_IPV4, {127, 0, 0, 1}}, neighbour = {CLIENT_IPV4, {127, 0, 0, 2}};
 
 static struct settings settings;
 static struct watcher *watcher;
@@ -36,7 +39,6 @@ static int start(void **state)
     settings_init(&settings);
     settings.threads = 1;
     settings.sessions_max = MOST;
-    settings.sessions_per_key_max = MOST / 2;
     settings.session_ttl_s = 600;
     if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK ||
         sessions_create(&sessions, &settings, watcher) != OK) {
@@ -74,6 +76,18 @@ static bool is_whole(const struct stream_snapshot *s)
     return true;
 }
 
+static enum status add(const struct client_id *who, struct stream_snapshot *s, struct session_info *ret)
+{
+    unsigned wait_s;
+    return sessions_add(sessions, who, hosted, s, ret, &wait_s, NULL);
+}
+
+static enum status fork_of(const struct client_id *who, const char *id, size_t count, struct session_info ret[])
+{
+    unsigned wait_s;
+    return sessions_fork(sessions, who, id, count, ret, &wait_s, NULL);
+}
+
 /* ---- one thread ------------------------------------------------------------------------------------------------- */
 
 static void a_state_that_was_given_stays(void **state)
@@ -82,17 +96,17 @@ static void a_state_that_was_given_stays(void **state)
     struct session_info made, held, fork[2];
     struct stream_snapshot s;
     assert_true(make_snapshot(&s, 7));
-    assert_int_equal(sessions_add(sessions, NULL, hosted, &s, &made, NULL), OK);
-    assert_int_equal(sessions_fork(sessions, NULL, made.id, 2, fork, NULL), OK);
+    assert_int_equal(add(&anybody, &s, &made), OK);
+    assert_int_equal(fork_of(&anybody, made.id, 2, fork), OK);
     assert_int_equal(made.snapshot.sampler.options.sample, 0);
     assert_int_equal(fork[0].snapshot.sampler.options.sample + fork[1].snapshot.sampler.options.sample, 1 + 2);
-    assert_int_equal(sessions_begin(sessions, NULL, made.id, &held, NULL), OK);
+    assert_int_equal(sessions_begin(sessions, &anybody, made.id, &held, NULL), OK);
     assert_true(make_snapshot(&s, 8));
     assert_true(sessions_end(sessions, &held, &s));
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(sessions_remove(sessions, NULL, fork[i].id, NULL), OK);
-    assert_int_equal(sessions_remove(sessions, NULL, made.id, NULL), OK);
-    assert_int_equal(sessions_remove(sessions, NULL, made.id, NULL), ERR_NOT_FOUND);
+        assert_int_equal(sessions_remove(sessions, &anybody, fork[i].id, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, &anybody, made.id, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, &anybody, made.id, NULL), ERR_NOT_FOUND);
     assert_true(made.snapshot.sampler.draws == 7 && is_whole(&made.snapshot));
     assert_true(fork[1].snapshot.sampler.draws == 7 && is_whole(&fork[1].snapshot));
     session_info_clear(&made);
@@ -106,17 +120,74 @@ static void one_that_was_removed_while_it_is_held_ends_with_that(void **state)
     struct session_info made, held, none;
     struct stream_snapshot s;
     assert_true(make_snapshot(&s, 1));
-    assert_int_equal(sessions_add(sessions, "alice", hosted, &s, &made, NULL), OK);
-    assert_int_equal(sessions_begin(sessions, "alice", made.id, &held, NULL), OK);
-    assert_int_equal(sessions_begin(sessions, "alice", made.id, &none, NULL), ERR_CONFLICT);
-    assert_int_equal(sessions_begin(sessions, "bob", made.id, &none, NULL), ERR_NOT_FOUND);
-    assert_int_equal(sessions_begin(sessions, NULL, made.id, &none, NULL), ERR_NOT_FOUND);
-    assert_int_equal(sessions_remove(sessions, "alice", made.id, NULL), OK);
-    assert_int_equal(sessions_find(sessions, "alice", made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(add(&alice, &s, &made), OK);
+    assert_int_equal(sessions_begin(sessions, &alice, made.id, &held, NULL), OK);
+    assert_int_equal(sessions_begin(sessions, &alice, made.id, &none, NULL), ERR_CONFLICT);
+    assert_int_equal(sessions_begin(sessions, &bob, made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_begin(sessions, &anybody, made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_remove(sessions, &alice, made.id, NULL), OK);
+    assert_int_equal(sessions_find(sessions, &alice, made.id, &none, NULL), ERR_NOT_FOUND);
     assert_true(make_snapshot(&s, 2));
     assert_true(sessions_end(sessions, &held, &s));
-    assert_int_equal(sessions_find(sessions, "alice", made.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_find(sessions, &alice, made.id, &none, NULL), ERR_NOT_FOUND);
     session_info_clear(&made);
+}
+
+/* Without keys a session is there for everybody who knows its id, so what it costs is counted by who made it. */
+static void forks_count_for_who_forks(void **state)
+{
+    (void)state;
+    static struct session_info made, forks[MOST], more;
+    struct stream_snapshot s;
+    assert_true(make_snapshot(&s, 1));
+    assert_int_equal(add(&anybody, &s, &made), OK);
+    assert_int_equal(fork_of(&neighbour, made.id, FOR_ONE, forks), ERR_SESSIONS); /* one more than is for him */
+    assert_int_equal(fork_of(&neighbour, made.id, FOR_ONE - 1, forks), OK);
+    assert_int_equal(fork_of(&neighbour, made.id, 1, &more), ERR_SESSIONS);
+    assert_int_equal(fork_of(&bob, made.id, 1, &more), ERR_NOT_FOUND);
+    assert_true(make_snapshot(&s, 1));
+    assert_int_equal(add(&bob, &s, &more), OK); /* his first */
+    assert_int_equal(sessions_remove(sessions, &bob, more.id, NULL), OK);
+    session_info_clear(&more);
+    for (size_t i = 0; i < FOR_ONE - 1; i++) {
+        assert_int_equal(sessions_remove(sessions, &anybody, forks[i].id, NULL), OK);
+        session_info_clear(&forks[i]);
+    }
+    assert_int_equal(sessions_remove(sessions, &neighbour, made.id, NULL), OK);
+    session_info_clear(&made);
+}
+
+static bool is_not_alice(void *arg, const struct client_id *client)
+{
+    unsigned *asked = arg;
+    (*asked)++;
+    return !client_id_is_same(client, &alice);
+}
+
+/* Those idle at once, one that is in use when its holder is through; and others stay. */
+static void sessions_of_a_client_that_does_not_stay_go(void **state)
+{
+    (void)state;
+    struct session_info idle, busy, held, bobs, none;
+    struct stream_snapshot s;
+    unsigned asked = 0;
+    assert_true(make_snapshot(&s, 1));
+    assert_int_equal(add(&alice, &s, &idle), OK);
+    assert_int_equal(fork_of(&alice, idle.id, 1, &busy), OK);
+    assert_int_equal(sessions_begin(sessions, &alice, busy.id, &held, NULL), OK);
+    assert_true(make_snapshot(&s, 1));
+    assert_int_equal(add(&bob, &s, &bobs), OK);
+    sessions_keep(sessions, is_not_alice, &asked);
+    assert_int_equal(asked, 2);
+    assert_int_equal(sessions_find(sessions, &alice, idle.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_find(sessions, &alice, busy.id, &none, NULL), ERR_NOT_FOUND);
+    assert_true(make_snapshot(&s, 2));
+    assert_true(sessions_end(sessions, &held, &s));
+    assert_int_equal(sessions_find(sessions, &alice, busy.id, &none, NULL), ERR_NOT_FOUND);
+    assert_int_equal(sessions_remove(sessions, &bob, bobs.id, NULL), OK);
+    session_info_clear(&idle);
+    session_info_clear(&busy);
+    session_info_clear(&bobs);
 }
 
 /* ---- many threads ----------------------------------------------------------------------------------------------- */
@@ -140,7 +211,7 @@ static void move(size_t i, bool moves)
 {
     struct session_info held;
     struct stream_snapshot s;
-    const enum status st = sessions_begin(sessions, NULL, party.ids[i], &held, NULL);
+    const enum status st = sessions_begin(sessions, &anybody, party.ids[i], &held, NULL);
     if (st != OK) {
         if (st != ERR_CONFLICT)
             fault("a shared session is gone");
@@ -162,7 +233,7 @@ static void move(size_t i, bool moves)
 static void fork_and_drop(size_t i, size_t count)
 {
     struct session_info forks[4];
-    const enum status st = sessions_fork(sessions, NULL, party.ids[i], count, forks, NULL);
+    const enum status st = fork_of(&anybody, party.ids[i], count, forks);
     if (st != OK) {
         if (st != ERR_SESSIONS)
             fault("a shared session cannot be forked");
@@ -171,27 +242,27 @@ static void fork_and_drop(size_t i, size_t count)
     for (size_t k = 0; k < count; k++) {
         if (!is_whole(&forks[k].snapshot))
             fault("a fork is not whole");
-        if (sessions_remove(sessions, NULL, forks[k].id, NULL) != OK)
+        if (sessions_remove(sessions, &anybody, forks[k].id, NULL) != OK)
             fault("a fork is gone");
         session_info_clear(&forks[k]);
     }
 }
 
 /* One of a key's own. */
-static void add_and_drop(const char *owner)
+static void add_and_drop(const struct client_id *owner)
 {
     struct session_info made, found;
     struct stream_snapshot s;
     if (!make_snapshot(&s, 3))
         return;
-    const enum status st = sessions_add(sessions, owner, hosted, &s, &made, NULL);
+    const enum status st = add(owner, &s, &made);
     if (st != OK) {
         if (st != ERR_SESSIONS && st != ERR_RATE)
             fault("a session cannot be made");
         stream_snapshot_clear(&s);
         return;
     }
-    if (sessions_find(sessions, NULL, made.id, &found, NULL) != ERR_NOT_FOUND)
+    if (sessions_find(sessions, &anybody, made.id, &found, NULL) != ERR_NOT_FOUND)
         fault("another has found a key's session");
     if (sessions_find(sessions, owner, made.id, &found, NULL) != OK)
         fault("a key's session is gone");
@@ -206,7 +277,7 @@ static void *run(void *arg)
 {
     const size_t *number = arg;
     struct random rng = {(uint32_t)*number + 1};
-    const char *owner = *number % 2 == 0 ? "alice" : "bob";
+    const struct client_id *owner = *number % 2 == 0 ? &alice : &bob;
     for (int step = 0; step < STEPS; step++) {
         const size_t i = random_below(&rng, SHARED);
         switch (random_below(&rng, 4)) {
@@ -233,7 +304,7 @@ static void threads_do_not_disturb_each_other(void **state)
         struct session_info made;
         struct stream_snapshot s;
         assert_true(make_snapshot(&s, 0));
-        assert_int_equal(sessions_add(sessions, NULL, hosted, &s, &made, NULL), OK);
+        assert_int_equal(add(&anybody, &s, &made), OK);
         memcpy(party.ids[i], made.id, sizeof made.id);
         session_info_clear(&made);
     }
@@ -246,20 +317,21 @@ static void threads_do_not_disturb_each_other(void **state)
     assert_int_equal(atomic_load(&party.faults), 0);
     for (size_t i = 0; i < SHARED; i++) {
         struct session_info found;
-        assert_int_equal(sessions_find(sessions, NULL, party.ids[i], &found, NULL), OK);
+        assert_int_equal(sessions_find(sessions, &anybody, party.ids[i], &found, NULL), OK);
         assert_false(found.is_busy);
         assert_int_equal(found.snapshot.sampler.draws, atomic_load(&party.moves[i]));
         moves += found.snapshot.sampler.draws;
         session_info_clear(&found);
-        assert_int_equal(sessions_remove(sessions, NULL, party.ids[i], NULL), OK);
+        assert_int_equal(sessions_remove(sessions, &anybody, party.ids[i], NULL), OK);
     }
     assert_true(moves > 0);
-    /* all that there was is gone: there is room for as many as may be, and no more */
+    /* all that there was is gone: there is room for as many as may be, of clients that have one each, and no more */
     struct session_info made;
-    for (size_t i = 0; i <= MOST; i++) {
+    for (int i = 0; i <= MOST; i++) {
+        const struct client_id who = {CLIENT_IPV4, {127, 0, 1, (uint8_t)i}};
         struct stream_snapshot s;
         assert_true(make_snapshot(&s, 0));
-        assert_int_equal(sessions_add(sessions, NULL, hosted, &s, &made, NULL), i < MOST ? OK : ERR_SESSIONS);
+        assert_int_equal(add(&who, &s, &made), i < MOST ? OK : ERR_SESSIONS);
         if (i < MOST)
             session_info_clear(&made);
         else
@@ -272,6 +344,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_state_that_was_given_stays),
         cmocka_unit_test(one_that_was_removed_while_it_is_held_ends_with_that),
+        cmocka_unit_test(forks_count_for_who_forks),
+        cmocka_unit_test(sessions_of_a_client_that_does_not_stay_go),
         cmocka_unit_test(threads_do_not_disturb_each_other),
     };
     return cmocka_run_group_tests_name("sessions", tests, start, stop);
