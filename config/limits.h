@@ -115,6 +115,9 @@
 #define LOADER_CHANGES_MAX 64     /* changes to models that are waiting: administrators are few */
 #define QUEUE_PRIORITY_MIN (-100) /* of a job */
 #define QUEUE_PRIORITY_MAX 100    /* the same: as if it had arrived 5 s earlier than an ordinary one, and no more */
+#define QUEUE_PRIORITY_NORMAL 0
+#define QUEUE_PRIORITY_WORDS(X) \
+    X("low", QUEUE_PRIORITY_MIN) X("normal", QUEUE_PRIORITY_NORMAL) X("high", QUEUE_PRIORITY_MAX)
 #define QUEUE_PRIORITY_NS UINT64_C(50000000) /* what one step of priority is worth */
 #define PARKED_STREAMS_MAX 1024              /* of a lane: many times what runs at a time, and quick to look through */
 /* How long a stream runs before another may take its slot in turn: a thousand times what it takes to copy its state. */

@@ -77,6 +77,8 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                            \
            "most patches of a picture whose request sets a size")                                                      \
     NUMBER(queue_jobs_max, 256, 1, 65536, "most jobs that wait; further requests are answered 503")                    \
+    NUMBER(priority_max, 100, 0, QUEUE_PRIORITY_MAX,                                                                   \
+           "highest priority that a request may ask for where clients need no key; a key has its own, in keys_file")   \
     NUMBER(sessions_max, 256, 0, SESSIONS_MAX, "most sessions kept at a time")                                         \
     NUMBER(sessions_per_key_max, 0, 0, SESSIONS_MAX,                                                                   \
            "most sessions of one client: a key or, without keys, an address; 0: three quarters of the room,"           \

@@ -120,7 +120,8 @@ _aft_verb() {
             --models=text
             --apis=text
             --rate=text
-            --bytes-rate=text' ;;
+            --bytes-rate=text
+            --priority-max=text' ;;
     load)
         arguments='text file...'
         options='--help

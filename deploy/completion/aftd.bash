@@ -43,6 +43,7 @@ _aftd_options='
     --batch-wait-us=text
     --picture-tokens-max=text
     --queue-jobs-max=text
+    --priority-max=text
     --sessions-max=text
     --sessions-per-key-max=text
     --sessions-memory-max-mb=text

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,41 @@ enum status key_read_apis(unsigned *ret, const char *words, struct error *err)
     return OK;
 }
 
+static bool priority_is_fine(intmax_t priority)
+{
+    return priority >= QUEUE_PRIORITY_NORMAL && priority <= QUEUE_PRIORITY_MAX;
+}
+
+static bool read_priority_word(int32_t *ret, const char *text)
+{
+    static const struct {
+        const char *word;
+        int32_t priority;
+    } words[] = {
+#define X(word, priority) {word, priority},
+        QUEUE_PRIORITY_WORDS(X)
+#undef X
+    };
+    size_t i = 0;
+    while (i < sizeof words / sizeof words[0] && strcmp(text, words[i].word) != 0)
+        i++;
+    if (i == sizeof words / sizeof words[0] || !priority_is_fine(words[i].priority))
+        return false;
+    *ret = words[i].priority;
+    return true;
+}
+
+bool key_read_priority(int32_t *ret, const char *text)
+{
+    char *end = NULL;
+    const intmax_t number = strtoimax(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0')
+        return read_priority_word(ret, text);
+    if (priority_is_fine(number))
+        *ret = (int32_t)number;
+    return priority_is_fine(number);
+}
+
 void key_hash(uint8_t out[KEY_HASH_BYTES], const uint8_t salt[KEY_SALT_BYTES], const char *text, size_t size)
 {
     struct sha256_ctx sha;
@@ -126,6 +162,16 @@ static bool read_rate(const json_t *value, double *ret)
     return true;
 }
 
+static bool read_priority(const json_t *value, int32_t *ret)
+{
+    if (json_is_string(value))
+        return read_priority_word(ret, json_string_value(value));
+    if (value != NULL && (!json_is_integer(value) || !priority_is_fine(json_integer_value(value))))
+        return false;
+    *ret = (int32_t)json_integer_value(value);
+    return true;
+}
+
 static bool read_apis(const json_t *list, unsigned *ret)
 {
     size_t i;
@@ -176,7 +222,8 @@ static enum status refuse_field(const char *name, const char *field, struct erro
 
 static enum status read_key(struct key *k, json_t *object, struct error *err)
 {
-    static const char *const known[] = {"name", "salt", "sha256", "models", "apis", "requests_per_s", "bytes_per_s"};
+    static const char *const known[] = {"name", "salt",           "sha256",      "models",
+                                        "apis", "requests_per_s", "bytes_per_s", "priority_max"};
     const char *name = json_string_value(json_object_get(object, "name")), *field;
     json_t *value;
     if (name == NULL || !key_name_is_fine(name))
@@ -202,6 +249,8 @@ static enum status read_key(struct key *k, json_t *object, struct error *err)
         wrong = "requests_per_s: expected 0, or 0.001 to 1e9";
     else if (!read_rate(json_object_get(object, "bytes_per_s"), &k->bytes_per_s))
         wrong = "bytes_per_s: expected 0, or 0.001 to 1e9";
+    else if (!read_priority(json_object_get(object, "priority_max"), &k->priority_max))
+        wrong = "priority_max: expected \"normal\", \"high\" or a whole number from 0 to 100";
     if (wrong != NULL)
         return error_set_param(err, ERR_CONFIG, name, "key \"%s\", %s", name, wrong);
     const enum status st = read_models(json_object_get(object, "models"), k);
@@ -342,6 +391,8 @@ static json_t *key_to_json(const struct key *k)
     json_t *object = json_pack("{s:s, s:s%, s:s%, s:o, s:o, s:f, s:f}", "name", k->name, "salt", salt, sizeof salt,
                                "sha256", hash, sizeof hash, "models", models, "apis", apis, "requests_per_s",
                                k->requests_per_s, "bytes_per_s", k->bytes_per_s);
+    if (k->priority_max > QUEUE_PRIORITY_NORMAL) /* versions that know no such field read what has none */
+        failed |= json_object_set_new(object, "priority_max", json_integer(k->priority_max));
     if (failed != 0) {
         json_decref(object);
         return NULL;

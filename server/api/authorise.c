@@ -144,3 +144,16 @@ enum status authorise_model_as(const struct exchange *x, const char *name, const
     return error_set_param(err, ERR_FORBIDDEN, "model", "the key \"%s\" may not use the model \"%s\"",
                            auth_name(&x->api->grant), json_quote(asked).text);
 }
+
+enum status authorise_priority(const struct exchange *x, int32_t priority, struct error *err)
+{
+    const struct auth_grant *g = &x->api->grant;
+    const int32_t most = g->key != NULL ? g->key->priority_max : (int32_t)service_of(x)->settings->priority_max;
+    char who[KEY_NAME_MAX + sizeof "the key \"\""] = "a request without a key";
+    if (priority <= most)
+        return OK;
+    if (g->key != NULL)
+        (void)snprintf(who, sizeof who, "the key \"%s\"", g->key->name);
+    return error_set_param(err, ERR_FORBIDDEN, "priority", "%s may ask for a priority of at most %d, not %d", who, most,
+                           priority);
+}

@@ -38,6 +38,12 @@ static struct client_id prefix_owner(const struct exchange *x)
 void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next)
 {
     const uint64_t deadline_ns = x->received_ns + timeout_ms * CLOCK_NS_PER_MS;
+    struct error err;
+    if (authorise_priority(x, j->item.priority, &err) != OK) {
+        job_release(j);
+        reply_send_error(x, &err);
+        return;
+    }
     if (!authorise_job(x, j)) {
         job_release(j);
         return;
@@ -53,7 +59,6 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
     if (st == ERR_FULL) {
         refuse_full(x);
     } else if (st != OK) {
-        struct error err;
         (void)error_set(&err, st, "the server is shutting down");
         reply_send_error(x, &err);
     }

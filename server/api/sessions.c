@@ -121,6 +121,8 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     const struct client_id who = request_client(x);
     struct hosted_model *e;
     enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    if (st == OK) /* although nothing may have to be fed, and nothing to wait for a turn */
+        st = authorise_priority(x, r->in.priority, err);
     if (st == OK)
         st = sessions_check(sessions_of(x), &who, e, 1, wait_s, err);
     if (st != OK)

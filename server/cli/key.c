@@ -9,7 +9,7 @@
 #include "server/cli/cli.h"
 
 struct key_options {
-    const char *file, *models, *apis, *rate, *bytes_rate;
+    const char *file, *models, *apis, *rate, *bytes_rate, *priority;
 };
 
 /* "10/s", "0.5" -> a rate; NULL: none. Prints what is wrong. */
@@ -27,6 +27,16 @@ static bool read_rate(const char *option, const char *text, double *ret)
     }
     *ret = rate;
     return true;
+}
+
+/* NULL: normal. Prints what is wrong. */
+static bool read_priority(const char *text, int32_t *ret)
+{
+    if (text == NULL || key_read_priority(ret, text))
+        return true;
+    (void)cli_fail_usage("--priority-max %s: expected normal, high or a whole number from %d to %d", text,
+                         QUEUE_PRIORITY_NORMAL, QUEUE_PRIORITY_MAX);
+    return false;
 }
 
 /* Names separated by commas. Prints what is wrong. */
@@ -85,7 +95,7 @@ static int add(const char *name, const struct key_options *o)
         goto done;
     }
     if (!read_rate("rate", o->rate, &k.requests_per_s) || !read_rate("bytes-rate", o->bytes_rate, &k.bytes_per_s) ||
-        !read_models(o->models, &k))
+        !read_priority(o->priority, &k.priority_max) || !read_models(o->models, &k))
         goto done;
     st = keys_file_lock(&lock, o->file, &err);
     if (st == OK)
@@ -153,6 +163,8 @@ static int list(const struct key_options *o)
             (void)printf("%s%s", m > 0 ? "," : "", k->models[m]);
         print_rate("requests", k->requests_per_s);
         print_rate("bytes", k->bytes_per_s);
+        if (k->priority_max > QUEUE_PRIORITY_NORMAL)
+            (void)printf("  priority up to %d", k->priority_max);
         (void)printf("\n");
     }
     keys_file_clear(&f);
@@ -170,6 +182,8 @@ int cli_key(int argc, char **argv)
         {"rate", CLI_TEXT, &o.rate, 0, 0, "RATE", "add: requests per second, as 10/s (no limit)"},
         {"bytes-rate", CLI_TEXT, &o.bytes_rate, 0, 0, "RATE",
          "add: bytes received and generated per second, as 20000/s (no limit)"},
+        {"priority-max", CLI_TEXT, &o.priority, 0, 0, "PRIORITY",
+         "add: highest priority that its requests may ask for: normal, high, or 0 to 100 (normal)"},
         {0},
     };
     int count;
@@ -184,7 +198,7 @@ int cli_key(int argc, char **argv)
         return cli_fail_usage("%s: expected %s", action, adds || removes ? "one name" : "no name");
     if (o.file == NULL)
         return cli_fail_usage("--file is missing: it names the file of keys");
-    if (!adds && (o.models != NULL || o.apis != NULL || o.rate != NULL || o.bytes_rate != NULL))
+    if (!adds && (o.models != NULL || o.apis != NULL || o.rate != NULL || o.bytes_rate != NULL || o.priority != NULL))
         return cli_fail_usage("%s takes no option except --file", action);
     return adds ? add(argv[2], &o) : removes ? take_back(argv[2], &o) : list(&o);
 }

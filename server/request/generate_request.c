@@ -62,7 +62,11 @@ static void expect_overflow(char *out, size_t size)
 static const struct {
     const char *word;
     int32_t priority;
-} priorities[] = {{"low", QUEUE_PRIORITY_MIN}, {"normal", 0}, {"high", QUEUE_PRIORITY_MAX}};
+} priorities[] = {
+#define X(word, priority) {word, priority},
+    QUEUE_PRIORITY_WORDS(X)
+#undef X
+};
 
 static bool read_priority(const json_t *value, void *arg)
 {

@@ -49,7 +49,7 @@ static void keys_are_made_listed_and_taken_back(void **state)
     assert_int_equal(there.st_mode & 07777, 0600);
     keys_add(file, "two",
              (const char *const[]){"--models", "a,b", "--apis", "openai,admin", "--rate", "0.5/s", "--bytes-rate=1000",
-                                   NULL},
+                                   "--priority-max=high", NULL},
              two);
     assert_string_not_equal(one, two);
     char *text = temp_read(file, &size);
@@ -61,7 +61,8 @@ static void keys_are_made_listed_and_taken_back(void **state)
          {"key", "list", "--file", file},
          NULL,
          0,
-         "one  native,openai,inference  all models\ntwo  openai,admin  a,b  0.5 requests/s  1000 bytes/s\n",
+         "one  native,openai,inference  all models\ntwo  openai,admin  a,b  0.5 requests/s  1000 bytes/s  priority up "
+         "to 100\n",
          ""},
         {"the same name", {"key", "add", "one", "--file", file}, NULL, 1, "", "two keys are named \"one\""},
         {"remove", {"key", "remove", "one", "--file", file}, NULL, 0, "", ""},
@@ -120,6 +121,19 @@ static void wrong_command_lines_are_named(void **state)
         {"nan", {"key", "add", "x", "--file", file, "--rate", "nan"}, NULL, 2, "", "--rate nan"},
         {"zero", {"key", "add", "x", "--file", file, "--bytes-rate", "0"}, NULL, 2, "", "--bytes-rate 0"},
         {"large", {"key", "add", "x", "--file", file, "--rate", "1e10"}, NULL, 2, "", "--rate 1e10"},
+        {"a priority",
+         {"key", "add", "x", "--file", file, "--priority-max", "low"},
+         NULL,
+         2,
+         "",
+         "--priority-max low: expected normal, high or a whole number from 0 to 100"},
+        {"no priority", {"key", "add", "x", "--file", file, "--priority-max", ""}, NULL, 2, "", "--priority-max"},
+        {"a priority to list",
+         {"key", "list", "--file", file, "--priority-max", "high"},
+         NULL,
+         2,
+         "",
+         "takes no option except --file"},
         {"no model", {"key", "add", "x", "--file", file, "--models", "a,,b"}, NULL, 2, "", "--models: expected"},
         {"twice", {"key", "add", "x", "--file", file, "--models", "a,a"}, NULL, 2, "", "\"a\" is given twice"},
         {"an option of add",

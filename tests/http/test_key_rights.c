@@ -1,5 +1,5 @@
 /* test_key_rights.c - a key is what its salt and hash are: no entry of its file gets another's rights, and a key that
- * replaces another under its name inherits nothing of it. Real daemons. */
+ * replaces another under its name inherits nothing of it; and which priorities it may ask for. Real daemons. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -237,6 +237,79 @@ static void a_key_that_replaces_another_finds_none_of_its_prompts(void **state)
     daemon_stop(&aftd);
 }
 
+/* ---- priorities -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *path, *body; /* %s: the priority */
+    long fine;
+} ways[] = {
+    {"/generate", "{\"prompt\": \"x\", \"max_tokens\": 1, \"priority\": %s}", 200},
+    {"/generate", "{\"prompt\": \"x\", \"max_tokens\": 1, \"stream\": true, \"priority\": %s}", 200},
+    {"/v1/sessions", "{\"prompt\": \"The \", \"priority\": %s}", 201},
+    {"/v1/sessions", "{\"priority\": %s}", 201},
+    {"/v2/models/enwik8-aft-local/infer",
+     "{\"inputs\": [{\"name\": \"prompt\", \"shape\": [1], \"datatype\": \"BYTES\", \"data\": [\"x\"]}], "
+     "\"parameters\": {\"max_tokens\": 1, \"priority\": %s}}",
+     200},
+};
+
+/* As the key of `header`, or without: all up to `most` are fine and what is above it is 403. */
+static void expect_priorities(const char *header, int most, const char *says)
+{
+    const struct {
+        const char *word;
+        int priority;
+    } asked[] = {{"\"low\"", -100}, {"-1", -1}, {"\"normal\"", 0}, {"0", 0},
+                 {"1", 1},          {"50", 50}, {"51", 51},        {"\"high\"", 100}};
+    for (size_t w = 0; w < ARRAY_LEN(ways); w++)
+        for (size_t i = 0; i < ARRAY_LEN(asked); i++) {
+            char body[512];
+            struct reply r;
+            (void)snprintf(body, sizeof body, ways[w].body, asked[i].word);
+            call(ways[w].path, header, body, &r);
+            const bool fine = asked[i].priority <= most;
+            if (r.status != (fine ? ways[w].fine : 403) || (!fine && strstr(r.body, says) == NULL))
+                fail_msg("%s %s: %ld %s", ways[w].path, body, r.status, r.body);
+            if (!fine && strncmp(ways[w].path, "/v2/", 4) != 0)
+                reply_assert_error(&r, 403, "not_allowed", "priority", says);
+            reply_clear(&r);
+        }
+}
+
+static void a_key_asks_for_no_higher_priority_than_it_may(void **state)
+{
+    (void)state;
+    char usual[HEADER_MAX], half[HEADER_MAX], high[HEADER_MAX];
+    add("usual", NULL, usual);
+    add("half", (const char *const[]){"--priority-max", "50", NULL}, half);
+    add("high", (const char *const[]){"--priority-max=high", NULL}, high);
+    daemon_start(&aftd, (const char *const[]){flag, NULL}); /* the setting priority_max is not for keys */
+    expect_priorities(usual, 0, "may ask for a priority of at most 0, not");
+    expect_priorities(half, 50, "may ask for a priority of at most 50, not");
+    expect_priorities(high, 100, "");
+    struct reply r;
+    call("/generate", half, "{\"prompt\": \"x\", \"priority\": \"high\"}", &r);
+    reply_assert_error(&r, 403, "not_allowed", "priority",
+                       "the key \"half\" may ask for a priority of at most 50, not 100");
+    reply_clear(&r);
+    keys_set(file, "usual", "priority_max", json_string("high"));
+    daemon_signal(&aftd, SIGHUP);
+    daemon_await_log(&aftd, "reload: {");
+    expect("/generate", usual, "{\"prompt\": \"x\", \"max_tokens\": 1, \"priority\": \"high\"}", 200);
+    daemon_stop(&aftd);
+}
+
+static void without_keys_a_setting_says_how_high_priorities_go(void **state)
+{
+    (void)state;
+    daemon_start(&aftd, NULL);
+    expect_priorities(NULL, 100, "");
+    daemon_stop(&aftd);
+    daemon_start(&aftd, (const char *const[]){"--priority-max=50", NULL});
+    expect_priorities(NULL, 50, "a request without a key may ask for a priority of at most 50, not");
+    daemon_stop(&aftd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +318,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_key_that_is_taken_back_takes_its_sessions_along, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_key_that_replaces_another_finds_none_of_its_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_key_that_replaces_another_finds_none_of_its_prompts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_key_asks_for_no_higher_priority_than_it_may, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(without_keys_a_setting_says_how_high_priorities_go, set_up, tear_down),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("http_key_rights", tests, NULL, NULL);

@@ -118,6 +118,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
 #define BAD_MODELS "key \"x\", models: expected a list of 1 to 32 different names, or [\"*\"]"
 #define BAD_REQUESTS "key \"x\", requests_per_s: expected 0, or 0.001 to 1e9"
 #define BAD_BYTES "key \"x\", bytes_per_s: expected 0, or 0.001 to 1e9"
+#define BAD_PRIORITY "key \"x\", priority_max: expected \"normal\", \"high\" or a whole number from 0 to 100"
 #define NAME_65 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
     static const struct {
         const char *name, *text, *says;
@@ -176,6 +177,14 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"null for a rate", KEYS(KEY(MODELS "," APIS_NATIVE ",\"requests_per_s\":null")), BAD_REQUESTS},
         {"too fast a rate", KEYS(KEY(MODELS "," APIS_NATIVE ",\"bytes_per_s\":1000000001")), BAD_BYTES},
         {"a text for a rate", KEYS(KEY(MODELS "," APIS_NATIVE ",\"bytes_per_s\":\"1\"")), BAD_BYTES},
+        {"too low a priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":-1")), BAD_PRIORITY},
+        {"a low priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":\"low\"")), BAD_PRIORITY},
+        {"too high a priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":101")), BAD_PRIORITY},
+        {"a large priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":4294967297")), BAD_PRIORITY},
+        {"half a priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":0.5")), BAD_PRIORITY},
+        {"a text with a priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":\"1\"")), BAD_PRIORITY},
+        {"true for a priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":true")), BAD_PRIORITY},
+        {"null for a priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":null")), BAD_PRIORITY},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
@@ -201,6 +210,34 @@ static void rates_at_their_bounds_are_taken(void **state)
         assert_true(f.keys[0].requests_per_s == cases[i].want && f.keys[0].bytes_per_s == cases[i].want);
         keys_file_clear(&f);
     }
+}
+
+static void a_priority_is_a_word_or_a_number(void **state)
+{
+    static const struct {
+        const char *text;
+        int32_t want;
+    } cases[] = {{"0", 0}, {"1", 1}, {"100", 100}, {"\"normal\"", 0}, {"\"high\"", 100}};
+    int32_t read = 7;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct keys_file f;
+        struct error err;
+        char text[1024];
+        (void)snprintf(text, sizeof text, KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":%s")), cases[i].text);
+        temp_write(path, text, strlen(text));
+        if (keys_file_read(&f, path, &err) != OK)
+            fail_msg("%s: %s", cases[i].text, err.message);
+        assert_int_equal(f.keys[0].priority_max, cases[i].want);
+        keys_file_clear(&f);
+    }
+    static const char *const wrong[] = {"",   "low", "High", "101", "-1",
+                                        "+1", " 1",  "1 ",   "0x1", "99999999999999999999"};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+        if (key_read_priority(&read, wrong[i]) || read != 7)
+            fail_msg("\"%s\" was read as %d", wrong[i], read);
+    assert_true(key_read_priority(&read, "high") && read == 100);
+    assert_true(key_read_priority(&read, "33") && read == 33);
 }
 
 /* A key with so many models, named 0, 1 and so on. */
@@ -416,6 +453,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_may_hold_no_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_wrong_in_a_file_is_said, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rates_at_their_bounds_are_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_priority_is_a_word_or_a_number, set_up, tear_down),
         cmocka_unit_test_setup_teardown(as_many_models_are_taken_as_are_served, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_thousand_keys_are_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_message_quotes_nothing_that_could_be_a_key, set_up, tear_down),

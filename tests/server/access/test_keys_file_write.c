@@ -77,6 +77,7 @@ static void what_is_written_is_read_back(void **state)
     add(&f, "least");
     f.keys[0].apis = APIS_USUAL;
     f.keys[0].requests_per_s = 0.1;
+    f.keys[0].priority_max = 100;
     f.keys[0].bytes_per_s = 123456789.25;
     free(f.keys[1].models);
     f.keys[1].models = NULL;
@@ -93,6 +94,7 @@ static void what_is_written_is_read_back(void **state)
         assert_memory_equal(a->hash, b->hash, sizeof a->hash);
         assert_int_equal(a->apis, b->apis);
         assert_true(a->requests_per_s == b->requests_per_s && a->bytes_per_s == b->bytes_per_s);
+        assert_int_equal(a->priority_max, b->priority_max);
         assert_int_equal(a->model_count, b->model_count);
     }
     assert_string_equal(read.keys[0].models[0], "of-all-of-it");
