@@ -23,6 +23,7 @@
 #include "engine/engine.h"
 #include "server/access/auth.h"
 #include "server/access/hosts.h"
+#include "server/api/openapi_text.h"
 #include "server/api/routes.h"
 #include "server/api/service.h"
 #include "server/api/version.h"
@@ -168,6 +169,9 @@ static enum status start(struct daemon *d, struct error *err)
         return error_set(err, st, "out of memory for sessions");
     if (d->service.keys != NULL)
         auth_on_change(d->service.keys, drop_sessions_of_gone_keys, d);
+    st = openapi_text_create(&d->service.openapi, d->settings, err);
+    if (st != OK)
+        return st;
     d->service.settings = d->settings;
     d->service.batcher = d->batcher;
     d->service.queue = batcher_queue(d->batcher);
@@ -272,6 +276,7 @@ static void stop(struct daemon *d)
     if (d->http != NULL)
         (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
     http_stop(d->http);
+    openapi_text_free(d->service.openapi);
     sessions_free(d->service.sessions);
     watcher_free(d->watcher);
     loader_free(d->loader);

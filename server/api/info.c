@@ -8,7 +8,7 @@
 
 #include "config/json.h"
 #include "server/api/api_request.h"
-#include "server/api/openapi.h"
+#include "server/api/openapi_text.h"
 #include "server/api/reply.h"
 #include "server/api/request_model.h"
 #include "server/api/service.h"
@@ -130,7 +130,12 @@ static void reply_state(struct exchange *x, const char *word)
 
 void api_openapi(struct exchange *x)
 {
-    reply_send_json(x, 200, openapi_describe(service_of(x)->settings, x->is_admin));
+    size_t bytes;
+    char *text = openapi_text_copy(service_of(x)->openapi, x->is_admin, &bytes);
+    if (text != NULL)
+        http_reply(x, 200, "application/json", text, bytes);
+    else
+        reply_send_json(x, 200, NULL); /* says that memory is short */
 }
 
 void api_healthz(struct exchange *x)

@@ -11,6 +11,7 @@ struct auth;
 struct batcher;
 struct hosts;
 struct loader;
+struct openapi_text;
 struct queue;
 struct registry;
 struct reload;
@@ -28,6 +29,7 @@ struct service {
     atomic_bool draining; /* /readyz says so */
     struct auth *keys;    /* NULL: none are required */
     const struct hosts *hosts;
+    struct openapi_text *openapi;
 };
 
 static inline const struct service *service_of(const struct exchange *x)
