@@ -76,10 +76,11 @@ static void list_names_locked(const struct registry *r, char *out, size_t size)
     }
 }
 
+/* What was wrong is for administrators: it names paths. */
 static enum status refuse_failed(const struct registry_model *row, struct error *err)
 {
-    return error_set_param(err, ERR_UNAVAILABLE, "model", "the model \"%s\" cannot be loaded: %.300s", row->found.name,
-                           row->failure);
+    return error_set_param(err, ERR_UNAVAILABLE, "model",
+                           "the model \"%s\" cannot be loaded; the log and GET /admin/models say why", row->found.name);
 }
 
 static enum status find_named_locked(struct registry *r, const char *name, int task, struct registry_model **ret,
@@ -150,8 +151,9 @@ static enum status acquire_locked(struct registry *r, struct registry_model *row
     if (row->failure[0] == '\0')
         return error_set_param(err, ERR_LOADING, "model", "the model \"%s\" is being loaded", row->found.name);
     return error_set_param(err, ERR_LOADING, "model",
-                           "the model \"%s\" is being loaded; the last attempt failed: %.300s", row->found.name,
-                           row->failure);
+                           "the model \"%s\" is being loaded; the last attempt failed: the log and GET /admin/models "
+                           "say why",
+                           row->found.name);
 }
 
 enum status registry_acquire_for(struct registry *r, const char *name, int task, struct hosted_model **ret,

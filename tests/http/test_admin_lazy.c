@@ -66,7 +66,8 @@ static void a_lazy_model_is_loaded_when_it_is_asked_for(void **state)
         assert_true(test_now_ms() < end);
         test_sleep_ms(LOOK_MS);
     }
-    model_assert_error("broken", 503, "unavailable", "truncated");
+    model_assert_error("broken", 503, "unavailable", "cannot be loaded; the log and GET /admin/models say why");
+    assert_non_null(strstr(admin_failure_of("broken"), "truncated"));
     assert_string_equal(admin_reload(),
                         "loaded broken, unchanged a, unchanged b"); /* to be tried again when asked for */
     assert_string_equal(admin_state_of("broken"), "idle");
@@ -112,7 +113,8 @@ static void the_model_that_rested_longest_makes_room(void **state)
 
     administration_start("--models-memory-max-mb=1", rows); /* none of them fits at all */
     admin_act_badly("a", "load", 503, "out_of_memory", "all models together may take 1 (models_memory_max_mb)");
-    model_assert_error("a", 503, "unavailable", "models_memory_max_mb");
+    model_assert_error("a", 503, "unavailable", "cannot be loaded");
+    assert_non_null(strstr(admin_failure_of("a"), "models_memory_max_mb"));
     daemon_stop(&administered);
 }
 
@@ -139,10 +141,12 @@ static void await_failure(const char *model, const char *says)
         struct reply r;
         model_ask(model, &r);
         reply_assert_error(&r, 503, "model_loading", "model", "is being loaded");
-        const bool found = strstr(r.body, says) != NULL;
+        const bool has_failed = strstr(r.body, "the last attempt failed") != NULL;
         reply_clear(&r);
-        if (found)
+        if (has_failed) {
+            assert_non_null(strstr(admin_failure_of(model), says));
             return;
+        }
         if (test_now_ms() > end)
             fail_msg("%s is not said to have failed: %s", model, says);
         test_sleep_ms(LOOK_MS);

@@ -89,19 +89,33 @@ json_t *admin_get(const char *path)
     return value;
 }
 
+/* A text that /admin/models says of a model; "" if there is none. */
+static void read_of(const char *model, const char *field, char *out, size_t size)
+{
+    json_t *all = admin_get("/admin/models"), *m;
+    size_t i;
+    out[0] = '\0';
+    json_array_foreach(json_object_get(all, "models"), i, m)
+    {
+        const char *text = json_string_value(json_object_get(m, field));
+        if (strcmp(json_string_value(json_object_get(m, "model")), model) == 0 && text != NULL)
+            (void)snprintf(out, size, "%s", text);
+    }
+    json_decref(all);
+}
+
 const char *admin_state_of(const char *model)
 {
     static char state[32];
-    json_t *all = admin_get("/admin/models"), *m;
-    size_t i;
-    state[0] = '\0';
-    json_array_foreach(json_object_get(all, "models"), i, m)
-    {
-        if (strcmp(json_string_value(json_object_get(m, "model")), model) == 0)
-            (void)snprintf(state, sizeof state, "%s", json_string_value(json_object_get(m, "state")));
-    }
-    json_decref(all);
+    read_of(model, "state", state, sizeof state);
     return state;
+}
+
+const char *admin_failure_of(const char *model)
+{
+    static char failure[512];
+    read_of(model, "failure", failure, sizeof failure);
+    return failure;
 }
 
 const char *admin_reload(void)

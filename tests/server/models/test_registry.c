@@ -153,10 +153,11 @@ static void what_cannot_be_meant_is_said(void **state)
         {"a@2", TASK_TEXT_GENERATION, ERR_NOT_FOUND, "there is no version \"2\" of the model \"a\"; expected a or a@1"},
         {"b", TASK_TEXT_GENERATION, ERR_ARGUMENT,
          "the model \"b\" is for image-classification; this request is for text-generation"},
-        {"f", TASK_TEXT_GENERATION, ERR_UNAVAILABLE, "the model \"f\" cannot be loaded: config.json: not valid JSON"},
+        {"f", TASK_TEXT_GENERATION, ERR_UNAVAILABLE,
+         "the model \"f\" cannot be loaded; the log and GET /admin/models say why"},
         {NULL, TASK_IMAGE_GENERATION, ERR_ARGUMENT, "no model for image-generation is loaded"},
         {NULL, TASK_TEXT_CLASSIFICATION, ERR_UNAVAILABLE,
-         "the model \"f\" cannot be loaded: config.json: not valid JSON"},
+         "the model \"f\" cannot be loaded; the log and GET /admin/models say why"},
     };
     put_all(r);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -265,12 +266,13 @@ static void for_want_of_room_it_is_tried_again(void **state)
     registry_note_shortage(r, "i", "no room");
     assert_false(registry_next_wanted(r, &next)); /* not before it is asked for */
     assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_LOADING);
-    assert_string_equal(err.message, "the model \"i\" is being loaded; the last attempt failed: no room");
+    assert_string_equal(
+        err.message, "the model \"i\" is being loaded; the last attempt failed: the log and GET /admin/models say why");
     assert_true(registry_next_wanted(r, &next));
     registry_note_failure(r, "i", "broken");
     assert_false(registry_next_wanted(r, &next));
     assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_UNAVAILABLE);
-    assert_string_equal(err.message, "the model \"i\" cannot be loaded: broken");
+    assert_string_equal(err.message, "the model \"i\" cannot be loaded; the log and GET /admin/models say why");
 }
 
 static void who_loads_is_woken(void **state)
