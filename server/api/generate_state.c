@@ -74,6 +74,7 @@ enum status generate_state_open(struct stream_snapshot *ret, const uint8_t *blob
     if (st != OK)
         return st;
     st = stream_snapshot_check(&s, e->engine, err);
+    s.is_foreign = true;
     if (st == OK)
         *ret = s;
     else

@@ -352,6 +352,18 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
     }
 }
 
+/* The logits are not numbers: the fault is the model's, unless its client has sent a state. */
+static void abort_unfit(struct job *j, uint64_t now_ns)
+{
+    const struct stream_kind *kind = kind_of(j);
+    if (kind->is_from_outside != NULL && kind->is_from_outside(j))
+        job_abort(j, ERR_ARGUMENT,
+                  "the state that was sent leads to logits that are not numbers; expected one that this model gave",
+                  now_ns);
+    else
+        job_abort(j, ERR_INTERNAL, "the model gave a logit that is not a number", now_ns);
+}
+
 /* Use the logits of a part. *finish: how the sample ended, if it did. */
 static enum stream_after use_part(struct stream_lane *l, const struct engine_part *p, const struct stream_turn *turn,
                                   enum job_finish *finish)
@@ -361,7 +373,7 @@ static enum stream_after use_part(struct stream_lane *l, const struct engine_par
     s->window.fed += p->count;
     *finish = FINISH_STOP;
     if (!s->is_fine) {
-        job_abort(s->job, ERR_INTERNAL, "the model gave a logit that is not a number", turn->now_ns);
+        abort_unfit(s->job, turn->now_ns);
         return STREAM_JOB_OVER;
     }
     stream_prefix_keep(l->places->prefixes, s);

@@ -112,6 +112,11 @@ static void begin(struct stream_slot *s)
         stream_slot_begin(s);
 }
 
+static bool is_from_outside(const struct job *j)
+{
+    return generate_job_of(j)->in.from.is_foreign;
+}
+
 static void skip(struct stream_slot *s, size_t elements)
 {
     struct generate_job *g = generate_job_of(s->job);
@@ -217,6 +222,7 @@ static void save(struct stream_slot *s)
         return;
     stream_window_save(&s->window, stream->drawn, &g->saved);
     g->saved.sampler = stream->sampler;
+    g->saved.is_foreign = g->in.from.is_foreign;
     g->has_saved = true;
 }
 
@@ -230,6 +236,7 @@ static void end(struct stream_slot *s, enum job_finish finish, bool last)
 const struct stream_kind stream_kind_generate = {
     .samples = samples,
     .enter = enter,
+    .is_from_outside = is_from_outside,
     .begin = begin,
     .skip = skip,
     .look = look,

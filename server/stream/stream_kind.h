@@ -33,6 +33,9 @@ struct stream_kind {
     uint32_t (*samples)(const struct job *j);
     /* A job is about to be given its first slot. Returns how many elements of what it was given will be fed. */
     size_t (*enter)(struct job *j, const struct stream_model *m);
+    /* Does the job go on from a state that a client has sent? It may be made up, finite, and still lead to logits that
+     * are not. NULL: it does not. */
+    bool (*is_from_outside)(const struct job *j);
     /* A slot was taken for the sample (stream_slot_take): set what it is given, and begin to feed it. */
     void (*begin)(struct stream_slot *s);
     /* This many of its elements are skipped, since the state after them was in the cache. NULL where slots have no

@@ -25,6 +25,7 @@ enum status stream_snapshot_copy(struct stream_snapshot *ret, const struct strea
         return st;
     made.position = s->position;
     made.sampler = s->sampler;
+    made.is_foreign = s->is_foreign;
     memcpy(made.memory, s->memory, stream_snapshot_bytes(s));
     *ret = made;
     return OK;

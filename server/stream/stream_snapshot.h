@@ -4,6 +4,7 @@
 #ifndef SERVER_STREAM_STREAM_SNAPSHOT_H
 #define SERVER_STREAM_STREAM_SNAPSHOT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ struct stream_snapshot {
     uint32_t fed_count; /* `position` if the model's context is limited; else 0: the text is not needed again */
     uint32_t pending_count;
     size_t state_bytes;
+    bool is_foreign; /* it came from outside, or goes on from one that did: the model need not have computed it */
     /* Bytes fed since the last reset, including what stands for the start; pending bytes; the engine's state. NULL:
      * there is no snapshot. */
     uint8_t *memory;

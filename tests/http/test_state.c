@@ -1,5 +1,6 @@
 /* test_state.c - /generate with return_state and state: a text that is stopped, and goes on in another daemon, has
  * the bytes of one that never was; what is no state of the model is refused. Two real daemons. */
+#include <float.h>
 #include <jansson.h>
 #include <nettle/base64.h>
 #include <nettle/sha2.h>
@@ -343,6 +344,16 @@ static void mutated_states_are_refused(void **state)
     json_decref(first);
 }
 
+/* A checksum that is right for what stands before it. */
+static void seal(uint8_t *blob, size_t size)
+{
+    struct sha256_ctx sha;
+    const size_t summed = size - STATE_BLOB_CHECKSUM_BYTES;
+    sha256_init(&sha);
+    sha256_update(&sha, summed, blob);
+    sha256_digest(&sha, STATE_BLOB_CHECKSUM_BYTES, blob + summed);
+}
+
 /* A session that was put at the last position that a state may have takes one step beyond it, and none from there. */
 static void a_session_ends_where_positions_do(void **state)
 {
@@ -352,15 +363,11 @@ static void a_session_ends_where_positions_do(void **state)
     uint8_t out[1];
     size_t n = 0;
     struct reply r;
-    struct sha256_ctx sha;
     session_create(&here, json_pack("{s:s, s:s}", "model", "endless", "prompt", "The history of "), id);
     session_state(&here, id, &r);
     uint8_t *blob = (uint8_t *)r.body, *position = blob + POSITION_AT;
-    const size_t summed = r.size - STATE_BLOB_CHECKSUM_BYTES;
     le_put(&position, ENGINE_POSITION_MAX, 4);
-    sha256_init(&sha);
-    sha256_update(&sha, summed, blob);
-    sha256_digest(&sha, STATE_BLOB_CHECKSUM_BYTES, blob + summed);
+    seal(blob, r.size);
     session_put(&here, id, blob, r.size);
     reply_clear(&r);
     json_decref(session_generate(&here, id, json_pack("{s:i}", "max_tokens", 1), out, &n));
@@ -368,6 +375,34 @@ static void a_session_ends_where_positions_do(void **state)
     session_try(&here, id, json_pack("{s:i}", "max_tokens", 1), &r);
     reply_assert_error(&r, 400, "invalid_value", "session", "position");
     reply_clear(&r);
+}
+
+/* All that can be checked of a state before it is used is right, and yet no model gave it: the one who sent it is at
+ * fault, not the model. */
+static void a_made_up_state_is_its_senders_fault(void **state)
+{
+    (void)state;
+    enum { ENGINE_BYTES_AT = 24 };
+    static const char *const names[] = {LM, "lm-attention", "endless"};
+    for (size_t m = 0; m < sizeof names / sizeof names[0]; m++) {
+        char id[TEST_SESSION_ID_BYTES];
+        struct reply r;
+        session_create(&here, json_pack("{s:s, s:s}", "model", names[m], "prompt", "The "), id);
+        session_state(&here, id, &r);
+        const uint8_t *at = (const uint8_t *)r.body + ENGINE_BYTES_AT;
+        const size_t engine = (size_t)le_take(&at, 8), end = r.size - STATE_BLOB_CHECKSUM_BYTES;
+        const float most = FLT_MAX;
+        for (size_t i = end - engine; i < end; i += sizeof most)
+            memcpy(r.body + i, &most, sizeof most);
+        seal((uint8_t *)r.body, r.size);
+        session_put(&here, id, r.body, r.size);
+        reply_clear(&r);
+        for (int again = 0; again < 2; again++) {
+            session_try(&here, id, json_pack("{s:i}", "max_tokens", 8), &r);
+            reply_assert_error(&r, 400, "invalid_value", NULL, "the state that was sent leads to logits");
+            reply_clear(&r);
+        }
+    }
 }
 
 int main(void)
@@ -383,6 +418,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_with_a_state_is_said),
         cmocka_unit_test(mutated_states_are_refused),
         cmocka_unit_test(a_session_ends_where_positions_do),
+        cmocka_unit_test(a_made_up_state_is_its_senders_fault),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("http_state", tests, start, stop);
