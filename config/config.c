@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <jansson.h>
 
+#include "config/file.h"
 #include "config/json_memory.h"
 
 enum { VALUE_SHOWN_MAX = 80 }; /* bytes of a wrong value that a message repeats */
@@ -283,60 +285,33 @@ static enum status merge_object(struct config *c, json_t *object, struct error *
     return OK;
 }
 
-/* The file's bytes in out [CONFIG_FILE_MAX + 1]; one byte beyond the limit shows that the file is too large. */
-static enum status read_file(const char *path, FILE *file, char *out, size_t *size, struct error *err)
-{
-    *size = fread(out, 1, CONFIG_FILE_MAX + 1, file);
-    if (ferror(file))
-        return error_set(err, ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    if (*size > CONFIG_FILE_MAX)
-        return error_set(err, ERR_CONFIG, "%s: the file is too large, expected at most %d bytes", path,
-                         CONFIG_FILE_MAX);
-    return OK;
-}
-
-/* The default file; NULL, and errno ENOENT, if there is none. */
-static FILE *open_default(const char **path)
+/* The default file; NULL if there is none. One that cannot be looked at is there: no other takes its place. */
+static const char *default_path(void)
 {
     static const char *const paths[] = {CONFIG_TREE_PATH, CONFIG_INSTALLED_PATH};
-    FILE *file = NULL;
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0] && file == NULL; i++) {
-        *path = paths[i];
-        file = fopen(*path, "re");
-        if (file == NULL && errno != ENOENT && errno != ENOTDIR) /* there is one: do not go on to another */
-            return NULL;
-    }
-    if (file == NULL)
-        errno = ENOENT;
-    return file;
+    struct stat there;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (stat(paths[i], &there) == 0 || (errno != ENOENT && errno != ENOTDIR))
+            return paths[i];
+    return NULL;
 }
 
 /* `path` NULL: the default one, which need not exist. */
 static enum status merge_file(struct config *c, const char *path, struct error *err)
 {
-    enum status st = OK;
     json_error_t parse;
+    struct error why;
     bool lacked_memory = false;
     json_t *root = NULL;
     char *bytes = NULL;
     size_t size = 0;
-    const char *from = path;
-    FILE *file = path != NULL ? fopen(path, "re") : open_default(&from);
-    if (file == NULL && path == NULL && errno == ENOENT)
-        goto done;
-    if (file == NULL) {
-        st = error_set_param(err, status_of_errno(errno), "config", "%s: cannot be opened: %s", from, strerror(errno));
-        goto done;
-    }
-    bytes = malloc(CONFIG_FILE_MAX + 1);
-    if (bytes == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: out of memory while reading it", from);
-        goto done;
-    }
-    (void)snprintf(c->path, sizeof c->path, "%s", from);
-    st = read_file(from, file, bytes, &size, err);
+    const char *from = path != NULL ? path : default_path();
+    if (from == NULL)
+        return OK;
+    enum status st = file_read_all(&bytes, &size, from, CONFIG_FILE_MAX, &why);
     if (st != OK)
-        goto done;
+        return error_set_param(err, st == ERR_FORMAT ? ERR_CONFIG : st, "config", "%s", why.message);
+    (void)snprintf(c->path, sizeof c->path, "%s", from);
     root = json_scan(bytes, size, JSON_REJECT_DUPLICATES, &parse, &lacked_memory);
     if (lacked_memory)
         st = error_set(err, ERR_NOMEM, "%s: out of memory while parsing it", from);
@@ -344,11 +319,8 @@ static enum status merge_file(struct config *c, const char *path, struct error *
         st = error_set(err, ERR_CONFIG, "%s: line %d, column %d: %s", from, parse.line, parse.column, parse.text);
     else
         st = merge_object(c, root, err);
-done:
     json_decref(root);
     free(bytes);
-    if (file != NULL)
-        (void)fclose(file);
     return st;
 }
 

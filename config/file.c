@@ -6,12 +6,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const size_t read_chunk = (size_t)1 << 30; /* Linux moves at most 2^31 - 4096 bytes a call */
+static const size_t read_chunk = (size_t)1 << 20; /* so that file_stop_reading is heeded soon, from slow disks too */
+
+static atomic_bool stopped;
+
+void file_stop_reading(void)
+{
+    atomic_store_explicit(&stopped, true, memory_order_relaxed);
+}
 
 static const char *kind_of(mode_t mode)
 {
@@ -35,13 +44,13 @@ enum status file_open(struct file *ret, const char *path, uint64_t size_max, str
     /* Without O_NONBLOCK, a FIFO that nobody writes to would block us here forever. */
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
+        return error_set(err, status_of_errno(errno), "%s: cannot be opened: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0) {
         st = error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
         goto done;
     }
     if (!S_ISREG(info.st_mode)) {
-        st = error_set(err, ERR_IO, "%s: is %s, expected a regular file", path, kind_of(info.st_mode));
+        st = error_set(err, ERR_FORMAT, "%s: is %s, expected a regular file", path, kind_of(info.st_mode));
         goto done;
     }
     if ((uint64_t)info.st_size > size_max) {
@@ -70,6 +79,8 @@ enum status file_read(struct file *f, void *out, size_t n, struct error *err)
 
     while (at < n) {
         const size_t want = n - at < read_chunk ? n - at : read_chunk;
+        if (atomic_load_explicit(&stopped, memory_order_relaxed))
+            return error_set(err, ERR_UNAVAILABLE, "%s: was not read to its end: the program is stopping", f->path);
         const ssize_t got = read(f->fd, (char *)out + at, want);
         if (got < 0 && errno == EINTR)
             continue;

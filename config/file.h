@@ -1,6 +1,6 @@
 /* file.h - read a regular file of bounded size, and notice when it changes meanwhile. A model directory may hold
  * anything under the name that we expect: a folder, a FIFO that never answers, a file that somebody is copying.
- * No global state; one struct file belongs to one thread. */
+ * One struct file belongs to one thread. The only global state is that nothing is read any more. */
 #ifndef CONFIG_FILE_H
 #define CONFIG_FILE_H
 
@@ -18,12 +18,16 @@ struct file {
 };
 
 /* Open `path` for reading from its start; never waits. *ret is set only on OK; end with file_close.
- * Errors: ERR_IO (cannot be opened, not a regular file), ERR_FORMAT (more than size_max bytes). */
+ * Errors: ERR_IO (cannot be opened), ERR_FORMAT (not a regular file, more than size_max bytes). */
 enum status file_open(struct file *ret, const char *path, uint64_t size_max, struct error *err);
 void file_close(struct file *f);
 
-/* The next n bytes into out [n]. Errors: ERR_IO, also when the file ends before that. */
+/* The next n bytes into out [n]. Errors: ERR_IO, also when the file ends before that; ERR_UNAVAILABLE after
+ * file_stop_reading. */
 enum status file_read(struct file *f, void *out, size_t n, struct error *err);
+/* The process ends: files that are being read, by any thread, are given up within a mebibyte, and none is read any
+ * more. */
+void file_stop_reading(void);
 
 /* ERR_IO when the file is no longer as file_open found it: what was read may be a mixture. */
 enum status file_check_unchanged(const struct file *f, struct error *err);

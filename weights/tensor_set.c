@@ -175,30 +175,50 @@ static enum status set_check_map(const struct tensor_set *s, json_t *map, const 
     return OK;
 }
 
-static enum status set_open_index(struct tensor_set *s, const char *dir, const char *index_path, struct error *err)
-{
-    json_t *root = NULL;
-    json_t *map;
+/* ---- which files ------------------------------------------------------------------------------------------------ */
 
-    enum status st = json_read_object(&root, index_path, MODEL_INDEX_JSON_MAX, err);
+/* *map: borrowed from *root. */
+static enum status index_read(json_t **root, json_t **map, const char *index_path, struct error *err)
+{
+    const enum status st = json_read_object(root, index_path, MODEL_INDEX_JSON_MAX, err);
     if (st != OK)
         return st;
-    map = json_object_get(root, "weight_map");
-    if (!json_is_object(map)) {
-        st = error_set_param(err, ERR_FORMAT, "weight_map",
-                             "%s: weight_map is %s, expected an object of file names by tensor", index_path,
-                             map == NULL ? "missing" : json_describe(map).text);
-        goto done;
-    }
-    st = set_list_shards(s, map, index_path, err);
+    *map = json_object_get(*root, "weight_map");
+    if (!json_is_object(*map))
+        return error_set_param(err, ERR_FORMAT, "weight_map",
+                               "%s: weight_map is %s, expected an object of file names by tensor", index_path,
+                               *map == NULL ? "missing" : json_describe(*map).text);
+    return OK;
+}
+
+/* A set whose files are named but not read. *root: the index, *map: borrowed from it; NULL where there is a single
+ * file. */
+static enum status set_begin(struct tensor_set **ret, json_t **root, json_t **map, char index_path[PATH_MAX],
+                             const char *dir, struct error *err)
+{
+    char path[PATH_MAX];
+    struct tensor_set *s = NULL;
+
+    enum status st = path_join(path, dir, single_name, err);
     if (st == OK)
-        st = set_open_files(s, dir, err);
+        st = path_join(index_path, dir, index_name, err);
+    if (st != OK)
+        return st;
+    s = calloc(1, sizeof *s);
+    if (s != NULL)
+        s->shards = calloc(MODEL_SHARDS_MAX, sizeof *s->shards);
+    if (s == NULL || s->shards == NULL)
+        st = error_set(err, ERR_NOMEM, "%s: out of memory", dir);
+    else if (path_exists(path) || !path_exists(index_path))
+        st = set_add_shard(s, single_name, path, err);
+    else
+        st = index_read(root, map, index_path, err);
+    if (st == OK && *map != NULL)
+        st = set_list_shards(s, *map, index_path, err);
     if (st == OK)
-        st = set_collect(s, dir, err);
-    if (st == OK)
-        st = set_check_map(s, map, index_path, err);
-done:
-    json_decref(root);
+        *ret = s;
+    else
+        tensor_set_close(s);
     return st;
 }
 
@@ -206,35 +226,43 @@ done:
 
 enum status tensor_set_open(struct tensor_set **ret, const char *dir, struct error *err)
 {
-    char path[PATH_MAX], index_path[PATH_MAX];
+    char index_path[PATH_MAX];
+    json_t *root = NULL, *map = NULL;
     struct tensor_set *s = NULL;
 
-    enum status st = path_join(path, dir, single_name, err);
+    enum status st = set_begin(&s, &root, &map, index_path, dir, err);
     if (st == OK)
-        st = path_join(index_path, dir, index_name, err);
+        st = set_open_files(s, dir, err);
+    if (st == OK)
+        st = set_collect(s, dir, err);
+    if (st == OK && map != NULL)
+        st = set_check_map(s, map, index_path, err);
+    json_decref(root);
+    if (st == OK)
+        *ret = s;
+    else
+        tensor_set_close(s);
+    return st;
+}
+
+static int shard_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct shard *)a)->name, ((const struct shard *)b)->name);
+}
+
+enum status tensor_set_files(const char *dir, tensor_set_file *each, void *arg, struct error *err)
+{
+    char index_path[PATH_MAX];
+    json_t *root = NULL, *map = NULL;
+    struct tensor_set *s = NULL;
+
+    enum status st = set_begin(&s, &root, &map, index_path, dir, err);
+    json_decref(root);
     if (st != OK)
-        goto done;
-    s = calloc(1, sizeof *s);
-    if (s != NULL)
-        s->shards = calloc(MODEL_SHARDS_MAX, sizeof *s->shards);
-    if (s == NULL || s->shards == NULL) {
-        st = error_set(err, ERR_NOMEM, "%s: out of memory", dir);
-        goto done;
-    }
-    if (!path_exists(path) && path_exists(index_path)) {
-        st = set_open_index(s, dir, index_path, err);
-    } else {
-        st = set_add_shard(s, single_name, path, err);
-        if (st == OK)
-            st = set_open_files(s, dir, err);
-        if (st == OK)
-            st = set_collect(s, dir, err);
-    }
-    if (st != OK)
-        goto done;
-    *ret = s;
-    s = NULL; /* the caller's now */
-done:
+        return st;
+    qsort(s->shards, s->shard_count, sizeof *s->shards, shard_compare);
+    for (size_t i = 0; i < s->shard_count && st == OK; i++)
+        st = each(arg, s->shards[i].name, err);
     tensor_set_close(s);
     return st;
 }

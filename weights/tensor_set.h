@@ -14,6 +14,10 @@ struct tensor_set;
 /* Read and check the files of `dir`. *ret is set only on OK; free with tensor_set_close.
  * Errors: ERR_IO, ERR_NOMEM, ERR_FORMAT naming the file and the rule that it breaks. */
 enum status tensor_set_open(struct tensor_set **ret, const char *dir, struct error *err);
+/* Call `each` with the name of every file in `dir` that tensor_set_open would read tensors from, in the order of names,
+ * until it returns an error, which is returned. Reads the index alone. Errors: as above. */
+typedef enum status tensor_set_file(void *arg, const char *name, struct error *err);
+enum status tensor_set_files(const char *dir, tensor_set_file *each, void *arg, struct error *err);
 void tensor_set_close(struct tensor_set *s); /* NULL is a no-op */
 
 size_t tensor_set_count(const struct tensor_set *s);

@@ -18,6 +18,7 @@
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
 
+#include "config/file.h"
 #include "config/json.h"
 
 static const char *const api_words[] = {
@@ -282,15 +283,17 @@ static enum status read_keys(struct keys_file *f, const json_t *root, struct err
     return OK;
 }
 
-/* Parse all of the open file. */
-static enum status parse_file(json_t **ret, FILE *file, size_t size, const char *path, struct error *err)
+static enum status parse_file(json_t **ret, const char *path, struct error *err)
 {
     json_error_t parse;
-    bool lacked_memory = true;
-    char *bytes = malloc(size + 1); /* never 0 bytes */
-    json_t *root = NULL;
-    if (bytes != NULL)
-        root = json_scan(bytes, fread(bytes, 1, size, file), JSON_REJECT_DUPLICATES, &parse, &lacked_memory);
+    bool lacked_memory;
+    char *bytes = NULL;
+    size_t size;
+    struct error why;
+    const enum status st = file_read_all(&bytes, &size, path, KEYS_FILE_MAX, &why);
+    if (st != OK)
+        return error_set_param(err, st == ERR_FORMAT ? ERR_CONFIG : st, "keys_file", "%s", why.message);
+    json_t *root = json_scan(bytes, size, JSON_REJECT_DUPLICATES, &parse, &lacked_memory);
     free(bytes);
     if (lacked_memory)
         return error_set_param(err, ERR_NOMEM, "keys_file", "%s: out of memory for the keys", path);
@@ -305,19 +308,8 @@ enum status keys_file_read(struct keys_file *ret, const char *path, struct error
 {
     struct keys_file f = {0};
     struct error why;
-    struct stat there;
     json_t *root = NULL;
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return error_set_param(err, status_of_errno(errno), "keys_file", "%s: cannot be opened: %s", path,
-                               strerror(errno));
-    if (fstat(fileno(file), &there) != 0 || !S_ISREG(there.st_mode) || there.st_size > KEYS_FILE_MAX) {
-        (void)fclose(file);
-        return error_set_param(err, ERR_CONFIG, "keys_file", "%s: expected a file of at most %d bytes", path,
-                               KEYS_FILE_MAX);
-    }
-    enum status st = parse_file(&root, file, (size_t)there.st_size, path, err);
-    (void)fclose(file);
+    enum status st = parse_file(&root, path, err);
     if (st != OK)
         return st;
     st = read_keys(&f, root, &why);

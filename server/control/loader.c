@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/file.h"
 #include "server/batch/batcher.h"
 #include "server/control/hosting.h"
 #include "server/control/reload.h"
@@ -201,6 +202,7 @@ void loader_stop(struct loader *l)
     batcher_wake_for_gone(hosting_batcher(l->hosting), NULL);
     registry_wake_for_wanted(hosting_registry(l->hosting), NULL);
     atomic_store(&l->stop, true);
+    file_stop_reading();
     queue_close(l->queue);
     (void)pthread_join(l->thread, NULL);
 }

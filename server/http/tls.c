@@ -11,6 +11,7 @@
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 
+#include "config/file.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 
@@ -74,17 +75,15 @@ static enum status status_of(int code, enum status otherwise)
 
 static enum status load(gnutls_datum_t *ret, const char *path, const char *setting, struct error *err)
 {
-    struct stat there;
-    if (stat(path, &there) != 0)
-        return error_set_param(err, ERR_IO, setting, "%s: %s cannot be read: %s", setting, path, strerror(errno));
-    if (!S_ISREG(there.st_mode) || there.st_size > TLS_FILE_MAX)
-        return error_set_param(err, ERR_CONFIG, setting, "%s: %s: expected a file of at most %d bytes", setting, path,
-                               TLS_FILE_MAX);
-    const int code = gnutls_load_file(path, ret);
-    return code == GNUTLS_E_SUCCESS
-               ? OK
-               : error_set_param(err, status_of(code, ERR_IO), setting, "%s: %s cannot be read: %s", setting, path,
-                                 gnutls_strerror(code));
+    struct error why;
+    char *bytes = NULL;
+    size_t size;
+    enum status st = file_read_all(&bytes, &size, path, TLS_FILE_MAX, &why);
+    if (st != OK)
+        return error_set_param(err, st == ERR_FORMAT ? ERR_CONFIG : st, setting, "%s: %s", setting, why.message);
+    ret->data = (unsigned char *)bytes;
+    ret->size = (unsigned)size;
+    return OK;
 }
 
 static enum status check_match(const struct tls_identity *t, const struct settings *s, struct error *err)
@@ -203,8 +202,8 @@ void tls_free(struct tls_identity *t)
         gnutls_privkey_deinit(t->key);
     if (t->key_file.data != NULL)
         gnutls_memset(t->key_file.data, 0, t->key_file.size);
-    gnutls_free(t->key_file.data);
-    gnutls_free(t->certificate_file.data);
+    free(t->key_file.data);
+    free(t->certificate_file.data);
     free(t);
 }
 

@@ -1,7 +1,6 @@
 /* precision.c - see precision.h. */
 #include "server/models/precision.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <nettle/sha2.h>
@@ -10,7 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/file.h"
 #include "config/json.h"
+#include "config/limits.h"
+#include "weights/tensor_set.h"
 
 #define RECORD "precision.json"
 
@@ -20,48 +22,49 @@ static const char *const measures[2] = {"top1_percent", "bits"};
 
 /* ---- the files -------------------------------------------------------------------------------------------------- */
 
-static enum status add_file(struct sha256_ctx *sha, const char *dir, const char *name, struct error *err)
+struct digest {
+    struct sha256_ctx sha;
+    const char *dir;
+};
+
+static enum status add_bytes(struct digest *d, struct file *f, struct error *err)
 {
-    char path[PATH_BYTES];
     uint8_t bytes[65536];
-    size_t n;
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return error_set(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
-    sha256_update(sha, strlen(name) + 1, (const uint8_t *)name);
-    while ((n = fread(bytes, 1, sizeof bytes, f)) > 0)
-        sha256_update(sha, n, bytes);
-    const int failed = ferror(f);
-    (void)fclose(f);
-    return failed ? error_set(err, ERR_IO, "%s: it cannot be read", path) : OK;
+    enum status st = OK;
+    for (uint64_t left = f->size; left > 0 && st == OK;) {
+        const size_t n = left < sizeof bytes ? (size_t)left : sizeof bytes;
+        st = file_read(f, bytes, n, err);
+        if (st == OK)
+            sha256_update(&d->sha, n, bytes);
+        left -= n;
+    }
+    return st;
 }
 
-static int counts(const struct dirent *entry)
+static enum status add_file(void *arg, const char *name, struct error *err)
 {
-    static const char ending[] = ".safetensors";
-    const size_t size = strlen(entry->d_name), n = sizeof ending - 1;
-    return strcmp(entry->d_name, "config.json") == 0 || (size > n && strcmp(entry->d_name + size - n, ending) == 0 &&
-                                                         strcmp(entry->d_name, "cases.safetensors") != 0);
+    struct digest *d = arg;
+    struct file f = {.fd = -1};
+    char path[PATH_BYTES];
+    (void)snprintf(path, sizeof path, "%s/%s", d->dir, name);
+    enum status st = file_open(&f, path, SAFETENSORS_FILE_MAX, err);
+    if (st != OK)
+        return st;
+    sha256_update(&d->sha, strlen(name) + 1, (const uint8_t *)name);
+    st = add_bytes(d, &f, err);
+    file_close(&f);
+    return st;
 }
 
 enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err)
 {
-    struct sha256_ctx sha;
+    struct digest d = {.dir = dir};
     uint8_t digest[SHA256_DIGEST_SIZE];
-    struct dirent **names = NULL;
-    enum status st = OK;
-    const int count = scandir(dir, &names, counts, alphasort);
-    if (count < 0)
-        return error_set(err, status_of_errno(errno), "%s: %s", dir, strerror(errno));
-    sha256_init(&sha);
-    for (int i = 0; i < count; i++) {
-        if (st == OK)
-            st = add_file(&sha, dir, names[i]->d_name, err);
-        free(names[i]);
-    }
-    free((void *)names);
-    sha256_digest(&sha, sizeof digest, digest);
+    sha256_init(&d.sha);
+    enum status st = add_file(&d, "config.json", err);
+    if (st == OK)
+        st = tensor_set_files(dir, add_file, &d, err);
+    sha256_digest(&d.sha, sizeof digest, digest);
     for (size_t i = 0; i < sizeof digest && st == OK; i++)
         (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
     return st;

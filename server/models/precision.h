@@ -19,7 +19,7 @@ struct precision_record {
     double value[ENGINE_PRECISION_COUNT];
 };
 
-/* The digest of config.json and all *.safetensors of a model directory except its cases. Errors: ERR_IO, ERR_NOMEM. */
+/* The digest of config.json and of the files that hold the tensors of a model directory. Errors: ERR_IO, ERR_NOMEM. */
 enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err);
 
 /* Write DIR/precision.json: a file beside it, which then takes its name in one step. Errors: ERR_IO, ERR_NOMEM. */

@@ -201,7 +201,7 @@ static void wrong_files_are_refused_by_name(void **state)
          NULL,
          2,
          "",
-         "expected a file of at most"},
+         "expected a regular file"},
         {"none",
          {"--keys-file=/no/such", "--models-dir=tests/data/models", "--listen-port=0"},
          NULL,

@@ -275,15 +275,22 @@ static void broken_files_are_refused(void **state)
 
 static void files_that_cannot_be_read_are_refused(void **state)
 {
-    static const char *const paths[] = {"/proc/no-such-file.json", "/proc", ""};
+    static const struct {
+        const char *path;
+        enum status st;
+        const char *says;
+    } cases[] = {{"/proc/no-such-file.json", ERR_IO, "cannot be opened"},
+                 {"", ERR_IO, "cannot be opened"},
+                 {"/proc", ERR_CONFIG, "is a folder, expected a regular file"},
+                 {"/dev/zero", ERR_CONFIG, "is a device, expected a regular file"}};
     (void)state;
     struct config c;
     struct error err;
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char path[64];
-        char *argv[] = {(char[]){"aftd"}, (char[]){"--config"}, copy_text(path, paths[i]), NULL};
-        assert_int_equal(config_load(&c, 3, argv, NULL, NULL, NULL, &err), ERR_IO);
-        assert_non_null(strstr(err.message, "cannot be"));
+        char *argv[] = {(char[]){"aftd"}, (char[]){"--config"}, copy_text(path, cases[i].path), NULL};
+        assert_int_equal(config_load(&c, 3, argv, NULL, NULL, NULL, &err), cases[i].st);
+        assert_non_null(strstr(err.message, cases[i].says));
     }
     /* One byte more than allowed; exactly as many are fine. */
     static char large[CONFIG_FILE_MAX + 1];

@@ -63,7 +63,7 @@ static void a_whole_file_is_read_up_to_its_bound(void **state)
     assert_int_equal(file_read_all(&bytes, &size, path, 9, &err), ERR_FORMAT);
     assert_non_null(strstr(err.message, "has 10 bytes, expected at most 9"));
     assert_null(bytes);
-    assert_int_equal(file_read_all(&bytes, &size, "/dev/null", 9, &err), ERR_IO);
+    assert_int_equal(file_read_all(&bytes, &size, "/dev/null", 9, &err), ERR_FORMAT);
     assert_non_null(strstr(err.message, "is a device, expected a regular file"));
 }
 
@@ -109,6 +109,26 @@ static void a_file_written_to_in_place_is_noticed(void **state)
     file_close(&f);
 }
 
+/* The last test: there is no way back. */
+static void nothing_is_read_once_the_program_stops(void **state)
+{
+    char *bytes = NULL;
+    size_t size;
+    struct file f;
+    char first[1];
+    struct error err;
+
+    (void)state;
+    assert_int_equal(file_open(&f, path, 10, NULL), OK);
+    assert_int_equal(file_read(&f, first, 1, &err), OK);
+    file_stop_reading();
+    assert_int_equal(file_read(&f, first, 1, &err), ERR_UNAVAILABLE);
+    assert_non_null(strstr(err.message, "the program is stopping"));
+    file_close(&f);
+    assert_int_equal(file_read_all(&bytes, &size, path, 10, &err), ERR_UNAVAILABLE);
+    assert_null(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +137,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_cut_while_being_read_is_noticed, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_grew_is_noticed, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_written_to_in_place_is_noticed, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_read_once_the_program_stops, setup, teardown),
     };
 
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);

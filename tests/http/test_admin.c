@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -129,7 +131,13 @@ static void files_that_are_not_accepted_change_nothing(void **state)
     admin_act_badly("new", "load", 422, "file_refused", "truncated");
     assert_string_equal(admin_reload(), "reloaded one, failed new");
     assert_string_equal(admin_state_of("new"), "failed");
-    model_assert_error("new", 503, "unavailable", "truncated");
+    model_assert_error("new", 503, "unavailable", "GET /admin/models say why"); /* which is nobody else's business */
+    json_t *models = admin_get("/admin/models");
+    char *told = json_dumps(models, 0);
+    assert_non_null(strstr(told, "truncated"));
+    assert_non_null(strstr(told, models_folder));
+    free(told);
+    json_decref(models);
     model_folder_put(models_folder, "new", TEXT_A);
     assert_true(client_metric(&administered, "aftd_models_failed") == 1);
     assert_true(client_metric(&administered, "aftd_config_last_reload_successful") ==
@@ -139,6 +147,35 @@ static void files_that_are_not_accepted_change_nothing(void **state)
     model_assert_writes("new", a);
     free(a);
     daemon_stop(&administered);
+}
+
+/* Files that would take for ever to read. */
+static void only_regular_files_that_a_model_names_are_read(void **state)
+{
+    char path[PATH_MAX + 32];
+    struct reply r;
+    (void)state;
+    model_folder_put(models_folder, "one", TEXT_A);
+    (void)snprintf(path, sizeof path, "%s/one/fifo.safetensors", models_folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    (void)snprintf(path, sizeof path, "%s/one/sparse.safetensors", models_folder);
+    temp_write(path, "", 0);
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+    administration_start(NULL, NULL);
+    assert_string_equal(admin_state_of("one"), "loaded");
+    (void)snprintf(path, sizeof path, "%s/one/model.safetensors", models_folder);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    admin_act_badly("one", "reload", 422, "file_refused", "is a FIFO, expected a regular file");
+    assert_int_equal(unlink(path), 0);
+    temp_write(path, "", 0);
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+    admin_act_badly("one", "reload", 422, "file_refused", "has 1099511627776 bytes, expected at most");
+    model_ask("one", &r);
+    assert_int_equal(r.status, 200);
+    reply_clear(&r);
+    daemon_signal(&administered, SIGTERM);
+    assert_int_equal(daemon_wait(&administered, test_ms(WAIT_MS)), 0);
 }
 
 /* Names must be valid both in JSON lists and in paths. */
@@ -370,6 +407,8 @@ int main(void)
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_done_is_said, administration_set_up, administration_tear_down),
         cmocka_unit_test_setup_teardown(files_that_are_not_accepted_change_nothing, administration_set_up,
+                                        administration_tear_down),
+        cmocka_unit_test_setup_teardown(only_regular_files_that_a_model_names_are_read, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(a_folder_that_cannot_name_a_model_is_refused, administration_set_up,
                                         administration_tear_down),

@@ -270,8 +270,13 @@ static void wrong_files_are_named(void **state)
         {"another's key", {"", "", certificate_flag, other_key_flag}, NULL, 2, "", "is not the key of"},
         {"no certificate in it", {"", "", junk_flag, key_flag}, NULL, 2, "", "tls_certificate: "},
         {"no key in it", {"", "", certificate_flag, junk_key_flag}, NULL, 2, "", "tls_key: "},
-        {"a folder", {"", "", dir_flag, key_flag}, NULL, 2, "", "expected a file of at most"},
-        {"nothing", {"", "", certificate_flag, "--tls-key=/no/such"}, NULL, 1, "", "tls_key: /no/such cannot be read"},
+        {"a folder", {"", "", dir_flag, key_flag}, NULL, 2, "", "is a folder, expected a regular file"},
+        {"nothing",
+         {"", "", certificate_flag, "--tls-key=/no/such"},
+         NULL,
+         1,
+         "",
+         "tls_key: /no/such: cannot be opened"},
     };
     program_find(program, "aftd", "AFTD_TEST_DAEMON");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -261,12 +261,12 @@ static void what_is_missing_is_named(void **state)
     struct model_copy c;
 
     (void)state;
-    expect_refusal(folder, ERR_IO, "m/config.json: No such file");
+    expect_refusal(folder, ERR_IO, "m/config.json: cannot be opened: No such file");
     model_copy_read(&c, "tests/data/golden/lm-local-8");
     model_copy_write(&c, folder);
     temp_path(path, folder, "model.safetensors");
     assert_int_equal(unlink(path), 0);
-    expect_refusal(folder, ERR_IO, "m/model.safetensors: No such file");
+    expect_refusal(folder, ERR_IO, "m/model.safetensors: cannot be opened: No such file");
     model_copy_clear(&c);
 }
 

@@ -170,10 +170,10 @@ static void what_is_no_regular_file_is_refused_at_once(void **state)
     (void)state;
     expect("missing", ERR_IO, "No such file");
     assert_int_equal(mkfifo(path, 0600), 0);
-    expect("FIFO that nobody writes to", ERR_IO, "is a FIFO, expected a regular file");
+    expect("FIFO that nobody writes to", ERR_FORMAT, "is a FIFO, expected a regular file");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
-    expect("folder", ERR_IO, "is a folder, expected a regular file");
+    expect("folder", ERR_FORMAT, "is a folder, expected a regular file");
     assert_int_equal(rmdir(path), 0);
 }
 

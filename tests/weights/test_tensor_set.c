@@ -112,7 +112,7 @@ static const struct {
     {MAP("\"a\":\"../s1.safetensors\""), ERR_FORMAT, "expected the plain name of a file"},
     {MAP("\"a\":\"/etc/passwd\""), ERR_FORMAT, "expected the plain name of a file"},
     {MAP("\"a\":\"x/s1.safetensors\""), ERR_FORMAT, "expected the plain name of a file"},
-    {MAP("\"a\":\"s9.safetensors\""), ERR_IO, "s9.safetensors: No such file"},
+    {MAP("\"a\":\"s9.safetensors\""), ERR_IO, "s9.safetensors: cannot be opened: No such file"},
     {MAP("\"a\":\"junk\""), ERR_FORMAT, "junk: has 4 bytes, expected at least the 8"},
     {MAP("\"a\":\"s1.safetensors\""), ERR_FORMAT, "s1.safetensors holds tensor \"b\", which weight_map does not name"},
     {MAP("\"a\":\"s1.safetensors\",\"b\":\"s2.safetensors\",\"c\":\"s2.safetensors\""), ERR_FORMAT,

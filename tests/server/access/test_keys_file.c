@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -344,13 +345,18 @@ static void only_a_file_of_some_size_is_read(void **state)
     assert_int_equal(keys_file_read(&f, path, &err), ERR_IO);
     assert_string_equal(err.message, want);
     assert_string_equal(err.param, "keys_file");
-    (void)snprintf(want, sizeof want, "%s: expected a file of at most 8388608 bytes", dir);
+    (void)snprintf(want, sizeof want, "%s: is a folder, expected a regular file", dir);
     assert_int_equal(keys_file_read(&f, dir, &err), ERR_CONFIG);
+    assert_string_equal(err.message, want);
+    assert_int_equal(mkfifo(path, 0600), 0); /* that nobody writes to */
+    (void)snprintf(want, sizeof want, "%s: is a FIFO, expected a regular file", path);
+    assert_int_equal(keys_file_read(&f, path, &err), ERR_CONFIG);
+    assert_int_equal(unlink(path), 0);
     assert_string_equal(err.message, want);
 
     temp_write(path, "{\"keys\":[]}", strlen("{\"keys\":[]}"));
     assert_int_equal(truncate(path, KEYS_FILE_MAX + 1), 0);
-    (void)snprintf(want, sizeof want, "%s: expected a file of at most 8388608 bytes", path);
+    (void)snprintf(want, sizeof want, "%s: has 8388609 bytes, expected at most 8388608", path);
     assert_int_equal(keys_file_read(&f, path, &err), ERR_CONFIG);
     assert_string_equal(err.message, want);
     assert_int_equal(truncate(path, KEYS_FILE_MAX), 0); /* NULs to the end */

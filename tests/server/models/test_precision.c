@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -154,8 +155,29 @@ static void a_record_of_other_files_does_not_count(void **state)
     assert_int_equal(chosen(NULL), ENGINE_F32);
     put("model.safetensors", "weights");
     assert_int_equal(chosen(NULL), before);
-    put("model-2.safetensors", "");
+    put("model-2.safetensors", ""); /* no part of the model */
+    assert_int_equal(chosen(NULL), before);
+    put("config.json", "other");
     assert_int_equal(chosen(NULL), ENGINE_F32);
+}
+
+static void shards_are_what_their_index_names(void **state)
+{
+    (void)state;
+    char path[PATH_MAX], one[PRECISION_DIGEST_BYTES], other[PRECISION_DIGEST_BYTES];
+    (void)snprintf(path, sizeof path, "%.4000s/model.safetensors", dir);
+    assert_int_equal(unlink(path), 0);
+    put("b.safetensors", "b");
+    put("a.safetensors", "a");
+    put("model.safetensors.index.json", "{\"weight_map\": {\"x\": \"b.safetensors\", \"y\": \"a.safetensors\"}}");
+    assert_int_equal(precision_digest(one, dir, NULL), OK);
+    put("model.safetensors.index.json", "{\"weight_map\": {\"y\": \"a.safetensors\", \"x\": \"b.safetensors\"}}");
+    put("c.safetensors", "c");
+    assert_int_equal(precision_digest(other, dir, NULL), OK);
+    assert_string_equal(one, other); /* in the order of names, and no others */
+    put("b.safetensors", "B");
+    assert_int_equal(precision_digest(other, dir, NULL), OK);
+    assert_string_not_equal(one, other);
 }
 
 static void a_broken_record_is_an_error(void **state)
@@ -235,6 +257,7 @@ int main(void)
         cmocka_unit_test(what_is_no_precision_is_named),
         cmocka_unit_test(auto_is_the_narrowest_that_was_found_good),
         cmocka_unit_test(a_record_of_other_files_does_not_count),
+        cmocka_unit_test(shards_are_what_their_index_names),
         cmocka_unit_test(a_broken_record_is_an_error),
         cmocka_unit_test(a_folder_that_is_not_there_is_an_error),
         cmocka_unit_test(settings_of_the_engine_are_looked_at),
