@@ -90,7 +90,7 @@ ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
   # time would be theirs.
   ONE_THREADED := cli config weights $(addprefix server/,api cli coding media models request)
   CONTENTS := complete compress explain generate generate_request generate_stop openapi picture_limits picture_size \
-      pictures prefix_bits score
+      pictures prefix_bits score shares
   FILES := man install completion
   ALONE := sampler # of tests/engine/
   TESTS := $(filter-out $(ONE_THREADED:%=$B/tests/%/%) $(CONTENTS:%=$B/tests/http/test_%) $(FILES:%=$B/tests/deploy/test_%) $(ALONE:%=$B/tests/engine/test_%),$(TESTS))

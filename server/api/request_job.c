@@ -21,8 +21,8 @@ static void refuse_full(struct exchange *x)
 
 bool request_job_refuse_if_full(struct exchange *x)
 {
-    const struct service *s = service_of(x);
-    if (queue_count(s->queue) < s->settings->queue_jobs_max)
+    const struct client_id who = request_client(x);
+    if (queue_has_room(service_of(x)->queue, &who))
         return false;
     refuse_full(x);
     return true;

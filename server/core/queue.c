@@ -201,21 +201,37 @@ struct queue_item *queue_pop_least(struct queue *q, uint32_t lane, queue_load *l
     return next;
 }
 
+/* The client that has most items in a queue that is full, if it has at least two more than `client`; else NULL. */
+static const struct waiting_client *hoarder_locked(const struct queue *q, const struct client_id *client)
+{
+    const struct waiting_client *most = NULL;
+    uint32_t theirs = 0;
+    for (uint32_t i = 0; i < q->clients_end; i++) {
+        const struct waiting_client *c = &q->clients[i];
+        if (c->items > 0 && client_id_is_same(&c->id, client))
+            theirs = c->items;
+        most = most == NULL || c->items > most->items ? c : most;
+    }
+    return most != NULL && most->items >= theirs + 2 ? most : NULL;
+}
+
+bool queue_has_room(struct queue *q, const struct client_id *client)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    const bool has_room = q->count < q->items_max || hoarder_locked(q, client) != NULL;
+    (void)pthread_mutex_unlock(&q->lock);
+    return has_room;
+}
+
 struct queue_item *queue_make_room(struct queue *q, const struct client_id *client)
 {
     struct queue_item *newest = NULL;
-    uint32_t theirs = 0, most = 0;
     (void)pthread_mutex_lock(&q->lock);
-    for (uint32_t i = 0; i < q->clients_end; i++) {
-        if (q->clients[i].items > 0 && client_id_is_same(&q->clients[i].id, client))
-            theirs = q->clients[i].items;
-        most = q->clients[i].items > q->clients[most].items ? i : most;
-    }
-    if (q->count > 0 && q->clients[most].items >= theirs + 2)
-        for (uint32_t lane = 0; lane < q->lanes; lane++)
-            for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next)
-                if (item->client_at == most && (newest == NULL || item->turn_ns >= newest->turn_ns))
-                    newest = item;
+    const struct waiting_client *most = hoarder_locked(q, client);
+    for (uint32_t lane = 0; most != NULL && lane < q->lanes; lane++)
+        for (struct queue_item *item = q->lane[lane].first; item != NULL; item = item->next)
+            if (&q->clients[item->client_at] == most && (newest == NULL || item->turn_ns >= newest->turn_ns))
+                newest = item;
     if (newest != NULL)
         unlink_locked(q, newest);
     (void)pthread_mutex_unlock(&q->lock);

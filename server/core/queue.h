@@ -54,6 +54,8 @@ struct queue_item *queue_pop_least(struct queue *q, uint32_t lane, queue_load *l
  * than this client, so that one client cannot keep others out of the queue; NULL: there is none. The caller owns it.
  * Any thread. */
 struct queue_item *queue_make_room(struct queue *q, const struct client_id *client);
+/* Would an item of the client be taken now, by itself or after queue_make_room? Any thread. */
+bool queue_has_room(struct queue *q, const struct client_id *client);
 /* Remove an item out of turn. True if it was waiting: then it is the caller's alone. Any thread. */
 bool queue_remove(struct queue *q, struct queue_item *item);
 
