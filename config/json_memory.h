@@ -7,9 +7,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Like json_loadb, json_stringn and json_dumps (the caller frees its text), but NULL whenever memory ran out: jansson
- * 2.14 itself carries on without the byte of a string that it reads, or the key that it writes, for which there was no
- * memory. *lacked_memory tells that from text that is not JSON or not UTF-8; fault may be NULL. */
+/* Like json_loadb, json_stringn and json_dumps (the caller frees its text), but NULL whenever memory ran out. jansson
+ * 2.14 itself carries on without the byte of a string that it reads, and beyond its buffer if that was the string's
+ * last, or without the key that it writes. *lacked_memory tells that from text that is not JSON or not UTF-8; fault may
+ * be NULL. */
 json_t *json_scan(const char *text, size_t n, size_t flags, json_error_t *fault, bool *lacked_memory);
 json_t *json_make_text(const char *text, size_t n, bool *lacked_memory);
 char *json_print(const json_t *value, size_t flags);
