@@ -14,13 +14,6 @@
 
 enum { VERSION_DIGITS_MAX = 9 };
 
-static bool has_config(const char *path)
-{
-    char config[MODELS_DIR_PATH_BYTES + 256 + sizeof "/config.json"];
-    (void)snprintf(config, sizeof config, "%s/config.json", path);
-    return access(config, F_OK) == 0;
-}
-
 uint32_t models_dir_version(const char *text)
 {
     const size_t digits = strspn(text, "0123456789");
@@ -29,10 +22,11 @@ uint32_t models_dir_version(const char *text)
     return (uint32_t)strtoul(text, NULL, 10);
 }
 
-/* A folder that cannot be read because memory or descriptors ran out need not be empty. */
-static bool is_shortage(int error)
+/* Does this failure leave open whether there is something? Memory or descriptors ran out, or the disk fails: a model
+ * that is served must not be taken for one that somebody has removed. */
+static bool is_open(int error)
 {
-    return error == ENOMEM || error == EMFILE || error == ENFILE;
+    return error != ENOENT && error != ENOTDIR && error != EACCES && error != ELOOP && error != ENAMETOOLONG;
 }
 
 static enum status refuse_folder(const char *path, int error, struct error *err)
@@ -40,22 +34,37 @@ static enum status refuse_folder(const char *path, int error, struct error *err)
     return error_set(err, status_of_errno(error), "%s: %s", path, strerror(error));
 }
 
+static enum status has_config(bool *ret, const char *path, struct error *err)
+{
+    char config[MODELS_DIR_PATH_BYTES + 256 + sizeof "/config.json"];
+    (void)snprintf(config, sizeof config, "%s/config.json", path);
+    *ret = access(config, F_OK) == 0;
+    return *ret || !is_open(errno) ? OK : refuse_folder(config, errno, err);
+}
+
 /* The highest number among the folders of `path` that have a config.json; 0: there is none, or no such folder. */
 static enum status find_version(uint32_t *ret, const char *path, struct error *err)
 {
     *ret = 0;
+    enum status st = OK;
     DIR *dir = opendir(path);
     if (dir == NULL)
-        return is_shortage(errno) ? refuse_folder(path, errno, err) : OK;
-    for (const struct dirent *d; (d = readdir(dir)) != NULL;) {
+        return is_open(errno) ? refuse_folder(path, errno, err) : OK;
+    errno = 0;
+    for (const struct dirent *d; st == OK && (d = readdir(dir)) != NULL; errno = 0) {
         char sub[MODELS_DIR_PATH_BYTES + 256];
         const uint32_t version = models_dir_version(d->d_name);
+        bool there = false;
         (void)snprintf(sub, sizeof sub, "%s/%s", path, d->d_name);
-        if (version > *ret && has_config(sub))
+        if (version > *ret)
+            st = has_config(&there, sub, err);
+        if (there)
             *ret = version;
     }
+    if (st == OK && errno != 0)
+        st = refuse_folder(path, errno, err);
     (void)closedir(dir);
-    return OK;
+    return st;
 }
 
 static int is_file_of_model(const struct dirent *d)
@@ -71,7 +80,7 @@ static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *d
     struct sha256_ctx sha;
     struct dirent **names = NULL;
     const int count = scandir(dir, &names, is_file_of_model, alphasort);
-    const enum status st = count < 0 && is_shortage(errno) ? refuse_folder(dir, errno, err) : OK;
+    const enum status st = count < 0 && is_open(errno) ? refuse_folder(dir, errno, err) : OK;
     sha256_init(&sha);
     sha256_update(&sha, strlen(dir), (const uint8_t *)dir);
     for (int i = 0; i < count; i++) {
@@ -100,11 +109,10 @@ void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path)
 enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path, struct error *err)
 {
     struct found_model m = {.version = 0};
-    enum status st = OK;
     (void)snprintf(m.name, sizeof m.name, "%s", name);
     (void)snprintf(m.path, sizeof m.path, "%s", path);
-    *there = has_config(m.path);
-    if (!*there) {
+    enum status st = has_config(there, m.path, err);
+    if (st == OK && !*there) {
         const size_t end = strlen(m.path);
         st = find_version(&m.version, m.path, err);
         *there = st == OK && m.version != 0;
@@ -120,9 +128,11 @@ enum status models_dir_look(struct found_model *ret, bool *there, const char *na
 /* Does the folder hold a model, whatever its name is? */
 static enum status is_model(bool *ret, const char *path, struct error *err)
 {
-    uint32_t version = 1;
-    const enum status st = has_config(path) ? OK : find_version(&version, path, err);
-    *ret = st == OK && version != 0;
+    uint32_t version = 0;
+    enum status st = has_config(ret, path, err);
+    if (st == OK && !*ret)
+        st = find_version(&version, path, err);
+    *ret = st == OK && (*ret || version != 0);
     return st;
 }
 

@@ -36,10 +36,10 @@ uint32_t models_dir_version(const char *text);
  * meanwhile; it differs if there was no memory to look. */
 void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path);
 /* Is there a model in that folder, itself or as versions? *ret, set only if *there, gets that name; both fit. Errors:
- * ERR_NOMEM, ERR_IO (descriptors ran out). */
+ * ERR_NOMEM, ERR_IO (descriptors ran out, or the disk failed). */
 enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path,
                             struct error *err);
-/* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (also if descriptors ran out). */
+/* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (as models_dir_look). */
 enum status models_dir_find(struct found_model *ret, const char *dir, const char *name, struct error *err);
 
 #endif

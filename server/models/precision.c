@@ -108,7 +108,7 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
     json_int_t samples;
     json_t *root = NULL, *values;
     (void)snprintf(path, sizeof path, "%s/" RECORD, dir);
-    *found = access(path, F_OK) == 0;
+    *found = access(path, F_OK) == 0 || errno != ENOENT; /* what cannot be looked at, reading says */
     if (!*found)
         return OK;
     enum status st = json_read_object(&root, path, RECORD_MAX, err);

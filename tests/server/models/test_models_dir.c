@@ -2,6 +2,7 @@
  * when the print of a model's files changes. */
 #include "server/models/models_dir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +20,18 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
 static char dir[PATH_MAX];
+
+/* A disk that fails: instead of the C library's, where a path ends so. NULL: nothing fails. */
+static const char *unreadable;
+
+int access(const char *path, int mode)
+{
+    const size_t n = strlen(path), end = unreadable != NULL ? strlen(unreadable) : n + 1;
+    if (end > n || strcmp(path + n - end, unreadable) != 0)
+        return faccessat(AT_FDCWD, path, mode, 0);
+    errno = EIO;
+    return -1;
+}
 
 static int set_up(void **state)
 {
@@ -181,6 +194,28 @@ static void a_name_that_names_no_model_is_refused(void **state)
     assert_non_null(strstr(err.message, "the folder's name has 65 bytes, expected 1..64"));
 }
 
+static void a_disk_that_fails_does_not_make_a_model_vanish(void **state)
+{
+    static const char *const places[] = {"/a/config.json", "/b/1/config.json", "/b/config.json"};
+    (void)state;
+    make_model("a");
+    make_folder("b");
+    make_model("b/1");
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        struct found_model *all = NULL, one;
+        size_t count = 0;
+        struct error err = {0};
+        unreadable = places[i];
+        assert_int_equal(models_dir_scan(&all, &count, dir, &err), ERR_IO);
+        assert_non_null(strstr(err.message, places[i]));
+        assert_int_equal(models_dir_find(&one, dir, i == 0 ? "a" : "b", &err), ERR_IO);
+        unreadable = NULL;
+        assert_int_equal(models_dir_scan(&all, &count, dir, &err), OK);
+        assert_int_equal(count, 2);
+        free(all);
+    }
+}
+
 static void as_many_are_found_as_can_be_served(void **state)
 {
     struct found_model *all = NULL;
@@ -317,6 +352,7 @@ int main(void)
         cmocka_unit_test(what_is_no_version_is_none),
         cmocka_unit_test_setup_teardown(a_folder_without_models_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_name_that_names_no_model_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_disk_that_fails_does_not_make_a_model_vanish, set_up, tear_down),
         cmocka_unit_test_setup_teardown(as_many_are_found_as_can_be_served, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_is_found_by_its_name_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_print_changes_with_the_models_files, set_up, tear_down),
