@@ -3,7 +3,7 @@
 .PHONY: deps-podman deps-test deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
     deps-units deps-container test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-restart test-units \
-    check check-long asan tsan fuzz fuzz-built cover
+    torture torture-memory torture-calls check check-long asan tsan fuzz fuzz-built cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
@@ -117,7 +117,13 @@ $B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_me
 	$(call say,LINK)
 	$(Q)$(CC) -I. -D_GNU_SOURCE -std=c11 $(WARNINGS) -O2 -g -fPIC -shared -o $@ $<
 
-$B/tests/http/test_memory $B/tests/http/test_memory_models: | $B/tests/scarce_memory.so
+$B/tests/failing_calls.so: tests/preload/failing_calls.c tests/preload/failing_calls.h Makefile
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) -I. -D_GNU_SOURCE -std=c11 $(WARNINGS) -O2 -g -fPIC -shared -o $@ $< -ldl
+
+$B/tests/http/test_memory $B/tests/http/test_memory_models $B/tests/torture/test_memory: | $B/tests/scarce_memory.so
+$B/tests/torture/test_calls: | $B/tests/failing_calls.so
 $B/tests/deploy/test_man: | $(WRITERS)
 $B/tests/deploy/test_install: | programs
 
@@ -200,6 +206,18 @@ fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) eac
 
 fuzz-built: $(FUZZERS)
 	@tests/fuzz/run.sh $B $(FUZZ_SECONDS)
+
+# What `make test` does in part, whole: nothing here has a place in CI.
+torture: torture-memory torture-calls ## all that is done to break the daemon on purpose, in its long form
+
+torture-memory: deps-test ## refuse each allocation of the daemon once, and all from each one on
+	+@$(BUILD) programs $(addprefix $B/tests/,torture/test_memory http/test_memory http/test_memory_models)
+	@AFTD_TORTURE=long $B/tests/http/test_memory && AFTD_TORTURE=long $B/tests/http/test_memory_models && \
+	    AFTD_TORTURE=long $B/tests/torture/test_memory
+
+torture-calls: deps-test ## let each system call of the daemon fail once, and all from each one on
+	+@$(BUILD) programs $B/tests/torture/test_calls
+	@AFTD_TORTURE=long $B/tests/torture/test_calls
 
 cover: deps-test ## how much of the code the tests reach, by file (needs gcovr)
 	@command -v gcovr >/dev/null || { echo "gcovr is missing; as root, run: apt-get install -y gcovr"; exit 1; }

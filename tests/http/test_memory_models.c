@@ -20,6 +20,7 @@
 #include "tests/support/keys.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/scarcity.h"
+#include "tests/support/scene.h"
 #include "tests/support/temp_dir.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
@@ -31,6 +32,7 @@
 
 enum {
     LIMIT_S = 100,
+    LONG_LIMIT_S = 3600,
     ALLOCATIONS_MAX = 100000,
     WARM_ROUNDS = 3, /* after these what stays has come */
     START_PART = 25, /* after so many allocations the steps become longer, by a part that is their inverse */
@@ -175,7 +177,7 @@ static void a_start_without_memory_says_so_and_ends(void **state)
     start(NULL);
     learn();
     daemon_stop(&administered);
-    for (bool reached = true; reached; n += 1 + n / START_PART) {
+    for (bool reached = true; reached; n += scene_is_long() ? 1 : 1 + n / START_PART) {
         atomic_store(&scarce->until, n);
         const int code = try_start(NULL);
         reached = atomic_exchange(&scarce->until, 0) <= 0;
@@ -246,7 +248,7 @@ static void sweep(const char *path, const char *body, const char *touched)
         assert_serves_as_ever(0);
         live = settled();
     }
-    for (bool reached = true; reached; n += 1 + n / CHANGE_PART) {
+    for (bool reached = true; reached; n += scene_is_long() ? 1 : 1 + n / CHANGE_PART) {
         model_folder_put(models_folder, touched, TEXT_A);
         atomic_store(&scarce->until, n);
         change(path, body, &r);
@@ -336,6 +338,6 @@ int main(void)
         TEST(a_change_without_memory_changes_nothing),
         TEST(a_model_that_found_no_memory_is_tried_again),
     };
-    test_limit_s(LIMIT_S);
+    test_limit_s(scene_is_long() ? LONG_LIMIT_S : LIMIT_S);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

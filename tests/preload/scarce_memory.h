@@ -4,13 +4,16 @@
 #define TESTS_PRELOAD_SCARCE_MEMORY_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #define SCARCE_MEMORY_VARIABLE "SCARCE_MEMORY" /* of the environment: the file's path */
 
 struct scarce_memory {
-    char thread[16];   /* the name of the threads that are short of memory; set before `until` */
-    atomic_long until; /* their so-manyth allocation from now fails, and no other; 0 and less: none */
-    atomic_long live;  /* allocations that are not freed, of all threads */
+    char thread[16];     /* the name of the threads that are short of memory, "": all; set before `until` */
+    atomic_bool lasts;   /* what comes after that allocation fails too */
+    atomic_long until;   /* their so-manyth allocation from now fails; 0: none. Lasting, it stays at 1 */
+    atomic_long refused; /* how many have failed */
+    atomic_long live;    /* allocations that are not freed, of all threads */
 };
 
 #endif
