@@ -107,9 +107,9 @@ $(call objects,$(call kernels,neon*)): ISA_FLAGS = $(KERNEL_FLAGS) -fno-schedule
 $(call objects,$(call kernels,neon_dotprod*)): NEON_FLAGS := -march=armv8.2-a+dotprod
 $(call objects,$(call kernels,neon_bf16*)): NEON_FLAGS := -march=armv8.2-a+bf16
 $(call objects,engine/kernels/dispatch engine/bench/peak): ISA_FLAGS = $(PLAIN_FLAGS)
-ifeq ($(VARIANT),asan)
-  # A check at every load makes products eight times slower, and the tests of whole daemons with them. What they read and
-  # write is what their callers hand them, whose own accesses are checked.
+ifneq ($(filter asan fuzz,$(VARIANT)),)
+  # A check at every load makes products eight times slower, and the tests of whole daemons with them; clang takes ten
+  # minutes to compile them so. What they read and write is what their callers hand them, whose own accesses are checked.
   $(call objects,$(filter-out %_peak,$(call kernels,avx*) $(call kernels,neon*)) $(addprefix engine/kernels/portable_gemm,-avx2 -avx512) engine/kernels/portable_gemm): SANITISE :=
 endif
 

@@ -1,9 +1,10 @@
 #!/bin/sh
-# run.sh DIR SECONDS: run every fuzz target of DIR for so long, each on what it found worth keeping before (DIR/corpus)
-# and on seeds made here of the test data. Ends non-zero when one found a fault; the input is then in DIR/findings, and
+# run.sh DIR SECONDS [RUNS]: run every fuzz target of DIR for so long, or until it has run so many times, each on what it
+# found worth keeping before (DIR/corpus), on a selection of that (tests/fuzz/corpus) and on seeds made here of the test
+# data. Ends non-zero when one found a fault; the input is then in DIR/findings, and
 # `DIR/fuzz_NAME FILE` repeats it. FUZZ_FLAGS go to libFuzzer as they are.
 set -u
-dir=$1 seconds=$2
+dir=$1 seconds=$2 runs=${3:--1}
 seeds=$dir/seeds
 rm -rf "$seeds"
 mkdir -p "$dir/findings" "$seeds"
@@ -115,6 +116,24 @@ seed_host() { # the Host or Origin, a NUL, the setting
     { printf 'https://b.localhost:3000'; number 0 1; printf '*'; } >"$1/origin"
 }
 
+seed_session_request() {
+    printf '{"model": "enwik8-aft-local", "prompt": "ab", "seed": 1, "temperature": 0.5, "ttl_s": 60, "context_overflow": "shift"}' >"$1/all"
+    printf '{"state": "YWI=", "model": "a@2", "top_k": 4, "top_p": 0.5, "min_p": 0.1, "repetition_penalty": 1.1}' >"$1/state"
+}
+
+seed_keys_file() {
+    hash=0123456789abcdef0123456789abcdef
+    printf '{"keys": [{"name": "a", "salt": "%s", "sha256": "%s%s", "apis": ["native", "openai"], "models": ["m"], "requests_per_s": 1.5, "bytes_per_s": 1000}]}' \
+        "$hash" "$hash" "$hash" >"$1/one"
+    printf '{"keys": []}' >"$1/none"
+}
+
+seed_config() { # the file, a NUL, NAME=VALUE of a flag and of a variable
+    cp config/aftd.json "$1/shipped"
+    { cat config/aftd.json; number 0 1; printf 'listen-port=80'; } >"$1/flag"
+    { printf '{"log_level": "debug", "hosts": "*", "threads": 2}'; number 0 1; printf 'LOG_LEVEL=info'; } >"$1/variable"
+}
+
 seed_state_blob() { # pending, sampler and a few numbers of a state, with the checksum made to fit or not
     for fit in 0 1; do
         {
@@ -149,19 +168,25 @@ words weights/safetensors.c weights/tensor.c >"$seeds/safetensors.dict"
 words server/request/inference_request.c server/request/inference_request.h >"$seeds/inference.dict"
 words server/request/generate_request.c >"$seeds/request.dict"
 words server/request/openai_request.c >"$seeds/openai.dict"
+words server/request/generate_request.c >"$seeds/session_request.dict"
+words server/access/keys_file.c >"$seeds/keys_file.dict"
+grep -oh '^ *[A-Z_]*([a-z_]*,' config/settings.h | sed 's/.*(\(.*\),/"\1"/' | sort -u >"$seeds/config.dict"
+words server/request/multipart.c >"$seeds/multipart.dict"
 
 status=0
 for program in "$dir"/fuzz_*; do
     target=${program##*/fuzz_}
     corpus=$dir/corpus/$target log=$dir/$target.log dictionary=
+    kept=tests/fuzz/corpus/$target
     mkdir -p "$corpus" "$seeds/$target"
     "seed_$target" "$seeds/$target" || exit 1
     [ -f "$seeds/$target.dict" ] && dictionary=-dict=$seeds/$target.dict
     # shellcheck disable=SC2086
-    if "$program" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=60 -max_len=65536 -print_final_stats=1 \
-        -artifact_prefix="$dir/findings/$target-" $dictionary ${FUZZ_FLAGS:-} "$corpus" "$seeds/$target" \
+    if "$program" -max_total_time="$seconds" -runs="$runs" -rss_limit_mb=2048 -timeout=60 -max_len=65536 -print_final_stats=1 \
+        -artifact_prefix="$dir/findings/$target-" $dictionary ${FUZZ_FLAGS:-} "$corpus" "$seeds/$target" $([ -d "$kept" ] && echo "$kept") \
         >"$log" 2>&1; then
-        echo "$target: nothing found, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs," \
+        echo "$target: nothing found, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs" \
+            "($(sed -n 's/^stat::average_exec_per_sec: *//p' "$log") per second)," \
             "$(sed -n 's/^#.*DONE *cov: \([0-9]*\).*/\1/p' "$log") places reached"
     else
         status=1
