@@ -1,6 +1,6 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-podman deps-test deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
+.PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
     deps-units deps-container test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-restart test-units \
     torture torture-memory torture-calls check check-long asan tsan fuzz fuzz-built cover
@@ -8,6 +8,7 @@
 # ---- what they need --------------------------------------------------------------------------------------------------
 
 DEPS_TEST := libcmocka-dev xz-utils openssl
+DEPS_PROXIES := nginx haproxy
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
 DEPS_BARE := debootstrap curl
@@ -28,6 +29,9 @@ FIGURES := pyyaml==6.0.3
 CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0
 NODE_CLIENTS := openai@7.57.0
 VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
+
+deps-proxies: deps-test ## install the proxies that test_chunks puts before the daemon; without them it skips that
+	$(call install,$(DEPS_PROXIES))
 
 deps-test: deps ## install what the tests need as well
 	$(call install,$(DEPS_TEST))

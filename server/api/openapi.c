@@ -421,7 +421,7 @@ json_t *openapi_describe(const struct settings *s, bool admin)
     set(&m, json_object_get(m.doc, "info"), "version", json_string(AFTD_VERSION));
     add_components(&m);
     for (size_t i = 0; routes_at(i, s, &r); i++)
-        if (routes_serves(r.api, admin))
+        if (routes_serves(r.path, r.api, admin))
             add_operation(&m, &r);
         else
             drop_operation(&m, &r);

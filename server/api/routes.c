@@ -71,9 +71,14 @@ static bool ignores_query(const struct route *r)
     return r->api == API_OPEN;
 }
 
-bool routes_serves(enum api_kind api, bool is_admin)
+static bool is_of_page(const char *path)
 {
-    return api == API_OPEN || (api == API_ADMIN) == is_admin;
+    return strcmp(path, "/") == 0 || strncmp(path, "/page/", strlen("/page/")) == 0;
+}
+
+bool routes_serves(const char *path, enum api_kind api, bool is_admin)
+{
+    return api == API_OPEN ? !is_admin || !is_of_page(path) : (api == API_ADMIN) == is_admin;
 }
 
 bool routes_at(size_t i, const struct settings *s, struct route_info *ret)
@@ -148,7 +153,7 @@ static const struct route *path_of_request(struct exchange *x)
         if (!begins_path(r))
             continue;
         if (path_matches(r->path, x->path, x) &&
-            (x->is_metrics ? is_for_monitors(r) : routes_serves(r->api, x->is_admin))) {
+            (x->is_metrics ? is_for_monitors(r) : routes_serves(r->path, r->api, x->is_admin))) {
             x->api->endpoint = endpoint;
             x->api->route = r->path;
             return r;

@@ -32,8 +32,9 @@ struct route_info {
 bool routes_at(size_t i, const struct settings *s, struct route_info *ret);
 /* The list of fields of that name, of a query or of a body; NULL: no route has one. */
 const struct field_list *routes_fields(const char *name);
-/* Does the admin listener (is_admin), or do the others, serve `api`? What is open to everybody is on both. */
-bool routes_serves(enum api_kind api, bool is_admin);
+/* Is a path of the table served by the admin listener (is_admin), or else by the public ones? What is open to everybody
+ * is on both, but for the page, which asks for what is not there. */
+bool routes_serves(const char *path, enum api_kind api, bool is_admin);
 
 /* The application for http_start; `service` is borrowed as long as the server runs. */
 struct http_app routes_app(struct service *service);

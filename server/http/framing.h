@@ -1,6 +1,8 @@
 /* framing.h - checks that it is beyond doubt where a request's headers and body end. What a proxy and this server could
  * read differently (request smuggling: two lengths, a length and an encoding, odd characters in a name, a NUL, a bare
- * line feed) is refused, because the HTTP library lets it pass. Any thread; no state. */
+ * line feed) is refused, because the HTTP library lets it pass. What it lets pass within a chunked body (bare line
+ * feeds, extensions with a CR or LF in them) is not seen here: no request is read behind such a body, its connection is
+ * closed after the answer. Any thread; no state. */
 #ifndef SERVER_HTTP_FRAMING_H
 #define SERVER_HTTP_FRAMING_H
 

@@ -232,6 +232,7 @@ static enum status check_request(struct http_exchange *x, const char *version, s
     if (st != OK)
         return st;
     x->base.has_body = f.has_length || f.is_chunked;
+    x->closes = f.is_chunked; /* see framing.h */
     if (c->path_has_nul)
         return error_set(err, ERR_NOT_FOUND, "there is nothing at a path with a NUL (%%00)");
     if (c->target_bytes > HTTP_URL_MAX)
@@ -407,9 +408,9 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
     if (j != NULL)
         job_detach(j);
     mailbox_remove(h->mailboxes, l->box, &x->mail);
-    h->app.end(&x->base);
     if (j != NULL)
         job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; no effect on a finished one */
+    h->app.end(&x->base);
     /* The next request may begin after idling, and must then arrive in time. */
     x->connection->idle_ns = clock_now_ns();
     http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);

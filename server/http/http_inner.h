@@ -37,7 +37,8 @@ struct http_loop {
     bool is_running;           /* it has a thread */
     struct connection *all;    /* its connections */
     uint64_t refuses_ns;       /* when it has given up the listening sockets; 0: not yet */
-    uint64_t accepts_again_ns; /* the system had no descriptor left: not before this time */
+    uint64_t accepts_again_ns; /* the system had no descriptor left: not before this time; 0: at once */
+    uint64_t accept_failed_ns; /* when that was last so; 0: never */
 };
 
 /* A client's address, as the library keeps it for each connection; and behind it, where no address reaches, the

@@ -76,9 +76,19 @@ static void give_up_listening(struct http_loop *l)
  * would spin. */
 static void pause_accepting(struct http_loop *l, int why)
 {
-    if (l->accepts_again_ns == 0)
+    const uint64_t now_ns = clock_now_ns();
+    if (l->accept_failed_ns == 0 || now_ns - l->accept_failed_ns > CLOCK_NS_PER_S) /* once for a row of failures */
         log_warning("cannot accept connections: %s", strerror(why));
-    l->accepts_again_ns = clock_now_ns() + ACCEPT_PAUSE_MS * CLOCK_NS_PER_MS;
+    l->accept_failed_ns = now_ns;
+    l->accepts_again_ns = now_ns + ACCEPT_PAUSE_MS * CLOCK_NS_PER_MS;
+}
+
+/* A pause that is over is forgotten: if there is still no room, the next connection begins another. */
+static bool may_accept(struct http_loop *l)
+{
+    if (l->accepts_again_ns != 0 && clock_now_ns() >= l->accepts_again_ns)
+        l->accepts_again_ns = 0;
+    return atomic_load(&l->http->accepts) && l->refuses_ns == 0 && l->accepts_again_ns == 0;
 }
 
 /* A few at a time, so that the other loops get their share of a burst. */
@@ -94,7 +104,6 @@ static void accept_from(struct http_loop *l, size_t listener)
                 pause_accepting(l, errno);
             return; /* another loop was faster, or the client has left */
         }
-        l->accepts_again_ns = 0;
         if (from->is_local)
             listen_bound_sending(fd);
         peer.with.listener = listener;
@@ -142,7 +151,7 @@ static void *serve(void *arg)
     for (size_t i = 0; i < listeners; i++)
         fds[POLL_LISTENERS + i] = (struct pollfd){.fd = h->listeners.all[i].fd, .events = POLLIN};
     while (!atomic_load(&h->ends)) {
-        const bool accepts = atomic_load(&h->accepts) && l->refuses_ns == 0 && clock_now_ns() >= l->accepts_again_ns;
+        const bool accepts = may_accept(l);
         (void)poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l));
         if (fds[POLL_MAILBOX].revents != 0)
             take_mail(l);
@@ -252,7 +261,6 @@ enum status http_start(struct http **ret, const struct settings *s, const struct
     st = start_loops(h, s->http_threads);
     if (st != OK) {
         (void)error_set(err, st, "out of memory or file descriptors for the HTTP threads");
-        atomic_store(&h->listening, h->loop_count);
         http_stop(h);
         return st;
     }
@@ -289,17 +297,23 @@ uint32_t http_exchanges(const struct http *h)
     return atomic_load(&h->exchanges);
 }
 
+static void join_all(struct http *h)
+{
+    for (uint32_t i = 0; i < h->loop_count; i++)
+        if (h->loops[i].is_running)
+            (void)pthread_join(h->loops[i].thread, NULL);
+}
+
 void http_stop(struct http *h)
 {
     if (h == NULL)
         return;
     atomic_store(&h->ends, true);
     knock_all(h);
+    join_all(h);
+    listeners_close(&h->listeners);
     for (uint32_t i = 0; i < h->loop_count; i++) {
         struct http_loop *l = &h->loops[i];
-        if (l->is_running)
-            (void)pthread_join(l->thread, NULL);
-        give_up_listening(l);
         take_mail(l); /* the library must not be stopped with a connection suspended */
         stop_libraries(l);
     }

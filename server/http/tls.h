@@ -11,8 +11,11 @@
 #include "config/status.h"
 
 #define TLS_OFF "off"
-/* TLS 1.2 and 1.3, with those of their options that GnuTLS considers safe. */
-#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+/* TLS 1.3, and of TLS 1.2 what TLS 1.3 has kept: keys agreed on for each connection by elliptic curves, so that a key
+ * that leaks later opens nothing that was recorded, and ciphers that authenticate (AEAD). */
+#define TLS_PRIORITIES                                                                                     \
+    "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:-CIPHER-ALL:+AES-256-GCM:" \
+    "+CHACHA20-POLY1305:+AES-128-GCM"
 
 struct tls_identity;
 

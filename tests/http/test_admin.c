@@ -240,6 +240,28 @@ static void pages_in_browsers_do_not_administrate(void **state)
 
 /* ---- all of them ----------------------------------------------------------------------------------------------- */
 
+static void the_page_is_not_on_the_admin_listener(void **state)
+{
+    static const struct {
+        const char *path;
+        long status;
+    } cases[] = {{"/", 404}, {"/page/page.js", 404}, {"/openapi.json", 200}, {"/healthz", 200}, {"/classify", 404}};
+    struct reply r;
+    (void)state;
+    model_folder_put(models_folder, "one", TEXT_A);
+    administration_start(NULL, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        client_call(&administered, &(struct request){.path = cases[i].path, .port = administered.admin_port}, &r);
+        assert_int_equal(r.status, cases[i].status);
+        if (cases[i].status == 200 && strcmp(cases[i].path, "/openapi.json") == 0)
+            assert_null(strstr(r.body, "\"/page/"));
+        reply_clear(&r);
+    }
+    client_get(&administered, "/", &r);
+    assert_int_equal(r.status, 200);
+    reply_clear(&r);
+}
+
 static void models_dir_is_followed(void **state)
 {
     (void)state;
@@ -413,6 +435,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_folder_that_cannot_name_a_model_is_refused, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(pages_in_browsers_do_not_administrate, administration_set_up,
+                                        administration_tear_down),
+        cmocka_unit_test_setup_teardown(the_page_is_not_on_the_admin_listener, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(models_dir_is_followed, administration_set_up, administration_tear_down),
         cmocka_unit_test_setup_teardown(a_folder_of_more_than_can_be_served_changes_nothing, administration_set_up,

@@ -203,6 +203,44 @@ static int days_left(void)
     return (int)((at - (double)time(NULL)) / 86400 + 0.5);
 }
 
+/* With a key of a kind that RSA key exchange would work with. */
+static void only_forward_secrecy_and_authenticated_ciphers_are_spoken(void **state)
+{
+    static const struct {
+        const char *options;
+        bool works;
+    } cases[] = {
+        {"-tls1_3", true},
+        {"-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256", true},
+        {"-tls1_2 -cipher ECDHE-RSA-CHACHA20-POLY1305", true},
+        {"-tls1_2 -cipher AES128-GCM-SHA256", false}, /* RSA key exchange */
+        {"-tls1_2 -cipher AES256-SHA", false},
+        {"-tls1_2 -cipher ECDHE-RSA-AES128-SHA", false}, /* CBC */
+        {"-tls1_2 -cipher ECDHE-RSA-AES256-SHA384", false},
+        {"-tls1_1 -cipher DEFAULT@SECLEVEL=0", false},
+    };
+    char command[4 * PATH_MAX];
+    unsigned failed = 0;
+    (void)state;
+    (void)snprintf(command, sizeof command,
+                   "openssl req -x509 -newkey rsa:2048 -nodes -keyout %s -out %s -days 2 -subj /CN=aftd "
+                   "-addext subjectAltName=IP:127.0.0.1 2>%s/openssl",
+                   key, certificate, dir);
+    run(command);
+    daemon_start(&aftd, (const char *const[]){certificate_flag, key_flag, NULL});
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        (void)snprintf(command, sizeof command,
+                       "openssl s_client -brief -connect 127.0.0.1:%u %s </dev/null >/dev/null 2>&1",
+                       (unsigned)aftd.port, cases[i].options);
+        const bool works = system(command) == 0; /* NOLINT(cert-env33-c): a command of our own */
+        if (works == cases[i].works)
+            continue;
+        print_error("%s: %s\n", cases[i].options, works ? "accepted" : "refused");
+        failed++;
+    }
+    assert_int_equal(failed, 0);
+}
+
 static void a_new_certificate_is_taken_while_running(void **state)
 {
     char old[PATH_MAX], next[PATH_MAX], next_key[PATH_MAX];
@@ -295,6 +333,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(requests_and_streams_are_served, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_tls_is_closed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_forward_secrecy_and_authenticated_ciphers_are_spoken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_certificate_is_taken_while_running, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_first_of_a_chain_to_expire_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_files_are_named, set_up, tear_down),
