@@ -95,9 +95,15 @@
 #define HTTP_SEGMENTS_MAX 3             /* parts of a path that are names */
 #define HTTP_SEGMENT_MAX 256            /* bytes of one, including its NUL: nothing has a longer name */
 #define HTTP_CONNECTION_BYTES_MAX 32768 /* of one connection: request line, headers, and the answer's next piece */
-#define HTTP_SEND_BYTES_MAX 32768       /* unread answer that the kernel holds; its own bound is megabytes */
-#define HTTP_RETRY_AFTER_MAX_S 60       /* a client that is told to wait longer would not come back */
-#define REQUESTS_LISTED_MAX 1000        /* of GET /admin/requests: more than anyone reads, in half a megabyte */
+#define CONNECTIONS_MIN 16              /* of public connections that may be open, however few descriptors there are */
+#define HTTP_CONNECTIONS_KEPT 64        /* open ones of administrators, and of monitors: they are few */
+#define HTTP_CONNECTIONS_ENDING_MAX 64  /* of each kind that are being closed for others: the next moment they are */
+/* Beyond connections_max: administrators', monitors', and what is being closed; and files, pipes, models. */
+#define HTTP_CONNECTIONS_BESIDE (2 * HTTP_CONNECTIONS_KEPT + 3 * HTTP_CONNECTIONS_ENDING_MAX)
+#define HTTP_FILES_BESIDE 128
+#define HTTP_SEND_BYTES_MAX 32768 /* unread answer that the kernel holds; its own bound is megabytes */
+#define HTTP_RETRY_AFTER_MAX_S 60 /* a client that is told to wait longer would not come back */
+#define REQUESTS_LISTED_MAX 1000  /* of GET /admin/requests: more than anyone reads, in half a megabyte */
 #define HTTP_BODIES_BYTES_MAX (UINT64_C(1) << 29) /* of all requests together; a flood of uploads gets 503 */
 
 /* ---- keys ------------------------------------------------------------------------------------------------ */

@@ -86,7 +86,8 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(sessions_memory_max_mb, 256, 1, 1048576, "most memory of all sessions together, in MiB")                    \
     NUMBER(session_ttl_s, 3600, 1, SESSION_TTL_MAX_S, "how long a session is kept after its last use")                 \
     NUMBER(http_threads, 4, 1, 64, "threads that serve connections")                                                   \
-    NUMBER(connections_max, 4096, 16, 65536, "most connections open at a time")                                        \
+    NUMBER(connections_max, 4096, CONNECTIONS_MIN, 65536,                                                              \
+           "most connections open at a time, besides those to the admin listener and that for monitors")               \
     NUMBER(connections_per_address_max, 0, 0, 65536, "most connections from one client address; 0: no limit")          \
     NUMBER(receive_timeout_ms, 30000, 100, 3600000, "how long a whole request may take to arrive")                     \
     NUMBER(idle_timeout_ms, 60000, 1000, 3600000, "how long a connection may be idle between requests")                \

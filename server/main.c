@@ -77,16 +77,13 @@ static void warn_of_setting(void *arg, const char *message)
 }
 
 /* A connection is a file descriptor: allow as many as the system lets us. */
-static void raise_file_limit(const struct settings *s)
+static void raise_file_limit(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return;
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur < s->connections_max)
-        log_warning("connections_max = %u, but the system allows %llu open files", s->connections_max,
-                    (unsigned long long)limit.rlim_cur);
 }
 
 static void block_signals(struct daemon *d)
@@ -139,7 +136,7 @@ static enum status start(struct daemon *d, struct error *err)
         st = log_start(err);
     if (st != OK)
         return st;
-    raise_file_limit(d->settings);
+    raise_file_limit();
     st = mailbox_create(&d->mailboxes, d->settings->http_threads);
     if (st != OK)
         return error_set(err, st, "out of memory or file descriptors for the HTTP threads' mailboxes");

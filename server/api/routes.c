@@ -413,10 +413,12 @@ static void end(struct exchange *x)
 {
     const char *outcome = x->job != NULL ? outcome_of_job(x->job) : x->api->error != OK ? "error" : "ok";
     unsigned status = x->status;
-    if (status == 0) { /* the client left before there was an answer */
+    if (status == 0) /* the client left before there was an answer */
         status = status_http(ERR_CANCELLED);
+    if (x->status == 0 || x->cut != OK)
         outcome = job_finish_word(FINISH_CANCELLED);
-    }
+    if (x->cut != OK)
+        x->api->error = x->cut;
     count(x, status, outcome);
     if (service_of(x)->settings->log_requests)
         log_end(x, status, outcome);

@@ -119,6 +119,10 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     COUNTER(METRIC_LOG_DROPPED, "aftd_log_lines_dropped_total", COUNT, NONE,                                         \
             "Log lines that standard error did not take in time.")                                                   \
     GAUGE(METRIC_CONNECTIONS, "aftd_connections", COUNT, NONE, "Open client connections.")                           \
+    COUNTER(METRIC_CONNECTIONS_REFUSED, "aftd_connections_refused_total", COUNT, NONE,                               \
+            "Connections closed at once, since there was no room for more of their clients.")                        \
+    COUNTER(METRIC_CONNECTIONS_CUT, "aftd_connections_cut_total", COUNT, NONE,                                       \
+            "Connections closed early so that other clients had room.")                                              \
     GAUGE(METRIC_MEMORY_LIMIT, "aftd_memory_limit_bytes", COUNT, IF_SET,                                             \
           "Memory that the process may take: of its control groups, or of the machine.")                             \
     COUNTER(METRIC_CPU, "process_cpu_seconds_total", SECONDS, NONE, "User and system processor time.")               \

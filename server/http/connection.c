@@ -1,18 +1,27 @@
 /* connection.c - connections: which are admitted, and what keeps one from being held open unused. See http.h.
- * Runs on the connection's loop, except watch_connection (the watcher's thread). The lock of the addresses is a leaf.
+ * Runs on the connection's loop, except watch_connection (the watcher's thread), and look_at and end_connection (any
+ * loop, under the lock of a room, which a connection leaves before its descriptor is closed).
+ *
+ * Each kind of listeners has a room: those of administrators and of monitors are not shut out however many public
+ * connections there are. Connections of one client share a room with those of others as room.h says.
  *
  * Time limits: a connection that idles is closed by the library; one that sends too slowly, which the library's
  * timeout never cuts because each byte restarts it, is shut down by its watch. */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "server/core/clock.h"
+#include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/http/http_inner.h"
 
 #define LEFT_AGAIN_NS UINT64_C(100000000) /* until a connection whose client has left is shut down again */
+
+#define REFUSALS_LOGGED_NS (10 * CLOCK_NS_PER_S) /* at least, between two lines that say that some are refused */
 
 /* ---- times ------------------------------------------------------------------------------------------------------- */
 
@@ -43,64 +52,148 @@ void http_cut_idle(const struct http_loop *l, uint64_t now_ns)
 {
     const uint64_t idle_ns = l->http->settings->drain_idle_ms * CLOCK_NS_PER_MS;
     for (const struct connection *c = l->all; c != NULL; c = c->next_of_loop) {
-        const uint64_t since_ns = c->idle_ns > l->refuses_ns ? c->idle_ns : l->refuses_ns;
+        const uint64_t idle_since_ns = atomic_load_explicit(&c->idle_ns, memory_order_relaxed);
+        const uint64_t since_ns = idle_since_ns > l->refuses_ns ? idle_since_ns : l->refuses_ns;
         char byte;
-        if (c->idle_ns != 0 && now_ns >= since_ns + idle_ns && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        if (idle_since_ns != 0 && now_ns >= since_ns + idle_ns && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
             (void)shutdown(c->fd, SHUT_RDWR);
     }
 }
 
-/* ---- addresses --------------------------------------------------------------------------------------------------- */
+/* ---- room -------------------------------------------------------------------------------------------------------- */
 
-static void read_address(struct connection *c, const struct sockaddr *from)
+void http_cut(struct connection *c, enum status st)
 {
-    if (from != NULL && from->sa_family == AF_INET)
-        memcpy(c->address, &((const struct sockaddr_in *)(const void *)from)->sin_addr, sizeof(struct in_addr));
-    else if (from != NULL && from->sa_family == AF_INET6)
-        memcpy(c->address, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, sizeof(struct in6_addr));
+    atomic_store_explicit(&c->cut, (int)st, memory_order_relaxed);
+    (void)shutdown(c->fd, SHUT_RDWR);
 }
 
-static struct connection **chain_of(const struct connection *c)
+static struct connection *connection_of(const struct room_place *p)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof c->address; i++)
-        hash = (hash ^ c->address[i]) * 16777619u;
-    return &c->http->addresses.chains[hash % HTTP_ADDRESS_CHAINS];
+    return (struct connection *)(void *)((char *)p - offsetof(struct connection, place));
 }
 
-/* Add it to the connections of its address. False: the address has reached its limit, and it was not added. */
-static bool enter_address(struct connection *c)
+/* The one that has idled longest goes first; of those at work the youngest, which has done least. */
+static struct room_look look_at(const struct room_place *p, uint64_t now_ns)
 {
-    struct http *h = c->http;
-    struct connection **chain = chain_of(c);
-    uint32_t same = 0;
-    (void)pthread_mutex_lock(&h->addresses.lock);
-    for (const struct connection *other = *chain; other != NULL; other = other->next)
-        same += memcmp(other->address, c->address, sizeof c->address) == 0;
-    const bool fits = same < h->settings->connections_per_address_max;
-    if (fits) {
-        c->next = *chain;
-        if (c->next != NULL)
-            c->next->previous = c;
-        *chain = c;
+    const struct connection *c = connection_of(p);
+    if (!atomic_load_explicit(&c->is_open, memory_order_acquire))
+        return (struct room_look){.ease = ROOM_STAYS};
+    const uint64_t idle_ns = atomic_load_explicit(&c->idle_ns, memory_order_relaxed);
+    if (idle_ns != 0)
+        return (struct room_look){.ease = ROOM_IDLE, .order = now_ns - idle_ns};
+    return (struct room_look){.ease = ROOM_BUSY, .order = atomic_load_explicit(&c->request_ns, memory_order_relaxed)};
+}
+
+static void end_connection(struct room_place *p)
+{
+    metrics_counter_add(METRIC_CONNECTIONS_CUT, 0, 1);
+    http_cut(connection_of(p), ERR_UNAVAILABLE);
+}
+
+/* As many as are allowed and as the system has descriptors for, besides what else needs some. */
+static uint64_t public_max(const struct settings *s)
+{
+    struct rlimit files;
+    const uint64_t beside = HTTP_CONNECTIONS_BESIDE + HTTP_FILES_BESIDE;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= s->connections_max + beside)
+        return s->connections_max;
+    const uint64_t possible = files.rlim_cur > beside + CONNECTIONS_MIN ? files.rlim_cur - beside : CONNECTIONS_MIN;
+    log_warning("connections_max = %u, but the system allows %llu open files: at most %llu connections",
+                s->connections_max, (unsigned long long)files.rlim_cur, (unsigned long long)possible);
+    return possible;
+}
+
+void http_rooms_begin(struct http *h)
+{
+    struct room_rules rules = {.ending_most = HTTP_CONNECTIONS_ENDING_MAX, .look = look_at, .end = end_connection};
+    for (size_t i = 0; i < LISTENER_KIND_COUNT; i++) {
+        const bool is_public = i == LISTENER_PUBLIC;
+        rules.most = is_public ? public_max(h->settings) : HTTP_CONNECTIONS_KEPT;
+        rules.most_of_client = is_public ? h->settings->connections_per_address_max : 0;
+        room_init(&h->rooms[i], &rules);
     }
-    c->is_entered = fits;
-    (void)pthread_mutex_unlock(&h->addresses.lock);
-    return fits;
 }
 
-static void leave_address(struct connection *c)
+void http_rooms_end(struct http *h)
 {
-    if (!c->is_entered)
-        return;
-    (void)pthread_mutex_lock(&c->http->addresses.lock);
-    if (c->previous != NULL)
-        c->previous->next = c->next;
-    else
-        *chain_of(c) = c->next;
-    if (c->next != NULL)
-        c->next->previous = c->previous;
-    (void)pthread_mutex_unlock(&c->http->addresses.lock);
+    for (size_t i = 0; i < LISTENER_KIND_COUNT; i++)
+        room_clear(&h->rooms[i]);
+}
+
+#define REFUSAL                                                                                                        \
+    "{\"error\":{\"message\":\"there is no room for this connection; try again later\",\"type\":\"overloaded_error\"," \
+    "\"param\":null,\"code\":\"unavailable\"}}"
+
+/* Tell the client, as far as that costs nothing, and close. What it has sent is read first, or its end would be a reset
+ * that takes the answer along. */
+static void refuse_connection(struct http *h, int fd, bool is_told)
+{
+    static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+                                 "Content-Type: application/json\r\nContent-Length: 137\r\n\r\n" REFUSAL;
+    _Static_assert(sizeof REFUSAL - 1 == 137, "as Content-Length says");
+    char request[2048];
+    const uint64_t now_ns = clock_now_ns();
+    metrics_counter_add(METRIC_CONNECTIONS_REFUSED, 0, 1);
+    uint64_t logged_ns = atomic_load(&h->refusal_logged_ns);
+    if ((logged_ns == 0 || now_ns - logged_ns > REFUSALS_LOGGED_NS) &&
+        atomic_compare_exchange_strong(&h->refusal_logged_ns, &logged_ns, now_ns))
+        log_warning("connections are refused: connections_max, or connections_per_address_max, is reached");
+    if (is_told) {
+        (void)recv(fd, request, sizeof request, MSG_DONTWAIT);
+        (void)send(fd, answer, sizeof answer - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)shutdown(fd, SHUT_WR);
+    }
+    (void)close(fd);
+}
+
+static struct client_id client_of(const struct sockaddr *from, bool is_local)
+{
+    struct proxies_address address;
+    proxies_address_of(&address, from);
+    if (is_local)
+        address.family = AF_UNIX;
+    return proxies_client_id(&address);
+}
+
+struct connection *http_admit(struct http_loop *l, size_t listener, int fd, const struct sockaddr *from)
+{
+    struct http *h = l->http;
+    const struct listener *through = &h->listeners.all[listener];
+    const struct client_id client = client_of(from, through->is_local);
+    struct connection *c = calloc(1, sizeof *c);
+    enum room_answer answer = ROOM_NO_MEMORY;
+    if (c != NULL) {
+        c->http = h;
+        c->loop = l;
+        c->fd = fd;
+        c->kind = through->kind;
+        c->is_local = through->is_local;
+        answer = room_take(&h->rooms[c->kind], &c->place, &client, 1);
+    }
+    if (answer != ROOM_FITS) {
+        free(c);
+        refuse_connection(h, fd, !through->is_tls && answer != ROOM_OF_CLIENT);
+        return NULL;
+    }
+    c->next_of_loop = l->coming;
+    l->coming = c;
+    return c;
+}
+
+static void forget(struct connection *c)
+{
+    room_leave(&c->http->rooms[c->kind], &c->place);
+    free(c);
+}
+
+void http_forget_lost(struct http_loop *l)
+{
+    for (struct connection *c = l->coming, *next; c != NULL; c = next) {
+        next = c->next_of_loop;
+        forget(c);
+    }
+    l->coming = NULL;
 }
 
 /* ---- coming and going -------------------------------------------------------------------------------------------- */
@@ -112,7 +205,7 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     struct connection *c = info != NULL ? info->socket_context : NULL;
     if (c == NULL)
         return NULL;
-    c->request_ns = clock_now_ns();
+    atomic_store_explicit(&c->request_ns, clock_now_ns(), memory_order_relaxed);
     c->target = target;
     c->target_bytes = strlen(target);
     const char *nul = strstr(target, "%00");
@@ -121,27 +214,10 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     return NULL;
 }
 
-/* A connection beyond its address's limit is refused before it counts towards connections_max, so that no client can
- * take them all. Connections to the admin listener and of monitors are few, and are admitted even when all others are
- * taken. */
-static void let_in(struct connection *c, const struct sockaddr *from)
-{
-    struct http *h = c->http;
-    metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
-    if (h->settings->connections_per_address_max > 0 && !c->is_local) {
-        read_address(c, from);
-        if (!enter_address(c)) {
-            (void)shutdown(c->fd, SHUT_RDWR); /* the library sees its end before it reads a request */
-            return;
-        }
-    }
-    c->is_counted = c->kind == LISTENER_PUBLIC;
-    c->is_surplus = c->is_counted && atomic_fetch_add(&h->connections, 1) >= h->settings->connections_max;
-}
-
 static void enter_loop(struct connection *c)
 {
     struct http_loop *l = c->loop;
+    c->previous_of_loop = NULL;
     c->next_of_loop = l->all;
     if (l->all != NULL)
         l->all->previous_of_loop = c;
@@ -163,28 +239,27 @@ static void leave_loop(struct connection *c)
 static struct connection *connection_open(struct http_loop *l, struct MHD_Connection *mhd)
 {
     struct http *h = l->http;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     const union MHD_ConnectionInfo *from = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    struct connection *c = info != NULL && from != NULL && from->client_addr != NULL ? calloc(1, sizeof *c) : NULL;
-    if (c == NULL)
+    if (from == NULL || from->client_addr == NULL)
         return NULL;
-    const union http_peer *peer = (const union http_peer *)(const void *)from->client_addr;
-    c->http = h;
-    c->loop = l;
-    c->fd = info->connect_fd;
-    c->idle_ns = clock_now_ns();
-    c->kind = h->listeners.all[peer->with.listener].kind;
-    c->is_local = h->listeners.all[peer->with.listener].is_local;
+    struct connection *c = ((const union http_peer *)(const void *)from->client_addr)->with.connection;
+    struct connection **at = &l->coming;
+    while (*at != c)
+        at = &(*at)->next_of_loop;
+    *at = c->next_of_loop;
+    const uint64_t now_ns = clock_now_ns();
     c->watch = (struct watch){.notify = watch_connection,
                               .arg = c,
                               .fd = c->fd,
-                              .due_ns = c->idle_ns + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS};
+                              .due_ns = now_ns + h->settings->receive_timeout_ms * CLOCK_NS_PER_MS};
     if (watcher_add(h->watcher, &c->watch) != OK) {
-        free(c);
+        forget(c);
         return NULL;
     }
     enter_loop(c);
-    let_in(c, from->client_addr);
+    metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
+    atomic_store_explicit(&c->idle_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&c->is_open, true, memory_order_release);
     return c;
 }
 
@@ -196,11 +271,8 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, e
     } else if (*context != NULL) {
         struct connection *c = *context;
         leave_loop(c);
-        leave_address(c);
         watcher_remove(l->http->watcher, &c->watch);
-        if (c->is_counted)
-            (void)atomic_fetch_sub(&l->http->connections, 1);
-        free(c);
+        forget(c);
         *context = NULL;
         metrics_gauge_add(METRIC_CONNECTIONS, 0, -1);
     }

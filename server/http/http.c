@@ -241,9 +241,6 @@ static enum status check_request(struct http_exchange *x, const char *version, s
     if (f.has_length && f.length > s->body_bytes_max)
         return error_set(err, ERR_TOO_LARGE, "the body has %llu bytes; at most %u are allowed",
                          (unsigned long long)f.length, s->body_bytes_max);
-    if (c->is_surplus)
-        return error_set(err, ERR_UNAVAILABLE, "the limit of %u open connections is reached; try again later",
-                         s->connections_max);
     return OK;
 }
 
@@ -325,11 +322,11 @@ static struct http_exchange *exchange_create(struct http *h, struct MHD_Connecti
     x->base.api = (struct api_request *)(void *)x->app_part;
     x->base.method = method;
     x->base.path = path;
-    x->base.start_ns = c->request_ns;
+    x->base.start_ns = atomic_load_explicit(&c->request_ns, memory_order_relaxed);
     x->base.is_admin = c->kind == LISTENER_ADMIN;
     x->base.is_metrics = c->kind == LISTENER_METRICS;
     x->base.is_local = c->is_local;
-    c->idle_ns = 0;
+    atomic_store_explicit(&c->idle_ns, 0, memory_order_relaxed);
     find_client(x);
     begin_trace(x);
     framing_choose_id(x->base.id, http_header(&x->base, "X-Request-Id"));
@@ -410,9 +407,10 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
     mailbox_remove(h->mailboxes, l->box, &x->mail);
     if (j != NULL)
         job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; no effect on a finished one */
+    x->base.cut = (enum status)atomic_load_explicit(&x->connection->cut, memory_order_relaxed);
     h->app.end(&x->base);
     /* The next request may begin after idling, and must then arrive in time. */
-    x->connection->idle_ns = clock_now_ns();
+    atomic_store_explicit(&x->connection->idle_ns, clock_now_ns(), memory_order_relaxed);
     http_expect_within(x->connection, (uint64_t)h->settings->idle_timeout_ms + h->settings->receive_timeout_ms);
     job_release(j);
     http_drop_body(&x->base);

@@ -72,6 +72,7 @@ struct exchange {
     struct job *job; /* awaited, from http_await on; the exchange's reference */
     unsigned status; /* HTTP; 0: none was given yet */
     uint64_t bytes_out;
+    enum status cut; /* in app.end: why the connection was cut to make room for other clients; OK: it was not */
 };
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */

@@ -20,9 +20,8 @@
 #include "server/http/http.h"
 #include "server/http/listeners.h"
 #include "server/http/proxies.h"
+#include "server/http/room.h"
 #include "server/job/job.h"
-
-#define HTTP_ADDRESS_CHAINS 256 /* of the table of clients: for thousands of addresses, chains of some tens */
 
 /* An instance of the library serves connections that are all encrypted or all plain. */
 enum { HTTP_PLAIN, HTTP_TLS, HTTP_LIBRARIES };
@@ -36,23 +35,24 @@ struct http_loop {
     pthread_t thread;
     bool is_running;           /* it has a thread */
     struct connection *all;    /* its connections */
+    struct connection *coming; /* accepted, and not yet announced by the library; linked by next_of_loop */
     uint64_t refuses_ns;       /* when it has given up the listening sockets; 0: not yet */
     uint64_t accepts_again_ns; /* the system had no descriptor left: not before this time; 0: at once */
     uint64_t accept_failed_ns; /* when that was last so; 0: never */
 };
 
 /* A client's address, as the library keeps it for each connection; and behind it, where no address reaches, the
- * listener that it came through, because the library carries nothing else from the accept to http_on_connection. */
+ * connection itself, because the library carries nothing else from the accept to http_on_connection. */
 union http_peer {
     struct sockaddr any;
     struct sockaddr_storage storage;
     struct {
-        char address[sizeof(struct sockaddr_storage) - sizeof(uint64_t)];
-        uint64_t listener; /* among http.listeners */
+        char address[sizeof(struct sockaddr_storage) - sizeof(struct connection *)];
+        struct connection *connection;
     } with;
 };
 _Static_assert(sizeof(union http_peer) == sizeof(struct sockaddr_storage), "no more than the library has room for");
-_Static_assert(sizeof(struct sockaddr_un) <= sizeof(struct sockaddr_storage) - sizeof(uint64_t), "room for both");
+_Static_assert(sizeof(struct sockaddr_un) <= sizeof(struct sockaddr_storage) - sizeof(void *), "room for both");
 
 struct http {
     const struct settings *settings;
@@ -65,13 +65,11 @@ struct http {
     atomic_bool accepts, refuses, ends; /* what the loops are told, and are then woken for */
     atomic_uint listening;              /* loops that may still accept */
     atomic_uint exchanges;
-    atomic_uint open, connections; /* all connections; those that count towards connections_max */
-    _Atomic uint64_t body_bytes;   /* kept for all requests */
-    struct {                       /* used if connections_per_address_max is set */
-        pthread_mutex_t lock;      /* a leaf */
-        struct connection *chains[HTTP_ADDRESS_CHAINS];
-    } addresses;
-    struct { /* of exchanges that are shown, see roll.c */
+    atomic_uint open;                       /* connections */
+    struct room rooms[LISTENER_KIND_COUNT]; /* for connections, which a unit is */
+    _Atomic uint64_t refusal_logged_ns;     /* when a connection was last logged as refused */
+    _Atomic uint64_t body_bytes;            /* kept for all requests */
+    struct {                                /* of exchanges that are shown, see roll.c */
         pthread_mutex_t lock;
         struct http_place ends; /* before the first and after the last */
     } roll;
@@ -87,18 +85,16 @@ struct connection {
     int fd;
     struct watch watch;   /* the deadline of what is being received */
     atomic_bool has_left; /* the client will send nothing more */
-    uint64_t request_ns;  /* when the latest request line was read */
-    const char *target;   /* of that line, in the library's memory */
+    atomic_int cut;       /* enum status: why it was shut down to make room for others; OK: it was not */
+    const char *target;   /* of the latest request line, in the library's memory */
     size_t target_bytes;
-    uint64_t idle_ns;                   /* since when no exchange is under way; 0: one is */
-    enum listener_kind kind;            /* of the listener that it came through */
-    bool is_local;                      /* through a Unix socket: without an address */
-    bool is_counted;                    /* among http.connections */
-    bool is_surplus;                    /* opened when connections_max were open: is told so and closed */
-    bool path_has_nul;                  /* it would end at the NUL, once decoded */
-    bool is_entered;                    /* among the connections of its address */
-    struct connection *next, *previous; /* of the same chain of addresses */
-    unsigned char address[16];          /* IPv4 in its first bytes, the rest zero */
+    struct room_place place;     /* the room's of its kind */
+    _Atomic uint64_t request_ns; /* when the latest request line was read */
+    _Atomic uint64_t idle_ns;    /* since when no exchange is under way; 0: one is, or it is yet to open */
+    atomic_bool is_open;         /* announced by the library: may be shut down */
+    enum listener_kind kind;     /* of the listener that it came through */
+    bool is_local;               /* through a Unix socket: without an address */
+    bool path_has_nul;           /* it would end at the NUL, once decoded */
 };
 
 /* An exchange, in one allocation with the app's part. Only its connection's thread touches it, except `mail`, which is
@@ -141,6 +137,14 @@ static inline struct http_exchange *http_exchange_of(const struct exchange *x)
 
 /* ---- connection.c ------------------------------------------------------------------------------------------------ */
 
+void http_rooms_begin(struct http *h);
+void http_rooms_end(struct http *h);
+/* Admit a connection that was accepted on a listener, or tell the client that there is no room and close it: NULL. */
+struct connection *http_admit(struct http_loop *l, size_t listener, int fd, const struct sockaddr *from);
+/* Forget those admitted that the library has closed without announcing them. */
+void http_forget_lost(struct http_loop *l);
+/* Shut a connection down, so that the library closes it, for the reason `st`. Any thread, while it is open. */
+void http_cut(struct connection *c, enum status st);
 /* Something must arrive within wait_ms; if the client has left, the library is soon made to see the end. */
 void http_expect_within(struct connection *c, uint64_t wait_ms);
 /* Of a loop that accepts no more: shut down the connections that have idled for drain_idle_ms since. */

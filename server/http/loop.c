@@ -27,8 +27,6 @@
 #include "server/http/listeners.h"
 #include "server/http/tls.h"
 
-#define CONNECTION_RESERVE 64 /* beyond connections_max: those that are told that they are too many */
-
 enum {
     ACCEPTS_AT_A_TIME = 4,
     ACCEPT_PAUSE_MS = 100, /* when the system has no descriptors: until the next try */
@@ -96,7 +94,7 @@ static void accept_from(struct http_loop *l, size_t listener)
 {
     const struct listener *from = &l->http->listeners.all[listener];
     for (int i = 0; i < ACCEPTS_AT_A_TIME; i++) {
-        union http_peer peer = {.with = {.listener = 0}};
+        union http_peer peer = {.with = {.connection = NULL}};
         socklen_t size = sizeof peer.with.address;
         const int fd = accept4(from->fd, &peer.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
@@ -106,9 +104,10 @@ static void accept_from(struct http_loop *l, size_t listener)
         }
         if (from->is_local)
             listen_bound_sending(fd);
-        peer.with.listener = listener;
-        (void)MHD_add_connection(l->libraries[from->is_tls ? HTTP_TLS : HTTP_PLAIN], fd, &peer.any,
-                                 sizeof peer); /* closes it if it cannot */
+        peer.with.connection = http_admit(l, listener, fd, &peer.any);
+        if (peer.with.connection != NULL)
+            (void)MHD_add_connection(l->libraries[from->is_tls ? HTTP_TLS : HTTP_PLAIN], fd, &peer.any,
+                                     sizeof peer); /* closes it if it cannot */
     }
 }
 
@@ -163,6 +162,7 @@ static void *serve(void *arg)
         for (size_t i = 0; i < HTTP_LIBRARIES; i++)
             if (l->libraries[i] != NULL)
                 (void)MHD_run(l->libraries[i]);
+        http_forget_lost(l);
         if (l->refuses_ns != 0)
             http_cut_idle(l, clock_now_ns());
     }
@@ -185,7 +185,7 @@ static struct MHD_Daemon *start_library(struct http_loop *l, bool is_tls)
     return MHD_start_daemon(
         is_tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, http_on_request, l, MHD_OPTION_EXTERNAL_LOGGER,
         log_library, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)s->connections_max + CONNECTION_RESERVE, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)s->connections_max + HTTP_CONNECTIONS_BESIDE, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)((s->idle_timeout_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HTTP_CONNECTION_BYTES_MAX, MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, l,
         MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, http_on_connection, l,
@@ -242,7 +242,7 @@ enum status http_start(struct http **ret, const struct settings *s, const struct
     h->watcher = w;
     h->mailboxes = mailboxes;
     h->app = *app;
-    (void)pthread_mutex_init(&h->addresses.lock, NULL);
+    http_rooms_begin(h);
     http_roll_begin(h);
     enum status st = cors_check(s->cors_origins, err);
     struct tls_identity *identity = NULL;
@@ -319,7 +319,7 @@ void http_stop(struct http *h)
     }
     tls_stop();
     http_roll_end(h);
-    (void)pthread_mutex_destroy(&h->addresses.lock);
+    http_rooms_end(h);
     free(h);
 }
 

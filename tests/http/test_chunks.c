@@ -1,6 +1,6 @@
-/* test_chunks.c - bodies in chunks, which two readers could take apart differently: what is hidden in one, or follows
- * it, is never answered as a request, neither directly nor behind nginx or HAProxy. The real programs; a test of a proxy
- * that is not installed is skipped (make deps-proxies). */
+/* test_chunks.c - bodies in chunks, which two readers could take apart differently: what is hidden in or behind one is
+ * never answered as a request, neither directly nor through nginx or HAProxy. The real programs; a test of a proxy that
+ * is not installed is skipped (make deps-proxies). */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -188,26 +188,6 @@ static void the_admin_listener_is_one_of_its_own(void **state)
     daemon_stop(&aftd);
 }
 
-/* When all connections are taken, administration is still let in. */
-static void a_full_house_does_not_lock_the_administrator_out(void **state)
-{
-    static struct raw_input in;
-    int fds[16];
-    (void)state;
-    daemon_start(&aftd,
-                 (const char *const[]){"--admin-address=127.0.0.1", "--admin-port=0", "--connections-max=16", NULL});
-    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
-        fds[i] = raw_connect(aftd.port);
-        assert_true(raw_send_text(fds[i], "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-        assert_int_equal(raw_receive(fds[i], &in, "}", test_ms(5000)), RAW_FOUND);
-    }
-    assert_status(&(struct request){.path = "/readyz"}, 503);
-    assert_status(&(struct request){.path = "/readyz", .port = aftd.admin_port}, 200);
-    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
-        raw_close(fds[i]);
-    daemon_stop(&aftd);
-}
-
 /* Descriptors run out: who has a connection keeps it, and once some are free others are accepted again. */
 static void running_out_of_descriptors_is_survived(void **state)
 {
@@ -277,7 +257,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_unix_client_that_leaves_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stale_socket_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_admin_listener_is_one_of_its_own, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_full_house_does_not_lock_the_administrator_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(running_out_of_descriptors_is_survived, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_settings_are_named, set_up, tear_down),
     };

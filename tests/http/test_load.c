@@ -236,29 +236,6 @@ static void assert_answered(int fd, long status)
     assert_int_equal(raw_status(&in), status);
 }
 
-static void surplus_connections_are_told_and_the_others_stay(void **state)
-{
-    enum { CONNECTIONS = 16, SURPLUS = 8 };
-    int fds[CONNECTIONS + SURPLUS];
-    (void)state;
-    daemon_start(&aftd, (const char *const[]){"--connections-max=16", NULL});
-    for (int i = 0; i < CONNECTIONS; i++) {
-        fds[i] = raw_connect(aftd.port);
-        assert_answered(fds[i], 200);
-    }
-    for (int i = CONNECTIONS; i < CONNECTIONS + SURPLUS; i++)
-        fds[i] = raw_connect(aftd.port); /* they say nothing yet */
-    for (int i = 0; i < CONNECTIONS; i++)
-        assert_answered(fds[i], 200);
-    for (int i = CONNECTIONS; i < CONNECTIONS + SURPLUS; i++)
-        assert_answered(fds[i], 503);
-    for (int i = 0; i < CONNECTIONS; i++)
-        assert_answered(fds[i], 200);
-    for (int i = 0; i < CONNECTIONS + SURPLUS; i++)
-        raw_close(fds[i]);
-    daemon_stop(&aftd);
-}
-
 static void an_address_has_no_more_connections_than_it_may(void **state)
 {
     enum { CONNECTIONS = 6, SURPLUS = 8 };
@@ -339,7 +316,6 @@ int main(void)
         cmocka_unit_test_teardown(streams_and_pictures_get_what_they_get_alone, stop),
         cmocka_unit_test_teardown(so_they_do_with_few_slots_and_small_batches, stop),
         cmocka_unit_test_teardown(a_full_queue_is_told_at_once, stop),
-        cmocka_unit_test_teardown(surplus_connections_are_told_and_the_others_stay, stop),
         cmocka_unit_test_teardown(an_address_has_no_more_connections_than_it_may, stop),
         cmocka_unit_test_teardown(a_stream_with_nothing_to_say_is_pinged, stop),
     };

@@ -20,14 +20,17 @@
 enum { SEND_MS = 10000, ANSWER_MS = 10000, REQUEST_BYTES = 4096, SMALL_BUFFER_BYTES = 2048 };
 
 /* A socket connected to the port, blocking; -1 if it is refused. */
-static int try_connect(uint16_t port, int buffer_bytes)
+static int try_connect(uint16_t port, int buffer_bytes, unsigned host)
 {
+    const struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host)};
     const struct sockaddr_in to = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     if (buffer_bytes > 0)
         assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes), 0);
+    if (host > 1)
+        assert_int_equal(bind(fd, (const struct sockaddr *)&from, sizeof from), 0);
     if (connect(fd, (const struct sockaddr *)&to, sizeof to) == 0)
         return fd;
     (void)close(fd);
@@ -36,21 +39,26 @@ static int try_connect(uint16_t port, int buffer_bytes)
 
 int raw_connect(uint16_t port)
 {
-    const int fd = try_connect(port, 0);
+    return raw_connect_as(port, 1);
+}
+
+int raw_connect_as(uint16_t port, unsigned host)
+{
+    const int fd = try_connect(port, 0, host);
     assert_true(fd >= 0);
     return fd;
 }
 
 int raw_connect_small(uint16_t port)
 {
-    const int fd = try_connect(port, SMALL_BUFFER_BYTES);
+    const int fd = try_connect(port, SMALL_BUFFER_BYTES, 1);
     assert_true(fd >= 0);
     return fd;
 }
 
 bool raw_is_refused(uint16_t port)
 {
-    const int fd = try_connect(port, 0);
+    const int fd = try_connect(port, 0, 1);
     if (fd >= 0)
         raw_close(fd);
     return fd < 0;

@@ -25,6 +25,8 @@ struct raw_input {
 int raw_connect(uint16_t port);
 /* The same with a small receive buffer. */
 int raw_connect_small(uint16_t port);
+/* From the loopback address 127.0.0.`host`: to the daemon another client. */
+int raw_connect_as(uint16_t port, unsigned host);
 /* Can one connect at all? */
 bool raw_is_refused(uint16_t port);
 void raw_close(int fd);

@@ -105,7 +105,7 @@ static void expect_routes(json_t *described, bool admin)
     struct route_info r;
     visit(described, "", refuse_left_over);
     for (size_t i = 0; routes_at(i, &settings, &r); i++)
-        routes += routes_serves(r.api, admin) ? 1 : 0;
+        routes += routes_serves(r.path, r.api, admin) ? 1 : 0;
     json_object_foreach(json_object_get(described, "paths"), path, item)
     {
         json_object_foreach(item, method, operation)

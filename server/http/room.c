@@ -1,0 +1,233 @@
+/* room.c - see room.h. Holders and places are in rings without a fixed beginning: each search begins where the last one
+ * ended, so that those far away have their turn. */
+#include "server/http/room.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "server/core/clock.h"
+
+enum { ENDS_MAX = 64 }; /* places that end for one that asks */
+
+/* A client that holds something. */
+struct room_holder {
+    struct room_holder *next, *previous; /* of all */
+    struct room_holder *next_of_chain;
+    struct room_place *places; /* a ring */
+    struct client_id client;
+    uint64_t units; /* without those that are ending */
+};
+
+/* ---- holders ----------------------------------------------------------------------------------------------------- */
+
+static struct room_holder **chain_of(struct room *r, const struct client_id *client)
+{
+    uint32_t hash = (2166136261U ^ client->kind) * 16777619U; /* FNV-1a */
+    for (size_t i = 0; i < sizeof client->bytes; i++)
+        hash = (hash ^ client->bytes[i]) * 16777619U;
+    return &r->chains[hash % ROOM_CHAINS];
+}
+
+/* A new one holds nothing. NULL: out of memory. */
+static struct room_holder *holder_of(struct room *r, const struct client_id *client)
+{
+    struct room_holder **chain = chain_of(r, client), *h = *chain;
+    while (h != NULL && !client_id_is_same(&h->client, client))
+        h = h->next_of_chain;
+    if (h != NULL)
+        return h;
+    h = calloc(1, sizeof *h);
+    if (h == NULL)
+        return NULL;
+    h->client = *client;
+    h->next_of_chain = *chain;
+    *chain = h;
+    if (r->holders == NULL) {
+        r->holders = h->next = h->previous = h;
+    } else {
+        h->next = r->holders;
+        h->previous = r->holders->previous;
+        h->previous->next = h->next->previous = h;
+    }
+    return h;
+}
+
+static void drop_if_empty(struct room *r, struct room_holder *h)
+{
+    if (h->places != NULL)
+        return;
+    struct room_holder **at = chain_of(r, &h->client);
+    while (*at != h)
+        at = &(*at)->next_of_chain;
+    *at = h->next_of_chain;
+    if (r->holders == h)
+        r->holders = h->next != h ? h->next : NULL;
+    h->previous->next = h->next;
+    h->next->previous = h->previous;
+    free(h);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+static void enter(struct room_holder *h, struct room_place *p)
+{
+    p->holder = h;
+    if (h->places == NULL) {
+        h->places = p->next = p->previous = p;
+        return;
+    }
+    p->next = h->places;
+    p->previous = h->places->previous;
+    p->previous->next = p->next->previous = p;
+}
+
+static void leave(struct room *r, struct room_place *p)
+{
+    struct room_holder *h = p->holder;
+    if (h->places == p)
+        h->places = p->next != p ? p->next : NULL;
+    p->previous->next = p->next;
+    p->next->previous = p->previous;
+    *p = (struct room_place){.holder = NULL};
+    drop_if_empty(r, h);
+}
+
+/* ---- who gives way ----------------------------------------------------------------------------------------------- */
+
+struct search {
+    struct room *room;
+    const struct room_holder *asker;
+    uint64_t units; /* that the asker would hold */
+    uint64_t now_ns;
+    unsigned looks; /* that are left */
+    struct room_place *best;
+    struct room_look best_look;
+};
+
+static bool is_better(const struct search *s, const struct room_place *p, const struct room_look *look)
+{
+    if (s->best == NULL || look->ease != s->best_look.ease)
+        return s->best == NULL || look->ease > s->best_look.ease;
+    const uint64_t units = p->holder->units, best_units = s->best->holder->units;
+    return units != best_units ? units > best_units : look->order > s->best_look.order;
+}
+
+static void look_at(struct search *s, struct room_place *p)
+{
+    const struct room_holder *h = p->holder;
+    const struct room_look look = s->room->rules.look(p, s->now_ns);
+    const bool may_end = look.ease == ROOM_IDLE || (look.ease == ROOM_BUSY && h != s->asker && h->units > s->units);
+    if (!p->is_ending && may_end && is_better(s, p, &look)) {
+        s->best = p;
+        s->best_look = look;
+    }
+}
+
+static void look_at_places(struct search *s, struct room_holder *h)
+{
+    struct room_place *p = h->places;
+    do {
+        look_at(s, p);
+        p = p->next;
+    } while (--s->looks > 0 && p != h->places);
+    h->places = p;
+}
+
+/* NULL: nobody. */
+static struct room_place *who_gives_way(struct room *r, const struct room_holder *asker, uint64_t more)
+{
+    struct search s = {
+        .room = r, .asker = asker, .units = asker->units + more, .now_ns = clock_now_ns(), .looks = ROOM_LOOKS_MAX};
+    struct room_holder *h = r->holders;
+    do {
+        if (h->places != NULL && (h == asker || h->units >= s.units))
+            look_at_places(&s, h);
+        else
+            s.looks--;
+        h = h->next;
+    } while (s.looks > 0 && h != r->holders);
+    r->holders = h;
+    return s.best;
+}
+
+static bool make_room(struct room *r, const struct room_holder *asker, uint64_t more)
+{
+    for (unsigned ends = 0; r->used > r->rules.most - more; ends++) {
+        struct room_place *p = ends < ENDS_MAX ? who_gives_way(r, asker, more) : NULL;
+        if (p == NULL || p->units > r->rules.ending_most || r->ending > r->rules.ending_most - p->units)
+            return false;
+        p->is_ending = true;
+        p->holder->units -= p->units;
+        r->used -= p->units;
+        r->ending += p->units;
+        r->rules.end(p);
+    }
+    return true;
+}
+
+/* ---- the room ---------------------------------------------------------------------------------------------------- */
+
+void room_init(struct room *r, const struct room_rules *rules)
+{
+    *r = (struct room){.rules = *rules};
+    (void)pthread_mutex_init(&r->lock, NULL);
+}
+
+void room_clear(struct room *r)
+{
+    assert(r->holders == NULL);
+    (void)pthread_mutex_destroy(&r->lock);
+}
+
+static enum room_answer take(struct room *r, struct room_place *place, struct room_holder *h, uint64_t units)
+{
+    const struct room_rules *rules = &r->rules;
+    const bool is_bound = rules->most_of_client > 0 && h->client.kind != CLIENT_UNIX;
+    const uint64_t most = is_bound ? rules->most_of_client : UINT64_MAX;
+    if (units > most || h->units > most - units)
+        return ROOM_OF_CLIENT;
+    if (place->is_ending || units > rules->most || !make_room(r, h, units))
+        return ROOM_FULL;
+    if (place->holder == NULL)
+        enter(h, place);
+    place->units += units;
+    h->units += units;
+    r->used += units;
+    return ROOM_FITS;
+}
+
+enum room_answer room_take(struct room *r, struct room_place *place, const struct client_id *client, uint64_t units)
+{
+    enum room_answer answer = ROOM_NO_MEMORY;
+    (void)pthread_mutex_lock(&r->lock);
+    struct room_holder *h = place->holder != NULL ? place->holder : holder_of(r, client);
+    if (h != NULL) {
+        answer = take(r, place, h, units);
+        drop_if_empty(r, h);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return answer;
+}
+
+void room_leave(struct room *r, struct room_place *place)
+{
+    if (place->holder == NULL) /* set by the owner's own thread alone */
+        return;
+    (void)pthread_mutex_lock(&r->lock);
+    if (place->is_ending) {
+        r->ending -= place->units;
+    } else {
+        r->used -= place->units;
+        place->holder->units -= place->units;
+    }
+    leave(r, place);
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+uint64_t room_used(struct room *r)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    const uint64_t used = r->used;
+    (void)pthread_mutex_unlock(&r->lock);
+    return used;
+}

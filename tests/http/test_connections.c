@@ -1,0 +1,205 @@
+/* test_connections.c - more connections than there may be: their number is bounded wherever they are accepted, whoever
+ * holds most gives way, and administrators and monitors are never shut out. The real daemon over raw sockets; loopback
+ * has as many client addresses as a test wants. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/client.h"
+#include "tests/support/daemon.h"
+#include "tests/support/raw_socket.h"
+
+enum { LIMIT_S = 180, COME_MS = 10000, MOST = 64, MOST_ENDING = 64, FLOOD = 512, UPLOADER = 2, POLITE = 3 };
+
+#define HEALTH "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+/* A request that stays at work: its body never comes. */
+#define UPLOAD "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+static struct daemon aftd;
+static struct raw_input in;
+static struct daemon_usage before;
+static int fds[FLOOD];
+
+static int start(void **state)
+{
+    static const char *const flags[] = {"--connections-max=64", "--admin-address=127.0.0.1", "--admin-port=0", NULL};
+    (void)state;
+    daemon_start(&aftd, flags);
+    before = daemon_usage(&aftd);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    daemon_clear(&aftd);
+    return 0;
+}
+
+static void assert_served(int fd)
+{
+    assert_true(raw_send_text(fd, HEALTH));
+    assert_int_equal(raw_receive(fd, &in, "}", test_ms(COME_MS)), RAW_FOUND);
+    assert_int_equal(raw_status(&in), 200);
+}
+
+static void open_all(size_t from, size_t count, unsigned host, const char *text)
+{
+    for (size_t i = from; i < from + count; i++) {
+        fds[i] = raw_connect_as(aftd.port, host);
+        (void)raw_send_text(fds[i], text);
+    }
+}
+
+static void close_all(size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        raw_close(fds[i]);
+}
+
+/* Has the daemon closed it? */
+static bool is_over(int fd)
+{
+    const enum raw_end end = raw_receive(fd, &in, NULL, 0);
+    return end == RAW_CLOSED || end == RAW_RESET;
+}
+
+static size_t count_over(size_t from, size_t count)
+{
+    size_t over = 0;
+    for (size_t i = from; i < from + count; i++)
+        over += is_over(fds[i]);
+    return over;
+}
+
+static double metric_of_admin(const char *series)
+{
+    struct request r = {.path = "/metrics", .port = aftd.admin_port};
+    struct reply reply;
+    client_call(&aftd, &r, &reply);
+    const char *at = strstr(reply.body, series);
+    const double value = at != NULL ? strtod(at + strlen(series), NULL) : -1;
+    reply_clear(&reply);
+    return value;
+}
+
+/* Uploads that stay: nobody may take the place of one's own work, so the others are told at once. */
+static void no_more_connections_stay_than_may(void **state)
+{
+    (void)state;
+    open_all(0, MOST, UPLOADER, UPLOAD);
+    while (metric_of_admin("\naftd_connections ") < MOST + 1) /* the asker's own as well */
+        test_sleep_ms(5);
+    for (size_t i = MOST; i < FLOOD; i++) {
+        fds[i] = raw_connect_as(aftd.port, UPLOADER);
+        assert_true(raw_receive(fds[i], &in, NULL, test_ms(COME_MS)) <= RAW_RESET);
+        assert_int_equal(raw_status(&in), 503);
+        assert_non_null(strstr(in.bytes, "\r\nRetry-After: "));
+        assert_non_null(strstr(in.bytes, "\"code\":\"unavailable\""));
+    }
+    assert_int_equal(count_over(0, MOST), 0); /* the first ones stay */
+    assert_true(daemon_usage(&aftd).fds <= before.fds + MOST + 8);
+    assert_true(metric_of_admin("\naftd_connections_refused_total ") >= FLOOD - MOST);
+    daemon_await_log(&aftd, "connections are refused");
+    close_all(FLOOD);
+}
+
+/* However fast they come, and on however many threads: those that are being closed are bounded too. */
+static void a_flood_of_idle_connections_is_bounded(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FLOOD; i++) {
+        fds[i] = raw_connect_as(aftd.port, UPLOADER);
+        assert_true(daemon_usage(&aftd).fds <= before.fds + MOST + MOST_ENDING + 8);
+    }
+    while (count_over(0, FLOOD) < FLOOD - MOST)
+        test_sleep_ms(5);
+    close_all(FLOOD);
+}
+
+static void an_idle_connection_gives_way_to_a_new_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MOST; i++) {
+        fds[i] = raw_connect(aftd.port);
+        assert_served(fds[i]);
+    }
+    assert_served(fds[0]); /* now the second has idled longest */
+    const int fd = raw_connect_as(aftd.port, POLITE);
+    assert_served(fd);
+    assert_true(raw_receive(fds[1], &in, NULL, test_ms(COME_MS)) <= RAW_RESET);
+    for (size_t i = 0; i < MOST; i++)
+        if (i != 1)
+            assert_served(fds[i]);
+    raw_close(fd);
+    close_all(MOST);
+}
+
+/* One that works all the time with one connection, beside one that holds all there are. */
+static void a_client_that_holds_most_does_not_shut_out_others(void **state)
+{
+    (void)state;
+    open_all(0, FLOOD, UPLOADER, UPLOAD);
+    for (int i = 0; i < 20; i++) {
+        const int fd = raw_connect_as(aftd.port, POLITE);
+        assert_served(fd);
+        open_all(0, 1, UPLOADER, UPLOAD); /* it goes on */
+        assert_served(fd);
+        raw_close(fd);
+        raw_close(fds[0]);
+    }
+    assert_true(metric_of_admin("\naftd_connections_cut_total ") >= 1);
+    daemon_await_log(&aftd, "error=unavailable");
+    for (size_t i = 1; i < FLOOD; i++)
+        raw_close(fds[i]);
+}
+
+static void who_holds_little_keeps_it(void **state)
+{
+    (void)state;
+    const int upload = raw_connect_as(aftd.port, POLITE), idle = raw_connect_as(aftd.port, POLITE);
+    assert_true(raw_send_text(upload, UPLOAD));
+    assert_served(idle);
+    open_all(0, FLOOD, UPLOADER, UPLOAD);
+    assert_served(idle);
+    assert_false(is_over(upload));
+    raw_close(upload);
+    raw_close(idle);
+    close_all(FLOOD);
+}
+
+static void administrators_and_monitors_are_not_shut_out(void **state)
+{
+    enum { ADMINISTRATORS = 100 }; /* more than there is room for: their own idle ones give way */
+    int admin[ADMINISTRATORS];
+    (void)state;
+    open_all(0, FLOOD, 1, UPLOAD); /* from where they come themselves */
+    for (int i = 0; i < ADMINISTRATORS; i++) {
+        admin[i] = raw_connect(aftd.admin_port);
+        assert_served(admin[i]);
+    }
+    assert_true(daemon_usage(&aftd).fds <= before.fds + 2 * MOST + MOST_ENDING + 8);
+    for (int i = 0; i < ADMINISTRATORS; i++)
+        raw_close(admin[i]);
+    close_all(FLOOD);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(no_more_connections_stay_than_may, start, stop),
+        cmocka_unit_test_setup_teardown(a_flood_of_idle_connections_is_bounded, start, stop),
+        cmocka_unit_test_setup_teardown(an_idle_connection_gives_way_to_a_new_one, start, stop),
+        cmocka_unit_test_setup_teardown(a_client_that_holds_most_does_not_shut_out_others, start, stop),
+        cmocka_unit_test_setup_teardown(who_holds_little_keeps_it, start, stop),
+        cmocka_unit_test_setup_teardown(administrators_and_monitors_are_not_shut_out, start, stop),
+    };
+    test_limit_s(LIMIT_S);
+    return cmocka_run_group_tests_name("connections", tests, NULL, NULL);
+}
