@@ -70,52 +70,6 @@ LANES_INLINE lanes lanes_pick(ilanes mask, lanes yes, lanes no)
     return (lanes)((mask & (ilanes)yes) | (~mask & (ilanes)no));
 }
 
-/* ---- long sums ---- a sum in float32 that runs on loses what falls below its last bit at each step. Here are two
- * numbers for it, the second one what the first has lost: sum + rest, where sum is what that rounds to. After n
- * additions it is off by at most n 2^-48 of the terms' sizes. There is no product in it that a compiler could contract,
- * and without -ffast-math none takes it apart; infinities end as NaN. */
-struct long_sum {
-    lanes sum, rest;
-};
-
-/* What of a + b is not in their rounded sum s, exactly, whichever is the larger (Knuth 1969, TwoSum). */
-LANES_INLINE lanes lanes_lost(lanes a, lanes b, lanes s)
-{
-    const lanes of_b = s - a, of_a = s - of_b;
-    return (a - of_a) + (b - of_b);
-}
-
-LANES_INLINE void long_sum_add(struct long_sum *l, lanes x)
-{
-    const lanes sum = l->sum + x, rest = l->rest + lanes_lost(l->sum, x, sum);
-    l->sum = sum + rest;
-    l->rest = rest - (l->sum - sum); /* rest is the smaller one: what is lost is exact */
-}
-
-/* That takes seven times as long as an addition. So terms are added up plainly by this many first: such a sum is off by
- * some 2^-23 of itself, by 2^-20 where all roundings go one way, and at most so is a long one of them. */
-#define SUM_BLOCK 32u
-
-/* A sum that is looked at after each term. */
-struct running_sum {
-    struct long_sum before; /* all whole blocks */
-    lanes part;             /* of the block that is being added up */
-    size_t terms;           /* of it */
-};
-
-/* Returns the sum so far. */
-LANES_INLINE lanes running_sum_add(struct running_sum *r, lanes x)
-{
-    r->part += x;
-    const lanes sum = r->before.sum + r->part;
-    if (++r->terms == SUM_BLOCK) {
-        long_sum_add(&r->before, r->part);
-        r->part = lanes_set(0.0f);
-        r->terms = 0;
-    }
-    return sum;
-}
-
 /* b > a ? b : a, so that a NaN in `a` stays: clamping must not turn an overflow upstream into an ordinary number. One
  * instruction on x86, which the compiler does not find in vector C. */
 LANES_INLINE lanes lanes_max(lanes a, lanes b)

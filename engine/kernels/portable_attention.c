@@ -9,24 +9,18 @@ void KERNEL(softmax)(float *x, size_t n)
     const size_t padded = lanes_padded(n);
     for (size_t i = n; i < padded; i++)
         x[i] = -INFINITY;
-    lanes most = lanes_load(x);
-    struct long_sum sums = {{0}, {0}};
+    lanes most = lanes_load(x), sums = {0};
     for (size_t i = WIDTH; i < padded; i += WIDTH)
         most = lanes_max(most, lanes_load(x + i));
     float top = most[0];
     for (int i = 1; i < WIDTH; i++)
         top = fmaxf(top, most[i]);
-    for (size_t begin = 0; begin < padded; begin += SUM_BLOCK * WIDTH) {
-        const size_t end = padded - begin < SUM_BLOCK * WIDTH ? padded : begin + SUM_BLOCK * WIDTH;
-        lanes sum = {0};
-        for (size_t i = begin; i < end; i += WIDTH) {
-            const lanes e = lanes_exp(lanes_load(x + i) - top);
-            sum += e;
-            lanes_store(x + i, e);
-        }
-        long_sum_add(&sums, sum);
+    for (size_t i = 0; i < padded; i += WIDTH) {
+        const lanes e = lanes_exp(lanes_load(x + i) - top);
+        sums += e;
+        lanes_store(x + i, e);
     }
-    const float scale = 1.0f / lanes_sum(sums.sum);
+    const float scale = 1.0f / lanes_sum(sums);
     for (size_t i = 0; i < padded; i += WIDTH)
         lanes_store(x + i, lanes_load(x + i) * scale);
 }
@@ -35,22 +29,15 @@ void KERNEL(aft_exact)(float *y, const float *q, const float *k, const float *v,
                        size_t stride, size_t channels, bool gate)
 {
     for (size_t c = 0; c < channels; c += WIDTH) {
-        lanes top = lanes_load(k + c) + bias[0];
-        struct long_sum den = {{0}, {0}}, num = {{0}, {0}};
+        lanes top = lanes_load(k + c) + bias[0], den = {0}, num = {0};
         for (size_t s = 1; s < tokens; s++)
             top = lanes_max(top, lanes_load(k + s * stride + c) + bias[s]);
-        for (size_t begin = 0; begin < tokens; begin += SUM_BLOCK) {
-            const size_t end = tokens - begin < SUM_BLOCK ? tokens : begin + SUM_BLOCK;
-            lanes e_sum = {0}, ev_sum = {0};
-            for (size_t s = begin; s < end; s++) {
-                const lanes e = lanes_exp(lanes_load(k + s * stride + c) + bias[s] - top);
-                e_sum += e;
-                ev_sum += e * lanes_load(v + s * stride + c);
-            }
-            long_sum_add(&den, e_sum);
-            long_sum_add(&num, ev_sum);
+        for (size_t s = 0; s < tokens; s++) {
+            const lanes e = lanes_exp(lanes_load(k + s * stride + c) + bias[s] - top);
+            den += e;
+            num += e * lanes_load(v + s * stride + c);
         }
-        lanes_store(y + c, gated_mean(q + c, num.sum, den.sum, gate));
+        lanes_store(y + c, gated_mean(q + c, num, den, gate));
     }
 }
 

@@ -122,28 +122,26 @@ static void conv_whole_rows(const struct conv_whole *f, const float *x, const st
                             const struct conv_margin *m)
 {
     float *to = f->rows;
-    struct running_sum above = {.terms = 0}, below = {.terms = 0};
     lanes total = {0};
     for (size_t y = 0; y < s->height; y++, to += m->pitch * WIDTH) {
-        struct running_sum row = {.terms = 0};
         lanes sum = {0};
         memset(to, 0, m->left * WIDTH * sizeof *to);
         for (size_t i = 0; i < s->width; i++) {
             const lanes value = lanes_load(x + (y * s->width + i) * s->token);
             lanes_store(to + (m->left + i) * WIDTH, value);
-            sum = running_sum_add(&row, value);
+            sum += value;
         }
         memset(to + (m->left + s->width) * WIDTH, 0, m->right * WIDTH * sizeof *to);
         lanes_store(f->above + y * WIDTH, total);
         lanes_store(f->below + y * WIDTH, sum);
-        total = running_sum_add(&above, sum);
+        total += sum;
     }
     memset(to, 0, (size_t)BLOCK_MAX * WIDTH * sizeof *to);
     lanes_store(f->above + (size_t)s->height * WIDTH, total);
     total = lanes_set(0.0f);
     lanes_store(f->below + (size_t)s->height * WIDTH, total);
     for (size_t y = s->height; y-- > 0;) {
-        total = running_sum_add(&below, lanes_load(f->below + y * WIDTH));
+        total += lanes_load(f->below + y * WIDTH);
         lanes_store(f->below + y * WIDTH, total);
     }
 }
@@ -160,15 +158,14 @@ static void conv_beyond(const struct conv_whole *f, const struct conv_shape *s, 
             sum += lanes_load(f->rows + (a * m->pitch + m->left + b) * WIDTH);
         lanes_store(f->columns + b * WIDTH, sum);
     }
-    struct running_sum before = {.terms = 0}, after = {.terms = 0};
-    lanes right = {0};
+    lanes right = {0}, left = {0};
     for (size_t i = width; i-- > 0;) {
         if (i + behind < width)
-            right = running_sum_add(&after, lanes_load(f->columns + (i + behind) * WIDTH));
+            right += lanes_load(f->columns + (i + behind) * WIDTH);
         lanes_store(f->beyond + i * WIDTH, rows + right);
     }
     for (size_t i = rx + 1; i < width; i++) {
-        const lanes left = running_sum_add(&before, lanes_load(f->columns + (i - rx - 1) * WIDTH));
+        left += lanes_load(f->columns + (i - rx - 1) * WIDTH);
         lanes_store(f->beyond + i * WIDTH, lanes_load(f->beyond + i * WIDTH) + left);
     }
 }
@@ -241,24 +238,22 @@ static struct conv_prefix conv_prefix_in(float *scratch, const struct conv_shape
 static void conv_sum_rows(const struct conv_prefix *f, const float *x, const struct conv_shape *s)
 {
     const size_t height = s->height, width = s->width;
-    struct running_sum above = {.terms = 0}, below = {.terms = 0};
     lanes total = {0};
     for (size_t y = 0; y < height; y++) {
         const float *row = x + y * width * s->token;
         float *left = f->left + y * (width + 1) * WIDTH, *right = f->right + y * (width + 1) * WIDTH;
-        struct running_sum before = {.terms = 0}, after = {.terms = 0};
         lanes sum = {0};
         for (size_t i = 0; i < width; i++) {
             lanes_store(left + i * WIDTH, sum);
-            sum = running_sum_add(&before, lanes_load(row + i * s->token));
+            sum += lanes_load(row + i * s->token);
         }
         lanes_store(left + width * WIDTH, sum);
         lanes_store(f->above + y * WIDTH, total);
-        total = running_sum_add(&above, sum);
+        total += sum;
         sum = lanes_set(0.0f);
         lanes_store(right + width * WIDTH, sum);
         for (size_t i = width; i-- > 0;) {
-            sum = running_sum_add(&after, lanes_load(row + i * s->token));
+            sum += lanes_load(row + i * s->token);
             lanes_store(right + i * WIDTH, sum);
         }
     }
@@ -266,7 +261,7 @@ static void conv_sum_rows(const struct conv_prefix *f, const float *x, const str
     total = lanes_set(0.0f);
     lanes_store(f->below + height * WIDTH, total);
     for (size_t y = height; y-- > 0;) {
-        total = running_sum_add(&below, lanes_load(f->right + y * (width + 1) * WIDTH));
+        total += lanes_load(f->right + y * (width + 1) * WIDTH);
         lanes_store(f->below + y * WIDTH, total);
     }
 }
@@ -351,7 +346,6 @@ static void conv_weigh(float *weights, const float *k, const float *bias, const 
                        const struct conv_reach *r)
 {
     for (size_t h = 0; h < s->heads; h += WIDTH) {
-        struct running_sum sum = {.terms = 0};
         lanes top = conv_exponent(k, bias, s, r, r->y0, r->x0, h), den = {0};
         for (size_t a = r->y0; a < r->y1; a++)
             for (size_t b = r->x0; b < r->x1; b++)
@@ -360,7 +354,7 @@ static void conv_weigh(float *weights, const float *k, const float *bias, const 
         for (size_t a = r->y0; a < r->y1; a++)
             for (size_t b = r->x0; b < r->x1; b++, to += s->heads) {
                 const lanes e = lanes_exp(conv_exponent(k, bias, s, r, a, b, h) - top);
-                den = running_sum_add(&sum, e);
+                den += e;
                 lanes_store(to, e);
             }
         lanes_store(to, den);
@@ -375,12 +369,10 @@ void KERNEL(conv_exact)(float *y, const float *q, const float *k, const float *v
     conv_weigh(weights, k, bias, s, &r);
     for (size_t c = 0; c < s->channels; c += WIDTH) {
         const float *weight = weights;
-        struct running_sum sum = {.terms = 0};
         lanes num = {0};
         for (size_t a = r.y0; a < r.y1; a++)
             for (size_t b = r.x0; b < r.x1; b++, weight += s->heads)
-                num = running_sum_add(&sum,
-                                      gather(weight, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c));
+                num += gather(weight, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c);
         const lanes den = gather(weight, head_of + c);
         lanes_store(y + p * s->channels + c, gated_mean(q + p * s->stride + c, num, den, gate));
     }

@@ -2,10 +2,8 @@
  * window's terms and the sums of what has left it. Engine threads only. */
 #include "engine/kernels/portable.h"
 
-/* A group's state is rows of LANES floats: S of e and of e*v, what those two have lost, r, then the ring. These work on
- * WIDTH columns of it. */
-enum { ROW_SUM_E, ROW_SUM_EV, ROW_REST_E, ROW_REST_EV, ROW_REFERENCE, ROW_RING };
-_Static_assert(ROW_RING == LOCAL_ROWS_BEFORE_RING, "kernels.h has the state's size");
+/* A group's state is rows of LANES floats: S of e, S of e*v, r, then the ring. These work on WIDTH columns of it. */
+enum { ROW_SUM_E, ROW_SUM_EV, ROW_REFERENCE, ROW_RING };
 
 /* Where the window's terms of position t lie in the ring. */
 struct ring_span {
@@ -58,7 +56,7 @@ static __attribute__((noinline)) void local_rescale(float *state, const lanes *r
 {
     const lanes lower = lanes_round(*rise * 0.5f);
     const lanes scale = lanes_power_of_2(-lower), rest = lanes_power_of_2(lower - *rise);
-    for (size_t row = ROW_SUM_E; row <= ROW_REST_EV; row++)
+    for (size_t row = ROW_SUM_E; row <= ROW_SUM_EV; row++)
         lanes_store(state_row(state, row), lanes_load(state_row(state, row)) * scale * rest);
     for (uint32_t slot = 0; slot < terms; slot++) {
         float *at = ring_term(state, slot, half);
@@ -88,68 +86,15 @@ LANES_INLINE lanes local_refer(float *state, lanes p, lanes n, bool first, uint3
 
 static void local_clear_sums(float *state)
 {
-    for (size_t row = ROW_SUM_E; row <= ROW_REST_EV; row++)
-        lanes_store(state_row(state, row), (lanes){0});
-}
-
-/* Sums of e and of e*v. */
-struct sums {
-    struct long_sum e, ev;
-};
-
-LANES_INLINE struct sums sums_load(float *state)
-{
-    return (struct sums){{lanes_load(state_row(state, ROW_SUM_E)), lanes_load(state_row(state, ROW_REST_E))},
-                         {lanes_load(state_row(state, ROW_SUM_EV)), lanes_load(state_row(state, ROW_REST_EV))}};
-}
-
-LANES_INLINE void sums_store(float *state, const struct sums *s)
-{
-    lanes_store(state_row(state, ROW_SUM_E), s->e.sum);
-    lanes_store(state_row(state, ROW_SUM_EV), s->ev.sum);
-    lanes_store(state_row(state, ROW_REST_E), s->e.rest);
-    lanes_store(state_row(state, ROW_REST_EV), s->ev.rest);
-}
-
-LANES_INLINE void sums_add(struct sums *s, lanes e, lanes ev)
-{
-    long_sum_add(&s->e, e);
-    long_sum_add(&s->ev, ev);
+    lanes_store(state_row(state, ROW_SUM_E), (lanes){0});
+    lanes_store(state_row(state, ROW_SUM_EV), (lanes){0});
 }
 
 static void local_add_sums(float *state, lanes e, lanes ev)
 {
-    struct sums sums = sums_load(state);
-    sums_add(&sums, e, ev);
-    sums_store(state, &sums);
-}
-
-/* A window of up to SUM_BLOCK terms is added to S term by term. A longer one is cut where the ring begins and at each
- * SUM_BLOCK slots of it, which are the same places for all positions: its parts are added up by themselves, and then to
- * S. */
-LANES_INLINE bool is_cut(uint32_t span)
-{
-    return span > SUM_BLOCK;
-}
-
-/* How many terms from `slot` on are in one part, or side by side in the ring, of `left` that are still to come. */
-LANES_INLINE uint32_t part_terms(uint32_t slot, uint32_t span, uint32_t left)
-{
-    const uint32_t end = span - slot, cut = is_cut(span) ? SUM_BLOCK - slot % SUM_BLOCK : end;
-    const uint32_t n = cut < end ? cut : end;
-    return n < left ? n : left;
-}
-
-LANES_INLINE bool begins_part(uint32_t slot, uint32_t span)
-{
-    return is_cut(span) && slot % SUM_BLOCK == 0;
-}
-
-/* A part ends: *sum goes to *sums, and begins anew. */
-LANES_INLINE void end_part(struct sums *sums, struct term *sum)
-{
-    sums_add(sums, sum->e, sum->ev);
-    *sum = (struct term){{0}, {0}};
+    float *sum_e = state_row(state, ROW_SUM_E), *sum_ev = state_row(state, ROW_SUM_EV);
+    lanes_store(sum_e, lanes_load(sum_e) + e);
+    lanes_store(sum_ev, lanes_load(sum_ev) + ev);
 }
 
 /* What a lag counts for in the WIDTH channels from c: one number for all (stride 0), or each its own. */
@@ -187,44 +132,29 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
     const struct ring_span ring = ring_at(s->t, s->span);
     float *state[SIDES_MAX];
     struct term sum[SIDES_MAX];
-    struct sums sums[SIDES_MAX];
 #pragma GCC unroll 2
     for (size_t i = 0; i < n; i++) {
         const size_t c = channel[i];
         state[i] = all_state + c / LANES * local_state_floats(s->span, half) + c % LANES;
         local_enter(state[i], ring.here, k + c, v + c, s, half);
-        sums[i] = sums_load(state[i]);
-        sum[i] = is_cut(s->span) ? (struct term){{0}, {0}} : (struct term){sums[i].e.sum, sums[i].ev.sum};
+        sum[i] = (struct term){lanes_load(state_row(state[i], ROW_SUM_E)), lanes_load(state_row(state[i], ROW_SUM_EV))};
     }
     const ptrdiff_t ahead = (const char *)s->next - (const char *)all_state;
     uint32_t slot = ring.oldest;
-    for (uint32_t lag = ring.terms; lag > 0;) {
-        if (begins_part(slot, s->span) && lag < ring.terms)
-#pragma GCC unroll 2
-            for (size_t i = 0; i < n; i++)
-                end_part(&sums[i], &sum[i]);
-        for (uint32_t terms = part_terms(slot, s->span, lag); terms-- > 0; slot++) {
-            lag--;
-#pragma GCC unroll 2
-            for (size_t i = 0; i < n; i++) {
-                const float *at = ring_term(state[i], slot, half);
-                const struct term term = term_load(at, half);
-                const lanes w = lag_weight(s->weights, by_channel ? s->stride : 0, lag, channel[i]);
-                __builtin_prefetch((const char *)at + ahead);
-                if (!half)
-                    __builtin_prefetch((const char *)(at + LANES) + ahead);
-                sum[i].e += w * term.e;
-                sum[i].ev += w * term.ev;
-            }
-        }
-        slot = slot == s->span ? 0 : slot;
-    }
-    if (is_cut(s->span))
+    for (uint32_t lag = ring.terms; lag-- > 0;) {
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++) {
-            end_part(&sums[i], &sum[i]);
-            sum[i] = (struct term){sums[i].e.sum, sums[i].ev.sum};
+            const float *at = ring_term(state[i], slot, half);
+            const struct term term = term_load(at, half);
+            const lanes w = lag_weight(s->weights, by_channel ? s->stride : 0, lag, channel[i]);
+            __builtin_prefetch((const char *)at + ahead);
+            if (!half)
+                __builtin_prefetch((const char *)(at + LANES) + ahead);
+            sum[i].e += w * term.e;
+            sum[i].ev += w * term.ev;
         }
+        slot = slot + 1 == s->span ? 0 : slot + 1;
+    }
 #pragma GCC unroll 2
     for (size_t i = 0; i < n; i++)
         lanes_store(y + channel[i], gated_mean(q + channel[i], sum[i].ev, sum[i].e, s->gate));
@@ -284,37 +214,28 @@ LANES_INLINE void rows_add(struct term *sum, const struct term *term, const floa
 }
 
 /* How the rows begin, for the WIDTH channels of one state: their terms enter the ring; *left is what was in their
- * slots, if all windows are full, and *ends what has left each row's window. */
-LANES_INLINE void rows_enter(struct term left[LOCAL_ROWS], struct sums ends[LOCAL_ROWS], float *state, const float *k,
+ * slots, if all windows are full, and *sum what has left each row's window. */
+LANES_INLINE void rows_enter(struct term left[LOCAL_ROWS], struct term sum[LOCAL_ROWS], float *state, const float *k,
                              const float *v, const struct local_rows *rows, const struct local_step *s, bool half)
 {
-    struct sums sums = sums_load(state);
+    struct term sums = {lanes_load(state_row(state, ROW_SUM_E)), lanes_load(state_row(state, ROW_SUM_EV))};
     const lanes reference = lanes_load(state_row(state, ROW_REFERENCE));
 #pragma GCC unroll 1
     for (uint32_t r = 0; r < LOCAL_ROWS; r++) {
         float *slot = ring_term(state, (s->t + r) % s->span, half);
         if (s->t >= s->span) {
             left[r] = term_load(slot, half);
-            sums_add(&sums, left[r].e, left[r].ev);
+            sums.e += left[r].e;
+            sums.ev += left[r].ev;
         }
-        ends[r] = sums;
+        sum[r] = sums;
         lanes n;
         const lanes p = lanes_exp_parts(lanes_load(k + r * rows->k_stride), &n),
                     e = p * lanes_power_of_2(n - reference);
         term_store(slot, (struct term){e, e * lanes_load(v + r * rows->v_stride)}, half);
     }
-    sums_store(state, &sums);
-}
-
-/* A part ends for the rows [first, end). */
-LANES_INLINE void rows_end_part(struct sums ends[ROWS_SIDES][LOCAL_ROWS], struct term sum[LOCAL_ROWS][ROWS_SIDES],
-                                uint32_t first, uint32_t end, size_t n)
-{
-#pragma GCC unroll 4
-    for (uint32_t r = first; r < end; r++)
-#pragma GCC unroll 2
-        for (size_t i = 0; i < n; i++)
-            end_part(&ends[i][r], &sum[r][i]);
+    lanes_store(state_row(state, ROW_SUM_E), sums.e);
+    lanes_store(state_row(state, ROW_SUM_EV), sums.ev);
 }
 
 /* n registers of channels from c, where all windows are full, or stay partly empty, and no reference is raised.
@@ -326,8 +247,7 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
     if (by_channel && stride == 0)
         __builtin_unreachable(); /* tells lag_weight */
     const bool full = s->t >= s->span;
-    struct term left[ROWS_SIDES][LOCAL_ROWS]; /* in memory, the sums not */
-    struct sums ends[ROWS_SIDES][LOCAL_ROWS];
+    struct term left[ROWS_SIDES][LOCAL_ROWS], ends[ROWS_SIDES][LOCAL_ROWS]; /* in memory, the sums not */
     struct term sum[LOCAL_ROWS][ROWS_SIDES], term[ROWS_SIDES];
     const float *weights[LOCAL_ROWS];
     float *state[ROWS_SIDES];
@@ -342,13 +262,11 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
         weights[r] = s->weights + r * rows->weights_stride;
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
-            sum[r][i] = is_cut(s->span) ? (struct term){{0}, {0}} : (struct term){ends[i][r].e.sum, ends[i][r].ev.sum};
+            sum[r][i] = ends[i][r];
     }
     if (full)
 #pragma GCC unroll 4
         for (uint32_t old = 1; old < LOCAL_ROWS; old++) {
-            if (begins_part((s->t + old) % s->span, s->span)) /* in those rows that have begun */
-                rows_end_part(ends, sum, 0, old - 1, n);
 #pragma GCC unroll 2
             for (size_t i = 0; i < n; i++)
                 term[i] = left[i][old];
@@ -357,25 +275,17 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
                 rows_add(sum[r], term, weights[r], stride, s->span + r - old, c, n);
         }
     uint32_t slot = full ? (s->t + LOCAL_ROWS) % s->span : 0;
-    const uint32_t shared = full ? s->span - LOCAL_ROWS + 1 : s->t + 1;
-    for (uint32_t lag = shared; lag > 0;) {
-        if (begins_part(slot, s->span) && (full || lag < shared))
-            rows_end_part(ends, sum, 0, lag < shared ? LOCAL_ROWS : LOCAL_ROWS - 1, n);
-        for (uint32_t terms = part_terms(slot, s->span, lag); terms-- > 0; slot++) {
-            lag--;
+    for (uint32_t lag = full ? s->span - LOCAL_ROWS + 1 : s->t + 1; lag-- > 0;) {
 #pragma GCC unroll 2
-            for (size_t i = 0; i < n; i++)
-                term[i] = term_load(ring_term(state[i], slot, half), half);
+        for (size_t i = 0; i < n; i++)
+            term[i] = term_load(ring_term(state[i], slot, half), half);
 #pragma GCC unroll 4
-            for (uint32_t r = 0; r < LOCAL_ROWS; r++)
-                rows_add(sum[r], term, weights[r], stride, lag + r, c, n);
-        }
-        slot = slot == s->span ? 0 : slot;
+        for (uint32_t r = 0; r < LOCAL_ROWS; r++)
+            rows_add(sum[r], term, weights[r], stride, lag + r, c, n);
+        slot = slot + 1 == s->span ? 0 : slot + 1;
     }
 #pragma GCC unroll 4
     for (uint32_t own = 1; own < LOCAL_ROWS; own++) { /* the slots of the rows' own terms */
-        if (begins_part(slot, s->span))
-            rows_end_part(ends, sum, own, LOCAL_ROWS, n);
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
             term[i] = term_load(ring_term(state[i], slot, half), half);
@@ -384,23 +294,18 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
             rows_add(sum[r], term, weights[r], stride, r - own, c, n);
         slot = slot + 1 == s->span ? 0 : slot + 1;
     }
-    if (is_cut(s->span))
-        rows_end_part(ends, sum, 0, LOCAL_ROWS, n);
-    else
 #pragma GCC unroll 4
-        for (size_t r = 0; r < LOCAL_ROWS; r++)
+    for (size_t r = 0; r < LOCAL_ROWS; r++)
 #pragma GCC unroll 2
-            for (size_t i = 0; i < n; i++) {
-                ends[i][r].e.sum = sum[r][i].e;
-                ends[i][r].ev.sum = sum[r][i].ev;
-            }
+        for (size_t i = 0; i < n; i++)
+            ends[i][r] = sum[r][i];
 #pragma GCC unroll 1
     for (size_t i = 0; i < n; i++)
 #pragma GCC unroll 1
         for (size_t r = 0; r < LOCAL_ROWS; r++) {
             const size_t at = c + i * WIDTH;
             lanes_store(rows->y + r * rows->y_stride + at,
-                        gated_mean(rows->q + r * rows->q_stride + at, ends[i][r].ev.sum, ends[i][r].e.sum, s->gate));
+                        gated_mean(rows->q + r * rows->q_stride + at, ends[i][r].ev, ends[i][r].e, s->gate));
         }
 }
 
@@ -504,26 +409,22 @@ LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const
             top = lanes_max(top, lanes_load(ring_term(state, slot, false)) + lag_weight(bias, stride, lag, c));
             slot = slot + 1 == span ? 0 : slot + 1;
         }
-        struct term sum = {{0}, {0}};
-        struct sums sums = {{{0}, {0}}, {{0}, {0}}};
+        lanes den = {0}, num = {0};
         if (beyond) { /* the terms in S do not pass 2^(r + KEY_TOP) */
             const lanes r = lanes_load(state_row(state, ROW_REFERENCE)) + (float)KEY_TOP;
             const lanes scale = local_weigh_sums(r, &top) * 0x1p-64f;
-            sum.e = lanes_load(state_row(state, ROW_SUM_E)) * scale;
-            sum.ev = lanes_load(state_row(state, ROW_SUM_EV)) * scale;
+            den = lanes_load(state_row(state, ROW_SUM_E)) * scale;
+            num = lanes_load(state_row(state, ROW_SUM_EV)) * scale;
         }
         slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
             const float *term = ring_term(state, slot, false);
             const lanes e = lanes_exp(lanes_load(term) + lag_weight(bias, stride, lag, c) - top);
-            if (begins_part(slot, span))
-                end_part(&sums, &sum);
-            sum.e += e;
-            sum.ev += e * lanes_load(term + LANES);
+            den += e;
+            num += e * lanes_load(term + LANES);
             slot = slot + 1 == span ? 0 : slot + 1;
         }
-        end_part(&sums, &sum);
-        lanes_store(y + c, gated_mean(q + c, sums.ev.sum, sums.e.sum, s->gate));
+        lanes_store(y + c, gated_mean(q + c, num, den, s->gate));
     }
 }
 

@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-#include "engine/block/row_sums.h"
-
 #define TASK_COLUMNS \
     ((size_t)4 * LANES) /* channels of one product: wide enough for sgemm, enough tasks for all threads */
 
@@ -94,7 +92,11 @@ void aft_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct
 /* Without biases every token has the same sums: out[t] = sum_s x[s], for n columns. */
 static void sum_tokens(float *out, const float *x, size_t tokens, size_t stride, size_t n)
 {
-    row_sums(out, x, NULL, tokens, stride, n);
+    for (size_t c = 0; c < n; c++)
+        out[c] = x[c];
+    for (size_t t = 1; t < tokens; t++)
+        for (size_t c = 0; c < n; c++)
+            out[c] += x[t * stride + c];
     for (size_t t = 1; t < tokens; t++)
         for (size_t c = 0; c < n; c++)
             out[t * stride + c] = out[c];
