@@ -122,7 +122,7 @@ void http_rooms_end(struct http *h)
 }
 
 #define REFUSAL                                                                                                        \
-    "{\"error\":{\"message\":\"there is no room for this connection; try again later\",\"type\":\"overloaded_error\"," \
+    "{\"error\":{\"message\":\"there is no room or memory for this connection; try again later\",\"type\":\"overloaded_error\"," \
     "\"param\":null,\"code\":\"unavailable\"}}"
 
 /* Tell the client, as far as that costs nothing, and close. What it has sent is read first, or its end would be a reset
@@ -130,8 +130,8 @@ void http_rooms_end(struct http *h)
 static void refuse_connection(struct http *h, int fd, bool is_told)
 {
     static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
-                                 "Content-Type: application/json\r\nContent-Length: 137\r\n\r\n" REFUSAL;
-    _Static_assert(sizeof REFUSAL - 1 == 137, "as Content-Length says");
+                                 "Content-Type: application/json\r\nContent-Length: 147\r\n\r\n" REFUSAL;
+    _Static_assert(sizeof REFUSAL - 1 == 147, "as Content-Length says");
     char request[2048];
     const uint64_t now_ns = clock_now_ns();
     metrics_counter_add(METRIC_CONNECTIONS_REFUSED, 0, 1);

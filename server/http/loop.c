@@ -70,8 +70,8 @@ static void give_up_listening(struct http_loop *l)
         listeners_close(&h->listeners);
 }
 
-/* No connection can be accepted for lack of descriptors or memory: a listening socket stays readable, and polling it
- * would spin. */
+/* No connection can be accepted, mostly for lack of descriptors or memory: a listening socket stays readable, and
+ * polling it would spin. */
 static void pause_accepting(struct http_loop *l, int why)
 {
     const uint64_t now_ns = clock_now_ns();
@@ -98,9 +98,9 @@ static void accept_from(struct http_loop *l, size_t listener)
         socklen_t size = sizeof peer.with.address;
         const int fd = accept4(from->fd, &peer.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
                 pause_accepting(l, errno);
-            return; /* another loop was faster, or the client has left */
+            return; /* else another loop was faster, or the client has left */
         }
         if (from->is_local)
             listen_bound_sending(fd);
