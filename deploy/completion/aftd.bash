@@ -54,6 +54,7 @@ _aftd_options='
     --receive-timeout-ms=text
     --idle-timeout-ms=text
     --body-bytes-max=text
+    --bodies-memory-max-mb=text
     --timeout-ms=text
     --timeout-ms-max=text
     --max-tokens=text

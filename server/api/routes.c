@@ -8,6 +8,7 @@
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/reply.h"
+#include "server/api/request_client.h"
 #include "server/api/request_host.h"
 #include "server/api/request_query.h"
 #include "server/api/route_table.h"
@@ -233,8 +234,12 @@ static void begin(struct exchange *x)
         refuse_method(x, first->path, allowed);
         return;
     }
-    if (needs_key(r, service_of(x)->settings) && !authorise(x))
-        return;
+    if (needs_key(r, service_of(x)->settings)) {
+        if (!authorise(x))
+            return;
+        const struct client_id client = request_client(x);
+        http_count_as(x, &client);
+    }
     if (!ignores_query(r) && request_query_check(r->query, x, &err) != OK) {
         reply_send_error(x, &err);
         return;

@@ -123,6 +123,9 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
             "Connections closed at once, since there was no room for more of their clients.")                        \
     COUNTER(METRIC_CONNECTIONS_CUT, "aftd_connections_cut_total", COUNT, NONE,                                       \
             "Connections closed early so that other clients had room.")                                              \
+    GAUGE(METRIC_BODY_BYTES, "aftd_body_bytes", COUNT, NONE, "Memory of request bodies.")                            \
+    COUNTER(METRIC_UPLOADS_CUT, "aftd_uploads_cut_total", COUNT, NONE,                                               \
+            "Uploads cut off so that other clients had room for theirs.")                                            \
     GAUGE(METRIC_MEMORY_LIMIT, "aftd_memory_limit_bytes", COUNT, IF_SET,                                             \
           "Memory that the process may take: of its control groups, or of the machine.")                             \
     COUNTER(METRIC_CPU, "process_cpu_seconds_total", SECONDS, NONE, "User and system processor time.")               \

@@ -173,7 +173,7 @@ struct connection *http_admit(struct http_loop *l, size_t listener, int fd, cons
     }
     if (answer != ROOM_FITS) {
         free(c);
-        refuse_connection(h, fd, !through->is_tls && answer != ROOM_OF_CLIENT);
+        refuse_connection(h, fd, !through->is_tls && answer == ROOM_FULL);
         return NULL;
     }
     c->next_of_loop = l->coming;

@@ -207,9 +207,26 @@ struct client_id http_client_id(const struct exchange *x)
     return proxies_client_id(&http_exchange_of(x)->client);
 }
 
+/* Administrators are not shut out by the bodies of others. */
+static struct bodies *bodies_of(const struct http_exchange *x)
+{
+    return x->base.is_admin ? &x->http->admin_bodies : &x->http->bodies;
+}
+
+void http_cut_upload(struct body *b)
+{
+    http_cut(((struct http_exchange *)(void *)((char *)b - offsetof(struct http_exchange, base.body)))->connection,
+             ERR_NOMEM);
+}
+
 void http_drop_body(struct exchange *x)
 {
-    body_drop(&x->body, &http_exchange_of(x)->http->body_bytes);
+    body_drop(&x->body, bodies_of(http_exchange_of(x)));
+}
+
+void http_count_as(struct exchange *x, const struct client_id *client)
+{
+    http_exchange_of(x)->sharer = *client;
 }
 
 static enum MHD_Result framing_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
@@ -328,6 +345,7 @@ static struct http_exchange *exchange_create(struct http *h, struct MHD_Connecti
     x->base.is_local = c->is_local;
     atomic_store_explicit(&c->idle_ns, 0, memory_order_relaxed);
     find_client(x);
+    x->sharer = proxies_client_id(&x->client);
     begin_trace(x);
     framing_choose_id(x->base.id, http_header(&x->base, "X-Request-Id"));
     (void)atomic_fetch_add(&h->exchanges, 1);
@@ -348,6 +366,7 @@ static void begin_exchange(struct http_exchange *x, const char *version)
 static void handle_request(struct http_exchange *x)
 {
     x->is_received = true;
+    body_complete(&x->base.body);
     if (x->base.status == 0)
         atomic_store_explicit(&x->stage, HTTP_WORKING, memory_order_relaxed);
     x->base.received_ns = clock_now_ns();
@@ -379,7 +398,7 @@ enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const cha
         /* No answer can be given while a body arrives: the excess is discarded until its end or until the receive
          * deadline. */
         if (x->base.status == 0)
-            body_append(&x->base.body, data, *data_bytes, x->http->settings->body_bytes_max, &x->http->body_bytes);
+            body_append(&x->base.body, data, *data_bytes, bodies_of(x), &x->sharer);
         *data_bytes = 0;
     } else if (!x->is_received) {
         handle_request(x);

@@ -115,6 +115,8 @@ void http_query(struct exchange *x, bool (*each)(void *arg, const char *name, co
 void http_client(const struct exchange *x, char out[HTTP_CLIENT_BYTES]);
 /* The same address as a client among others. */
 struct client_id http_client_id(const struct exchange *x);
+/* From now on what the exchange takes counts as that client's: a key's, say. Before any of the body was read. */
+void http_count_as(struct exchange *x, const struct client_id *client);
 /* Free the body, which is no longer needed. */
 void http_drop_body(struct exchange *x);
 

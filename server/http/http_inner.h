@@ -68,8 +68,8 @@ struct http {
     atomic_uint open;                       /* connections */
     struct room rooms[LISTENER_KIND_COUNT]; /* for connections, which a unit is */
     _Atomic uint64_t refusal_logged_ns;     /* when a connection was last logged as refused */
-    _Atomic uint64_t body_bytes;            /* kept for all requests */
-    struct {                                /* of exchanges that are shown, see roll.c */
+    struct bodies bodies, admin_bodies;
+    struct { /* of exchanges that are shown, see roll.c */
         pthread_mutex_t lock;
         struct http_place ends; /* before the first and after the last */
     } roll;
@@ -105,6 +105,7 @@ struct http_exchange {
     struct connection *connection;
     struct MHD_Connection *mhd;
     struct proxies_address client; /* constant */
+    struct client_id sharer;       /* as whose what it takes counts: that address, or what http_count_as says */
     http_handler *handler;         /* called with the whole request */
     http_handler *next;            /* called once the job is ready */
     http_reader *reader;           /* of a stream */
@@ -156,6 +157,8 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 
 /* ---- http.c ------------------------------------------------------------------------------------------------------ */
 
+/* For bodies_init. */
+void http_cut_upload(struct body *b);
 /* The library's callbacks; cls is the loop. */
 enum MHD_Result http_on_request(void *cls, struct MHD_Connection *mhd, const char *path, const char *method,
                                 const char *version, const char *data, size_t *data_bytes, void **context);

@@ -243,6 +243,8 @@ enum status http_start(struct http **ret, const struct settings *s, const struct
     h->mailboxes = mailboxes;
     h->app = *app;
     http_rooms_begin(h);
+    bodies_init(&h->bodies, (uint64_t)s->bodies_memory_max_mb << 20, s->body_bytes_max, http_cut_upload);
+    bodies_init(&h->admin_bodies, ADMIN_BODIES_BYTES_MAX, s->body_bytes_max, http_cut_upload);
     http_roll_begin(h);
     enum status st = cors_check(s->cors_origins, err);
     struct tls_identity *identity = NULL;
@@ -320,6 +322,8 @@ void http_stop(struct http *h)
     tls_stop();
     http_roll_end(h);
     http_rooms_end(h);
+    bodies_clear(&h->bodies);
+    bodies_clear(&h->admin_bodies);
     free(h);
 }
 
