@@ -96,8 +96,8 @@
 #define HTTP_SEGMENT_MAX 256            /* bytes of one, including its NUL: nothing has a longer name */
 #define HTTP_CONNECTION_BYTES_MAX 32768 /* of one connection: request line, headers, and the answer's next piece */
 #define CONNECTIONS_MIN 16              /* of public connections that may be open, however few descriptors there are */
-#define HTTP_CONNECTIONS_KEPT 128       /* open ones of administrators, and of monitors: more than changes that may wait */
-#define HTTP_CONNECTIONS_ENDING_MAX 64  /* of each kind that are being closed for others: the next moment they are */
+#define HTTP_CONNECTIONS_KEPT 128 /* open ones of administrators, and of monitors: more than changes that may wait */
+#define HTTP_CONNECTIONS_ENDING_MAX 64 /* of each kind that are being closed for others: the next moment they are */
 /* Beyond connections_max: administrators', monitors', and what is being closed; and files, pipes, models. */
 #define HTTP_CONNECTIONS_BESIDE (2 * HTTP_CONNECTIONS_KEPT + 3 * HTTP_CONNECTIONS_ENDING_MAX)
 #define HTTP_FILES_BESIDE 128

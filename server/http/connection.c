@@ -121,8 +121,9 @@ void http_rooms_end(struct http *h)
         room_clear(&h->rooms[i]);
 }
 
-#define REFUSAL                                                                                                        \
-    "{\"error\":{\"message\":\"there is no room or memory for this connection; try again later\",\"type\":\"overloaded_error\"," \
+#define REFUSAL                                                                            \
+    "{\"error\":{\"message\":\"there is no room or memory for this connection; try again " \
+    "later\",\"type\":\"overloaded_error\","                                               \
     "\"param\":null,\"code\":\"unavailable\"}}"
 
 /* Tell the client, as far as that costs nothing, and close. What it has sent is read first, or its end would be a reset

@@ -191,6 +191,8 @@ static enum status read_input(struct inference_tensor *t, json_t *object, const 
             json_quote(t->name).text, (long long)p.binary_data_size, *left);
     t->raw = *binary;
     t->raw_size = (size_t)p.binary_data_size;
+    if (t->raw_size == 0) /* of a body without anything after the JSON there is no address */
+        return OK;
     *binary += t->raw_size;
     *left -= t->raw_size;
     return OK;

@@ -1,6 +1,6 @@
-/* fuzz_config.c - a configuration file of any bytes, and a flag and a variable of any text, are refused with a reason, or
- * are settings that, printed as a file, are read again as themselves. An input is the file, a NUL, what the flag and the
- * variable have in common, "NAME=VALUE". */
+/* fuzz_config.c - a configuration file of any bytes, and a flag and a variable of any text, are refused with a
+ * reason, or are settings that, printed as a file, are read again as themselves. An input is the file, a NUL, what
+ * the flag and the variable have in common, "NAME=VALUE". */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

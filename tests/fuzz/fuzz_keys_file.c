@@ -1,5 +1,5 @@
-/* fuzz_keys_file.c - a file of keys of any bytes is refused with a reason, or holds keys that are within their bounds, each
- * with a name of its own, and that are the same once they were written and read again. */
+/* fuzz_keys_file.c - a file of keys of any bytes is refused with a reason, or holds keys that are within their
+ * bounds, each with a name of its own, and that are the same once they were written and read again. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* fuzz_session_request.c - a body of any bytes that asks for a session is refused with a reason, or is a request of which
- * every value is in its bounds. */
+/* fuzz_session_request.c - a body of any bytes that asks for a session is refused with a reason, or is a request of
+ * which every value is in its bounds. */
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

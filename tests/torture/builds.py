@@ -13,7 +13,8 @@ import subprocess
 import sys
 
 BUILDS = [("gcc release", "build", "release", "gcc"), ("gcc debug", "build/debug", "debug", "gcc"),
-          ("clang release", "build/clang", "release", "clang-14"), ("clang debug", "build/clang-debug", "debug", "clang-14")]
+          ("clang release", "build/clang", "release", "clang-14"),
+          ("clang debug", "build/clang-debug", "debug", "clang-14")]
 LIMIT = {"f32": 1e-4, "bf16": 0.05, "int8": 0.1}  # of roundings that fall otherwise
 
 

@@ -1,5 +1,5 @@
-/* logits.c - logits ISA OUT DIR...: what each model gives for inputs that are the same everywhere, in each precision, on
- * the given instruction set. Writes all logits to the file OUT as they are in memory; a line for each says where:
+/* logits.c - logits ISA OUT DIR...: what each model gives for inputs that are the same everywhere, in each precision,
+ * on the given instruction set. Writes all logits to the file OUT as they are in memory; a line for each says where:
  * "name precision/threads first count". builds.py compares what several builds of it give. */
 #include <stdint.h>
 #include <stdio.h>

@@ -67,7 +67,8 @@ FURTHER = {
                       "http/test_reload", "http/test_admin_lazy"],
     "server/request": ["http/test_generate_request", "http/test_errors", "http/test_inference", "http/test_openai",
                        "http/test_mutations", "http/test_classify", "http/test_sessions_refused"],
-    "server/session": ["http/test_sessions", "http/test_sessions_many", "http/test_sessions_refused", "http/test_state"],
+    "server/session": ["http/test_sessions", "http/test_sessions_many", "http/test_sessions_refused",
+                       "http/test_state"],
     "server/stream": ["http/test_generate", "http/test_prefix", "http/test_sessions", "http/test_state"],
     "server": ["http/test_drain", "http/test_basics", "http/test_reload", "deploy/test_*"],
     "weights": ["weights/test_*", "cli/test_inspect", "cli/test_verify"],
@@ -131,7 +132,8 @@ def mutants_of(path):
             last = closing(found, i + 1)
             yield make("condition", found[i + 1][2], found[last][3],
                        "(!" + text[found[i + 1][2]:found[last][3]] + ")")
-        if before[1] in (";", "{", "}") and group == "name" and token not in ("return", "case", "goto", "break", "else"):
+        begins = before[1] in (";", "{", "}") and group == "name"
+        if begins and token not in ("return", "case", "goto", "break", "else"):
             last = next((j for j in range(i, len(found)) if found[j][1] in (";", "{", "}")), i)
             statement = text[start:found[last][3]]
             if found[last][1] == ";" and (found[i + 1][1] == "(" or re.match(r"[\w.>\[\]-]+ [-+|&]?= ", statement)):
