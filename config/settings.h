@@ -93,6 +93,8 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(idle_timeout_ms, 60000, 1000, 3600000, "how long a connection may be idle between requests")                \
     NUMBER(body_bytes_max, 16777216, 1024, HTTP_BODY_MAX, "largest request body")                                      \
     NUMBER(bodies_memory_max_mb, 512, 1, 1048576, "most memory of all request bodies together, in MiB")                \
+    NUMBER(answers_memory_max_mb, 256, 64, 1048576,                                                                    \
+           "most memory of all answers together that wait for their clients to read them, in MiB")                     \
     NUMBER(timeout_ms, 60000, 1, 86400000, "time limit of a request that sets none")                                   \
     NUMBER(timeout_ms_max, 600000, 1, 86400000, "longest time limit that a request may set")                           \
     NUMBER(max_tokens, 256, 1, GENERATE_TOKENS_MAX, "bytes generated for a request that sets no number")               \

@@ -55,6 +55,7 @@ _aftd_options='
     --idle-timeout-ms=text
     --body-bytes-max=text
     --bodies-memory-max-mb=text
+    --answers-memory-max-mb=text
     --timeout-ms=text
     --timeout-ms-max=text
     --max-tokens=text

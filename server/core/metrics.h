@@ -126,6 +126,10 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_BODY_BYTES, "aftd_body_bytes", COUNT, NONE, "Memory of request bodies.")                            \
     COUNTER(METRIC_UPLOADS_CUT, "aftd_uploads_cut_total", COUNT, NONE,                                               \
             "Uploads cut off so that other clients had room for theirs.")                                            \
+    GAUGE(METRIC_ANSWER_BYTES, "aftd_answer_bytes", COUNT, NONE,                                                     \
+          "Memory reserved for answers until their clients have read them, small ones apart.")                       \
+    COUNTER(METRIC_READERS_CUT, "aftd_slow_readers_cut_total", COUNT, NONE,                                          \
+            "Connections cut since their clients did not read, so that others' answers had room.")                   \
     GAUGE(METRIC_MEMORY_LIMIT, "aftd_memory_limit_bytes", COUNT, IF_SET,                                             \
           "Memory that the process may take: of its control groups, or of the machine.")                             \
     COUNTER(METRIC_CPU, "process_cpu_seconds_total", SECONDS, NONE, "User and system processor time.")               \

@@ -86,6 +86,16 @@ void http_add_header(struct exchange *base, const char *name, const char *value)
 void http_reply(struct exchange *base, unsigned status, const char *type, char *body, size_t bytes)
 {
     struct http_exchange *x = http_exchange_of(base);
+    if (!http_reserve_answer(base, bytes)) {
+        struct error err;
+        free(body);
+        x->header_count = 0;
+        (void)error_set(&err, ERR_NOMEM, "no room for the answer beside those that wait to be read; try again later");
+        x->http->app.refuse(base, &err); /* a short one */
+        return;
+    }
+    if (x->answer.holder != NULL)
+        atomic_store_explicit(&x->sends_ns, clock_now_ns(), memory_order_relaxed);
     struct MHD_Response *r = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
     if (r == NULL)
         free(body);
@@ -102,12 +112,16 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
         free(x->piece);
         x->piece = NULL;
         x->piece_sent = x->piece_bytes = 0;
+        atomic_store_explicit(&x->sends_ns, 0, memory_order_relaxed); /* before it may be suspended */
         switch (x->reader(&x->base, &x->piece, &x->piece_bytes)) {
         case HTTP_PIECE:
+            if (!http_reserve_answer(&x->base, x->piece_bytes))
+                return MHD_CONTENT_READER_END_WITH_ERROR;
             break;
         case HTTP_LATER:
-            return 0; /* suspended, so the library does not ask again before the job has news */
-        case HTTP_END:
+            return 0;  /* suspended, so the library does not ask again before the job has news */
+        case HTTP_END: /* the last of it may still wait for the client */
+            atomic_store_explicit(&x->sends_ns, clock_now_ns(), memory_order_relaxed);
             return MHD_CONTENT_READER_END_OF_STREAM;
         case HTTP_BROKEN:
             return MHD_CONTENT_READER_END_WITH_ERROR;
@@ -118,7 +132,9 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
     memcpy(out, x->piece + x->piece_sent, n);
     x->piece_sent += n;
     x->base.bytes_out += n;
-    atomic_store_explicit(&x->spoke_ns, clock_now_ns(), memory_order_relaxed);
+    const uint64_t now_ns = clock_now_ns();
+    atomic_store_explicit(&x->spoke_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&x->sends_ns, now_ns, memory_order_relaxed);
     return (ssize_t)n;
 }
 
@@ -221,6 +237,7 @@ void http_cut_upload(struct body *b)
 
 void http_drop_body(struct exchange *x)
 {
+    http_note_freed(http_exchange_of(x)->http, x->body.capacity);
     body_drop(&x->body, bodies_of(http_exchange_of(x)));
 }
 
@@ -420,6 +437,7 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
     struct job *j = x->base.job;
     *context = NULL;
     http_roll_leave(x);
+    http_release_answer(x);
     watcher_remove(h->watcher, &x->watch);
     if (j != NULL)
         job_detach(j);

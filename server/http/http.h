@@ -120,9 +120,14 @@ void http_count_as(struct exchange *x, const struct client_id *client);
 /* Free the body, which is no longer needed. */
 void http_drop_body(struct exchange *x);
 
+/* Reserve memory for the answer: that many bytes in all, which its job or its text takes until the client has read it.
+ * False: there is no room beside other answers, and what was reserved before stays. */
+bool http_reserve_answer(struct exchange *x, size_t bytes);
+
 /* Add a header to the coming answer; `name` is a string literal. */
 void http_add_header(struct exchange *x, const char *name, const char *value);
-/* Answer; `body` is malloc'd and taken. Without a type there is no body. */
+/* Answer; `body` is malloc'd and taken. Without a type there is no body. One for which there is no room is dropped, and
+ * app.refuse answers. */
 void http_reply(struct exchange *x, unsigned status, const char *type, char *body, size_t bytes);
 /* Answer 200 with what the reader gives, piece by piece. The reader is called first while MHD sends, and after each
  * HTTP_LATER again once the job has news. After ping_ms of silence the awaited job gets job_ping. */

@@ -69,6 +69,10 @@ struct http {
     struct room rooms[LISTENER_KIND_COUNT]; /* for connections, which a unit is */
     _Atomic uint64_t refusal_logged_ns;     /* when a connection was last logged as refused */
     struct bodies bodies, admin_bodies;
+    struct room answers;          /* bytes */
+    _Atomic uint64_t freed_bytes; /* of bodies and answers, since memory was last given back */
+    uint64_t trimmed_ns;          /* when that was; this and the next two are the first loop's */
+    uint64_t seen_freed_bytes, seen_ns;
     struct { /* of exchanges that are shown, see roll.c */
         pthread_mutex_t lock;
         struct http_place ends; /* before the first and after the last */
@@ -119,7 +123,9 @@ struct http_exchange {
     struct job_waiter waiter;
     struct watch watch;
     struct http_place place;
-    struct mailbox_item mail;  /* posted when the job has news */
+    struct mailbox_item mail; /* posted when the job has news */
+    struct room_place answer;
+    _Atomic uint64_t sends_ns; /* when the library was last given something to send; 0: it waits for nothing to go */
     _Atomic uint64_t spoke_ns; /* when a stream last sent something; 0: no stream yet */
     struct {
         const char *name;
@@ -172,6 +178,18 @@ void http_roll_end(struct http *h); /* it must be empty */
 void http_roll_leave(struct http_exchange *x);
 /* Set base.job, which others may see at any time. */
 void http_roll_set_job(struct http_exchange *x, struct job *job);
+
+/* ---- answers.c --------------------------------------------------------------------------------------------------- */
+
+void http_answers_begin(struct http *h);
+/* What the exchange has reserved; before its connection may be closed. */
+void http_release_answer(struct http_exchange *x);
+/* That many bytes of a body or an answer are freed. */
+void http_note_freed(struct http *h, uint64_t bytes);
+/* Is it this loop's to call http_give_memory_back soon? */
+bool http_owes_memory(const struct http_loop *l);
+/* Unless it is too soon, or much is still in use. */
+void http_give_memory_back(struct http_loop *l);
 
 /* ---- await.c ----------------------------------------------------------------------------------------------------- */
 

@@ -29,6 +29,7 @@
 
 enum {
     ACCEPTS_AT_A_TIME = 4,
+    TIDY_MS = 500,         /* until it is looked again whether memory can be given back */
     ACCEPT_PAUSE_MS = 100, /* when the system has no descriptors: until the next try */
 };
 
@@ -122,6 +123,8 @@ static int idle_ms(const struct http_loop *l)
             wait_ms = ms < INT_MAX ? (int)ms : INT_MAX;
     if (l->accepts_again_ns != 0 && l->refuses_ns == 0 && (wait_ms < 0 || wait_ms > ACCEPT_PAUSE_MS))
         wait_ms = ACCEPT_PAUSE_MS;
+    if (http_owes_memory(l) && (wait_ms < 0 || wait_ms > TIDY_MS))
+        wait_ms = TIDY_MS;
     return wait_ms;
 }
 
@@ -163,6 +166,8 @@ static void *serve(void *arg)
             if (l->libraries[i] != NULL)
                 (void)MHD_run(l->libraries[i]);
         http_forget_lost(l);
+        if (http_owes_memory(l))
+            http_give_memory_back(l);
         if (l->refuses_ns != 0)
             http_cut_idle(l, clock_now_ns());
     }
@@ -243,6 +248,7 @@ enum status http_start(struct http **ret, const struct settings *s, const struct
     h->mailboxes = mailboxes;
     h->app = *app;
     http_rooms_begin(h);
+    http_answers_begin(h);
     bodies_init(&h->bodies, (uint64_t)s->bodies_memory_max_mb << 20, s->body_bytes_max, http_cut_upload);
     bodies_init(&h->admin_bodies, ADMIN_BODIES_BYTES_MAX, s->body_bytes_max, http_cut_upload);
     http_roll_begin(h);
@@ -322,6 +328,7 @@ void http_stop(struct http *h)
     tls_stop();
     http_roll_end(h);
     http_rooms_end(h);
+    room_clear(&h->answers);
     bodies_clear(&h->bodies);
     bodies_clear(&h->admin_bodies);
     free(h);

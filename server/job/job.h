@@ -78,6 +78,7 @@ struct job {
     const struct job_kind *kind;
     struct hosted_model *model; /* one reference; NULL: it needs no model */
     bool streams;               /* its answer begins before it is done */
+    size_t answer_bytes;        /* what its output takes until it is read; 0: little, or told with the answer */
     uint64_t deadline_ns;
     struct queue *queue;
 

@@ -15,6 +15,9 @@
 #include "engine/engine.h"
 #include "server/models/hosted_model.h"
 
+/* In a whole answer: of a byte's text, escaped as many are, and of a logprob with its byte, as JSON. */
+enum { TEXT_BYTES = 2, NUMBER_BYTES = 45 };
+
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
 /* malloc of a * b * c elements of `size` bytes; NULL also if that is 0 or overflows. */
@@ -87,6 +90,15 @@ static enum status create_saved(struct generate_job *g, const struct hosted_mode
     return stream_snapshot_create(&g->saved, fed, 1, info->stream_bytes, NULL);
 }
 
+/* Of the rings, of the saved state, also in base64, and of a whole answer's text. */
+static size_t answer_bytes(const struct generate_job *g, const struct hosted_model *model)
+{
+    const size_t numbers = g->in.logprobs, ring = g->sample_count * g->ring_size * (1 + 5 * numbers);
+    const size_t whole = (size_t)g->sample_count * g->in.max_tokens * (TEXT_BYTES + NUMBER_BYTES * numbers);
+    const size_t saved = g->in.saves ? 3 * engine_info(model->engine)->stream_bytes : 0;
+    return ring + saved + (g->in.stream ? 0 : whole);
+}
+
 enum status generate_job_create(struct job **ret, struct hosted_model *model, const struct generate_input *in,
                                 size_t ring_bytes)
 {
@@ -107,6 +119,7 @@ enum status generate_job_create(struct job **ret, struct hosted_model *model, co
         return ERR_NOMEM;
     }
     g->job.streams = in->stream;
+    g->job.answer_bytes = answer_bytes(g, model);
     g->job.item.priority = in->priority;
     *ret = &g->job;
     return OK;

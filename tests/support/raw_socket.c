@@ -51,7 +51,12 @@ int raw_connect_as(uint16_t port, unsigned host)
 
 int raw_connect_small(uint16_t port)
 {
-    const int fd = try_connect(port, SMALL_BUFFER_BYTES, 1);
+    return raw_connect_small_as(port, 1);
+}
+
+int raw_connect_small_as(uint16_t port, unsigned host)
+{
+    const int fd = try_connect(port, SMALL_BUFFER_BYTES, host);
     assert_true(fd >= 0);
     return fd;
 }

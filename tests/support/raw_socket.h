@@ -25,6 +25,7 @@ struct raw_input {
 int raw_connect(uint16_t port);
 /* The same with a small receive buffer. */
 int raw_connect_small(uint16_t port);
+int raw_connect_small_as(uint16_t port, unsigned host);
 /* From the loopback address 127.0.0.`host`: to the daemon another client. */
 int raw_connect_as(uint16_t port, unsigned host);
 /* Can one connect at all? */
