@@ -32,6 +32,7 @@
 #include "server/control/hosting.h"
 #include "server/control/loader.h"
 #include "server/control/reload.h"
+#include "server/core/address_space.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
@@ -41,6 +42,8 @@
 #include "server/core/watcher.h"
 #include "server/http/http.h"
 #include "server/session/sessions.h"
+
+ADDRESS_SPACE_CHECK;
 
 enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 enum {

@@ -4,7 +4,10 @@
 
 #include "config/version.h"
 #include "server/cli/cli.h"
+#include "server/core/address_space.h"
 #include "server/core/short_spin.h"
+
+ADDRESS_SPACE_CHECK;
 
 static void print_usage(FILE *to)
 {

@@ -67,13 +67,44 @@ static bool is_control(const char *s)
     return first < 0x20 || first == 0x7f || (first == 0xc2 && (unsigned char)s[1] < 0xa0);
 }
 
+/* The code point of the character at the start of repaired text. */
+static uint32_t code_point(const char *s)
+{
+    static const uint8_t first_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    const size_t length = character_length(s);
+    uint32_t code = (unsigned char)s[0] & first_bits[length];
+    for (size_t i = 1; i < length; i++)
+        code = code << 6 | ((unsigned char)s[i] & 0x3f);
+    return code;
+}
+
+/* Characters that nobody sees and that change how the rest is shown: they turn its direction, begin a line, or join and
+ * part what stands beside them. */
+static bool is_invisible(const char *s)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {
+        {0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200f},   {0x2028, 0x202e},
+        {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
+    };
+    if ((unsigned char)s[0] < 0x80)
+        return false;
+    const uint32_t code = code_point(s);
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (code >= ranges[i].first && code <= ranges[i].last)
+            return true;
+    return false;
+}
+
 /* For text lines: write repaired text to out, at most `budget` bytes and no NUL. Backslash and newline are written as
- * \\ and \n, other controls as \xHH (their code point), the quote as \" if `quoted`. Returns the size. */
+ * \\ and \n, other controls as \xHH (their code point), what is invisible as \u{HHHH}, the quote as \" if `quoted`.
+ * Returns the size. */
 static size_t escape(char *out, size_t budget, const char *in, bool quoted)
 {
     size_t size = 0;
     while (*in != '\0') {
-        char piece[8];
+        char piece[16];
         const size_t length = character_length(in);
         size_t piece_size = length;
         memcpy(piece, in, length);
@@ -84,6 +115,8 @@ static size_t escape(char *out, size_t budget, const char *in, bool quoted)
         } else if (is_control(in)) {
             const unsigned char code = (unsigned char)in[length - 1]; /* of a C1 control: its second byte */
             piece_size = (size_t)snprintf(piece, sizeof piece, "\\x%02x", code);
+        } else if (is_invisible(in)) {
+            piece_size = (size_t)snprintf(piece, sizeof piece, "\\u{%04x}", (unsigned)code_point(in));
         }
         if (size + piece_size > budget)
             break;
