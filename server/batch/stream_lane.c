@@ -8,7 +8,11 @@
  *
  * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
  * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. If there are only
- * streams with more to feed, no stream would be delayed by them, and they get all rows that a pass has. */
+ * streams with more to feed, no stream would be delayed by them, and they get all rows that a pass has.
+ *
+ * A pass takes as long as all of its rows do, so a client with one stream would wait for another's sixty at each of its
+ * bytes. While clients have very different numbers of streams, those of the ones with many take turns, some in each
+ * pass (limit_clients). */
 #include "server/batch/stream_lane.h"
 
 #include <assert.h>
@@ -31,6 +35,11 @@
 #define MOVES_MAX 4                 /* streams that change places before one pass, while all slots are taken */
 #define SETTLE_NS UINT64_C(1000000) /* between two looks at who should run, while all slots are taken */
 
+/* Streams of one client in a pass beside a client with few: so many, or so many times what that one has. A pass of eight
+ * takes little longer than one of a single stream. */
+#define ROWS_BESIDE_OTHERS 8
+#define ROWS_TIMES_OTHERS 4
+
 struct stream_lane {
     struct hosted_model *model;
     struct queue *queue;
@@ -41,6 +50,8 @@ struct stream_lane {
     uint32_t prompt_rows_max, rows_max; /* rows_max: of a pass without a stream that has one row to feed */
     uint32_t *taken;                    /* [streams_max] rows of the pass, by place in the order */
     uint32_t first_sharer;              /* the place that a pass begins to share its rows for prompts at */
+    uint64_t pass;                      /* its number */
+    uint64_t *ran;                      /* [streams_max] the last pass in which a slot had a row */
     struct engine_part *parts;          /* [streams_max] */
     float *logits;                      /* [rows_max, BYTE_VALUES] of the pass */
 };
@@ -62,8 +73,9 @@ enum status stream_lane_create(struct stream_lane **ret, struct hosted_model *mo
         s->pass_rows_max < l->rows_max - s->streams_max ? s->pass_rows_max : l->rows_max - s->streams_max;
     l->taken = calloc(s->streams_max, sizeof *l->taken);
     l->parts = calloc(s->streams_max, sizeof *l->parts);
+    l->ran = calloc(s->streams_max, sizeof *l->ran);
     l->logits = calloc((size_t)l->rows_max * BYTE_VALUES, sizeof *l->logits);
-    if (l->taken == NULL || l->parts == NULL || l->logits == NULL)
+    if (l->taken == NULL || l->parts == NULL || l->ran == NULL || l->logits == NULL)
         goto no_memory;
     st = stream_places_create(&l->places, model, s, err);
     if (st != OK) {
@@ -86,6 +98,7 @@ void stream_lane_free(struct stream_lane *l)
     stream_shares_free(l->shares);
     stream_places_free(l->places);
     free(l->logits);
+    free(l->ran);
     free(l->parts);
     free(l->taken);
     free(l);
@@ -280,19 +293,53 @@ static void share_rows(struct stream_lane *l)
     }
 }
 
+#define SKIPPED UINT32_MAX /* of taken: it would have one row */
+
+/* How many single rows of the same client's streams come before that of `place`, since they have waited longer. */
+static uint32_t rows_before(const struct stream_lane *l, uint32_t place)
+{
+    const struct stream_places *p = l->places;
+    const uint32_t slot = p->order[place], client = stream_shares_client_of(l->shares, p->owner[slot]);
+    uint32_t before = 0;
+    for (uint32_t i = 0; i < p->running; i++) {
+        const uint32_t other = p->order[i];
+        if ((l->taken[i] == 1 || l->taken[i] == SKIPPED) &&
+            stream_shares_client_of(l->shares, p->owner[other]) == client)
+            before += l->ran[other] < l->ran[slot] || (l->ran[other] == l->ran[slot] && i < place);
+    }
+    return before;
+}
+
+/* Let the streams of clients with many take turns while another client has few. */
+static void limit_clients(struct stream_lane *l, uint64_t now_ns)
+{
+    const struct stream_places *p = l->places;
+    if (p->job_count < 2 || p->running <= ROWS_BESIDE_OTHERS)
+        return;
+    stream_shares_count(l->shares, now_ns);
+    const uint64_t times = (uint64_t)ROWS_TIMES_OTHERS * stream_shares_fewest(l->shares);
+    const uint64_t most = times > ROWS_BESIDE_OTHERS ? times : ROWS_BESIDE_OTHERS;
+    for (uint32_t place = 0; place < p->running && most < p->running; place++)
+        if (l->taken[place] == 1 && rows_before(l, place) >= most)
+            l->taken[place] = SKIPPED;
+}
+
 /* Fill parts, in the slots' order; returns how many. *prompts: does one of them feed more than the element just
  * drawn? */
-static uint32_t plan_pass(struct stream_lane *l, bool *prompts)
+static uint32_t plan_pass(struct stream_lane *l, uint64_t now_ns, bool *prompts)
 {
     uint32_t count = 0;
     float *logits = l->logits;
     *prompts = false;
     share_rows(l);
+    limit_clients(l, now_ns);
+    l->pass++;
     for (uint32_t place = 0; place < l->places->running; place++) {
         const uint32_t index = l->places->order[place], take = l->taken[place];
         struct stream_slot *s = &l->places->slots[index];
-        if (take == 0)
+        if (take == 0 || take == SKIPPED)
             continue;
+        l->ran[index] = l->pass;
         const bool chooses = s->chooses && take == s->window.length - s->window.fed && s->at == s->given_count;
         const bool wanted = s->every || chooses;
         s->choice = chooses ? logits + (size_t)(s->every ? take - 1 : 0) * BYTE_VALUES : NULL;
@@ -430,7 +477,7 @@ uint32_t stream_lane_step(struct stream_lane *l)
         return ended;
 
     bool prompts;
-    const uint32_t parts = plan_pass(l, &prompts);
+    const uint32_t parts = plan_pass(l, start_ns, &prompts);
     assert(parts > 0);
     engine_feed(l->model->engine, l->parts, parts);
     const uint64_t end_ns = clock_now_ns();

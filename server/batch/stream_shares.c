@@ -87,6 +87,20 @@ static const struct share *share_of_job(const struct stream_shares *s, uint32_t 
     return &s->shares[s->share_of[owner]];
 }
 
+uint32_t stream_shares_client_of(const struct stream_shares *s, uint32_t owner)
+{
+    return s->share_of[owner];
+}
+
+uint32_t stream_shares_fewest(const struct stream_shares *s)
+{
+    uint32_t fewest = UINT32_MAX;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->shares[i].running > 0 && s->shares[i].running < fewest)
+            fewest = s->shares[i].running;
+    return fewest;
+}
+
 /* ---- whose slot ------------------------------------------------------------------------------------------------ */
 
 /* Does the stream in `slot` give way before the one in `other`? Those of the client with most, then of its job with

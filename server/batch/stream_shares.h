@@ -32,6 +32,11 @@ void stream_shares_free(struct stream_shares *s); /* NULL is a no-op */
 /* Count anew, after anything has changed in the lane; to be called before the functions below. */
 void stream_shares_count(struct stream_shares *s, uint64_t now_ns);
 
+/* Whose a job in the lane is, as a number that its client has alone; and how many slots the client has that has fewest of
+ * those with any. UINT32_MAX: none has. */
+uint32_t stream_shares_client_of(const struct stream_shares *s, uint32_t owner);
+uint32_t stream_shares_fewest(const struct stream_shares *s);
+
 /* Slots that the client has now. */
 uint32_t stream_shares_running(const struct stream_shares *s, const struct client_id *client);
 /* The same; below 0: a job of it that waits in the queue must go on waiting, for want of a slot, or because others in

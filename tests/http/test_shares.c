@@ -173,6 +173,36 @@ static void sixty_four_streams_give_way_to_another_client(void **state)
     daemon_stop(&aftd);
 }
 
+/* A pass takes as long as all of its rows do: while a client has one stream, of another's many only some are in each. */
+static void one_stream_does_not_wait_for_anothers_many(void **state)
+{
+    (void)state;
+    enum { MANY = 32, PASSES = 200, ROWS = 10 };
+    static const char sum[] = "aftd_batch_size_sum", count[] = "aftd_batch_size_count";
+    begin(MANY, 256, NULL);
+    const int many =
+        connect_for(1, "/generate",
+                    "{\"prompt\": \"x\", \"n\": 64, \"max_tokens\": 16384, \"context_overflow\": \"shift\", "
+                    "\"stream\": true}");
+    (void)client_await_metric(&aftd, RUNNING, MANY, test_ms(COME_MS));
+    const int one =
+        connect_for(2, "/generate",
+                    "{\"prompt\": \"x\", \"max_tokens\": 16384, \"context_overflow\": \"shift\", \"stream\": true}");
+    assert_int_equal(raw_receive(one, &in, "data: ", test_ms(COME_MS)), RAW_FOUND);
+    const double rows = client_metric(&aftd, sum), passes = client_metric(&aftd, count);
+    double more = 0;
+    for (const int64_t end = test_now_ms() + test_ms(COME_MS); more < PASSES;
+         more = client_metric(&aftd, count) - passes)
+        assert_true(test_now_ms() < end);
+    const double each = (client_metric(&aftd, sum) - rows) / (client_metric(&aftd, count) - passes);
+    print_message("  %.1f streams in a pass\n", each);
+    assert_true(each <= ROWS);
+    raw_close(one);
+    raw_close(many);
+    (void)client_await_metric(&aftd, RUNNING, 0, test_ms(COME_MS));
+    daemon_stop(&aftd);
+}
+
 /* Where nothing can be parked, for want of memory set aside, a waiting client has the next slot that becomes free. */
 static void without_room_to_park_clients_take_turns(void **state)
 {
@@ -423,6 +453,7 @@ int main(void)
         cmocka_unit_test_teardown(a_request_of_64_samples_gives_way_to_another_client, clear),
         cmocka_unit_test_teardown(an_archive_of_many_blocks_gives_way_to_another_client, clear),
         cmocka_unit_test_teardown(sixty_four_streams_give_way_to_another_client, clear),
+        cmocka_unit_test_teardown(one_stream_does_not_wait_for_anothers_many, clear),
         cmocka_unit_test_teardown(without_room_to_park_clients_take_turns, clear),
         cmocka_unit_test_teardown(a_full_queue_has_room_for_another_client, clear),
         cmocka_unit_test_teardown(parked_texts_go_on_with_the_same_bytes, clear),
