@@ -34,9 +34,8 @@
 #define DRAWS_TO_SHARE 8            /* fewer streams are drawn faster on one thread than it takes to start others */
 #define MOVES_MAX 4                 /* streams that change places before one pass, while all slots are taken */
 #define SETTLE_NS UINT64_C(1000000) /* between two looks at who should run, while all slots are taken */
-
-/* Streams of one client in a pass beside a client with few: so many, or so many times what that one has. A pass of eight
- * takes little longer than one of a single stream. */
+/* Streams of one client in a pass beside a client with few: so many, or so many times what that one has. A pass of
+ * eight takes little longer than one of a single stream. */
 #define ROWS_BESIDE_OTHERS 8
 #define ROWS_TIMES_OTHERS 4
 

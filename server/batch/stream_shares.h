@@ -32,8 +32,8 @@ void stream_shares_free(struct stream_shares *s); /* NULL is a no-op */
 /* Count anew, after anything has changed in the lane; to be called before the functions below. */
 void stream_shares_count(struct stream_shares *s, uint64_t now_ns);
 
-/* Whose a job in the lane is, as a number that its client has alone; and how many slots the client has that has fewest of
- * those with any. UINT32_MAX: none has. */
+/* Whose a job in the lane is, as a number that its client has alone; and how many slots the client has that has fewest
+ * of those with any. UINT32_MAX: none has. */
 uint32_t stream_shares_client_of(const struct stream_shares *s, uint32_t owner);
 uint32_t stream_shares_fewest(const struct stream_shares *s);
 

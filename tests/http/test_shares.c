@@ -173,7 +173,7 @@ static void sixty_four_streams_give_way_to_another_client(void **state)
     daemon_stop(&aftd);
 }
 
-/* A pass takes as long as all of its rows do: while a client has one stream, of another's many only some are in each. */
+/* A pass takes as long as all of its rows do: while a client has one stream, only some of another's are in each. */
 static void one_stream_does_not_wait_for_anothers_many(void **state)
 {
     (void)state;
