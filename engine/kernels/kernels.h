@@ -163,11 +163,13 @@ struct kernels {
                        float *weights);
 };
 
-/* The state of LANES channels of one stream and layer: S of e, S of e*v, r, then the ring [span][e, e*v]
- * (local_factored), or [span][k, v] (local_exact). Half the ring: [span] pairs of bf16, e in the lower halves. */
+/* The state of LANES channels of one stream and layer: S of e and of e*v, what each of them has lost (lanes.h, "long
+ * sums"), r, then the ring [span][e, e*v] (local_factored), or [span][k, v] (local_exact). Half the ring: [span] pairs
+ * of bf16, e in the lower halves. Another layout needs another STATE_BLOB_VERSION (server/session/state_blob.h). */
+#define LOCAL_ROWS_BEFORE_RING 5
 static inline size_t local_state_floats(uint32_t span, bool half)
 {
-    return LANES * (3 + (half ? 1 : 2) * (size_t)span);
+    return LANES * (LOCAL_ROWS_BEFORE_RING + (half ? 1 : 2) * (size_t)span);
 }
 
 /* Where channel c of position s's key stands in a head's keys, [blocks, width, LANES]: scores of LANES positions are

@@ -70,6 +70,34 @@ LANES_INLINE lanes lanes_pick(ilanes mask, lanes yes, lanes no)
     return (lanes)((mask & (ilanes)yes) | (~mask & (ilanes)no));
 }
 
+/* ---- long sums --------------------------------------------------------------------------------------------------- */
+
+/* A sum in float32 that runs on loses what falls below its last bit at each step. Here are two numbers for it, the
+ * second one what the first has lost: sum + rest, where sum is what that rounds to. Where all roundings go one way,
+ * with 2^32 equal terms, it is off by 9e-7 of itself; with 2^24 by nothing. There is no product in it that a compiler
+ * could contract, and without -ffast-math none takes it apart; infinities end as NaN. */
+struct long_sum {
+    lanes sum, rest;
+};
+
+/* What of a + b is not in their rounded sum s, exactly, whichever is the larger (Knuth 1969, TwoSum). */
+LANES_INLINE lanes lanes_lost(lanes a, lanes b, lanes s)
+{
+    const lanes of_b = s - a, of_a = s - of_b;
+    return (a - of_a) + (b - of_b);
+}
+
+LANES_INLINE void long_sum_add(struct long_sum *l, lanes x)
+{
+    const lanes sum = l->sum + x, rest = l->rest + lanes_lost(l->sum, x, sum);
+    l->sum = sum + rest;
+    l->rest = rest - (l->sum - sum); /* rest is the smaller one: what is lost is exact */
+}
+
+/* That takes ten times as long as an addition. So many terms are added up plainly by this many first: such a sum is off
+ * by some 1e-7 of itself, by 5e-7 where all roundings go one way, and no more is a long one of them. */
+#define SUM_BLOCK 32u
+
 /* b > a ? b : a, so that a NaN in `a` stays: clamping must not turn an overflow upstream into an ordinary number. One
  * instruction on x86, which the compiler does not find in vector C. */
 LANES_INLINE lanes lanes_max(lanes a, lanes b)

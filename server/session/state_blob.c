@@ -138,7 +138,11 @@ static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, s
         return error_set_param(err, ERR_ARGUMENT, "state", "this is not a state: it does not begin with \"aftdstat\"");
     const uint64_t version = le_take(&at, 4);
     if (version != STATE_BLOB_VERSION)
-        return refuse(err, "version", version, STATE_BLOB_VERSION, STATE_BLOB_VERSION);
+        return error_set_param(
+            err, ERR_ARGUMENT, "state",
+            "the state's version is %llu, expected %d: another version of aftd made it, whose states "
+            "this one cannot read",
+            (unsigned long long)version, STATE_BLOB_VERSION);
     s->pending_count = (uint32_t)le_take(&at, 4);
     s->fed_count = (uint32_t)le_take(&at, 4);
     s->position = (uint32_t)le_take(&at, 4);

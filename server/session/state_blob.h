@@ -2,7 +2,7 @@
  *
  *     offset  bytes
  *          0      8  "aftdstat"
- *          8      4  format's version, STATE_BLOB_VERSION
+ *          8      4  format's version, STATE_BLOB_VERSION: another one whenever the engine's state is laid out anew
  *         12      4  P: pending bytes, given or drawn and not yet fed
  *         16      4  F: bytes fed since the last reset, of a model whose context has an end
  *         20      4  position: how many were fed; 0: none, the stream will begin with the pending ones
@@ -28,7 +28,7 @@
 #include "server/models/model_identity.h"
 #include "server/stream/stream_snapshot.h"
 
-enum { STATE_BLOB_VERSION = 1, STATE_BLOB_HEADER_BYTES = 336, STATE_BLOB_CHECKSUM_BYTES = 32 };
+enum { STATE_BLOB_VERSION = 2, STATE_BLOB_HEADER_BYTES = 336, STATE_BLOB_CHECKSUM_BYTES = 32 };
 
 /* *ret is malloc'd, *size bytes. Set only on OK. Errors: ERR_NOMEM. */
 enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,

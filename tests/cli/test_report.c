@@ -49,7 +49,7 @@ static const struct {
       "input              bytes, context 512\n", "parameters         3,259,648\n",
       "weights file       6,529,512 bytes\n", "multiply-adds      2,703,360 a byte in linear layers\n",
       "                   74,880 a byte in mixing, after a full context\n", /* 6 * 192 * (1 + 2 * 32) */
-      "state per stream   308,736 bytes, at any position\n"}}, /* 6 layers * 192 channels * (3 + 2 * 32) floats */
+      "state per stream   317,952 bytes, at any position\n"}}, /* 6 layers * 192 channels * (5 + 2 * 32) floats */
     {"a shipped classifier",
      "weights/models/cifar10-aft-conv",
      {"task               image-classification\n", "mixer              aft-conv, 16 heads, kernel 5 x 5\n",

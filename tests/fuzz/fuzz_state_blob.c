@@ -30,13 +30,13 @@ static void check_snapshot(const struct stream_snapshot *s)
  * checksum. */
 static void make_fit(uint8_t *blob, size_t size)
 {
-    static const uint8_t beginning[] = "aftdstat\1\0\0\0\1";
+    static const uint8_t beginning[] = {'a', 'f', 't', 'd', 's', 't', 'a', 't', STATE_BLOB_VERSION, 0, 0, 0, 1};
     const size_t frame = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES;
     struct sha256_ctx sha;
     if (size < frame + 1)
         return;
     memset(blob, 0, 224);
-    memcpy(blob, beginning, sizeof beginning - 1);
+    memcpy(blob, beginning, sizeof beginning);
     blob[20] = 1; /* the position */
     for (unsigned i = 0; i < 4; i++)
         blob[24 + i] = (uint8_t)((size - frame - 1) >> 8 * i);

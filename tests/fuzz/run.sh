@@ -139,7 +139,7 @@ seed_state_blob() { # pending, sampler and a few numbers of a state, with the ch
         {
             number $fit 1
             printf aftdstat
-            number 1 4
+            number 2 4
             number 1 4
             number 0 264
             number 16256 2 # 1.0 as the upper half of a float32, a few times

@@ -73,7 +73,7 @@ static void the_list_tells_what_a_model_costs(void **state)
                                  "macs_per_token", &token, "mixer_macs_per_token", &token_mixing),
                      0);
     assert_string_equal(mixer, "aft-local");
-    assert_true(state_bytes == 308736 && token == 2703360 && token_mixing == 74880);
+    assert_true(state_bytes == 317952 && token == 2703360 && token_mixing == 74880);
     json_decref(list);
     reply_clear(&r);
 }

@@ -151,8 +151,8 @@ static void what_begins_as_before_is_not_fed_again(void **state)
         free(prompt);
     }
     assert_true(last.bytes >
-                15 * 308736); /* 3 states of the first kind, 1, 4 and 4 more, and 7 at the end; less than 23 */
-    assert_true(last.bytes < 23 * 308736);
+                15 * 317952); /* 3 states of the first kind, 1, 4 and 4 more, and 7 at the end; less than 23 */
+    assert_true(last.bytes < 23 * 317952);
     assert_true(last.evictions == 0);
 }
 
@@ -286,7 +286,7 @@ static void a_prompt_takes_a_part_of_the_memory(void **state)
     const struct counts start = counts_of(&aftd);
     ask_for(NULL, prompt);
     const struct counts before = counts_of(&aftd);
-    assert_true(before.bytes > 3 * 308736 && before.bytes < 4 * 308736);
+    assert_true(before.bytes > 3 * 317952 && before.bytes < 4 * 317952);
     json_t *answer =
         ask("/v1/completions", NULL, json_pack("{s:s, s:i, s:i}", "prompt", prompt, "max_tokens", 2, "n", 3));
     const struct counts now = counts_of(&aftd);

@@ -310,7 +310,7 @@ static void what_is_wrong_with_a_state_is_said(void **state)
         size_t at; /* of the base64, which has six bits in each place */
         const char *says;
     } cases[] = {{0, "it does not begin with \"aftdstat\""},
-                 {8 * 8 / 6 + 1, "the state's version is"},
+                 {8 * 8 / 6 + 1, "another version of aftd made it"},
                  {size / 2, "the state's checksum is wrong"},
                  {size - 8, "the state's checksum is wrong"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -152,7 +152,7 @@ static void a_saved_state_has_what_is_in_use(void **state)
     assert_int_equal(model_load(&attention, "tests/data/golden/lm-attention", NULL, NULL, &err), OK);
     struct engine *e = open_engine(local, NULL, ENGINE_F32, 1), *a = open_engine(attention, NULL, ENGINE_F32, 1);
     assert_int_equal(engine_stream_saved_bytes(e, 0), 0);
-    assert_int_equal(engine_stream_saved_bytes(e, 1), 6 * 192 * (8 + 12)); /* L d (8 n + 12) */
+    assert_int_equal(engine_stream_saved_bytes(e, 1), 6 * 192 * (8 + 20)); /* L d (8 n + 20) */
     assert_int_equal(engine_stream_saved_bytes(e, 32), engine_info(e)->stream_bytes);
     assert_int_equal(engine_stream_saved_bytes(e, 100), engine_info(e)->stream_bytes);
     for (uint32_t n = 0; n <= 48; n++) /* keys and values: L d 8 n */

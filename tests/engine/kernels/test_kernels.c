@@ -242,7 +242,7 @@ static void local_steps_stay_finite_for_any_key(void **state)
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (enum way way = FACTORED; way <= WINDOW; way++)
             for (int repeat = 0; repeat < 200; repeat++) {
-                float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES], w[SPAN];
+                float memory[LANES * (LOCAL_ROWS_BEFORE_RING + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES], w[SPAN];
                 for (uint32_t t = 0; t < 12; t++) {
                     for (size_t i = 0; i < SPAN; i++)
                         w[i] = random_float(&rng, way == FACTORED || way == HALF ? BIAS_FACTORED : 60.0f);
@@ -267,7 +267,7 @@ static void a_bias_lifts_a_key_over_one_two_hundred_powers_larger(void **state)
     static const float w[SPAN] = {60.0f, -60.0f}; /* by lag */
     const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++) {
-        float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES];
+        float memory[LANES * (LOCAL_ROWS_BEFORE_RING + 2 * SPAN)] = {0}, y[LANES], k[LANES], v[LANES];
         for (uint32_t t = 0; t < 2; t++) {
             for (size_t c = 0; c < LANES; c++) {
                 k[c] = t == 0 ? 127.5f : 0.0f;
@@ -306,7 +306,7 @@ static void run_rows(const struct kernels *kn, const struct rows_case *rc, struc
     enum { GROUPS = 3, WIDE = GROUPS * LANES, SPAN_MAX = 100, ROWS = 4 * SPAN_MAX };
     static float q[ROWS][WIDE], k[ROWS][2 * WIDE], v[ROWS][WIDE], one[ROWS][WIDE], some[ROWS][WIDE];
     static float weights[(ROWS + 1) * SPAN_MAX], by_channel[SPAN_MAX * WIDE];
-    static float states[2][GROUPS * LANES * (3 + 2 * SPAN_MAX)];
+    static float states[2][GROUPS * LANES * (LOCAL_ROWS_BEFORE_RING + 2 * SPAN_MAX)];
     const size_t floats = GROUPS * local_state_floats(rc->span, rc->half);
     const uint32_t count = rc->span == SPAN_MAX ? SPAN_MAX : ROWS;
     for (size_t r = 0; r < count; r++)
@@ -380,7 +380,8 @@ static void not_a_number_goes_through(void **state)
                                           EPILOGUE_ADD};
     const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++) {
-        float memory[LANES * (3 + 2 * SPAN)] = {0}, y[LANES], nan[LANES], one[LANES], w[SPAN] = {1.0f, 1.0f};
+        float memory[LANES * (LOCAL_ROWS_BEFORE_RING + 2 * SPAN)] = {0}, y[LANES], nan[LANES], one[LANES],
+                                                           w[SPAN] = {1.0f, 1.0f};
         for (size_t c = 0; c < LANES; c++) {
             nan[c] = NAN;
             one[c] = 1.0f;
@@ -409,7 +410,8 @@ static void not_a_number_goes_through_positions_at_once(void **state)
     const struct kernels *tables[TABLES];
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (uint32_t which = 0; which < 3 * LOCAL_ROWS; which++) {
-            float memory[LANES * (3 + 2 * LOCAL_ROWS)] = {0}, y[LOCAL_ROWS][LANES], in[3][LOCAL_ROWS][LANES];
+            float memory[LANES * (LOCAL_ROWS_BEFORE_RING + 2 * LOCAL_ROWS)] = {0}, y[LOCAL_ROWS][LANES],
+                                                               in[3][LOCAL_ROWS][LANES];
             for (size_t i = 0; i < sizeof in / sizeof(float); i++)
                 (&in[0][0][0])[i] = 1.0f;
             const struct local_rows rows = {.y = y[0],

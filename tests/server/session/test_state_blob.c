@@ -224,7 +224,8 @@ static const struct {
     const char *word;
 } fields[] = {
     {"magic", 0, "A", 1, "not a state"},
-    {"version", 8, {2}, 1, "version is 2, expected 1"},
+    {"an older version", 8, {1}, 1, "version is 1, expected 2: another version of aftd made it"},
+    {"a later version", 8, {3}, 1, "version is 3, expected 2: another version of aftd made it"},
     {"no pending byte", 12, {0}, 1, "pending bytes is 0"},
     {"many pending bytes", 12, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "pending bytes is 4294967295"},
     {"much text", 16, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "bytes of text is 4294967295"},
