@@ -3,6 +3,37 @@
 
 #include "engine/kernels/portable.h"
 
+/* Sums of d and of d^2, d = x - mean - shift: plainly over SUM_BLOCK registers, then over what those add up to. */
+struct moments {
+    float sum, squares;
+};
+
+static struct moments moments_of(const float *x, size_t dim, float mean, float shift)
+{
+    const size_t whole = dim / WIDTH * WIDTH;
+    lanes sums = {0}, squares = {0};
+    for (size_t begin = 0; begin < whole; begin += SUM_BLOCK * WIDTH) {
+        const size_t end = whole - begin < SUM_BLOCK * WIDTH ? whole : begin + SUM_BLOCK * WIDTH;
+        lanes sum = {0}, square = {0};
+        for (size_t i = begin; i < end; i += WIDTH) {
+            const lanes d = lanes_load(x + i) - mean - shift;
+            sum += d;
+            square += d * d;
+        }
+        sums += sum;
+        squares += square;
+    }
+    struct moments m = {lanes_sum(sums), lanes_sum(squares)};
+    for (size_t i = whole; i < dim; i++) {
+        const float d = x[i] - mean - shift;
+        m.sum += d;
+        m.squares += d * d;
+    }
+    return m;
+}
+
+/* The mean itself is rounded, and where all of x lies close together that is no small part of what x differs by: how
+ * far it is off shows in the differences, whose own mean is then taken as well. */
 void KERNEL(norm)(float *y, const float *x, const float *weight, const float *bias, size_t dim, float eps)
 {
     const size_t whole = dim / WIDTH * WIDTH, padded = lanes_padded(dim);
@@ -14,18 +45,16 @@ void KERNEL(norm)(float *y, const float *x, const float *weight, const float *bi
         sum += x[i];
     const float mean = sum / (float)dim;
 
-    acc = lanes_set(0.0f);
-    for (size_t i = 0; i < whole; i += WIDTH) {
-        const lanes d = lanes_load(x + i) - mean;
-        acc += d * d;
-    }
-    float squares = lanes_sum(acc);
-    for (size_t i = whole; i < dim; i++)
-        squares += (x[i] - mean) * (x[i] - mean);
+    const struct moments m = moments_of(x, dim, mean, 0.0f);
+    const float shift = m.sum / (float)dim, off = m.sum * shift;
+    float squares = m.squares - off;
+    if (off > 0x1p-8f * m.squares) /* little may be left */
+        squares = moments_of(x, dim, mean, shift).squares;
     const float scale = 1.0f / sqrtf(squares / (float)dim + eps);
 
     for (size_t i = 0; i < padded; i += WIDTH)
-        lanes_store(y + i, lanes_load(weight + i) * ((lanes_load(x + i) - mean) * scale) + lanes_load(bias + i));
+        lanes_store(y + i,
+                    lanes_load(weight + i) * ((lanes_load(x + i) - mean - shift) * scale) + lanes_load(bias + i));
 }
 
 #define EPILOGUE_LOOP(expression)                                                \

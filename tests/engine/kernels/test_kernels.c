@@ -51,10 +51,43 @@ static void norm_is_layer_norm(void **state)
             tables[a]->norm(y, x, w, b, dim, 1e-5f);
             for (size_t i = 0; i < dim; i++) {
                 const double want = ((double)x[i] - mean) / sqrt(var + 1e-5) * (double)w[i] + (double)b[i];
-                assert_float_equal((double)y[i], want, 2e-3); /* x has 2^-14 to give after the offset */
+                assert_float_equal((double)y[i], want, 2e-6); /* of up to 6; by the rounded mean alone 4e-5 */
             }
             for (size_t i = dim; i < padded; i++)
                 assert_true(y[i] == 0.0f);
+        }
+}
+
+/* Numbers so close together that what the mean is rounded by is of the size of their differences. */
+static void norm_is_exact_where_all_lie_close_together(void **state)
+{
+    (void)state;
+    static const size_t dims[] = {2, 3, 16, 17, 100, 8192};
+    static const float offsets[] = {0.3f, 1000.0f, -77777.0f};
+    static float x[8192], w[8192], b[8192], y[8192];
+    struct random rng = {7};
+    const struct kernels *tables[TABLES];
+    for (size_t n = runnable(tables), a = 0; a < n; a++)
+        for (size_t at = 0; at < sizeof dims / sizeof dims[0] * 3 * 20; at++) {
+            const size_t dim = dims[at / 60], steps = at % 20 + 1;
+            const float offset = offsets[at / 20 % 3], last = nextafterf(offset, INFINITY) - offset;
+            double mean = 0.0, var = 0.0, worst = 0.0;
+            for (size_t i = 0; i < lanes_padded(dim); i++) {
+                x[i] = offset + last * (float)random_below(&rng, (uint32_t)steps + 1);
+                w[i] = i < dim ? 1.0f : 0.0f;
+            }
+            for (size_t i = 0; i < dim; i++)
+                mean += (double)x[i] / (double)dim;
+            for (size_t i = 0; i < dim; i++)
+                var += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)dim;
+            tables[a]->norm(y, x, w, b, dim, 1e-12f);
+            for (size_t i = 0; i < dim; i++) {
+                const double want = ((double)x[i] - mean) / sqrt(var + (double)1e-12f);
+                worst = fmax(worst, fabs((double)y[i] - want) / fmax(1.0, fabs(want)));
+            }
+            if (!(worst <= 1e-6))
+                fail_msg("%s: %zu numbers of %g and up to %zu last places more: off by %g", tables[a]->isa, dim,
+                         (double)offset, steps, worst);
         }
 }
 
@@ -444,6 +477,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(print_what_is_missing),
         cmocka_unit_test(norm_is_layer_norm),
+        cmocka_unit_test(norm_is_exact_where_all_lie_close_together),
         cmocka_unit_test(epilogues_are_their_formulas),
         cmocka_unit_test(local_steps_agree_with_equation_2),
         cmocka_unit_test(local_steps_stay_finite_for_any_key),
