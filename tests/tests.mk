@@ -223,9 +223,9 @@ torture-calls: deps-test ## let each system call of the daemon fail once, and al
 	+@$(BUILD) programs $B/tests/torture/test_calls
 	@AFTD_TORTURE=long $B/tests/torture/test_calls
 
-torture-sums: deps-test ## run streams for 20 million bytes: their sums stay right
-	+@$(BUILD) $B/tests/engine/kernels/test_kernels_long
-	@AFTD_TORTURE=long $B/tests/engine/kernels/test_kernels_long
+torture-sums: deps-test ## run streams for 20 million bytes, and classifiers at the longest: their sums stay right
+	+@$(BUILD) $B/tests/engine/kernels/test_kernels_long $B/tests/engine/test_length
+	@AFTD_TORTURE=long $B/tests/engine/kernels/test_kernels_long && AFTD_TORTURE=long $B/tests/engine/test_length
 
 cover: deps-test ## how much of the code the tests reach, by file (needs gcovr)
 	@command -v gcovr >/dev/null || { echo "gcovr is missing; as root, run: apt-get install -y gcovr"; exit 1; }

@@ -88,10 +88,15 @@ size_t gemm_scratch_floats(uint32_t k);
 /* acc [rows, GEMM_CHUNK] = x [rows, k] times the chunk of fp32 weights that begins at a column. */
 void gemm_blas_tile(float *acc, const struct gemm *g, uint32_t column, const float *x, size_t ldx, uint32_t rows);
 
-/* c [m, n] = alpha op(a) op(b), row-major, op transposing where asked: a is [m, k] or [k, m], b [k, n] or [n, k]; rows
- * at lda, ldb, ldc. On the caller alone. Bits depend on the shape and the operands only. */
-void gemm_product(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
-                  size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+/* c [m, n] = alpha a op(b), row-major, op transposing where asked: a is [m, k], b [k, n] or [n, k]; rows at lda, ldb,
+ * ldc. On the caller alone. Bits depend on the shape and the operands only. */
+void gemm_product(bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                  const float *b, size_t ldb, float *c, size_t ldc);
+
+/* The same of tokens, c = alpha op(a) b with a [m, k] or [k, m]: what comes late in k is not lost in what came before,
+ * however many they are. */
+void gemm_sum_tokens(bool transpose_a, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                     const float *b, size_t ldb, float *c, size_t ldc);
 
 /* What the library says about itself. */
 const char *gemm_library(void);

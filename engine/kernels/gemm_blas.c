@@ -73,11 +73,53 @@ uint32_t gemm_choose_rows(const struct gemm *const *list, size_t n, float *scrat
     return 1;
 }
 
-void gemm_product(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
-                  size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+void gemm_product(bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                  const float *b, size_t ldb, float *c, size_t ldc)
 {
-    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-                (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, 0.0f, c, (blasint)ldc);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
+                (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, 0.0f, c, (blasint)ldc);
+}
+
+/* Tokens that are added up plainly, and plain sums that are; where there are more, of a block of the result at a time,
+ * the rest is added up in double. */
+enum { PART = 32, GROUP = 32 * PART, BLOCK = 64 };
+
+/* c [m, n] = a b over k <= GROUP tokens. */
+static void sum_parts(bool transpose_a, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                      const float *b, size_t ldb, float *c, size_t ldc)
+{
+    for (size_t t = 0; t < k; t += PART)
+        cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n,
+                    (blasint)(k - t < PART ? k - t : PART), alpha, a + t * (transpose_a ? lda : 1), (blasint)lda,
+                    b + t * ldb, (blasint)ldb, t == 0 ? 0.0f : 1.0f, c, (blasint)ldc);
+}
+
+/* The same over any number of them; m, n <= BLOCK. */
+static void sum_groups(bool transpose_a, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                       const float *b, size_t ldb, float *c, size_t ldc)
+{
+    double sum[BLOCK * BLOCK] = {0.0};
+    float group[BLOCK * BLOCK];
+    for (size_t t = 0; t < k; t += GROUP) {
+        sum_parts(transpose_a, m, n, k - t < GROUP ? k - t : GROUP, alpha, a + t * (transpose_a ? lda : 1), lda,
+                  b + t * ldb, ldb, group, n);
+        for (size_t i = 0; i < m * n; i++)
+            sum[i] += (double)group[i];
+    }
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            c[i * ldc + j] = (float)sum[i * n + j];
+}
+
+void gemm_sum_tokens(bool transpose_a, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                     const float *b, size_t ldb, float *c, size_t ldc)
+{
+    const size_t columns = k <= GROUP ? n : BLOCK;
+    for (size_t i = 0; i < m; i += BLOCK)
+        for (size_t j = 0; j < n; j += columns)
+            (k <= GROUP ? sum_parts
+                        : sum_groups)(transpose_a, m - i < BLOCK ? m - i : BLOCK, n - j < columns ? n - j : columns, k,
+                                      alpha, a + i * (transpose_a ? 1 : lda), lda, b + j, ldb, c + i * ldc + j, ldc);
 }
 
 const char *gemm_library(void)

@@ -122,11 +122,12 @@ struct kernels {
 
     /* Softmax attention of 1 .. ATTEND_ROWS_MAX consecutive queries of one head, of which query r sees the keys and
      * values of count + r positions: y_r = sum_s softmax_s(scale q_r . k_s) v_s, count > 0.
-     * y, q [rows, width] at their strides. keys: by blocks of LANES positions, attend_key; only the blocks with a
-     * position that is seen are read. values [positions, width], read up to LANES floats beyond the last one seen.
+     * y, q [rows, width] at their strides; rest [rows, width] at y's: scratch, what y's sums lose. keys: by blocks of
+     * LANES positions, attend_key; only the blocks with a position that is seen are read. values [positions, width],
+     * read up to LANES floats beyond the last one seen.
      * In one pass, relative to the largest score so far. A row's bits do not depend on which rows are beside it. */
-    void (*attend)(float *y, size_t y_stride, const float *q, size_t q_stride, size_t rows, const float *keys,
-                   const float *values, size_t count, size_t width, float scale);
+    void (*attend)(float *y, float *rest, size_t y_stride, const float *q, size_t q_stride, size_t rows,
+                   const float *keys, const float *values, size_t count, size_t width, float scale);
 
     /* AFT (eq. 2) exactly, one position, every token s seen: y = sigmoid(q) * sum_s a_s v_s / sum_s a_s with
      * a_s = exp(k_s + w_s - max), by channel. y, q [channels]; k, v [tokens] rows at `stride`; bias [tokens] = w, minus

@@ -98,6 +98,28 @@ LANES_INLINE void long_sum_add(struct long_sum *l, lanes x)
  * by some 1e-7 of itself, by 5e-7 where all roundings go one way, and no more is a long one of them. */
 #define SUM_BLOCK 32u
 
+/* A plain sum with a long one of its parts before it. */
+struct running_sum {
+    struct long_sum before;
+    lanes part;
+    uint32_t terms; /* of the part */
+};
+
+LANES_INLINE void running_sum_add(struct running_sum *r, lanes x)
+{
+    r->part += x;
+    if (++r->terms < SUM_BLOCK)
+        return;
+    long_sum_add(&r->before, r->part);
+    r->part = (lanes){0};
+    r->terms = 0;
+}
+
+LANES_INLINE lanes running_sum_of(const struct running_sum *r)
+{
+    return r->before.sum + r->part;
+}
+
 /* b > a ? b : a, so that a NaN in `a` stays: clamping must not turn an overflow upstream into an ordinary number. One
  * instruction on x86, which the compiler does not find in vector C. */
 LANES_INLINE lanes lanes_max(lanes a, lanes b)

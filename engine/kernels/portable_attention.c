@@ -9,18 +9,24 @@ void KERNEL(softmax)(float *x, size_t n)
     const size_t padded = lanes_padded(n);
     for (size_t i = n; i < padded; i++)
         x[i] = -INFINITY;
-    lanes most = lanes_load(x), sums = {0};
+    lanes most = lanes_load(x);
     for (size_t i = WIDTH; i < padded; i += WIDTH)
         most = lanes_max(most, lanes_load(x + i));
     float top = most[0];
     for (int i = 1; i < WIDTH; i++)
         top = fmaxf(top, most[i]);
-    for (size_t i = 0; i < padded; i += WIDTH) {
-        const lanes e = lanes_exp(lanes_load(x + i) - top);
-        sums += e;
-        lanes_store(x + i, e);
+    struct long_sum sums = {{0}, {0}};
+    for (size_t begin = 0; begin < padded; begin += SUM_BLOCK * WIDTH) {
+        const size_t end = padded - begin < SUM_BLOCK * WIDTH ? padded : begin + SUM_BLOCK * WIDTH;
+        lanes sum = {0};
+        for (size_t i = begin; i < end; i += WIDTH) {
+            const lanes e = lanes_exp(lanes_load(x + i) - top);
+            sum += e;
+            lanes_store(x + i, e);
+        }
+        long_sum_add(&sums, sum);
     }
-    const float scale = 1.0f / lanes_sum(sums);
+    const float scale = 1.0f / lanes_sum(sums.sum);
     for (size_t i = 0; i < padded; i += WIDTH)
         lanes_store(x + i, lanes_load(x + i) * scale);
 }
@@ -29,15 +35,22 @@ void KERNEL(aft_exact)(float *y, const float *q, const float *k, const float *v,
                        size_t stride, size_t channels, bool gate)
 {
     for (size_t c = 0; c < channels; c += WIDTH) {
-        lanes top = lanes_load(k + c) + bias[0], den = {0}, num = {0};
+        lanes top = lanes_load(k + c) + bias[0];
+        struct long_sum dens = {{0}, {0}}, nums = dens;
         for (size_t s = 1; s < tokens; s++)
             top = lanes_max(top, lanes_load(k + s * stride + c) + bias[s]);
-        for (size_t s = 0; s < tokens; s++) {
-            const lanes e = lanes_exp(lanes_load(k + s * stride + c) + bias[s] - top);
-            den += e;
-            num += e * lanes_load(v + s * stride + c);
+        for (size_t begin = 0; begin < tokens; begin += SUM_BLOCK) {
+            const size_t end = tokens - begin < SUM_BLOCK ? tokens : begin + SUM_BLOCK;
+            lanes den = {0}, num = {0};
+            for (size_t s = begin; s < end; s++) {
+                const lanes e = lanes_exp(lanes_load(k + s * stride + c) + bias[s] - top);
+                den += e;
+                num += e * lanes_load(v + s * stride + c);
+            }
+            long_sum_add(&dens, den);
+            long_sum_add(&nums, num);
         }
-        lanes_store(y + c, gated_mean(q + c, num, den, gate));
+        lanes_store(y + c, gated_mean(q + c, nums.sum, dens.sum, gate));
     }
 }
 
@@ -45,12 +58,13 @@ void KERNEL(aft_exact)(float *y, const float *q, const float *k, const float *v,
 
 /* Rows that share each load of a key and a value, and positions whose scores are held at once: their keys and values
  * stay in the nearest caches while the rows of a call pass over them. Whatever the rows, each number of a row is added
- * up by the same operations in the same order: positions and channels one after the other, into one lane. */
+ * up by the same operations in the same order: positions and channels one after the other, into one
+ * lane, positions by SUM_BLOCK of them, those by chunks. */
 enum { ATTEND_TILE = 4, ATTEND_CHUNK = 256 };
 
 /* What a row's sums so far are relative to, and its denominator. */
 struct attend_row {
-    float top, den;
+    float top, den, rest; /* of den, a long sum (lanes.h) */
 };
 
 /* scores[r][j * WIDTH ..] = scale q_r . k for `registers` registers of positions, `apart` floats from each other. */
@@ -84,10 +98,10 @@ LANES_INLINE void score_chunk(float (*scores)[ATTEND_CHUNK], const float *q, siz
     }
 }
 
-/* scores [n], n > 0, become exp(score - top) for the row's new top, and y what it is relative to that. One copy for
- * every caller: inlined, it could be contracted, which changes bits. */
+/* scores [n], n > 0, become exp(score - top) for the row's new top, and y with its rest what it is relative to that.
+ * One copy for every caller: inlined, it could be contracted, which changes bits. */
 static __attribute__((noinline)) void weigh_scores(struct attend_row *row, float *scores, size_t n, float *y,
-                                                   size_t width)
+                                                   float *rest, size_t width)
 {
     const size_t padded = lanes_padded(n);
     for (size_t i = n; i < padded; i++)
@@ -105,59 +119,96 @@ static __attribute__((noinline)) void weigh_scores(struct attend_row *row, float
     }
     if (top > row->top) {
         const float scale = lanes_exp(lanes_set(row->top - top))[0];
-        for (size_t c = 0; c < width; c++)
+        for (size_t c = 0; c < width; c++) {
             y[c] *= scale;
+            rest[c] *= scale;
+        }
         row->den *= scale;
+        row->rest *= scale;
         row->top = top;
     }
-    row->den += lanes_sum(sums);
+    struct long_sum den = {lanes_set(row->den), lanes_set(row->rest)};
+    long_sum_add(&den, lanes_set(lanes_sum(sums)));
+    row->den = den.sum[0];
+    row->rest = den.rest[0];
 }
 
-/* y_r += sum_{begin <= s < end} weights[r][s] v_s in the columns of `registers` registers, `floats` of the last one. */
-LANES_INLINE void add_tile(float *y, size_t y_stride, size_t rows, float (*weights)[ATTEND_CHUNK], const float *values,
-                           size_t begin, size_t end, size_t width, size_t registers, size_t floats)
+/* Where rows' means are added up: the long sums y + rest, at one stride. */
+struct attend_sums {
+    float *y, *rest;
+    size_t stride;
+};
+
+/* sum_r += sum_{begin <= s < end} weights[r][s] v_s for `registers` registers of columns. */
+LANES_INLINE void add_block(lanes (*sum)[2], size_t rows, float (*weights)[ATTEND_CHUNK], const float *values,
+                            size_t begin, size_t end, size_t width, size_t registers)
 {
-    lanes sum[ATTEND_TILE][2];
-    for (size_t r = 0; r < rows; r++)
-        for (size_t j = 0; j < registers; j++)
-            sum[r][j] = lanes_load_some(y + r * y_stride + j * WIDTH, j + 1 < registers ? WIDTH : floats);
     for (size_t s = begin; s < end; s++)
         for (size_t j = 0; j < registers; j++) {
             const lanes value = lanes_load(values + s * width + j * WIDTH);
             for (size_t r = 0; r < rows; r++)
                 sum[r][j] += weights[r][s] * value;
         }
-    for (size_t r = 0; r < rows; r++)
-        for (size_t j = 0; j < registers; j++)
-            lanes_store_some(y + r * y_stride + j * WIDTH, sum[r][j], j + 1 < registers ? WIDTH : floats);
 }
 
-LANES_INLINE void add_values(float *y, size_t y_stride, size_t rows, float (*weights)[ATTEND_CHUNK],
-                             const float *values, size_t begin, size_t end, size_t width)
+/* The sums of row r += sum_{s < seen[r]} weights[r][s] v_s in the columns of `registers` registers from c, `floats` of
+ * the last one. Blocks that all rows see are read once for all of them. */
+LANES_INLINE void add_tile(const struct attend_sums *to, size_t c, size_t rows, float (*weights)[ATTEND_CHUNK],
+                           const float *values, const size_t *seen, size_t width, size_t registers, size_t floats)
+{
+    lanes chunk[ATTEND_TILE][2] = {0};
+    const size_t shared = seen[0] / SUM_BLOCK * SUM_BLOCK;
+    for (size_t begin = 0; begin < shared; begin += SUM_BLOCK) {
+        lanes sum[ATTEND_TILE][2] = {0};
+        add_block(sum, rows, weights, values + c, begin, begin + SUM_BLOCK, width, registers);
+        for (size_t r = 0; r < rows; r++)
+            for (size_t j = 0; j < registers; j++)
+                chunk[r][j] += sum[r][j];
+    }
+    for (size_t r = 0; r < rows; r++) {
+        float *y = to->y + r * to->stride + c, *rest = to->rest + r * to->stride + c;
+        for (size_t begin = shared; begin < seen[r]; begin += SUM_BLOCK) {
+            lanes sum[1][2] = {0};
+            add_block(sum, 1, weights + r, values + c, begin, seen[r] - begin < SUM_BLOCK ? seen[r] : begin + SUM_BLOCK,
+                      width, registers);
+            for (size_t j = 0; j < registers; j++)
+                chunk[r][j] += sum[0][j];
+        }
+        for (size_t j = 0; j < registers; j++) {
+            const size_t n = j + 1 < registers ? WIDTH : floats;
+            struct long_sum l = {lanes_load_some(y + j * WIDTH, n), lanes_load_some(rest + j * WIDTH, n)};
+            long_sum_add(&l, chunk[r][j]);
+            lanes_store_some(y + j * WIDTH, l.sum, n);
+            lanes_store_some(rest + j * WIDTH, l.rest, n);
+        }
+    }
+}
+
+LANES_INLINE void add_values(const struct attend_sums *to, size_t rows, float (*weights)[ATTEND_CHUNK],
+                             const float *values, const size_t *seen, size_t width)
 {
     for (size_t c = 0; c < width; c += (size_t)2 * WIDTH) {
         const size_t left = width - c;
         if (left > WIDTH)
-            add_tile(y + c, y_stride, rows, weights, values + c, begin, end, width, 2,
-                     left < (size_t)2 * WIDTH ? left - WIDTH : WIDTH);
+            add_tile(to, c, rows, weights, values, seen, width, 2, left < (size_t)2 * WIDTH ? left - WIDTH : WIDTH);
         else
-            add_tile(y + c, y_stride, rows, weights, values + c, begin, end, width, 1, left);
+            add_tile(to, c, rows, weights, values, seen, width, 1, left);
     }
 }
 
 /* One chunk for one row, which sees n > 0 positions of it. */
-static void attend_one(struct attend_row *row, float *y, const float *q, const float *keys, const float *values,
-                       size_t n, size_t width, float scale)
+static void attend_one(struct attend_row *row, const struct attend_sums *to, const float *q, const float *keys,
+                       const float *values, size_t n, size_t width, float scale)
 {
     float scores[1][ATTEND_CHUNK];
     score_chunk(scores, q, 0, 1, keys, n, width, scale);
-    weigh_scores(row, scores[0], n, y, width);
-    add_values(y, 0, 1, scores, values, 0, n, width);
+    weigh_scores(row, scores[0], n, to->y, to->rest, width);
+    add_values(to, 1, scores, values, &n, width);
 }
 
 /* The same for ATTEND_TILE rows, of which the first sees n > 0 positions and each further one one more, up to the
  * chunk's end. */
-static void attend_tile(struct attend_row *row, float *y, size_t y_stride, const float *q, size_t q_stride,
+static void attend_tile(struct attend_row *row, const struct attend_sums *to, const float *q, size_t q_stride,
                         const float *keys, const float *values, size_t n, size_t width, float scale)
 {
     float scores[ATTEND_TILE][ATTEND_CHUNK];
@@ -166,19 +217,18 @@ static void attend_tile(struct attend_row *row, float *y, size_t y_stride, const
         seen[r] = n + r < ATTEND_CHUNK ? n + r : ATTEND_CHUNK;
     score_chunk(scores, q, q_stride, ATTEND_TILE, keys, seen[ATTEND_TILE - 1], width, scale);
     for (size_t r = 0; r < ATTEND_TILE; r++)
-        weigh_scores(&row[r], scores[r], seen[r], y + r * y_stride, width);
-    add_values(y, y_stride, ATTEND_TILE, scores, values, 0, seen[0], width);
-    for (size_t r = 1; r < ATTEND_TILE; r++)
-        add_values(y + r * y_stride, 0, 1, scores + r, values, seen[0], seen[r], width);
+        weigh_scores(&row[r], scores[r], seen[r], to->y + r * to->stride, to->rest + r * to->stride, width);
+    add_values(to, ATTEND_TILE, scores, values, seen, width);
 }
 
-void KERNEL(attend)(float *y, size_t y_stride, const float *q, size_t q_stride, size_t rows, const float *keys,
-                    const float *values, size_t count, size_t width, float scale)
+void KERNEL(attend)(float *y, float *rest, size_t y_stride, const float *q, size_t q_stride, size_t rows,
+                    const float *keys, const float *values, size_t count, size_t width, float scale)
 {
     struct attend_row row[ATTEND_ROWS_MAX];
     for (size_t r = 0; r < rows; r++) {
         row[r] = (struct attend_row){.top = -INFINITY};
         memset(y + r * y_stride, 0, width * sizeof *y);
+        memset(rest + r * y_stride, 0, width * sizeof *rest);
     }
     for (size_t begin = 0; begin < count + rows - 1; begin += ATTEND_CHUNK) {
         /* The rows before `r` see nothing of this chunk. */
@@ -186,11 +236,12 @@ void KERNEL(attend)(float *y, size_t y_stride, const float *q, size_t q_stride, 
         const float *k = keys + begin * width, *v = values + begin * width;
         while (r < rows) {
             const size_t n = count + r - begin, one = n < ATTEND_CHUNK ? n : ATTEND_CHUNK;
+            const struct attend_sums to = {y + r * y_stride, rest + r * y_stride, y_stride};
             if (rows - r >= ATTEND_TILE) {
-                attend_tile(row + r, y + r * y_stride, y_stride, q + r * q_stride, q_stride, k, v, one, width, scale);
+                attend_tile(row + r, &to, q + r * q_stride, q_stride, k, v, one, width, scale);
                 r += ATTEND_TILE;
             } else {
-                attend_one(row + r, y + r * y_stride, q + r * q_stride, k, v, one, width, scale);
+                attend_one(row + r, &to, q + r * q_stride, k, v, one, width, scale);
                 r++;
             }
         }

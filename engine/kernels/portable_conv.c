@@ -122,27 +122,27 @@ static void conv_whole_rows(const struct conv_whole *f, const float *x, const st
                             const struct conv_margin *m)
 {
     float *to = f->rows;
-    lanes total = {0};
+    struct long_sum total = {{0}, {0}};
     for (size_t y = 0; y < s->height; y++, to += m->pitch * WIDTH) {
-        lanes sum = {0};
+        struct running_sum sum = {.terms = 0};
         memset(to, 0, m->left * WIDTH * sizeof *to);
         for (size_t i = 0; i < s->width; i++) {
             const lanes value = lanes_load(x + (y * s->width + i) * s->token);
             lanes_store(to + (m->left + i) * WIDTH, value);
-            sum += value;
+            running_sum_add(&sum, value);
         }
         memset(to + (m->left + s->width) * WIDTH, 0, m->right * WIDTH * sizeof *to);
-        lanes_store(f->above + y * WIDTH, total);
-        lanes_store(f->below + y * WIDTH, sum);
-        total += sum;
+        lanes_store(f->above + y * WIDTH, total.sum);
+        lanes_store(f->below + y * WIDTH, running_sum_of(&sum));
+        long_sum_add(&total, running_sum_of(&sum));
     }
     memset(to, 0, (size_t)BLOCK_MAX * WIDTH * sizeof *to);
-    lanes_store(f->above + (size_t)s->height * WIDTH, total);
-    total = lanes_set(0.0f);
-    lanes_store(f->below + (size_t)s->height * WIDTH, total);
+    lanes_store(f->above + (size_t)s->height * WIDTH, total.sum);
+    total = (struct long_sum){{0}, {0}};
+    lanes_store(f->below + (size_t)s->height * WIDTH, total.sum);
     for (size_t y = s->height; y-- > 0;) {
-        total += lanes_load(f->below + y * WIDTH);
-        lanes_store(f->below + y * WIDTH, total);
+        long_sum_add(&total, lanes_load(f->below + y * WIDTH));
+        lanes_store(f->below + y * WIDTH, total.sum);
     }
 }
 
@@ -158,15 +158,15 @@ static void conv_beyond(const struct conv_whole *f, const struct conv_shape *s, 
             sum += lanes_load(f->rows + (a * m->pitch + m->left + b) * WIDTH);
         lanes_store(f->columns + b * WIDTH, sum);
     }
-    lanes right = {0}, left = {0};
+    struct running_sum right = {.terms = 0}, left = {.terms = 0};
     for (size_t i = width; i-- > 0;) {
         if (i + behind < width)
-            right += lanes_load(f->columns + (i + behind) * WIDTH);
-        lanes_store(f->beyond + i * WIDTH, rows + right);
+            running_sum_add(&right, lanes_load(f->columns + (i + behind) * WIDTH));
+        lanes_store(f->beyond + i * WIDTH, rows + running_sum_of(&right));
     }
     for (size_t i = rx + 1; i < width; i++) {
-        left += lanes_load(f->columns + (i - rx - 1) * WIDTH);
-        lanes_store(f->beyond + i * WIDTH, lanes_load(f->beyond + i * WIDTH) + left);
+        running_sum_add(&left, lanes_load(f->columns + (i - rx - 1) * WIDTH));
+        lanes_store(f->beyond + i * WIDTH, lanes_load(f->beyond + i * WIDTH) + running_sum_of(&left));
     }
 }
 
@@ -238,31 +238,31 @@ static struct conv_prefix conv_prefix_in(float *scratch, const struct conv_shape
 static void conv_sum_rows(const struct conv_prefix *f, const float *x, const struct conv_shape *s)
 {
     const size_t height = s->height, width = s->width;
-    lanes total = {0};
+    struct long_sum total = {{0}, {0}};
     for (size_t y = 0; y < height; y++) {
         const float *row = x + y * width * s->token;
         float *left = f->left + y * (width + 1) * WIDTH, *right = f->right + y * (width + 1) * WIDTH;
-        lanes sum = {0};
+        struct running_sum sum = {.terms = 0};
         for (size_t i = 0; i < width; i++) {
-            lanes_store(left + i * WIDTH, sum);
-            sum += lanes_load(row + i * s->token);
+            lanes_store(left + i * WIDTH, running_sum_of(&sum));
+            running_sum_add(&sum, lanes_load(row + i * s->token));
         }
-        lanes_store(left + width * WIDTH, sum);
-        lanes_store(f->above + y * WIDTH, total);
-        total += sum;
-        sum = lanes_set(0.0f);
-        lanes_store(right + width * WIDTH, sum);
+        lanes_store(left + width * WIDTH, running_sum_of(&sum));
+        lanes_store(f->above + y * WIDTH, total.sum);
+        long_sum_add(&total, running_sum_of(&sum));
+        sum = (struct running_sum){.terms = 0};
+        lanes_store(right + width * WIDTH, running_sum_of(&sum));
         for (size_t i = width; i-- > 0;) {
-            sum += lanes_load(row + i * s->token);
-            lanes_store(right + i * WIDTH, sum);
+            running_sum_add(&sum, lanes_load(row + i * s->token));
+            lanes_store(right + i * WIDTH, running_sum_of(&sum));
         }
     }
-    lanes_store(f->above + height * WIDTH, total);
-    total = lanes_set(0.0f);
-    lanes_store(f->below + height * WIDTH, total);
+    lanes_store(f->above + height * WIDTH, total.sum);
+    total = (struct long_sum){{0}, {0}};
+    lanes_store(f->below + height * WIDTH, total.sum);
     for (size_t y = height; y-- > 0;) {
-        total += lanes_load(f->right + y * (width + 1) * WIDTH);
-        lanes_store(f->below + y * WIDTH, total);
+        long_sum_add(&total, lanes_load(f->right + y * (width + 1) * WIDTH));
+        lanes_store(f->below + y * WIDTH, total.sum);
     }
 }
 
@@ -277,19 +277,19 @@ static void conv_sum_spans(float *out, const float *x, const float *taps, const 
     for (size_t y = 0; y < height; y++) {
         const size_t y0 = conv_clip(y, rows.first, ry, height), y1 = conv_clip(y, rows.end, ry, height);
         for (size_t i = 0; i < width; i++) {
-            lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
-            lanes inside = {0};
+            lanes beside = {0}, inside = {0};
             for (size_t a = y0; a < y1; a++) {
                 const struct conv_span span = spans[a + ry - y];
                 const size_t x0 = conv_clip(i, span.first, rx, width), x1 = conv_clip(i, span.end, rx, width);
-                outside += lanes_load(f.left + (a * (width + 1) + x0) * WIDTH) +
-                           lanes_load(f.right + (a * (width + 1) + x1) * WIDTH);
+                beside += lanes_load(f.left + (a * (width + 1) + x0) * WIDTH) +
+                          lanes_load(f.right + (a * (width + 1) + x1) * WIDTH);
                 const float *row = x + a * width * s->token;
                 const float *tap = taps + ((a + ry - y) * s->kw + (x0 + rx - i)) * LANES;
                 for (size_t b = x0; b < x1; b++, tap += LANES)
                     inside += lanes_load(tap) * lanes_load(row + b * s->token);
             }
-            lanes_store(out + (y * width + i) * s->token, outside + inside);
+            const lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
+            lanes_store(out + (y * width + i) * s->token, outside + beside + inside);
         }
     }
 }
@@ -346,7 +346,8 @@ static void conv_weigh(float *weights, const float *k, const float *bias, const 
                        const struct conv_reach *r)
 {
     for (size_t h = 0; h < s->heads; h += WIDTH) {
-        lanes top = conv_exponent(k, bias, s, r, r->y0, r->x0, h), den = {0};
+        lanes top = conv_exponent(k, bias, s, r, r->y0, r->x0, h);
+        struct running_sum den = {.terms = 0};
         for (size_t a = r->y0; a < r->y1; a++)
             for (size_t b = r->x0; b < r->x1; b++)
                 top = lanes_max(top, conv_exponent(k, bias, s, r, a, b, h));
@@ -354,10 +355,10 @@ static void conv_weigh(float *weights, const float *k, const float *bias, const 
         for (size_t a = r->y0; a < r->y1; a++)
             for (size_t b = r->x0; b < r->x1; b++, to += s->heads) {
                 const lanes e = lanes_exp(conv_exponent(k, bias, s, r, a, b, h) - top);
-                den += e;
+                running_sum_add(&den, e);
                 lanes_store(to, e);
             }
-        lanes_store(to, den);
+        lanes_store(to, running_sum_of(&den));
     }
 }
 
@@ -369,11 +370,11 @@ void KERNEL(conv_exact)(float *y, const float *q, const float *k, const float *v
     conv_weigh(weights, k, bias, s, &r);
     for (size_t c = 0; c < s->channels; c += WIDTH) {
         const float *weight = weights;
-        lanes num = {0};
+        struct running_sum num = {.terms = 0};
         for (size_t a = r.y0; a < r.y1; a++)
             for (size_t b = r.x0; b < r.x1; b++, weight += s->heads)
-                num += gather(weight, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c);
+                running_sum_add(&num, gather(weight, head_of + c) * lanes_load(v + (a * s->width + b) * s->stride + c));
         const lanes den = gather(weight, head_of + c);
-        lanes_store(y + p * s->channels + c, gated_mean(q + p * s->stride + c, num, den, gate));
+        lanes_store(y + p * s->channels + c, gated_mean(q + p * s->stride + c, running_sum_of(&num), den, gate));
     }
 }

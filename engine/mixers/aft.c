@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "engine/block/token_sums.h"
+
 #define TASK_COLUMNS \
     ((size_t)4 * LANES) /* channels of one product: wide enough for sgemm, enough tasks for all threads */
 
@@ -92,11 +94,7 @@ void aft_plan_scratch(struct mixer_scratch *s, struct workspace *w, const struct
 /* Without biases every token has the same sums: out[t] = sum_s x[s], for n columns. */
 static void sum_tokens(float *out, const float *x, size_t tokens, size_t stride, size_t n)
 {
-    for (size_t c = 0; c < n; c++)
-        out[c] = x[c];
-    for (size_t t = 1; t < tokens; t++)
-        for (size_t c = 0; c < n; c++)
-            out[c] += x[t * stride + c];
+    token_sums(out, x, tokens, stride, n);
     for (size_t t = 1; t < tokens; t++)
         for (size_t c = 0; c < n; c++)
             out[t * stride + c] = out[c];
@@ -109,7 +107,7 @@ static void weigh_tokens(float *out, const float *x, const struct block *b, size
     if (b->biases == NULL)
         sum_tokens(out, x, tokens, stride, n);
     else
-        gemm_product(false, false, tokens, n, tokens, 1.0f, b->biases, context, x, stride, out, stride);
+        gemm_sum_tokens(false, tokens, n, tokens, 1.0f, b->biases, context, x, stride, out, stride);
 }
 
 static void mix_factored(const struct engine_core *e, const struct block *b, const struct activations *a,

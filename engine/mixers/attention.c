@@ -34,6 +34,7 @@ static void mix_part(const struct engine_core *e, const struct activations *a, c
     const size_t width = d->dim / e->config->mixer.heads, at = head * width, first = part->first;
     const float *q = a->qkv + first * d->qkv + at, *k = q + d->channels, *v = k + d->keys;
     float *keys = values + value_floats(e), *y = a->h + first * d->channels + at;
+    float *rest = a->mlp + (y - a->h); /* the MLP runs later, and has no fewer columns */
     for (size_t i = 0; i < part->count; i++) {
         const size_t t = part->position + i;
         memcpy(values + t * width, v + i * d->qkv, width * sizeof *values);
@@ -42,8 +43,8 @@ static void mix_part(const struct engine_core *e, const struct activations *a, c
     }
     for (size_t i = 0; i < part->count; i += ATTEND_ROWS_MAX) {
         const size_t rows = part->count - i < ATTEND_ROWS_MAX ? part->count - i : ATTEND_ROWS_MAX;
-        e->kernels->attend(y + i * d->channels, d->channels, q + i * d->qkv, d->qkv, rows, keys, values,
-                           part->position + i + 1, width, 1.0f / sqrtf((float)width));
+        e->kernels->attend(y + i * d->channels, rest + i * d->channels, d->channels, q + i * d->qkv, d->qkv, rows, keys,
+                           values, part->position + i + 1, width, 1.0f / sqrtf((float)width));
     }
 }
 
@@ -96,11 +97,11 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
         const float *q = a->qkv + sequence * tokens * stride + head * width, *k = q + e->dims.channels;
         const float *v = k + e->dims.keys;
         float *scores = mixer_thread_scratch(s);
-        gemm_product(false, true, n, tokens, width, scale, q + first * stride, stride, k, stride, scores, ld);
+        gemm_product(true, n, tokens, width, scale, q + first * stride, stride, k, stride, scores, ld);
         for (size_t t = 0; t < n; t++)
             e->kernels->softmax(scores + t * ld, tokens);
-        gemm_product(false, false, n, width, tokens, 1.0f, scores, ld, v, stride,
-                     a->h + (sequence * tokens + first) * e->dims.channels + head * width, e->dims.channels);
+        gemm_sum_tokens(false, n, width, tokens, 1.0f, scores, ld, v, stride,
+                        a->h + (sequence * tokens + first) * e->dims.channels + head * width, e->dims.channels);
     }
 }
 

@@ -3,6 +3,7 @@
  * token's output is global key * v, projected, plus its query. */
 #include <math.h>
 
+#include "engine/block/token_sums.h"
 #include "engine/mixers/linear.h"
 
 enum { QUERY_SCORE, KEY_SCORE }; /* its own tensors */
@@ -44,11 +45,7 @@ static void weighted_mean(float *mean, const float *x, const float *score, const
         weights[t] = sum;
     }
     kn->softmax(weights, h->tokens);
-    for (size_t c = 0; c < h->width; c++)
-        mean[c] = 0.0f;
-    for (size_t t = 0; t < h->tokens; t++)
-        for (size_t c = 0; c < h->width; c++)
-            mean[c] += weights[t] * x[t * h->stride + c];
+    token_weighted_sums(mean, weights, x, h->tokens, h->stride, h->width);
 }
 
 static void mix_head(const struct linear_head *h, const float *query_score, const float *key_score, float *residual,

@@ -44,10 +44,10 @@ void linear_attention(const struct linear_head *x, float alpha)
 {
     const size_t n = x->tokens, c = x->width;
     if (c <= n) {
-        gemm_product(true, false, c, c, n, alpha, x->k, x->stride, x->v, x->stride, x->scratch, c);
-        gemm_product(false, false, n, c, c, 1.0f, x->q, x->stride, x->scratch, c, x->y, x->y_stride);
+        gemm_sum_tokens(true, c, c, n, alpha, x->k, x->stride, x->v, x->stride, x->scratch, c);
+        gemm_product(false, n, c, c, 1.0f, x->q, x->stride, x->scratch, c, x->y, x->y_stride);
     } else {
-        gemm_product(false, true, n, n, c, alpha, x->q, x->stride, x->k, x->stride, x->scratch, n);
-        gemm_product(false, false, n, c, n, 1.0f, x->scratch, n, x->v, x->stride, x->y, x->y_stride);
+        gemm_product(true, n, n, c, alpha, x->q, x->stride, x->k, x->stride, x->scratch, n);
+        gemm_sum_tokens(false, n, c, n, 1.0f, x->scratch, n, x->v, x->stride, x->y, x->y_stride);
     }
 }

@@ -1,8 +1,8 @@
 /* sima.c - SimA (Koohpayegani & Pirsiavash 2022): attention without softmax; each channel of q and k is divided by its
  * l1 norm over the tokens. Both norms of a channel multiply the same terms, so k takes them both. */
 #include <math.h>
-#include <string.h>
 
+#include "engine/block/token_sums.h"
 #include "engine/mixers/linear.h"
 
 #define NORM_MIN 1e-12f /* of a channel that is 0 at every token */
@@ -14,20 +14,11 @@ static void plan_scratch(struct mixer_scratch *s, struct workspace *w, const str
     linear_plan_scratch(s, w, e, tokens, 2 * (size_t)(e->dims.dim / e->config->mixer.heads));
 }
 
-static void add_sizes(float *norm, const float *row, size_t n)
-{
-    for (size_t c = 0; c < n; c++)
-        norm[c] += fabsf(row[c]);
-}
-
 static void scale_keys(const struct linear_head *x)
 {
     float *norm_q = x->scratch + linear_scratch_floats(x->tokens, x->width), *norm_k = norm_q + x->width;
-    memset(norm_q, 0, 2 * x->width * sizeof *norm_q);
-    for (size_t t = 0; t < x->tokens; t++) {
-        add_sizes(norm_q, x->q + t * x->stride, x->width);
-        add_sizes(norm_k, x->k + t * x->stride, x->width);
-    }
+    token_size_sums(norm_q, x->q, x->tokens, x->stride, x->width);
+    token_size_sums(norm_k, x->k, x->tokens, x->stride, x->width);
     for (size_t c = 0; c < x->width; c++)
         norm_k[c] = 1.0f / fmaxf(norm_q[c], NORM_MIN) / fmaxf(norm_k[c], NORM_MIN);
     for (size_t t = 0; t < x->tokens; t++)
@@ -50,9 +41,8 @@ static void mix_sequences(const struct engine_core *e, uint32_t layer, const str
 /* Of the keys only: the queries' norms are the same for all tokens. */
 static float key_norm(const float *k, size_t tokens, size_t stride)
 {
-    float sum = 0.0f;
-    for (size_t t = 0; t < tokens; t++)
-        sum += fabsf(k[t * stride]);
+    float sum;
+    token_size_sums(&sum, k, tokens, stride, 1);
     return fmaxf(sum, NORM_MIN);
 }
 

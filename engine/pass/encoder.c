@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/block/token_sums.h"
 #include "engine/core/team.h"
 #include "engine/pass/token_map.h"
 
@@ -178,10 +179,7 @@ static void embed(struct encoder *n, const struct engine_core *e, size_t rows)
 
 static void mean_rows(float *mean, const float *rows, size_t count, size_t channels)
 {
-    memset(mean, 0, channels * sizeof *mean);
-    for (size_t t = 0; t < count; t++)
-        for (size_t c = 0; c < channels; c++)
-            mean[c] += rows[t * channels + c];
+    token_sums(mean, rows, count, channels, channels);
     for (size_t c = 0; c < channels; c++)
         mean[c] /= (float)count;
 }

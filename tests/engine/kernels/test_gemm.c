@@ -236,6 +236,37 @@ static void a_rows_bits_depend_on_the_row_alone(void **state)
     each_kind(expect_same_bits);
 }
 
+/* Products of tokens: of any number, all with the same numbers or each with its own, and of several blocks. */
+static void sums_over_tokens_lose_nothing(void **state)
+{
+    (void)state;
+    enum { TOKENS = 20000, WIDE = 70, M = 67 };
+    static const size_t counts[] = {1, 31, 32, 33, 1000, 1024, 1025, TOKENS};
+    float *a = malloc(sizeof *a * TOKENS * WIDE), *b = malloc(sizeof *b * TOKENS * WIDE), c[M][WIDE];
+    struct random rng = {9};
+    assert_true(a != NULL && b != NULL);
+    gemm_setup();
+    for (size_t at = 0; at < 4 * sizeof counts / sizeof counts[0]; at++) {
+        const bool equal = at % 2 == 0, transpose = at / 2 % 2 == 0;
+        const size_t k = counts[at / 4], lda = transpose ? WIDE : k;
+        for (size_t i = 0; i < k * WIDE; i++) {
+            a[i] = equal && i > 0 ? a[0] : 1.0f + random_float(&rng, 0.5f);
+            b[i] = equal && i >= WIDE ? b[i - WIDE] : 1.0f + random_float(&rng, 0.5f);
+        }
+        gemm_sum_tokens(transpose, M, WIDE - 1, k, 0.25f, a, lda, b, WIDE, c[0], WIDE);
+        for (size_t i = 0; i < M; i += 3)
+            for (size_t j = 0; j < WIDE - 1; j += 4) {
+                double want = 0.0;
+                for (size_t t = 0; t < k; t++)
+                    want += 0.25 * (double)a[transpose ? t * lda + i : i * lda + t] * (double)b[t * WIDE + j];
+                if (!(fabs((double)c[i][j] / want - 1.0) <= 1e-6))
+                    fail_msg("%zu %s tokens: off by %g", k, equal ? "equal" : "random", (double)c[i][j] / want - 1.0);
+            }
+    }
+    free(b);
+    free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +275,7 @@ int main(void)
         cmocka_unit_test(what_is_no_number_stays_none),
         cmocka_unit_test(segments_are_packed_side_by_side),
         cmocka_unit_test(a_rows_bits_depend_on_the_row_alone),
+        cmocka_unit_test(sums_over_tokens_lose_nothing),
     };
     return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }

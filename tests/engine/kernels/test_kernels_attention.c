@@ -66,6 +66,7 @@ struct attend_run {
     float k[ATTEND_POSITIONS][CHANNELS], keys[(ATTEND_POSITIONS + LANES) * CHANNELS];
     float values[(ATTEND_POSITIONS + 1) * CHANNELS];
     float q[ATTEND_ROWS_MAX][ATTEND_STRIDE], y[ATTEND_ROWS_MAX][ATTEND_STRIDE], alone[ATTEND_STRIDE];
+    float rest[ATTEND_ROWS_MAX][ATTEND_STRIDE];
 };
 
 static void attend_run_init(struct attend_run *x, size_t positions, size_t width, struct random *rng)
@@ -82,7 +83,7 @@ static void attend_run_init(struct attend_run *x, size_t positions, size_t width
     for (size_t r = 0; r < ATTEND_ROWS_MAX; r++)
         for (size_t c = 0; c < ATTEND_STRIDE; c++) {
             x->q[r][c] = random_float(rng, 2.0f);
-            x->y[r][c] = x->alone[c] = NAN;
+            x->y[r][c] = x->rest[r][c] = x->alone[c] = NAN;
         }
 }
 
@@ -94,7 +95,8 @@ static void run_attend(const struct kernels *kn, size_t rows, size_t count, size
     assert_non_null(x);
     assert_true(count + rows - 1 <= ATTEND_POSITIONS);
     attend_run_init(x, count + rows - 1, width, rng);
-    kn->attend(x->y[0], ATTEND_STRIDE, x->q[0], ATTEND_STRIDE, rows, x->keys, x->values, count, width, 0.5f);
+    kn->attend(x->y[0], x->rest[0], ATTEND_STRIDE, x->q[0], ATTEND_STRIDE, rows, x->keys, x->values, count, width,
+               0.5f);
     for (size_t r = 0; r < rows; r++) {
         for (size_t s = 0; s < count + r; s++) {
             z[s] = 0.0;
@@ -105,7 +107,7 @@ static void run_attend(const struct kernels *kn, size_t rows, size_t count, size
             if (!(fabs((double)x->y[r][c] - plain_mean(z, x->values + c, width, count + r)) <= 1e-5))
                 fail_msg("%s: width %zu, count %zu, row %zu of %zu, channel %zu is %g", kn->isa, width, count, r, rows,
                          c, (double)x->y[r][c]);
-        kn->attend(x->alone, 0, x->q[r], 0, 1, x->keys, x->values, count + r, width, 0.5f);
+        kn->attend(x->alone, x->rest[0], 0, x->q[r], 0, 1, x->keys, x->values, count + r, width, 0.5f);
         assert_memory_equal(x->y[r], x->alone, width * sizeof(float));
         assert_true(isnan(x->y[r][width]));
     }
@@ -135,14 +137,14 @@ static void attending_survives_large_scores_and_shows_overflows(void **state)
     for (size_t n = runnable(tables), a = 0; a < n; a++)
         for (int which = 0; which < 3; which++) {
             const float q[2] = {1.0f, 1.0f};
-            float y[2];
+            float y[2], rest[2];
             for (size_t s = 0; s < COUNT; s++) {
                 keys[attend_key(s, 0, 2)] = s == 290 ? 1e30f : 1e10f * (float)s;
                 keys[attend_key(s, 1, 2)] = which == 1 && s == 7 ? NAN : which == 2 && s == 280 ? INFINITY : 0.0f;
                 values[2 * s] = (float)s;
                 values[2 * s + 1] = 1.0f;
             }
-            tables[a]->attend(y, 2, q, 2, 1, keys, values, COUNT, 2, 1.0f);
+            tables[a]->attend(y, rest, 2, q, 2, 1, keys, values, COUNT, 2, 1.0f);
             if (which == 0)
                 assert_true(y[0] == 290.0f && y[1] == 1.0f);
             else

@@ -1,0 +1,40 @@
+/* token_sums.c - see token_sums.h. */
+#include "engine/block/token_sums.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+enum { COLUMNS = 64 }; /* at a time: their sums stay near, and whole cache lines are read */
+
+/* Constants once inlined: sizes, whether there are weights. */
+static inline __attribute__((always_inline)) void add_up(float *out, const float *weights, const float *x, bool sizes,
+                                                         size_t tokens, size_t stride, size_t n)
+{
+    for (size_t begin = 0; begin < n; begin += COLUMNS) {
+        const size_t columns = n - begin < COLUMNS ? n - begin : COLUMNS;
+        double sum[COLUMNS] = {0.0};
+        for (size_t t = 0; t < tokens; t++) {
+            const float *row = x + t * stride + begin;
+            const double weight = weights != NULL ? (double)weights[t] : 1.0;
+            for (size_t c = 0; c < columns; c++)
+                sum[c] += weight * (double)(sizes ? fabsf(row[c]) : row[c]);
+        }
+        for (size_t c = 0; c < columns; c++)
+            out[begin + c] = (float)sum[c];
+    }
+}
+
+void token_sums(float *out, const float *x, size_t tokens, size_t stride, size_t n)
+{
+    add_up(out, NULL, x, false, tokens, stride, n);
+}
+
+void token_size_sums(float *out, const float *x, size_t tokens, size_t stride, size_t n)
+{
+    add_up(out, NULL, x, true, tokens, stride, n);
+}
+
+void token_weighted_sums(float *out, const float *weights, const float *x, size_t tokens, size_t stride, size_t n)
+{
+    add_up(out, weights, x, false, tokens, stride, n);
+}
