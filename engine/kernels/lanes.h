@@ -94,7 +94,15 @@ LANES_INLINE void long_sum_add(struct long_sum *l, lanes x)
     l->rest = rest - (l->sum - sum); /* rest is the smaller one: what is lost is exact */
 }
 
-/* That takes ten times as long as an addition. So many terms are added up plainly by this many first: such a sum is off
+/* The same numbers, with all that fits in the first one. A second time changes nothing. */
+LANES_INLINE void long_sum_settle(struct long_sum *l)
+{
+    const lanes sum = l->sum + l->rest;
+    l->rest = lanes_lost(l->sum, l->rest, sum);
+    l->sum = sum;
+}
+
+/* To add takes ten times as long as an addition. So many terms are added up plainly by this many first: such a sum is off
  * by some 1e-7 of itself, by 5e-7 where all roundings go one way, and no more is a long one of them. */
 #define SUM_BLOCK 32u
 

@@ -120,11 +120,30 @@ LANES_INLINE void sums_add(struct sums *s, lanes e, lanes ev)
     long_sum_add(&s->ev, ev);
 }
 
-LANES_INLINE void local_add_sums(float *state, lanes e, lanes ev)
+/* What leaves the window at position t is added to what S has lost, plainly; at every SUMS_SETTLE positions, the same
+ * for all ways to come there, S takes in what fits. */
+#define SUMS_SETTLE 16u
+LANES_INLINE void sums_leave(struct sums *s, lanes e, lanes ev, uint32_t t)
 {
-    struct sums sums = sums_load(state);
-    sums_add(&sums, e, ev);
-    sums_store(state, &sums);
+    s->e.rest += e;
+    s->ev.rest += ev;
+    if (t % SUMS_SETTLE == 0) {
+        long_sum_settle(&s->e);
+        long_sum_settle(&s->ev);
+    }
+}
+
+LANES_INLINE void local_add_sums(float *state, lanes e, lanes ev, uint32_t t)
+{
+    if (t % SUMS_SETTLE == 0) {
+        struct sums sums = sums_load(state);
+        sums_leave(&sums, e, ev, t);
+        sums_store(state, &sums);
+    } else { /* half the reading and writing */
+        float *rest_e = state_row(state, ROW_REST_E), *rest_ev = state_row(state, ROW_REST_EV);
+        lanes_store(rest_e, lanes_load(rest_e) + e);
+        lanes_store(rest_ev, lanes_load(rest_ev) + ev);
+    }
 }
 
 /* A window's terms are added up by themselves, then to S. One of more than SUM_BLOCK terms is cut where the ring begins
@@ -135,20 +154,28 @@ LANES_INLINE bool is_cut(uint32_t span)
     return span > SUM_BLOCK;
 }
 
-/* How many terms from `slot` on are in one part, or side by side in the ring, of `left` that are still to come. */
-LANES_INLINE uint32_t part_terms(uint32_t slot, uint32_t span, uint32_t left)
+/* What begins_part compares with: what no slot has, where a window is not cut. */
+LANES_INLINE uint32_t part_phase(uint32_t span)
 {
-    const uint32_t end = span - slot, cut = is_cut(span) ? SUM_BLOCK - slot % SUM_BLOCK : end;
-    const uint32_t n = cut < end ? cut : end;
-    return n < left ? n : left;
+    const uint32_t never = SUM_BLOCK;
+    return is_cut(span) ? 0 : never;
 }
 
-LANES_INLINE bool begins_part(uint32_t slot, uint32_t span)
+LANES_INLINE bool begins_part(uint32_t slot, uint32_t phase)
 {
-    return is_cut(span) && slot % SUM_BLOCK == 0;
+    return slot % SUM_BLOCK == phase;
 }
 
-/* A part ends: *sum goes to *sums, and begins anew. */
+/* What the parts are added to begins as S; settled, so that an empty part changes nothing. */
+LANES_INLINE void begin_window(struct sums *sums, uint32_t span)
+{
+    if (is_cut(span)) {
+        long_sum_settle(&sums->e);
+        long_sum_settle(&sums->ev);
+    }
+}
+
+/* A part ends: *sum goes to *sums, and begins anew. An empty one changes nothing. */
 LANES_INLINE void end_part(struct sums *sums, struct term *sum)
 {
     sums_add(sums, sum->e, sum->ev);
@@ -161,8 +188,8 @@ LANES_INLINE void end_window(struct sums *sums, const struct term *sum, uint32_t
     if (is_cut(span)) {
         sums_add(sums, sum->e, sum->ev);
     } else {
-        sums->e.sum += sum->e;
-        sums->ev.sum += sum->ev;
+        sums->e.sum += sums->e.rest + sum->e;
+        sums->ev.sum += sums->ev.rest + sum->ev;
     }
 }
 

@@ -14,7 +14,7 @@ LANES_INLINE void local_enter(float *state, uint32_t slot, const float *k, const
     const lanes e = local_refer(state, p, n, s->t == 0, s->span, half);
     if (s->t >= s->span) {
         const struct term leaves = term_load(here, half);
-        local_add_sums(state, leaves.e, leaves.ev);
+        local_add_sums(state, leaves.e, leaves.ev, s->t);
     }
     term_store(here, (struct term){e, e * lanes_load(v)}, half);
 }
@@ -38,30 +38,29 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
         state[i] = all_state + c / LANES * local_state_floats(s->span, half) + c % LANES;
         local_enter(state[i], ring.here, k + c, v + c, s, half);
         sums[i] = sums_load(state[i]);
+        begin_window(&sums[i], s->span);
         sum[i] = (struct term){{0}, {0}};
     }
     const ptrdiff_t ahead = (const char *)s->next - (const char *)all_state;
+    const uint32_t phase = part_phase(s->span);
     uint32_t slot = ring.oldest;
-    for (uint32_t lag = ring.terms; lag > 0;) {
-        if (begins_part(slot, s->span) && lag < ring.terms)
+    for (uint32_t lag = ring.terms; lag-- > 0;) {
+        if (begins_part(slot, phase))
 #pragma GCC unroll 2
             for (size_t i = 0; i < n; i++)
                 end_part(&sums[i], &sum[i]);
-        for (uint32_t terms = part_terms(slot, s->span, lag); terms-- > 0; slot++) {
-            lag--;
 #pragma GCC unroll 2
-            for (size_t i = 0; i < n; i++) {
-                const float *at = ring_term(state[i], slot, half);
-                const struct term term = term_load(at, half);
-                const lanes w = lag_weight(s->weights, by_channel ? s->stride : 0, lag, channel[i]);
-                __builtin_prefetch((const char *)at + ahead);
-                if (!half)
-                    __builtin_prefetch((const char *)(at + LANES) + ahead);
-                sum[i].e += w * term.e;
-                sum[i].ev += w * term.ev;
-            }
+        for (size_t i = 0; i < n; i++) {
+            const float *at = ring_term(state[i], slot, half);
+            const struct term term = term_load(at, half);
+            const lanes w = lag_weight(s->weights, by_channel ? s->stride : 0, lag, channel[i]);
+            __builtin_prefetch((const char *)at + ahead);
+            if (!half)
+                __builtin_prefetch((const char *)(at + LANES) + ahead);
+            sum[i].e += w * term.e;
+            sum[i].ev += w * term.ev;
         }
-        slot = slot == s->span ? 0 : slot;
+        slot = slot + 1 == s->span ? 0 : slot + 1;
     }
 #pragma GCC unroll 2
     for (size_t i = 0; i < n; i++) {

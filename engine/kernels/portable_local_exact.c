@@ -2,14 +2,14 @@
 #include "engine/kernels/local_state.h"
 
 /* The key and value that leave the window go to S as exp(k) / 2^r. The ring itself holds keys, relative to nothing. */
-LANES_INLINE void local_leave(float *state, const float *here, bool first)
+LANES_INLINE void local_leave(float *state, const float *here, bool first, uint32_t t)
 {
     lanes n;
     const lanes p = lanes_exp_parts(lanes_load(here), &n);
     if (first)
         local_clear_sums(state);
     const lanes e = local_refer(state, p, n, first, 0, false);
-    local_add_sums(state, e, e * lanes_load(here + LANES));
+    local_add_sums(state, e, e * lanes_load(here + LANES), t);
 }
 
 /* What S is relative to may be above all of the window's terms: *top becomes the larger of both; returns what S counts
@@ -34,7 +34,7 @@ LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const
         float *state = group_state + c / LANES * local_state_floats(span, false) + c % LANES;
         float *here = ring_term(state, ring.here, false);
         if (beyond)
-            local_leave(state, here, s->t == span);
+            local_leave(state, here, s->t == span, s->t);
         lanes_store(here, lanes_load(k + c));
         lanes_store(here + LANES, lanes_load(v + c));
 
@@ -49,14 +49,15 @@ LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const
         if (beyond) { /* the terms in S do not pass 2^(r + KEY_TOP) */
             const lanes r = lanes_load(state_row(state, ROW_REFERENCE)) + (float)KEY_TOP;
             const lanes scale = local_weigh_sums(r, &top) * 0x1p-64f;
-            sums.e.sum = lanes_load(state_row(state, ROW_SUM_E)) * scale;
-            sums.ev.sum = lanes_load(state_row(state, ROW_SUM_EV)) * scale;
+            const struct sums left = sums_load(state);
+            sums.e.sum = (left.e.sum + left.e.rest) * scale;
+            sums.ev.sum = (left.ev.sum + left.ev.rest) * scale;
         }
         slot = ring.oldest;
         for (uint32_t lag = ring.terms; lag-- > 0;) {
             const float *term = ring_term(state, slot, false);
             const lanes e = lanes_exp(lanes_load(term) + lag_weight(bias, stride, lag, c) - top);
-            if (begins_part(slot, span))
+            if (begins_part(slot, part_phase(span)))
                 end_part(&sums, &sum);
             sum.e += e;
             sum.ev += e * lanes_load(term + LANES);

@@ -41,9 +41,10 @@ LANES_INLINE void rows_enter(struct term left[LOCAL_ROWS], struct sums ends[LOCA
         float *slot = ring_term(state, (s->t + r) % s->span, half);
         if (s->t >= s->span) {
             left[r] = term_load(slot, half);
-            sums_add(&sums, left[r].e, left[r].ev);
+            sums_leave(&sums, left[r].e, left[r].ev, s->t + r);
         }
         ends[r] = sums;
+        begin_window(&ends[r], s->span);
         lanes n;
         const lanes p = lanes_exp_parts(lanes_load(k + r * rows->k_stride), &n),
                     e = p * lanes_power_of_2(n - reference);
@@ -52,12 +53,12 @@ LANES_INLINE void rows_enter(struct term left[LOCAL_ROWS], struct sums ends[LOCA
     sums_store(state, &sums);
 }
 
-/* A part ends for the rows [first, end). */
+/* A part ends for all rows, if it has begun for them. */
 LANES_INLINE void rows_end_part(struct sums ends[ROWS_SIDES][LOCAL_ROWS], struct term sum[LOCAL_ROWS][ROWS_SIDES],
-                                uint32_t first, uint32_t end, size_t n)
+                                size_t n)
 {
 #pragma GCC unroll 4
-    for (uint32_t r = first; r < end; r++)
+    for (uint32_t r = 0; r < LOCAL_ROWS; r++)
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
             end_part(&ends[i][r], &sum[r][i]);
@@ -72,6 +73,7 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
     if (by_channel && stride == 0)
         __builtin_unreachable(); /* tells lag_weight */
     const bool full = s->t >= s->span;
+    const uint32_t phase = part_phase(s->span);
     struct term left[ROWS_SIDES][LOCAL_ROWS]; /* in memory, the sums not */
     struct sums ends[ROWS_SIDES][LOCAL_ROWS];
     struct term sum[LOCAL_ROWS][ROWS_SIDES], term[ROWS_SIDES];
@@ -93,8 +95,8 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
     if (full)
 #pragma GCC unroll 4
         for (uint32_t old = 1; old < LOCAL_ROWS; old++) {
-            if (begins_part((s->t + old) % s->span, s->span)) /* in those rows that have begun */
-                rows_end_part(ends, sum, 0, old - 1, n);
+            if (begins_part((s->t + old) % s->span, phase))
+                rows_end_part(ends, sum, n);
 #pragma GCC unroll 2
             for (size_t i = 0; i < n; i++)
                 term[i] = left[i][old];
@@ -103,25 +105,21 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
                 rows_add(sum[r], term, weights[r], stride, s->span + r - old, c, n);
         }
     uint32_t slot = full ? (s->t + LOCAL_ROWS) % s->span : 0;
-    const uint32_t shared = full ? s->span - LOCAL_ROWS + 1 : s->t + 1;
-    for (uint32_t lag = shared; lag > 0;) {
-        if (begins_part(slot, s->span) && (full || lag < shared))
-            rows_end_part(ends, sum, 0, lag < shared ? LOCAL_ROWS : LOCAL_ROWS - 1, n);
-        for (uint32_t terms = part_terms(slot, s->span, lag); terms-- > 0; slot++) {
-            lag--;
+    for (uint32_t lag = full ? s->span - LOCAL_ROWS + 1 : s->t + 1; lag-- > 0;) {
+        if (begins_part(slot, phase))
+            rows_end_part(ends, sum, n);
 #pragma GCC unroll 2
-            for (size_t i = 0; i < n; i++)
-                term[i] = term_load(ring_term(state[i], slot, half), half);
+        for (size_t i = 0; i < n; i++)
+            term[i] = term_load(ring_term(state[i], slot, half), half);
 #pragma GCC unroll 4
-            for (uint32_t r = 0; r < LOCAL_ROWS; r++)
-                rows_add(sum[r], term, weights[r], stride, lag + r, c, n);
-        }
-        slot = slot == s->span ? 0 : slot;
+        for (uint32_t r = 0; r < LOCAL_ROWS; r++)
+            rows_add(sum[r], term, weights[r], stride, lag + r, c, n);
+        slot = slot + 1 == s->span ? 0 : slot + 1;
     }
 #pragma GCC unroll 4
     for (uint32_t own = 1; own < LOCAL_ROWS; own++) { /* the slots of the rows' own terms */
-        if (begins_part(slot, s->span))
-            rows_end_part(ends, sum, own, LOCAL_ROWS, n);
+        if (begins_part(slot, phase))
+            rows_end_part(ends, sum, n);
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
             term[i] = term_load(ring_term(state[i], slot, half), half);

@@ -8,7 +8,7 @@ struct moments {
     float sum, squares;
 };
 
-static struct moments moments_of(const float *x, size_t dim, float mean, float shift)
+LANES_INLINE struct moments moments_of(const float *x, size_t dim, float mean, float shift)
 {
     const size_t whole = dim / WIDTH * WIDTH;
     lanes sums = {0}, squares = {0};

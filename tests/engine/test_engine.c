@@ -408,8 +408,8 @@ static void info_tells_what_a_stream_costs(void **state)
     const struct engine_options o = {.threads = 2, .streams_max = 3, .rows_max = 4};
     struct engine *e = open_engine(m, &o);
     const struct engine_info *info = engine_info(e);
-    /* L d (8 s + 12): a ring of e and e*v, their sums beyond the window, the keys' reference */
-    assert_int_equal(info->stream_bytes, 6 * 192 * (8 * 32 + 12));
+    /* L d (8 s + 20): a ring of e and e*v, their sums beyond the window, two numbers each, the keys' reference */
+    assert_int_equal(info->stream_bytes, 6 * 192 * (8 * 32 + 20));
     assert_int_equal(info->threads, 2);
     /* L (4 d^2 + 2 d 4d) + 256 d */
     assert_int_equal(info->macs, 6 * (4 * 192 * 192 + 2 * 192 * 768) + 256 * 192);
