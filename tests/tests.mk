@@ -3,7 +3,7 @@
 .PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
     deps-units deps-container test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-restart test-units \
-    torture torture-memory torture-calls torture-sums check check-long asan tsan fuzz fuzz-built cover
+    torture torture-memory torture-calls torture-sums torture-builds torture-fairness check check-long asan tsan fuzz fuzz-built cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ fuzz-built: $(FUZZERS)
 	@tests/fuzz/run.sh $B $(FUZZ_SECONDS)
 
 # What `make test` does in part, whole: nothing here has a place in CI.
-torture: torture-memory torture-calls torture-sums ## all that is done to break the daemon on purpose, in its long form
+torture: torture-memory torture-calls torture-sums torture-builds torture-fairness ## all that is done to break the daemon on purpose, in its long form
 
 torture-memory: deps-test ## refuse each allocation of the daemon once, and all from each one on
 	+@$(BUILD) programs $(addprefix $B/tests/,torture/test_memory http/test_memory http/test_memory_models)
@@ -226,6 +226,13 @@ torture-calls: deps-test ## let each system call of the daemon fail once, and al
 torture-sums: deps-test ## run streams for 20 million bytes, and classifiers at the longest: their sums stay right
 	+@$(BUILD) $B/tests/engine/kernels/test_kernels_long $B/tests/engine/test_length
 	@AFTD_TORTURE=long $B/tests/engine/kernels/test_kernels_long && AFTD_TORTURE=long $B/tests/engine/test_length
+
+torture-builds: deps-lint ## do gcc and clang, release and debug, give the same logits on each instruction set?
+	@tests/torture/builds.py
+
+torture-fairness: ## what a polite client waits beside nine kinds of greedy ones
+	+@$(BUILD) programs
+	@tests/torture/fairness.py
 
 cover: deps-test ## how much of the code the tests reach, by file (needs gcovr)
 	@command -v gcovr >/dev/null || { echo "gcovr is missing; as root, run: apt-get install -y gcovr"; exit 1; }

@@ -143,7 +143,12 @@ static void directories_without_cases_or_model_fail(void **state)
     const struct program_case cases[] = {
         {"no cases", {"verify", none}, NULL, 1, "cases.safetensors: cannot be opened: No such file or directory", ""},
         {"a tensor is missing", {"verify", broken}, NULL, 1, "norm.bias", ""},
-        {"no such folder", {"verify", "/no/such"}, NULL, 1, "FAILED  /no/such: /no/such/config.json: cannot be opened: No such file", ""},
+        {"no such folder",
+         {"verify", "/no/such"},
+         NULL,
+         1,
+         "FAILED  /no/such: /no/such/config.json: cannot be opened: No such file",
+         ""},
         {"a name is no folder", {"verify", "cifar10-aft-conv"}, NULL, 1, "0 passed, 1 failed\n", ""},
         {"an empty name", {"verify", ""}, NULL, 1, "0 passed, 1 failed\n", ""},
         {"one bad folder does not keep others from their turn",
