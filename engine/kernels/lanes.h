@@ -104,7 +104,7 @@ LANES_INLINE void long_sum_settle(struct long_sum *l)
 
 /* To add takes ten times as long as an addition. So many terms are added up plainly by this many first: such a sum is
  * off by some 1e-7 of itself, by 5e-7 where all roundings go one way, and no more is a long one of them. */
-#define SUM_BLOCK 32u
+#define SUM_BLOCK ((size_t)32)
 
 /* A plain sum with a long one of its parts before it. */
 struct running_sum {

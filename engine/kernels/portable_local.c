@@ -45,10 +45,11 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
     const uint32_t phase = part_phase(s->span);
     uint32_t slot = ring.oldest;
     for (uint32_t lag = ring.terms; lag-- > 0;) {
-        if (begins_part(slot, phase))
+        if (begins_part(slot, phase)) {
 #pragma GCC unroll 2
             for (size_t i = 0; i < n; i++)
                 end_part(&sums[i], &sum[i]);
+        }
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++) {
             const float *at = ring_term(state[i], slot, half);
