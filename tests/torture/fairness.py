@@ -151,10 +151,15 @@ def sessions(a):
     a.again_and_again(4, "/v1/sessions", json.dumps({"model": MODEL, "prompt": "x" * 200}).encode())
 
 
-ATTACKS = [("64 samples in one request", samples), ("an archive of 64 blocks", archive), ("300 endless streams", streams),
-           ("8 times a picture of 32 megapixels", pictures), ("4 times a drawing of 2048 x 2048", drawings),
-           ("300 unfinished uploads", uploads), ("4,500 idle connections", connections),
-           ("200 streams that nobody reads", unread), ("sessions as fast as they come", sessions)]
+ATTACKS = [("64 samples in one request", samples),
+           ("an archive of 64 blocks", archive),
+           ("300 endless streams", streams),
+           ("8 times a picture of 32 megapixels", pictures),
+           ("4 times a drawing of 2048 x 2048", drawings),
+           ("300 unfinished uploads", uploads),
+           ("4,500 idle connections", connections),
+           ("200 streams that nobody reads", unread),
+           ("sessions as fast as they come", sessions)]
 
 
 def main():
