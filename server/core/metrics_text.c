@@ -2,6 +2,7 @@
  * Any thread; takes the lock of the labels, which is a leaf. A histogram's count is the sum of its buckets, so what is
  * shown is consistent in itself although updates go on meanwhile; its sum may be an observation ahead or behind. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -33,16 +34,36 @@ static void format_value(char out[VALUE_TEXT_MAX], enum unit unit, uint64_t valu
     (void)snprintf(out, VALUE_TEXT_MAX, "%" PRIu64 ".%0*" PRIu64, value / second, digits, rest);
 }
 
-static void print_label(FILE *to, bool *first, const char *name, const char *value)
+/* What is being written. What each call returns counts: glibc's memory streams neither know ferror, nor does their
+ * fclose tell, that there was no memory. After a failure nothing is tried any more. */
+struct page {
+    FILE *stream;
+    bool failed;
+};
+
+static void __attribute__((format(printf, 2, 3))) print(struct page *to, const char *format, ...)
 {
-    (void)fprintf(to, "%c%s=\"", *first ? '{' : ',', name);
+    va_list args;
+    va_start(args, format);
+    to->failed = to->failed || vfprintf(to->stream, format, args) < 0;
+    va_end(args);
+}
+
+static void print_character(struct page *to, char c)
+{
+    to->failed = to->failed || fputc(c, to->stream) == EOF;
+}
+
+static void print_label(struct page *to, bool *first, const char *name, const char *value)
+{
+    print(to, "%c%s=\"", *first ? '{' : ',', name);
     *first = false;
     for (; *value != '\0'; value++) {
         if (*value == '\\' || *value == '"' || *value == '\n')
-            (void)fputc('\\', to);
-        (void)fputc(*value == '\n' ? 'n' : *value, to);
+            print_character(to, '\\');
+        print_character(to, *value == '\n' ? 'n' : *value);
     }
-    (void)fputc('"', to);
+    print_character(to, '"');
 }
 
 static const char *endpoint_word(size_t i)
@@ -57,13 +78,13 @@ static const char *model_word_locked(size_t i)
     return i == METRICS_MODEL_OTHER ? "other" : metrics_labels.models[i - METRICS_MODEL_FIRST].name;
 }
 
-static void print_endpoint_model_locked(FILE *to, bool *first, size_t pair)
+static void print_endpoint_model_locked(struct page *to, bool *first, size_t pair)
 {
     print_label(to, first, "endpoint", endpoint_word(pair / METRICS_MODEL_LABELS));
     print_label(to, first, "model", model_word_locked(pair % METRICS_MODEL_LABELS));
 }
 
-static void print_request_labels_locked(FILE *to, bool *first, size_t series)
+static void print_request_labels_locked(struct page *to, bool *first, size_t series)
 {
     char code[16] = "other";
     const size_t status = series % STATUS_LABELS;
@@ -73,7 +94,7 @@ static void print_request_labels_locked(FILE *to, bool *first, size_t series)
     print_label(to, first, "status", code);
 }
 
-static void print_model_info_labels_locked(FILE *to, bool *first, const struct metrics_model_labels *model)
+static void print_model_info_labels_locked(struct page *to, bool *first, const struct metrics_model_labels *model)
 {
     print_label(to, first, "model", model->name);
     print_label(to, first, "task", model->task);
@@ -83,7 +104,7 @@ static void print_model_info_labels_locked(FILE *to, bool *first, const struct m
 }
 
 /* Print the labels of a series except a histogram's `le`; `first` becomes false once one is printed. */
-static void print_labels_locked(FILE *to, bool *first, const struct metrics_row *row, size_t series)
+static void print_labels_locked(struct page *to, bool *first, const struct metrics_row *row, size_t series)
 {
     switch (row->labels) {
     case LABELS_NONE:
@@ -116,20 +137,20 @@ static void print_labels_locked(FILE *to, bool *first, const struct metrics_row 
 }
 
 /* One line: name, suffix, labels, value. `le` NULL: the line is not a bucket's. */
-static void print_sample_locked(FILE *to, const struct metrics_row *row, const char *suffix, size_t series,
+static void print_sample_locked(struct page *to, const struct metrics_row *row, const char *suffix, size_t series,
                                 const char *le, enum unit unit, uint64_t value)
 {
     char text[VALUE_TEXT_MAX];
     bool first = true;
-    (void)fprintf(to, "%s%s", row->name, suffix);
+    print(to, "%s%s", row->name, suffix);
     print_labels_locked(to, &first, row, series);
     if (le != NULL)
         print_label(to, &first, "le", le);
     format_value(text, unit, value);
-    (void)fprintf(to, "%s %s\n", first ? "" : "}", text);
+    print(to, "%s %s\n", first ? "" : "}", text);
 }
 
-static void print_histogram_locked(FILE *to, const struct metrics_row *row, size_t series,
+static void print_histogram_locked(struct page *to, const struct metrics_row *row, size_t series,
                                    const uint64_t counts[BUCKETS_MAX + 1], uint64_t sum)
 {
     char le[VALUE_TEXT_MAX];
@@ -174,10 +195,10 @@ static bool is_shown_locked(const struct metrics_row *row, size_t series, bool c
 }
 
 /* HELP and TYPE come before a metric's first series, and are left out if it has none. */
-static void print_series_locked(FILE *to, const struct metrics_row *row, size_t series, bool *headed)
+static void print_series_locked(struct page *to, const struct metrics_row *row, size_t series, bool *headed)
 {
     static const char *const type_words[] = {"counter", "gauge", "histogram"};
-    uint64_t counts[BUCKETS_MAX + 1], value = 0, sum = 0;
+    uint64_t counts[BUCKETS_MAX + 1] = {0}, value = 0, sum = 0;
     if (row->type == TYPE_HISTOGRAM) {
         sum = atomic_load_explicit(&row->histograms[series].sum, memory_order_relaxed);
         for (size_t b = 0; b <= BUCKETS_MAX; b++) {
@@ -192,7 +213,7 @@ static void print_series_locked(FILE *to, const struct metrics_row *row, size_t 
     if (!is_shown_locked(row, series, value != 0))
         return;
     if (!*headed)
-        (void)fprintf(to, "# HELP %s %s\n# TYPE %s %s\n", row->name, row->help, row->name, type_words[row->type]);
+        print(to, "# HELP %s %s\n# TYPE %s %s\n", row->name, row->help, row->name, type_words[row->type]);
     *headed = true;
     if (row->type == TYPE_HISTOGRAM)
         print_histogram_locked(to, row, series, counts, sum);
@@ -219,19 +240,18 @@ enum status metrics_render(char **ret, size_t *size, struct error *err)
 {
     char *text = NULL;
     size_t text_size = 0;
-    FILE *to = open_memstream(&text, &text_size);
-    if (to == NULL)
+    struct page page = {.stream = open_memstream(&text, &text_size)};
+    if (page.stream == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the metrics");
     (void)pthread_mutex_lock(&metrics_labels.lock);
     update_process();
     for (size_t m = 0; m < METRIC_COUNT; m++) {
         bool headed = false;
-        for (size_t series = 0; series < metrics_rows[m].series; series++)
-            print_series_locked(to, &metrics_rows[m], series, &headed);
+        for (size_t series = 0; series < metrics_rows[m].series && !page.failed; series++)
+            print_series_locked(&page, &metrics_rows[m], series, &headed);
     }
     (void)pthread_mutex_unlock(&metrics_labels.lock);
-    const bool failed = ferror(to) != 0;
-    if (fclose(to) != 0 || failed) {
+    if (fclose(page.stream) != 0 || page.failed) {
         free(text);
         return error_set(err, ERR_NOMEM, "out of memory for the metrics");
     }

@@ -21,6 +21,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define GOLDEN "tests/data/golden/"
 #define JSON "application/json"
+#define LAST_METRIC "\nprocess_threads "
 #define BODY(text) .body = (text), .size = sizeof(text) - 1
 #define ENDLESS \
     "{\"model\": \"text\", \"prompt\": \"x\", \"max_tokens\": 65536, \"context_overflow\": \"shift\", \"seed\": 1, "
@@ -147,6 +148,8 @@ static long ask(const struct request *q, struct reply *ret)
         print_message("%s: %ld: %s\n", q->path, status, r.body);
         fail_msg("%s: expected 200, or an error of the daemon's with a message", q->path);
     }
+    if (status == 200 && strcmp(q->path, "/metrics") == 0 && strstr(r.body, LAST_METRIC) == NULL)
+        fail_msg("/metrics is cut short after %zu bytes", r.size);
     if (ret != NULL)
         *ret = r;
     else
