@@ -21,6 +21,7 @@
 #define BUFFER_BYTES (128 * MB) /* what OpenBLAS reserves for a thread on x86-64, the most of all builds */
 #define OTHER_BYTES (48 * MB)   /* what the libraries take besides until main runs: 32 MB were seen */
 
+#if !IS_SANITIZED
 /* As many threads as OpenBLAS prepares for: one for each processor that the system has, allowed or not, unless
  * OMP_NUM_THREADS says fewer. */
 static uint64_t blas_threads(char *const envp[])
@@ -35,6 +36,7 @@ static uint64_t blas_threads(char *const envp[])
     }
     return threads;
 }
+#endif
 
 /* Not with sanitizers, which are not ready for calls this early and need far more themselves. */
 void address_space_check(int argc, char *argv[], char *envp[])
