@@ -40,6 +40,7 @@ struct span {
  * Visible pixel i is the sum over t of weights[i * stride + t] * input[reach.begin + taps[i].begin + t]. */
 struct axis {
     uint32_t in, out;    /* pixels before and after */
+    double extent;       /* of `in` that becomes `out`: less than all of the last pixel of a reduced side */
     struct span visible; /* of the `out` pixels */
     uint32_t place;      /* where in the crop the first of them lies */
     struct span reach;   /* the input pixels that visible ones use: contiguous, as taps rise with i */
@@ -102,12 +103,12 @@ static int64_t crop_offset(uint32_t resized, uint32_t wanted)
 }
 
 /* The visible part of a side of `in` pixels that becomes `out`, cropped to `wanted`. Weights come later. */
-static void axis_place(struct axis *a, uint32_t in, uint32_t out, uint32_t wanted)
+static void axis_place(struct axis *a, uint32_t in, double extent, uint32_t out, uint32_t wanted)
 {
     const int64_t offset = crop_offset(out, wanted);
     const int64_t begin = offset > 0 ? offset : 0;
     const int64_t end = offset + wanted < out ? offset + wanted : out;
-    *a = (struct axis){.in = in, .out = out};
+    *a = (struct axis){.in = in, .out = out, .extent = extent};
     a->visible = (struct span){(uint32_t)begin, (uint32_t)(end - begin)};
     a->place = (uint32_t)(begin - offset);
     assert(begin < end && a->place + a->visible.count <= wanted);
@@ -125,7 +126,7 @@ static int32_t fixed_point(double weight)
 static struct span weigh_pixel(int32_t *weights, double *exact, const struct axis *a, uint32_t pixel,
                                const struct filter *f, double stretch)
 {
-    const double centre = ((double)pixel + 0.5) * ((double)a->in / (double)a->out);
+    const double centre = ((double)pixel + 0.5) * (a->extent / (double)a->out);
     const double support = f->support * stretch;
     const double squeeze = 1.0 / stretch; /* dividing each time would round differently */
     const double low = centre - support + 0.5, high = centre + support + 0.5;
@@ -148,7 +149,7 @@ static struct span weigh_pixel(int32_t *weights, double *exact, const struct axi
 static enum status axis_weigh(struct axis *a, enum interpolation how, struct error *err)
 {
     const struct filter *f = &filters[how];
-    const double scale = (double)a->in / (double)a->out;
+    const double scale = a->extent / (double)a->out;
     const double stretch = scale < 1.0 ? 1.0 : scale;
     const uint32_t count = a->visible.count;
 
@@ -281,9 +282,16 @@ struct sides {
 /* The whole picture's sides after the shorter became resize_to. */
 static struct sides resized_sides(const struct picture *p, uint32_t resize_to)
 {
-    if (p->width <= p->height)
-        return (struct sides){resize_to, longer_side(p->height, p->width, resize_to)};
-    return (struct sides){longer_side(p->width, p->height, resize_to), resize_to};
+    const uint32_t width = picture_whole_width(p), height = picture_whole_height(p);
+    if (width <= height)
+        return (struct sides){resize_to, longer_side(height, width, resize_to)};
+    return (struct sides){longer_side(width, height, resize_to), resize_to};
+}
+
+/* How many of its pixels a side of `whole` pixels fills. */
+static double extent_of(const struct picture *p, uint32_t whole)
+{
+    return p->reduced != 0 ? (double)whole / (double)p->reduced : (double)whole;
 }
 
 /* Blacken what lies outside the picture in the crop, out [height, pitch]. */
@@ -311,8 +319,8 @@ enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const s
     const struct sides to = resized_sides(in, resize_to);
     const bool keep = to.width == w && to.height == h;
     struct axis x, y;
-    axis_place(&x, w, to.width, width);
-    axis_place(&y, h, to.height, height);
+    axis_place(&x, w, extent_of(in, picture_whole_width(in)), to.width, width);
+    axis_place(&y, h, extent_of(in, picture_whole_height(in)), to.height, height);
 
     const size_t pitch = (size_t)width * CHANNELS;
     uint8_t *visible = out + y.place * pitch + (size_t)x.place * CHANNELS;
@@ -334,7 +342,8 @@ enum status image_prepare(uint8_t *out, uint32_t width, uint32_t height, const s
 struct image_box image_crop_box(const struct picture *of, uint32_t resize_to, uint32_t width, uint32_t height)
 {
     const struct sides to = resized_sides(of, resize_to);
-    const double x = (double)of->width / (double)to.width, y = (double)of->height / (double)to.height;
+    const double x = (double)picture_whole_width(of) / (double)to.width,
+                 y = (double)picture_whole_height(of) / (double)to.height;
     return (struct image_box){
         .left = x * (double)crop_offset(to.width, width),
         .top = y * (double)crop_offset(to.height, height),
@@ -348,8 +357,8 @@ enum status image_resize(uint8_t *out, uint32_t width, uint32_t height, const st
 {
     struct axis x, y;
     assert(in->pixels != NULL && in->width > 0 && in->height > 0 && width > 0 && height > 0);
-    axis_place(&x, in->width, width, width);
-    axis_place(&y, in->height, height, height);
+    axis_place(&x, in->width, extent_of(in, picture_whole_width(in)), width, width);
+    axis_place(&y, in->height, extent_of(in, picture_whole_height(in)), height, height);
     const enum status st = resize(out, (size_t)width * CHANNELS, in, &x, &y, how, err);
     axis_clear(&x);
     axis_clear(&y);

@@ -136,7 +136,9 @@ static uint8_t *read_pixels(const struct model_config *c, const char *path)
     struct picture picture = {0};
     struct error err;
     uint8_t *pixels = NULL;
-    if (cli_read_picture(&picture, path, &err) != OK || picture_fit_apply(&pixels, &trained, &picture, c, &err) != OK)
+    const struct picture_wish wish = {.shorter = c->resize_to};
+    if (cli_read_picture(&picture, path, &wish, &err) != OK ||
+        picture_fit_apply(&pixels, &trained, &picture, c, &err) != OK)
         (void)cli_fail_error(&err);
     picture_clear(&picture);
     return pixels;

@@ -7,6 +7,7 @@
 #include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
+#include "server/media/picture.h"
 #include "server/media/picture_fit.h"
 
 static void print_best(const struct model *m, const float *logits, struct prediction *best, size_t top_k)
@@ -24,7 +25,8 @@ static bool classify_one(struct engine *e, const struct model *m, const char *pa
     struct picture_fit fit;
     struct error err, why;
     uint8_t *pixels = NULL;
-    enum status st = cli_read_picture(&picture, path, &err);
+    enum status st = cli_read_picture(
+        &picture, path, &(const struct picture_wish){.shorter = picture_fit_shorter(size, &m->config)}, &err);
     if (st == OK) {
         st = picture_fit_choose(&fit, size, &picture, m, e, &why);
         if (st == OK)

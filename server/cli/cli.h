@@ -116,8 +116,9 @@ int cli_write(const char *path, const void *bytes, size_t size);
  * why not and returns an exit code. */
 int cli_url_make(char **ret, const char *url, const char *secrets);
 
-/* A picture's file, decoded; messages name the path. picture_clear *ret, which is set only on OK. */
-enum status cli_read_picture(struct picture *ret, const char *path, struct error *err);
+struct picture_wish;
+/* A picture's file, decoded for that wish; messages name the path. picture_clear *ret, which is set only on OK. */
+enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_wish *wish, struct error *err);
 
 /* The folder of the latest model that was loaded. */
 const char *cli_model_dir(void);

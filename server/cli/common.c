@@ -356,7 +356,7 @@ done:
     return st;
 }
 
-enum status cli_read_picture(struct picture *ret, const char *path, struct error *err)
+enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_wish *wish, struct error *err)
 {
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -364,7 +364,7 @@ enum status cli_read_picture(struct picture *ret, const char *path, struct error
     enum status st = cli_read(&bytes, &size, path, HTTP_BODY_MAX, err);
     if (st != OK)
         return st;
-    st = picture_decode(ret, bytes, size, &why);
+    st = picture_decode_as(ret, bytes, size, wish, &why);
     if (st != OK)
         (void)error_set(err, st, "%s: %s", path, why.message);
     free(bytes);

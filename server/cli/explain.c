@@ -8,6 +8,7 @@
 #include "server/cli/remote.h"
 #include "server/media/drawing.h"
 #include "server/media/explanation.h"
+#include "server/media/picture.h"
 #include "server/media/picture_fit.h"
 #include "server/media/png.h"
 
@@ -75,7 +76,11 @@ static int explain(const struct explain_run *run)
             return cli_fail_usage("%s", err.message);
     } else if (run->picture == NULL) {
         return cli_fail_usage("--view %s is about a picture, and none is named", explain_view_word(what.view));
-    } else if (cli_read_picture(&picture, run->picture, &err) != OK) {
+    } else if (cli_read_picture(
+                   &picture, run->picture,
+                   &(const struct picture_wish){.shorter = picture_fit_shorter(run->size, &run->model->config),
+                                                .longer = what.side},
+                   &err) != OK) {
         return cli_fail_error(&err);
     } else if (!draw_explained(&drawn, run, &what, &picture)) {
         goto done;

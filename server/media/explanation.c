@@ -101,10 +101,11 @@ static uint32_t shorter_side(uint32_t shorter, uint32_t longer, uint32_t side)
 enum status explain_backdrop(struct picture *ret, struct image_box *box, const struct picture *p, uint32_t side,
                              struct error *err)
 {
-    const bool tall = p->height > p->width;
+    const uint32_t width = picture_whole_width(p), height = picture_whole_height(p);
+    const bool tall = height > width;
     struct picture b = {
-        .width = tall ? shorter_side(p->width, p->height, side) : side,
-        .height = tall ? side : shorter_side(p->height, p->width, side),
+        .width = tall ? shorter_side(width, height, side) : side,
+        .height = tall ? side : shorter_side(height, width, side),
     };
     b.pixels = malloc((size_t)b.width * b.height * 3);
     if (b.pixels == NULL)
@@ -114,7 +115,7 @@ enum status explain_backdrop(struct picture *ret, struct image_box *box, const s
         picture_clear(&b);
         return st;
     }
-    const double x = (double)b.width / (double)p->width, y = (double)b.height / (double)p->height;
+    const double x = (double)b.width / (double)width, y = (double)b.height / (double)height;
     *box = (struct image_box){x * box->left, y * box->top, x * box->width, y * box->height};
     *ret = b;
     return OK;

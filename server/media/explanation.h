@@ -40,7 +40,7 @@ bool explain_wants_biases(const struct explain_request *r);
 enum status explain_resolve(struct explanation *ret, const struct explain_request *r, const struct model *m,
                             const struct engine *e, struct error *err);
 
-/* The picture as it is drawn on, with its longer side `side`; `box`, a part of the picture, is scaled likewise.
+/* The picture as it is drawn on, with its longer side `side`; `box`, a part of the whole picture, is scaled likewise.
  * picture_clear *ret, which is set only on OK. Errors: ERR_NOMEM. */
 enum status explain_backdrop(struct picture *ret, struct image_box *box, const struct picture *p, uint32_t side,
                              struct error *err);

@@ -31,7 +31,7 @@ static bool begins_as(const struct magic *m, const uint8_t *bytes, size_t size)
 static const struct kind {
     struct magic magic;
     const char *media_type;
-    enum status (*decode)(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
+    picture_decoder *decode;
 } kinds[] = {
     {{"JPEG", 0, 3, "\xff\xd8\xff"}, "image/jpeg", picture_jpeg_decode},
     {{"PNG", 0, 8, "\x89PNG\r\n\x1a\n"}, "image/png", picture_png_decode},
@@ -93,11 +93,51 @@ bool picture_has_name(const char *path)
     return false;
 }
 
+enum status picture_check_kind(const uint8_t *bytes, size_t size, struct error *err)
+{
+    return kind_of(bytes, size) != NULL ? OK : refuse(bytes, size, err);
+}
+
 enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err)
+{
+    static const struct picture_wish whole = {0};
+    return picture_decode_as(ret, bytes, size, &whole, err);
+}
+
+enum status picture_decode_as(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
+                              struct error *err)
 {
     assert(ret != NULL && (bytes != NULL || size == 0));
     const struct kind *k = kind_of(bytes, size);
-    return k != NULL ? k->decode(ret, bytes, size, err) : refuse(bytes, size, err);
+    return k != NULL ? k->decode(ret, bytes, size, wish, err) : refuse(bytes, size, err);
+}
+
+/* ---- what is wanted of it ------------------------------------------------------------------------------------- */
+
+uint32_t picture_reduction(uint32_t width, uint32_t height, const struct picture_wish *wish)
+{
+    const uint32_t shorter = width < height ? width : height, longer = width < height ? height : width;
+    if ((wish->shorter == 0 && wish->longer == 0) || (uint64_t)width * height < PICTURE_REDUCED_PIXELS_MIN)
+        return 1;
+    for (uint32_t by = 8; by > 1; by /= 2)
+        if (shorter >= (uint64_t)by * PICTURE_REDUCTION_GAP * wish->shorter &&
+            longer >= (uint64_t)by * PICTURE_REDUCTION_GAP * wish->longer)
+            return by;
+    return 1;
+}
+
+enum status picture_check_wish(const struct picture_wish *wish, uint64_t bytes, struct error *err)
+{
+    if (wish->bytes_max == 0 || bytes <= wish->bytes_max)
+        return OK;
+    return error_set(err, ERR_PICTURE, "the picture takes %llu bytes of memory to decode, and its header promised %llu",
+                     (unsigned long long)bytes, (unsigned long long)wish->bytes_max);
+}
+
+enum status picture_stop(const struct picture_wish *wish, struct error *err)
+{
+    const enum status st = wish->stop != NULL ? wish->stop(wish->arg) : OK;
+    return st == OK ? OK : error_set(err, st, "the picture is no longer wanted");
 }
 
 /* ---- bounds ------------------------------------------------------------------------------------------------- */
@@ -217,7 +257,9 @@ enum status picture_from_stored(struct picture *ret, uint8_t *pixels, uint32_t w
     }
     struct picture p = {.pixels = pixels, .width = width, .height = height};
     if (turn.mirror_x || turn.mirror_y || turn.swap) {
-        p = (struct picture){malloc(height * pitch), turn.swap ? height : width, turn.swap ? width : height};
+        p = (struct picture){.pixels = malloc(height * pitch),
+                             .width = turn.swap ? height : width,
+                             .height = turn.swap ? width : height};
         if (p.pixels == NULL) {
             free(pixels);
             return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes", width, height,

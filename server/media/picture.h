@@ -18,6 +18,20 @@
  * (one that does not decode or is beyond a bound, saying which), ERR_NOMEM. *ret is set only on OK. */
 enum status picture_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
 
+/* What is wanted of a picture, and what decoding it may cost. Zeroed: all pixels, whatever the limits allow. */
+struct picture_wish {
+    /* The longest that the shorter and the longer side of anything made of it will be. A large JPEG of which that is a
+     * small part is decoded to a half, a quarter or an eighth of its sides: to no less than PICTURE_REDUCTION_GAP times
+     * what is wanted (limits.h). 0: that side does not matter; both: all pixels are wanted. */
+    uint32_t shorter, longer;
+    uint64_t bytes_max;             /* of memory while it is decoded; 0: no bound but those of limits.h */
+    enum status (*stop)(void *arg); /* asked now and then: not OK, and decoding ends with that. NULL: never */
+    void *arg;
+};
+/* The same as picture_decode for such a wish. Errors: also what `stop` says; ERR_PICTURE: more than bytes_max. */
+enum status picture_decode_as(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
+                              struct error *err);
+
 /* What picture_decode would read them as: "image/jpeg", "image/png", "image/webp"; else NULL. */
 const char *picture_media_type(const uint8_t *bytes, size_t size);
 /* Is this one of those three? Case does not matter. */
@@ -25,6 +39,9 @@ bool picture_reads_type(const char *media_type);
 
 /* Is it the name of such a file, by its ending? */
 bool picture_has_name(const char *path);
+
+/* Do the bytes begin like a picture that is read? Errors: ERR_MEDIA_TYPE, saying what they look like instead. */
+enum status picture_check_kind(const uint8_t *bytes, size_t size, struct error *err);
 
 #define PICTURE_KINDS "a JPEG, PNG or WebP picture"
 

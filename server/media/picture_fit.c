@@ -69,9 +69,9 @@ enum status picture_fit_choose(struct picture_fit *ret, const char *size, const 
             "\"size\" is \"%s\"; expected none: the positions of %s are learnt for %ux%u pixels only",
             json_quote(size).text, m->name, c->size[0], c->size[1]);
     if (strcmp(size, "native") == 0) {
-        f = (struct picture_fit){.resize_to = shorter(p->height, p->width),
-                                 .height = cut(p->height, c->patch[0]),
-                                 .width = cut(p->width, c->patch[1])};
+        const uint32_t height = picture_whole_height(p), width = picture_whole_width(p);
+        f = (struct picture_fit){
+            .resize_to = shorter(height, width), .height = cut(height, c->patch[0]), .width = cut(width, c->patch[1])};
     } else {
         const enum status st = choose_given(&f, size, c, err);
         if (st != OK)
@@ -90,6 +90,15 @@ enum status picture_fit_choose(struct picture_fit *ret, const char *size, const 
                                json_quote(size).text, PICTURE_PIXELS_MAX);
     *ret = f;
     return OK;
+}
+
+uint32_t picture_fit_shorter(const char *size, const struct model_config *c)
+{
+    struct picture_fit f = {0};
+    struct error none;
+    if (size == NULL)
+        return c->resize_to;
+    return strcmp(size, "native") != 0 && choose_given(&f, size, c, &none) == OK ? f.resize_to : PICTURE_SIDE_MAX;
 }
 
 enum status picture_fit_apply(uint8_t **ret, const struct picture_fit *f, const struct picture *p,

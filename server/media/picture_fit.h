@@ -19,6 +19,10 @@ struct picture_fit {
 enum status picture_fit_choose(struct picture_fit *ret, const char *size, const struct picture *p,
                                const struct model *m, const struct engine *e, struct error *err);
 
+/* What decoding a picture for that size must leave of it: the length that its shorter side becomes, or
+ * PICTURE_SIDE_MAX: all pixels. `size` is as above, and need not be one that picture_fit_choose takes. */
+uint32_t picture_fit_shorter(const char *size, const struct model_config *c);
+
 /* The picture as the model wants it: *ret is malloc'd, [height, width, 3]; set only on OK. Errors: ERR_NOMEM. */
 enum status picture_fit_apply(uint8_t **ret, const struct picture_fit *f, const struct picture *p,
                               const struct model_config *c, struct error *err);

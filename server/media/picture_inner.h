@@ -9,15 +9,30 @@
 #include "config/limits.h"
 #include "config/status.h"
 #include "engine/image.h"
+#include "server/media/picture.h"
 
 #define PICTURE_CHANNELS 3u
 
 _Static_assert((uint64_t)PICTURE_SIDE_MAX *PICTURE_SIDE_MAX <= UINT32_MAX, "width * height fits a uint32_t");
 
-/* Bytes that begin like a file of that format -> *ret, upright; set only on OK. Errors: ERR_PICTURE, ERR_NOMEM. */
-enum status picture_jpeg_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
-enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
-enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err);
+/* Bytes that begin like a file of that format -> *ret, upright; set only on OK. Errors: ERR_PICTURE, ERR_NOMEM, and
+ * what wish->stop says. */
+typedef enum status picture_decoder(struct picture *ret, const uint8_t *bytes, size_t size,
+                                    const struct picture_wish *wish, struct error *err);
+picture_decoder picture_jpeg_decode, picture_png_decode, picture_webp_decode;
+
+/* The divisor of its sides, 1, 2, 4 or 8, that a JPEG of this size is decoded with. */
+uint32_t picture_reduction(uint32_t width, uint32_t height, const struct picture_wish *wish);
+/* What the library says of the file against what its header had promised: `bytes` by picture_*_bytes. Errors:
+ * ERR_PICTURE. */
+enum status picture_check_wish(const struct picture_wish *wish, uint64_t bytes, struct error *err);
+/* What wish->stop says. */
+enum status picture_stop(const struct picture_wish *wish, struct error *err);
+
+/* Most memory that decoding takes, result included. */
+uint64_t picture_jpeg_bytes(uint32_t width, uint32_t height, uint32_t components, bool whole_scans, uint32_t reduction);
+uint64_t picture_png_bytes(uint32_t width, uint32_t height);
+uint64_t picture_webp_bytes(uint32_t width, uint32_t height);
 
 /* What the header says, before anything of that size exists. Errors: ERR_PICTURE. */
 enum status picture_check_size(uint64_t width, uint64_t height, struct error *err);

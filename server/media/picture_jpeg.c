@@ -7,7 +7,9 @@
  *
  * What a hostile file may cost is bounded in this order: the sides and the pixels as soon as the header tells them,
  * before anything of that size exists; the memory of libjpeg, whose coefficient arrays a progressive file needs; the
- * number of scans, each of which goes over all coefficients again.
+ * number of scans, each of which goes over all coefficients again. Where much fewer pixels are wanted than the file has
+ * (struct picture_wish), the inverse DCT makes no more than a half, a quarter or an eighth of each side, as Pillow's
+ * draft() does: the same divisors, of the same sides.
  *
  * Colours are Pillow's: gray is repeated, libjpeg converts YCbCr, four components are taken for Adobe's inverted inks
  * whether or not the file says so.
@@ -36,6 +38,7 @@ struct decoder {
     jmp_buf failed;
     const uint8_t *bytes;
     size_t size;
+    const struct picture_wish *wish;
     struct picture picture; /* what has been decoded so far */
     enum status status;     /* set before the jump, with the message */
     struct error *err;
@@ -81,6 +84,9 @@ static void on_message(j_common_ptr jpeg, int level)
 static void on_progress(j_common_ptr jpeg)
 {
     struct decoder *d = jpeg->client_data;
+    const enum status st = picture_stop(d->wish, d->err);
+    if (st != OK)
+        decoder_fail(d, st);
     if (d->jpeg.input_scan_number > PICTURE_SCANS_MAX)
         decoder_fail(d, error_set(d->err, ERR_PICTURE, "the JPEG has more than %d scans; expected at most %d",
                                   PICTURE_SCANS_MAX, PICTURE_SCANS_MAX));
@@ -126,7 +132,7 @@ static void inks_to_rgb(uint8_t *rgb, const uint8_t *inks, uint32_t width)
 static void check_header(struct decoder *d)
 {
     struct jpeg_decompress_struct *j = &d->jpeg;
-    const enum status st = picture_check_size(j->image_width, j->image_height, d->err);
+    enum status st = picture_check_size(j->image_width, j->image_height, d->err);
     if (st != OK)
         decoder_fail(d, st);
     if (j->num_components != 1 && j->num_components != 3 && j->num_components != 4)
@@ -134,6 +140,22 @@ static void check_header(struct decoder *d)
                                   "the picture has %d colour components; expected 1 (gray), 3 (RGB) or 4 (CMYK)",
                                   j->num_components));
     j->out_color_space = j->num_components == 4 ? JCS_CMYK : JCS_RGB;
+    j->scale_num = 1;
+    j->scale_denom = picture_reduction(j->image_width, j->image_height, d->wish);
+    st = picture_check_wish(d->wish,
+                            picture_jpeg_bytes(j->image_width, j->image_height, (uint32_t)j->num_components,
+                                               jpeg_has_multiple_scans(j) != FALSE, j->scale_denom),
+                            d->err);
+    if (st != OK)
+        decoder_fail(d, st);
+}
+
+/* Pixels, a strip of them, and where there are several scans the coefficients of all components, 2 bytes each. */
+uint64_t picture_jpeg_bytes(uint32_t width, uint32_t height, uint32_t components, bool whole_scans, uint32_t reduction)
+{
+    const uint64_t across = (width + reduction - 1) / reduction, down = (height + reduction - 1) / reduction;
+    const uint64_t coefficients = whole_scans ? (width + UINT64_C(63)) * (height + UINT64_C(63)) * components * 2 : 0;
+    return (across * (down + STRIP_ROWS) + across) * PICTURE_CHANNELS + coefficients;
 }
 
 /* All rows, from jpeg_start_decompress on. The strip belongs to libjpeg's pool of this picture. */
@@ -149,6 +171,11 @@ static void decode_rows(struct decoder *d)
     uint8_t *row = inks ? j->mem->alloc_large((j_common_ptr)j, JPOOL_IMAGE, (size_t)width * 4) : NULL;
     d->picture.width = turn.swap ? height : width;
     d->picture.height = turn.swap ? width : height;
+    if (j->scale_denom > 1) {
+        d->picture.reduced = j->scale_denom;
+        d->picture.whole_width = turn.swap ? j->image_height : j->image_width;
+        d->picture.whole_height = turn.swap ? j->image_width : j->image_height;
+    }
     d->picture.pixels = malloc(height * pitch);
     if (d->picture.pixels == NULL)
         decoder_fail(d, error_set(d->err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes", width,
@@ -192,9 +219,10 @@ static bool decoder_run(struct decoder *d)
     return true;
 }
 
-enum status picture_jpeg_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err)
+enum status picture_jpeg_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
+                                struct error *err)
 {
-    struct decoder d = {.bytes = bytes, .size = size, .err = err};
+    struct decoder d = {.bytes = bytes, .size = size, .wish = wish, .err = err};
     if (decoder_run(&d)) {
         *ret = d.picture;
         d.picture = (struct picture){0}; /* the caller's now */

@@ -20,6 +20,8 @@
 
 #include <png.h>
 
+enum { ROWS_BETWEEN_STOPS = 16 };
+
 struct decoder {
     png_structp png;
     png_infop info;
@@ -29,6 +31,7 @@ struct decoder {
     uint32_t width, height;
     bool alpha;
     struct picture_turn turn;
+    const struct picture_wish *wish;
     enum status status; /* set before the jump, with the message */
     struct error *err;
 };
@@ -76,7 +79,9 @@ static void read_header(struct decoder *d)
     png_read_info(d->png, d->info);
     d->width = png_get_image_width(d->png, d->info);
     d->height = png_get_image_height(d->png, d->info);
-    const enum status st = picture_check_size(d->width, d->height, d->err);
+    enum status st = picture_check_size(d->width, d->height, d->err);
+    if (st == OK)
+        st = picture_check_wish(d->wish, picture_png_bytes(d->width, d->height), d->err);
     if (st != OK)
         decoder_fail(d, st);
 
@@ -96,8 +101,18 @@ static void read_header(struct decoder *d)
         decoder_fail(d, error_set(d->err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes",
                                   d->width, d->height, d->height * pitch));
     for (int pass = 0; pass < passes; pass++)
-        for (uint32_t y = 0; y < d->height; y++)
+        for (uint32_t y = 0; y < d->height; y++) {
             png_read_row(d->png, d->pixels + y * pitch, NULL);
+            st = y % ROWS_BETWEEN_STOPS == 0 ? picture_stop(d->wish, d->err) : OK;
+            if (st != OK)
+                decoder_fail(d, st);
+        }
+}
+
+/* With alpha, and once more without it where the picture is turned. */
+uint64_t picture_png_bytes(uint32_t width, uint32_t height)
+{
+    return (uint64_t)width * height * (4 + PICTURE_CHANNELS);
 }
 
 /* It may stand before the pixels or behind them. */
@@ -122,9 +137,10 @@ static bool decoder_run(struct decoder *d)
     return true;
 }
 
-enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err)
+enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
+                               struct error *err)
 {
-    struct decoder d = {.bytes = bytes, .size = size, .err = err};
+    struct decoder d = {.bytes = bytes, .size = size, .wish = wish, .err = err};
     d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning);
     d.info = d.png != NULL ? png_create_info_struct(d.png) : NULL;
     if (d.info == NULL)

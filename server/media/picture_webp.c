@@ -59,7 +59,15 @@ static enum status check_header(WebPDecoderConfig *config, const WebPData *file,
     return picture_check_size((uint64_t)config->input.width, (uint64_t)config->input.height, err);
 }
 
-enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size, struct error *err)
+/* With alpha; as much again for the decoder where nothing is lost, or where alpha is by itself; and once more without
+ * alpha where the picture is turned. */
+uint64_t picture_webp_bytes(uint32_t width, uint32_t height)
+{
+    return (uint64_t)width * height * (4 + 4 + PICTURE_CHANNELS);
+}
+
+enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
+                                struct error *err)
 {
     const WebPData file = {bytes, size};
     struct picture_turn turn = {0};
@@ -68,7 +76,12 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
         return error_set(err, ERR_INTERNAL, "the version of libwebp is not the one that this was built with");
     enum status st = check_header(&config, &file, err);
     if (st == OK)
+        st = picture_check_wish(wish, picture_webp_bytes((uint32_t)config.input.width, (uint32_t)config.input.height),
+                                err);
+    if (st == OK)
         st = read_container(&turn, &file, err);
+    if (st == OK)
+        st = picture_stop(wish, err); /* once it has begun it goes on to its end */
     if (st != OK)
         return st;
 

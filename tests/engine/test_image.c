@@ -30,7 +30,7 @@ static const struct resize_case {
 static struct picture picture_of_noise(uint32_t width, uint32_t height, uint32_t seed)
 {
     const size_t size = (size_t)width * height * 3;
-    struct picture p = {malloc(size), width, height};
+    struct picture p = {.pixels = malloc(size), .width = width, .height = height};
     assert_non_null(p.pixels);
     for (size_t i = 0; i < size; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -244,7 +244,7 @@ static void crop_offset_rounds_half_to_even(void **state)
         uint8_t pixels[9 * 3];
         for (size_t c = 0; c < sizeof(pixels); c++)
             pixels[c] = (uint8_t)(c / 3 + 1);
-        const struct picture in = {pixels, rows[i].width, 1};
+        const struct picture in = {.pixels = pixels, .width = rows[i].width, .height = 1};
         uint8_t *out = prepare(&in, rows[i].crop, 1, 1, INTERPOLATION_BICUBIC);
         for (size_t c = 0; c < (size_t)rows[i].crop * 3; c++)
             assert_int_equal(out[c], rows[i].want[c / 3]);

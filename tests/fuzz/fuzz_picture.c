@@ -8,6 +8,7 @@
 
 #include "engine/image.h"
 #include "server/media/picture.h"
+#include "server/media/picture_cost.h"
 
 enum {
     WANTED_BYTES = 5,
@@ -34,6 +35,26 @@ static void check_prepared(const struct picture *p, struct fuzz_input *in)
     free(twice);
 }
 
+/* What its first bytes promise is told in any case, and decoding keeps to that. */
+static void check_cost(const uint8_t *bytes, size_t size, uint32_t shorter)
+{
+    static const enum status allowed[] = {ERR_MEDIA_TYPE, ERR_PICTURE};
+    struct picture_wish wish = {.shorter = shorter};
+    const struct picture_cost cost = picture_cost_of(bytes, size, &wish);
+    struct picture p = {0};
+    struct error err = {.message = ""};
+    fuzz_check(cost.bytes > 0 && cost.pixels <= PICTURE_PIXELS_MAX, "a cost is in its bounds");
+    wish.bytes_max = cost.bytes;
+    const enum status st = picture_decode_as(&p, bytes, size, &wish, &err);
+    if (st != OK) {
+        fuzz_check_error(st, &err, allowed, 2);
+        return;
+    }
+    fuzz_check((uint64_t)picture_whole_width(&p) * picture_whole_height(&p) <= cost.pixels, "pixels are as promised");
+    fuzz_check((uint64_t)p.width * p.height * 3 <= cost.bytes, "memory is as promised");
+    picture_clear(&p);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const enum status allowed[] = {ERR_MEDIA_TYPE, ERR_PICTURE};
@@ -42,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct picture p = {0};
     struct error err = {.message = ""};
 
+    check_cost(data, size - tail, tail > 0 ? 1 + data[size - 1] : 0);
     const enum status st = picture_decode(&p, data, size - tail, &err);
     if (st != OK) {
         fuzz_check(p.pixels == NULL, "outputs are written on success only");
