@@ -76,6 +76,8 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for others to share its batch")              \
     NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                            \
            "most patches of a picture whose request sets a size")                                                      \
+    NUMBER(picture_threads, 4, 1, 64, "threads that decode and draw pictures")                                         \
+    NUMBER(pictures_memory_max_mb, 512, 1, 1048576, "most memory for the pixels of all requests together, in MiB")     \
     NUMBER(queue_jobs_max, 256, 1, 65536, "most jobs that wait; further requests are answered 503")                    \
     NUMBER(priority_max, 100, 0, QUEUE_PRIORITY_MAX,                                                                   \
            "highest priority that a request may ask for where clients need no key; a key has its own, in keys_file")   \

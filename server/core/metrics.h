@@ -77,6 +77,16 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_PREFIX_BYTES, "aftd_prefix_cache_bytes", COUNT, MODEL, "Memory of the kept states of prompts.")     \
     COUNTER(METRIC_GENERATED_BYTES, "aftd_generated_bytes_total", COUNT, MODEL, "Bytes and sub-pixels generated.")   \
     COUNTER(METRIC_IMAGES, "aftd_images_total", COUNT, MODEL, "Pictures classified.")                                \
+    HISTOGRAM(METRIC_PICTURE_PREPARE, "aftd_picture_decode_seconds", SECONDS, MODEL, LONG,                           \
+              "Time to decode and resize the pictures of one request.")                                              \
+    HISTOGRAM(METRIC_PICTURE_DRAW, "aftd_picture_draw_seconds", SECONDS, MODEL, LONG,                                \
+              "Time to draw and encode one picture.")                                                                \
+    GAUGE(METRIC_PICTURES_WAITING, "aftd_picture_jobs_waiting", COUNT, NONE,                                         \
+          "Jobs whose pictures wait to be decoded or drawn.")                                                        \
+    GAUGE(METRIC_PICTURES_RUNNING, "aftd_picture_jobs_running", COUNT, NONE,                                         \
+          "Jobs whose pictures are being decoded or drawn by the threads for that.")                                 \
+    GAUGE(METRIC_PICTURE_BYTES, "aftd_picture_bytes", COUNT, NONE, "Memory held for pixels of all requests.")        \
+    GAUGE(METRIC_PICTURE_BYTES_MAX, "aftd_picture_bytes_limit", COUNT, NONE, "Most memory for pixels.")              \
     COUNTER(METRIC_COMPLETED_IMAGES, "aftd_completed_images_total", COUNT, MODEL, "Pictures completed.")             \
     GAUGE(METRIC_QUEUE_DEPTH, "aftd_queue_depth", COUNT, MODEL, "Jobs waiting for the engine.")                      \
     GAUGE(METRIC_QUEUE_CAPACITY, "aftd_queue_capacity", COUNT, NONE, "Jobs that may wait, of all models together.")  \

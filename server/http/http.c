@@ -246,6 +246,32 @@ void http_count_as(struct exchange *x, const struct client_id *client)
     http_exchange_of(x)->sharer = *client;
 }
 
+struct http_kept_body {
+    struct body body;
+    struct bodies *all;
+    struct http *http;
+};
+
+struct http_kept_body *http_keep_body(struct exchange *x)
+{
+    struct http_kept_body *kept = calloc(1, sizeof *kept);
+    if (kept == NULL)
+        return NULL;
+    kept->all = bodies_of(http_exchange_of(x));
+    kept->http = http_exchange_of(x)->http;
+    body_move(&x->body, &kept->body);
+    return kept;
+}
+
+void http_free_body(struct http_kept_body *kept)
+{
+    if (kept == NULL)
+        return;
+    http_note_freed(kept->http, kept->body.capacity);
+    body_drop(&kept->body, kept->all);
+    free(kept);
+}
+
 static enum MHD_Result framing_step(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_bytes,
                                     const char *value, size_t value_bytes)
 {

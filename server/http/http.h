@@ -25,6 +25,7 @@
 struct api_request;
 struct exchange;
 struct http;
+struct http_kept_body;
 struct job;
 struct mailboxes;
 struct service_sockets;
@@ -119,6 +120,10 @@ struct client_id http_client_id(const struct exchange *x);
 void http_count_as(struct exchange *x, const struct client_id *client);
 /* Free the body, which is no longer needed. */
 void http_drop_body(struct exchange *x);
+/* Take the body over: its bytes stay where they are, and count as a body, until http_free_body, which any thread may
+ * call before http_stop, whether or not the exchange still lives. NULL: no memory, and nothing was taken. */
+struct http_kept_body *http_keep_body(struct exchange *x);
+void http_free_body(struct http_kept_body *kept); /* NULL is a no-op */
 
 /* Reserve memory for the answer: that many bytes in all, which its job or its text takes until the client has read it.
  * False: there is no room beside other answers, and what was reserved before stays. */

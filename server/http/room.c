@@ -224,6 +224,21 @@ void room_leave(struct room *r, struct room_place *place)
     (void)pthread_mutex_unlock(&r->lock);
 }
 
+void room_move(struct room *r, struct room_place *from, struct room_place *to)
+{
+    if (from->holder == NULL)
+        return;
+    (void)pthread_mutex_lock(&r->lock);
+    struct room_holder *h = from->holder;
+    *to = *from;
+    if (from->next == from)
+        to->next = to->previous = to;
+    to->previous->next = to->next->previous = to;
+    h->places = h->places == from ? to : h->places;
+    *from = (struct room_place){.holder = NULL};
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
 uint64_t room_used(struct room *r)
 {
     (void)pthread_mutex_lock(&r->lock);

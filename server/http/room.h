@@ -69,6 +69,8 @@ void room_clear(struct room *r); /* all places have left */
 enum room_answer room_take(struct room *r, struct room_place *place, const struct client_id *client, uint64_t units);
 /* Give back all that the place holds. Once this returns, it will not be looked at or ended. */
 void room_leave(struct room *r, struct room_place *place);
+/* The other place, zeroed, holds from now on what this one held, which is as if it had left. */
+void room_move(struct room *r, struct room_place *from, struct room_place *to);
 /* Units in use, without those that are ending. */
 uint64_t room_used(struct room *r);
 

@@ -7,8 +7,10 @@
  *                       | through job_abort      |                               |
  *                       +------------------------+------------> DONE <-----------+
  *
- * Whoever takes the job out of the queue (the working thread with queue_pop, or job_cancel with queue_remove) owns the
- * working side's reference and makes the rest of the transitions; so DONE is reached once.
+ * Whoever takes the job out of a queue (the working thread with queue_pop, or job_cancel with queue_remove) owns the
+ * working side's reference and makes the rest of the transitions, or passes it on to another queue (job_pass); so DONE
+ * is reached once. A job is QUEUED also while a worker has it before the engine, and RUNNING or STREAMING while it is
+ * with one afterwards.
  *
  * Waiting: the HTTP thread looks for an event; if there is none, it sets `suspended` and suspends its connection. The
  * thread that has an event for it clears `suspended` and resumes it. Both happen under the lock, so nothing is missed,
@@ -55,6 +57,8 @@ void job_release(struct job *j)
         return;
     hosted_model_release(j->model);
     (void)pthread_mutex_destroy(&j->lock);
+    if (j->work != NULL)
+        j->way->free(j->work);
     j->kind->free(j);
 }
 
@@ -64,19 +68,56 @@ void job_set_owner(struct job *j, const struct client_id *owner)
         j->kind->set_owner(j, owner);
 }
 
+/* Of a full queue: end the job that gives way to one of this client; false: there is none. */
+static bool make_room(struct queue *q, const struct client_id *client)
+{
+    struct queue_item *other = queue_make_room(q, client);
+    if (other != NULL)
+        job_abort(job_of_item(other), ERR_FULL, NULL, clock_now_ns());
+    return other != NULL;
+}
+
 enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t deadline_ns)
 {
     j->queue = q;
     j->deadline_ns = deadline_ns;
     j->result.queued_ns = clock_now_ns();
     job_reference(j); /* before the push: the engine may be done with the job when it returns */
-    enum status st = queue_push(q, lane, &j->item);
-    for (struct queue_item *other; st == ERR_FULL && (other = queue_make_room(q, &j->item.client)) != NULL;) {
-        job_abort(job_of_item(other), ERR_FULL, NULL, clock_now_ns());
+    enum status st;
+    do {
         st = queue_push(q, lane, &j->item);
-    }
+    } while (st == ERR_FULL && make_room(q, &j->item.client));
     if (st != OK)
         job_release(j);
+    return st;
+}
+
+/* Under the lock, so that job_cancel looks for the job where it is. */
+static enum status pass(struct job *j, struct queue *q, uint32_t lane)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    enum status st = (enum status)atomic_load(&j->cancelled);
+    if (st == OK) {
+        struct queue *before = j->queue;
+        j->queue = q;
+        if (j->state == JOB_QUEUED)
+            j->result.queued_ns = clock_now_ns();
+        st = queue_push(q, lane, &j->item);
+        if (st != OK)
+            j->queue = before;
+    }
+    (void)pthread_mutex_unlock(&j->lock);
+    return st;
+}
+
+enum status job_pass(struct job *j, struct queue *q, uint32_t lane)
+{
+    enum status st;
+    job_reference(j); /* whoever pops it may be done with it before the lock is given up */
+    do {
+        st = pass(j, q, lane);
+    } while (st == ERR_FULL && make_room(q, &j->item.client));
+    job_release(j);
     return st;
 }
 
@@ -182,7 +223,10 @@ void job_cancel(struct job *j, enum status st)
 {
     int none = OK;
     (void)atomic_compare_exchange_strong(&j->cancelled, &none, (int)st);
-    if (queue_remove(j->queue, &j->item))
+    (void)pthread_mutex_lock(&j->lock);
+    const bool waited = queue_remove(j->queue, &j->item);
+    (void)pthread_mutex_unlock(&j->lock);
+    if (waited)
         job_abort(j, (enum status)atomic_load(&j->cancelled), NULL, clock_now_ns());
 }
 
@@ -248,6 +292,12 @@ static void job_end(struct job *j, enum status st, enum job_finish finish, const
 }
 
 void job_finish(struct job *j, enum job_finish finish, uint64_t now_ns)
+{
+    if (j->work == NULL || !j->way->goes_on(j->work, j, finish, now_ns))
+        job_complete(j, finish, now_ns);
+}
+
+void job_complete(struct job *j, enum job_finish finish, uint64_t now_ns)
 {
     job_end(j, OK, finish, "", now_ns);
 }

@@ -45,11 +45,34 @@ enum status classify_job_create(struct job **ret, struct hosted_model *model, co
     return OK;
 }
 
+enum status classify_job_fill(struct job *j, uint32_t i, const struct classify_input *in)
+{
+    struct classify_job *c = classify_job_of(j);
+    assert(i < c->count && c->inputs[i].pixels == NULL && (c->count == 1 || in->map.values == 0));
+    if (in->map.values > 0) {
+        c->map = calloc(in->map.values, sizeof *c->map);
+        if (c->map == NULL)
+            return ERR_NOMEM;
+    }
+    c->inputs[i] = *in;
+    if (i == 0)
+        j->item.kind = classify_input_size(in);
+    return OK;
+}
+
+void classify_job_drop_pixels(struct job *j)
+{
+    struct classify_job *c = classify_job_of(j);
+    for (uint32_t i = 0; i < c->count; i++) {
+        free(c->inputs[i].pixels);
+        c->inputs[i].pixels = NULL;
+    }
+}
+
 static void free_job(struct job *j)
 {
     struct classify_job *c = classify_job_of(j);
-    for (uint32_t i = 0; i < c->count; i++)
-        free(c->inputs[i].pixels);
+    classify_job_drop_pixels(j);
     clear(c);
     free(c);
 }

@@ -10,9 +10,10 @@
 
 struct hosted_model;
 
-/* A picture as its model wants it, or a text. */
+/* A picture as its model wants it, or a text; or a picture that is yet to be prepared (classify_job_fill), of which
+ * only `classes` is known. */
 struct classify_input {
-    uint8_t *pixels; /* [height, width, 3]; for a text its bytes [width], with height 1; malloc'd */
+    uint8_t *pixels; /* [height, width, 3]; for a text its bytes [width], with height 1; malloc'd. NULL: yet to come */
     uint32_t height, width;
     uint32_t classes;
     struct {
@@ -40,6 +41,11 @@ struct classify_job *classify_job_of(const struct job *j);
  * map. On OK the job owns the memory that they point to. *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status classify_job_create(struct job **ret, struct hosted_model *model, const struct classify_input *inputs,
                                 uint32_t count);
+
+/* Set input i of a job that no engine has yet; on OK its pixels are the job's. Errors: ERR_NOMEM. */
+enum status classify_job_fill(struct job *j, uint32_t i, const struct classify_input *in);
+/* Of a job that is done: its inputs are not needed any more. */
+void classify_job_drop_pixels(struct job *j);
 
 /* What the inputs of a batch have in common: their size. The `kind` of a job's queue item is that of its first
  * input. */

@@ -32,12 +32,21 @@ enum status complete_job_create(struct job **ret, struct hosted_model *model, co
     c->in = *in;
     c->job.streams = in->stream;
     for (uint32_t i = 0; i < in->samples; i++) {
-        if (in->known_count > 0)
+        if (in->known != NULL)
             memcpy(c->pixels + (size_t)i * in->total, in->known, in->known_count);
         c->drawn[i] = in->known_count;
     }
     *ret = &c->job;
     return OK;
+}
+
+void complete_job_fill(struct job *j, uint8_t *known)
+{
+    struct complete_job *c = complete_job_of(j);
+    assert(c->in.known == NULL);
+    c->in.known = known;
+    for (uint32_t i = 0; i < c->in.samples; i++)
+        memcpy(c->pixels + (size_t)i * c->in.total, known, c->in.known_count);
 }
 
 static void free_job(struct job *j)

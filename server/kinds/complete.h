@@ -15,7 +15,7 @@ struct hosted_model;
 
 /* The first sub-pixels of a picture that is to be completed. */
 struct complete_input {
-    uint8_t *known;              /* [known_count], the job's; may be NULL when that is 0 */
+    uint8_t *known;              /* [known_count], the job's; NULL: there are none, or they are yet to come */
     uint32_t known_count, total; /* total: sub-pixels of a picture, a multiple of row_count */
     uint32_t row_count;          /* sub-pixels of a row */
     uint32_t samples;            /* 1 .. COMPLETE_SAMPLES_MAX pictures, sample i drawn by the sampler's sample i */
@@ -43,6 +43,9 @@ struct complete_job *complete_job_of(const struct job *j);
 /* Create a job with one reference, the caller's. On OK the job owns the memory that `in` points to. *ret is set only on
  * OK. Errors: ERR_NOMEM. */
 enum status complete_job_create(struct job **ret, struct hosted_model *model, const struct complete_input *in);
+
+/* Give the job that no engine has yet its known sub-pixels, malloc'd, at least known_count; taken. */
+void complete_job_fill(struct job *j, uint8_t *known);
 
 /* The next event: a sample that has more rows than `read` [samples] says, and how many it has in all; or another event.
  * Rows once read from `pixels` do not change. HTTP threads. */

@@ -34,6 +34,13 @@ enum status score_job_create(struct job **ret, struct hosted_model *model, const
     return OK;
 }
 
+void score_job_fill(struct job *j, uint8_t *elements)
+{
+    struct score_job *c = score_job_of(j);
+    assert(c->in.elements == NULL);
+    c->in.elements = elements;
+}
+
 static void free_job(struct job *j)
 {
     struct score_job *c = score_job_of(j);

@@ -12,7 +12,7 @@ struct hosted_model;
 
 /* Bytes or sub-pixels whose probabilities are wanted. */
 struct score_input {
-    uint8_t *elements; /* [count], the job's */
+    uint8_t *elements; /* [count], the job's; NULL: yet to come */
     size_t count;
     size_t first; /* the first one that has a probability: 1 for a model without start embedding, else 0 */
 };
@@ -34,5 +34,7 @@ struct score_job *score_job_of(const struct job *j);
 /* Create a job with one reference, the caller's. On OK the job owns the memory that `in` points to. *ret is set only on
  * OK. Errors: ERR_NOMEM. */
 enum status score_job_create(struct job **ret, struct hosted_model *model, const struct score_input *in);
+/* Give the job that no engine has yet its elements, malloc'd; taken. */
+void score_job_fill(struct job *j, uint8_t *elements);
 
 #endif

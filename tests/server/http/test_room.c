@@ -212,6 +212,26 @@ static void a_client_gets_no_more_than_it_may(void **state)
 }
 
 /* However many there are, each is looked at in its turn. */
+static void what_has_moved_is_found_where_it_is(void **state)
+{
+    (void)state;
+    for (unsigned count = 1; count <= 3; count++) { /* alone in its client's ring, and not */
+        fill(0, count, 1, ROOM_IDLE);
+        room_move(&room, &owners[0].place, &owners[PLACES - 1].place);
+        be(PLACES - 1, ROOM_IDLE, UINT64_MAX);
+        assert_null(owners[0].place.holder);
+        room_leave(&room, &owners[0].place); /* it holds nothing */
+        assert_int_equal(room_used(&room), count);
+        assert_int_equal(take(count, 2, MOST - count + 1), ROOM_FITS);
+        assert_true(owners[PLACES - 1].ended > 0);
+        assert_int_equal(owners[0].ended, 0);
+        owners[PLACES - 1].ended = 0;
+        for (size_t i = 0; i < PLACES; i++)
+            room_leave(&room, &owners[i].place);
+        assert_int_equal(room_used(&room), 0);
+    }
+}
+
 static void none_is_out_of_sight(void **state)
 {
     enum { MANY = 3 * ROOM_LOOKS_MAX };
@@ -251,6 +271,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_more_end_at_a_time_than_may, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_ends_gets_no_more, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_gets_no_more_than_it_may, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_has_moved_is_found_where_it_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(none_is_out_of_sight, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("room", tests, NULL, NULL);
