@@ -1,7 +1,7 @@
 /* main.c - aftd: start, signals, ordered shutdown; nothing else.
  *
- * Started in the order log, engine thread and models, loader, watcher, HTTP; ended in reverse order. All threads
- * have the signals blocked; the main thread waits for them, so no handler ever runs.
+ * Started in the order log, engine thread and models, loader, workers, watcher, HTTP; ended in reverse order. All
+ * threads have the signals blocked; the main thread waits for them, so no handler ever runs.
  *
  * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are still accepted for drain_delay_ms; then connections are
  * refused, idle ones may bring a last request within drain_idle_ms, and what runs may end within drain_timeout_ms; then
@@ -41,6 +41,7 @@
 #include "server/core/short_spin.h"
 #include "server/core/watcher.h"
 #include "server/http/http.h"
+#include "server/job/workers.h"
 #include "server/session/sessions.h"
 
 ADDRESS_SPACE_CHECK;
@@ -60,6 +61,7 @@ struct daemon {
     struct mailboxes *mailboxes;
     struct hosting *hosting;
     struct batcher *batcher; /* of the models */
+    struct workers *workers;
     struct reload *reload;
     struct loader *loader;
     struct watcher *watcher;
@@ -161,7 +163,9 @@ static enum status start(struct daemon *d, struct error *err)
         st = loader_start(&d->loader, d->hosting, d->reload, d->mailboxes, err);
     if (st != OK)
         return st;
-    st = watcher_start(&d->watcher, err);
+    st = workers_start(&d->workers, d->settings, d->mailboxes, err);
+    if (st == OK)
+        st = watcher_start(&d->watcher, err);
     if (st != OK)
         return st;
     st = sessions_create(&d->service.sessions, d->settings, d->watcher);
@@ -175,6 +179,7 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.settings = d->settings;
     d->service.batcher = d->batcher;
     d->service.queue = batcher_queue(d->batcher);
+    d->service.workers = d->workers;
     d->service.registry = hosting_registry(d->hosting);
     d->service.loader = d->loader;
     d->service.reload = d->reload;
@@ -264,6 +269,7 @@ static void drain(struct daemon *d)
     http_refuse_connections(d->http);
     if (hurry || !wait_for_connections(d, s->drain_timeout_ms))
         log_warning("cancelling %u requests", http_exchanges(d->http));
+    workers_cancel(d->workers);
     batcher_cancel(d->batcher);
 }
 
@@ -272,6 +278,7 @@ static void stop(struct daemon *d)
 {
     if (d->loader != NULL)
         loader_stop(d->loader);
+    workers_stop(d->workers); /* what they had is with the engine, or done */
     hosting_stop(d->hosting); /* now every job is done, so no connection is suspended for long */
     if (d->http != NULL)
         (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
@@ -282,6 +289,7 @@ static void stop(struct daemon *d)
     loader_free(d->loader);
     reload_free(d->reload);
     auth_free(d->service.keys);
+    workers_free(d->workers);
     hosting_free(d->hosting);
     mailbox_free(d->mailboxes);
 }

@@ -28,6 +28,8 @@ struct api_request {
     struct hosted_model *hosted; /* the model that the request uses; a reference. NULL: none yet */
     unsigned model;              /* its metrics label */
 
+    uint64_t picture_bytes; /* that its pictures count towards the key's rate, beyond those of the body */
+
     /* of the answer, for the log */
     enum status error;           /* of an error answer; OK otherwise */
     double queue_ms, compute_ms; /* for Server-Timing too */

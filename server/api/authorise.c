@@ -112,7 +112,7 @@ bool authorise_job(struct exchange *x, struct job *j)
     x->api->grant.use.so_far = generated_of;
     x->api->grant.use.arg = j;
     x->api->grant.use.most = job_most(j);
-    if (auth_use_begin(&x->api->grant, clock_now_ns(), x->body.received, &wait_s) == OK)
+    if (auth_use_begin(&x->api->grant, clock_now_ns(), x->body.received + x->api->picture_bytes, &wait_s) == OK)
         return true;
     refuse_rate(x, wait_s);
     return false;
@@ -120,6 +120,7 @@ bool authorise_job(struct exchange *x, struct job *j)
 
 void authorise_no_job(struct exchange *x)
 {
+    x->api->picture_bytes = 0;
     auth_use_end(&x->api->grant, clock_now_ns(), x->body.received);
 }
 
@@ -128,7 +129,7 @@ void authorise_end(struct exchange *x, uint64_t bytes)
     if (x->api->grant.key == NULL)
         return;
     metrics_counter_add(METRIC_KEY_BYTES, auth_metrics_label(&x->api->grant), bytes);
-    auth_use_end(&x->api->grant, clock_now_ns(), bytes);
+    auth_use_end(&x->api->grant, clock_now_ns(), bytes + x->api->picture_bytes);
     auth_release(&x->api->grant);
 }
 

@@ -1,6 +1,6 @@
 /* classify.c - POST /classify: pictures, or a text, in; the most probable labels of each out. One picture is the
- * body; several are parts of multipart/form-data, or strings in JSON. They are decoded and resized for the model on the
- * HTTP thread; the engine sees pixels. */
+ * body; several are parts of multipart/form-data, or strings in JSON. Workers decode and resize them for the model;
+ * the engine sees pixels. */
 #include "server/api/route_table.h"
 
 #include <stdio.h>
@@ -73,7 +73,6 @@ const struct field_list classify_fields = {table, FIELD_COUNT}, classify_query =
 /* The exchange's state. */
 struct classification {
     uint32_t top_k, count;
-    struct classify_side sides[CLASSIFY_INPUTS_MAX];
 };
 
 /* ---- before the body ------------------------------------------------------------------------------------------- */
@@ -101,32 +100,33 @@ static json_t *describe_predictions(const struct model_config *c, const float *l
 }
 
 /* One input's answer. */
-static json_t *describe(const struct model *m, const float *logits, uint32_t top_k, const struct classify_side *side)
+static json_t *describe(const struct job *j, uint32_t input, uint32_t top_k)
 {
+    const struct model *m = j->model->model;
+    const float *logits = classify_job_of(j)->logits + (size_t)input * m->config.classes;
+    const struct classify_side side = classify_request_side(j, input);
     json_t *predictions = describe_predictions(&m->config, logits, top_k);
     if (predictions == NULL)
         return NULL;
     if (m->config.input != INPUT_IMAGE)
         return json_pack("{s:s, s:o}", "model", m->name, "predictions", predictions);
     return json_pack("{s:s, s:o, s:{s:i, s:i}}", "model", m->name, "predictions", predictions, "image", "width",
-                     (int)side->width, "height", (int)side->height);
+                     (int)side.width, "height", (int)side.height);
 }
 
 static void answer(struct exchange *x)
 {
-    const struct job *j = x->job;
+    struct job *j = x->job;
     const struct classification *state = x->api->state;
-    const struct model *m = j->model->model;
-    const float *logits = classify_job_of(j)->logits;
     request_job_note_times(x);
+    classify_request_done(j);
     if (job_result(j)->status != OK) {
         reply_send_job_error(x, j);
         return;
     }
-    json_t *whole = state->count > 1 ? json_array() : describe(m, logits, state->top_k, &state->sides[0]);
+    json_t *whole = state->count > 1 ? json_array() : describe(j, 0, state->top_k);
     for (uint32_t i = 0; state->count > 1 && i < state->count; i++)
-        if (json_array_append_new(
-                whole, describe(m, logits + (size_t)i * m->config.classes, state->top_k, &state->sides[i])) != 0) {
+        if (json_array_append_new(whole, describe(j, i, state->top_k)) != 0) {
             json_decref(whole);
             whole = NULL;
             break;
@@ -161,16 +161,18 @@ static enum status read_parts(struct exchange *x, struct classify_request *r, st
                 err, ERR_ARGUMENT, json_quote(part.name).text,
                 "there is no part \"%s\" here; expected only parts named image, and other parameters in the query",
                 json_quote(part.name).text);
-        (void)snprintf(param, sizeof param, "image[%u]", r->count);
+        (void)snprintf(param, sizeof param, "image[%u]", classify_request_count(r));
         st = classify_request_add_file(r, part.bytes, part.size, part.type, param, err);
     }
-    if (st == OK && r->count == 0)
+    if (st == OK && classify_request_count(r) == 0)
         return error_set_param(err, ERR_ARGUMENT, "image", "the body has no part \"image\"; expected one or more");
     return st;
 }
 
-/* A picture in base64, or "data:image/png;base64,...". Its bytes are freed once it is decoded. */
-static enum status read_image(struct classify_request *r, const json_t *value, const char *param, struct error *err)
+/* A picture in base64, or "data:image/png;base64,...". Its bytes are put at *room: of the body, whose text is the
+ * JSON's by now, and which was longer. */
+static enum status read_image(struct classify_request *r, const json_t *value, uint8_t **room, const char *param,
+                              struct error *err)
 {
     const char *text = json_string_value(value), *end = text + json_string_length(value);
     char type[MEDIA_TYPE_MAX] = "";
@@ -185,25 +187,22 @@ static enum status read_image(struct classify_request *r, const json_t *value, c
         text = comma + 1;
     }
     size_t size = (size_t)(end - text);
-    uint8_t *bytes = malloc(size + 1);
-    if (bytes == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    enum status st = OK;
+    uint8_t *bytes = *room;
     if (!request_base64_decode(text, size, bytes, &size))
-        st = error_set_param(err, ERR_ARGUMENT, param,
-                             "%s is not base64; expected RFC 4648's, padded, without line breaks", param);
-    else
-        st = classify_request_add_file(r, bytes, size, type, param, err);
-    free(bytes);
-    return st;
+        return error_set_param(err, ERR_ARGUMENT, param,
+                               "%s is not base64; expected RFC 4648's, padded, without line breaks", param);
+    *room += size;
+    return classify_request_add_file(r, bytes, size, type, param, err);
 }
 
-static enum status read_images_of(struct classify_request *r, const json_t *images, struct error *err)
+static enum status read_images_of(struct exchange *x, struct classify_request *r, const json_t *images,
+                                  struct error *err)
 {
+    uint8_t *room = x->body.bytes;
     for (size_t i = 0; i < json_array_size(images); i++) {
         char param[PARAM_MAX];
         (void)snprintf(param, sizeof param, "images[%zu]", i);
-        const enum status st = read_image(r, json_array_get(images, i), param, err);
+        const enum status st = read_image(r, json_array_get(images, i), &room, param, err);
         if (st != OK)
             return st;
     }
@@ -229,33 +228,36 @@ static enum status check_fields(const struct fields *f, enum form form, struct e
 }
 
 /* Find the model, then read what it is to classify. */
-static enum status read_input(struct exchange *x, const struct fields *f, enum form form, struct classify_request *r,
+static enum status read_input(struct exchange *x, const struct fields *f, enum form form, struct classify_request **ret,
                               struct error *err)
 {
     struct classification *state = x->api->state;
+    struct hosted_model *model;
     const bool is_text = form == FORM_JSON && f->images == NULL;
-    enum status st = request_model_acquire(
-        x, json_string_value(f->model), is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &r->model, err);
+    enum status st = request_model_acquire(x, json_string_value(f->model),
+                                           is_text ? TASK_TEXT_CLASSIFICATION : TASK_IMAGE_CLASSIFICATION, &model, err);
     if (st == OK)
         st = check_fields(f, form, err);
     if (st != OK)
         return st;
-    const uint32_t classes = r->model->model->config.classes;
+    const uint32_t classes = model->model->config.classes;
     state->top_k = (uint32_t)f->top_k < classes ? (uint32_t)f->top_k : classes;
-    r->size = json_string_value(f->size);
+    struct classify_request *r = *ret = classify_request_create(model, json_string_value(f->size));
+    if (r == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     if (f->text != NULL)
         st = classify_request_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
     else
-        st = form == FORM_JSON ? read_images_of(r, f->images, err)
+        st = form == FORM_JSON ? read_images_of(x, r, f->images, err)
                                : (form == FORM_PARTS ? read_parts : read_body)(x, r, err);
-    state->count = r->count;
-    memcpy(state->sides, r->sides, sizeof state->sides);
+    state->count = classify_request_count(r);
     return st;
 }
 
 /* The fields of the body's object override the query's. */
-static enum status prepare(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err)
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
+    struct classify_request *r = NULL;
     const struct settings *settings = service_of(x)->settings;
     const enum form form = request_type_is(x, "application/json")      ? FORM_JSON
                            : request_type_is(x, "multipart/form-data") ? FORM_PARTS
@@ -270,9 +272,11 @@ static enum status prepare(struct exchange *x, struct classify_request *r, struc
     if (st == OK && form == FORM_JSON)
         st = fields_read(table, FIELD_COUNT, object, settings, &f, err);
     if (st == OK)
-        st = read_input(x, &f, form, r, err);
+        st = read_input(x, &f, form, &r, err);
     if (st == OK)
-        st = classify_request_job(ret, r, err);
+        st = request_picture_job(x, r, ret, err);
+    else
+        classify_request_free(r);
     json_decref(object);
     json_decref(query);
     return st;
@@ -284,14 +288,10 @@ void api_classify(struct exchange *x)
     struct job *j = NULL;
     if (request_job_refuse_if_full(x))
         return;
-    struct classify_request *r = calloc(1, sizeof *r);
     x->api->state = calloc(1, sizeof(struct classification));
     x->api->state_free = free;
-    const enum status st = r == NULL || x->api->state == NULL
+    const enum status st = x->api->state == NULL
                                ? error_set(&err, ERR_NOMEM, "out of memory for the request; try again later")
-                               : prepare(x, r, &j, &err);
+                               : prepare(x, &j, &err);
     request_job_submit_or_refuse(x, st, &err, j, service_of(x)->settings->timeout_ms, answer);
-    if (r != NULL)
-        classify_request_clear(r);
-    free(r);
 }

@@ -16,6 +16,7 @@
 #include "server/api/request_picture.h"
 #include "server/api/request_query.h"
 #include "server/api/service.h"
+#include "server/job/workers.h"
 #include "server/kinds/complete.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
@@ -55,6 +56,25 @@ struct completion {
     uint32_t read[COMPLETE_SAMPLES_MAX]; /* rows that were sent */
 };
 
+enum { NS_PAINTED = 100 }; /* of a pixel that is painted and encoded; measured, roughly */
+
+/* What the job's work needs, and its result. */
+struct completing {
+    struct job_work work; /* first */
+    struct request_picture source;
+    uint32_t scale;
+    char *png; /* what is answered, unless it is rows */
+    size_t png_bytes;
+};
+
+static void completing_free(struct job_work *k)
+{
+    struct completing *s = (struct completing *)k;
+    request_picture_clear(&s->source);
+    free(s->png);
+    free(s);
+}
+
 /* ---- the picture ----------------------------------------------------------------------------------------------- */
 
 /* The samples in a grid as square as possible, row by row, with a white line of one pixel between them. */
@@ -90,40 +110,52 @@ static void paint(struct picture *to, const struct grid *g, uint32_t place, cons
     }
 }
 
-static enum status draw(char **png, size_t *bytes, const struct job *j, uint32_t scale, struct error *err)
+static enum status conclude(struct job *j, struct error *err)
 {
+    struct completing *s = (struct completing *)j->work;
     const struct complete_job *c = complete_job_of(j);
     const struct complete_input *in = &c->in;
     const uint32_t *size = j->model->model->config.size;
-    const struct grid g = lay_out(in->samples, size, scale);
+    const struct grid g = lay_out(in->samples, size, s->scale);
     struct picture picture = {.pixels = malloc((size_t)3 * g.width * g.height), .width = g.width, .height = g.height};
     if (picture.pixels == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the picture; try again later");
     memset(picture.pixels, UINT8_MAX, (size_t)3 * g.width * g.height);
     for (uint32_t i = 0; i < in->samples; i++)
         paint(&picture, &g, i, c->pixels + (size_t)i * in->total, size);
-    const enum status st = png_encode(png, bytes, &picture, err);
+    const enum status st = png_encode(&s->png, &s->png_bytes, &picture, err);
     picture_clear(&picture);
+    return st;
+}
+
+/* The model's rows of the picture. */
+static enum status prepare(struct job *j, struct error *err)
+{
+    struct completing *s = (struct completing *)j->work;
+    uint8_t *known = NULL;
+    const enum status st = request_picture_trained(&known, &s->source, j, err);
+    if (st == OK)
+        complete_job_fill(j, known);
     return st;
 }
 
 static void answer_picture(struct exchange *x)
 {
-    const struct job *j = x->job;
-    const struct completion *state = x->api->state;
-    char seed[24], *png = NULL;
-    size_t bytes = 0;
+    struct job *j = x->job;
+    struct completing *s = (struct completing *)j->work;
+    char seed[24];
     struct error err;
     request_job_note_times(x);
     if (job_result(j)->status != OK) {
         reply_send_job_error(x, j);
-    } else if (draw(&png, &bytes, j, state->scale, &err) != OK) {
+    } else if (workers_conclude(j, &err) != OK) {
         reply_send_error(x, &err);
     } else {
         (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)complete_job_of(j)->in.sampler.seed);
         http_add_header(x, "X-Seed", seed);
         http_add_header(x, "X-Model", j->model->model->name);
-        http_reply(x, 200, "image/png", png, bytes);
+        http_reply(x, 200, "image/png", s->png, s->png_bytes);
+        s->png = NULL; /* taken */
     }
 }
 
@@ -219,6 +251,26 @@ static enum status check(const struct exchange *x, const struct hosted_model *e,
     return OK;
 }
 
+/* What is to be done besides drawing sub-pixels. */
+static enum status plan(struct exchange *x, struct completing *s, const struct model_config *c,
+                        const struct complete_input *in, struct error *err)
+{
+    const struct completion *state = x->api->state;
+    struct job_work *k = &s->work;
+    const struct grid g = lay_out(in->samples, c->size, state->scale);
+    const uint64_t painted = (uint64_t)g.width * g.height;
+    s->scale = state->scale;
+    if (!in->stream) {
+        k->conclude = conclude;
+        k->conclude_ns = NS_PAINTED * painted;
+        k->conclude_bytes = 6 * painted;
+    }
+    if (x->body.size == 0)
+        return OK;
+    k->prepare = prepare;
+    return request_picture_take_trained(&s->source, x, c, k, err);
+}
+
 static enum status build(struct exchange *x, struct hosted_model *e, const struct fields *f, struct job **ret,
                          struct error *err)
 {
@@ -237,19 +289,24 @@ static enum status build(struct exchange *x, struct hosted_model *e, const struc
     in.sampler.top_k = (uint32_t)f->top_k;
     in.sampler.top_p = request_positive(f->top_p);
     in.sampler.min_p = (float)f->min_p;
-    uint32_t width, height;
-    enum status st = x->body.size > 0 ? request_picture_trained(&in.known, &width, &height, x, c, err) : OK;
-    if (st != OK)
-        return st;
-    st = complete_job_create(ret, e, &in);
-    if (st != OK) {
-        free(in.known);
-        return error_set(err, st, "out of memory for the request; try again later");
+    struct completing *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    s->work.free = completing_free;
+    enum status st = plan(x, s, c, &in, err);
+    if (st == OK) {
+        st = complete_job_create(ret, e, &in);
+        if (st == OK) {
+            job_set_work(*ret, &s->work);
+            return OK;
+        }
+        (void)error_set(err, st, "out of memory for the request; try again later");
     }
-    return OK;
+    completing_free(&s->work);
+    return st;
 }
 
-static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+static enum status read_request(struct exchange *x, struct job **ret, struct error *err)
 {
     const struct service *s = service_of(x);
     struct completion *state = x->api->state;
@@ -286,7 +343,7 @@ void api_complete(struct exchange *x)
     x->api->state_free = free;
     if (state == NULL)
         (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-    if (state == NULL || prepare(x, &j, &err) != OK)
+    if (state == NULL || read_request(x, &j, &err) != OK)
         reply_send_error(x, &err);
     else
         request_job_submit(x, j, state->timeout_ms, state->streams ? answer_events : answer_picture);

@@ -1,5 +1,5 @@
 /* explain.c - POST /explain: a picture in, a PNG out that shows what the model sees in it, or what it has learnt.
- * A map is computed along with the batch that its picture is in; the HTTP thread draws it. */
+ * A map is computed along with the batch that its picture is in; workers decode the picture, and draw. */
 #include "server/api/route_table.h"
 
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "server/api/request_picture.h"
 #include "server/api/request_query.h"
 #include "server/api/service.h"
+#include "server/job/workers.h"
 #include "server/kinds/classify.h"
 #include "server/media/drawing.h"
 #include "server/media/explanation.h"
@@ -21,7 +22,7 @@
 #include "server/media/png.h"
 #include "server/models/registry.h"
 
-/* Borrowed from the JSON that the query became. Their ranges depend on the model (explanation.h). */
+/* Borrowed from the JSON that the query becomes. Their ranges depend on the model (explanation.h). */
 struct fields {
     const json_t *model, *size, *view, *layer, *head, *side;
 };
@@ -39,21 +40,95 @@ static const struct field table[] = {
 enum { FIELD_COUNT = sizeof table / sizeof table[0] };
 const struct field_list explain_query = {table, FIELD_COUNT};
 
-/* The exchange's state. */
-struct explaining {
-    struct explanation what;
-    struct picture backdrop; /* the client's, upright */
-    struct image_box box;    /* the part of it that the model sees */
-    json_t *query;
-    const char *size; /* borrowed from `query`; NULL: the trained one */
+enum {
+    NS_BACKDROP = 30, /* of a pixel that is drawn: resizing, colours, compression; measured, roughly */
+    NS_DRAWN = 120,
+    NS_FITTED = 30,
 };
 
-static void explaining_free(void *state)
+/* What the job's work needs, and its result. Constant between its steps: `prepare`, the engine, `conclude`, the
+ * answer. */
+struct explaining {
+    struct job_work work; /* first */
+    struct explanation what;
+    struct hosted_model *hosted; /* the job's */
+    struct request_picture source;
+    struct picture backdrop; /* the client's, upright */
+    struct image_box box;    /* the part of it that the model sees */
+    uint64_t source_bytes;   /* most memory to decode it */
+    char *size;              /* NULL: the trained one */
+    char *png;               /* what is answered */
+    size_t png_bytes;
+};
+
+static void explaining_free(struct job_work *k)
 {
-    struct explaining *s = state;
+    struct explaining *s = (struct explaining *)k;
     picture_clear(&s->backdrop);
-    json_decref(s->query);
+    request_picture_clear(&s->source);
+    free(s->size);
+    free(s->png);
     free(s);
+}
+
+/* ---- the work ---------------------------------------------------------------------------------------------------- */
+
+/* Make of the picture what the model sees, and the backdrop that the map will be drawn on. */
+static enum status prepare(struct job *j, struct error *err)
+{
+    struct explaining *s = (struct explaining *)j->work;
+    const struct hosted_model *e = s->hosted;
+    const struct model_config *c = &e->model->config;
+    struct classify_input in = {
+        .classes = c->classes,
+        .map = {.layer = s->what.layer, .head = s->what.head},
+    };
+    struct picture picture = {0};
+    struct picture_fit fit;
+    enum status st = request_picture_decode(&picture, &s->source, j, err);
+    if (st == OK)
+        st = picture_fit_choose(&fit, s->size, &picture, e->model, e->engine, err);
+    if (st == OK)
+        st = picture_fit_apply(&in.pixels, &fit, &picture, c, err);
+    if (st == OK) {
+        in.height = fit.height;
+        in.width = fit.width;
+        in.map.values = fit.height / c->patch[0] * (fit.width / c->patch[1]);
+        s->box = image_crop_box(&picture, fit.resize_to, fit.width, fit.height);
+        st = explain_backdrop(&s->backdrop, &s->box, &picture, s->what.side, err);
+    }
+    picture_clear(&picture);
+    if (st == OK && classify_job_fill(j, 0, &in) == OK) {
+        s->work.kept = s->work.prepare_bytes - s->source_bytes;
+        return OK;
+    }
+    free(in.pixels);
+    return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+}
+
+static enum status conclude_map(struct job *j, struct error *err)
+{
+    struct explaining *s = (struct explaining *)j->work;
+    const struct model_config *c = &s->hosted->model->config;
+    const struct classify_job *classified = classify_job_of(j);
+    const struct classify_input *in = &classified->inputs[0];
+    draw_map(&s->backdrop, &s->box, classified->map, in->height / c->patch[0], in->width / c->patch[1]);
+    const enum status st = png_encode(&s->png, &s->png_bytes, &s->backdrop, err);
+    picture_clear(&s->backdrop);
+    classify_job_drop_pixels(j);
+    return st;
+}
+
+/* Biases are constant, so this needs no engine. */
+static enum status conclude_biases(struct job *j, struct error *err)
+{
+    struct explaining *s = (struct explaining *)j->work;
+    struct picture p = {0};
+    enum status st = draw_biases(&p, s->hosted->engine, s->what.layer, s->what.head, s->what.side, err);
+    if (st == OK)
+        st = png_encode(&s->png, &s->png_bytes, &p, err);
+    picture_clear(&p);
+    return st;
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
@@ -68,56 +143,32 @@ static void add_number(struct exchange *x, const char *name, uint32_t value)
 
 _Static_assert(ENGINE_ALL_HEADS == UINT32_MAX && DRAW_ALL_LAYERS == UINT32_MAX, "what add_number calls all");
 
-static void answer_png(struct exchange *x, const struct picture *p)
+static void answer(struct exchange *x)
 {
-    const struct explanation *what = &((const struct explaining *)x->api->state)->what;
+    struct job *j = x->job;
+    struct explaining *s = (struct explaining *)j->work;
     struct error err;
-    char *bytes = NULL;
-    size_t size = 0;
-    if (png_encode(&bytes, &size, p, &err) != OK) {
-        reply_send_error(x, &err);
-        return;
-    }
-    http_add_header(x, "X-Explain-View", explain_view_word(what->view));
-    add_number(x, "X-Explain-Layer", what->layer);
-    add_number(x, "X-Explain-Head", what->head);
-    http_reply(x, 200, "image/png", bytes, size);
-}
-
-static void answer_map(struct exchange *x)
-{
-    const struct job *j = x->job;
-    const struct job_result *r = job_result(j);
-    struct explaining *state = x->api->state;
-    x->api->queue_ms = reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
-    x->api->compute_ms = reply_milliseconds(r->started_ns, r->done_ns);
-    if (r->status != OK) {
+    request_job_note_times(x);
+    if (job_result(j)->status != OK) {
         reply_send_job_error(x, j);
         return;
     }
-    const struct model_config *c = &j->model->model->config;
-    const struct classify_job *classified = classify_job_of(j);
-    const struct classify_input *in = &classified->inputs[0];
-    struct prediction best;
-    char prediction[HTTP_HEADER_VALUE_MAX];
-    logits_top(&best, 1, classified->logits, c->classes);
-    (void)snprintf(prediction, sizeof prediction, "%u %.4f", best.index, best.probability);
-    http_add_header(x, "X-Explain-Prediction", prediction);
-    draw_map(&state->backdrop, &state->box, classified->map, in->height / c->patch[0], in->width / c->patch[1]);
-    answer_png(x, &state->backdrop);
-}
-
-/* Biases are constant, so this needs no job and no engine thread. */
-static void answer_biases(struct exchange *x, const struct hosted_model *e)
-{
-    const struct explanation *what = &((const struct explaining *)x->api->state)->what;
-    struct picture p = {0};
-    struct error err;
-    if (draw_biases(&p, e->engine, what->layer, what->head, what->side, &err) == OK)
-        answer_png(x, &p);
-    else
+    if (workers_conclude(j, &err) != OK) {
         reply_send_error(x, &err);
-    picture_clear(&p);
+        return;
+    }
+    if (s->what.view != EXPLAIN_BIASES) {
+        struct prediction best;
+        char prediction[HTTP_HEADER_VALUE_MAX];
+        logits_top(&best, 1, classify_job_of(j)->logits, s->hosted->model->config.classes);
+        (void)snprintf(prediction, sizeof prediction, "%u %.4f", best.index, best.probability);
+        http_add_header(x, "X-Explain-Prediction", prediction);
+    }
+    http_add_header(x, "X-Explain-View", explain_view_word(s->what.view));
+    add_number(x, "X-Explain-Layer", s->what.layer);
+    add_number(x, "X-Explain-Head", s->what.head);
+    http_reply(x, 200, "image/png", s->png, s->png_bytes);
+    s->png = NULL; /* taken */
 }
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
@@ -130,86 +181,95 @@ static enum status pick_model(struct exchange *x, const char *name, bool biases,
     return request_model_acquire(x, name, task, ret, err);
 }
 
-static enum status resolve(struct exchange *x, struct hosted_model **ret, struct error *err)
+static enum status resolve(struct exchange *x, struct explaining *s, struct error *err)
 {
-    struct explaining *state = x->api->state;
     struct fields f = {0};
-    enum status st = request_query_parse(&state->query, table, FIELD_COUNT, x, err);
+    json_t *query = NULL;
+    enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
     if (st == OK)
-        st = fields_read(table, FIELD_COUNT, state->query, service_of(x)->settings, &f, err);
-    if (st != OK)
-        return st;
+        st = fields_read(table, FIELD_COUNT, query, service_of(x)->settings, &f, err);
     const struct explain_request wish = {
         .view = json_string_value(f.view),
         .layer = json_string_value(f.layer),
         .head = json_string_value(f.head),
         .side = json_string_value(f.side),
     };
-    st = pick_model(x, json_string_value(f.model), explain_wants_biases(&wish), ret, err);
-    if (st != OK)
-        return st;
-    state->size = json_string_value(f.size);
-    return explain_resolve(&state->what, &wish, (*ret)->model, (*ret)->engine, err);
+    if (st == OK)
+        st = pick_model(x, json_string_value(f.model), explain_wants_biases(&wish), &s->hosted, err);
+    if (st == OK)
+        st = explain_resolve(&s->what, &wish, s->hosted->model, s->hosted->engine, err);
+    if (st == OK && f.size != NULL && (s->size = strdup(json_string_value(f.size))) == NULL)
+        st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    json_decref(query);
+    return st;
 }
 
-/* Make of the body's picture a job for its map, and the backdrop that the map will be drawn on. */
-static enum status prepare(struct exchange *x, struct hosted_model *e, struct job **ret, struct error *err)
+/* What is drawn has at most so many pixels, and twice their bytes while it is encoded. */
+static uint64_t drawn_pixels(const struct explaining *s)
 {
-    struct explaining *state = x->api->state;
-    const struct model_config *c = &e->model->config;
-    struct classify_input in = {
-        .classes = c->classes,
-        .map = {.layer = state->what.layer, .head = state->what.head},
-    };
-    struct picture picture = {0};
-    struct picture_fit fit;
-    enum status st = request_picture_decode(&picture, x, err);
-    if (st == OK)
-        st = picture_fit_choose(&fit, state->size, &picture, e->model, e->engine, err);
-    if (st == OK)
-        st = picture_fit_apply(&in.pixels, &fit, &picture, c, err);
-    if (st == OK) {
-        in.height = fit.height;
-        in.width = fit.width;
-        in.map.values = fit.height / c->patch[0] * (fit.width / c->patch[1]);
-        state->box = image_crop_box(&picture, fit.resize_to, fit.width, fit.height);
-        st = explain_backdrop(&state->backdrop, &state->box, &picture, state->what.side, err);
-    }
-    picture_clear(&picture);
-    if (st == OK) {
-        st = classify_job_create(ret, e, &in, 1);
+    return (uint64_t)s->what.side * s->what.side;
+}
+
+static enum status plan_map(struct exchange *x, struct explaining *s, struct error *err)
+{
+    const struct model_config *c = &s->hosted->model->config;
+    struct job_work *k = &s->work;
+    const uint64_t drawn = drawn_pixels(s);
+    const enum status st = request_picture_take(&s->source, x, picture_fit_shorter(s->size, c), s->what.side,
+                                                &k->prepare_ns, &s->source_bytes, err);
+    if (st != OK)
+        return st;
+    /* At its own size the model sees as many pixels as the picture has, within its limits. */
+    const uint64_t fitted = s->size == NULL
+                                ? (uint64_t)c->size[0] * c->size[1]
+                                : (uint64_t)engine_info(s->hosted->engine)->elements_max * c->patch[0] * c->patch[1];
+    k->prepare = prepare;
+    k->conclude = conclude_map;
+    k->prepare_ns += NS_BACKDROP * drawn + NS_FITTED * fitted;
+    k->prepare_bytes = s->source_bytes + 3 * (fitted + 2 * drawn);
+    k->conclude_ns = NS_DRAWN * drawn;
+    k->pictures = 1;
+    return OK;
+}
+
+static enum status make_job(struct exchange *x, struct explaining *s, struct job **ret, struct error *err)
+{
+    enum status st;
+    if (s->what.view == EXPLAIN_BIASES) {
+        s->work.conclude = conclude_biases;
+        s->work.conclude_bytes = 6 * drawn_pixels(s);
+        st = work_job_create(ret, s->hosted, &s->work);
+    } else {
+        const struct classify_input in = {.classes = s->hosted->model->config.classes};
+        st = plan_map(x, s, err);
+        if (st != OK)
+            return st;
+        st = classify_job_create(ret, s->hosted, &in, 1);
         if (st == OK)
-            return OK;
-        (void)error_set(err, st, "out of memory for the request; try again later");
+            job_set_work(*ret, &s->work);
     }
-    free(in.pixels);
-    return st;
+    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
 void api_explain(struct exchange *x)
 {
     struct error err;
-    struct hosted_model *e = NULL;
     struct job *j = NULL;
-    struct explaining *state = calloc(1, sizeof *state);
-    x->api->state = state;
-    x->api->state_free = explaining_free;
-    if (state == NULL) {
+    struct explaining *s = calloc(1, sizeof *s);
+    if (s == NULL) {
         (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
         reply_send_error(x, &err);
         return;
     }
-    enum status st = resolve(x, &e, &err);
-    if (st == OK && state->what.view == EXPLAIN_BIASES) {
-        answer_biases(x, e);
+    s->work.free = explaining_free;
+    enum status st = resolve(x, s, &err);
+    if (st == OK && request_job_refuse_if_full(x)) {
+        explaining_free(&s->work);
         return;
     }
-    if (st == OK && request_job_refuse_if_full(x))
-        return;
     if (st == OK)
-        st = prepare(x, e, &j, &err);
+        st = make_job(x, s, &j, &err);
     if (st != OK)
-        reply_send_error(x, &err);
-    else
-        request_job_submit(x, j, service_of(x)->settings->timeout_ms, answer_map);
+        explaining_free(&s->work);
+    request_job_submit_or_refuse(x, st, &err, j, service_of(x)->settings->timeout_ms, answer);
 }

@@ -12,6 +12,7 @@
 #include "server/api/inference_reply.h"
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
+#include "server/api/request_picture.h"
 #include "server/api/request_type.h"
 #include "server/api/route_table.h"
 #include "server/api/service.h"
@@ -109,10 +110,11 @@ static void send(struct exchange *x, struct inference_reply *reply)
 
 static void answer_classes(struct exchange *x)
 {
-    const struct job *j = x->job;
+    struct job *j = x->job;
     const struct model_config *c = &j->model->model->config;
     const struct inference *s = x->api->state;
     request_job_note_times(x);
+    classify_request_done(j);
     if (job_result(j)->status != OK) {
         reply_send_job_error(x, j);
         return;
@@ -218,29 +220,25 @@ static enum status check_list(const struct inference_tensor *t, struct error *er
         json_quote(t->name).text);
 }
 
-/* In JSON a picture is base64. */
+/* In JSON a picture is base64: its bytes are put at *room, of the body, whose text is the JSON's by now, and which was
+ * longer. */
 static enum status add_image(struct classify_request *r, const struct inference_tensor *t, const uint8_t *bytes,
-                             size_t size, const char *param, struct error *err)
+                             size_t size, uint8_t **room, const char *param, struct error *err)
 {
     if (t->data == NULL)
         return classify_request_add_file(r, bytes, size, NULL, param, err);
-    uint8_t *file = malloc(size + 1);
-    if (file == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    enum status st = OK;
-    size_t file_size = size;
-    if (!request_base64_decode((const char *)bytes, size, file, &file_size))
-        st = error_set_param(err, ERR_ARGUMENT, param,
-                             "%s is not base64; expected RFC 4648's, padded, or the picture itself as binary data",
-                             param);
-    else
-        st = classify_request_add_file(r, file, file_size, NULL, param, err);
-    free(file);
-    return st;
+    uint8_t *file = *room;
+    if (!request_base64_decode((const char *)bytes, size, file, &size))
+        return error_set_param(err, ERR_ARGUMENT, param,
+                               "%s is not base64; expected RFC 4648's, padded, or the picture itself as binary data",
+                               param);
+    *room += size;
+    return classify_request_add_file(r, file, size, NULL, param, err);
 }
 
+/* `room`: the body. */
 static enum status add_elements(struct classify_request *r, const struct inference_tensor *t, bool is_text,
-                                struct error *err)
+                                uint8_t *room, struct error *err)
 {
     enum status st = check_list(t, err);
     size_t at = 0;
@@ -252,7 +250,7 @@ static enum status add_elements(struct classify_request *r, const struct inferen
         st = inference_next_bytes(t, &at, &bytes, &size, err);
         if (st == OK)
             st = is_text ? classify_request_add_text(r, (const char *)bytes, size, param, err)
-                         : add_image(r, t, bytes, size, param, err);
+                         : add_image(r, t, bytes, size, &room, param, err);
     }
     if (st == OK && t->data == NULL && at != t->raw_size)
         st = error_set_param(err, ERR_ARGUMENT, "data",
@@ -269,9 +267,9 @@ static void interleave(uint8_t *to, const uint8_t *from, size_t area)
             to[3 * i + c] = from[c * area + i];
 }
 
-static enum status add_pixels(struct classify_request *r, const struct inference_tensor *t, struct error *err)
+static enum status add_pixels(struct classify_request *r, const struct model_config *c,
+                              const struct inference_tensor *t, struct error *err)
 {
-    const struct model_config *c = &r->model->model->config;
     const uint64_t height = c->size[0], width = c->size[1];
     const bool sized =
         t->type != INFERENCE_BYTES && t->rank == 4 && t->shape[0] >= 1 && t->shape[0] <= CLASSIFY_INPUTS_MAX;
@@ -306,8 +304,8 @@ static enum status add_pixels(struct classify_request *r, const struct inference
     return st;
 }
 
-static enum status classify(struct hosted_model *e, const struct inference_request *q, struct job **ret,
-                            struct error *err)
+static enum status classify(struct exchange *x, struct hosted_model *e, const struct inference_request *q,
+                            struct job **ret, struct error *err)
 {
     const bool is_text = e->model->config.task == TASK_TEXT_CLASSIFICATION;
     const char *parameter = json_object_iter_key(json_object_iter(q->parameters));
@@ -323,15 +321,14 @@ static enum status classify(struct hosted_model *e, const struct inference_reque
         return error_set_param(err, ERR_ARGUMENT, "inputs", "there are %u inputs, the first \"%s\"; expected one: %s",
                                q->input_count, json_quote(t->name).text,
                                is_text ? INFERENCE_TEXT : INFERENCE_IMAGE " or " INFERENCE_PIXELS);
-    struct classify_request *r = calloc(1, sizeof *r);
+    struct classify_request *r = classify_request_create(e, NULL);
     if (r == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    r->model = e;
-    enum status st = pixels ? add_pixels(r, t, err) : add_elements(r, t, is_text, err);
+    const enum status st =
+        pixels ? add_pixels(r, &e->model->config, t, err) : add_elements(r, t, is_text, x->body.bytes, err);
     if (st == OK)
-        st = classify_request_job(ret, r, err);
-    classify_request_clear(r);
-    free(r);
+        return request_picture_job(x, r, ret, err);
+    classify_request_free(r);
     return st;
 }
 
@@ -458,7 +455,8 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     if (st == OK)
         st = check_outputs(&s->request, task, err);
     if (st == OK)
-        st = task == TASK_TEXT_GENERATION ? generate(x, e, &s->request, ret, err) : classify(e, &s->request, ret, err);
+        st = task == TASK_TEXT_GENERATION ? generate(x, e, &s->request, ret, err)
+                                          : classify(x, e, &s->request, ret, err);
     if (s->request.head != NULL) { /* numbers as JSON take many times the job's memory */
         (void)json_object_del(s->request.head, "inputs");
         s->request.input_count = 0;

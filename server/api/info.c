@@ -16,6 +16,7 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"
+#include "server/job/workers.h"
 #include "server/models/model_names.h"
 #include "server/models/registry.h"
 
@@ -116,6 +117,7 @@ void api_metrics(struct exchange *x)
     size_t bytes = 0;
     struct error err;
     batcher_measure(service_of(x)->batcher, clock_now_ns());
+    workers_measure(service_of(x)->workers);
     metrics_gauge_set(METRIC_MODELS_FAILED, 0, registry_failed(service_of(x)->registry));
     if (metrics_render(&text, &bytes, &err) == OK)
         http_reply(x, 200, METRICS_CONTENT_TYPE, text, bytes);

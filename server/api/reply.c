@@ -61,7 +61,11 @@ void reply_send_error(struct exchange *x, const struct error *err)
 void reply_send_job_error(struct exchange *x, const struct job *j)
 {
     struct error err;
-    (void)error_set(&err, job_result(j)->status, "%s", job_result(j)->message);
+    const struct job_result *r = job_result(j);
+    if (r->param[0] != '\0')
+        (void)error_set_param(&err, r->status, r->param, "%s", r->message);
+    else
+        (void)error_set(&err, r->status, "%s", r->message);
     reply_send_error(x, &err);
 }
 

@@ -10,6 +10,7 @@
 #include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "server/job/job.h"
+#include "server/job/workers.h"
 #include "server/models/hosted_model.h"
 
 static void refuse_full(struct exchange *x)
@@ -28,11 +29,26 @@ bool request_job_refuse_if_full(struct exchange *x)
     return true;
 }
 
+void request_job_charge_pixels(struct exchange *x, uint64_t pixels)
+{
+    const uint64_t least = pixels / PICTURE_BLOCK_PIXELS, received = x->body.received;
+    x->api->picture_bytes = least > received ? least - received : 0;
+}
+
 /* The client with whose jobs this one may share prompt prefixes: its key. Without keys all clients count as one. */
 static struct client_id prefix_owner(const struct exchange *x)
 {
     return service_of(x)->settings->prefix_cache_shared ? (struct client_id){.kind = CLIENT_UNKNOWN}
                                                         : auth_client_id(&x->api->grant);
+}
+
+static enum status submit(const struct service *s, struct job *j, uint64_t deadline_ns, struct error *err)
+{
+    const bool needs_engine = j->kind != &job_kind_work;
+    if (j->work == NULL)
+        return job_submit(j, s->queue, j->model->lane, deadline_ns);
+    return workers_submit(s->workers, j, needs_engine ? s->queue : NULL, needs_engine ? j->model->lane : 0, deadline_ns,
+                          err);
 }
 
 void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next)
@@ -58,17 +74,16 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
     const struct client_id owner = prefix_owner(x);
     job_set_owner(j, &owner);
     j->item.client = request_client(x);
-    const enum status st = job_submit(j, service_of(x)->queue, j->model->lane, deadline_ns);
+    (void)error_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
+    const enum status st = submit(service_of(x), j, deadline_ns, &err);
     if (st == OK)
         http_await(x, j, next);
     else
         authorise_no_job(x);
-    if (st == ERR_FULL) {
+    if (st == ERR_FULL)
         refuse_full(x);
-    } else if (st != OK) {
-        (void)error_set(&err, st, "the server is shutting down");
+    else if (st != OK)
         reply_send_error(x, &err);
-    }
     job_release(j);
 }
 
@@ -98,5 +113,5 @@ void request_job_note_times(struct exchange *x)
 {
     const struct job_result *r = job_result(x->job);
     x->api->queue_ms = reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
-    x->api->compute_ms = reply_milliseconds(r->started_ns, r->done_ns);
+    x->api->compute_ms = reply_milliseconds(r->started_ns, r->computed_ns != 0 ? r->computed_ns : r->done_ns);
 }

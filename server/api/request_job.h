@@ -15,9 +15,14 @@ struct job;
 /* True: the queue is full, and the request was answered so, before any work is spent on it. */
 bool request_job_refuse_if_full(struct exchange *x);
 
-/* Submit a job to the engine and continue with `next` when it is ready, or answer with an error. Takes `j`. */
+/* The request's pictures have so many pixels, as their files say. A key's rate of bytes counts a byte for each
+ * PICTURE_BLOCK_PIXELS at least, so that a small file brings no great work for nothing. Before request_job_submit. */
+void request_job_charge_pixels(struct exchange *x, uint64_t pixels);
+
+/* Submit a job to the engine, by way of the workers if it has work for them, and continue with `next` when it is ready,
+ * or answer with an error. Takes `j`. */
 void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, http_handler *next);
-/* How most endpoints end: with OK, drop the body, which is no longer needed, and request_job_submit; else answer with
+/* How most endpoints end: with OK, drop the body, unless it was kept, and request_job_submit; else answer with
  * the error. Takes `j`, which may be non-NULL despite an error, or NULL. */
 void request_job_submit_or_refuse(struct exchange *x, enum status st, const struct error *err, struct job *j,
                                   uint32_t timeout_ms, http_handler *next);

@@ -3,9 +3,25 @@
 
 #include "config/json.h"
 #include "server/api/reply.h"
+#include "server/api/request_job.h"
 #include "server/api/request_type.h"
+#include "server/core/clock.h"
 #include "server/media/picture.h"
+#include "server/media/picture_cost.h"
 #include "server/media/picture_fit.h"
+#include "server/models/hosted_model.h"
+
+enum { NS_FITTED = 30 }; /* of a pixel that the model sees: resizing */
+
+static enum status stop(void *job)
+{
+    return job_stop_reason(job, clock_now_ns());
+}
+
+static void free_body(void *kept)
+{
+    http_free_body(kept);
+}
 
 void request_picture_check_type(struct exchange *x, const char *or_else)
 {
@@ -26,34 +42,92 @@ void request_picture_type(struct exchange *x)
     request_picture_check_type(x, "");
 }
 
-enum status request_picture_decode(struct picture *ret, struct exchange *x, struct error *err)
+enum status request_picture_job(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err)
+{
+    const enum status st = classify_request_job(ret, r, err);
+    if (st != OK) {
+        classify_request_free(r);
+        return st;
+    }
+    if (!classify_request_has_files(r)) /* nothing of the body is needed any more */
+        return OK;
+    request_job_charge_pixels(x, classify_request_pixels(r));
+    struct http_kept_body *kept = http_keep_body(x);
+    if (kept == NULL) {
+        job_release(*ret);
+        *ret = NULL;
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    }
+    classify_request_keep(r, kept, free_body);
+    return OK;
+}
+
+enum status request_picture_take(struct request_picture *ret, struct exchange *x, uint32_t shorter, uint32_t longer,
+                                 uint64_t *ns, uint64_t *bytes, struct error *err)
 {
     char type[MEDIA_TYPE_MAX];
+    struct request_picture p = {
+        .bytes = x->body.bytes, .size = x->body.size, .wish = {.shorter = shorter, .longer = longer, .stop = stop}};
     enum status st = OK;
-    if (x->body.size == 0)
+    if (p.size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected " PICTURE_KINDS);
     if (request_type_read(x, type) && picture_reads_type(type))
-        st = picture_check_declared(type, "Content-Type", x->body.bytes, x->body.size, err);
+        st = picture_check_declared(type, "Content-Type", p.bytes, p.size, err);
     if (st == OK)
-        st = picture_decode(ret, x->body.bytes, x->body.size, err);
-    if (st == OK)
-        http_drop_body(x);
+        st = picture_check_kind(p.bytes, p.size, err);
+    if (st != OK)
+        return st;
+    const struct picture_cost cost = picture_cost_of(p.bytes, p.size, &p.wish);
+    p.wish.bytes_max = cost.bytes;
+    request_job_charge_pixels(x, cost.pixels);
+    p.body = http_keep_body(x);
+    if (p.body == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    *ns = cost.ns;
+    *bytes = cost.bytes;
+    *ret = p;
+    return OK;
+}
+
+enum status request_picture_decode(struct picture *ret, struct request_picture *p, struct job *j, struct error *err)
+{
+    p->wish.arg = j;
+    const enum status st = picture_decode_as(ret, p->bytes, p->size, &p->wish, err);
+    request_picture_clear(p);
+    if (st == OK) {
+        p->width = picture_whole_width(ret);
+        p->height = picture_whole_height(ret);
+    }
     return st;
 }
 
-enum status request_picture_trained(uint8_t **ret, uint32_t *width, uint32_t *height, struct exchange *x,
-                                    const struct model_config *c, struct error *err)
+void request_picture_clear(struct request_picture *p)
 {
-    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
-    struct picture picture = {0};
-    enum status st = request_picture_decode(&picture, x, err);
+    http_free_body(p->body);
+    p->body = NULL;
+}
+
+enum status request_picture_take_trained(struct request_picture *ret, struct exchange *x, const struct model_config *c,
+                                         struct job_work *k, struct error *err)
+{
+    uint64_t ns = 0, bytes = 0;
+    const uint64_t fitted = (uint64_t)c->size[0] * c->size[1];
+    const enum status st = request_picture_take(ret, x, c->resize_to, 0, &ns, &bytes, err);
     if (st != OK)
         return st;
-    st = picture_fit_apply(ret, &trained, &picture, c, err);
-    if (st == OK) {
-        *width = picture.width;
-        *height = picture.height;
-    }
+    k->prepare_ns += ns + NS_FITTED * fitted;
+    k->prepare_bytes += bytes + 3 * fitted;
+    return OK;
+}
+
+enum status request_picture_trained(uint8_t **ret, struct request_picture *p, struct job *j, struct error *err)
+{
+    const struct model_config *c = &j->model->model->config;
+    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
+    struct picture picture = {0};
+    enum status st = request_picture_decode(&picture, p, j, err);
+    if (st == OK)
+        st = picture_fit_apply(ret, &trained, &picture, c, err);
     picture_clear(&picture);
     return st;
 }

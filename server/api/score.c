@@ -39,8 +39,30 @@ const struct field_list score_fields = {table, FIELD_COUNT}, score_query = {tabl
 /* The exchange's state. */
 struct scoring {
     uint32_t timeout_ms;
-    uint32_t width, height; /* of the picture, after orientation; 0 for a text */
 };
+
+/* The work of a job that scores a picture. */
+struct seeing {
+    struct job_work work; /* first */
+    struct request_picture source;
+};
+
+static void seeing_free(struct job_work *k)
+{
+    struct seeing *s = (struct seeing *)k;
+    request_picture_clear(&s->source);
+    free(s);
+}
+
+static enum status see(struct job *j, struct error *err)
+{
+    struct seeing *s = (struct seeing *)j->work;
+    uint8_t *elements = NULL;
+    const enum status st = request_picture_trained(&elements, &s->source, j, err);
+    if (st == OK)
+        score_job_fill(j, elements);
+    return st;
+}
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
@@ -49,8 +71,8 @@ static void answer(struct exchange *x)
     const struct job *j = x->job;
     const struct score_job *scored = score_job_of(j);
     const struct score_input *in = &scored->in;
-    const struct scoring *state = x->api->state;
-    const bool picture = state->width != 0;
+    const struct seeing *seen = (const struct seeing *)j->work;
+    const bool picture = seen != NULL;
     const size_t count = in->count - in->first;
     double bits = 0.0;
     int failed = 0;
@@ -69,7 +91,8 @@ static void answer(struct exchange *x)
                   bits / (double)count, picture ? "dims" : "bytes", (json_int_t)in->count, "log2_probs", list);
     if (picture)
         failed |= json_object_set_new(
-            whole, "image", json_pack("{s:i, s:i}", "width", (int)state->width, "height", (int)state->height));
+            whole, "image",
+            json_pack("{s:i, s:i}", "width", (int)seen->source.width, "height", (int)seen->source.height));
     if (failed != 0) {
         json_decref(whole);
         whole = NULL;
@@ -110,9 +133,10 @@ static enum status read_text(const struct fields *f, struct score_input *in, str
     return st;
 }
 
-/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture. */
+/* Read the query, and `object`, the body's JSON, which overrides it; NULL: the body is a picture, which *seeing is
+ * for. */
 static enum status read_request(struct exchange *x, json_t *query, json_t *object, struct hosted_model **ret,
-                                struct score_input *in, struct error *err)
+                                struct score_input *in, struct seeing **seeing, struct error *err)
 {
     const bool picture = object == NULL;
     const struct service *s = service_of(x);
@@ -134,7 +158,12 @@ static enum status read_request(struct exchange *x, json_t *query, json_t *objec
         return read_text(&f, in, err);
     const struct model_config *c = &e->model->config;
     in->count = (size_t)3 * c->size[0] * c->size[1];
-    return request_picture_trained(&in->elements, &state->width, &state->height, x, c, err);
+    struct seeing *look = *seeing = calloc(1, sizeof *look);
+    if (look == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    look->work.free = seeing_free;
+    look->work.prepare = see;
+    return request_picture_take_trained(&look->source, x, c, &look->work, err);
 }
 
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
@@ -142,16 +171,22 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     struct score_input in = {0};
     struct hosted_model *e = NULL;
     json_t *query = NULL, *object = NULL;
+    struct seeing *seeing = NULL;
     enum status st = request_query_parse(&query, table, QUERY_FIELD_COUNT, x, err);
     if (st == OK && is_json(x))
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
     if (st == OK)
-        st = read_request(x, query, object, &e, &in, err);
+        st = read_request(x, query, object, &e, &in, &seeing, err);
     json_decref(object);
     json_decref(query);
-    if (st == OK && score_job_create(ret, e, &in) == OK)
+    if (st == OK && score_job_create(ret, e, &in) == OK) {
+        if (seeing != NULL)
+            job_set_work(*ret, &seeing->work);
         return OK;
+    }
     free(in.elements);
+    if (seeing != NULL)
+        seeing_free(&seeing->work);
     return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
 }
 

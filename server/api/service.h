@@ -16,12 +16,14 @@ struct queue;
 struct registry;
 struct reload;
 struct sessions;
+struct workers;
 
 /* Constant while requests are served, except for atomic members. An exchange's `app`. */
 struct service {
     const struct settings *settings;
     struct batcher *batcher;
     struct queue *queue; /* the batcher's */
+    struct workers *workers;
     struct registry *registry;
     struct loader *loader;
     struct reload *reload;

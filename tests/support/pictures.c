@@ -58,6 +58,7 @@ uint8_t *jpeg_write(const struct jpeg_recipe *recipe, size_t *size)
     j.in_color_space = spaces[recipe->components];
     jpeg_set_defaults(&j);
     jpeg_set_quality(&j, 100, TRUE);
+    j.arith_code = recipe->arithmetic ? TRUE : FALSE;
     if (recipe->ycck)
         jpeg_set_colorspace(&j, JCS_YCCK);
     j.comp_info[0].h_samp_factor = j.comp_info[0].v_samp_factor = 1;

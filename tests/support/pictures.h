@@ -16,6 +16,7 @@ struct jpeg_recipe {
     uint32_t width, height;
     int components;      /* 1 gray, 3 RGB, 4 CMYK; 2 is a JPEG of unknown colours */
     int scans;           /* 0: baseline; else a progressive file of that many scans, 3 to 128, for gray only */
+    bool arithmetic;     /* coded that way, which takes longest to decode */
     int ycck;            /* not 0: four components are stored as YCCK, as Photoshop does */
     uint8_t *pixels;     /* [height, width, components]; only read, but libjpeg knows no const */
     const uint8_t *exif; /* an APP1 block's content, or NULL */

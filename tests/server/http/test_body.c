@@ -187,9 +187,9 @@ static void small_bodies_have_room_of_their_own(void **state)
 
 static void a_body_that_was_taken_over_counts_until_it_is_dropped(void **state)
 {
-    static const size_t sizes[] = {100, 2 * MB};
+    static const size_t sizes[] = {100, (size_t)2 * MB};
     (void)state;
-    begin(MOST, 4 * MB);
+    begin(MOST, (size_t)4 * MB);
     for (size_t i = 0; i < 2; i++) {
         struct body b = {0}, taken = {0};
         for (size_t left = sizes[i]; left > 0; left -= left < MB ? left : MB)
