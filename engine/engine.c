@@ -314,8 +314,18 @@ void engine_texts_begin(struct engine *e, const uint8_t *const texts[], size_t n
 
 bool engine_batch_step(struct engine *e)
 {
+    return engine_batch_step_part(e, SIZE_MAX);
+}
+
+bool engine_batch_step_part(struct engine *e, size_t inputs_max)
+{
     set_threads(e->core.threads);
-    return encoder_step(&e->encoder, &e->core);
+    return encoder_step(&e->encoder, &e->core, inputs_max);
+}
+
+size_t engine_batch_left(const struct engine *e)
+{
+    return encoder_left(&e->encoder, &e->core);
 }
 
 const float *engine_batch_logits(const struct engine *e, size_t i)

@@ -73,7 +73,7 @@ enum status engine_describe(struct engine_info *ret, const struct engine_options
  * has kernels for, and the libraries that compute. */
 void engine_print_versions(FILE *to);
 
-/* ---- classifiers: a batch goes block by block, so that the caller can do other work between the blocks --------- */
+/* ---- classifiers: a batch goes block by block, or in smaller parts, so that others can have their turn ------ */
 
 /* How many pictures of `elements` patches, or texts of `elements` bytes, 1..elements_max, one batch takes: images_max
  * of the trained size, at least one of any other. Constant, for any thread. */
@@ -84,8 +84,13 @@ uint32_t engine_batch_max(const struct engine *e, uint32_t elements);
 void engine_images_begin(struct engine *e, const uint8_t *const pixels[], size_t n, uint32_t height, uint32_t width);
 /* The same with n texts of `length` bytes each, 1..elements_max, for a model that classifies text. */
 void engine_texts_begin(struct engine *e, const uint8_t *const texts[], size_t n, uint32_t length);
-/* Run one block. True when the batch is done and the logits are ready. */
+/* Run one block, or what is left of it. True when the batch is done and the logits are ready. */
 bool engine_batch_step(struct engine *e);
+/* The same for at most `inputs_max` pictures or texts, which then wait in that block for the others. However a batch is
+ * cut, the bits are the same. */
+bool engine_batch_step_part(struct engine *e, size_t inputs_max);
+/* How many have yet to pass the block that the batch is in. The batch is not done. */
+size_t engine_batch_left(const struct engine *e);
 /* [classes] of the batch's i-th picture or text, once it is done; valid until the next batch begins. */
 const float *engine_batch_logits(const struct engine *e, size_t i);
 

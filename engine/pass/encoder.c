@@ -1,5 +1,6 @@
-/* encoder.c - see encoder.h. A step runs one block; the first one also embeds, the last one also classifies, so that no
- * step is much longer than a block. */
+/* encoder.c - see encoder.h. A sequence is embedded as its first block begins and classified as its last one ends, so
+ * that no step is much longer than its part of a block. The rows of x are a sequence's own from block to block; all
+ * other activations are used from their first row on by whichever sequences are at work. */
 #include "engine/pass/encoder.h"
 
 #include <assert.h>
@@ -105,6 +106,7 @@ static void begin(struct encoder *n, const struct engine_core *e, size_t count, 
     n->pass = (struct sequence_pass){
         .sequences = count, .tokens = tokens, .height = grid ? down : 1, .width = grid ? across : tokens};
     n->next_block = 0;
+    n->next_sequence = 0;
     n->any_wish = false;
     assert(count >= 1 && count <= encoder_batch_max(n, down * across));
     assert(e->config->input != INPUT_IMAGE || !model_config_fixed_size(e->config, n->pos_embed != NULL) ||
@@ -135,44 +137,51 @@ void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const u
         memcpy(n->bytes + i * length, texts[i], length);
 }
 
-/* Team. */
-static void embed_patches(struct encoder *n, const struct engine_core *e)
+/* x from this sequence's rows on; all else from the first row. */
+static struct activations activations_of(const struct encoder *n, const struct engine_core *e, size_t first)
+{
+    struct activations a = n->a;
+    a.x += first * n->pass.tokens * e->dims.channels;
+    return a;
+}
+
+/* Team; as what follows, for `count` sequences from `first` on. */
+static void embed_patches(struct encoder *n, const struct engine_core *e, size_t first, size_t count)
 {
     const size_t channels = e->dims.channels, tokens = n->pass.tokens, values = patch_values(e->config);
     /* One product for all pictures, unless something stands between them. */
-    const size_t runs = rows_before(n) == 0 ? 1 : n->pass.sequences;
-    const size_t patches = n->pass.sequences * n->elements_each / runs;
+    const size_t runs = rows_before(n) == 0 ? 1 : count, patches = count * n->elements_each / runs;
+    const float *from = n->patches + first * n->elements_each * values;
+    float *x = n->a.x + first * tokens * channels;
     for (size_t i = 0; i < runs; i++)
-        gemm_run(&e->gemm, &n->patch_embed, n->a.x + (i * tokens + rows_before(n)) * channels, channels,
-                 n->patches + i * patches * values, values, patches, EPILOGUE_BIAS);
+        gemm_run(&e->gemm, &n->patch_embed, x + (i * tokens + rows_before(n)) * channels, channels,
+                 from + i * patches * values, values, patches, EPILOGUE_BIAS);
     if (n->cls_token == NULL)
         return;
 #pragma omp for schedule(static)
-    for (size_t i = 0; i < n->pass.sequences; i++)
-        memcpy(n->a.x + i * tokens * channels, n->cls_token, channels * sizeof *n->cls_token);
+    for (size_t i = 0; i < count; i++)
+        memcpy(x + i * tokens * channels, n->cls_token, channels * sizeof *n->cls_token);
 }
 
-/* Team. */
-static void embed_bytes(struct encoder *n, const struct engine_core *e, size_t rows)
+static void embed_bytes(struct encoder *n, const struct engine_core *e, size_t first, size_t count)
 {
-    const size_t channels = e->dims.channels;
+    const size_t channels = e->dims.channels, tokens = n->pass.tokens;
 #pragma omp for schedule(static)
-    for (size_t r = 0; r < rows; r++)
+    for (size_t r = first * tokens; r < (first + count) * tokens; r++)
         memcpy(n->a.x + r * channels, n->tok_embed + n->bytes[r] * channels, channels * sizeof *n->tok_embed);
 }
 
-/* Team. */
-static void embed(struct encoder *n, const struct engine_core *e, size_t rows)
+static void embed(struct encoder *n, const struct engine_core *e, size_t first, size_t count)
 {
     const size_t channels = e->dims.channels, tokens = n->pass.tokens;
     if (e->config->input == INPUT_IMAGE)
-        embed_patches(n, e);
+        embed_patches(n, e, first, count);
     else
-        embed_bytes(n, e, rows);
+        embed_bytes(n, e, first, count);
     if (n->pos_embed == NULL)
         return;
 #pragma omp for schedule(static)
-    for (size_t r = 0; r < rows; r++)
+    for (size_t r = first * tokens; r < (first + count) * tokens; r++)
         for (size_t c = 0; c < channels; c++)
             n->a.x[r * channels + c] += n->pos_embed[r % tokens * channels + c];
 }
@@ -184,16 +193,18 @@ static void mean_rows(float *mean, const float *rows, size_t count, size_t chann
         mean[c] /= (float)count;
 }
 
-/* Team. norm, pooling (the mean over the tokens, or the class token's row), head. */
-static void classify(struct encoder *n, const struct engine_core *e, size_t rows)
+/* norm, pooling (the mean over the tokens, or the class token's row), head. */
+static void classify(struct encoder *n, const struct engine_core *e, size_t first, size_t count)
 {
     const size_t channels = e->dims.channels, tokens = n->pass.tokens;
     const size_t pooled_rows = e->config->pooling == POOLING_CLASS_TOKEN ? 1 : tokens;
-    block_norm(e, &e->norm, n->a.h, n->a.x, NULL, rows);
+    const struct activations a = activations_of(n, e, first);
+    float *pooled = n->pooled + first * channels;
+    block_norm(e, &e->norm, a.h, a.x, NULL, count * tokens);
 #pragma omp for schedule(static)
-    for (size_t i = 0; i < n->pass.sequences; i++)
-        mean_rows(n->pooled + i * channels, n->a.h + i * tokens * channels, pooled_rows, channels);
-    gemm_run(&e->gemm, &e->head, n->logits, e->head.n, n->pooled, channels, n->pass.sequences, EPILOGUE_BIAS);
+    for (size_t i = 0; i < count; i++)
+        mean_rows(pooled + i * channels, a.h + i * tokens * channels, pooled_rows, channels);
+    gemm_run(&e->gemm, &e->head, n->logits + first * e->head.n, e->head.n, pooled, channels, count, EPILOGUE_BIAS);
 }
 
 /* Draw the map of sequence i, whose rows qkv begins with, if it is wanted for this layer; before the mixer runs,
@@ -206,11 +217,11 @@ static void draw_map(struct encoder *n, const struct engine_core *e, uint32_t la
 
 /* Does each thread take whole sequences through a block, which then stay in its cache, without waiting for others? Yes
  * if that leaves hardly any thread idle, and the buffers have room for a sequence of each. */
-static bool by_sequence(const struct encoder *n, const struct engine_core *e)
+static bool by_sequence(const struct engine_core *e, size_t count)
 {
-    const size_t rounds = (n->pass.sequences + e->threads - 1) / e->threads;
-    return e->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && n->pass.sequences >= e->threads &&
-           8 * n->pass.sequences >= 7 * rounds * e->threads;
+    const size_t rounds = (count + e->threads - 1) / e->threads;
+    return e->mixer->mix_alone != NULL && e->gemm.blas_rows == 0 && count >= e->threads &&
+           8 * count >= 7 * rounds * e->threads;
 }
 
 /* Sequence i through a block: x is its own, all else the thread's. */
@@ -225,24 +236,27 @@ static void sequence_alone(struct encoder *n, const struct engine_core *e, uint3
     block_after_alone(e, &e->blocks[layer], &a, tokens, NULL);
 }
 
-/* Team. The same with all threads in each sequence. */
-static void sequences_together(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t rows)
+/* The same with all threads in each sequence. */
+static void sequences_together(struct encoder *n, const struct engine_core *e, uint32_t layer, size_t first,
+                               size_t count)
 {
-    block_before(e, &e->blocks[layer], &n->a, rows);
+    const struct activations a = activations_of(n, e, first);
+    const size_t rows = count * n->pass.tokens;
+    struct sequence_pass pass = n->pass;
+    pass.sequences = count;
+    block_before(e, &e->blocks[layer], &a, rows);
     if (n->any_wish)
 #pragma omp for schedule(dynamic)
-        for (size_t i = 0; i < n->pass.sequences; i++)
-            draw_map(n, e, layer, i, n->a.qkv + i * n->pass.tokens * e->dims.qkv);
-    e->mixer->mix_sequences(e, layer, &n->a, &n->scratch, &n->pass);
-    block_after(e, &e->blocks[layer], &n->a, rows);
+        for (size_t i = 0; i < count; i++)
+            draw_map(n, e, layer, first + i, a.qkv + i * pass.tokens * e->dims.qkv);
+    e->mixer->mix_sequences(e, layer, &a, &n->scratch, &pass);
+    block_after(e, &e->blocks[layer], &a, rows);
 }
 
-bool encoder_step(struct encoder *n, const struct engine_core *e)
+static void pass_block(struct encoder *n, const struct engine_core *e, size_t first, size_t count)
 {
-    const uint32_t layer = n->next_block, depth = e->config->depth;
-    const size_t rows = n->pass.sequences * n->pass.tokens;
-    const bool alone = by_sequence(n, e);
-    assert(layer < depth);
+    const uint32_t layer = n->next_block;
+    const bool alone = by_sequence(e, count);
 #pragma omp parallel num_threads(e->threads)
     {
         if (alone)
@@ -250,18 +264,35 @@ bool encoder_step(struct encoder *n, const struct engine_core *e)
         else
             thread_pinning_unpin(e->places);
         if (layer == 0)
-            embed(n, e, rows);
+            embed(n, e, first, count);
         if (alone)
 #pragma omp for schedule(dynamic)
-            for (size_t i = 0; i < n->pass.sequences; i++)
+            for (size_t i = first; i < first + count; i++)
                 sequence_alone(n, e, layer, i);
         else
-            sequences_together(n, e, layer, rows);
-        if (layer + 1 == depth)
-            classify(n, e, rows);
+            sequences_together(n, e, layer, first, count);
+        if (layer + 1 == e->config->depth)
+            classify(n, e, first, count);
     }
-    n->next_block++;
-    return n->next_block == depth;
+}
+
+size_t encoder_left(const struct encoder *n, const struct engine_core *e)
+{
+    assert(n->next_block < e->config->depth);
+    return n->pass.sequences - n->next_sequence;
+}
+
+bool encoder_step(struct encoder *n, const struct engine_core *e, size_t inputs_max)
+{
+    const size_t left = encoder_left(n, e), count = left < inputs_max ? left : inputs_max;
+    assert(count > 0);
+    pass_block(n, e, n->next_sequence, count);
+    n->next_sequence += count;
+    if (n->next_sequence == n->pass.sequences) {
+        n->next_sequence = 0;
+        n->next_block++;
+    }
+    return n->next_block == e->config->depth;
 }
 
 const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image)
@@ -272,7 +303,7 @@ const float *encoder_logits(const struct encoder *n, const struct engine_core *e
 
 void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head)
 {
-    assert(e->config->input == INPUT_IMAGE && n->next_block == 0);
+    assert(e->config->input == INPUT_IMAGE && n->next_block == 0 && n->next_sequence == 0);
     assert(image < n->pass.sequences && layer < e->config->depth);
     n->wishes[image] = (struct map_wish){.wanted = true, .layer = layer, .head = head};
     n->any_wish = true;

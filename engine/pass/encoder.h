@@ -1,5 +1,5 @@
 /* encoder.h - the parallel pass over a batch of pictures or texts: patches or bytes -> embedding -> blocks, one at a
- * time -> norm, pooling, head. Owned by the engine; the engine thread alone calls it. */
+ * time, for all or for some of the batch -> norm, pooling, head. Owned by the engine; its thread alone calls it. */
 #ifndef ENGINE_PASS_ENCODER_H
 #define ENGINE_PASS_ENCODER_H
 
@@ -31,7 +31,8 @@ struct encoder {
     size_t elements_each;
     bool any_wish;
     struct sequence_pass pass;
-    uint32_t next_block; /* depth: done */
+    uint32_t next_block;  /* depth: done */
+    size_t next_sequence; /* the first that has yet to pass it */
 };
 
 /* Note the memory, for images_max inputs of trained_elements each or one of elements_max, whichever is more; then fill
@@ -46,7 +47,8 @@ void encoder_begin(struct encoder *n, const struct engine_core *e, const uint8_t
                    uint32_t height, uint32_t width);
 void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const uint8_t *const texts[], size_t count,
                          uint32_t length);
-bool encoder_step(struct encoder *n, const struct engine_core *e);
+bool encoder_step(struct encoder *n, const struct engine_core *e, size_t inputs_max);
+size_t encoder_left(const struct encoder *n, const struct engine_core *e);
 const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image);
 void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head);
 const float *encoder_map(const struct encoder *n, const struct engine_core *e, size_t image);

@@ -254,6 +254,99 @@ static void expect_pictures_alone(const char *const dirs[], size_t count)
     }
 }
 
+/* Parts of any size. Returns how many there were. */
+static uint32_t step_in_random_parts(struct engine *e, struct random *rng)
+{
+    uint32_t parts = 1;
+    while (!engine_batch_step_part(e, 1 + random_below(rng, (uint32_t)engine_batch_left(e))))
+        parts++;
+    return parts;
+}
+
+/* Pictures of CUT_TIMES the trained height and width where the model takes them. */
+enum { CUT = 5, CUT_TIMES = 2, CUT_REPEATS = 3 };
+
+static void begin_inputs(struct engine *e, const struct model *m, const uint8_t *const inputs[], size_t n,
+                         uint32_t times)
+{
+    const uint32_t *size = m->config.size;
+    if (m->config.input == INPUT_IMAGE)
+        engine_images_begin(e, inputs, n, times * size[0], times * size[1]);
+    else
+        engine_texts_begin(e, inputs, n, m->config.context);
+}
+
+/* With maps of some pictures, for they are drawn in the middle of a block. */
+static void expect_any_cut(const char *const dirs[], size_t count, uint32_t threads)
+{
+    struct random rng = {9};
+    for (size_t i = 0; i < count; i++) {
+        struct model *m = load(dirs[i]);
+        const struct model_config *c = &m->config;
+        const bool picture = c->input == INPUT_IMAGE,
+                   fixed = !picture || model_config_fixed_size(c, m->pos_embed != NULL);
+        const uint32_t times = fixed ? 1 : CUT_TIMES;
+        const uint32_t tokens = picture ? times * times * (c->size[0] / c->patch[0]) * (c->size[1] / c->patch[1]) : 0;
+        const size_t size = picture ? (size_t)3 * times * times * c->size[0] * c->size[1] : c->context;
+        const struct engine_options o = {.threads = threads, .images_max = CUT * times * times, .tokens_max = tokens};
+        struct engine *e = open_engine(m, &o);
+        uint8_t *bytes = zeroed(CUT, size);
+        const uint8_t *inputs[CUT];
+        float *want = zeroed((size_t)CUT * c->classes, sizeof *want), *map = zeroed(tokens + 1, sizeof *map);
+        for (size_t b = 0; b < CUT * size; b++)
+            bytes[b] = (uint8_t)random_below(&rng, 256);
+        for (size_t p = 0; p < CUT; p++)
+            inputs[p] = bytes + p * size;
+        uint32_t parts = 0;
+        for (int repeat = 0; repeat < 1 + test_work(CUT_REPEATS); repeat++) {
+            begin_inputs(e, m, inputs, CUT, times);
+            if (picture)
+                engine_batch_want_map(e, 1, c->depth - 1, ENGINE_ALL_HEADS);
+            if (repeat > 0)
+                parts += step_in_random_parts(e, &rng);
+            else
+                while (!engine_batch_step(e))
+                    ;
+            for (size_t p = 0; p < CUT; p++) {
+                float *logits = want + p * c->classes;
+                if (repeat == 0)
+                    memcpy(logits, engine_batch_logits(e, p), c->classes * sizeof *logits);
+                assert_memory_equal(engine_batch_logits(e, p), logits, c->classes * sizeof *logits);
+            }
+            if (picture && repeat == 0)
+                memcpy(map, engine_batch_map(e, 1), tokens * sizeof *map);
+            if (picture)
+                assert_memory_equal(engine_batch_map(e, 1), map, tokens * sizeof *map);
+        }
+        assert_true(parts > c->depth);
+        free(map);
+        free(want);
+        free(bytes);
+        engine_close(e);
+        model_free(m);
+    }
+}
+
+static const char *const cut_models[] = {"tests/data/golden/conv-heads8-k5",
+                                         "tests/data/golden/conv-local-only-large-keys",
+                                         "tests/data/golden/image-aft-full-class-token",
+                                         "tests/data/golden/image-aft-local",
+                                         "tests/data/golden/image-aft-simple",
+                                         "tests/data/golden/image-attention",
+                                         "tests/data/golden/image-sima",
+                                         "tests/data/golden/text-fastformer",
+                                         "tests/data/golden/text-simple-attention",
+                                         "tests/data/odd-shapes/conv-dim33-heads11"};
+
+static void a_batch_gives_the_same_logits_however_it_is_cut(void **state)
+{
+    (void)state;
+    static const char *const shipped[] = {CLASSIFIER};
+    for (uint32_t threads = 1; threads <= 3; threads++)
+        expect_any_cut(cut_models, sizeof cut_models / sizeof cut_models[0], threads);
+    expect_any_cut(shipped, 1, 2);
+}
+
 static void a_pictures_bits_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
@@ -275,6 +368,7 @@ static void each_instruction_set_and_precision_keeps_that(void **state)
             print_message("  %s, %s\n", isa, engine_precision_word(precision));
             expect_streams_alone(texts, sizeof texts / sizeof texts[0]);
             expect_pictures_alone(pictures, sizeof pictures / sizeof pictures[0]);
+            expect_any_cut(cut_models, sizeof cut_models / sizeof cut_models[0], 1 + (uint32_t)p % 2);
         }
     isa = NULL;
     precision = ENGINE_F32;
@@ -465,6 +559,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_streams_bits_do_not_depend_on_company_or_chunks),
         cmocka_unit_test(a_slot_remembers_nothing_after_reset),
+        cmocka_unit_test(a_batch_gives_the_same_logits_however_it_is_cut),
         cmocka_unit_test(a_pictures_bits_do_not_depend_on_the_batch),
         cmocka_unit_test(each_instruction_set_and_precision_keeps_that),
         cmocka_unit_test(an_engine_takes_pictures_of_any_size),
