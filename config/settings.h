@@ -74,6 +74,9 @@ enum log_format { LOG_FORMATS(X) };
     SWITCH(prefix_cache_shared, false, "let one key's prompts start from states saved for another key")                \
     NUMBER(batch_images_max, 8, 1, ENGINE_IMAGES_MAX, "most pictures of one size, or texts of one length, in a batch") \
     NUMBER(batch_wait_us, 2000, 0, 1000000, "longest that a picture waits for others to share its batch")              \
+    NUMBER(picture_step_us, 16000, 1, 1000000,                                                                         \
+           "about how long pictures may hold up running streams at a time; one block of a picture for each thread "    \
+           "always may")                                                                                               \
     NUMBER(picture_tokens_max, PICTURE_TOKENS_DEFAULT, 1, MODEL_TOKENS_MAX,                                            \
            "most patches of a picture whose request sets a size")                                                      \
     NUMBER(picture_threads, 4, 1, 64, "threads that decode and draw pictures")                                         \

@@ -41,6 +41,7 @@ _aftd_options='
     --prefix-cache-shared=true|false
     --batch-images-max=text
     --batch-wait-us=text
+    --picture-step-us=text
     --picture-tokens-max=text
     --picture-threads=text
     --pictures-memory-max-mb=text

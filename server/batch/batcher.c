@@ -61,11 +61,17 @@ struct batcher {
 
 /* ---- the loop -------------------------------------------------------------------------------------------------- */
 
-static uint32_t count_running(const struct batcher *b)
+static uint32_t count_streams(const struct batcher *b)
 {
     uint32_t running = 0;
     for (uint32_t i = 0; i < b->stream_count; i++)
         running += stream_lane_running(b->streams[i]->streams);
+    return running;
+}
+
+static uint32_t count_running(const struct batcher *b)
+{
+    uint32_t running = count_streams(b);
     for (uint32_t i = 0; i < b->picture_count; i++)
         running += picture_lane_running(b->pictures[i]->pictures);
     return running;
@@ -89,9 +95,11 @@ static bool is_busy_beside(const struct batcher *b, const struct picture_lane *l
     return count_running(b) > picture_lane_running(l);
 }
 
-/* One unit of work of the next picture model that has any. */
+/* One unit of work of the next picture model that has any: a block where no stream waits for it. */
 static uint32_t run_pictures(struct batcher *b)
 {
+    const uint64_t most_ns =
+        count_streams(b) > 0 ? b->settings->picture_step_us * CLOCK_NS_PER_US : PICTURE_LANE_NO_HURRY;
     for (uint32_t i = 0; i < b->picture_count; i++) {
         const uint32_t turn = (b->picture_turn + i) % b->picture_count;
         struct picture_lane *l = b->pictures[turn]->pictures;
@@ -99,7 +107,7 @@ static uint32_t run_pictures(struct batcher *b)
         if (!picture_lane_has_work(l, busy))
             continue;
         b->picture_turn = (turn + 1) % b->picture_count;
-        return picture_lane_step(l, busy);
+        return picture_lane_step(l, busy, most_ns);
     }
     return 0;
 }

@@ -21,6 +21,8 @@
 #include "server/kinds/classify.h"
 #include "server/models/hosted_model.h"
 
+enum { PACE_PARTS = 8 }; /* over which the pace is a mean */
+
 struct picture_lane {
     struct hosted_model *model;
     struct queue *queue;
@@ -32,6 +34,9 @@ struct picture_lane {
     struct classify_job **jobs; /* [images_max]; NULL where the job has ended; the engine side's reference, 1 a job */
     uint32_t *inputs;           /* [images_max]: which input of the job */
     const uint8_t **pixels;     /* [images_max] */
+    uint64_t block_ns;          /* spent on the block that the batch is in */
+    size_t pace_size;           /* of inputs as large as this one's (classify_input_size) ... */
+    uint64_t pace_ns;           /* ... one takes so long in a block, lately; 0: not known */
 };
 
 enum status picture_lane_create(struct picture_lane **ret, struct hosted_model *model, struct queue *q,
@@ -186,6 +191,10 @@ static uint32_t begin_batch(struct picture_lane *l)
             const struct classify_input *wish = &l->jobs[i]->inputs[l->inputs[i]];
             engine_batch_want_map(l->model->engine, i, wish->map.layer, wish->map.head);
         }
+    l->block_ns = 0;
+    if (classify_input_size(in) != l->pace_size)
+        l->pace_ns = 0;
+    l->pace_size = classify_input_size(in);
     metrics_histogram_observe(METRIC_BATCH_SIZE, l->model->metrics_label, l->count);
     return ended;
 }
@@ -239,7 +248,37 @@ static uint32_t finish_batch(struct picture_lane *l)
     return ended;
 }
 
-uint32_t picture_lane_step(struct picture_lane *l, bool busy)
+/* How many of `left` inputs go through a block in that time: a whole number for each thread, and at least one, since
+ * fewer inputs than threads take hardly less time than one for each (engine/pass/encoder.c). */
+static size_t inputs_within(const struct picture_lane *l, size_t left, uint64_t most_ns)
+{
+    const uint64_t threads = engine_info(l->model->engine)->threads;
+    assert(threads >= 1);
+    if (most_ns == PICTURE_LANE_NO_HURRY)
+        return left;
+    const uint64_t fit = l->pace_ns > 0 ? most_ns / l->pace_ns : 0;
+    const uint64_t count = fit < threads ? threads : fit - fit % threads;
+    return count < left ? (size_t)count : left;
+}
+
+/* True when the batch is done. */
+static bool run_part(struct picture_lane *l, uint64_t most_ns)
+{
+    struct engine *e = l->model->engine;
+    const size_t left = engine_batch_left(e), count = inputs_within(l, left, most_ns);
+    const uint64_t start_ns = clock_now_ns();
+    const bool done = engine_batch_step_part(e, count);
+    const uint64_t ns = clock_now_ns() - start_ns, each_ns = ns / count;
+    l->pace_ns = l->pace_ns > 0 ? (l->pace_ns * (PACE_PARTS - 1) + each_ns) / PACE_PARTS : each_ns;
+    l->block_ns += ns;
+    if (count == left) {
+        metrics_histogram_observe(METRIC_ENCODE_BLOCK, l->model->metrics_label, l->block_ns);
+        l->block_ns = 0;
+    }
+    return done;
+}
+
+uint32_t picture_lane_step(struct picture_lane *l, bool busy, uint64_t most_ns)
 {
     if (l->count == 0)
         return stop_jobs(l) + (batch_is_due(l, busy) ? begin_batch(l) : 0);
@@ -248,8 +287,5 @@ uint32_t picture_lane_step(struct picture_lane *l, bool busy)
         l->count = 0; /* the engine drops an unfinished batch when the next begins */
         return stopped;
     }
-    const uint64_t start_ns = clock_now_ns();
-    const bool finished = engine_batch_step(l->model->engine);
-    metrics_histogram_observe(METRIC_ENCODE_BLOCK, l->model->metrics_label, clock_now_ns() - start_ns);
-    return stopped + (finished ? finish_batch(l) : 0);
+    return stopped + (run_part(l, most_ns) ? finish_batch(l) : 0);
 }

@@ -86,21 +86,21 @@ static uint64_t later_ns(void)
     return clock_now_ns() + 1000 * CLOCK_NS_PER_S;
 }
 
-/* The next batch must be of exactly these jobs, "acf" being the first, the third and the sixth; it is run to its end,
- * and each gets what it gets alone. */
-static void expect_batch(struct stage *s, const char *who)
+/* The next batch must be of exactly these jobs, "acf" being the first, the third and the sixth; it is run to its end, a
+ * part of most_ns at a time, and each gets what it gets alone. Returns the number of parts. */
+static uint32_t expect_batch_in_parts(struct stage *s, const char *who, uint64_t most_ns)
 {
     const size_t n = strlen(who);
     const struct model_config *c = &s->hosted->model->config;
-    uint32_t ended = 0;
+    uint32_t ended = 0, parts = 0;
     bool before[JOBS_MAX];
     for (uint32_t i = 0; i < s->count; i++)
         before[i] = job_is_done(s->jobs[i]);
     assert_true(picture_lane_has_work(s->lane, false));
-    (void)picture_lane_step(s->lane, false);
+    (void)picture_lane_step(s->lane, false, PICTURE_LANE_NO_HURRY);
     assert_int_equal(picture_lane_running(s->lane), n);
-    while (picture_lane_running(s->lane) > 0)
-        ended += picture_lane_step(s->lane, false);
+    for (; picture_lane_running(s->lane) > 0; parts++)
+        ended += picture_lane_step(s->lane, false, most_ns);
     assert_int_equal(ended, n);
     for (uint32_t i = 0; i < s->count; i++) {
         struct job *j = s->jobs[i];
@@ -121,6 +121,12 @@ static void expect_batch(struct stage *s, const char *who)
         assert_memory_equal(classify_job_of(j)->logits, engine_batch_logits(s->hosted->engine, 0),
                             c->classes * sizeof(float));
     }
+    return parts;
+}
+
+static void expect_batch(struct stage *s, const char *who)
+{
+    (void)expect_batch_in_parts(s, who, PICTURE_LANE_NO_HURRY);
 }
 
 static void a_batch_has_the_size_of_the_oldest(void **state)
@@ -181,7 +187,8 @@ static void jobs_that_wait_for_another_size_end_as_any_others(void **state)
     push(&s, 16, 16, later_ns());
     push(&s, 32, 32, 1);
     assert_int_equal(queue_lane_count(s.queue, 0), 6);
-    assert_int_equal(picture_lane_step(s.lane, false), 2); /* the late ones on the way to the first batch */
+    /* The late ones on the way to the first batch. */
+    assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 2);
     assert_int_equal(picture_lane_running(s.lane), 1);
     assert_int_equal(job_result(s.jobs[0])->status, ERR_TIMEOUT);
     assert_int_equal(job_result(s.jobs[5])->status, ERR_TIMEOUT);
@@ -190,12 +197,12 @@ static void jobs_that_wait_for_another_size_end_as_any_others(void **state)
     assert_true(job_is_done(s.jobs[2])); /* and leave at once */
     assert_int_equal(job_result(s.jobs[2])->status, ERR_CANCELLED);
     while (picture_lane_running(s.lane) > 0)
-        (void)picture_lane_step(s.lane, false);
-    assert_int_equal(picture_lane_step(s.lane, false), 1);
+        (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
+    assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 1);
     assert_int_equal(job_result(s.jobs[3])->status, ERR_TIMEOUT);
     assert_int_equal(picture_lane_running(s.lane), 1);
     picture_lane_cancel(s.lane, ERR_UNAVAILABLE);
-    assert_int_equal(picture_lane_step(s.lane, false), 1);
+    assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 1);
     assert_int_equal(job_result(s.jobs[4])->status, ERR_UNAVAILABLE);
     assert_int_equal(picture_lane_running(s.lane), 0);
     stage_close(&s);
@@ -214,13 +221,13 @@ static void a_job_that_waits_for_a_map_may_end_before_it_is_drawn(void **state)
     push_for_map(&s, 32, 32, 64, later_ns());
     push_for_map(&s, 32, 32, 64, later_ns());
     push(&s, 32, 32, later_ns());
-    (void)picture_lane_step(s.lane, false); /* the batch begins */
-    assert_int_equal(picture_lane_step(s.lane, false), 0);
+    (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY); /* the batch begins */
+    assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 0);
     job_cancel(s.jobs[1], ERR_CANCELLED);
     job_release(s.jobs[1]); /* its connection's; the lane has the last reference */
     s.jobs[1] = s.jobs[3];
     s.count = 3;
-    assert_int_equal(picture_lane_step(s.lane, false), 3);
+    assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 3);
     assert_int_equal(job_result(s.jobs[2])->status, OK);
     assert_memory_equal(classify_job_of(s.jobs[2])->map, alone, sizeof alone);
     assert_null(classify_job_of(s.jobs[1])->map);
@@ -281,10 +288,10 @@ static void assert_logits_of_each(struct stage *s, const struct job *j)
 static uint32_t run_batch(struct stage *s, uint32_t inputs)
 {
     assert_true(picture_lane_has_work(s->lane, false));
-    uint32_t ended = picture_lane_step(s->lane, false);
+    uint32_t ended = picture_lane_step(s->lane, false, PICTURE_LANE_NO_HURRY);
     assert_int_equal(picture_lane_running(s->lane), inputs);
     for (uint32_t block = 0; block < s->hosted->model->config.depth; block++)
-        ended += picture_lane_step(s->lane, false);
+        ended += picture_lane_step(s->lane, false, PICTURE_LANE_NO_HURRY);
     return ended;
 }
 
@@ -320,24 +327,44 @@ static void a_job_of_several_inputs_is_stopped_as_a_whole(void **state)
     assert_int_equal(run_batch(&s, 3), 0);
     job_cancel(s.jobs[0], ERR_CANCELLED); /* between two batches */
     assert_int_equal(picture_lane_running(s.lane), 1);
-    assert_int_equal(picture_lane_step(s.lane, false), 1);
+    assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 1);
     assert_int_equal(job_result(s.jobs[0])->status, ERR_CANCELLED);
     assert_int_equal(picture_lane_running(s.lane), 2); /* of b, which begins in the same step */
     while (picture_lane_running(s.lane) > 0)
-        (void)picture_lane_step(s.lane, false);
+        (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
     assert_logits_of_each(&s, s.jobs[1]);
 
     push_several(&s, sides, 5); /* c */
     push_several(&s, sides, 1); /* d */
-    (void)picture_lane_step(s.lane, false);
+    (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
     job_cancel(s.jobs[2], ERR_TIMEOUT); /* in a batch, two inputs yet to come */
-    assert_int_equal(picture_lane_step(s.lane, false), 1);
+    assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 1);
     assert_int_equal(job_result(s.jobs[2])->status, ERR_TIMEOUT);
     assert_int_equal(picture_lane_running(s.lane), 0);
-    (void)picture_lane_step(s.lane, false);
+    (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
     picture_lane_cancel(s.lane, ERR_UNAVAILABLE);
-    assert_int_equal(picture_lane_step(s.lane, false), 1);
+    assert_int_equal(picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY), 1);
     assert_int_equal(job_result(s.jobs[3])->status, ERR_UNAVAILABLE);
+    stage_close(&s);
+}
+
+/* The time is known only once a part has run: until then one input at a time, for the engine has one thread. */
+static void as_many_inputs_pass_a_block_as_fit_into_the_time(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, "tests/data/golden/conv-heads8-k5");
+    const uint32_t depth = s.hosted->model->config.depth;
+    const uint64_t ample_ns = 1000 * CLOCK_NS_PER_S;
+    for (int i = 0; i < 3; i++)
+        push(&s, 32, 32, later_ns());
+    assert_int_equal(expect_batch_in_parts(&s, "abc", 1), depth * 3);
+    for (int i = 0; i < 3; i++)
+        push(&s, 32, 32, later_ns());
+    assert_int_equal(expect_batch_in_parts(&s, "def", ample_ns), depth);
+    for (int i = 0; i < 3; i++)
+        push(&s, 16, 16, later_ns()); /* how long these take is not known */
+    assert_int_equal(expect_batch_in_parts(&s, "ghi", ample_ns), depth + 1);
     stage_close(&s);
 }
 
@@ -351,6 +378,7 @@ int main(void)
         cmocka_unit_test(texts_of_one_length_share_a_batch),
         cmocka_unit_test(a_job_of_several_inputs_goes_through_many_batches),
         cmocka_unit_test(a_job_of_several_inputs_is_stopped_as_a_whole),
+        cmocka_unit_test(as_many_inputs_pass_a_block_as_fit_into_the_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
