@@ -1,12 +1,12 @@
 # Benchmarks: commands, never timed tests; included by the Makefile. tests/bench/RESULTS.md has what they said.
 
-.PHONY: deps-bench deps-peers bench bench-mixers bench-http bench-peers
+.PHONY: deps-bench deps-peers bench bench-mixers bench-http bench-beside bench-peers
 
 DEPS_BENCH := libcmocka-dev python3 # the former for what tests/bench shares with the tests
 DEPS_PEERS := g++ python3-dev # torch.compile writes C++
 PEERS := onnx==1.23.2 onnxruntime==1.31.1
 
-deps-bench: deps ## install what bench, bench-mixers and bench-http need as well
+deps-bench: deps ## install what bench, bench-mixers, bench-http and bench-beside need as well
 	$(call install,$(DEPS_BENCH))
 
 deps-peers: deps-train ## install what bench-peers measures beside PyTorch as well
@@ -27,6 +27,10 @@ bench-mixers: deps-bench ## what each token mixer costs, at 256, 1024 and 4096 b
 bench-http: deps-bench ## what 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to them
 	+@$(BUILD) programs build/tests/bench/streams
 	@tests/bench/serving.py $(HTTP_FLAGS)
+
+bench-beside: deps-bench ## what pictures do to running streams, and streams to pictures (2 minutes)
+	+@$(BUILD) programs
+	@tests/bench/beside.py $(BESIDE_FLAGS)
 
 bench-peers: all ## aftd beside PyTorch, ONNX Runtime and OpenBLAS, some 8 minutes; PEERS_FLAGS=--quick takes 2
 	@$(PYTHON) -c 'import torch, onnx, onnxruntime' || echo "for what is missing of the peers: make deps-peers"
