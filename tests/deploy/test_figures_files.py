@@ -87,7 +87,7 @@ def test_panels_have_places_and_numbers_of_their_own():
 def test_rows_follow_one_another():
     rows = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
     assert [row["title"] for row in rows] == [
-        "Traffic", "Latency", "Saturation", "Streams", "Models", "Keys", "Process"]
+        "Traffic", "Latency", "Saturation", "Shares and bounds", "Streams", "Models", "Keys", "Process"]
     order = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in DASHBOARD["panels"]]
     assert order == sorted(order)
 
