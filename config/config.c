@@ -43,14 +43,12 @@ static size_t setting_id(const struct setting *s)
  * UTF-8. */
 static void show_value(const json_t *value, char out[VALUE_SHOWN_MAX + 4])
 {
-    char text[VALUE_SHOWN_MAX];
-    const size_t size =
-        value != NULL ? json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) : 0;
-    if (size == 0)
-        (void)snprintf(out, VALUE_SHOWN_MAX + 4, "a text that is not UTF-8");
-    else
-        (void)snprintf(out, VALUE_SHOWN_MAX + 4, "%.*s%s", (int)(size < sizeof text ? size : sizeof text), text,
-                       size > sizeof text ? "..." : "");
+    /* Not json_dumpb: where a text does not fit it leaves out a part in the middle. */
+    char *text = value != NULL ? json_print(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    const char *shown = text != NULL ? text : value == NULL ? "a text that is not UTF-8" : "a value";
+    (void)snprintf(out, VALUE_SHOWN_MAX + 4, "%.*s%s", VALUE_SHOWN_MAX, shown,
+                   strlen(shown) > VALUE_SHOWN_MAX ? "..." : "");
+    free(text);
 }
 
 static enum status refuse_value(const struct config *c, size_t id, const json_t *value, struct error *err)
