@@ -3,7 +3,8 @@
 .PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
     deps-units deps-container test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-restart test-units \
-    torture torture-memory torture-calls torture-sums torture-builds torture-fairness check check-long asan tsan fuzz fuzz-built cover
+    torture torture-memory torture-calls torture-sums torture-builds torture-fairness check check-long asan tsan fuzz fuzz-built \
+    fuzz-corpus fuzz-corpus-built valgrind cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
@@ -210,6 +211,12 @@ fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) eac
 
 fuzz-built: $(FUZZERS)
 	@tests/fuzz/run.sh $B $(FUZZ_SECONDS)
+
+fuzz-corpus: ## choose anew which of the inputs that `make fuzz` has found tests/fuzz/corpus keeps
+	+@$(BUILD) VARIANT=fuzz fuzz-corpus-built
+
+fuzz-corpus-built: $(FUZZERS)
+	@tests/fuzz/keep.sh $B
 
 # What `make test` does in part, whole: nothing here has a place in CI.
 torture: torture-memory torture-calls torture-sums torture-builds torture-fairness ## all that is done to break the daemon on purpose, in its long form
