@@ -61,12 +61,16 @@ static void write_config(const char *format, ...)
     temp_write(config, text, strlen(text));
 }
 
-/* aft health in `dir` with nothing in its environment but `variables`; `more` are options. */
+/* aft health in `dir` with nothing in its environment but `variables`, and what ThreadSanitizer is told; `more` are
+ * options. */
 static void expect(const char *const *variables, const char *const *more, int exit_code, const char *out,
                    const char *err)
 {
-    struct program_run p = {.argv = {"/usr/bin/env", "-i", "-C", dir}};
-    size_t count = 4;
+    char sanitizer[256];
+    const char *given = getenv("TSAN_OPTIONS");
+    (void)snprintf(sanitizer, sizeof sanitizer, "TSAN_OPTIONS=%s", given != NULL ? given : "");
+    struct program_run p = {.argv = {"/usr/bin/env", "-i", "-C", dir, sanitizer}};
+    size_t count = 5;
     while (*variables != NULL)
         p.argv[count++] = *variables++;
     p.argv[count++] = aft;
