@@ -170,6 +170,7 @@ struct connection *http_admit(struct http_loop *l, size_t listener, int fd, cons
         c->fd = fd;
         c->kind = through->kind;
         c->is_local = through->is_local;
+        c->is_tls = through->is_tls;
         answer = room_take(&h->rooms[c->kind], &c->place, &client, 1);
     }
     if (answer != ROOM_FITS) {
@@ -258,6 +259,8 @@ static struct connection *connection_open(struct http_loop *l, struct MHD_Connec
         return NULL;
     }
     enter_loop(c);
+    if (c->is_tls)
+        http_shake(c, mhd);
     metrics_gauge_add(METRIC_CONNECTIONS, 0, 1);
     atomic_store_explicit(&c->idle_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&c->is_open, true, memory_order_release);
@@ -271,6 +274,7 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, e
         *context = connection_open(l, mhd);
     } else if (*context != NULL) {
         struct connection *c = *context;
+        http_end_shake(c);
         leave_loop(c);
         watcher_remove(l->http->watcher, &c->watch);
         forget(c);

@@ -39,6 +39,10 @@ struct http_loop {
     uint64_t refuses_ns;       /* when it has given up the listening sockets; 0: not yet */
     uint64_t accepts_again_ns; /* the system had no descriptor left: not before this time; 0: at once */
     uint64_t accept_failed_ns; /* when that was last so; 0: never */
+    struct {
+        struct connection *active; /* in handshakes that may go on; linked by shake.next */
+        int fd;                    /* an epoll of the others, which wait for their clients; -1: there is no TLS */
+    } shakes;
 };
 
 /* A client's address, as the library keeps it for each connection; and behind it, where no address reaches, the
@@ -98,7 +102,14 @@ struct connection {
     atomic_bool is_open;         /* announced by the library: may be shut down */
     enum listener_kind kind;     /* of the listener that it came through */
     bool is_local;               /* through a Unix socket: without an address */
-    bool path_has_nul;           /* it would end at the NUL, once decoded */
+    bool is_tls;
+    bool path_has_nul; /* it would end at the NUL, once decoded */
+    struct {
+        struct MHD_Connection *mhd; /* in its TLS handshake; NULL: there is none, or it is over */
+        struct connection *next, *before;
+        bool waits;     /* suspended until its client says more */
+        bool is_polled; /* by shakes.fd of its loop */
+    } shake;
 };
 
 /* An exchange, in one allocation with the app's part. Only its connection's thread touches it, except `mail`, which is
@@ -160,6 +171,21 @@ void http_cut_idle(const struct http_loop *l, uint64_t now_ns);
 void *http_on_request_line(void *cls, const char *target, struct MHD_Connection *mhd);
 void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context,
                         enum MHD_ConnectionNotificationCode code);
+
+/* ---- handshakes.c ------------------------------------------------------------------------------------------------ */
+
+/* Of a loop with TLS. False: the system has no descriptor. */
+bool http_shakes_begin(struct http_loop *l);
+/* After its thread has ended, before its library is stopped: nothing is suspended any more. */
+void http_shakes_end(struct http_loop *l);
+/* The connection has opened, and begins with a handshake. */
+void http_shake(struct connection *c, struct MHD_Connection *mhd);
+/* It closes; a no-op unless it is in its handshake. */
+void http_end_shake(struct connection *c);
+/* After the library had its turn: those in a handshake wait for their clients. */
+void http_hold_shakes(struct http_loop *l);
+/* shakes.fd is readable: resume those whose clients have said more, or left. */
+void http_take_shakes(struct http_loop *l);
 
 /* ---- http.c ------------------------------------------------------------------------------------------------------ */
 

@@ -131,7 +131,8 @@ static int idle_ms(const struct http_loop *l)
 enum {
     POLL_MAILBOX,
     POLL_LIBRARIES,
-    POLL_LISTENERS = POLL_LIBRARIES + HTTP_LIBRARIES,
+    POLL_SHAKES = POLL_LIBRARIES + HTTP_LIBRARIES,
+    POLL_LISTENERS,
     POLL_MAX = POLL_LISTENERS + LISTENERS_MAX
 };
 
@@ -148,7 +149,8 @@ static void *serve(void *arg)
     struct http *h = l->http;
     struct pollfd fds[POLL_MAX] = {[POLL_MAILBOX] = {.fd = mailbox_fd(h->mailboxes, l->box), .events = POLLIN},
                                    [POLL_LIBRARIES + HTTP_PLAIN] = poll_library(l->libraries[HTTP_PLAIN]),
-                                   [POLL_LIBRARIES + HTTP_TLS] = poll_library(l->libraries[HTTP_TLS])};
+                                   [POLL_LIBRARIES + HTTP_TLS] = poll_library(l->libraries[HTTP_TLS]),
+                                   [POLL_SHAKES] = {.fd = l->shakes.fd, .events = POLLIN}};
     const size_t listeners = h->listeners.count; /* later another loop may close them */
     for (size_t i = 0; i < listeners; i++)
         fds[POLL_LISTENERS + i] = (struct pollfd){.fd = h->listeners.all[i].fd, .events = POLLIN};
@@ -157,6 +159,8 @@ static void *serve(void *arg)
         (void)poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l));
         if (fds[POLL_MAILBOX].revents != 0)
             take_mail(l);
+        if (fds[POLL_SHAKES].revents != 0)
+            http_take_shakes(l);
         if (atomic_load(&h->refuses))
             give_up_listening(l);
         for (size_t i = 0; i < listeners && accepts && l->refuses_ns == 0; i++)
@@ -165,6 +169,7 @@ static void *serve(void *arg)
         for (size_t i = 0; i < HTTP_LIBRARIES; i++)
             if (l->libraries[i] != NULL)
                 (void)MHD_run(l->libraries[i]);
+        http_hold_shakes(l);
         http_forget_lost(l);
         if (http_owes_memory(l))
             http_give_memory_back(l);
@@ -205,6 +210,7 @@ static void knock_all(struct http *h)
 
 static void stop_libraries(struct http_loop *l)
 {
+    http_shakes_end(l);
     for (size_t i = 0; i < HTTP_LIBRARIES; i++)
         if (l->libraries[i] != NULL)
             MHD_stop_daemon(l->libraries[i]);
@@ -216,11 +222,12 @@ static enum status start_loops(struct http *h, uint32_t count)
 {
     for (h->loop_count = 0; h->loop_count < count; h->loop_count++) {
         struct http_loop *l = &h->loops[h->loop_count];
-        *l = (struct http_loop){.http = h, .box = h->loop_count};
+        *l = (struct http_loop){.http = h, .box = h->loop_count, .shakes.fd = -1};
         l->libraries[HTTP_PLAIN] = start_library(l, false);
         if (l->libraries[HTTP_PLAIN] != NULL && tls_is_on(h->settings))
             l->libraries[HTTP_TLS] = start_library(l, true);
-        if (l->libraries[HTTP_PLAIN] == NULL || (tls_is_on(h->settings) && l->libraries[HTTP_TLS] == NULL)) {
+        if (l->libraries[HTTP_PLAIN] == NULL ||
+            (tls_is_on(h->settings) && (l->libraries[HTTP_TLS] == NULL || !http_shakes_begin(l)))) {
             stop_libraries(l);
             return ERR_IO;
         }

@@ -31,6 +31,11 @@ void tls_free(struct tls_identity *t); /* NULL is a no-op */
 /* Call when no connection is left. */
 void tls_stop(void);
 
+/* Of an encrypted connection's session, a gnutls_session_t: note the end of its handshake, and tell whether the client
+ * has sent its last message. Its connection's thread; the former before the handshake begins. */
+void tls_await_client(void *session);
+bool tls_is_shaken(void *session);
+
 /* GnuTLS's version. */
 const char *tls_version(void);
 

@@ -181,6 +181,59 @@ static void what_is_no_tls_is_closed(void **state)
     daemon_stop(&aftd);
 }
 
+/* A client that begins to encrypt, whose finished hello has been answered, or which says nothing more after three
+ * bytes: it is waited for until its time is over, and costs nothing meanwhile. */
+static void handshakes_that_stall_cost_nothing_and_end_in_time(void **state)
+{
+    static const unsigned char hello[] = {
+        0x16, 0x03, 0x01, 0x00, 0x83, 0x01, 0x00, 0x00, 0x7f, 0x03, 0x03, 0xea, 0xdf, 0xa5, 0xe1, 0x86, 0x66,
+        0xdb, 0x41, 0x3e, 0xde, 0xf8, 0x10, 0x60, 0x10, 0x62, 0x21, 0x0c, 0x5a, 0xe9, 0x69, 0xa8, 0x19, 0xc5,
+        0x65, 0xf4, 0xb9, 0x05, 0x1b, 0x18, 0x5f, 0xd6, 0x27, 0x00, 0x00, 0x04, 0xc0, 0x2b, 0x00, 0xff, 0x01,
+        0x00, 0x00, 0x52, 0x00, 0x0b, 0x00, 0x04, 0x03, 0x00, 0x01, 0x02, 0x00, 0x0a, 0x00, 0x0c, 0x00, 0x0a,
+        0x00, 0x1d, 0x00, 0x17, 0x00, 0x1e, 0x00, 0x19, 0x00, 0x18, 0x00, 0x23, 0x00, 0x00, 0x00, 0x16, 0x00,
+        0x00, 0x00, 0x17, 0x00, 0x00, 0x00, 0x0d, 0x00, 0x2a, 0x00, 0x28, 0x04, 0x03, 0x05, 0x03, 0x06, 0x03,
+        0x08, 0x07, 0x08, 0x08, 0x08, 0x09, 0x08, 0x0a, 0x08, 0x0b, 0x08, 0x04, 0x08, 0x05, 0x08, 0x06, 0x04,
+        0x01, 0x05, 0x01, 0x06, 0x01, 0x03, 0x03, 0x03, 0x01, 0x03, 0x02, 0x04, 0x02, 0x05, 0x02, 0x06, 0x02,
+    };
+    enum { EACH = 4, LATER_MS = 1000, SOON_MS = 3000 };
+    static const size_t sizes[] = {3, 6, 60, sizeof hello};
+    static struct raw_input in;
+    int fds[EACH * ARRAY_LEN(sizes)];
+    (void)state;
+    daemon_start(&aftd, (const char *const[]){certificate_flag, key_flag, "--admin-address=127.0.0.1", "--admin-port=0",
+                                              "--http-threads=2", test_flag_ms("receive-timeout-ms", SOON_MS), NULL});
+    struct daemon admin = aftd;
+    admin.port = aftd.admin_port; /* where /metrics is plain */
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        fds[i] = raw_connect(aftd.port);
+        assert_true(raw_send(fds[i], hello, sizes[i % ARRAY_LEN(sizes)], test_ms(1000)));
+    }
+    (void)client_await_metric(&admin, "aftd_connections", ARRAY_LEN(fds) + 1, test_ms(5000));
+    for (size_t i = ARRAY_LEN(sizes) - 1; i < ARRAY_LEN(fds); i += ARRAY_LEN(sizes)) /* has its answer */
+        assert_int_equal(raw_receive(fds[i], &in, "\x16\x03\x03", test_ms(2000)), RAW_FOUND);
+    const double before_s = client_metric(&admin, "process_cpu_seconds_total");
+    test_sleep_ms(LATER_MS);
+    assert_true(client_metric(&admin, "process_cpu_seconds_total") - before_s < 0.3e-3 * LATER_MS);
+    struct reply reply;
+    client_call(&aftd, &(struct request){.path = "/readyz", .ca_file = certificate}, &reply);
+    assert_int_equal(reply.status, 200);
+    reply_clear(&reply);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        if (i < ARRAY_LEN(sizes))
+            raw_reset(fds[i]); /* it leaves itself */
+        else
+            assert_true(raw_receive(fds[i], &in, NULL, test_ms(2 * SOON_MS)) <= RAW_RESET);
+        if (i >= ARRAY_LEN(sizes))
+            raw_close(fds[i]);
+    }
+    (void)client_await_metric(&admin, "aftd_connections", 1, test_ms(5000));
+    const int last = raw_connect(aftd.port); /* nor does one that waits hold up the end */
+    assert_true(raw_send(last, hello, 3, test_ms(1000)));
+    (void)client_await_metric(&admin, "aftd_connections", 2, test_ms(5000));
+    daemon_stop(&aftd);
+    raw_close(last);
+}
+
 /* ---- certificates ---------------------------------------------------------------------------------------------- */
 
 static bool answers(const char *ca_file)
@@ -333,6 +386,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(requests_and_streams_are_served, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_client_that_leaves_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_tls_is_closed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(handshakes_that_stall_cost_nothing_and_end_in_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_forward_secrecy_and_authenticated_ciphers_are_spoken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_new_certificate_is_taken_while_running, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_first_of_a_chain_to_expire_is_told, set_up, tear_down),

@@ -1,0 +1,116 @@
+/* handshakes.c - TLS handshakes that wait for the client. Runs on the connection's loop; no locks.
+ *
+ * libmicrohttpd asks for every event once, and forgets that there is nothing to read only where it reads itself. During
+ * a handshake GnuTLS reads; so the library would try again at once and for ever, a whole processor for a client that
+ * says three bytes and no more. Therefore a connection whose handshake has done what it can is suspended until its
+ * socket has something more, an end included: its watch, which keeps the time, and whoever else cuts it, shut the
+ * socket down. Where it cannot be waited for, for want of memory, it is left as it is.
+ *
+ * Nothing that was read is left behind: GnuTLS takes from a socket no more than the message that it wants. */
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "server/http/http_inner.h"
+#include "server/http/tls.h"
+
+enum { EVENTS_AT_A_TIME = 64 };
+
+bool http_shakes_begin(struct http_loop *l)
+{
+    l->shakes.fd = epoll_create1(EPOLL_CLOEXEC);
+    return l->shakes.fd >= 0;
+}
+
+static void push(struct http_loop *l, struct connection *c)
+{
+    c->shake.before = NULL;
+    c->shake.next = l->shakes.active;
+    if (l->shakes.active != NULL)
+        l->shakes.active->shake.before = c;
+    l->shakes.active = c;
+}
+
+static void pull(struct http_loop *l, struct connection *c)
+{
+    if (c->shake.before != NULL)
+        c->shake.before->shake.next = c->shake.next;
+    else
+        l->shakes.active = c->shake.next;
+    if (c->shake.next != NULL)
+        c->shake.next->shake.before = c->shake.before;
+}
+
+static void *session_of(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    return info != NULL ? info->tls_session : NULL;
+}
+
+void http_shake(struct connection *c, struct MHD_Connection *mhd)
+{
+    void *session = session_of(mhd);
+    if (session == NULL)
+        return;
+    tls_await_client(session);
+    c->shake.mhd = mhd;
+    push(c->loop, c);
+}
+
+void http_end_shake(struct connection *c)
+{
+    if (c->shake.mhd == NULL)
+        return;
+    if (!c->shake.waits)
+        pull(c->loop, c);
+    if (c->shake.is_polled)
+        (void)epoll_ctl(c->loop->shakes.fd, EPOLL_CTL_DEL, c->fd, NULL);
+    c->shake.mhd = NULL;
+}
+
+static void wait_for_client(struct http_loop *l, struct connection *c)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = c};
+    if (epoll_ctl(l->shakes.fd, c->shake.is_polled ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, c->fd, &event) != 0)
+        return;
+    c->shake.is_polled = c->shake.waits = true;
+    MHD_suspend_connection(c->shake.mhd);
+}
+
+void http_hold_shakes(struct http_loop *l)
+{
+    for (struct connection *c = l->shakes.active, *next; c != NULL; c = next) {
+        next = c->shake.next;
+        if (tls_is_shaken(session_of(c->shake.mhd))) {
+            http_end_shake(c);
+        } else {
+            wait_for_client(l, c);
+            if (c->shake.waits)
+                pull(l, c);
+        }
+    }
+}
+
+static void go_on(struct http_loop *l, struct connection *c)
+{
+    c->shake.waits = false;
+    push(l, c);
+    MHD_resume_connection(c->shake.mhd);
+}
+
+void http_take_shakes(struct http_loop *l)
+{
+    struct epoll_event events[EVENTS_AT_A_TIME];
+    const int count = epoll_wait(l->shakes.fd, events, EVENTS_AT_A_TIME, 0);
+    for (int i = 0; i < count; i++)
+        go_on(l, events[i].data.ptr);
+}
+
+void http_shakes_end(struct http_loop *l)
+{
+    for (struct connection *c = l->all; c != NULL; c = c->next_of_loop)
+        if (c->shake.waits)
+            go_on(l, c);
+    if (l->shakes.fd >= 0)
+        (void)close(l->shakes.fd);
+    l->shakes.fd = -1;
+}
