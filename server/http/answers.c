@@ -111,6 +111,6 @@ void http_give_memory_back(struct http_loop *l)
     h->seen_freed_bytes = 0;
     atomic_store_explicit(&h->freed_bytes, 0, memory_order_relaxed);
     (void)malloc_trim(0);
-    log_debug("memory that bodies and answers had taken is given back: %.1f ms",
+    log_debug("memory that bodies, answers and connections had taken is given back: %.1f ms",
               clock_ms_between(now_ns, clock_now_ns()));
 }

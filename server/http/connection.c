@@ -280,5 +280,7 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, e
         forget(c);
         *context = NULL;
         metrics_gauge_add(METRIC_CONNECTIONS, 0, -1);
+        http_note_freed(l->http,
+                        sizeof *c + HTTP_CONNECTION_BYTES_MAX); /* the library's part, at the end of its turn */
     }
 }

@@ -74,7 +74,7 @@ struct http {
     _Atomic uint64_t refusal_logged_ns;     /* when a connection was last logged as refused */
     struct bodies bodies, admin_bodies;
     struct room answers;          /* bytes */
-    _Atomic uint64_t freed_bytes; /* of bodies and answers, since memory was last given back */
+    _Atomic uint64_t freed_bytes; /* of bodies, answers and connections, since memory was last given back */
     uint64_t trimmed_ns;          /* when that was; this and the next two are the first loop's */
     uint64_t seen_freed_bytes, seen_ns;
     struct { /* of exchanges that are shown, see roll.c */
@@ -210,7 +210,7 @@ void http_roll_set_job(struct http_exchange *x, struct job *job);
 void http_answers_begin(struct http *h);
 /* What the exchange has reserved; before its connection may be closed. */
 void http_release_answer(struct http_exchange *x);
-/* That many bytes of a body or an answer are freed. */
+/* That many bytes of a body, an answer or a connection are freed. */
 void http_note_freed(struct http *h, uint64_t bytes);
 /* Is it this loop's to call http_give_memory_back soon? */
 bool http_owes_memory(const struct http_loop *l);

@@ -191,6 +191,23 @@ static void administrators_and_monitors_are_not_shut_out(void **state)
     close_all(FLOOD);
 }
 
+/* Each takes some tens of kilobytes, of which malloc keeps what lies between others. */
+static void memory_is_given_back_after_a_storm(void **state)
+{
+    enum { ROUND = 400, ROUNDS = 3 };
+    static const char *const flags[] = {"--log-level=debug", NULL};
+    (void)state;
+    daemon_start(&aftd, flags);
+    for (int i = 0; i < ROUNDS; i++) {
+        open_all(0, ROUND, 1, UPLOAD);
+        (void)client_await_metric(&aftd, "aftd_connections", ROUND + 1, test_ms(COME_MS));
+        close_all(ROUND);
+        (void)client_await_metric(&aftd, "aftd_connections", 1, test_ms(COME_MS));
+    }
+    daemon_await_log(&aftd, "connections had taken is given back");
+    daemon_stop(&aftd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +217,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_that_holds_most_does_not_shut_out_others, start, stop),
         cmocka_unit_test_setup_teardown(who_holds_little_keeps_it, start, stop),
         cmocka_unit_test_setup_teardown(administrators_and_monitors_are_not_shut_out, start, stop),
+        cmocka_unit_test_teardown(memory_is_given_back_after_a_storm, stop),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("connections", tests, NULL, NULL);
