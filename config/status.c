@@ -64,14 +64,22 @@ static void drop_broken_end(char *text)
         text[start - 1] = '\0';
 }
 
-static void replace_broken_bytes(char *text)
+/* Broken bytes, and characters that would drive a terminal or deceive who reads, become '?'. */
+static void make_harmless(char *text)
 {
+    char *to = text;
     while (*text != '\0') {
         const size_t length = utf8_length(text);
-        if (length == 0)
-            *text = '?';
-        text += length == 0 ? 1 : length;
+        if (length == 0 || utf8_is_control(text) || utf8_is_invisible(text)) {
+            *to++ = '?';
+            text += length == 0 ? 1 : length;
+        } else {
+            memmove(to, text, length);
+            to += length;
+            text += length;
+        }
     }
+    *to = '\0';
 }
 
 /* `length` is what snprintf returned for a buffer of `size` bytes. */
@@ -81,7 +89,7 @@ static void make_well_formed(char *text, size_t size, int length)
         text[0] = '\0';
     else if ((size_t)length >= size)
         drop_broken_end(text);
-    replace_broken_bytes(text);
+    make_harmless(text);
 }
 
 static void fill(struct error *err, enum status st, const char *param, const char *format, va_list args)

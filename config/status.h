@@ -51,7 +51,8 @@ struct error {
 
 /* Fill *err (NULL is allowed: only the status is kept) and return st, so that callers write
  * `return error_set(err, ERR_FORMAT, "...", ...)`. The message is cut to fit, between two characters, and what it
- * quotes that is not UTF-8 becomes '?', so that it can always become JSON; param becomes empty. */
+ * quotes that is not UTF-8, or that would drive a terminal, becomes '?', so that it can be shown anywhere; param
+ * becomes empty. */
 enum status error_set(struct error *err, enum status st, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The same, naming the field at fault. */
 enum status error_set_param(struct error *err, enum status st, const char *param, const char *format, ...)

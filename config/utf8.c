@@ -25,3 +25,34 @@ size_t utf8_length(const char *text)
     }
     return 0;
 }
+
+uint32_t utf8_code_point(const char *text)
+{
+    static const uint8_t first_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    const size_t length = utf8_length(text);
+    uint32_t code = (unsigned char)text[0] & first_bits[length];
+    for (size_t i = 1; i < length; i++)
+        code = code << 6 | ((unsigned char)text[i] & 0x3fu);
+    return code;
+}
+
+bool utf8_is_control(const char *text)
+{
+    const uint32_t code = utf8_code_point(text);
+    return code < 0x20 || (code >= 0x7f && code < 0xa0);
+}
+
+bool utf8_is_invisible(const char *text)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {
+        {0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200f},   {0x2028, 0x202e},
+        {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
+    };
+    const uint32_t code = utf8_code_point(text);
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (code >= ranges[i].first && code <= ranges[i].last)
+            return true;
+    return false;
+}

@@ -1,10 +1,21 @@
-/* utf8.h - what is well-formed UTF-8 (Unicode 15, table 3-7). Allocates nothing. Any thread; no state. */
+/* utf8.h - what is well-formed UTF-8 (Unicode 15, table 3-7), and what of it must not reach a terminal. Allocates
+ * nothing. Any thread; no state. */
 #ifndef CONFIG_UTF8_H
 #define CONFIG_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Bytes of the character at the start of `text`, which ends with a NUL; 0 if no well-formed character is there. */
 size_t utf8_length(const char *text);
+
+/* What follows is for a text that begins with a well-formed character. */
+uint32_t utf8_code_point(const char *text);
+/* C0, DEL, and the C1 controls U+0080 to U+009F, which terminals obey as well. */
+bool utf8_is_control(const char *text);
+/* Characters that nobody sees and that change how the rest is shown: they turn its direction, begin a line, or join and
+ * part what stands beside them. */
+bool utf8_is_invisible(const char *text);
 
 #endif

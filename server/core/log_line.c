@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "config/utf8.h"
 #include "server/core/text.h"
 
 #define MS_END 1e15     /* a longer time is not plausible, and would need more digits than a line has room for */
@@ -51,52 +52,6 @@ static void repair(char *out, size_t budget, const char *in)
     out[repaired] = '\0';
 }
 
-/* Size in bytes of the character at the start of repaired text. */
-static size_t character_length(const char *s)
-{
-    const unsigned char first = (unsigned char)s[0];
-    if (first < 0x80)
-        return 1;
-    return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-}
-
-/* C0, DEL, and the C1 controls U+0080 to U+009F, which terminals obey as well. */
-static bool is_control(const char *s)
-{
-    const unsigned char first = (unsigned char)s[0];
-    return first < 0x20 || first == 0x7f || (first == 0xc2 && (unsigned char)s[1] < 0xa0);
-}
-
-/* The code point of the character at the start of repaired text. */
-static uint32_t code_point(const char *s)
-{
-    static const uint8_t first_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-    const size_t length = character_length(s);
-    uint32_t code = (unsigned char)s[0] & first_bits[length];
-    for (size_t i = 1; i < length; i++)
-        code = code << 6 | ((unsigned char)s[i] & 0x3f);
-    return code;
-}
-
-/* Characters that nobody sees and that change how the rest is shown: they turn its direction, begin a line, or join and
- * part what stands beside them. */
-static bool is_invisible(const char *s)
-{
-    static const struct {
-        uint32_t first, last;
-    } ranges[] = {
-        {0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200f},   {0x2028, 0x202e},
-        {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
-    };
-    if ((unsigned char)s[0] < 0x80)
-        return false;
-    const uint32_t code = code_point(s);
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
-        if (code >= ranges[i].first && code <= ranges[i].last)
-            return true;
-    return false;
-}
-
 /* For text lines: write repaired text to out, at most `budget` bytes and no NUL. Backslash and newline are written as
  * \\ and \n, other controls as \xHH (their code point), what is invisible as \u{HHHH}, the quote as \" if `quoted`.
  * Returns the size. */
@@ -105,18 +60,18 @@ static size_t escape(char *out, size_t budget, const char *in, bool quoted)
     size_t size = 0;
     while (*in != '\0') {
         char piece[16];
-        const size_t length = character_length(in);
+        const size_t length = utf8_length(in);
         size_t piece_size = length;
         memcpy(piece, in, length);
         if (*in == '\n' || *in == '\\' || (*in == '"' && quoted)) {
             piece_size = 2;
             piece[0] = '\\';
             piece[1] = (char)(*in == '\n' ? 'n' : *in);
-        } else if (is_control(in)) {
+        } else if (utf8_is_control(in)) {
             const unsigned char code = (unsigned char)in[length - 1]; /* of a C1 control: its second byte */
             piece_size = (size_t)snprintf(piece, sizeof piece, "\\x%02x", code);
-        } else if (is_invisible(in)) {
-            piece_size = (size_t)snprintf(piece, sizeof piece, "\\u{%04x}", (unsigned)code_point(in));
+        } else if (utf8_is_invisible(in)) {
+            piece_size = (size_t)snprintf(piece, sizeof piece, "\\u{%04x}", (unsigned)utf8_code_point(in));
         }
         if (size + piece_size > budget)
             break;
@@ -132,10 +87,10 @@ static void cut(char *text, size_t budget)
 {
     size_t cost = 0;
     while (*text != '\0') {
-        const size_t length = character_length(text);
+        const size_t length = utf8_length(text);
         if (length == 4)
             cost += 12; /* two surrogates */
-        else if (length > 1 || is_control(text))
+        else if (length > 1 || utf8_is_control(text))
             cost += 6;
         else
             cost += *text == '"' || *text == '\\' ? 2 : 1;
@@ -271,6 +226,24 @@ static json_t *field_to_json(const struct log_field *f)
     return NULL;
 }
 
+/* jansson leaves DEL as it is, which `cut` has counted as escaped. Returns the new size. */
+static size_t escape_del(char *text, size_t size, size_t room)
+{
+    static const char escaped[] = "\\u007f";
+    const size_t more = sizeof escaped - 2;
+    size_t to = size;
+    for (size_t i = 0; i < size; i++)
+        to += text[i] == 0x7f ? more : 0;
+    assert(to < room);
+    const size_t whole = to;
+    for (size_t i = size; i-- > 0 && to > i + 1;)
+        if (text[i] == 0x7f)
+            memcpy(text + (to -= more + 1), escaped, more + 1);
+        else
+            text[--to] = text[i];
+    return whole;
+}
+
 static void make_json(struct log_line *l, const char *now, enum log_level level, const char *message,
                       const struct log_field *fields, size_t n)
 {
@@ -291,7 +264,7 @@ static void make_json(struct log_line *l, const char *now, enum log_level level,
                                     : 0;
     json_decref(object);
     assert(size < room);
-    l->size += size;
+    l->size += escape_del(l->bytes + l->size, size, room);
     if (size == 0)
         append(l, "{\"level\":\"%s\",\"message\":\"out of memory for a log line\"}", log_level_word(level));
 }

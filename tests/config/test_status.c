@@ -128,7 +128,7 @@ static void long_params_end_between_two_characters(void **state)
     assert_is_utf8(err.param);
 }
 
-static void bytes_that_are_no_character_become_question_marks(void **state)
+static void what_must_not_be_shown_becomes_question_marks(void **state)
 {
     static const struct {
         const char *text, *want;
@@ -141,6 +141,12 @@ static void bytes_that_are_no_character_become_question_marks(void **state)
         {"\xe2\x82", "??"},           /* the end is missing, and nothing was cut */
         {"\xe2\x82z", "??z"},         /* the end is missing */
         {"\xe2\x82\xac\xf0\x9f\x98\x80", "\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"a\x1b[31m\r\n\x7f", "a?[31m???"}, /* what a terminal obeys */
+        {"\xc2\x9b", "?"},                  /* the same in one character */
+        {"\xe2\x80\xae"
+         "cod.exe\xe2\x80\xa8",
+         "?cod.exe?"},                          /* turned, and a line that ends */
+        {"\xef\xbb\xbf\xf3\xa0\x81\x81", "??"}, /* nobody sees it */
     };
 
     (void)state;
@@ -180,7 +186,7 @@ int main(void)
         cmocka_unit_test(without_a_place_for_details_the_status_is_kept),
         cmocka_unit_test(long_messages_end_between_two_characters),
         cmocka_unit_test(long_params_end_between_two_characters),
-        cmocka_unit_test(bytes_that_are_no_character_become_question_marks),
+        cmocka_unit_test(what_must_not_be_shown_becomes_question_marks),
         cmocka_unit_test(any_bytes_become_a_message_that_is_json),
     };
 

@@ -176,7 +176,7 @@ static void nothing_from_outside_leaves_its_place_in_json(void **state)
     for (size_t i = 0; i < ARRAY_LEN(escapes); i++) {
         char *line = capture_message(LOG_FORMAT_JSON, escapes[i].sent);
         for (const char *c = line; *c != '\n'; c++) /* not even a byte that a terminal would obey */
-            assert_in_range((unsigned char)*c, 0x20, 0x7f);
+            assert_in_range((unsigned char)*c, 0x20, 0x7e);
         json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
         assert_non_null(object);
         assert_string_equal(json_string_value(json_object_get(object, "message")), escapes[i].repaired);
