@@ -56,7 +56,8 @@ static int start(void **state)
     put_coarse_model();
     model_variants_link(models, "tests/data/golden", "pixels-local");
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
-    daemon_start(&aftd, (const char *const[]){flag, "--picture-tokens-max=8448", "--batch-images-max=1", NULL});
+    daemon_start(&aftd, (const char *const[]){flag, "--picture-tokens-max=8448", "--batch-images-max=1",
+                                              "--timeout-ms=600000", NULL});
     return 0;
 }
 

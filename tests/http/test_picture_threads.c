@@ -121,7 +121,8 @@ static void post_small(const char *header, struct reply *ret)
 static void pictures_leave_the_loop_free(const char *path, const char *models)
 {
     int fds[MANY];
-    begin((const char *const[]){ONE_LOOP, "--picture-threads=2", "--trusted-proxies=127.0.0.1", models, NULL});
+    begin((const char *const[]){ONE_LOOP, "--picture-threads=2", "--trusted-proxies=127.0.0.1", "--timeout-ms=600000",
+                                models, NULL});
     for (int i = 0; i < MANY; i++)
         fds[i] = post_to(path, i % 2 == 0 ? "X-Forwarded-For: 192.0.2.1\r\n" : "X-Forwarded-For: 192.0.2.2\r\n");
     (void)client_await_metric(&aftd, RUNNING, 2, test_ms(COME_MS));
