@@ -3,7 +3,8 @@
 .PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
     deps-units deps-container test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-restart test-units \
-    torture torture-memory torture-calls torture-sums torture-builds torture-fairness check check-long asan tsan fuzz fuzz-built \
+    torture torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
+    torture-process torture-injection torture-soak check check-long asan tsan fuzz fuzz-built \
     fuzz-corpus fuzz-corpus-built valgrind cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
@@ -122,6 +123,11 @@ $B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_me
 	$(call say,LINK)
 	$(Q)$(CC) -I. -D_GNU_SOURCE -std=c11 $(WARNINGS) -O2 -g -fPIC -shared -o $@ $<
 
+$B/tests/shifted_clock.so: tests/preload/shifted_clock.c Makefile
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) -D_GNU_SOURCE -std=c11 $(WARNINGS) -O2 -g -fPIC -shared -o $@ $<
+
 $B/tests/failing_calls.so: tests/preload/failing_calls.c tests/preload/failing_calls.h Makefile
 	@mkdir -p $(@D)
 	$(call say,LINK)
@@ -219,7 +225,8 @@ fuzz-corpus-built: $(FUZZERS)
 	@tests/fuzz/keep.sh $B
 
 # What `make test` does in part, whole: nothing here has a place in CI.
-torture: torture-memory torture-calls torture-sums torture-builds torture-fairness ## all that is done to break the daemon on purpose, in its long form
+torture: torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
+    torture-process torture-injection torture-soak ## all that is done to break the daemon on purpose, in its long form
 
 torture-memory: deps-test ## refuse each allocation of the daemon once, and all from each one on
 	+@$(BUILD) programs $(addprefix $B/tests/,torture/test_memory http/test_memory http/test_memory_models)
@@ -240,6 +247,26 @@ torture-builds: deps-lint ## do gcc and clang, release and debug, give the same 
 torture-fairness: ## what a polite client waits beside nine kinds of greedy ones
 	+@$(BUILD) programs
 	@tests/torture/fairness.py
+
+torture-clients: ## 1,000 clients in each of twelve ways idle, slow, unfinished or gone, beside one that asks for /healthz
+	+@$(BUILD) programs
+	@tests/torture/clients.py
+
+torture-overload: ## 2 and 10 times as many requests as can be answered, 10 minutes each
+	+@$(BUILD) programs
+	@tests/torture/overload.py
+
+torture-process: ## signals, a clock that jumps, a log that cannot be written, memory that runs out, under load
+	+@$(BUILD) programs $B/tests/shifted_clock.so
+	@tests/torture/process.py
+
+torture-injection: ## line ends, controls, quotes and paths in every field that reaches headers, the log, metrics or files
+	+@$(BUILD) programs
+	@tests/torture/injection.py
+
+torture-soak: ## an hour of everything at once, with reloads: memory, descriptors and threads stay
+	+@$(BUILD) programs
+	@tests/torture/soak.py
 
 cover: deps-test ## how much of the code the tests reach, by file (needs gcovr)
 	@command -v gcovr >/dev/null || { echo "gcovr is missing; as root, run: apt-get install -y gcovr"; exit 1; }

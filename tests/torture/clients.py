@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""clients.py [--short]: clients that are idle, slow, unfinished, or gone in the midst of something, COUNT of them in
+each way, while another client asks for /healthz every 20 ms, each time on a new connection. That must be answered in
+time, those who do nothing must cost next to nothing, and afterwards the daemon must hold nothing of them: no
+connection, stream, job, body or answer, and no more descriptors and threads than before. Each attack is made twice:
+the second time may leave no more than SPARE_MB beyond what the first has left, as malloc keeps the end of each thread's
+arena. Prints a table; ends non-zero if something was not so. The standard library alone."""
+import multiprocessing
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from attacked import (ENDLESS, GREEDY, POLITE, SLOW, UNCHECKED, Daemon, Report, Threads, head, is_idle, post, reset,
+                      until)
+
+SHORT = "--short" in sys.argv
+COUNT = 60 if SHORT else 1000
+HOLD_S = 0.3 if SHORT else 10.0
+LIMIT_MS = 3000.0 if SHORT else 100.0  # the short form is no measurement
+SPARE_MB = 8.0
+BUSY_MOST = 0.5  # of a processor, while those in RESTING are held; what asks for /healthz takes a part of it
+WAVE = 250  # who waits or is answered at a time; the queue has room for 256
+STREAMS = 64
+
+
+# ---- the client that must be served ----------------------------------------------------------------------------------
+
+def look(daemon, end, out):
+    times = []
+    while not end.is_set():
+        begin = time.monotonic()
+        try:
+            status = daemon.ask("GET", "/healthz", source=POLITE, timeout=10)[0]
+        except OSError as e:
+            status = repr(e)
+        times.append((time.monotonic() - begin, status))
+        time.sleep(0.02)
+    out.send(times)
+
+
+class Watch:
+    """In a process of its own, whose time the attack does not take."""
+
+    def __init__(self, daemon):
+        self.end, (self.result, out) = multiprocessing.Event(), multiprocessing.Pipe(False)
+        self.process = multiprocessing.Process(target=look, args=(daemon, self.end, out), daemon=True)
+        self.process.start()
+
+    def stop(self):
+        self.end.set()
+        seen = self.result.recv()
+        self.process.join()
+        return sorted(1e3 * s for s, _ in seen), [status for _, status in seen if status != 200]
+
+
+# ---- attacks ---------------------------------------------------------------------------------------------------------
+
+def crowd(daemon, data=b"", small=False, count=None):
+    """Connections that have sent that; those that are refused or cut meanwhile are none."""
+    sockets = []
+    for _ in range(count or COUNT):
+        try:
+            s = daemon.connect(GREEDY, small)
+            sockets.append(s)
+            s.sendall(data)
+        except OSError:
+            pass
+    return sockets
+
+
+def hold(sockets, each=lambda s: None):
+    """For HOLD_S, with each(socket) once a second."""
+    end = time.monotonic() + HOLD_S
+    while time.monotonic() < end:
+        for s in sockets:
+            try:
+                each(s)
+            except OSError:
+                pass
+        time.sleep(max(0.0, min(1.0, end - time.monotonic())))
+
+
+def leave(sockets):
+    """Half of them close, half of them reset."""
+    for i, s in enumerate(sockets):
+        if i % 2:
+            reset(s)
+        else:
+            s.close()
+
+
+def idle(daemon):
+    sockets = crowd(daemon)
+    hold(sockets)
+    leave(sockets)
+
+
+def slow_headers(daemon):
+    sockets = crowd(daemon, b"POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+    hold(sockets, lambda s: s.sendall(b"x"))
+    leave(sockets)
+
+
+def slow_bodies(daemon):
+    sockets = crowd(daemon, head("/generate", 1000) + b'{"prompt": "')
+    hold(sockets, lambda s: s.sendall(b"x"))
+    leave(sockets)
+
+
+def slow_readers(daemon):
+    sockets = crowd(daemon, post("/generate", ENDLESS), small=True)
+    for s in sockets:
+        s.setblocking(False)
+    hold(sockets, lambda s: s.recv(1))
+    leave(sockets)
+
+
+def gone_connecting(daemon):
+    for i in range(COUNT):
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex(("127.0.0.1", daemon.port))
+        leave([s] if i % 2 else [socket.socket(), s])
+
+
+def gone_in_header(daemon):
+    leave(crowd(daemon, b"POST /generate HTTP/1.1\r\nHost: 127."))
+
+
+def gone_in_body(daemon):
+    leave(crowd(daemon, head("/generate", 1000) + b'{"prompt": "'))
+
+
+def gone_from_queue(daemon):
+    for _ in range(0, COUNT, WAVE):
+        sockets = crowd(daemon, post("/generate", ENDLESS), count=STREAMS + min(COUNT, WAVE))
+        until("jobs that wait", lambda: daemon.metrics()["aftd_queue_depth"] >= min(COUNT, WAVE) - 10, 20)
+        leave(sockets)
+
+
+def gone_from_stream(daemon):
+    for _ in range(0, COUNT, STREAMS):
+        sockets = crowd(daemon, post("/generate", ENDLESS), count=STREAMS)
+        for s in sockets:
+            while b"data:" not in s.recv(4096):
+                pass
+        leave(sockets)
+
+
+def gone_from_answer(daemon):
+    """Answers of a megabyte, of which a few kilobytes are on their way."""
+    for _ in range(0, COUNT, WAVE):
+        sockets = crowd(daemon, b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 12, True, min(COUNT, WAVE))
+        for s in sockets:
+            s.recv(1)
+        leave(sockets)
+
+
+def tls_stalled(daemon):
+    """Half of them say nothing, half of them the beginning of a hello."""
+    sockets = crowd(daemon, count=COUNT // 2) + crowd(daemon, b"\x16\x03\x01\x02\x00\x01", count=COUNT - COUNT // 2)
+    hold(sockets)
+    leave(sockets)
+
+
+def tls_flood(daemon):
+    """As many whole handshakes as two threads can begin, each followed by a hello that its client does not wait for."""
+    def shake():
+        s = UNCHECKED.wrap_socket(daemon.connect(GREEDY))
+        s.close()
+        left = UNCHECKED.wrap_socket(daemon.connect(GREEDY), do_handshake_on_connect=False)
+        left.setblocking(False)
+        try:
+            left.do_handshake()
+        except OSError:  # it wants to read
+            select.select([], [left], [], 1)
+        reset(left)
+
+    threads = Threads([shake] * 2, cut=True)
+    time.sleep(HOLD_S)
+    failures = threads.stop()
+    assert not failures, failures
+
+
+PLAIN = [("idle", idle), ("slow headers", slow_headers), ("slow bodies", slow_bodies), ("slow readers", slow_readers),
+         ("gone while connecting", gone_connecting), ("gone in a header", gone_in_header),
+         ("gone in a body", gone_in_body), ("gone while queued", gone_from_queue),
+         ("gone while streaming", gone_from_stream), ("gone while answered", gone_from_answer)]
+TLS = [("stalled handshakes", tls_stalled), ("flooding handshakes", tls_flood)]
+RESTING = (idle, slow_headers, slow_bodies, tls_stalled)
+
+
+# ---- what is left ----------------------------------------------------------------------------------------------------
+
+def settle(daemon, before=None, most_mb=None):
+    """Wait until it holds nothing more than before; what it holds. Memory is given back every ten seconds at most."""
+    def seen():
+        return f"{daemon.holds()} where it was {before}, at most {most_mb} MB"
+
+    def is_as_before():
+        idle_now, now = is_idle(daemon), daemon.holds()
+        return (idle_now and (before is None or (now[0] <= before[0] and now[1] <= before[1])) and
+                (most_mb is None or now[2] <= most_mb))
+    until(seen, is_as_before, 30)
+    time.sleep(0.2)  # for the connection that asked
+    return daemon.holds()
+
+
+def attack(daemon, name, function, report):
+    before = settle(daemon)
+    try:
+        function(daemon)
+        once = settle(daemon, before)
+        watch = Watch(daemon)
+        time.sleep(0.2)
+        begin, begin_cpu = time.monotonic(), daemon.cpu_s()
+        function(daemon)
+        busy = (daemon.cpu_s() - begin_cpu) / (time.monotonic() - begin)
+        times, refused = watch.stop()
+        left = settle(daemon, before, once[2] + SPARE_MB)
+    except AssertionError as e:
+        report.check(False, f"{name}: {e}")
+        return
+    report.check(not refused, f"{name}: /healthz said {refused[:3]}, {len(refused)} times of {len(times)}")
+    report.check(times[-1] <= LIMIT_MS * SLOW, f"{name}: /healthz took {times[-1]:.0f} ms")
+    report.check(SHORT or function not in RESTING or busy <= BUSY_MOST, f"{name}: {busy:.2f} of a processor")
+    print(f"| {name} | {times[len(times) // 2]:.1f} | {times[int(len(times) * 0.99)]:.1f} | {times[-1]:.1f} | "
+          f"{len(times)} | {busy:.2f} | {once[2] - before[2]:+.1f} | {left[2] - before[2]:+.1f} |", flush=True)
+
+
+def certificate(folder):
+    paths = [os.path.join(folder, name) for name in ("cert.pem", "key.pem")]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-days", "2", "-subj", "/CN=localhost", "-out", paths[0], "-keyout", paths[1]], check=True,
+                   stderr=subprocess.DEVNULL)
+    return [f"--tls-certificate={paths[0]}", f"--tls-key={paths[1]}"]
+
+
+def main():
+    report = Report()
+    print(f"{COUNT} clients each; /healthz every 20 ms, in ms; memory in MB\n\n"
+          "| clients | median | 99th percentile | worst | asked | processors | "
+          "left by the first time | by the second |\n" + "| --- " * 8 + "|")
+    quiet = ["--log-requests=false", "--timeout-ms=600000"]
+    with tempfile.TemporaryDirectory() as folder:
+        for flags, attacks in ((quiet, [("none", lambda _: hold([]))] + PLAIN), (quiet + certificate(folder), TLS)):
+            with Daemon(*flags) as daemon:
+                daemon.warm()
+                for name, function in attacks:
+                    attack(daemon, name, function, report)
+                report.check(daemon.stop() == 0, "it did not end as it should")
+    report.end()
+
+
+if __name__ == "__main__":
+    main()
