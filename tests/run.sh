@@ -5,7 +5,8 @@
 # computes with one thread. What each says is shown whole, in the order in which they started. Those in `alone` come last,
 # one by one.
 # A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits.
-# AFTD_TEST_ONLY="NAME..." runs these programs alone, beside the Python tests.
+# AFTD_TEST_ONLY="NAME..." runs these programs alone, beside the Python tests; AFTD_TEST_UNDER="COMMAND..." runs each with
+# that before it.
 set -u
 dir=$1
 shift
@@ -62,7 +63,8 @@ start() { # start NAME
         PYTHONPATH=weights/train PYTHONDONTWRITEBYTECODE=1 run "$log" $((1200 * AFTD_TEST_SLOW)) \
             "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$1" &
     else
-        run "$log" $((240 * AFTD_TEST_SLOW)) "$dir/$1" &
+        # shellcheck disable=SC2086 # words
+        run "$log" $((240 * AFTD_TEST_SLOW)) ${AFTD_TEST_UNDER:-} "$dir/$1" &
     fi
 }
 

@@ -1,10 +1,10 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
 .PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
-    deps-units deps-container test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
+    deps-units deps-container deps-valgrind test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-restart test-units \
     torture torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
-    torture-process torture-injection torture-soak check check-long asan tsan fuzz fuzz-built \
+    torture-process torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built \
     fuzz-corpus fuzz-corpus-built valgrind cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
@@ -181,6 +181,20 @@ asan: deps-test ## all C tests under AddressSanitizer and UndefinedBehaviorSanit
 tsan: deps-lint ## the tests in which threads share something, under ThreadSanitizer
 	+@$(BUILD) VARIANT=tsan test-built
 
+# Where threads compute together valgrind, which lets one at a time run, takes hours; where memory is refused, it is
+# valgrind that would be asked for it. libjpeg-turbo is held to its plain code: with SIMD it reads beyond the ends of rows
+# what it does not use.
+VALGRIND_NOT := config/test_json_memory server/api/test_openapi server/batch/test_batcher \
+    $(addprefix engine/,bench/test_peak block/test_stream_state core/test_row_stealing core/test_thread_pinning test_engine test_length)
+VALGRIND_TESTS = $(filter-out $(VALGRIND_NOT:%=$B/tests/%) $B/tests/cli/% $B/tests/deploy/% $B/tests/http/% $B/tests/torture/%,$(TESTS))
+valgrind: deps-valgrind ## the tests of single modules under valgrind, which knows what was never written
+	+@$(BUILD) $(VALGRIND_TESTS)
+	@JSIMD_FORCENONE=1 AFTD_TEST_SLOW=30 AFTD_TEST_UNDER='valgrind -q --error-exitcode=99 --trace-children=yes --trace-children-skip=*/promtool' \
+	    AFTD_TEST_ONLY='$(VALGRIND_TESTS:$B/tests/%=%)' tests/run.sh $B/tests
+
+deps-valgrind: deps-test
+	$(call install,valgrind)
+
 test-cpus: deps-lint ## the golden models and products on emulated processors without AVX, AVX2 or AVX-512 (x86-64)
 	+@$(BUILD) programs build/tests/engine/kernels/test_gemm
 	@tests/cpus.sh build/aft build/tests
@@ -263,6 +277,12 @@ torture-process: ## signals, a clock that jumps, a log that cannot be written, m
 torture-injection: ## line ends, controls, quotes and paths in every field that reaches headers, the log, metrics or files
 	+@$(BUILD) programs
 	@tests/torture/injection.py
+
+torture-short: deps-lint ## the last five of these in short, some seconds each
+	+@$(BUILD) programs build/tests/shifted_clock.so
+	@n=0; for what in clients overload process injection soak; do \
+	    echo "---- $$what" && tests/torture/$$what.py --short || exit 1; n=$$((n + 1)); done; \
+	    echo "$$n passed, 0 failed"
 
 torture-soak: ## an hour of everything at once, with reloads: memory, descriptors and threads stay
 	+@$(BUILD) programs

@@ -17,8 +17,9 @@ from attacked import MODEL, Daemon, Report
 SHORT = "--short" in sys.argv
 SECONDS = 4 if SHORT else float(os.environ.get("OVERLOAD_SECONDS", "600"))
 CAPACITY_S = 3 if SHORT else 30
-PART = 0.5 if SHORT else 0.9  # the short form is no measurement
-SPARE_MB = 8.0
+# The short form is no measurement.
+PART = 0.0 if SHORT else 0.9
+SPARE_MB = 64.0 if SHORT else 8.0
 ALLOWED = {"200", "429", "503"}
 
 

@@ -22,7 +22,7 @@ from attacked import ENDLESS, MODEL, Daemon, Questions, Report, Threads, is_idle
 SHORT = "--short" in sys.argv
 SECONDS = 6 if SHORT else float(os.environ.get("SOAK_SECONDS", "3600"))
 PAUSE_S = float(os.environ.get("SOAK_PAUSE", "0.05"))  # of each client, so that the machine is not full
-MOST = 0.5 if SHORT else 0.01
+MOST = 1.0 if SHORT else 0.01
 RELOAD_S = 1.0 if SHORT else 5.0
 
 
