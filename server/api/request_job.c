@@ -45,6 +45,7 @@ static struct client_id prefix_owner(const struct exchange *x)
 static enum status submit(const struct service *s, struct job *j, uint64_t deadline_ns, struct error *err)
 {
     const bool needs_engine = j->kind != &job_kind_work;
+    j->item.cost = j->engine_cost;
     if (j->work == NULL)
         return job_submit(j, s->queue, j->model->lane, deadline_ns);
     return workers_submit(s->workers, j, needs_engine ? s->queue : NULL, needs_engine ? j->model->lane : 0, deadline_ns,

@@ -88,6 +88,7 @@ struct job {
     const struct job_kind *kind;
     struct hosted_model *model; /* one reference; NULL: it needs no model */
     bool streams;               /* its answer begins before it is done */
+    uint32_t engine_cost;       /* its item's in an engine's queue: places in batches; a job of streams counts as 1 */
     size_t answer_bytes;        /* what its output takes until it is read; 0: little, or told with the answer */
     uint64_t deadline_ns;
     struct job_work *work;     /* owned; NULL: there is nothing to be done beside the engine */

@@ -212,7 +212,7 @@ static void run(struct workers *w, const struct task *t)
     } else if (t->concludes) {
         job_complete(j, k->finish, clock_now_ns());
     } else {
-        j->item.cost = k->engine_cost;
+        j->item.cost = j->engine_cost;
         st = job_pass(j, k->engine, k->lane);
         if (st == ERR_FULL)
             (void)error_set(&err, st, "the queue is full: %u jobs are waiting", w->settings->queue_jobs_max);
@@ -425,16 +425,16 @@ enum status workers_submit(struct workers *w, struct job *j, struct queue *engin
         st = check_bytes(w, k->conclude_bytes, err);
     if (st != OK)
         return st;
+    j->item.cost = j->engine_cost;
     if (engine != NULL && k->prepare == NULL)
         return job_submit(j, engine, lane, deadline_ns);
-    k->engine_cost = j->item.cost;
     j->item.cost = cost_of(k->prepare_ns + k->conclude_ns);
     if (engine == NULL)
         return push_and_wake(w, job_submit(j, w->turns->waiting, WORK_LANE_DRAW, deadline_ns));
     if (k->prepare_ns > WORKERS_AT_ONCE_NS || concludes_later(k) || !take_room_at_once(w, k))
         return push_and_wake(w, job_submit(j, w->turns->waiting, lane, deadline_ns));
-    j->item.cost = k->engine_cost;
     st = prepare(j, err);
+    j->item.cost = j->engine_cost;
     return st == OK ? job_submit(j, engine, lane, deadline_ns) : st;
 }
 

@@ -43,7 +43,6 @@ struct job_work {
     struct workers *workers;
     struct queue *engine; /* where it goes from here; NULL: nowhere */
     uint32_t lane;
-    uint32_t engine_cost; /* the job's cost there */
     uint64_t held;        /* of the budget */
     bool is_ahead, is_concluded;
     enum job_finish finish;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "config/limits.h"
+#include "server/models/hosted_model.h"
 
 struct classify_job *classify_job_of(const struct job *j)
 {
@@ -19,6 +20,15 @@ static void clear(struct classify_job *c)
     free(c->inputs);
     free(c->logits);
     free(c->map);
+}
+
+/* How many inputs of the trained size it is worth to the engine. */
+static uint32_t cost_of(const struct hosted_model *model, const struct classify_input *in)
+{
+    const struct model_config *c = &model->model->config;
+    const uint64_t trained = c->input == INPUT_IMAGE ? (uint64_t)c->size[0] * c->size[1] : c->context;
+    const uint64_t pixels = (uint64_t)in->height * in->width;
+    return pixels > trained ? (uint32_t)((pixels + trained - 1) / trained) : 1;
 }
 
 enum status classify_job_create(struct job **ret, struct hosted_model *model, const struct classify_input *inputs,
@@ -41,6 +51,8 @@ enum status classify_job_create(struct job **ret, struct hosted_model *model, co
     }
     memcpy(c->inputs, inputs, count * sizeof *inputs);
     c->job.item.kind = classify_input_size(&inputs[0]);
+    for (uint32_t i = 0; i < count; i++)
+        c->job.engine_cost += cost_of(model, &inputs[i]);
     *ret = &c->job;
     return OK;
 }
@@ -54,6 +66,7 @@ enum status classify_job_fill(struct job *j, uint32_t i, const struct classify_i
         if (c->map == NULL)
             return ERR_NOMEM;
     }
+    j->engine_cost += cost_of(j->model, in) - cost_of(j->model, &c->inputs[i]);
     c->inputs[i] = *in;
     if (i == 0)
         j->item.kind = classify_input_size(in);

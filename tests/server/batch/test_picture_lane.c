@@ -348,6 +348,33 @@ static void a_job_of_several_inputs_is_stopped_as_a_whole(void **state)
     stage_close(&s);
 }
 
+/* The model was trained with pictures of 32 x 32. */
+static void a_job_counts_as_the_pictures_that_it_is_worth(void **state)
+{
+    static const uint32_t sides[] = {32, 16, 36, 64};
+    (void)state;
+    struct stage s;
+    stage_open(&s, "tests/data/golden/conv-heads8-k5");
+    push_several(&s, sides, 2);
+    assert_int_equal(s.jobs[0]->engine_cost, 2);
+    push_several(&s, sides, 4);
+    assert_int_equal(s.jobs[1]->engine_cost, 2 + 2 + 4);
+    struct job *j;
+    const struct classify_input unknown[2] = {{.classes = s.hosted->model->config.classes},
+                                              {.classes = s.hosted->model->config.classes}};
+    struct classify_input known = unknown[0];
+    assert_int_equal(classify_job_create(&j, s.hosted, unknown, 2), OK);
+    assert_int_equal(j->engine_cost, 2);
+    known.height = known.width = 64;
+    known.pixels = draw(64, 64, 3 * 64 * 64);
+    assert_int_equal(classify_job_fill(j, 1, &known), OK);
+    assert_int_equal(j->engine_cost, 1 + 4);
+    job_release(j);
+    while (picture_lane_has_work(s.lane, false))
+        (void)picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
+    stage_close(&s);
+}
+
 /* The time is known only once a part has run: until then one input at a time, for the engine has one thread. */
 static void as_many_inputs_pass_a_block_as_fit_into_the_time(void **state)
 {
@@ -378,6 +405,7 @@ int main(void)
         cmocka_unit_test(texts_of_one_length_share_a_batch),
         cmocka_unit_test(a_job_of_several_inputs_goes_through_many_batches),
         cmocka_unit_test(a_job_of_several_inputs_is_stopped_as_a_whole),
+        cmocka_unit_test(a_job_counts_as_the_pictures_that_it_is_worth),
         cmocka_unit_test(as_many_inputs_pass_a_block_as_fit_into_the_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

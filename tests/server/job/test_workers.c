@@ -38,6 +38,8 @@ struct trial {
     pthread_t preparer, concluder;
 };
 
+enum { ENGINE_COST = 7 };
+
 struct scene {
     struct settings settings;
     struct mailboxes *mailboxes;
@@ -68,6 +70,7 @@ static enum status prepare(struct job *j, struct error *err)
         (void)sem_wait(t->gate);
     (void)atomic_fetch_sub(&at_once, 1);
     t->work.kept = t->keeps;
+    j->engine_cost = ENGINE_COST; /* known only now */
     return t->result == OK ? OK : error_set_param(err, t->result, "image[3]", "it is no picture");
 }
 
@@ -210,6 +213,7 @@ static void a_job_is_prepared_computed_and_concluded(void **state)
     t->work.conclude_ns = MUCH_NS;
     submit_well(s, t);
     await_count(s->engine, 1);
+    assert_int_equal(t->job->item.cost, ENGINE_COST);
     assert_int_equal(atomic_load(&t->concluded), 0);
     assert_false(job_is_done(t->job));
     compute_one(s);
@@ -231,6 +235,7 @@ static void what_takes_no_time_is_done_at_once_by_who_has_it(void **state)
     t->work.prepare_ns = t->work.conclude_ns = WORKERS_AT_ONCE_NS;
     submit_well(s, t);
     assert_int_equal(queue_count(s->engine), 1);
+    assert_int_equal(t->job->item.cost, ENGINE_COST);
     assert_true(pthread_equal(t->preparer, pthread_self()));
     compute_one(s);
     assert_true(job_is_done(t->job));
