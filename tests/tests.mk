@@ -281,7 +281,7 @@ torture-injection: ## line ends, controls, quotes and paths in every field that 
 torture-short: deps-lint ## the last five of these in short, some seconds each
 	+@$(BUILD) programs build/tests/shifted_clock.so
 	@n=0; for what in clients overload process injection soak; do \
-	    echo "---- $$what" && tests/torture/$$what.py --short || exit 1; n=$$((n + 1)); done; \
+	    echo "---- $$what" && AFTD_TEST_SLOW=$${AFTD_TEST_SLOW:-4} tests/torture/$$what.py --short || exit 1; n=$$((n + 1)); done; \
 	    echo "$$n passed, 0 failed"
 
 torture-soak: ## an hour of everything at once, with reloads: memory, descriptors and threads stay
