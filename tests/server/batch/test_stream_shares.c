@@ -14,6 +14,7 @@
 #include "config/limits.h"
 #include "server/batch/stream_places.h"
 #include "server/job/job.h"
+#include "server/models/hosted_model.h"
 #include "tests/support/random.h"
 
 enum { SLOTS = 8, PARKED = 64, JOBS = SLOTS + PARKED, MOVES_MAX = 4 * JOBS, CLIENTS = 80, ENDLESS = 64, FLOOD = 6 };
@@ -23,6 +24,8 @@ static uint32_t order[SLOTS], owner[SLOTS];
 static uint64_t taken_ns[SLOTS];
 static struct lane_job lane_jobs[JOBS];
 static struct parked_sample parked[PARKED];
+static uint32_t rooms[PARKED];
+static struct hosted_model model;
 static struct job jobs[JOBS];
 static struct stream_places places;
 static struct stream_shares *shares;
@@ -33,7 +36,8 @@ static int begin(void **state)
     (void)state;
     memset(lane_jobs, 0, sizeof lane_jobs);
     memset(slots, 0, sizeof slots);
-    places = (struct stream_places){.slots_max = SLOTS,
+    places = (struct stream_places){.model = &model,
+                                    .slots_max = SLOTS,
                                     .order = order,
                                     .slots = slots,
                                     .owner = owner,
@@ -41,6 +45,7 @@ static int begin(void **state)
                                     .jobs = lane_jobs,
                                     .jobs_max = JOBS,
                                     .parked = parked,
+                                    .rooms = rooms,
                                     .parked_max = PARKED};
     for (uint32_t i = 0; i < SLOTS; i++)
         order[i] = i;
@@ -168,22 +173,19 @@ static bool take_turn(void)
     return true;
 }
 
+/* It takes with it what it has, and nothing of others. */
 static void leave(uint32_t job)
 {
-    for (uint32_t place = 0; place < places.running;)
-        if (owner[order[place]] == job)
-            free_slot(order[place]);
-        else
-            place++;
-    for (uint32_t i = 0; i < places.parked_count;)
-        if (parked[i].owner == job) {
-            places.parked_count--;
-            memmove(parked + i, parked + i + 1, (places.parked_count - i) * sizeof *parked);
-        } else {
-            i++;
-        }
-    lane_jobs[job] = (struct lane_job){.job = NULL};
-    places.job_count--;
+    const uint32_t ran = lane_jobs[job].running, waited = lane_jobs[job].parked;
+    const uint32_t running = places.running, waiting = places.parked_count;
+    stream_places_leave_all(&places, job);
+    assert_int_equal(places.running, running - ran);
+    assert_int_equal(places.parked_count, waiting - waited);
+    for (uint32_t i = 0; i < places.parked_count; i++)
+        assert_int_not_equal(parked[i].owner, job);
+    for (uint32_t place = 0; place < places.running; place++)
+        assert_int_not_equal(owner[order[place]], job);
+    assert_sound();
 }
 
 static uint32_t running_of(uint32_t number)
@@ -364,13 +366,13 @@ static void room_is_left_for_newcomers(void **state)
     const int at = come(1, ENDLESS);
     assert_int_not_equal(at, STREAM_NONE);
     const struct client_id first = client(1), third = client(3);
-    for (uint32_t rooms = 1; rooms < PARKED - 1; rooms++) {
-        while (places.parked_count < rooms) {
+    for (uint32_t taken = 1; taken < PARKED - 1; taken++) {
+        while (places.parked_count < taken) {
             parked[places.parked_count++] = (struct parked_sample){.owner = (uint32_t)at};
             lane_jobs[at].parked++;
         }
         stream_shares_count(shares, now_ns);
-        const uint32_t theirs = 1 + lane_jobs[at].parked, left = PARKED - rooms;
+        const uint32_t theirs = 1 + lane_jobs[at].parked, left = PARKED - taken;
         assert_int_equal(stream_shares_slot_for(shares, &first) != STREAM_NONE, theirs < left);
         assert_int_not_equal(stream_shares_slot_for(shares, &third), STREAM_NONE);
     }
