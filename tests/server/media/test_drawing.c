@@ -1,7 +1,8 @@
 /* test_drawing.c - maps over pictures: where colour lies, what is brightest, what is only darker, and where the frame
- * runs; by pictures of a few pixels. */
+ * runs; by pictures of a few pixels; and which biases are red or blue. */
 #include "server/media/drawing.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -129,6 +130,58 @@ static void a_box_may_reach_outside(void **state)
             assert_pixel(pixels, y, x, 126, 128, 82);
 }
 
+/* ---- biases ---------------------------------------------------------------------------------------------------- */
+
+enum { CELLS_MAX = 64, DRAWN = 128, GAP_GREY = 64 };
+
+static void assert_cell(const struct picture *p, uint32_t y, uint32_t x, float share)
+{
+    static const uint8_t ends[3][3] = {{33, 68, 172}, {247, 247, 247}, {178, 18, 36}};
+    const uint8_t *pixel = p->pixels + ((size_t)y * p->width + x) * 3;
+    const bool is_end = fabsf(share) > 0.999999f || share == 0.0f;
+    const uint8_t *want = ends[share > 0.0f ? 2 : share < 0.0f ? 0 : 1];
+    if (is_end ? memcmp(pixel, want, 3) != 0 : share > 0.0f ? pixel[0] <= pixel[2] : pixel[0] >= pixel[2])
+        fail_msg("%u, %u: %u %u %u for %g of the largest", y, x, pixel[0], pixel[1], pixel[2], (double)share);
+}
+
+/* Each tile by its own largest value, from blue for less than without a bias to red for more. */
+static void assert_tile(const struct engine *e, uint32_t layer, uint32_t head)
+{
+    const struct engine_biases shape = engine_biases_shape(e);
+    float cells[CELLS_MAX], largest = 0.0f;
+    struct picture p = {.pixels = NULL};
+    assert_true(shape.height * shape.width <= CELLS_MAX);
+    engine_biases_read(e, layer, head, cells);
+    for (uint32_t i = 0; i < shape.height * shape.width; i++)
+        largest = fmaxf(largest, fabsf(cells[i]));
+    assert_int_equal(draw_biases(&p, e, layer, head, DRAWN, NULL), OK);
+    assert_true(p.width <= DRAWN && p.height <= DRAWN && p.pixels[0] == GAP_GREY);
+    for (uint32_t y = 0; y < shape.height; y++)
+        for (uint32_t x = 0; x < shape.width; x++)
+            assert_cell(&p, (2 * y + 1) * p.height / (2 * shape.height), (2 * x + 1) * p.width / (2 * shape.width),
+                        cells[y * shape.width + x] / largest);
+    picture_clear(&p);
+}
+
+static void more_is_red_and_less_is_blue_than_without_a_bias(void **state)
+{
+    static const char *const models[] = {"tests/data/golden/conv-heads8-k5", "tests/data/golden/lm-local-8"};
+    const struct engine_options options = {.threads = 1, .images_max = 1, .streams_max = 1, .rows_max = 1};
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct model *m = NULL;
+        struct engine *e = NULL;
+        assert_int_equal(model_load(&m, models[i], NULL, NULL, NULL), OK);
+        assert_int_equal(engine_open(&e, m, &options, NULL), OK);
+        const struct engine_biases shape = engine_biases_shape(e);
+        for (uint32_t layer = 0; layer < shape.layers; layer++)
+            for (uint32_t head = 0; head < shape.heads; head++)
+                assert_tile(e, layer, head);
+        engine_close(e);
+        model_free(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +191,7 @@ int main(void)
         cmocka_unit_test(what_lies_outside_is_darker_behind_a_frame),
         cmocka_unit_test(a_pixel_is_where_its_centre_is),
         cmocka_unit_test(a_box_may_reach_outside),
+        cmocka_unit_test(more_is_red_and_less_is_blue_than_without_a_bias),
     };
     return cmocka_run_group_tests_name("drawing", tests, NULL, NULL);
 }

@@ -67,6 +67,62 @@ static void every_form_has_pillows_pixels(void **state)
     assert_int_equal(wrong, 0);
 }
 
+static void put_32(uint8_t *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t)(value >> (24 - 8 * i));
+}
+
+/* A PNG whose header is followed by a chunk that says how it is to be turned. */
+static struct picture decode_turned(const uint8_t *png, size_t size, unsigned orientation)
+{
+    enum { HEADER = 8 + 25, CHUNK = 12 + EXIF_SIZE - 6 };
+    static const uint8_t type[4] = {'e', 'X', 'I', 'f'};
+    uint8_t exif[EXIF_SIZE], *turned = malloc(size + CHUNK);
+    struct picture p = {0};
+    assert_non_null(turned);
+    exif_write(exif, true, EXIF_SHORT, orientation);
+    memcpy(turned, png, HEADER);
+    uint8_t *chunk = turned + HEADER;
+    put_32(chunk, EXIF_SIZE - 6); /* a PNG's has no "Exif" before it */
+    memcpy(chunk + 4, type, sizeof type);
+    memcpy(chunk + 8, exif + 6, EXIF_SIZE - 6);
+    put_32(chunk + 8 + EXIF_SIZE - 6, picture_crc32(chunk + 4, 4 + EXIF_SIZE - 6));
+    memcpy(chunk + CHUNK, png + HEADER, size - HEADER);
+    assert_int_equal(picture_decode(&p, turned, size + CHUNK, NULL), OK);
+    free(turned);
+    return p;
+}
+
+static void every_orientation_that_a_png_can_have_is_applied(void **state)
+{
+    static const struct {
+        bool swap, mirror_x, mirror_y; /* where a pixel comes from: swap x and y, then mirror */
+    } turns[8] = {{false, false, false}, {false, true, false}, {false, true, true}, {false, false, true},
+                  {true, false, false},  {true, false, true},  {true, true, true},  {true, true, false}};
+    size_t size;
+    (void)state;
+    uint8_t *png = picture_file_read(FORMATS_DIR "rgb-8.png", &size);
+    struct picture upright = decode_turned(png, size, 1);
+    for (unsigned i = 0; i < ARRAY_LEN(turns); i++) {
+        struct picture p = decode_turned(png, size, i + 1);
+        assert_int_equal(p.width, turns[i].swap ? upright.height : upright.width);
+        assert_int_equal(p.height, turns[i].swap ? upright.width : upright.height);
+        for (uint32_t y = 0; y < p.height; y++)
+            for (uint32_t x = 0; x < p.width; x++) {
+                uint32_t from_x = turns[i].swap ? y : x, from_y = turns[i].swap ? x : y;
+                from_x = turns[i].mirror_x ? upright.width - 1 - from_x : from_x;
+                from_y = turns[i].mirror_y ? upright.height - 1 - from_y : from_y;
+                if (memcmp(p.pixels + ((size_t)y * p.width + x) * 3,
+                           upright.pixels + ((size_t)from_y * upright.width + from_x) * 3, 3) != 0)
+                    fail_msg("orientation %u: pixel %u, %u is not that at %u, %u", i + 1, x, y, from_x, from_y);
+            }
+        picture_clear(&p);
+    }
+    picture_clear(&upright);
+    free(png);
+}
+
 static void bytes_after_the_end_are_not_ours(void **state)
 {
     (void)state;
@@ -203,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_has_pillows_pixels),
+        cmocka_unit_test(every_orientation_that_a_png_can_have_is_applied),
         cmocka_unit_test(bytes_after_the_end_are_not_ours),
         cmocka_unit_test(a_cut_file_is_refused_at_every_length),
         cmocka_unit_test(damaged_files_decode_or_say_why),
