@@ -273,7 +273,10 @@ static void models_dir_is_followed(void **state)
     model_folder_put(models_folder, "b", TEXT_A);
     model_folder_put(models_folder, "c", TEXT_B);
     model_folder_drop(models_folder, "a");
+    assert_true(client_metric(&administered, "aftd_model_info{model=\"a\"") == 1);
     assert_string_equal(admin_reload(), "loaded c, reloaded b, unloaded a");
+    assert_true(client_metric(&administered, "aftd_model_info{model=\"a\"") == 0);
+    assert_true(client_metric(&administered, "aftd_model_info{model=\"c\"") == 1);
     model_assert_writes("b", a);
     model_assert_writes("c", b);
     model_assert_error("a", 404, "not_found", "loaded are: b, c");

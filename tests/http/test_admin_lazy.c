@@ -72,6 +72,9 @@ static void a_lazy_model_is_loaded_when_it_is_asked_for(void **state)
                         "loaded broken, unchanged a, unchanged b"); /* to be tried again when asked for */
     assert_string_equal(admin_state_of("broken"), "idle");
     assert_true(client_metric(&administered, "aftd_requests_rejected_total{reason=\"loading\"}") >= 2);
+    model_folder_drop(models_folder, "b"); /* which nobody has asked for */
+    assert_string_equal(admin_reload(), "unloaded b, unchanged a, unchanged broken");
+    assert_string_equal(admin_state_of("b"), "");
     daemon_stop(&administered);
 }
 
