@@ -153,6 +153,7 @@ static json_t *load(const char *const arguments[], int code)
     p.argv[count] = "--json";
     program_run(&p);
     json_t *report = read_report(&p, code);
+    assert_true(number_of(report, "client_cpu_share") * number_of(report, "seconds") <= p.cpu_s * 1.001 + 0.001);
     if (code == 0)
         assert_string_equal(p.err, ""); /* no progress where nobody looks */
     program_run_clear(&p);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
@@ -217,7 +218,8 @@ static void await(struct program_run *p, pid_t pid, int64_t deadline_ms)
 {
     int status = 0;
     pid_t ended = 0;
-    while ((ended = waitpid(pid, &status, WNOHANG)) == 0) {
+    struct rusage used;
+    while ((ended = wait4(pid, &status, WNOHANG, &used)) == 0) {
         if (!p->timed_out && now_ms() >= deadline_ms) {
             p->timed_out = true;
             assert_int_equal(kill(pid, SIGKILL), 0);
@@ -227,6 +229,8 @@ static void await(struct program_run *p, pid_t pid, int64_t deadline_ms)
     assert_int_equal(ended, pid);
     p->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     p->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    p->cpu_s = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+               (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
 void program_need_terminal(void)

@@ -30,6 +30,7 @@ struct program_run {
     int exit_code; /* -1 if a signal ended it */
     int signal;    /* 0 if none did */
     bool timed_out;
+    double cpu_s;    /* processor time that it took */
     char *out, *err; /* with a NUL behind the last byte */
     size_t out_size, err_size;
 };
