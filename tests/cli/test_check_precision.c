@@ -202,6 +202,22 @@ static void what_is_wrong_is_told(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
+static void the_instruction_set_is_the_one_asked_for(void **state)
+{
+    (void)state;
+    char text[PATH_MAX];
+    temp_path(text, dir, "text");
+    const struct program_case cases[] = {
+        {"no such set", {"check-precision", text, text_file}, NULL, 1, "", "\"abacus\""},
+    };
+    const char *before = getenv("AFTD_ISA");
+    char *kept = before != NULL ? strdup(before) : NULL;
+    assert_int_equal(setenv("AFTD_ISA", "abacus", 1), 0);
+    program_expect(aft, cases, LENGTH(cases));
+    assert_int_equal(kept != NULL ? setenv("AFTD_ISA", kept, 1) : unsetenv("AFTD_ISA"), 0);
+    free(kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +225,7 @@ int main(void)
         cmocka_unit_test(what_is_recorded_is_heeded),
         cmocka_unit_test(pictures_are_classified_or_drawn),
         cmocka_unit_test(what_is_wrong_is_told),
+        cmocka_unit_test(the_instruction_set_is_the_one_asked_for),
     };
     return cmocka_run_group_tests_name("cli_check_precision", tests, setup, teardown);
 }

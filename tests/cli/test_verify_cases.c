@@ -180,6 +180,22 @@ static void flat_picture(struct cases *c)
     reshape(t, 1, t->elements, 0, 0);
 }
 
+static void picture_with_alpha(struct cases *c)
+{
+    struct tensor *t = find(c, "input.0");
+    reshape(t, 3, t->shape[0], t->shape[1] * 3 / 4, 4);
+}
+
+static void picture_of_floats(struct cases *c)
+{
+    static const float zeros[32 * 32 * 3];
+    struct tensor *t = find(c, "input.0");
+    assert_true(t->elements <= LENGTH(zeros));
+    t->dtype = DTYPE_F32;
+    t->bytes = t->elements * dtype_bytes(DTYPE_F32);
+    t->data = (const uint8_t *)zeros;
+}
+
 static void torn_picture(struct cases *c)
 {
     struct tensor *t = find(c, "input.0");
@@ -238,6 +254,8 @@ static const struct {
     {"an empty picture", picture_model, empty_picture, 1, "input.0 has 0 values"},
     {"an input beyond the context", text_model, long_input, 1, "input.0: expected U8 [1 to 48]"},
     {"a picture in one row", picture_model, flat_picture, 1, "input.0: expected U8 [height, width, 3]"},
+    {"a picture with alpha", picture_model, picture_with_alpha, 1, "input.0: expected U8 [height, width, 3]"},
+    {"a picture of floats", picture_model, picture_of_floats, 1, "input.0: expected U8 [height, width, 3]"},
     {"a picture that ends within a patch", picture_model, torn_picture, 1, "is not a multiple of the"},
     {"too few logits", text_model, few_logits, 1, "elements, expected"},
     {"too few logits of a picture", picture_model, few_logits, 1, "elements, expected"},

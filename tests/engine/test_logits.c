@@ -78,12 +78,14 @@ static void the_best_come_first_and_ties_in_order(void **state)
 {
     static const float logits[6] = {1.0f, 3.0f, 2.0f, 3.0f, 1.0f, 2.0f};
     static const uint32_t want[6] = {1, 3, 2, 5, 0, 4};
-    struct prediction top[6];
+    struct prediction top[7];
     (void)state;
     for (size_t k = 0; k <= 6; k++) {
+        top[k] = (struct prediction){.index = 77}; /* not among those asked for */
         logits_top(top, k, logits, 6);
         for (size_t i = 0; i < k; i++)
             assert_int_equal(top[i].index, want[i]);
+        assert_int_equal(top[k].index, 77);
     }
 }
 

@@ -260,6 +260,38 @@ static void buckets_hold_what_they_say(void **state)
 }
 
 /* For every histogram of the page: bounds rise, counts do not fall, +Inf is the count. */
+/* What dashboards and rules name: a bound that moves breaks them without a word. */
+static void bounds_are_what_dashboards_know(void **state)
+{
+    static const struct {
+        enum metric metric;
+        const char *name, *bounds;
+    } cases[] = {
+        {METRIC_QUEUE_WAIT, "aftd_queue_wait_seconds",
+         "0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 60 300 600 +Inf "},
+        {METRIC_BETWEEN_BYTES, "aftd_time_between_bytes_seconds",
+         "0.0001 0.00015 0.0002 0.0003 0.0005 0.00075 0.001 0.0015 0.002 0.003 0.005 0.0075 0.01 0.015 0.025 0.05 0.1 "
+         "0.25 0.5 1 2.5 +Inf "},
+        {METRIC_BATCH_SIZE, "aftd_batch_size", "1 2 3 4 6 8 12 16 24 32 48 64 96 128 256 512 1024 4096 +Inf "},
+    };
+    const unsigned model = add_model("m", "text-generation", "aft-local");
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        metrics_histogram_observe(cases[i].metric, model, 1);
+    char *text = render();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char bucket[64], bounds[1024] = "";
+        (void)snprintf(bucket, sizeof bucket, "\n%s_bucket{", cases[i].name);
+        for (const char *at = text; (at = strstr(at, bucket)) != NULL;) {
+            at = strstr(at, "le=\"") + 4;
+            const size_t size = strlen(bounds);
+            (void)snprintf(bounds + size, sizeof bounds - size, "%.*s ", (int)strcspn(at, "\""), at);
+        }
+        assert_string_equal(bounds, cases[i].bounds);
+    }
+    free(text);
+}
+
 static void every_histogram_is_consistent(void **state)
 {
     (void)state;
@@ -412,6 +444,7 @@ int main(void)
         cmocka_unit_test_setup(gauges_go_up_and_down, reset),
         cmocka_unit_test_setup(what_may_be_missing_is_shown_once_it_is_there, reset),
         cmocka_unit_test_setup(buckets_hold_what_they_say, reset),
+        cmocka_unit_test_setup(bounds_are_what_dashboards_know, reset),
         cmocka_unit_test_setup(every_histogram_is_consistent, reset),
         cmocka_unit_test_setup(updates_of_many_threads_add_up, reset),
         cmocka_unit_test_setup(the_process_is_described, reset),

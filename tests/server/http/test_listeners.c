@@ -2,6 +2,7 @@
  * left open where one cannot be had. */
 #include "server/http/listeners.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -277,6 +278,23 @@ static void monitors_have_addresses_of_their_own(void **state)
     assert_non_null(strstr(err.message, "metrics_address: \"localhost\": expected a numeric IPv4 or IPv6 address"));
 }
 
+/* Nor is what others have opened: descriptor 0 is what an unused place would name. */
+static void only_its_own_sockets_are_closed(void **state)
+{
+    const struct settings s = settings("127.0.0.1,127.0.0.2");
+    struct listeners l;
+    (void)state;
+    const int kept = fcntl(STDERR_FILENO, F_DUPFD, 3), zero = fcntl(STDIN_FILENO, F_DUPFD, 3);
+    assert_true(kept > 0 && dup2(kept, STDIN_FILENO) == STDIN_FILENO);
+    assert_int_equal(listeners_open(&l, &s, NULL, NULL), OK);
+    listeners_close(&l);
+    assert_true(fcntl(STDIN_FILENO, F_GETFD) >= 0);
+    assert_true(fcntl(kept, F_GETFD) >= 0);
+    (void)dup2(zero, STDIN_FILENO);
+    (void)close(zero);
+    (void)close(kept);
+}
+
 /* The descriptor that is given next tells whether others are still open. */
 static void none_is_left_where_one_cannot_be_had(void **state)
 {
@@ -307,6 +325,7 @@ int main(void)
         cmocka_unit_test(a_missing_comma_is_noticed),
         cmocka_unit_test(of_passed_sockets_public_tcp_alone_is_encrypted),
         cmocka_unit_test(monitors_have_addresses_of_their_own),
+        cmocka_unit_test(only_its_own_sockets_are_closed),
         cmocka_unit_test_setup_teardown(none_is_left_where_one_cannot_be_had, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("listeners", tests, NULL, NULL);
