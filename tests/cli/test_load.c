@@ -228,6 +228,9 @@ static void the_warm_up_is_sent_and_not_counted(void **state)
     expect_about("the window", number_of(report, "seconds"), 0.5);
     assert_true(client_metric(&aftd, "aftd_requests_total{endpoint=\"/classify\"") > (double)count_of(c, "sent"));
     json_decref(report);
+    report = LOAD(0, "--classify", SAMPLE, "--warmup=0.2", "--requests=3");
+    assert_int_equal(count_of(json_object_get(report, "classify"), "sent"), 3);
+    json_decref(report);
     daemon_stop(&aftd);
 }
 

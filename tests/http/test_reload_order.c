@@ -38,6 +38,7 @@ struct holder {
 };
 
 static struct halt halt;
+static struct raw_input in;
 static char keys_path[PATH_MAX], config_path[PATH_MAX];
 static struct holder first, second, third;
 
@@ -126,6 +127,40 @@ static void keys_and_settings_do_not_wait_for_models(void **state)
     halt_end(&halt);
     daemon_await_log(&administered, "\"models\":{\"loaded\":[\"two\"],");
     expect(&second, "two", 200, NULL);
+    daemon_stop(&administered);
+}
+
+/* Changes that an administrator asks for wait while another is made, and so does a reload: all of it is done then, also
+ * where none of them is made, so that nothing else wakes who does it. */
+static void a_hangup_beside_changes_is_not_lost(void **state)
+{
+    enum { CHANGES = 3 };
+    int fds[CHANGES];
+    char more[sizeof first.header + 32];
+    (void)state;
+    start();
+    (void)snprintf(more, sizeof more, "%s\r\nConnection: close\r\n", first.header);
+    char *change = raw_post("/admin/models/two", "{\"action\": \"load\"}", more);
+    model_folder_put(models_folder, "two", TEXT_B);
+    model_folder_break(models_folder, "two", TEXT_B, MODEL_TRUNCATED);
+    halt_begin(&halt, &administered, "loader");
+    for (int i = 0; i < CHANGES; i++) {
+        fds[i] = raw_connect(administered.admin_port);
+        assert_true(raw_send_text(fds[i], change));
+        if (i == 0)
+            halt_at_open(&halt, "/two/config.json");
+    }
+    free(change);
+    model_folder_put(models_folder, "three", TEXT);
+    daemon_signal(&administered, SIGHUP);
+    expect(&first, "one", 200, NULL); /* by then they have come in */
+    halt_end(&halt);
+    daemon_await_log(&administered, "\"models\":{\"loaded\":[\"three\"],");
+    for (int i = 0; i < CHANGES; i++) {
+        (void)raw_receive(fds[i], &in, NULL, test_ms(WAIT_MS));
+        assert_int_equal(raw_status(&in), 422);
+        raw_close(fds[i]);
+    }
     daemon_stop(&administered);
 }
 
@@ -223,7 +258,6 @@ static void await_descriptors(unsigned count)
 
 static void a_folder_that_cannot_be_looked_at_is_not_empty(void **state)
 {
-    static struct raw_input in;
     struct rlimit limit;
     char path[PATH_MAX];
     (void)state;
@@ -259,9 +293,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, administration_set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(keys_and_settings_do_not_wait_for_models),
-        TEST(keys_are_in_force_whatever_is_wrong_with_models),
-        TEST(keys_that_are_not_accepted_change_nothing),
+        TEST(keys_and_settings_do_not_wait_for_models),        TEST(a_hangup_beside_changes_is_not_lost),
+        TEST(keys_are_in_force_whatever_is_wrong_with_models), TEST(keys_that_are_not_accepted_change_nothing),
         TEST(a_folder_that_cannot_be_looked_at_is_not_empty),
     };
     test_limit_s(LIMIT_S);
