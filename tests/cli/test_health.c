@@ -105,6 +105,21 @@ static void a_daemon_is_well_until_it_hangs_and_again_afterwards(void **state)
     expect(NONE, LIST("--config", config), 1, "", "Connection refused");
 }
 
+/* The daemon has as long for a connection as for the answer: the kernel takes it, and nobody answers its greeting. */
+static void a_handshake_may_take_as_long_as_was_said(void **state)
+{
+    char url[64];
+    (void)state;
+    daemon_start(&aftd, NULL);
+    (void)snprintf(url, sizeof url, "https://127.0.0.1:%u", aftd.port);
+    daemon_signal(&aftd, SIGSTOP);
+    const int64_t begin_ms = test_now_ms();
+    expect(NONE, LIST("--url", url, "--timeout", "2"), 1, "", "no answer within 2 s");
+    assert_in_range(test_now_ms() - begin_ms, 2000, 2000 + test_ms(SOON_MS));
+    daemon_signal(&aftd, SIGCONT);
+    daemon_stop(&aftd);
+}
+
 static void a_draining_daemon_is_well_and_not_ready(void **state)
 {
     (void)state;
@@ -240,6 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_daemon_is_well_until_it_hangs_and_again_afterwards),
+        TEST(a_handshake_may_take_as_long_as_was_said),
         TEST(a_draining_daemon_is_well_and_not_ready),
         TEST(the_environment_counts_more_than_the_file),
         TEST(every_interface_is_asked_through_the_loopback),
