@@ -16,8 +16,10 @@
 #include "server/kinds/classify.h"
 #include "server/models/registry.h"
 #include "tests/support/job_party.h"
+#include "tests/support/model_copy.h"
+#include "tests/support/temp_dir.h"
 
-enum { BATCH = 3, TOKENS = 256, JOBS_MAX = 16 };
+enum { BATCH = 3, TOKENS = 256, JOBS_MAX = 16, DIM_MAX = 64 };
 
 /* A model, its lane, and jobs that were pushed in this order. */
 struct stage {
@@ -253,6 +255,45 @@ static void texts_of_one_length_share_a_batch(void **state)
 
 /* ---- jobs of several inputs -------------------------------------------------------------------------------------- */
 
+/* A text model whose numbers overflow where a text has a z. */
+static void open_overflowing(struct stage *s, char folder[PATH_MAX])
+{
+    static float embed[256 * DIM_MAX];
+    struct model_copy c;
+    temp_dir_create(folder);
+    model_copy_read(&c, "tests/data/golden/text-attention");
+    const struct tensor *before = model_copy_tensor(&c, "tok_embed");
+    const uint64_t dim = before->shape[1];
+    assert_true(before->bytes <= sizeof embed && before->dtype == DTYPE_F32);
+    memcpy(embed, before->data, before->bytes);
+    for (uint64_t i = 0; i < dim; i++)
+        embed['z' * dim + i] = i % 2 == 0 ? 3e38f : -3e38f;
+    model_copy_set(&c, "tok_embed", embed, before->shape[0], dim);
+    model_copy_write(&c, folder);
+    model_copy_clear(&c);
+    stage_open(s, folder);
+}
+
+static void of_a_batch_only_what_overflows_is_an_error(void **state)
+{
+    static const char *const texts[BATCH] = {"every", "dizzy", "other"};
+    char folder[PATH_MAX];
+    struct stage s;
+    (void)state;
+    open_overflowing(&s, folder);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        push(&s, 1, (uint32_t)strlen(texts[i]), later_ns());
+        memcpy(classify_job_of(s.jobs[i])->inputs[0].pixels, texts[i], strlen(texts[i]));
+    }
+    for (uint32_t ended = 0; ended < BATCH;)
+        ended += picture_lane_step(s.lane, false, PICTURE_LANE_NO_HURRY);
+    for (uint32_t i = 0; i < BATCH; i++)
+        assert_int_equal(job_result(s.jobs[i])->status, i == 1 ? ERR_INTERNAL : OK);
+    assert_non_null(strstr(job_result(s.jobs[1])->message, "a logit that is not a number"));
+    stage_close(&s);
+    temp_dir_remove(folder);
+}
+
 /* Pictures of these sides, square and all different. */
 static void push_several(struct stage *s, const uint32_t *sides, uint32_t count)
 {
@@ -403,6 +444,7 @@ int main(void)
         cmocka_unit_test(jobs_that_wait_for_another_size_end_as_any_others),
         cmocka_unit_test(a_job_that_waits_for_a_map_may_end_before_it_is_drawn),
         cmocka_unit_test(texts_of_one_length_share_a_batch),
+        cmocka_unit_test(of_a_batch_only_what_overflows_is_an_error),
         cmocka_unit_test(a_job_of_several_inputs_goes_through_many_batches),
         cmocka_unit_test(a_job_of_several_inputs_is_stopped_as_a_whole),
         cmocka_unit_test(a_job_counts_as_the_pictures_that_it_is_worth),
