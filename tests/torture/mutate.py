@@ -2,7 +2,7 @@
 """Do the tests notice when the code is wrong? Changes one place at a time, the same places for the same seed, in a copy
 of the last commit; builds it; and runs the tests that could notice, nearest first, until one fails.
 
-mutate.py [--seed N] [--count N] [--first N] [--jobs N] [--copy DIR] [--only TEXT] [--list]
+mutate.py [--seed N] [--count N] [--first N] [--jobs N] [--copy DIR] [--only TEXT] [--near] [--list]
 
 A mutant that does not compile, or compiles to the same code, does not count. Ends with how many of the others were
 killed, and says where those are that survived. Needs what `make test` needs; the standard library alone."""
@@ -196,8 +196,8 @@ def code_of(copy, path):
     return parts
 
 
-def tests_for(copy, path):
-    """Nearest first; in the end all that talk to a daemon, so that none of them knows who survives."""
+def tests_for(copy, path, near):
+    """Nearest first; in the end, unless `near`, all that talk to a daemon, so that none of them knows who survives."""
     folder, name = os.path.dirname(path), os.path.basename(path)[:-2]
     folders = [folder] + [f for f in (folder.rsplit("/", 1)[0], folder.split("/")[0]) if f != folder]
     patterns = [f"{folder}/test_{name}", f"{folder}/test_{name}_*", f"http/test_{name}", f"http/test_{name}_*",
@@ -206,7 +206,7 @@ def tests_for(copy, path):
         if f in FURTHER:
             patterns += FURTHER[f]
             break
-    if not path.startswith("engine/"):
+    if not near and not path.startswith("engine/"):
         patterns.append("http/test_*")
     # They look at how long many clients wait, which a busy machine spoils; one of them is all that load*.c has.
     left_out = {"http/test_load", "cli/test_load"} - ({"cli/test_load"} if name.startswith("load") else set())
@@ -237,7 +237,7 @@ def first_failure(copy, make, tests, jobs):
     return None
 
 
-def try_mutant(copy, make, m, jobs, known):
+def try_mutant(copy, make, m, jobs, known, near):
     target = os.path.join(copy, m.file)
     text = open(target, encoding="utf-8").read()
     before = code_of(copy, m.file)
@@ -247,7 +247,7 @@ def try_mutant(copy, make, m, jobs, known):
             return "broken", ""
         if code_of(copy, m.file) == before:
             return "same", ""
-        tests = [t for t in tests_for(copy, m.file) if t not in known]
+        tests = [t for t in tests_for(copy, m.file, near) if t not in known]
         failed = first_failure(copy, make + ["CFLAGS=-w"], tests, jobs)
         return ("killed", failed) if failed else ("survived", f"{len(tests)} tests")
     finally:
@@ -264,6 +264,7 @@ def main():
     options.add_argument("--jobs", type=int, default=int(os.environ.get("AFTD_TEST_JOBS", os.cpu_count() or 1)))
     options.add_argument("--copy", default="build/mutants")
     options.add_argument("--only", default="", help="in files whose path contains this")
+    options.add_argument("--near", action="store_true", help="the nearest tests alone: some survive that others kill")
     options.add_argument("--list", action="store_true", help="show the mutants, try none")
     options.add_argument("--lacks", default="", help="tests that fail anyway, with commas")
     a = options.parse_args()
@@ -279,7 +280,7 @@ def main():
     survivors = []
     for i, m in list(enumerate(chosen))[a.first:]:
         began = time.monotonic()
-        outcome, by = try_mutant(a.copy, make, m, a.jobs, set(a.lacks.split(",")))
+        outcome, by = try_mutant(a.copy, make, m, a.jobs, set(a.lacks.split(",")), a.near)
         tally[outcome] += 1
         line = f"{m.file}:{m.line}: {m.kind}: {m.before!r} -> {m.after!r}"
         if outcome == "survived":
