@@ -192,6 +192,12 @@ static void what_is_wrong_is_told(void **state)
     temp_path(classes, dir, "classes");
     temp_path(classified, dir, "classified");
     temp_path(pictures, dir, "pictures/cat");
+    char broken[PATH_MAX], file[PATH_MAX];
+    temp_path(broken, dir, "broken");
+    temp_path(file, dir, "broken/cat");
+    assert_true(mkdir(broken, 0700) == 0 && mkdir(file, 0700) == 0);
+    temp_path(file, dir, "broken/cat/one.jpg");
+    temp_write(file, "no picture", 10);
     const struct program_case cases[] = {
         {"no data", {"check-precision", text}, NULL, 2, "", NULL},
         {"too many", {"check-precision", text, "a", "b"}, NULL, 2, "", NULL},
@@ -200,6 +206,7 @@ static void what_is_wrong_is_told(void **state)
         {"an empty file", {"check-precision", text, "-"}, "", 1, "", "expected at least 2"},
         {"no folder", {"check-precision", classes, "/nowhere"}, NULL, 1, "", "/nowhere: No such file"},
         {"no labels", {"check-precision", classes, pictures}, NULL, 1, "", "such as airplane"},
+        {"no picture", {"check-precision", classes, broken}, NULL, 1, "", "/broken/cat/one.jpg: "},
         {"a task without", {"check-precision", classified, "README.md"}, NULL, 1, "", "classifies texts"},
     };
     program_expect(aft, cases, LENGTH(cases));

@@ -210,6 +210,11 @@ static void a_file_is_written_whole_or_not_at_all(void **state)
         {"a full device", {"decompress", small_model, archive_path, "-o", "/dev/full"}, NULL, 1, "", "No space left"},
     };
     program_expect(aft, refused, LENGTH(refused));
+    char command[5 * PATH_MAX]; /* no file may have a byte, as where a disk is full */
+    (void)snprintf(command, sizeof command, "trap '' XFSZ; ulimit -f 0; exec %s decompress %s %s -o %s", aft,
+                   small_model, archive_path, out);
+    const struct program_case full = {"a full disk", {"-c", command}, NULL, 1, "", "File too large"};
+    program_expect("/bin/sh", &full, 1);
     assert_file(out, "before");
     assert_int_equal(count_files(folder), files);
     /* by its link, which stays one; its mode stays as well */

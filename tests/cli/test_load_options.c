@@ -126,6 +126,24 @@ static void numbers_have_their_ranges(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
+static void more_connections_than_descriptors_are_refused(void **state)
+{
+    (void)state;
+    char command[PATH_MAX + 128];
+    (void)snprintf(command, sizeof command, "ulimit -n 100; exec %s load " URL " --concurrency=64", aft);
+    const struct program_case refused = {"descriptors",
+                                         {"-c", command},
+                                         NULL,
+                                         1,
+                                         "",
+                                         "64 connections need 128 descriptors, and this process may have 100"};
+    program_expect("/bin/sh", &refused, 1);
+    /* what it may have and has not yet, it takes: then nobody listens */
+    (void)snprintf(command, sizeof command, "ulimit -Sn 100; exec %s load " URL " --concurrency=64", aft);
+    const struct program_case raised = {"a soft limit", {"-c", command}, NULL, 1, "", "does not answer"};
+    program_expect("/bin/sh", &raised, 1);
+}
+
 static void what_cannot_be_sent_is_named(void **state)
 {
     (void)state;
@@ -184,6 +202,7 @@ int main(void)
         cmocka_unit_test(options_that_do_not_go_together_are_refused),
         cmocka_unit_test(numbers_have_their_ranges),
         cmocka_unit_test(what_cannot_be_sent_is_named),
+        cmocka_unit_test(more_connections_than_descriptors_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
