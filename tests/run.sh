@@ -13,7 +13,7 @@ shift
 python_tests=" $* "
 slow=1
 case $dir in
-*asan*) slow=4 ;;
+*asan* | *cover*) slow=4 ;;
 *tsan*) slow=10 ;;
 esac
 export AFTD_TEST_SLOW="${AFTD_TEST_SLOW:-$slow}"
