@@ -229,6 +229,13 @@ static void a_file_is_written_whole_or_not_at_all(void **state)
     assert_int_equal(stat(out, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0640);
     assert_int_equal(count_files(folder), files);
+    /* a new one has the mode that any new file has here */
+    const mode_t mask = umask(027);
+    p = run("decompress", LIST(small_model, archive_path, "-o", absent), NULL, 0);
+    (void)umask(mask);
+    program_run_clear(&p);
+    assert_int_equal(stat(absent, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0640);
 }
 
 /* A pipe with a name is written into, nothing takes its place. */
