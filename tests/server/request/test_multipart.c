@@ -79,6 +79,10 @@ static void bodies_are_taken_apart(void **state)
          "filename=\"a;b=\\\"c\\\".png\"; "
          "name=image\r\n\r\nc\r\n--b--",
          "image image/png [c]"},
+        {"no blanks behind colons", TYPE,
+         "--b\r\nContent-Type:image/png\r\nContent-Transfer-Encoding:8bit\r\n"
+         "Content-Disposition:form-data;name=image\r\n\r\nc\r\n--b--",
+         "image image/png [c]"},
         {"an encoding that is none", TYPE,
          "--b\r\nContent-Transfer-Encoding: binary\r\nContent-Disposition: form-data; name=\"image\"\r\n\r\nc\r\n--b--",
          "image  [c]"},
