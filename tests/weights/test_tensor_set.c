@@ -199,6 +199,24 @@ static void tensors_are_found_by_name_in_file_order(void **state)
     tensor_set_close(NULL);
 }
 
+/* Neither cut nor looked for. */
+static void a_folder_whose_name_leaves_no_room_is_refused(void **state)
+{
+    static const char file[] = "/model.safetensors";
+    char dir[PATH_MAX + 1];
+    (void)state;
+    for (size_t size = PATH_MAX - sizeof file; size <= PATH_MAX; size++) {
+        struct tensor_set *s = NULL;
+        struct error err = {.message = ""};
+        memset(dir, '/', size);
+        dir[size] = '\0';
+        assert_int_equal(tensor_set_open(&s, dir, &err), ERR_IO);
+        const bool fits = size + sizeof file <= PATH_MAX && size + sizeof "/model.safetensors.index.json" <= PATH_MAX;
+        if ((strstr(err.message, "the path is longer than") != NULL) == fits)
+            fail_msg("%zu bytes: %s", size, err.message);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +224,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_index_agrees_with_its_files_or_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(more_files_than_the_bound_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(tensors_are_found_by_name_in_file_order, setup, teardown),
+        cmocka_unit_test(a_folder_whose_name_leaves_no_room_is_refused),
     };
 
     return cmocka_run_group_tests_name("tensor_set", tests, NULL, NULL);

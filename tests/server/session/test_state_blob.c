@@ -229,7 +229,7 @@ static const struct {
     {"no pending byte", 12, {0}, 1, "pending bytes is 0"},
     {"many pending bytes", 12, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "pending bytes is 4294967295"},
     {"much text", 16, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "bytes of text is 4294967295"},
-    {"position", 20, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "position is 4294967295"},
+    {"position", 20, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "position is 4294967295, expected 0 to"},
     {"position and text", 20, {1}, 1, "expected 1: its position is 1"},
     {"a state of no position", 20, {0}, 1, "bytes of the engine is"},
     {"size of the state", 24, {0, 0, 0, 0, 0, 0, 0, 0xFF}, 8, "bytes of the engine is"},
