@@ -43,7 +43,7 @@ struct job_work {
     struct workers *workers;
     struct queue *engine; /* where it goes from here; NULL: nowhere */
     uint32_t lane;
-    uint64_t held;        /* of the budget */
+    uint64_t held; /* of the budget */
     bool is_ahead, is_concluded;
     enum job_finish finish;
 };
