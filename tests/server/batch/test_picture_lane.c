@@ -407,7 +407,7 @@ static void a_job_counts_as_the_pictures_that_it_is_worth(void **state)
     assert_int_equal(classify_job_create(&j, s.hosted, unknown, 2), OK);
     assert_int_equal(j->engine_cost, 2);
     known.height = known.width = 64;
-    known.pixels = draw(64, 64, 3 * 64 * 64);
+    known.pixels = draw(64, 64, (size_t)3 * 64 * 64);
     assert_int_equal(classify_job_fill(j, 1, &known), OK);
     assert_int_equal(j->engine_cost, 1 + 4);
     job_release(j);
