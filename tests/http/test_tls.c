@@ -208,7 +208,8 @@ static void handshakes_that_stall_cost_nothing_and_end_in_time(void **state)
         fds[i] = raw_connect(aftd.port);
         assert_true(raw_send(fds[i], hello, sizes[i % ARRAY_LEN(sizes)], test_ms(1000)));
     }
-    (void)client_await_metric(&admin, "aftd_connections", (double)(ARRAY_LEN(fds) + 1), test_ms(5000));
+    const size_t open = ARRAY_LEN(fds) + 1; /* and who asks */
+    (void)client_await_metric(&admin, "aftd_connections", (double)open, test_ms(5000));
     for (size_t i = ARRAY_LEN(sizes) - 1; i < ARRAY_LEN(fds); i += ARRAY_LEN(sizes)) /* has its answer */
         assert_int_equal(raw_receive(fds[i], &in, "\x16\x03\x03", test_ms(2000)), RAW_FOUND);
     const double before_s = client_metric(&admin, "process_cpu_seconds_total");
