@@ -174,6 +174,7 @@ class Clients(threading.Thread):
         assert self.ask("/v1/completions", text)[0] == 200
         assert self.ask("/score", {"model": TEXT, "text": "The "})[0] == 200
         assert self.ask("/classify?model=" + PICTURES, self.PICTURE)[0] == 200
+        assert self.ask("/explain?model=" + PICTURES, self.PICTURE)[0] == 200
         endless = {**text, "max_tokens": 65000, "context_overflow": "shift"}
         assert self.ask("/generate", {**endless, "timeout_ms": 100})[0] in (200, 408)
         assert self.ask("/generate", {"model": OVERFLOWS, "prompt": "z"})[0] == 500
