@@ -111,6 +111,7 @@ all() {
             shown=$((shown + 1))
         done
     done
+    wait # one may have said how it ended, and not have ended: whoever comes next would wait for that
 }
 
 # ---- what there is -------------------------------------------------------------------------------------------------
