@@ -231,7 +231,7 @@ def memory(report):
             whole = resource.prlimit(d.process.pid, resource.RLIMIT_DATA)
             more = DRAW.choice((0, DRAW.randrange(0, 16 << 20)))
             resource.prlimit(d.process.pid, resource.RLIMIT_DATA, (size + more, whole[1]))
-            time.sleep(0.5)
+            time.sleep(2)
             resource.prlimit(d.process.pid, resource.RLIMIT_DATA, whole)
             failures = threads.stop()
             report.check(not failures, f"memory: {failures[:3]}")

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-from attacked import ENDLESS, MODEL, Daemon, Questions, Report, Threads, is_idle, until
+from attacked import ENDLESS, MODEL, Daemon, Questions, Report, Threads, do_without_huge_pages, is_idle, until
 
 SHORT = "--short" in sys.argv
 SECONDS = 6 if SHORT else float(os.environ.get("SOAK_SECONDS", "3600"))
@@ -111,6 +111,7 @@ def at_rest(daemon):
 
 def main():
     report = Report()
+    do_without_huge_pages()
     warm_s = min(SECONDS / 5, 600)
     with Daemon("--log-requests=false", "--admin-address=127.0.0.1", "--admin-port=0") as daemon:
         mix = Mix(daemon)
