@@ -4,6 +4,7 @@ import codecs
 import json
 import math
 import re
+import shutil
 import time
 
 import pytest
@@ -50,6 +51,33 @@ def test_a_chosen_picture_is_labelled(visit):
     expect(bars.first).to_have_text("ship90.6 %")
     share = bars.first.evaluate("b => b.querySelector('.fill').offsetWidth / b.querySelector('.track').offsetWidth")
     assert 0.89 < share < 0.92
+
+
+# What a model's author may write as the names of its classes, and a person as the name of a file.
+HOSTILE = ["<img src=x onerror=alert(1)>", "</ol><script>alert(1)</script>", "\" onmouseover='alert(1)",
+           "&lt;b&gt;&amp;", "javascript:alert(1)", "${alert(1)}", "{{alert(1)}}", "<!-- ", "<svg/onload=alert(1)>",
+           "a\nb\tc"]
+
+
+def test_labels_and_names_of_files_that_are_markup_are_shown_as_they_are(visit, start_daemon, tmp_path):
+    folder = tmp_path / "hostile"
+    shutil.copytree(SAMPLE.parent, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["labels"] = HOSTILE
+    (folder / "config.json").write_text(json.dumps(config))
+    page = visit(start_daemon("--model", str(folder)).url)
+    page.on("dialog", lambda dialog: pytest.fail("a script ran: " + dialog.message))
+    part = panel(page, "Classify")
+    part.get_by_role("checkbox", name="hostile").check()
+    part.get_by_role("checkbox", name="cifar10-aft-conv").uncheck()
+    files = part.locator("input[type=file]:not([capture])")
+    files.set_input_files({"name": HOSTILE[0], "mimeType": "image/jpeg", "buffer": SAMPLE.read_bytes()})
+    expect(part.locator(".bars li")).to_have_count(5)
+    shown = part.locator(".bars li").evaluate_all("all => all.map((b) => b.textContent)")
+    assert all(any(text.startswith(label) for label in HOSTILE) for text in shown), shown
+    assert part.locator(".bars img, .bars script, .bars svg, .bars b, [onerror], [onload], [onmouseover]").count() == 0
+    files.set_input_files({"name": HOSTILE[1], "mimeType": "text/plain", "buffer": b"no picture"})
+    expect(part.get_by_role("alert")).to_contain_text(HOSTILE[1])
 
 
 def test_several_models_are_compared_and_explained(visit):
