@@ -10,15 +10,7 @@
 #include <cmocka.h>
 
 #include "tests/support/program.h"
-
-/* Sanitizers need terabytes. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define IS_SANITIZED 1
-#elif defined __has_feature
-#define IS_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define IS_SANITIZED 0
-#endif
+#include "tests/support/sanitized.h"
 
 enum { LITTLE_MB = 96, STEP_MB = 16 };
 

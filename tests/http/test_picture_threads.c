@@ -16,6 +16,7 @@
 #include "tests/support/keys.h"
 #include "tests/support/pictures.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_dir.h"
 
 #define RUNNING "aftd_picture_jobs_running"
@@ -275,6 +276,37 @@ static void pixels_of_all_requests_have_one_budget(void **state)
     daemon_stop(&aftd);
 }
 
+static double resident_mb(void)
+{
+    return client_metric(&aftd, "process_resident_memory_bytes ") / 1e6;
+}
+
+/* Each thread draws pictures of megabytes, several times: what it needed for one may not stay with it. */
+static void threads_keep_no_memory_of_pictures(void **state)
+{
+    enum { ROUNDS = 3, MB_MOST = 5 };
+    (void)state;
+    int fds[MANY];
+    const int64_t end_ms = test_now_ms() + test_ms(COME_MS);
+    if (IS_SANITIZED)
+        skip();
+    begin((const char *const[]){ONE_LOOP, "--picture-threads=4", "--timeout-ms=600000", NULL});
+    assert_int_equal(answer_of(post_to(CLASSIFY, "")), 200);
+    const double before_mb = resident_mb();
+    for (int r = 0; r < ROUNDS; r++) {
+        for (int i = 0; i < MANY; i++)
+            fds[i] = post_to("/explain?side=1024&model=" MODEL, "");
+        for (int i = 0; i < MANY; i++)
+            assert_int_equal(answer_of(fds[i]), 200);
+    }
+    for (double mb = resident_mb(); mb > before_mb + MB_MOST; mb = resident_mb()) {
+        assert_true(test_now_ms() < end_ms);
+        test_sleep_ms(50);
+    }
+    print_message("  from %.1f to %.1f MB\n", before_mb, resident_mb());
+    daemon_stop(&aftd);
+}
+
 static void a_picture_beyond_the_whole_budget_is_refused(void **state)
 {
     (void)state;
@@ -323,6 +355,7 @@ int main(void)
         EACH(pictures_end_at_their_deadline),
         EACH(the_daemon_ends_beside_pictures_that_wait),
         EACH(pixels_of_all_requests_have_one_budget),
+        EACH(threads_keep_no_memory_of_pictures),
         EACH(a_picture_beyond_the_whole_budget_is_refused),
         EACH(pixels_count_towards_a_keys_rate),
     };

@@ -14,23 +14,12 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/sanitized.h"
 
 /* Of 64 MiB for answers 48 are shared out, of which one client gets 36. */
 enum { LIMIT_S = 180, COME_MS = 10000, READERS = 700, ALL = 48 << 20, OF_CLIENT = 36 << 20, READER = 2, POLITE = 4 };
 
 #define ASK "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-/* Sanitizers keep what is freed. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define KEEPS_FREED 1
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define KEEPS_FREED 1
-#endif
-#endif
-#ifndef KEEPS_FREED
-#define KEEPS_FREED 0
-#endif
 
 static struct daemon aftd;
 static struct raw_input in;
@@ -125,7 +114,7 @@ static void memory_is_given_back_after_a_storm(void **state)
 {
     const int64_t end_ms = test_now_ms() + test_ms(COME_MS) + 20000;
     (void)state;
-    if (KEEPS_FREED)
+    if (IS_SANITIZED)
         skip();
     assert_int_equal(status_for(POLITE), 200);
     const double before = client_metric(&aftd, "process_resident_memory_bytes ");
