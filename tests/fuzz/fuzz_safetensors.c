@@ -10,7 +10,7 @@
 
 #include "weights/safetensors.h"
 
-enum { LENGTH_BYTES = 8, DATA_MAX = 1 << 18 };
+enum { LENGTH_BYTES = 8, DATA_MAX = 1 << 13 };
 
 static const char *make_file(struct fuzz_input *in)
 {
