@@ -188,7 +188,7 @@ tsan: deps-lint ## the tests in which threads share something, under ThreadSanit
 # Where threads compute together valgrind, which lets one at a time run, takes hours; where memory is refused, it is
 # valgrind that would be asked for it. libjpeg-turbo is held to its plain code: with SIMD it reads beyond the ends of rows
 # what it does not use.
-VALGRIND_NOT := config/test_json_memory server/api/test_openapi server/batch/test_batcher \
+VALGRIND_NOT := config/test_json_memory server/api/test_openapi server/batch/test_batcher server/batch/test_priority \
     $(addprefix engine/,bench/test_peak block/test_stream_state core/test_row_stealing core/test_thread_pinning test_engine test_length)
 VALGRIND_TESTS = $(filter-out $(VALGRIND_NOT:%=$B/tests/%) $B/tests/cli/% $B/tests/deploy/% $B/tests/http/% $B/tests/torture/%,$(TESTS))
 valgrind: deps-valgrind ## the tests of single modules under valgrind, which knows what was never written
