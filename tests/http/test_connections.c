@@ -8,12 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/program.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/temp_dir.h"
 
 enum { LIMIT_S = 180, COME_MS = 10000, MOST = 64, MOST_ENDING = 64, FLOOD = 512, UPLOADER = 2, POLITE = 3 };
 
@@ -26,7 +29,7 @@ enum { LIMIT_S = 180, COME_MS = 10000, MOST = 64, MOST_ENDING = 64, FLOOD = 512,
 static struct daemon aftd;
 static struct raw_input in;
 static struct daemon_usage before;
-static int fds[FLOOD];
+static int fds[2 * FLOOD];
 
 static int start(void **state)
 {
@@ -194,6 +197,39 @@ static void administrators_and_monitors_are_not_shut_out(void **state)
     close_all(FLOOD);
 }
 
+/* A system that allows few open files: connections leave enough for administrators, and for what a reload reads. */
+static void connections_leave_descriptors_for_a_reload(void **state)
+{
+    enum { FILES = 640 };
+    static const char *const flags[] = {"--admin-address=127.0.0.1", "--admin-port=0", NULL};
+    char dir[PATH_MAX], limited[PATH_MAX], program[PATH_MAX], script[PATH_MAX + 64],
+        *named = getenv("AFTD_TEST_DAEMON");
+    struct reply r;
+    (void)state;
+    named = named != NULL ? strdup(named) : NULL;
+    program_find(program, "aftd", "AFTD_TEST_DAEMON");
+    temp_dir_create(dir);
+    temp_path(limited, dir, "limited");
+    (void)snprintf(script, sizeof script, "#!/bin/sh\nulimit -n %d\nexec '%s' \"$@\"\n", FILES, program);
+    temp_write(limited, script, strlen(script));
+    assert_int_equal(chmod(limited, 0700), 0);
+    assert_int_equal(setenv("AFTD_TEST_DAEMON", limited, 1), 0);
+    daemon_start(&aftd, flags);
+    daemon_await_log(&aftd, "but the system allows 640 open files: at most 64 connections");
+    open_all(0, FLOOD, UPLOADER, UPLOAD);
+    open_all(FLOOD, FLOOD, POLITE, HEALTH);
+    client_call(
+        &aftd, &(struct request){.path = "/admin/config/reload", .port = aftd.admin_port, .body = "{}", .size = 2}, &r);
+    assert_int_equal(r.status, 200);
+    reply_clear(&r);
+    assert_true(daemon_usage(&aftd).fds < FILES / 2);
+    close_all(2 * (size_t)FLOOD);
+    daemon_stop(&aftd);
+    (void)(named != NULL ? setenv("AFTD_TEST_DAEMON", named, 1) : unsetenv("AFTD_TEST_DAEMON"));
+    free(named);
+    temp_dir_remove(dir);
+}
+
 /* Each takes some tens of kilobytes, of which malloc keeps what lies between others. */
 static void memory_is_given_back_after_a_storm(void **state)
 {
@@ -220,6 +256,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_that_holds_most_does_not_shut_out_others, start, stop),
         cmocka_unit_test_setup_teardown(who_holds_little_keeps_it, start, stop),
         cmocka_unit_test_setup_teardown(administrators_and_monitors_are_not_shut_out, start, stop),
+        cmocka_unit_test_teardown(connections_leave_descriptors_for_a_reload, stop),
         cmocka_unit_test_teardown(memory_is_given_back_after_a_storm, stop),
     };
     test_limit_s(LIMIT_S);
