@@ -299,11 +299,13 @@ static void threads_keep_no_memory_of_pictures(void **state)
         for (int i = 0; i < MANY; i++)
             assert_int_equal(answer_of(fds[i]), 200);
     }
-    for (double mb = resident_mb(); mb > before_mb + MB_MOST; mb = resident_mb()) {
+    double mb = resident_mb();
+    while (mb > before_mb + MB_MOST) {
         assert_true(test_now_ms() < end_ms);
         test_sleep_ms(50);
+        mb = resident_mb();
     }
-    print_message("  from %.1f to %.1f MB\n", before_mb, resident_mb());
+    print_message("  from %.1f to %.1f MB\n", before_mb, mb);
     daemon_stop(&aftd);
 }
 
