@@ -118,8 +118,10 @@ static void unfinished_uploads_do_not_keep_prompts_out(void **state)
     (void)state;
     begin_uploads(0, UPLOADER, "");
     begin_uploads(UPLOADS, UPLOADER + 2, "");
+    const double cut = client_metric(&aftd, "aftd_uploads_cut_total");
     assert_prompt_is_answered(POLITE);
     assert_prompt_is_answered(UPLOADER);
+    assert_true(client_metric(&aftd, "aftd_uploads_cut_total") == cut); /* prompts have room of their own */
     end_uploads(2 * UPLOADS);
 }
 
