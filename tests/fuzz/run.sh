@@ -174,8 +174,8 @@ grep -oh '^ *[A-Z_]*([a-z_]*,' config/settings.h | sed 's/.*(\(.*\),/"\1"/' | so
 words server/request/multipart.c >"$seeds/multipart.dict"
 
 # libpng asks for what a chunk says to be long, up to 2 GB, before it reads any of it: for the sanitizer's books of that
-# nearly all time would be spent. It may be refused as well.
-picture_options=max_allocation_size_mb=64:allocator_may_return_null=1
+# nearly all time would be spent. It may be refused as well; no picture that is read takes 256 MB.
+picture_options=max_allocation_size_mb=256:allocator_may_return_null=1
 asan_options=${ASAN_OPTIONS:-}
 
 passed=0 failed=0
