@@ -16,18 +16,19 @@
 #include "tests/support/raw_socket.h"
 
 /* As by default, there is memory for 32 of the largest bodies: for 4 as small ones, for 8 that are being cut off, and
- * for 20, of which one client gets 15. What is sent takes nearly as much as a body may, so that the memory in use tells
- * how many are kept. */
+ * for 20, of which one client gets 15. What is sent takes as much as a body may but for a byte, so that the memory in
+ * use tells how many are kept, and 20 leave no room for a prompt. */
 enum {
     LIMIT_S = 120,
     COME_MS = 10000,
     UPLOADS = 33,
     BODY_MAX = 1 << 20,
-    SENT = 1040000,
+    SENT = BODY_MAX - 1,
     UPLOADER = 2,
     POLITE = 3,
     KEPT = 15,
-    KEPT_BESIDE = 4
+    KEPT_BESIDE = 4,
+    KEPT_AT_MOST = 20
 };
 
 #define PROMPT "{\"prompt\": \"x\", \"max_tokens\": 1}"
@@ -113,16 +114,18 @@ static void assert_prompt_is_answered(unsigned host)
     free(text);
 }
 
+/* The second client fills the room to the last byte and sends no more, so that whatever is cut is cut for a prompt. */
 static void unfinished_uploads_do_not_keep_prompts_out(void **state)
 {
     (void)state;
     begin_uploads(0, UPLOADER, "");
-    begin_uploads(UPLOADS, UPLOADER + 2, "");
-    const double cut = client_metric(&aftd, "aftd_uploads_cut_total");
+    for (int i = 0; i < KEPT_AT_MOST - KEPT; i++)
+        fds[UPLOADS + i] = upload(UPLOADER + 2, "", SENT + 1, SENT);
+    await_bytes((double)KEPT_AT_MOST * SENT);
     assert_prompt_is_answered(POLITE);
     assert_prompt_is_answered(UPLOADER);
-    assert_true(client_metric(&aftd, "aftd_uploads_cut_total") == cut); /* prompts have room of their own */
-    end_uploads(2 * UPLOADS);
+    assert_true(client_metric(&aftd, "aftd_uploads_cut_total") == 0); /* prompts have room of their own */
+    end_uploads(UPLOADS + KEPT_AT_MOST - KEPT);
 }
 
 static void unfinished_uploads_do_not_keep_administrators_out(void **state)
