@@ -196,12 +196,21 @@ static void spawn(struct daemon *d, int err_fd, const char *first, const char *c
     assert_true(d->pid > 0);
 }
 
-int daemon_try_start(struct daemon *d, const char *const flags[])
+static bool accepts(const char *socket_path)
 {
-    return daemon_try_start_with(d, flags, &(struct daemon_gifts){.count = 0});
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    assert_true(strlen(socket_path) < sizeof name.sun_path);
+    memcpy(name.sun_path, socket_path, strlen(socket_path) + 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    const bool is_there = connect(fd, (const struct sockaddr *)&name, sizeof name) == 0;
+    (void)close(fd);
+    return is_there;
 }
 
-int daemon_try_start_with(struct daemon *d, const char *const flags[], const struct daemon_gifts *gifts)
+/* `socket_path`: where it listens too, if its log may not tell; or NULL. */
+static int try_start(struct daemon *d, const char *socket_path, const char *const flags[],
+                     const struct daemon_gifts *gifts)
 {
     char path[PATH_MAX];
     memset(d, 0, sizeof *d);
@@ -211,7 +220,8 @@ int daemon_try_start_with(struct daemon *d, const char *const flags[], const str
     assert_true(log_fd >= 0);
     spawn(d, log_fd, "--listen-address=127.0.0.1", flags, gifts);
     (void)close(log_fd);
-    for (const int64_t end = test_now_ms() + test_ms(START_MS); d->port == 0; read_ports(d)) {
+    for (const int64_t end = test_now_ms() + test_ms(START_MS);
+         d->port == 0 && (socket_path == NULL || !accepts(socket_path)); read_ports(d)) {
         const int code = daemon_wait(d, STEP_MS);
         if (code == 0)
             fail_with_log(d, "the daemon ended at start as if all was well");
@@ -223,6 +233,21 @@ int daemon_try_start_with(struct daemon *d, const char *const flags[], const str
     return 0;
 }
 
+int daemon_try_start(struct daemon *d, const char *const flags[])
+{
+    return try_start(d, NULL, flags, &(struct daemon_gifts){.count = 0});
+}
+
+int daemon_try_start_with(struct daemon *d, const char *const flags[], const struct daemon_gifts *gifts)
+{
+    return try_start(d, NULL, flags, gifts);
+}
+
+int daemon_try_start_untold(struct daemon *d, const char *socket_path, const char *const flags[])
+{
+    return try_start(d, socket_path, flags, &(struct daemon_gifts){.count = 0});
+}
+
 void daemon_start(struct daemon *d, const char *const flags[])
 {
     if (daemon_try_start(d, flags) != 0)
@@ -232,25 +257,17 @@ void daemon_start(struct daemon *d, const char *const flags[])
 void daemon_start_apart(struct daemon *d, int err_fd, const char *path, const char *const flags[])
 {
     const char *all[FLAGS_MAX] = {NULL};
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
     char flag[PATH_MAX + 32];
-    bool accepts = false;
     (void)snprintf(flag, sizeof flag, "--listen-unix=%s", path);
     all[0] = flag;
     for (size_t i = 0; flags != NULL && flags[i] != NULL; i++) {
         assert_true(i + 2 < FLAGS_MAX);
         all[i + 1] = flags[i];
     }
-    assert_true(strlen(path) < sizeof name.sun_path);
-    memcpy(name.sun_path, path, strlen(path) + 1);
     memset(d, 0, sizeof *d);
     spawn(d, err_fd, "--listen-address=off", all, &(struct daemon_gifts){.count = 0});
-    for (const int64_t end = test_now_ms() + test_ms(START_MS); !accepts;) {
-        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_true(fd >= 0);
-        accepts = connect(fd, (const struct sockaddr *)&name, sizeof name) == 0;
-        (void)close(fd);
-        if (!accepts && daemon_wait(d, STEP_MS) != -1)
+    for (const int64_t end = test_now_ms() + test_ms(START_MS); !accepts(path);) {
+        if (daemon_wait(d, STEP_MS) != -1)
             fail_msg("the daemon ended at start");
         assert_true(test_now_ms() < end);
     }
