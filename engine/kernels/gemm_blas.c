@@ -81,8 +81,8 @@ void gemm_product(bool transpose_b, size_t m, size_t n, size_t k, float alpha, c
 }
 
 /* Tokens that are added up plainly, and plain sums that are; where there are more, of a block of the result at a time,
- * the rest is added up in double. */
-enum { PART = 32, GROUP = 32 * PART, BLOCK = 64 };
+ * the rest is added up in double. With 32 plain sums, 1,023 equal tokens came out 1.2e-6 off; with 8 it is half of that. */
+enum { PART = 32, GROUP = 8 * PART, BLOCK = 64 };
 
 /* c [m, n] = a b over k <= GROUP tokens. */
 static void sum_parts(bool transpose_a, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
@@ -98,11 +98,14 @@ static void sum_parts(bool transpose_a, size_t m, size_t n, size_t k, float alph
 static void sum_groups(bool transpose_a, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                        const float *b, size_t ldb, float *c, size_t ldc)
 {
-    double sum[BLOCK * BLOCK] = {0.0};
+    double sum[BLOCK * BLOCK];
     float group[BLOCK * BLOCK];
     for (size_t t = 0; t < k; t += GROUP) {
         sum_parts(transpose_a, m, n, k - t < GROUP ? k - t : GROUP, alpha, a + t * (transpose_a ? lda : 1), lda,
                   b + t * ldb, ldb, group, n);
+        if (t == 0)
+            memset(sum, 0, m * n * sizeof *sum);
+#pragma omp simd
         for (size_t i = 0; i < m * n; i++)
             sum[i] += (double)group[i];
     }
