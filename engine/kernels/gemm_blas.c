@@ -81,7 +81,7 @@ void gemm_product(bool transpose_b, size_t m, size_t n, size_t k, float alpha, c
 }
 
 /* Tokens that are added up plainly, and plain sums that are; where there are more, of a block of the result at a time,
- * the rest is added up in double. With 32 plain sums, 1,023 equal tokens came out 1.2e-6 off; with 8 it is half of that. */
+ * the rest is added up in double. With 32 plain sums, 1,023 equal tokens came out 1.2e-6 off; with 8, half of that. */
 enum { PART = 32, GROUP = 8 * PART, BLOCK = 64 };
 
 /* c [m, n] = a b over k <= GROUP tokens. */

@@ -50,8 +50,8 @@ struct daemon_gifts {
 };
 /* As daemon_try_start. */
 int daemon_try_start_with(struct daemon *d, const char *const flags[], const struct daemon_gifts *gifts);
-/* As daemon_try_start, where the log may lose the lines that tell the ports, which are then 0: `flags` have it listen on
- * the Unix socket `socket_path` too, and it has started once it accepts connections there. */
+/* As daemon_try_start, where the log may lose the lines that tell the ports, which are then 0: `flags` have it listen
+ * on the Unix socket `socket_path` too, and it has started once it accepts connections there. */
 int daemon_try_start_untold(struct daemon *d, const char *socket_path, const char *const flags[]);
 void daemon_signal(const struct daemon *d, int signal_number);
 /* Wait for its end. Returns its exit code, 128 + n if signal n ended it, or -1 if it still runs after limit_ms (not

@@ -142,10 +142,17 @@ static int try_start(bool is_untold)
     (void)snprintf(listen, sizeof listen, "--listen-unix=%s", path);
     (void)unlink(path);
     failing_calls_enter();
-    const char *const flags[] = {models, listen, "--admin-address=127.0.0.1", "--admin-port=0", "--streams-max=8",
-                                 "--picture-tokens-max=64", "--drain-timeout-ms=0", "--http-threads=2", NULL};
-    const int code = is_untold ? daemon_try_start_untold(&administered, path, flags)
-                               : daemon_try_start(&administered, flags);
+    const char *const flags[] = {models,
+                                 listen,
+                                 "--admin-address=127.0.0.1",
+                                 "--admin-port=0",
+                                 "--streams-max=8",
+                                 "--picture-tokens-max=64",
+                                 "--drain-timeout-ms=0",
+                                 "--http-threads=2",
+                                 NULL};
+    const int code =
+        is_untold ? daemon_try_start_untold(&administered, path, flags) : daemon_try_start(&administered, flags);
     failing_calls_leave();
     return code;
 }
