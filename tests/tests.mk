@@ -4,7 +4,7 @@
     deps-units deps-container deps-valgrind test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-restart test-units \
     torture torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
-    torture-process torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built \
+    torture-process torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built fuzz-replay fuzz-replay-built \
     fuzz-corpus fuzz-corpus-built valgrind cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
@@ -30,6 +30,7 @@ FIGURES := pyyaml==6.0.3
 # What tests/clients talks to the daemon with, as others publish it.
 CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0
 NODE_CLIENTS := openai@7.57.0
+# What is imported is compiled then, into build/pycache by the tests; pip would compile all that is installed.
 VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
 
 deps-proxies: deps-test ## install the proxies that test_chunks puts before the daemon; without them it skips that
@@ -45,18 +46,18 @@ deps-arm64: deps-test ## install what building for arm64 and running that here n
 deps-train: ## install what training and its tests need, PyTorch above all, in .venv
 	$(call install,$(DEPS_PYTHON))
 	$(VENV)
-	@.venv/bin/pip install $(TORCH)
-	@.venv/bin/pip install -e 'weights/train[test]'
+	@.venv/bin/pip install --no-compile $(TORCH)
+	@.venv/bin/pip install --no-compile -e 'weights/train[test]'
 
 deps-openapi: ## install what holds the daemon's answers against its /openapi.json, in .venv
 	$(call install,$(DEPS_PYTHON))
 	$(VENV)
-	@.venv/bin/pip install -q $(OPENAPI)
+	@.venv/bin/pip install -q --no-compile $(OPENAPI)
 
 deps-clients: ## install the clients of others that tests/clients uses, in .venv and, where there is npm, in build/clients
 	$(call install,$(DEPS_PYTHON))
 	$(VENV)
-	@.venv/bin/python -m pip install -q $(CLIENTS)
+	@.venv/bin/python -m pip install -q --no-compile $(CLIENTS)
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
 	    echo "node and npm (20 or later) are missing: the tests with JavaScript's client will be skipped"; \
 	elif ! grep -qs '"version": "$(lastword $(subst @, ,$(NODE_CLIENTS)))"' build/clients/node_modules/openai/package.json; then \
@@ -66,7 +67,7 @@ deps-bare: ## install what makes the bare root of test-bare
 	$(call install,$(DEPS_BARE))
 
 deps-figures: deps-lint deps-page ## install what test-figures needs: a Prometheus, and a browser to look at its page with
-	@.venv/bin/python -m pip install -q $(FIGURES)
+	@.venv/bin/python -m pip install -q --no-compile $(FIGURES)
 
 deps-package: deps-bare deps-deb ## install what test-package needs as well
 	$(call install,$(DEPS_PACKAGE))
@@ -83,7 +84,7 @@ deps-podman:
 deps-page: deps ## install what the tests of the page need: a browser, and what drives it in .venv
 	$(call install,$(DEPS_PYTHON) $(DEPS_PAGE))
 	$(VENV)
-	@.venv/bin/python -m pip install -q $(PAGE)
+	@.venv/bin/python -m pip install -q --no-compile $(PAGE)
 
 # ---- what they are built from ----------------------------------------------------------------------------------------
 
@@ -108,7 +109,8 @@ endif
 SUPPORT := $B/tests/libsupport.a
 SUPPORT_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_OBJECTS := $(addprefix $B/tests/fuzz/,fuzz.o generation.o)
+# With libFuzzer they make inputs up; without it they replay those that there are.
+FUZZ_OBJECTS := $(addprefix $B/tests/fuzz/,fuzz.o generation.o $(if $(filter fuzz,$(VARIANT)),,replay.o))
 TEST_OBJECTS := $(TESTS:=.o) $(SUPPORT_OBJECTS) $B/tests/bench/streams.o $(patsubst $B/%,$B/tests/fuzz/%.o,$(FUZZERS)) $(FUZZ_OBJECTS)
 TEST_LIBS = $(call once,TEST_LIBS,$(shell $(PKG_CONFIG) --libs cmocka)) -ldl
 
@@ -145,7 +147,7 @@ $B/tests/deploy/test_install: | programs
 # Fuzz targets link the parsers of what comes from outside, and nothing that computes with it.
 $B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS) $(LIBRARY)
 	$(call say,LINK)
-	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) $(if $(filter fuzz,$(VARIANT)),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
 
 # ---- running them ----------------------------------------------------------------------------------------------------
 
@@ -222,12 +224,12 @@ test-container: deps-container ## the image of the last commit, built and run by
 
 test-page: deps-page ## the page at / in a headless browser against the real daemon; screenshots in build/page/
 	+@$(BUILD) programs
-	@PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests/page
+	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -p no:cacheprovider tests/page
 
 FIGURES_SECONDS ?= 120
 test-figures: deps-figures ## a Prometheus scrapes daemons under load: do all rules and panels have data? Graphs in build/figures/
 	+@$(BUILD) programs
-	@FIGURES_SECONDS=$(FIGURES_SECONDS) PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests/deploy
+	@FIGURES_SECONDS=$(FIGURES_SECONDS) PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -p no:cacheprovider tests/deploy
 
 FUZZ_SECONDS ?= 20
 fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
@@ -235,6 +237,12 @@ fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) eac
 
 fuzz-built: $(FUZZERS)
 	@tests/fuzz/run.sh $B $(FUZZ_SECONDS)
+
+fuzz-replay: deps-test ## every parser on the inputs that fuzzing has found worth keeping, under the sanitizers of asan
+	+@$(BUILD) VARIANT=asan fuzz-replay-built
+
+fuzz-replay-built: $(FUZZERS)
+	@tests/fuzz/run.sh $B 0
 
 fuzz-corpus: ## choose anew which of the inputs that `make fuzz` has found tests/fuzz/corpus keeps
 	+@$(BUILD) VARIANT=fuzz fuzz-corpus-built

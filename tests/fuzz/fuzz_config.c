@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t *nul = memchr(data, '\0', size);
     const size_t file_size = nul != NULL ? (size_t)(nul - data) : size;
     const size_t left = nul != NULL ? size - file_size - 1 : 0;
-    char path[TEXT_MAX], flag[TEXT_MAX], variable[TEXT_MAX];
+    char path[TEXT_MAX], flag[TEXT_MAX], variable[TEXT_MAX + sizeof "AFTD_"];
     struct config c;
     struct error err = {.message = ""};
     (void)snprintf(path, sizeof path, "--config=%s", fuzz_file(data, file_size));

@@ -3,6 +3,7 @@
 # found worth keeping before (DIR/corpus), on a selection of that (tests/fuzz/corpus/TARGET.tar.xz, of keep.sh), on what
 # once was a finding (tests/fuzz/corpus/TARGET/) and on seeds made here of the test data. Ends non-zero when one found a
 # fault; the input is then in DIR/findings, and `DIR/fuzz_NAME FILE` repeats it. FUZZ_FLAGS go to libFuzzer as they are.
+# SECONDS 0: on those inputs alone, once each, by targets that are built without libFuzzer (replay.c).
 set -u
 dir=$1 seconds=$2 runs=${3:--1}
 seeds=$dir/seeds
@@ -188,6 +189,18 @@ for program in "$dir"/fuzz_*; do
     "seed_$target" "$seeds/$target" || exit 1
     [ -f "$seeds/$target.dict" ] && dictionary=-dict=$seeds/$target.dict
     if [ "$target" = picture ]; then export ASAN_OPTIONS="$asan_options:$picture_options"; else export ASAN_OPTIONS="$asan_options"; fi
+    if [ "$seconds" -eq 0 ]; then
+        # shellcheck disable=SC2046 # one word or none
+        if timeout 300 "$program" "$corpus" "$seeds/$target" "$seeds/kept/$target" $([ -d "$kept" ] && echo "$kept") >"$log" 2>&1; then
+            passed=$((passed + 1))
+            echo "$target: nothing found, $(tail -n 1 "$log")"
+        else
+            failed=$((failed + 1))
+            echo "$target: FOUND SOMETHING"
+            tail -n 60 "$log"
+        fi
+        continue
+    fi
     # shellcheck disable=SC2086
     if "$program" -max_total_time="$seconds" -runs="$runs" -rss_limit_mb=2048 -timeout=60 -max_len=65536 -print_final_stats=1 \
         -artifact_prefix="$dir/findings/$target-" $dictionary ${FUZZ_FLAGS:-} "$corpus" "$seeds/$target" "$seeds/kept/$target" $([ -d "$kept" ] && echo "$kept") \
