@@ -60,7 +60,7 @@ is_python() { [[ $python_tests = *" $1 "* ]]; }
 start() { # start NAME
     local log="$logs/${1//\//-}"
     if is_python "$1"; then
-        PYTHONPATH=weights/train PYTHONDONTWRITEBYTECODE=1 run "$log" $((1200 * AFTD_TEST_SLOW)) \
+        PYTHONPATH=weights/train PYTHONPYCACHEPREFIX=build/pycache run "$log" $((1200 * AFTD_TEST_SLOW)) \
             "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$1" &
     else
         # shellcheck disable=SC2086 # words

@@ -15,6 +15,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/keys.h"
 #include "tests/support/pictures.h"
+#include "tests/support/program.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/temp_dir.h"
@@ -144,7 +145,8 @@ static void a_large_picture_does_not_hold_an_event_loop(void **state)
 static void a_large_drawing_does_not_hold_an_event_loop(void **state)
 {
     (void)state;
-    pictures_leave_the_loop_free("/explain?side=2048&model=" MODEL, NULL);
+    const char *path = program_slowness() > 1 ? "/explain?side=1024&model=" MODEL : "/explain?side=2048&model=" MODEL;
+    pictures_leave_the_loop_free(path, NULL); /* a tenth of a second each, or more */
 }
 
 static void a_picture_to_score_does_not_hold_an_event_loop(void **state)

@@ -115,7 +115,7 @@ static void measure(const struct request *r, double cost, double rate)
     unsigned answered = 0;
     const struct moment start = ask_till_refused(r, &answered, rate);
     struct moment end = start;
-    for (answered = 0; answered < most; test_sleep_ms(1))
+    for (answered = 0; answered < most; test_sleep_ms(test_ms(1)))
         end = ask_till_refused(r, &answered, rate);
     const double least_s = (double)(end.from - start.to) / 1000.0, most_s = (double)(end.to - start.from) / 1000.0;
     print_message("%.1f to %.1f a second, of %.1f\n", answered * cost / most_s, answered * cost / least_s, rate);
@@ -179,7 +179,8 @@ static int begin_with(const char *header, const char *body)
 
 static void await_at_least(const char *series, double value)
 {
-    for (const int64_t end = test_now_ms() + test_ms(20000); client_metric(&aftd, series) < value; test_sleep_ms(2))
+    for (const int64_t end = test_now_ms() + test_ms(20000); client_metric(&aftd, series) < value;
+         test_sleep_ms(test_ms(2)))
         if (test_now_ms() > end)
             fail_msg("%s does not come to %.0f", series, value);
 }
@@ -202,7 +203,7 @@ static void a_stream_counts_while_it_runs_and_its_debt_is_paid_off(void **state)
     await_at_least("aftd_key_bytes_total{key=\"slow\"}", 3.0 * rate); /* which is told at its end */
     const double used = client_metric(&aftd, "aftd_key_bytes_total{key=\"slow\"}");
     int64_t now = start;
-    for (long status = 429; status == 429; test_sleep_ms(2)) {
+    for (long status = 429; status == 429; test_sleep_ms(test_ms(2))) {
         status = ask_with(headers, "{\"max_tokens\": 1}");
         now = test_now_ms();
     }

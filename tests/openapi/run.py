@@ -106,7 +106,7 @@ def run_schemathesis(url, doc, args):
         **os.environ,
         "SCHEMATHESIS_HOOKS": "hooks",
         "PYTHONPATH": str(HERE),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": "build/pycache",
         "AFTD_URL": url,
         "AFTD_KEY": args.key,
     }

@@ -29,7 +29,7 @@ def last_step(run):
 def stop(module, arguments, run, step, how):
     """Start `python -m aft_train.MODULE`, send it the signal `how` once it is past a step. -> its exit code."""
     command = [sys.executable, "-m", f"aft_train.{module}", *arguments, "--run", str(run)]
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONPYCACHEPREFIX": "build/pycache"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         before = time.monotonic()

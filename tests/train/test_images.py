@@ -239,7 +239,7 @@ def stop(arguments, run, step, how, group):
 
     None of its workers may be left a while later.
     """
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONPYCACHEPREFIX": "build/pycache"}
     command = [sys.executable, "-m", "aft_train.images", *arguments, "--run", str(run)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
