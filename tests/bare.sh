@@ -38,4 +38,5 @@ kill -KILL "$run" # unshare does not heed TERM; its child ends with it
 wait "$run" 2>/dev/null
 
 echo "---- make test"
-(inside /srv/aftd make test)
+# shellcheck disable=SC2086 # a word or none
+(inside /srv/aftd make test ${AFTD_TEST_AGAIN:+AFTD_TEST_AGAIN=$AFTD_TEST_AGAIN})

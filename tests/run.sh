@@ -5,6 +5,9 @@
 # computes with one thread. What each says is shown whole, in the order in which they started. Those in `alone` come last,
 # one by one.
 # A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits.
+# AFTD_TEST_AGAIN=1: what failed is run once more, alone, when all others are through, and that counts. It is for machines
+# that are busy with other work: which programs needed it is told, and neither crashes nor what sanitizers report are
+# tried again.
 # AFTD_TEST_ONLY="NAME..." runs these programs alone, beside the Python tests; AFTD_TEST_UNDER="COMMAND..." runs each with
 # that before it.
 set -u
@@ -71,9 +74,15 @@ start() { # start NAME
 # ---- telling -------------------------------------------------------------------------------------------------------
 
 passed=0 failed=0 skipped=0
+again=() # to be run once more
 count() { sed -n "s/^\[  $1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$2" | awk '{n += $1} END {print n + 0}'; }
 # pytest ends with a line like "1 failed, 85 passed, 2 skipped in 9.80s"; an error is a test that could not start.
 said() { grep -E '^[0-9]+ .* in [0-9.]+s' "$2" | tail -n 1 | grep -oE "[0-9]+ ($1)" | awk '{n += $1} END {print n + 0}'; }
+# 142 is SIGALRM, of a time limit; other signals are crashes.
+may_try_again() { # may_try_again LOG CODE
+    [ "${AFTD_TEST_AGAIN:-0}" = 1 ] && { [ "$2" -lt 128 ] || [ "$2" -eq 142 ]; } &&
+        ! grep -qE 'Sanitizer|runtime error:|exit code is 1[0-9][0-9]' "$1"
+}
 show() { # show NAME: count and show what it said, once it has ended
     local log="$logs/${1//\//-}" code ok bad left
     code=$(cat "$log.code" 2>/dev/null || echo 137) # none: somebody killed the job itself
@@ -84,7 +93,11 @@ show() { # show NAME: count and show what it said, once it has ended
     fi
     [ "$code" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
     [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && [ "$left" -eq 0 ] && bad=1
-    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
+    if [ "$bad" -ne 0 ] && may_try_again "$log" "$code"; then
+        again+=("$1")
+    else
+        passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
+    fi
     awk -v name="$1" -v ok="$ok" -v bad="$bad" 'END {
         printf "%-44s %4d passed %3d failed %6.1f s, %6.1f of a processor\n", name, ok, bad, $1, $2 + $3}' "$log.time"
     grep -i 'skipped' "$log" | grep -vE '^\[|^[0-9]+ ' | sort -u | sed 's/^/    /'
@@ -94,19 +107,19 @@ show() { # show NAME: count and show what it said, once it has ended
         echo "----"
     fi
 }
+running() { jobs -pr | wc -l; }
 # Up to $1 at a time of the names that follow.
 all() {
-    local most=$1 next=0 shown=0 running=0 names
+    local most=$1 next=0 shown=0 names
     shift
     names=("$@")
     while [ "$shown" -lt $# ]; do
-        while [ "$running" -lt "$most" ] && [ "$next" -lt $# ]; do
+        while [ "$next" -lt $# ] && [ "$(running)" -lt "$most" ]; do
             start "${names[next]}"
-            next=$((next + 1)) running=$((running + 1))
+            next=$((next + 1))
         done
         wait -n
-        running=$((running - 1))
-        while [ "$shown" -lt "$next" ] && { [ "$running" -eq 0 ] || [ -e "$logs/${names[shown]//\//-}.code" ]; }; do
+        while [ "$shown" -lt "$next" ] && { [ -e "$logs/${names[shown]//\//-}.code" ] || [ "$(running)" -eq 0 ]; }; do
             show "${names[shown]}"
             shown=$((shown + 1))
         done
@@ -137,5 +150,13 @@ while read -r name; do
 done < <(cd "$dir" && find . -type f -name 'test_*' ! -name '*.*' | cut -c 3- | LC_ALL=C sort)
 all "$jobs" "${together[@]}"
 all 1 "${last[@]}"
+if [ ${#again[@]} -gt 0 ]; then
+    echo "once more, alone: ${again[*]}"
+    AFTD_TEST_AGAIN=0
+    for name in "${again[@]}"; do
+        rm -f "$logs/${name//\//-}.code" # else it would count as ended
+    done
+    all 1 "${again[@]}"
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
