@@ -170,12 +170,41 @@ static const struct picture_turn turns[] = {
 static const uint8_t exif_header[] = {'E', 'x', 'i', 'f', 0, 0};
 enum { EXIF_BYTES_MAX = 65536 }; /* a JPEG's block has at most that many; libexif accepts no more either */
 
-struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size)
+/* libexif leaves out what it finds no memory for, and does not say so. */
+static _Thread_local bool exif_lacks_memory;
+
+static void *exif_calloc(ExifLong size)
+{
+    void *memory = calloc(1, size);
+    exif_lacks_memory |= memory == NULL;
+    return memory;
+}
+
+static void *exif_realloc(void *before, ExifLong size)
+{
+    void *memory = realloc(before, size);
+    exif_lacks_memory |= memory == NULL && size > 0;
+    return memory;
+}
+
+static enum status no_memory_for_exif(struct error *err)
+{
+    return error_set(err, ERR_NOMEM, "out of memory for the picture's EXIF data");
+}
+
+enum status picture_turn_from_exif(struct picture_turn *ret, const uint8_t *bytes, size_t size, struct error *err)
 {
     unsigned orientation = 1;
-    ExifData *exif = size <= EXIF_BYTES_MAX ? exif_data_new() : NULL;
+    if (size > EXIF_BYTES_MAX) {
+        *ret = turns[0];
+        return OK;
+    }
+    exif_lacks_memory = false;
+    ExifMem *memory = exif_mem_new(exif_calloc, exif_realloc, free);
+    ExifData *exif = memory != NULL ? exif_data_new_mem(memory) : NULL;
+    exif_mem_unref(memory); /* the data holds it */
     if (exif == NULL)
-        return turns[0];
+        return no_memory_for_exif(err);
     /* Unrepaired: the repairs that libexif makes to meet the specification are for those who write it again. */
     exif_data_unset_option(exif, EXIF_DATA_OPTION_FOLLOW_SPECIFICATION);
     exif_data_unset_option(exif, EXIF_DATA_OPTION_IGNORE_UNKNOWN_TAGS);
@@ -189,23 +218,28 @@ struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size)
             orientation = exif_get_long(entry->data, order);
     }
     exif_data_unref(exif);
-    return orientation >= 1 && orientation <= sizeof turns / sizeof turns[0] ? turns[orientation - 1] : turns[0];
+    if (exif_lacks_memory)
+        return no_memory_for_exif(err);
+    *ret = orientation >= 1 && orientation <= sizeof turns / sizeof turns[0] ? turns[orientation - 1] : turns[0];
+    return OK;
 }
 
-struct picture_turn picture_turn_from_tiff(const uint8_t *bytes, size_t size)
+enum status picture_turn_from_tiff(struct picture_turn *ret, const uint8_t *bytes, size_t size, struct error *err)
 {
     if (size >= sizeof exif_header && memcmp(bytes, exif_header, sizeof exif_header) == 0)
-        return picture_turn_from_exif(bytes, size); /* some files have it nevertheless */
-    if (size == 0 || size > EXIF_BYTES_MAX - sizeof exif_header)
-        return turns[0];
+        return picture_turn_from_exif(ret, bytes, size, err); /* some files have it nevertheless */
+    if (size == 0 || size > EXIF_BYTES_MAX - sizeof exif_header) {
+        *ret = turns[0];
+        return OK;
+    }
     uint8_t *block = malloc(sizeof exif_header + size);
     if (block == NULL)
-        return turns[0];
+        return no_memory_for_exif(err);
     memcpy(block, exif_header, sizeof exif_header);
     memcpy(block + sizeof exif_header, bytes, size);
-    const struct picture_turn turn = picture_turn_from_exif(block, sizeof exif_header + size);
+    const enum status st = picture_turn_from_exif(ret, block, sizeof exif_header + size, err);
     free(block);
-    return turn;
+    return st;
 }
 
 void picture_place_rows(struct picture *p, const uint8_t *stored, uint32_t top, uint32_t rows, uint32_t width,

@@ -48,10 +48,10 @@ const char *picture_png_version(void);
 const char *picture_webp_version(char out[16]);
 
 /* The turn that an EXIF block, which begins with "Exif\0\0", asks for; none if it has no orientation or makes no
- * sense. */
-struct picture_turn picture_turn_from_exif(const uint8_t *bytes, size_t size);
+ * sense. *ret is set only on OK. Errors: ERR_NOMEM. */
+enum status picture_turn_from_exif(struct picture_turn *ret, const uint8_t *bytes, size_t size, struct error *err);
 /* The same without those six bytes, as files other than JPEG keep it. */
-struct picture_turn picture_turn_from_tiff(const uint8_t *bytes, size_t size);
+enum status picture_turn_from_tiff(struct picture_turn *ret, const uint8_t *bytes, size_t size, struct error *err);
 
 /* Put `rows` stored rows, the first of them row `top` of the stored picture of width x height, into *p, whose sides are
  * the upright ones. */

@@ -104,12 +104,17 @@ static void on_progress(j_common_ptr jpeg)
 /* ---- orientation -------------------------------------------------------------------------------------------- */
 
 /* From the first EXIF block of the file; other APP1 blocks (XMP) are passed over. */
-static struct picture_turn decoder_turn(const struct decoder *d)
+static struct picture_turn decoder_turn(struct decoder *d)
 {
     static const uint8_t exif[] = {'E', 'x', 'i', 'f', 0, 0};
     for (jpeg_saved_marker_ptr m = d->jpeg.marker_list; m != NULL; m = m->next) {
-        if (m->marker == EXIF_MARKER && m->data_length > sizeof(exif) && memcmp(m->data, exif, sizeof(exif)) == 0)
-            return picture_turn_from_exif(m->data, m->data_length);
+        if (m->marker == EXIF_MARKER && m->data_length > sizeof(exif) && memcmp(m->data, exif, sizeof(exif)) == 0) {
+            struct picture_turn turn = {0};
+            const enum status st = picture_turn_from_exif(&turn, m->data, m->data_length, d->err);
+            if (st != OK)
+                decoder_fail(d, st);
+            return turn;
+        }
     }
     return (struct picture_turn){0};
 }

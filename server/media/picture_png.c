@@ -32,6 +32,7 @@ struct decoder {
     bool alpha;
     struct picture_turn turn;
     const struct picture_wish *wish;
+    bool lacks_memory;  /* libpng asked for some in vain; it may go on without a part of the file */
     enum status status; /* set before the jump, with the message */
     struct error *err;
 };
@@ -44,9 +45,30 @@ static _Noreturn void decoder_fail(struct decoder *d, enum status st)
     png_longjmp(d->png, 1);
 }
 
+static png_voidp on_malloc(png_structp png, png_alloc_size_t size)
+{
+    struct decoder *d = png_get_mem_ptr(png);
+    void *memory = malloc(size);
+    d->lacks_memory |= memory == NULL;
+    return memory;
+}
+
+static void on_free(png_structp png, png_voidp memory)
+{
+    (void)png;
+    free(memory);
+}
+
+static enum status no_memory(struct decoder *d)
+{
+    return error_set(d->err, ERR_NOMEM, "out of memory for decoding a PNG");
+}
+
 static _Noreturn void on_error(png_structp png, png_const_charp message)
 {
     struct decoder *d = png_get_error_ptr(png);
+    if (d->lacks_memory)
+        decoder_fail(d, no_memory(d));
     decoder_fail(d, error_set(d->err, ERR_PICTURE, "the PNG does not decode: %s", message));
 }
 
@@ -120,8 +142,11 @@ static void read_orientation(struct decoder *d)
 {
     png_bytep exif = NULL;
     png_uint_32 size = 0;
+    enum status st = OK;
     if (png_get_eXIf_1(d->png, d->info, &size, &exif) != 0)
-        d->turn = picture_turn_from_tiff(exif, size);
+        st = picture_turn_from_tiff(&d->turn, exif, size, d->err);
+    if (st != OK)
+        decoder_fail(d, st);
 }
 
 /* Returns false, with d->status set, on failure. d lives in the caller, so that what changes after setjmp stays
@@ -133,6 +158,8 @@ static bool decoder_run(struct decoder *d)
     png_set_read_fn(d->png, d, on_read);
     read_header(d);
     png_read_end(d->png, d->info);
+    if (d->lacks_memory)
+        decoder_fail(d, no_memory(d));
     read_orientation(d);
     return true;
 }
@@ -141,7 +168,7 @@ enum status picture_png_decode(struct picture *ret, const uint8_t *bytes, size_t
                                struct error *err)
 {
     struct decoder d = {.bytes = bytes, .size = size, .wish = wish, .err = err};
-    d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning);
+    d.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning, &d, on_malloc, on_free);
     d.info = d.png != NULL ? png_create_info_struct(d.png) : NULL;
     if (d.info == NULL)
         d.status = error_set(err, ERR_NOMEM, "out of memory for a PNG decoder");

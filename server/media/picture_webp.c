@@ -14,6 +14,8 @@
 #include <webp/decode.h>
 #include <webp/demux.h>
 
+enum { DEMUX_BYTES = 4096, DECODER_BYTES = 1 << 20 }; /* that it may take beside the file, and beside pixels */
+
 static const char *reason_of(VP8StatusCode code)
 {
     switch (code) {
@@ -34,19 +36,44 @@ static enum status refuse(VP8StatusCode code, struct error *err)
                      reason_of(code));
 }
 
-/* The orientation in the container's EXIF chunk. Errors: ERR_PICTURE (the container is not whole). */
+/* Is there as much as libwebp may take? Where it gets none it may take the file for one that makes no sense, and
+ * version 1.2 even writes through a null pointer. */
+static bool has_memory(size_t size)
+{
+    void *volatile some = malloc(size); /* volatile, or the compiler knows better */
+    const bool is_there = some != NULL;
+    free(some);
+    return is_there;
+}
+
+/* *ret is NULL if the container is not whole. */
+static enum status open_container(WebPDemuxer **ret, const WebPData *file, struct error *err)
+{
+    *ret = WebPDemux(file);
+    if (*ret != NULL)
+        return OK;
+    if (!has_memory(DEMUX_BYTES))
+        return error_set(err, ERR_NOMEM, "out of memory for a WebP decoder");
+    *ret = WebPDemux(file);
+    return OK;
+}
+
+/* The orientation in the container's EXIF chunk. Errors: ERR_PICTURE (the container is not whole), ERR_NOMEM. */
 static enum status read_container(struct picture_turn *turn, const WebPData *file, struct error *err)
 {
-    WebPDemuxer *demux = WebPDemux(file);
+    WebPDemuxer *demux;
     WebPChunkIterator exif;
+    enum status st = open_container(&demux, file, err);
+    if (st != OK)
+        return st;
     if (demux == NULL)
         return error_set(err, ERR_PICTURE, "the WebP does not decode: it is cut short, or its chunks make no sense");
     if (WebPDemuxGetChunk(demux, "EXIF", 1, &exif) != 0) {
-        *turn = picture_turn_from_tiff(exif.chunk.bytes, exif.chunk.size);
+        st = picture_turn_from_tiff(turn, exif.chunk.bytes, exif.chunk.size, err);
         WebPDemuxReleaseChunkIterator(&exif);
     }
     WebPDemuxDelete(demux);
-    return OK;
+    return st;
 }
 
 static enum status check_header(WebPDecoderConfig *config, const WebPData *file, struct error *err)
@@ -89,9 +116,11 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
     const uint32_t width = (uint32_t)config.input.width, height = (uint32_t)config.input.height;
     const size_t pitch = (size_t)width * (alpha ? 4u : PICTURE_CHANNELS), total = height * pitch;
     uint8_t *pixels = malloc(total);
-    if (pixels == NULL)
+    if (pixels == NULL || !has_memory((size_t)width * height * 4 + DECODER_BYTES)) {
+        free(pixels);
         return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes", width, height,
                          total);
+    }
     config.output.colorspace = alpha ? MODE_RGBA : MODE_RGB;
     config.output.is_external_memory = 1;
     config.output.u.RGBA = (WebPRGBABuffer){.rgba = pixels, .stride = (int)pitch, .size = total};
