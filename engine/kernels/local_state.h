@@ -154,25 +154,25 @@ LANES_INLINE bool is_cut(uint32_t span)
     return span > SUM_BLOCK;
 }
 
-/* What begins_part compares with: what no slot has, where a window is not cut. */
-LANES_INLINE uint32_t part_phase(uint32_t span)
+/* In these `cut` is is_cut of the span, a constant once inlined: most windows are not, and have nothing to compare. */
+LANES_INLINE bool begins_part(uint32_t slot, bool cut)
 {
-    const uint32_t never = SUM_BLOCK;
-    return is_cut(span) ? 0 : never;
-}
-
-LANES_INLINE bool begins_part(uint32_t slot, uint32_t phase)
-{
-    return slot % SUM_BLOCK == phase;
+    return cut && slot % SUM_BLOCK == 0;
 }
 
 /* What the parts are added to begins as S; settled, so that an empty part changes nothing. */
-LANES_INLINE void begin_window(struct sums *sums, uint32_t span)
+LANES_INLINE void begin_window(struct sums *sums, bool cut)
 {
-    if (is_cut(span)) {
+    if (cut) {
         long_sum_settle(&sums->e);
         long_sum_settle(&sums->ev);
     }
+}
+
+/* What a window's first part begins as: where it is the only one, what S has lost, which is no larger than terms are. */
+LANES_INLINE struct term first_part(const struct sums *sums, bool cut)
+{
+    return cut ? (struct term){{0}, {0}} : (struct term){sums->e.rest, sums->ev.rest};
 }
 
 /* A part ends: *sum goes to *sums, and begins anew. An empty one changes nothing. */
@@ -183,13 +183,13 @@ LANES_INLINE void end_part(struct sums *sums, struct term *sum)
 }
 
 /* The last part ends: *sums has all there is, and to divide by only its first numbers count. */
-LANES_INLINE void end_window(struct sums *sums, const struct term *sum, uint32_t span)
+LANES_INLINE void end_window(struct sums *sums, const struct term *sum, bool cut)
 {
-    if (is_cut(span)) {
+    if (cut) {
         sums_add(sums, sum->e, sum->ev);
     } else {
-        sums->e.sum += sums->e.rest + sum->e;
-        sums->ev.sum += sums->ev.rest + sum->ev;
+        sums->e.sum += sum->e;
+        sums->ev.sum += sum->ev;
     }
 }
 

@@ -21,10 +21,10 @@ LANES_INLINE void local_enter(float *state, uint32_t slot, const float *k, const
 
 #define SIDES_MAX 2 /* registers of channels side by side: their sums wait for themselves, not for each other */
 
-/* n registers, at channel[i] each. Constants once inlined: n, half, whether s->stride is 0. */
+/* n registers, at channel[i] each. Constants once inlined: n, half, cut, whether s->stride is 0. */
 LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k, const float *v, float *all_state,
                                        const struct local_step *s, const size_t channel[SIDES_MAX], size_t n, bool half,
-                                       bool by_channel)
+                                       bool by_channel, bool cut)
 {
     if (by_channel && s->stride == 0)
         __builtin_unreachable(); /* tells lag_weight: a branch between a product and its sum would separate them */
@@ -38,14 +38,13 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
         state[i] = all_state + c / LANES * local_state_floats(s->span, half) + c % LANES;
         local_enter(state[i], ring.here, k + c, v + c, s, half);
         sums[i] = sums_load(state[i]);
-        begin_window(&sums[i], s->span);
-        sum[i] = (struct term){{0}, {0}};
+        begin_window(&sums[i], cut);
+        sum[i] = first_part(&sums[i], cut);
     }
     const ptrdiff_t ahead = (const char *)s->next - (const char *)all_state;
-    const uint32_t phase = part_phase(s->span);
     uint32_t slot = ring.oldest;
     for (uint32_t lag = ring.terms; lag-- > 0;) {
-        if (begins_part(slot, phase)) {
+        if (begins_part(slot, cut)) {
 #pragma GCC unroll 2
             for (size_t i = 0; i < n; i++)
                 end_part(&sums[i], &sum[i]);
@@ -65,31 +64,40 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
     }
 #pragma GCC unroll 2
     for (size_t i = 0; i < n; i++) {
-        end_window(&sums[i], &sum[i], s->span);
+        end_window(&sums[i], &sum[i], cut);
         lanes_store(y + channel[i], gated_mean(q + channel[i], sums[i].ev.sum, sums[i].e.sum, s->gate));
     }
 }
 
 LANES_INLINE void local_factored_by(float *y, const float *q, const float *k, const float *v, float *state,
-                                    const struct local_step *s, bool half, bool by_channel)
+                                    const struct local_step *s, bool half, bool by_channel, bool cut)
 {
     const size_t channels = s->groups * LANES;
     size_t c = 0;
     for (; c + (size_t)2 * WIDTH <= channels; c += (size_t)2 * WIDTH)
-        local_factored_sides(y, q, k, v, state, s, (const size_t[SIDES_MAX]){c, c + WIDTH}, 2, half, by_channel);
+        local_factored_sides(y, q, k, v, state, s, (const size_t[SIDES_MAX]){c, c + WIDTH}, 2, half, by_channel, cut);
     if (c < channels)
-        local_factored_sides(y, q, k, v, state, s, (const size_t[SIDES_MAX]){c}, 1, half, by_channel);
+        local_factored_sides(y, q, k, v, state, s, (const size_t[SIDES_MAX]){c}, 1, half, by_channel, cut);
+}
+
+LANES_INLINE void local_factored_of(float *y, const float *q, const float *k, const float *v, float *state,
+                                    const struct local_step *s, bool cut)
+{
+    if (s->half && s->stride == 0)
+        local_factored_by(y, q, k, v, state, s, true, false, cut);
+    else if (s->half)
+        local_factored_by(y, q, k, v, state, s, true, true, cut);
+    else if (s->stride == 0)
+        local_factored_by(y, q, k, v, state, s, false, false, cut);
+    else
+        local_factored_by(y, q, k, v, state, s, false, true, cut);
 }
 
 void KERNEL(local_factored)(float *y, const float *q, const float *k, const float *v, float *state,
                             const struct local_step *s)
 {
-    if (s->half && s->stride == 0)
-        local_factored_by(y, q, k, v, state, s, true, false);
-    else if (s->half)
-        local_factored_by(y, q, k, v, state, s, true, true);
-    else if (s->stride == 0)
-        local_factored_by(y, q, k, v, state, s, false, false);
+    if (is_cut(s->span))
+        local_factored_of(y, q, k, v, state, s, true);
     else
-        local_factored_by(y, q, k, v, state, s, false, true);
+        local_factored_of(y, q, k, v, state, s, false);
 }

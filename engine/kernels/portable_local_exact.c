@@ -57,13 +57,13 @@ LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const
         for (uint32_t lag = ring.terms; lag-- > 0;) {
             const float *term = ring_term(state, slot, false);
             const lanes e = lanes_exp(lanes_load(term) + lag_weight(bias, stride, lag, c) - top);
-            if (begins_part(slot, part_phase(span)))
+            if (begins_part(slot, is_cut(span)))
                 end_part(&sums, &sum);
             sum.e += e;
             sum.ev += e * lanes_load(term + LANES);
             slot = slot + 1 == span ? 0 : slot + 1;
         }
-        end_window(&sums, &sum, span);
+        end_window(&sums, &sum, is_cut(span));
         lanes_store(y + c, gated_mean(q + c, sums.ev.sum, sums.e.sum, s->gate));
     }
 }

@@ -32,7 +32,8 @@ LANES_INLINE void rows_add(struct term *sum, const struct term *term, const floa
 /* How the rows begin, for the WIDTH channels of one state: their terms enter the ring; *left is what was in their
  * slots, if all windows are full, and *ends what has left each row's window. */
 LANES_INLINE void rows_enter(struct term left[LOCAL_ROWS], struct sums ends[LOCAL_ROWS], float *state, const float *k,
-                             const float *v, const struct local_rows *rows, const struct local_step *s, bool half)
+                             const float *v, const struct local_rows *rows, const struct local_step *s, bool half,
+                             bool cut)
 {
     struct sums sums = sums_load(state);
     const lanes reference = lanes_load(state_row(state, ROW_REFERENCE));
@@ -44,7 +45,7 @@ LANES_INLINE void rows_enter(struct term left[LOCAL_ROWS], struct sums ends[LOCA
             sums_leave(&sums, left[r].e, left[r].ev, s->t + r);
         }
         ends[r] = sums;
-        begin_window(&ends[r], s->span);
+        begin_window(&ends[r], cut);
         lanes n;
         const lanes p = lanes_exp_parts(lanes_load(k + r * rows->k_stride), &n),
                     e = p * lanes_power_of_2(n - reference);
@@ -65,15 +66,14 @@ LANES_INLINE void rows_end_part(struct sums ends[ROWS_SIDES][LOCAL_ROWS], struct
 }
 
 /* n registers of channels from c, where all windows are full, or stay partly empty, and no reference is raised.
- * Constants once inlined: n, half, whether s->stride is 0. */
+ * Constants once inlined: n, half, cut, whether s->stride is 0. */
 LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_state, const struct local_step *s,
-                                   size_t c, size_t n, bool half, bool by_channel)
+                                   size_t c, size_t n, bool half, bool by_channel, bool cut)
 {
     const size_t stride = by_channel ? s->stride : 0;
     if (by_channel && stride == 0)
         __builtin_unreachable(); /* tells lag_weight */
     const bool full = s->t >= s->span;
-    const uint32_t phase = part_phase(s->span);
     struct term left[ROWS_SIDES][LOCAL_ROWS]; /* in memory, the sums not */
     struct sums ends[ROWS_SIDES][LOCAL_ROWS];
     struct term sum[LOCAL_ROWS][ROWS_SIDES], term[ROWS_SIDES];
@@ -83,19 +83,19 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
     for (size_t i = 0; i < n; i++) {
         const size_t at = c + i * WIDTH;
         state[i] = all_state + at / LANES * local_state_floats(s->span, half) + at % LANES;
-        rows_enter(left[i], ends[i], state[i], rows->k + at, rows->v + at, rows, s, half);
+        rows_enter(left[i], ends[i], state[i], rows->k + at, rows->v + at, rows, s, half, cut);
     }
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < LOCAL_ROWS; r++) {
         weights[r] = s->weights + r * rows->weights_stride;
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
-            sum[r][i] = (struct term){{0}, {0}};
+            sum[r][i] = first_part(&ends[i][r], cut);
     }
     if (full)
 #pragma GCC unroll 4
         for (uint32_t old = 1; old < LOCAL_ROWS; old++) {
-            if (begins_part((s->t + old) % s->span, phase))
+            if (begins_part((s->t + old) % s->span, cut))
                 rows_end_part(ends, sum, n);
 #pragma GCC unroll 2
             for (size_t i = 0; i < n; i++)
@@ -106,7 +106,7 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
         }
     uint32_t slot = full ? (s->t + LOCAL_ROWS) % s->span : 0;
     for (uint32_t lag = full ? s->span - LOCAL_ROWS + 1 : s->t + 1; lag-- > 0;) {
-        if (begins_part(slot, phase))
+        if (begins_part(slot, cut))
             rows_end_part(ends, sum, n);
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
@@ -118,7 +118,7 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
     }
 #pragma GCC unroll 4
     for (uint32_t own = 1; own < LOCAL_ROWS; own++) { /* the slots of the rows' own terms */
-        if (begins_part(slot, phase))
+        if (begins_part(slot, cut))
             rows_end_part(ends, sum, n);
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
@@ -132,7 +132,7 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
     for (size_t r = 0; r < LOCAL_ROWS; r++)
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
-            end_window(&ends[i][r], &sum[r][i], s->span);
+            end_window(&ends[i][r], &sum[r][i], cut);
 #pragma GCC unroll 1
     for (size_t i = 0; i < n; i++)
 #pragma GCC unroll 1
@@ -144,14 +144,26 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
 }
 
 LANES_INLINE void local_rows_by(const struct local_rows *rows, float *state, const struct local_step *s, bool half,
-                                bool by_channel)
+                                bool by_channel, bool cut)
 {
     const size_t channels = s->groups * LANES;
     size_t c = 0;
     for (; c + (size_t)ROWS_SIDES * WIDTH <= channels; c += (size_t)ROWS_SIDES * WIDTH)
-        local_rows_sides(rows, state, s, c, ROWS_SIDES, half, by_channel);
+        local_rows_sides(rows, state, s, c, ROWS_SIDES, half, by_channel, cut);
     if (c < channels)
-        local_rows_sides(rows, state, s, c, 1, half, by_channel);
+        local_rows_sides(rows, state, s, c, 1, half, by_channel, cut);
+}
+
+LANES_INLINE void local_rows_of(const struct local_rows *rows, float *state, const struct local_step *s, bool cut)
+{
+    if (s->half && s->stride == 0)
+        local_rows_by(rows, state, s, true, false, cut);
+    else if (s->half)
+        local_rows_by(rows, state, s, true, true, cut);
+    else if (s->stride == 0)
+        local_rows_by(rows, state, s, false, false, cut);
+    else
+        local_rows_by(rows, state, s, false, true, cut);
 }
 
 /* Does the first of the rows begin the state, does something leave the window of some but not of the first, or does one
@@ -188,12 +200,8 @@ void KERNEL(local_factored_rows)(const struct local_rows *rows, float *state, co
         }
         return;
     }
-    if (s->half && s->stride == 0)
-        local_rows_by(rows, state, s, true, false);
-    else if (s->half)
-        local_rows_by(rows, state, s, true, true);
-    else if (s->stride == 0)
-        local_rows_by(rows, state, s, false, false);
+    if (is_cut(s->span))
+        local_rows_of(rows, state, s, true);
     else
-        local_rows_by(rows, state, s, false, true);
+        local_rows_of(rows, state, s, false);
 }
