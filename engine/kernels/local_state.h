@@ -169,7 +169,7 @@ LANES_INLINE void begin_window(struct sums *sums, bool cut)
     }
 }
 
-/* What a window's first part begins as: where it is the only one, what S has lost, which is no larger than terms are. */
+/* What a window's first part begins as: where it is the only one, what S has lost, no larger than terms are. */
 LANES_INLINE struct term first_part(const struct sums *sums, bool cut)
 {
     return cut ? (struct term){{0}, {0}} : (struct term){sums->e.rest, sums->ev.rest};
