@@ -54,6 +54,7 @@ _aft_verb() {
         options='--help
             --prompt=text
             --max-tokens=text
+            --context-overflow=text
             --temperature=text
             --top-k=text
             --top-p=text

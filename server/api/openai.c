@@ -198,9 +198,9 @@ static json_t *describe_usage(const struct job *j)
 {
     const struct generate_job *g = generate_job_of(j);
     const json_int_t prompt = (json_int_t)g->in.prompt_bytes, generated = job_result(j)->generated;
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", generated,
-                     "total_tokens", prompt + generated, "prompt_tokens_details", "cached_tokens",
-                     (json_int_t)g->prompt_cached);
+    return json_pack("{s:I, s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", generated,
+                     "total_tokens", prompt + generated, "prompt_tokens_dropped", (json_int_t)g->prompt_dropped,
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)g->prompt_cached);
 }
 
 /* Takes `choices` and, with has_usage, `usage`. NULL for want of memory. */
@@ -365,6 +365,6 @@ void api_openai_completions(struct exchange *x)
     enum status st = openai_request_parse(&r, x->body.bytes, x->body.size, s, &err);
     if (st == OK)
         st = prepare(x, &r, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, s->timeout_ms, r.in.stream ? answer_stream : answer_whole);
+    request_job_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
     openai_request_clear(&r);
 }

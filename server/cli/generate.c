@@ -13,6 +13,7 @@
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
 #include "server/core/text.h"
+#include "server/stream/stream_window.h"
 
 #define PREFILL_ROWS 64 /* bytes of a pass over the prompt */
 
@@ -20,6 +21,7 @@ struct request {
     const char *prompt;
     uint64_t max_tokens;
     struct sampler_options sampler;
+    bool shift; /* else the text ends where the context does */
 };
 
 /* Where the text goes. Invariant between calls: `pending` holds the incomplete character that a terminal waits for. */
@@ -74,65 +76,111 @@ static void output_end(struct output *o)
     (void)printf("\n");
 }
 
-/* Feed the prompt; logits: those of its last byte [256]. */
-static void prefill(struct engine *e, const uint8_t *prompt, size_t size, float *logits)
+/* ---- what a user should know ------------------------------------------------------------------------------------- */
+
+static void tell_dropped(size_t size, size_t kept)
 {
-    for (size_t at = 0; at < size; at += PREFILL_ROWS) {
-        const size_t left = size - at;
-        const struct engine_part part = {.count = (uint32_t)(left < PREFILL_ROWS ? left : PREFILL_ROWS),
-                                         .bytes = prompt + at,
-                                         .logits = left <= PREFILL_ROWS ? logits : NULL};
-        engine_feed(e, &part, 1);
+    (void)fprintf(stderr, "aft generate: the prompt has %zu bytes; its last %zu are used\n", size, kept);
+}
+
+static void tell_end_of_context(uint64_t generated)
+{
+    (void)fprintf(
+        stderr,
+        "aft generate: the model's context ends after %llu bytes; with --context-overflow shift the text goes "
+        "on\n",
+        (unsigned long long)generated);
+}
+
+/* ---- by an engine of our own ------------------------------------------------------------------------------------- */
+
+/* Feed what the window has to be fed; logits: those of its last byte [256]. */
+static void feed(struct stream_window *w, float *logits)
+{
+    while (w->fed < w->length) {
+        const uint32_t left = w->length - w->fed, n = left < PREFILL_ROWS ? left : PREFILL_ROWS;
+        const struct engine_part part = {
+            .count = n, .bytes = w->elements + w->fed, .logits = n == left ? logits : NULL};
+        engine_feed(w->model->engine, &part, 1);
+        w->fed += n;
     }
 }
 
-/* Draw and print from the logits of the last byte fed, until max_tokens or the end of the context, if it is limited.
- * The last byte drawn is not fed, so prompt and text together are at most T + 1 bytes long, or T after a start
- * embedding. */
-static int continue_text(struct engine *e, const struct request *r, struct sampler *sampler, float *logits)
+/* How many bytes of a prompt are used, the last ones, as by /generate. */
+static size_t kept_of(const struct stream_model *m, bool shift, size_t size)
 {
-    const uint32_t context = engine_info(e)->context;
+    const uint32_t most = m->context - (m->starts ? 1 : 0), half = m->context > 1 ? m->context / 2 : most;
+    const uint32_t whole = shift || m->starts ? most : most > 1 ? most - 1 : 1;
+    return size <= whole ? size : shift ? half : whole;
+}
+
+/* Begin with the prompt, or where there is none and no start embedding, with a newline. */
+static void feed_prompt(struct stream_window *w, const uint8_t *prompt, size_t size, float *logits)
+{
+    static const uint8_t newline = '\n';
+    stream_window_reset(w);
+    if (size == 0 && !w->model->starts)
+        (void)stream_window_fill(w, &newline, 1);
+    for (size_t at = 0; at < size;) {
+        if (w->fed == w->model->window_size) /* of a context without an end */
+            stream_window_clear(w);
+        at += stream_window_fill(w, prompt + at, size - at);
+        feed(w, logits);
+    }
+    feed(w, logits);
+}
+
+/* Draw and print from the logits of the last byte fed, until max_tokens or, if the text does not shift, the end of the
+ * context. The last byte drawn is not fed, so prompt and text together are then at most T + 1 bytes long, or T after a
+ * start embedding. */
+static int continue_text(struct stream_window *w, const struct request *r, struct sampler *sampler, float *logits)
+{
     struct output out = {.terminal = isatty(STDOUT_FILENO) == 1};
-    int code = CLI_OK;
-    for (uint64_t n = 1; cli_check_logits(logits, BYTE_VALUES); n++) {
+    uint64_t n = 0;
+    int code = CLI_FAILED;
+    bool is_full = false;
+    while (cli_check_logits(logits, BYTE_VALUES)) {
         const uint8_t byte = sampler_draw(sampler, logits);
         sampler_accept(sampler, byte);
         code = output_byte(&out, byte);
-        if (code != CLI_OK || n == r->max_tokens || engine_stream_position(e, 0) == context)
-            goto done;
-        const struct engine_part part = {.count = 1, .bytes = &byte, .logits = logits};
-        engine_feed(e, &part, 1);
+        if (code != CLI_OK || ++n == r->max_tokens)
+            break;
+        is_full = !stream_window_push(w, byte, r->shift);
+        if (is_full)
+            break;
+        feed(w, logits);
+        code = CLI_FAILED; /* unless the next byte is printed */
     }
-    code = CLI_FAILED;
-done:
     output_end(&out);
+    if (is_full)
+        tell_end_of_context(n);
     return code;
 }
 
 static int generate(const struct model *m, const struct request *r, const uint8_t *prompt, size_t size)
 {
-    static const uint8_t newline = '\n'; /* fed in place of an empty prompt, if there is no start embedding */
     struct engine_options o = {.streams_max = 1, .rows_max = PREFILL_ROWS};
     struct engine *e = cli_open_engine(m, &o);
     if (e == NULL)
         return CLI_FAILED;
-    const struct engine_info *info = engine_info(e);
-    const size_t kept_max = info->context > 1 ? info->context - 1 : info->starts ? 0 : 1;
-    float logits[BYTE_VALUES];
-    struct sampler sampler;
-    sampler_init(&sampler, &r->sampler);
-    for (size_t i = 0; i < size; i++)
-        sampler_accept(&sampler, prompt[i]);
-    if (size > kept_max) {
-        (void)fprintf(stderr, "aft generate: the prompt has %zu bytes; its last %zu are used\n", size, kept_max);
-        prompt += size - kept_max;
-        size = kept_max;
+    const struct stream_model model = stream_model_of(e, m->config.context);
+    struct stream_window w = {.model = &model, .elements = malloc(model.window_size)};
+    int code = CLI_FAILED;
+    if (w.elements != NULL) {
+        float logits[BYTE_VALUES];
+        struct sampler sampler;
+        const size_t kept = kept_of(&model, r->shift, size);
+        sampler_init(&sampler, &r->sampler);
+        for (size_t i = 0; i < size; i++)
+            sampler_accept(&sampler, prompt[i]);
+        if (kept < size)
+            tell_dropped(size, kept);
+        feed_prompt(&w, prompt + (size - kept), kept, logits);
+        code = continue_text(&w, r, &sampler, logits);
+    } else {
+        (void)cli_fail("out of memory");
     }
-    if (info->starts || size == 0)
-        prefill(e, &newline, 1, logits);
-    if (size > 0)
-        prefill(e, prompt, size, logits);
-    const int code = continue_text(e, r, &sampler, logits);
+    free(w.elements);
     engine_close(e);
     return code;
 }
@@ -158,7 +206,7 @@ static int read_prompt(uint8_t **ret, size_t *size, const char *prompt)
 struct listener {
     struct output out;
     const char *finish; /* of the last event: a literal, or NULL */
-    json_int_t dropped; /* of the prompt */
+    json_int_t dropped, generated;
     int code;
 };
 
@@ -186,7 +234,7 @@ static bool on_bytes(struct listener *l, const json_t *base64)
 
 static bool on_event(void *arg, json_t *event)
 {
-    static const char *const words[] = {"length", "stop", "timeout", "cancelled"};
+    static const char *const words[] = {"length", "stop", "context", "timeout", "cancelled"};
     struct listener *l = arg;
     const char *finish = json_string_value(json_object_get(event, "finish_reason")), *message = NULL;
     if (json_unpack(event, "{s:{s:s}}", "error", "message", &message) == 0)
@@ -194,7 +242,8 @@ static bool on_event(void *arg, json_t *event)
     for (size_t i = 0; finish != NULL && i < sizeof words / sizeof words[0]; i++)
         if (strcmp(finish, words[i]) == 0)
             l->finish = words[i];
-    (void)json_unpack(event, "{s:{s:I}}", "usage", "prompt_tokens_dropped", &l->dropped);
+    (void)json_unpack(event, "{s:{s:I, s:I}}", "usage", "prompt_tokens_dropped", &l->dropped, "completion_tokens",
+                      &l->generated);
     return on_bytes(l, json_object_get(event, "bytes_base64"));
 }
 
@@ -202,10 +251,11 @@ static char *describe(const struct request *r, const char *model, const uint8_t 
 {
     const struct sampler_options *s = &r->sampler;
     json_t *object =
-        json_pack("{s:b, s:b, s:o, s:I, s:f, s:i, s:f, s:f, s:f, s:I, s:s*}", "stream", 1, "bytes_base64", 1,
-                  "prompt_base64", remote_base64(prompt, size), "max_tokens", (json_int_t)r->max_tokens, "temperature",
-                  (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p,
-                  "repetition_penalty", (double)s->repetition_penalty, "seed", (json_int_t)s->seed, "model", model);
+        json_pack("{s:b, s:b, s:s, s:o, s:I, s:f, s:i, s:f, s:f, s:f, s:I, s:s*}", "stream", 1, "bytes_base64", 1,
+                  "context_overflow", r->shift ? "shift" : "stop", "prompt_base64", remote_base64(prompt, size),
+                  "max_tokens", (json_int_t)r->max_tokens, "temperature", (double)s->temperature, "top_k",
+                  (int)s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p, "repetition_penalty",
+                  (double)s->repetition_penalty, "seed", (json_int_t)s->seed, "model", model);
     char *text = object != NULL ? json_print(object, JSON_COMPACT) : NULL;
     json_decref(object);
     return text;
@@ -231,11 +281,12 @@ static int ask(const struct remote *remote, const struct request *r, const uint8
         return l.code != CLI_OK ? l.code : code;
     output_end(&l.out);
     if (l.dropped > 0)
-        (void)fprintf(stderr, "aft generate: the prompt has %zu bytes; its last %zu are used\n", size,
-                      size - (size_t)l.dropped);
+        tell_dropped(size, size - (size_t)l.dropped);
     if (l.finish == NULL)
         return cli_fail("the daemon's answer ends in the middle");
-    if (strcmp(l.finish, "length") != 0 && strcmp(l.finish, "stop") != 0)
+    if (strcmp(l.finish, "context") == 0)
+        tell_end_of_context((uint64_t)l.generated);
+    if (strcmp(l.finish, "timeout") == 0 || strcmp(l.finish, "cancelled") == 0)
         return cli_fail("the daemon cut the text off: %s", l.finish);
     return CLI_OK;
 }
@@ -246,9 +297,12 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
 {
     double temperature = 1.0, top_p = 1.0, min_p = 0.0, penalty = 1.0;
     uint64_t top_k = 0, seed = UINT64_MAX;
+    const char *overflow = "shift";
     const struct cli_option options[] = {
         {"prompt", CLI_TEXT, &r->prompt, 0, 0, "TEXT", "text to continue; - reads it from standard input (empty)"},
         {"max-tokens", CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "how many bytes to generate (256)"},
+        {"context-overflow", CLI_TEXT, &overflow, 0, 0, "WORD",
+         "where the model's context ends: shift goes on from its last half, stop ends the text (shift)"},
         {"temperature", CLI_NUMBER, &temperature, 0, 100, "X", "randomness; 0 always takes the most likely byte (1)"},
         {"top-k", CLI_UNSIGNED, &top_k, 0, BYTE_VALUES, "N",
          "draw from the N most likely bytes only; 0 turns this off (0)"},
@@ -263,6 +317,9 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
     const int code = cli_parse(options, argc, argv, 0, 1, count);
     if (code != CLI_OK)
         return code;
+    r->shift = strcmp(overflow, "shift") == 0;
+    if (!r->shift && strcmp(overflow, "stop") != 0)
+        return cli_fail_usage("--context-overflow is \"%s\"; expected \"shift\" or \"stop\"", overflow);
     if (*count >= 0 && seed == UINT64_MAX && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
         return cli_fail("cannot draw a random seed: %s; give one with --seed N", strerror(errno));
     r->sampler = (struct sampler_options){.seed = seed & SEED_MAX,

@@ -30,6 +30,7 @@ enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_STREAMING, JOB_DONE };
 #define JOB_FINISHES(X)          \
     X(FINISH_STOP, "stop")       \
     X(FINISH_LENGTH, "length")   \
+    X(FINISH_CONTEXT, "context") \
     X(FINISH_TIMEOUT, "timeout") \
     X(FINISH_CANCELLED, "cancelled")
 #define X(constant, word) constant,

@@ -180,10 +180,14 @@ static enum stream_after next_byte(struct stream_slot *s, const struct stream_tu
         job_finish(&g->job, FINISH_CANCELLED, turn->now_ns);
         return STREAM_JOB_OVER;
     }
-    if (next != GENERATE_STOPPED && s->drawn < g->in.max_tokens &&
-        stream_window_push(&s->window, stream->drawn, g->in.shift))
+    if (next == GENERATE_STOPPED)
+        *finish = FINISH_STOP;
+    else if (s->drawn == g->in.max_tokens)
+        *finish = FINISH_LENGTH;
+    else if (stream_window_push(&s->window, stream->drawn, g->in.shift))
         return STREAM_GOES_ON;
-    *finish = next == GENERATE_STOPPED ? FINISH_STOP : FINISH_LENGTH;
+    else
+        *finish = FINISH_CONTEXT;
     return STREAM_SAMPLE_OVER;
 }
 

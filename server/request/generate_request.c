@@ -46,7 +46,7 @@ void generate_expect_stops(char *out, size_t size)
                    GENERATE_STOP_BYTES_MAX);
 }
 
-static bool read_overflow(const json_t *value, void *arg)
+bool generate_read_overflow(const json_t *value, void *arg)
 {
     bool *shift = arg;
     const char *word = json_is_string(value) ? json_string_value(value) : "";
@@ -54,7 +54,7 @@ static bool read_overflow(const json_t *value, void *arg)
     return *shift || strcmp(word, "stop") == 0;
 }
 
-static void expect_overflow(char *out, size_t size)
+void generate_expect_overflow(char *out, size_t size)
 {
     (void)snprintf(out, size, "\"stop\" or \"shift\"");
 }
@@ -68,7 +68,7 @@ static const struct {
 #undef X
 };
 
-static bool read_priority(const json_t *value, void *arg)
+bool generate_read_priority(const json_t *value, void *arg)
 {
     int32_t *to = arg;
     const json_int_t number = json_integer_value(value);
@@ -84,7 +84,7 @@ static bool read_priority(const json_t *value, void *arg)
     return false;
 }
 
-static void expect_priority(char *out, size_t size)
+void generate_expect_priority(char *out, size_t size)
 {
     (void)snprintf(out, size, "\"low\", \"normal\" or \"high\", or a whole number from %d to %d", QUEUE_PRIORITY_MIN,
                    QUEUE_PRIORITY_MAX);
@@ -104,9 +104,9 @@ static void expect_priority(char *out, size_t size)
     X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true) \
     X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                          \
     X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))                          \
-    X("priority", FIELD_OTHER, priority, .read = read_priority, .expected = expect_priority)                          \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)        \
     X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
-    X("context_overflow", FIELD_OTHER, shift, .read = read_overflow, .expected = expect_overflow)
+    X("context_overflow", FIELD_OTHER, shift, .read = generate_read_overflow, .expected = generate_expect_overflow)
 static const struct field table[] = {
     {"session", FIELD_NAME, AT(session), FIELD_RANGE(1, HTTP_SEGMENT_MAX - 1)},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
@@ -262,6 +262,7 @@ static enum status read_fields(struct generate_request *ret, const struct field_
         .seed = -1,
         .n = 1,
         .logprobs = -1,
+        .shift = true,
         .temperature = -1.0, /* not given, like all that follow */
         .top_k = -1,
         .top_p = -1.0,

@@ -50,5 +50,11 @@ void generate_request_clear(struct generate_request *r); /* zeroed is fine */
 /* FIELD_OTHER: stop strings, into a struct stop_set. */
 bool generate_read_stops(const json_t *value, void *to);
 void generate_expect_stops(char *out, size_t size);
+/* context_overflow, into a bool: does it shift? */
+bool generate_read_overflow(const json_t *value, void *to);
+void generate_expect_overflow(char *out, size_t size);
+/* priority, a word or a number, into an int32_t. */
+bool generate_read_priority(const json_t *value, void *to);
+void generate_expect_priority(char *out, size_t size);
 
 #endif

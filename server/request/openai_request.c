@@ -12,10 +12,11 @@
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
 struct fields {
     const json_t *model, *user, *suffix, *prompt;
-    int64_t max_tokens, n, best_of, logprobs, seed, top_k; /* best_of 0, logprobs -1: not given */
+    int64_t max_tokens, n, best_of, logprobs, seed, top_k, timeout_ms; /* best_of 0, logprobs -1: not given */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     enum field_switch stream, echo;
-    bool include_usage, seeded;
+    bool include_usage, seeded, shift;
+    int32_t priority;
     struct stop_set stops;
 };
 
@@ -171,6 +172,9 @@ static const struct field table[] = {
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     {"stream_options", FIELD_OTHER, AT(include_usage), .read = read_stream_options, .expected = expect_stream_options},
+    {"context_overflow", FIELD_OTHER, AT(shift), .read = generate_read_overflow, .expected = generate_expect_overflow},
+    {"priority", FIELD_OTHER, AT(priority), .read = generate_read_priority, .expected = generate_expect_priority},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
     {"suffix", FIELD_TEXT, AT(suffix), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},
     {"user", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)},
 };
@@ -234,6 +238,9 @@ static enum status build(struct openai_request *r, const struct fields *f, struc
     in->prompt_logprobs = r->echo && f->logprobs >= 0;
     in->stream = f->stream == FIELD_TRUE;
     in->stops = f->stops;
+    in->shift = f->shift;
+    in->priority = f->priority;
+    r->timeout_ms = (uint32_t)f->timeout_ms;
     in->sampler = (struct sampler_options){
         .seed = f->seeded ? (uint64_t)f->seed & SEED_MAX : request_draw_seed(),
         .temperature = (float)f->temperature,
@@ -272,8 +279,10 @@ enum status openai_request_parse(struct openai_request *ret, const uint8_t *body
     sampler_options_default(&defaults);
     struct fields f = {
         .max_tokens = most < OPENAI_TOKENS_DEFAULT ? most : OPENAI_TOKENS_DEFAULT,
+        .timeout_ms = s->timeout_ms,
         .n = 1,
         .logprobs = -1,
+        .shift = true,
         .top_k = defaults.top_k,
         .temperature = (double)defaults.temperature,
         .top_p = (double)defaults.top_p,

@@ -17,6 +17,7 @@ struct openai_request {
     char model[MODEL_WISH_MAX + 1]; /* in registry_acquire_for's form; empty: none was named */
     struct generate_input in;       /* in.prompt is owned until a job takes it */
     bool echo, include_usage;
+    uint32_t timeout_ms;
 };
 
 /* Like generate_request_parse: a field of the wrong kind or out of range, or one that asks for what this server does

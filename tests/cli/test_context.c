@@ -58,8 +58,8 @@ static void write_short_model(uint32_t context)
 
 static struct program_run generate(const char *prompt)
 {
-    struct program_run p = {
-        .argv = {aft, "generate", folder, "--prompt", prompt, "--seed", "5", "--max-tokens", "1000"}};
+    struct program_run p = {.argv = {aft, "generate", folder, "--prompt", prompt, "--seed", "5", "--max-tokens", "1000",
+                                     "--context-overflow", "stop"}};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
     return p;
@@ -94,20 +94,24 @@ static const struct {
 static void generation_stops_at_the_contexts_end(void **state)
 {
     (void)state;
-    char note[200];
+    char note[400], end[200];
     for (size_t i = 0; i < LENGTH(limits); i++) {
         const size_t size = strlen(limits[i].prompt), kept = limits[i].kept;
         write_short_model(limits[i].context);
         struct program_run all = generate(limits[i].prompt);
         struct program_run last = generate(limits[i].prompt + size - kept);
-        (void)snprintf(note, sizeof note, "aft generate: the prompt has %zu bytes; its last %zu are used\n", size,
-                       kept);
-        if (all.out_size != limits[i].generated || strcmp(all.err, size > kept ? note : "") != 0)
+        (void)snprintf(end, sizeof end,
+                       "aft generate: the model's context ends after %zu bytes; with --context-overflow shift the text "
+                       "goes on\n",
+                       limits[i].generated);
+        (void)snprintf(note, sizeof note, "aft generate: the prompt has %zu bytes; its last %zu are used\n%s", size,
+                       kept, end);
+        if (all.out_size != limits[i].generated || strcmp(all.err, size > kept ? note : end) != 0)
             fail_msg("%s: %zu bytes and \"%s\", expected %zu", limits[i].name, all.out_size, all.err,
                      limits[i].generated);
         assert_int_equal(all.out_size, last.out_size);
         assert_memory_equal(all.out, last.out, all.out_size);
-        assert_string_equal(last.err, "");
+        assert_string_equal(last.err, end);
         program_run_clear(&all);
         program_run_clear(&last);
     }

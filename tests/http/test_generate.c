@@ -355,6 +355,33 @@ static const struct {
     {CONTEXT, 1, 2}, {CONTEXT + 1, 2, 2}, {5000, 5000 - CONTEXT + 1, 2},
 };
 
+/* Nothing has to be asked for so that a text comes to the length that was asked for. */
+static void a_text_goes_on_behind_the_context_unless_told_to_stop(void **state)
+{
+    static const char *const greedy[] = {"--temperature", "0", NULL};
+    struct generation plain, shifted;
+    char prompt[5000];
+    (void)state;
+    fill_prompt(prompt, sizeof prompt);
+    for (size_t size = 0; size <= sizeof prompt; size += 2500) {
+        json_t *fields = fields_of(prompt, size, 2000);
+        assert_int_equal(json_object_set_new(fields, "context_overflow", json_string("shift")), 0);
+        generate(&aftd, fields, &shifted);
+        generate(&aftd, fields_of(prompt, size, 2000), &plain);
+        assert_string_equal(plain.finish, "length");
+        assert_int_equal(plain.completion_tokens, 2000);
+        assert_int_equal(plain.dropped, size > CONTEXT ? size - CONTEXT / 2 : 0);
+        assert_same_text("shifted and by default", shifted.text, shifted.bytes, plain.text, plain.bytes);
+        size_t of_aft;
+        char *bytes = bytes_of_aft(prompt, size, 2000, greedy, &of_aft);
+        assert_int_equal(of_aft, 2000);
+        assert_text_of("aft generate", bytes, of_aft, &plain);
+        free(bytes);
+        generation_clear(&plain);
+        generation_clear(&shifted);
+    }
+}
+
 static void a_full_context_ends_the_text(void **state)
 {
     static const char *const greedy[] = {"--temperature", "0", NULL};
@@ -367,8 +394,10 @@ static void a_full_context_ends_the_text(void **state)
         const char *kept = prompt + stops_at[i].dropped;
         const size_t kept_bytes = stops_at[i].prompt_bytes - (size_t)stops_at[i].dropped;
         char *bytes = bytes_of_aft(kept, kept_bytes, (unsigned)stops_at[i].completion, greedy, &size);
-        generate_both(fields_of(prompt, stops_at[i].prompt_bytes, 4000), &g);
-        assert_string_equal(g.finish, "length");
+        json_t *fields = fields_of(prompt, stops_at[i].prompt_bytes, 4000);
+        assert_int_equal(json_object_set_new(fields, "context_overflow", json_string("stop")), 0);
+        generate_both(fields, &g);
+        assert_string_equal(g.finish, "context");
         assert_int_equal(g.prompt_tokens, stops_at[i].prompt_bytes);
         assert_int_equal(g.dropped, stops_at[i].dropped);
         assert_int_equal(g.completion_tokens, stops_at[i].completion);
@@ -458,6 +487,7 @@ int main(void)
         cmocka_unit_test(base64_is_the_same_prompt),
         cmocka_unit_test(a_prompt_may_be_any_bytes),
         cmocka_unit_test(no_prompt_is_an_implicit_newline_that_is_not_counted),
+        cmocka_unit_test(a_text_goes_on_behind_the_context_unless_told_to_stop),
         cmocka_unit_test(a_full_context_ends_the_text),
         cmocka_unit_test(shifting_goes_on_from_the_last_half),
     };

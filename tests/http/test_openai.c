@@ -81,7 +81,7 @@ static void an_answer_has_every_field_and_the_text_of_generate(void **state)
     static const char *const keys[] = {"id", "object", "created", "model", "choices", "system_fingerprint", "usage"};
     static const char *const of_choice[] = {"text", "index", "logprobs", "finish_reason"};
     static const char *const of_usage[] = {"prompt_tokens", "completion_tokens", "total_tokens",
-                                           "prompt_tokens_details"};
+                                           "prompt_tokens_dropped", "prompt_tokens_details"};
     struct generation g;
     (void)state;
     json_t *whole = complete("{\"model\":\"enwik8-aft-local\",\"prompt\":\"The history of \",\"seed\":4}");
@@ -287,6 +287,9 @@ static const struct {
     {"{\"logprobs\":true}", 400, "invalid_value", "logprobs", "0 to 20"},
     {"{\"logprobs\":21}", 400, "invalid_value", "logprobs", "0 to 20"},
     {"{\"max_tokens\":-1}", 400, "invalid_value", "max_tokens", "from 0"},
+    {"{\"priority\":\"urgent\"}", 400, "invalid_value", "priority", "\"high\""},
+    {"{\"context_overflow\":\"slide\"}", 400, "invalid_value", "context_overflow", "\"shift\""},
+    {"{\"timeout_ms\":0}", 400, "invalid_value", "timeout_ms", "from 1"},
     {"{\"messages\":[]}", 400, "invalid_value", "messages", "no field"},
     {"{\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}", 400, "invalid_value", "stop", "at most 8"},
     {"nonsense", 400, "invalid_value", NULL, "not valid JSON"},
@@ -302,6 +305,39 @@ static void what_is_not_done_is_named(void **state)
         reply_assert_error(&r, refused[i].status, refused[i].code, refused[i].param, refused[i].says);
         reply_clear(&r);
     }
+}
+
+/* A prompt beyond the context ends no text, and is told of; "stop" ends it, as it was asked to. */
+static void a_long_prompt_does_not_end_the_text(void **state)
+{
+    enum { PROMPT = 5000, ASKED = 50, CONTEXT = 512 };
+    char prompt[PROMPT + 1], body[PROMPT + 128];
+    (void)state;
+    for (size_t i = 0; i < PROMPT; i++)
+        prompt[i] = "The history of "[i % 15];
+    prompt[PROMPT] = '\0';
+    for (int stops = 0; stops < 2; stops++) {
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":%d,\"seed\":1%s}", prompt, ASKED,
+                       stops == 1 ? ",\"context_overflow\":\"stop\"" : "");
+        json_t *whole = complete(body);
+        const json_t *usage = json_object_get(whole, "usage");
+        assert_int_equal(json_integer_value(json_object_get(usage, "completion_tokens")), stops == 1 ? 2 : ASKED);
+        assert_int_equal(json_integer_value(json_object_get(usage, "prompt_tokens")), PROMPT);
+        assert_int_equal(json_integer_value(json_object_get(usage, "prompt_tokens_dropped")),
+                         PROMPT - (stops == 1 ? CONTEXT - 1 : CONTEXT / 2));
+        assert_string_equal(json_string_value(json_object_get(choice(whole, 0), "finish_reason")), "length");
+        json_decref(whole);
+    }
+}
+
+/* As for /generate. */
+static void a_deadline_of_its_own_ends_a_text(void **state)
+{
+    (void)state;
+    json_t *whole = complete("{\"prompt\":\"a\",\"max_tokens\":65536,\"timeout_ms\":200,\"priority\":\"low\"}");
+    const json_t *usage = json_object_get(whole, "usage");
+    assert_true(json_integer_value(json_object_get(usage, "completion_tokens")) < 65536);
+    json_decref(whole);
 }
 
 static void too_many_prompts_are_refused(void **state)
@@ -329,6 +365,8 @@ int main(void)
         cmocka_unit_test(a_stream_is_the_answer_in_chunks),
         cmocka_unit_test(a_model_is_described_by_name),
         cmocka_unit_test(what_is_not_done_is_named),
+        cmocka_unit_test(a_long_prompt_does_not_end_the_text),
+        cmocka_unit_test(a_deadline_of_its_own_ends_a_text),
         cmocka_unit_test(too_many_prompts_are_refused),
     };
     test_limit_s(LIMIT_S);

@@ -137,7 +137,9 @@ static void what_begins_as_before_is_not_fed_again(void **state)
         const struct step *s = &steps[i];
         char *prompt = make_prompt(s->letter, s->same, s->other, s->size);
         const double given = client_metric(&aftd, "aftd_prompt_bytes_total");
-        json_t *answer = ask("/v1/completions", NULL, json_pack("{s:s, s:i}", "prompt", prompt, "max_tokens", 2));
+        json_t *answer =
+            ask("/v1/completions", NULL,
+                json_pack("{s:s, s:i, s:s}", "prompt", prompt, "max_tokens", 2, "context_overflow", "stop"));
         const json_t *usage = json_object_get(answer, "usage"),
                      *details = json_object_get(usage, "prompt_tokens_details");
         const struct counts now = counts_of(&aftd);

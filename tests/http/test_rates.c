@@ -270,7 +270,9 @@ static void what_has_ended_is_ahead_of_nobody(void **state)
     (void)snprintf(listen_flag, sizeof listen_flag, "--listen-unix=%s", path);
     daemon_start(&aftd, (const char *const[]){flag, listen_flag, NULL});
     (void)snprintf(line, sizeof line, "%s\r\n", headers[0]);
-    char *text = raw_post("/generate", "{\"max_tokens\": 12000, \"logprobs\": 20, \"stream\": true}", line);
+    char *text =
+        raw_post("/generate",
+                 "{\"max_tokens\": 12000, \"logprobs\": 20, \"stream\": true, \"context_overflow\": \"stop\"}", line);
     const int fd = connect_to_socket(path);
     assert_true(raw_send_text(fd, text));
     free(text);

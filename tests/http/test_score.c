@@ -290,8 +290,8 @@ static void a_stream_is_the_engines_whatever_its_beginning_and_end(void **state)
         bool shift;
         const char *finish;
     } cases[] = {
-        {"starting", "", 10, false, "length"},         {"starting", "", 60, false, "length"},
-        {"starting", "", 130, true, "length"},         {"starting", hundred, 10, false, "length"},
+        {"starting", "", 10, false, "length"},         {"starting", "", 60, false, "context"},
+        {"starting", "", 130, true, "length"},         {"starting", hundred, 10, false, "context"},
         {"starting", hundred, 90, true, "length"},     {"starting", "The quick", 90, true, "length"},
         {"endless-simple", "", 80, false, "length"},   {"endless-simple", hundred, 80, false, "length"},
         {"endless-conv", "The q", 80, true, "length"}, {"endless-conv", hundred, 80, false, "length"},

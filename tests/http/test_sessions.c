@@ -443,7 +443,10 @@ static void what_is_refused_leaves_the_session_where_it_was(void **state)
     struct reply before, r;
     session_create(&here, beginning("lm-attention", "The history of "), id);
     session_state(&here, id, &before);
-    session_try(&here, id, json_pack("{s:s}", "prompt", "so much more that it goes beyond the end of its context"), &r);
+    session_try(&here, id,
+                json_pack("{s:s, s:s}", "prompt", "so much more that it goes beyond the end of its context",
+                          "context_overflow", "stop"),
+                &r);
     reply_assert_error(&r, 400, "invalid_value", "session", "context_overflow");
     reply_clear(&r);
     assert_same_state(id, &before);

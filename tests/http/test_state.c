@@ -291,8 +291,8 @@ static void what_does_not_go_together_is_refused(void **state)
     expect_refusal(json_pack("{s:s, s:s}", "model", LM, "state", "AAAA===="), "state", "base64");
     expect_refusal(json_pack("{s:s, s:s}", "model", LM, "state", "AAAA"), "state", "expected at least");
     expect_refusal(json_pack("{s:s, s:i}", "model", LM, "state", 5), "state", "string");
-    expect_refusal(json_pack("{s:s, s:O, s:s}", "model", "lm-attention", "state", kept, "prompt",
-                             "so much more that it goes beyond the end of it"),
+    expect_refusal(json_pack("{s:s, s:O, s:s, s:s}", "model", "lm-attention", "state", kept, "prompt",
+                             "so much more that it goes beyond the end of it", "context_overflow", "stop"),
                    "state", "context_overflow");
     json_decref(first);
 }

@@ -126,7 +126,7 @@ static void what_is_left_out_has_its_default(void **state)
     assert_int_equal(r.in.prompt_bytes, 0);
     assert_int_equal(r.in.max_tokens, 7);
     assert_int_equal(r.timeout_ms, 5000);
-    assert_false(r.stream != FIELD_UNSAID || r.in.shift);
+    assert_false(r.stream != FIELD_UNSAID || !r.in.shift);
     assert_int_equal(r.in.stops.count, 0);
     assert_true(r.in.sampler.temperature == 1.0f && r.in.sampler.top_p == 1.0f && r.in.sampler.min_p == 0.0f &&
                 r.in.sampler.repetition_penalty == 1.0f && r.in.sampler.top_k == 0);
@@ -145,7 +145,7 @@ static void everything_is_stored(void **state)
     assert_int_equal(parse("{\"model\":\"m\",\"prompt\":\"a\\u0000\xc3\xa4\",\"max_tokens\":1000,\"temperature\":0,"
                            "\"top_k\":256,\"top_p\":1e-300,\"min_p\":1,\"repetition_penalty\":100,"
                            "\"seed\":9007199254740991,\"stop\":[\"x\",\"\\n\"],\"stream\":false,\"timeout_ms\":9000,"
-                           "\"context_overflow\":\"shift\"}",
+                           "\"context_overflow\":\"stop\"}",
                            &r, NULL),
                      OK);
     assert_string_equal(r.model, "m");
@@ -156,7 +156,7 @@ static void everything_is_stored(void **state)
                 r.in.sampler.repetition_penalty == 100.0f && r.in.sampler.seed == SEED_MAX);
     assert_true(r.in.sampler.top_p > 0.0f); /* still above 0 as a float */
     assert_int_equal(r.in.stops.count, 2);
-    assert_true(r.stream == FIELD_FALSE && r.in.shift);
+    assert_true(r.stream == FIELD_FALSE && !r.in.shift);
     assert_int_equal(r.timeout_ms, 9000);
     generate_request_clear(&r);
 }
