@@ -29,6 +29,7 @@ const behaviours = {
       prompt_tokens: 15,
       completion_tokens: 20,
       total_tokens: 35,
+      prompt_tokens_dropped: 0,
       prompt_tokens_details: { cached_tokens: 0 }, // too short for a state to be kept of it
     });
   },
