@@ -65,6 +65,20 @@ LANES_INLINE void rows_end_part(struct sums ends[ROWS_SIDES][LOCAL_ROWS], struct
             end_part(&ends[i][r], &sum[r][i]);
 }
 
+/* The rows' means, from all that their windows came to. */
+LANES_INLINE void rows_divide(const struct local_rows *rows, struct sums ends[ROWS_SIDES][LOCAL_ROWS], size_t c,
+                              size_t n, bool gate)
+{
+#pragma GCC unroll 1
+    for (size_t i = 0; i < n; i++)
+#pragma GCC unroll 1
+        for (size_t r = 0; r < LOCAL_ROWS; r++) {
+            const size_t at = c + i * WIDTH;
+            lanes_store(rows->y + r * rows->y_stride + at,
+                        gated_mean(rows->q + r * rows->q_stride + at, ends[i][r].ev.sum, ends[i][r].e.sum, gate));
+        }
+}
+
 /* n registers of channels from c, where all windows are full, or stay partly empty, and no reference is raised.
  * Constants once inlined: n, half, cut, whether s->stride is 0. */
 LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_state, const struct local_step *s,
@@ -133,14 +147,7 @@ LANES_INLINE void local_rows_sides(const struct local_rows *rows, float *all_sta
 #pragma GCC unroll 2
         for (size_t i = 0; i < n; i++)
             end_window(&ends[i][r], &sum[r][i], cut);
-#pragma GCC unroll 1
-    for (size_t i = 0; i < n; i++)
-#pragma GCC unroll 1
-        for (size_t r = 0; r < LOCAL_ROWS; r++) {
-            const size_t at = c + i * WIDTH;
-            lanes_store(rows->y + r * rows->y_stride + at,
-                        gated_mean(rows->q + r * rows->q_stride + at, ends[i][r].ev.sum, ends[i][r].e.sum, s->gate));
-        }
+    rows_divide(rows, ends, c, n, s->gate);
 }
 
 LANES_INLINE void local_rows_by(const struct local_rows *rows, float *state, const struct local_step *s, bool half,

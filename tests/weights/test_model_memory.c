@@ -2,7 +2,6 @@
  * all that follow. The program's own functions refuse them. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,58 +10,8 @@
 
 #include <cmocka.h>
 
+#include "tests/support/refused_memory.h"
 #include "weights/model.h"
-
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define HAS_OWN_MALLOC 0
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_OWN_MALLOC 0
-#endif
-#endif
-#ifndef HAS_OWN_MALLOC
-#define HAS_OWN_MALLOC 1
-#endif
-
-enum { ALLOCATIONS_MAX = 100000 };
-
-static _Thread_local long until; /* the so-manyth allocation from now is refused; 0: none */
-static _Thread_local bool lasts; /* those after it as well */
-static _Thread_local unsigned refusals;
-
-#if HAS_OWN_MALLOC
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *before, size_t size);
-
-static bool is_refused(void)
-{
-    if (until > 1) {
-        until--;
-        return false;
-    }
-    const bool refused = until == 1;
-    if (refused && !lasts)
-        until = 0;
-    refusals += refused;
-    return refused;
-}
-
-void *malloc(size_t size)
-{
-    return is_refused() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return is_refused() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *before, size_t size)
-{
-    return is_refused() ? NULL : __libc_realloc(before, size);
-}
-#endif
 
 static unsigned load_without_each(const char *dir, bool stays)
 {
@@ -71,12 +20,9 @@ static unsigned load_without_each(const char *dir, bool stays)
         struct model *m = NULL;
         struct error err = {.message = ""};
         assert_true(n < ALLOCATIONS_MAX);
-        lasts = stays;
-        until = n;
+        refuse_memory(n, stays);
         const enum status st = model_load(&m, dir, NULL, NULL, &err);
-        until = 0;
-        const bool reached = refusals > 0;
-        refusals = 0;
+        const bool reached = give_memory();
         if (st != OK && (!reached || st != ERR_NOMEM || strstr(err.message, "memory") == NULL || m != NULL))
             fail_msg("%s without allocation %ld: %d, %s", dir, n, (int)st, err.message);
         if (st == OK)
@@ -91,7 +37,7 @@ static void a_model_that_finds_no_memory_is_refused(void **state)
 {
     static const char *const models[] = {"tests/data/golden/lm-local-8", "tests/data/golden/conv-heads8-k5"};
     (void)state;
-    if (!HAS_OWN_MALLOC) {
+    if (IS_SANITIZED) {
         print_message("skipped: sanitizers have their own malloc\n");
         skip();
     }

@@ -14,47 +14,7 @@
 
 #include "server/media/picture.h"
 #include "tests/support/pictures.h"
-#include "tests/support/sanitized.h"
-
-enum { ALLOCATIONS_MAX = 100000 };
-
-static _Thread_local long until; /* the so-manyth allocation from now is refused; 0: none */
-static _Thread_local bool lasts; /* those after it as well */
-static _Thread_local unsigned refusals;
-
-#if !IS_SANITIZED
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t count, size_t size);
-extern void *__libc_realloc(void *before, size_t size);
-
-static bool is_refused(void)
-{
-    if (until > 1) {
-        until--;
-        return false;
-    }
-    const bool refused = until == 1;
-    if (refused && !lasts)
-        until = 0;
-    refusals += refused;
-    return refused;
-}
-
-void *malloc(size_t size)
-{
-    return is_refused() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return is_refused() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *before, size_t size)
-{
-    return is_refused() ? NULL : __libc_realloc(before, size);
-}
-#endif
+#include "tests/support/refused_memory.h"
 
 static void assert_same(const char *path, long n, const struct picture *p, const struct picture *whole)
 {
@@ -72,12 +32,9 @@ static unsigned decode_without_each(const char *path, const uint8_t *bytes, size
         struct picture p = {.width = 0};
         struct error err = {.message = ""};
         assert_true(n < ALLOCATIONS_MAX);
-        lasts = stays;
-        until = n;
+        refuse_memory(n, stays);
         const enum status st = picture_decode(&p, bytes, size, &err);
-        until = 0;
-        const bool reached = refusals > 0;
-        refusals = 0;
+        const bool reached = give_memory();
         if (st != OK && (!reached || st != ERR_NOMEM || strstr(err.message, "memory") == NULL))
             fail_msg("%s without allocation %ld%s: %d, %s", path, n, stays ? " and later ones" : "", (int)st,
                      err.message);
