@@ -358,7 +358,7 @@ static void parked_texts_go_on_with_the_same_bytes(void **state)
     assert_memory_equal(replies[asked + 1].body, prose, prose_bytes);
     const double parkings = client_metric(&aftd, PARKINGS);
     print_message("  %.0f parkings\n", parkings);
-    assert_true(parkings >= 5);
+    assert_true(parkings >= 1); /* how many depends on how soon the others come */
     await_nothing_left();
     daemon_stop(&aftd);
     for (size_t i = 0; i < asked + 2; i++)
