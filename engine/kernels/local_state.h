@@ -85,7 +85,8 @@ LANES_INLINE lanes local_refer(float *state, lanes p, lanes n, bool first, uint3
         local_rescale(state, &rise, terms, half);
         r = raised;
     }
-    lanes_store(state_row(state, ROW_REFERENCE), r);
+    if (first || any != 0) /* else the row stays as it is: what was not written need not go back to memory */
+        lanes_store(state_row(state, ROW_REFERENCE), r);
     return p * lanes_power_of_2(n - r);
 }
 
@@ -133,17 +134,17 @@ LANES_INLINE void sums_leave(struct sums *s, lanes e, lanes ev, uint32_t t)
     }
 }
 
-LANES_INLINE void local_add_sums(float *state, lanes e, lanes ev, uint32_t t)
+LANES_INLINE struct sums local_add_sums(float *state, lanes e, lanes ev, uint32_t t)
 {
+    struct sums sums = sums_load(state);
+    sums_leave(&sums, e, ev, t);
     if (t % SUMS_SETTLE == 0) {
-        struct sums sums = sums_load(state);
-        sums_leave(&sums, e, ev, t);
         sums_store(state, &sums);
-    } else { /* half the reading and writing */
-        float *rest_e = state_row(state, ROW_REST_E), *rest_ev = state_row(state, ROW_REST_EV);
-        lanes_store(rest_e, lanes_load(rest_e) + e);
-        lanes_store(rest_ev, lanes_load(rest_ev) + ev);
+    } else { /* half the writing */
+        lanes_store(state_row(state, ROW_REST_E), sums.e.rest);
+        lanes_store(state_row(state, ROW_REST_EV), sums.ev.rest);
     }
+    return sums;
 }
 
 /* A window's terms are added up by themselves, then to S. One of more than SUM_BLOCK terms is cut where the ring begins

@@ -2,9 +2,9 @@
  * Engine threads only. */
 #include "engine/kernels/local_state.h"
 
-/* The new term enters the ring, and what was in its slot is added to S. */
-LANES_INLINE void local_enter(float *state, uint32_t slot, const float *k, const float *v, const struct local_step *s,
-                              bool half)
+/* The new term enters the ring, and what was in its slot is added to S, which is returned. */
+LANES_INLINE struct sums local_enter(float *state, uint32_t slot, const float *k, const float *v,
+                                     const struct local_step *s, bool half)
 {
     float *here = ring_term(state, slot, half);
     lanes n;
@@ -12,11 +12,15 @@ LANES_INLINE void local_enter(float *state, uint32_t slot, const float *k, const
     if (s->t == 0) /* the ring is read only where it was written since */
         local_clear_sums(state);
     const lanes e = local_refer(state, p, n, s->t == 0, s->span, half);
+    struct sums sums;
     if (s->t >= s->span) {
         const struct term leaves = term_load(here, half);
-        local_add_sums(state, leaves.e, leaves.ev, s->t);
+        sums = local_add_sums(state, leaves.e, leaves.ev, s->t);
+    } else {
+        sums = sums_load(state);
     }
     term_store(here, (struct term){e, e * lanes_load(v)}, half);
+    return sums;
 }
 
 #define SIDES_MAX 2 /* registers of channels side by side: their sums wait for themselves, not for each other */
@@ -36,8 +40,7 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
     for (size_t i = 0; i < n; i++) {
         const size_t c = channel[i];
         state[i] = all_state + c / LANES * local_state_floats(s->span, half) + c % LANES;
-        local_enter(state[i], ring.here, k + c, v + c, s, half);
-        sums[i] = sums_load(state[i]);
+        sums[i] = local_enter(state[i], ring.here, k + c, v + c, s, half);
         begin_window(&sums[i], cut);
         sum[i] = first_part(&sums[i], cut);
     }
