@@ -108,7 +108,7 @@ static int show(const struct locate *l, const struct top_sample *before, const s
     if (to == NULL)
         return cli_fail("out of memory");
     top_view_print(to, remote_name(&l->to), before, now, size.ws_row);
-    const bool whole = fclose(to) == 0;
+    const bool whole = fclose(to) == 0 && text != NULL; /* glibc's fclose does not tell of memory that it lacked */
     if (whole)
         draw(text, size);
     free(text);

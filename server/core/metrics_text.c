@@ -251,7 +251,8 @@ enum status metrics_render(char **ret, size_t *size, struct error *err)
             print_series_locked(&page, &metrics_rows[m], series, &headed);
     }
     (void)pthread_mutex_unlock(&metrics_labels.lock);
-    if (fclose(page.stream) != 0 || page.failed) {
+    /* glibc's fclose gives the text its last size, and says nothing where that finds no memory: then there is none. */
+    if (fclose(page.stream) != 0 || page.failed || text == NULL) {
         free(text);
         return error_set(err, ERR_NOMEM, "out of memory for the metrics");
     }

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "config/version.h"
 #include "server/core/clock.h"
@@ -29,8 +30,9 @@
 
 enum {
     ACCEPTS_AT_A_TIME = 4,
-    TIDY_MS = 500,         /* until it is looked again whether memory can be given back */
-    ACCEPT_PAUSE_MS = 100, /* when the system has no descriptors: until the next try */
+    TIDY_MS = 500,           /* until it is looked again whether memory can be given back */
+    POLL_PAUSE_NS = 1000000, /* when the system has no memory to poll with: until the next try */
+    ACCEPT_PAUSE_MS = 100,   /* when the system has no descriptors: until the next try */
 };
 
 static void log_library(void *cls, const char *format, va_list args)
@@ -143,6 +145,15 @@ static struct pollfd poll_library(struct MHD_Daemon *library)
     return (struct pollfd){.fd = info != NULL ? info->epoll_fd : -1, .events = POLLIN};
 }
 
+/* What poll could not tell, for want of the kernel's memory, is looked for a little later; asking again at once would
+ * take the processor from whatever may give some back. */
+static void look_everywhere(struct pollfd fds[POLL_MAX])
+{
+    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(const struct timespec){.tv_nsec = POLL_PAUSE_NS}, NULL);
+    for (size_t i = 0; i < POLL_MAX; i++)
+        fds[i].revents = POLLIN;
+}
+
 static void *serve(void *arg)
 {
     struct http_loop *l = arg;
@@ -156,7 +167,8 @@ static void *serve(void *arg)
         fds[POLL_LISTENERS + i] = (struct pollfd){.fd = h->listeners.all[i].fd, .events = POLLIN};
     while (!atomic_load(&h->ends)) {
         const bool accepts = may_accept(l);
-        (void)poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l));
+        if (poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l)) < 0 && errno != EINTR)
+            look_everywhere(fds);
         if (fds[POLL_MAILBOX].revents != 0)
             take_mail(l);
         if (fds[POLL_SHAKES].revents != 0)

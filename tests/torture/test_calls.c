@@ -37,7 +37,7 @@ enum {
     STARTS_MAX = 2,   /* tries of each failure, in the short form */
     VISITED_MAX = 2,
     STOP_MS = 15000,
-    TRIES_MAX = 20000, /* failures in FAILING_MS: whoever tries again at once has more */
+    TRIES_MAX = 2000, /* failures in FAILING_MS: whoever tries again at once has more */
 };
 
 static struct failing_calls *failing;
