@@ -57,7 +57,7 @@
 #define ENGINE_POSITION_MAX (1u << 31) /* last position at which a saved state is restored: half of what is counted */
 #define BYTE_VALUES 256                /* the vocabulary of a byte model */
 #define ROOFLINE_BYTES_MAX 512000000   /* read to measure the memory's speed: beyond every cache */
-#define SAMPLER_HISTORY 64             /* bytes that repetition_penalty looks back at, as weights/FORMAT.md says */
+#define SAMPLER_HISTORY 64             /* bytes that penalties look back at, as weights/FORMAT.md says */
 
 /* ---- pictures from clients ------------------------------------------------------------------------------ */
 #define PICTURE_SIDE_MAX 16384         /* pixels a side */
@@ -147,7 +147,6 @@
 #define GENERATE_TOKENS_MAX 1048576 /* max_tokens */
 #define GENERATE_PROMPT_MAX 1048576 /* bytes of a prompt */
 #define OPENAI_TOKENS_DEFAULT 16    /* max_tokens of /v1/completions by default, as in OpenAI's API */
-#define OPENAI_PENALTY_MAX 2        /* presence_penalty, frequency_penalty, as in OpenAI's API */
 #define OPENAI_USER_MAX 1024        /* bytes of "user", which has no effect here */
 #define GENERATE_STOPS_MAX 8        /* stop strings */
 #define GENERATE_STOP_BYTES_MAX 64  /* bytes of one stop string */
@@ -163,6 +162,8 @@
 #define SCORE_BYTES_MAX 262144         /* of one text; each has a number of 20 bytes in the answer */
 #define SAMPLER_TEMPERATURE_MAX 100    /* flatter than any choice; float32 stays exact enough */
 #define SAMPLER_PENALTY_MAX 100        /* repetition_penalty */
+#define SAMPLER_OFFSET_MAX 2           /* presence_penalty and frequency_penalty, as in OpenAI's API */
+#define SAMPLER_BIAS_MAX 100           /* logit_bias, as there: certainly, or never */
 #define CLASSIFY_TOP_K_MAX 1000
 #define CLASSIFY_INPUTS_MAX 64 /* pictures or texts of one request, which others behind it wait for */
 /* Pixels of all pictures of one request: ten photographs of a phone, some seconds of a thread to decode. */

@@ -1,29 +1,35 @@
 /* utf8.c - see utf8.h. */
 #include "config/utf8.h"
 
-size_t utf8_length(const char *text)
+#include <assert.h>
+
+struct utf8_lead utf8_lead(uint8_t first)
 {
     static const struct {
-        unsigned char from, to, low, high; /* of the first byte, of the second one */
-        size_t length;
-    } firsts[] = {
-        {0x01, 0x7f, 0x00, 0xff, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+        uint8_t from, to;
+        struct utf8_lead lead;
+    } rows[] = {
+        {0x00, 0x7f, {1, 0x80, 0xbf}}, {0xc2, 0xdf, {2, 0x80, 0xbf}}, {0xe0, 0xe0, {3, 0xa0, 0xbf}},
+        {0xe1, 0xec, {3, 0x80, 0xbf}}, {0xed, 0xed, {3, 0x80, 0x9f}}, {0xee, 0xef, {3, 0x80, 0xbf}},
+        {0xf0, 0xf0, {4, 0x90, 0xbf}}, {0xf1, 0xf3, {4, 0x80, 0xbf}}, {0xf4, 0xf4, {4, 0x80, 0x8f}},
     };
-    const unsigned char *bytes = (const unsigned char *)text;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (first >= rows[i].from && first <= rows[i].to)
+            return rows[i].lead;
+    return (struct utf8_lead){0, 0, 0};
+}
 
-    for (size_t i = 0; i < sizeof firsts / sizeof firsts[0]; i++) {
-        if (bytes[0] < firsts[i].from || bytes[0] > firsts[i].to)
-            continue;
-        if (firsts[i].length > 1 && (bytes[1] < firsts[i].low || bytes[1] > firsts[i].high))
+size_t utf8_length(const char *text)
+{
+    const uint8_t *bytes = (const uint8_t *)text;
+    const struct utf8_lead lead = utf8_lead(bytes[0]);
+    assert(lead.length <= 4);
+    if (bytes[0] == '\0' || (lead.length > 1 && (bytes[1] < lead.low || bytes[1] > lead.high)))
+        return 0;
+    for (size_t n = 2; n < lead.length; n++)
+        if ((bytes[n] & 0xc0u) != 0x80u)
             return 0;
-        for (size_t n = 2; n < firsts[i].length; n++)
-            if ((bytes[n] & 0xc0u) != 0x80u)
-                return 0;
-        return firsts[i].length;
-    }
-    return 0;
+    return lead.length;
 }
 
 uint32_t utf8_code_point(const char *text)

@@ -7,6 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What may follow a first byte (Unicode 15, table 3-7): how many bytes the character has, 0 if no character begins with
+ * it, and the range of its second byte. All later ones are 80..BF. */
+struct utf8_lead {
+    unsigned length;
+    uint8_t low, high;
+};
+struct utf8_lead utf8_lead(uint8_t first);
+
 /* Bytes of the character at the start of `text`, which ends with a NUL; 0 if no well-formed character is there. */
 size_t utf8_length(const char *text);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/utf8.h"
+
 /* One round of Philox 4x32: the multipliers and key increments are those of the paper's table. */
 void sampler_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2])
 {
@@ -25,6 +27,7 @@ void sampler_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t k
 void sampler_options_default(struct sampler_options *o)
 {
     *o = (struct sampler_options){.temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f};
+    memset(o->allowed, 0xff, sizeof o->allowed);
 }
 
 void sampler_init(struct sampler *s, const struct sampler_options *o)
@@ -47,18 +50,113 @@ static double uniform(const struct sampler *s)
     return (double)((((uint64_t)bits[0] << 32) | bits[1]) >> 11) * 0x1p-53;
 }
 
-/* CTRL's penalty (Keskar et al. 2019), applied once to every byte in the history. */
+/* ---- which bytes may be drawn ------------------------------------------------------------------------------------ */
+
+/* The byte that came `back` bytes before the next one, 1 for the latest. */
+static uint8_t before(const struct sampler *s, uint64_t back)
+{
+    return s->history[(s->seen - back) % SAMPLER_HISTORY];
+}
+
+/* Does the history end within a character? *low .. *high: what goes on with it. */
+static bool is_within(const struct sampler *s, uint8_t *low, uint8_t *high)
+{
+    *low = 0x80;
+    *high = 0xbf;
+    for (uint64_t back = 1; back <= 3 && back <= s->seen; back++) {
+        const uint8_t byte = before(s, back);
+        if (byte >= 0x80 && byte < 0xc0)
+            continue;
+        const struct utf8_lead lead = utf8_lead(byte);
+        if (lead.length <= back)
+            return false;
+        if (back == 1) {
+            *low = lead.low;
+            *high = lead.high;
+        }
+        return back == 1 || (before(s, back - 1) >= lead.low && before(s, back - 1) <= lead.high);
+    }
+    return false;
+}
+
+static bool any_allowed(const struct sampler_options *o, size_t low, size_t high)
+{
+    for (size_t b = low; b <= high; b++)
+        if (sampler_allows(o, b))
+            return true;
+    return false;
+}
+
+/* Whatever follows is 80..BF, of which what may be second is a part: one that is allowed there is so later. */
+static bool begins_a_character(const struct sampler_options *o, size_t byte)
+{
+    const struct utf8_lead lead = utf8_lead((uint8_t)byte);
+    return sampler_allows(o, byte) && lead.length > 0 && (lead.length == 1 || any_allowed(o, lead.low, lead.high));
+}
+
+bool sampler_can_draw(const struct sampler_options *o)
+{
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        if (o->utf8 ? begins_a_character(o, b) : sampler_allows(o, b))
+            return true;
+    return false;
+}
+
+static bool allows_all(const struct sampler_options *o)
+{
+    for (size_t i = 0; i < sizeof o->allowed; i++)
+        if (o->allowed[i] != 0xff)
+            return false;
+    return true;
+}
+
+/* What must not be drawn becomes -infinity. */
+static void leave_out(double *z, const struct sampler *s)
+{
+    const struct sampler_options *o = &s->options;
+    uint8_t low, high;
+    if (!o->utf8 && allows_all(o))
+        return;
+    const bool within = o->utf8 && is_within(s, &low, &high) && any_allowed(o, low, high);
+    for (size_t b = 0; b < BYTE_VALUES; b++) {
+        const bool fits = !o->utf8 ? sampler_allows(o, b)
+                          : within ? b >= low && b <= high && sampler_allows(o, b)
+                                   : begins_a_character(o, b);
+        if (!fits)
+            z[b] = -INFINITY;
+    }
+}
+
+/* ---- what their logits become ------------------------------------------------------------------------------------ */
+
+/* CTRL's penalty (Keskar et al. 2019), once for every byte in the history, then OpenAI's two. */
 static void penalise(double *z, const struct sampler *s)
 {
-    const double penalty = (double)s->options.repetition_penalty;
+    const struct sampler_options *o = &s->options;
+    const double penalty = (double)o->repetition_penalty;
     const uint64_t n = s->seen < SAMPLER_HISTORY ? s->seen : SAMPLER_HISTORY;
-    bool punished[BYTE_VALUES] = {false};
+    unsigned counts[BYTE_VALUES] = {0};
     for (uint64_t i = 0; i < n; i++)
-        punished[s->history[i]] = true;
+        counts[s->history[i]]++;
     for (size_t b = 0; b < BYTE_VALUES; b++)
-        if (punished[b])
+        if (counts[b] > 0) {
             z[b] = z[b] > 0.0 ? z[b] / penalty : z[b] * penalty;
+            z[b] -= (double)o->presence_penalty + (double)o->frequency_penalty * counts[b];
+        }
 }
+
+static void adjust(double *z, const struct sampler *s)
+{
+    const struct sampler_options *o = &s->options;
+    if (o->is_biased)
+        for (size_t b = 0; b < BYTE_VALUES; b++)
+            z[b] += (double)o->bias[b];
+    if (o->repetition_penalty != 1.0f || o->presence_penalty != 0.0f || o->frequency_penalty != 0.0f)
+        penalise(z, s);
+    leave_out(z, s);
+}
+
+/* ---- the draw ---------------------------------------------------------------------------------------------------- */
 
 static uint8_t largest(const double *z)
 {
@@ -115,8 +213,7 @@ uint8_t sampler_draw(struct sampler *s, const float *logits)
     double z[BYTE_VALUES];
     for (size_t b = 0; b < BYTE_VALUES; b++)
         z[b] = (double)logits[b];
-    if (o->repetition_penalty != 1.0f)
-        penalise(z, s);
+    adjust(z, s);
     const double u = uniform(s);
     s->draws++;
     const uint8_t best = largest(z);
@@ -131,6 +228,8 @@ uint8_t sampler_draw(struct sampler *s, const float *logits)
         qsort(c, BYTE_VALUES, sizeof c[0], by_weight);
         n = kept(c, o);
     }
+    while (n > 1 && c[n - 1].weight == 0.0) /* so that what must not be drawn is not taken for want of others */
+        n--;
     double left = u * sum(c, n);
     for (size_t i = 0; i + 1 < n; i++) {
         left -= c[i].weight;

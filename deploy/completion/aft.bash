@@ -60,6 +60,9 @@ _aft_verb() {
             --top-p=text
             --min-p=text
             --repetition-penalty=text
+            --presence-penalty=text
+            --frequency-penalty=text
+            --utf8
             --seed=text
             --url=text
             --unix=file

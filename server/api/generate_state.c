@@ -23,6 +23,15 @@ void generate_state_take_options(struct generate_request *r, const struct sample
     o->top_p = r->said.top_p ? o->top_p : from->top_p;
     o->min_p = r->said.min_p ? o->min_p : from->min_p;
     o->repetition_penalty = r->said.repetition_penalty ? o->repetition_penalty : from->repetition_penalty;
+    o->presence_penalty = r->said.presence_penalty ? o->presence_penalty : from->presence_penalty;
+    o->frequency_penalty = r->said.frequency_penalty ? o->frequency_penalty : from->frequency_penalty;
+    o->utf8 = r->said.utf8 ? o->utf8 : from->utf8;
+    if (!r->said.logit_bias) {
+        o->is_biased = from->is_biased;
+        memcpy(o->bias, from->bias, sizeof o->bias);
+    }
+    if (!r->said.allowed_bytes)
+        memcpy(o->allowed, from->allowed, sizeof o->allowed);
 }
 
 /* Put the pending bytes before the prompt. */
@@ -63,7 +72,7 @@ static enum status go_on(struct generate_request *r, const struct hosted_model *
             "%u; expected fewer, or \"context_overflow\" \"shift\"",
             in->from.position, in->prompt_bytes, m.context);
     generate_state_take_options(r, &in->from.sampler.options);
-    return OK;
+    return generate_check_sampler(&in->sampler, err); /* the state's may not go together with the request's */
 }
 
 enum status generate_state_open(struct stream_snapshot *ret, const uint8_t *blob, size_t size,

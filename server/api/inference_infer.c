@@ -336,8 +336,8 @@ static enum status classify(struct exchange *x, struct hosted_model *e, const st
 
 /* The fields of /generate that are parameters here. */
 static const char *const generate_parameters[] = {
-    "max_tokens", "temperature",        "top_k", "top_p",    "min_p",
-    "seed",       "repetition_penalty", "stop",  "priority", "context_overflow"};
+    "max_tokens",        "temperature",   "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty", "allowed_bytes", "utf8",  "seed",  "stop",  "priority",           "context_overflow"};
 
 static enum status check_parameters(json_t *parameters, struct error *err)
 {
@@ -350,11 +350,12 @@ static enum status check_parameters(json_t *parameters, struct error *err)
                strcmp(name, generate_parameters[i]) != 0)
             i++;
         if (i == sizeof generate_parameters / sizeof generate_parameters[0])
-            return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
-                                   "there is no parameter \"%s\" here; expected max_tokens, temperature, top_k, top_p, "
-                                   "min_p, repetition_penalty, seed, stop, priority, context_overflow, timeout or "
-                                   "binary_data_output",
-                                   json_quote(name).text);
+            return error_set_param(
+                err, ERR_ARGUMENT, json_quote(name).text,
+                "there is no parameter \"%s\" here; expected max_tokens, temperature, top_k, top_p, "
+                "min_p, repetition_penalty, presence_penalty, frequency_penalty, allowed_bytes, utf8, "
+                "seed, stop, priority, context_overflow, timeout or binary_data_output",
+                json_quote(name).text);
     }
     return OK;
 }

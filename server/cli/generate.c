@@ -250,12 +250,13 @@ static bool on_event(void *arg, json_t *event)
 static char *describe(const struct request *r, const char *model, const uint8_t *prompt, size_t size)
 {
     const struct sampler_options *s = &r->sampler;
-    json_t *object =
-        json_pack("{s:b, s:b, s:s, s:o, s:I, s:f, s:i, s:f, s:f, s:f, s:I, s:s*}", "stream", 1, "bytes_base64", 1,
-                  "context_overflow", r->shift ? "shift" : "stop", "prompt_base64", remote_base64(prompt, size),
-                  "max_tokens", (json_int_t)r->max_tokens, "temperature", (double)s->temperature, "top_k",
-                  (int)s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p, "repetition_penalty",
-                  (double)s->repetition_penalty, "seed", (json_int_t)s->seed, "model", model);
+    json_t *object = json_pack(
+        "{s:b, s:b, s:s, s:o, s:I, s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:s*}", "stream", 1, "bytes_base64", 1,
+        "context_overflow", r->shift ? "shift" : "stop", "prompt_base64", remote_base64(prompt, size), "max_tokens",
+        (json_int_t)r->max_tokens, "temperature", (double)s->temperature, "top_k", (int)s->top_k, "top_p",
+        (double)s->top_p, "min_p", (double)s->min_p, "repetition_penalty", (double)s->repetition_penalty,
+        "presence_penalty", (double)s->presence_penalty, "frequency_penalty", (double)s->frequency_penalty, "utf8",
+        (int)s->utf8, "seed", (json_int_t)s->seed, "model", model);
     char *text = object != NULL ? json_print(object, JSON_COMPACT) : NULL;
     json_decref(object);
     return text;
@@ -295,7 +296,8 @@ static int ask(const struct remote *remote, const struct request *r, const uint8
 
 static int parse(struct request *r, struct remote *remote, int argc, char **argv, int *count)
 {
-    double temperature = 1.0, top_p = 1.0, min_p = 0.0, penalty = 1.0;
+    double temperature = 1.0, top_p = 1.0, min_p = 0.0, penalty = 1.0, presence = 0.0, frequency = 0.0;
+    bool utf8 = false;
     uint64_t top_k = 0, seed = UINT64_MAX;
     const char *overflow = "shift";
     const struct cli_option options[] = {
@@ -311,6 +313,11 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
         {"min-p", CLI_NUMBER, &min_p, 0, 1, "X", "leave out bytes less likely than X times the most likely one (0)"},
         {"repetition-penalty", CLI_NUMBER, &penalty, 1e-3, 100, "X",
          "make the last 64 bytes less likely; 1 turns this off (1)"},
+        {"presence-penalty", CLI_NUMBER, &presence, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X",
+         "take X off the logit of each of the last 64 bytes (0)"},
+        {"frequency-penalty", CLI_NUMBER, &frequency, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X",
+         "take X off for each time that a byte is among the last 64 (0)"},
+        {"utf8", CLI_FLAG, &utf8, 0, 0, NULL, "draw no byte that cannot come next in UTF-8"},
         {"seed", CLI_UNSIGNED, &seed, 0, (double)SEED_MAX, "N", "the same seed gives the same text (random)"},
         REMOTE_OPTIONS(remote){0},
     };
@@ -322,12 +329,17 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
         return cli_fail_usage("--context-overflow is \"%s\"; expected \"shift\" or \"stop\"", overflow);
     if (*count >= 0 && seed == UINT64_MAX && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
         return cli_fail("cannot draw a random seed: %s; give one with --seed N", strerror(errno));
-    r->sampler = (struct sampler_options){.seed = seed & SEED_MAX,
-                                          .temperature = (float)temperature,
-                                          .top_k = (uint32_t)top_k,
-                                          .top_p = (float)top_p,
-                                          .min_p = (float)min_p,
-                                          .repetition_penalty = (float)penalty};
+    struct sampler_options *o = &r->sampler;
+    sampler_options_default(o);
+    o->seed = seed & SEED_MAX;
+    o->temperature = (float)temperature;
+    o->top_k = (uint32_t)top_k;
+    o->top_p = (float)top_p;
+    o->min_p = (float)min_p;
+    o->repetition_penalty = (float)penalty;
+    o->presence_penalty = (float)presence;
+    o->frequency_penalty = (float)frequency;
+    o->utf8 = utf8;
     return CLI_OK;
 }
 

@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "config/utf8.h"
+
 _Static_assert(GENERATE_STOP_BYTES_MAX <= UINT8_MAX, "a stop string's length is kept in a byte");
 
 bool stop_set_add(struct stop_set *s, const void *bytes, size_t size)
@@ -72,30 +74,6 @@ size_t stop_matcher_flush(struct stop_matcher *m, uint8_t *out)
     memcpy(out, m->held, size);
     m->held_bytes = 0;
     return size;
-}
-
-/* What may follow a first byte (Unicode 15, table 3-7): how many bytes the character has, 0 if no character begins with
- * it, and
- * the range of its second byte. All later ones are 80..BF. */
-struct utf8_lead {
-    unsigned length;
-    uint8_t low, high;
-};
-
-static struct utf8_lead utf8_lead(uint8_t first)
-{
-    static const struct {
-        uint8_t from, to;
-        struct utf8_lead lead;
-    } rows[] = {
-        {0x00, 0x7f, {1, 0x80, 0xbf}}, {0xc2, 0xdf, {2, 0x80, 0xbf}}, {0xe0, 0xe0, {3, 0xa0, 0xbf}},
-        {0xe1, 0xec, {3, 0x80, 0xbf}}, {0xed, 0xed, {3, 0x80, 0x9f}}, {0xee, 0xef, {3, 0x80, 0xbf}},
-        {0xf0, 0xf0, {4, 0x90, 0xbf}}, {0xf1, 0xf3, {4, 0x80, 0xbf}}, {0xf4, 0xf4, {4, 0x80, 0x8f}},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (first >= rows[i].from && first <= rows[i].to)
-            return rows[i].lead;
-    return (struct utf8_lead){0, 0, 0};
 }
 
 /* Size of the character, or of the part of one, that `in` begins with: at least 1. *whole says which it is. */

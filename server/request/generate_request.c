@@ -2,6 +2,7 @@
 #include "server/request/generate_request.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,9 @@ struct fields {
     int64_t max_tokens, top_k, seed, timeout_ms; /* seed -1: not given */
     int64_t n, logprobs;                         /* logprobs -1: not given */
     double temperature, top_p, min_p, repetition_penalty;
-    enum field_switch stream, echo, bytes_base64, return_state;
+    double presence_penalty, frequency_penalty; /* NAN: not given */
+    enum field_switch stream, echo, bytes_base64, return_state, utf8;
+    const json_t *logit_bias, *allowed_bytes;
     const json_t *state, *session;
     bool shift;
     int32_t priority;
@@ -90,22 +93,109 @@ void generate_expect_priority(char *out, size_t size)
                    QUEUE_PRIORITY_MAX);
 }
 
+/* The byte that a key of logit_bias names; BYTE_VALUES: none. */
+static size_t byte_of(const char *key)
+{
+    char *end;
+    const unsigned long byte = strtoul(key, &end, 10);
+    const bool is_number = key[0] >= '0' && key[0] <= '9' && (key[0] != '0' || key[1] == '\0') && *end == '\0';
+    return is_number && byte < BYTE_VALUES ? byte : BYTE_VALUES;
+}
+
+bool generate_read_bias(const json_t *value, void *arg)
+{
+    const char *key;
+    json_t *bias;
+    *(const json_t **)arg = value;
+    json_object_foreach((json_t *)value, key, bias)
+    {
+        const double number = json_number_value(bias);
+        if (byte_of(key) == BYTE_VALUES || !json_is_number(bias) || !(fabs(number) <= SAMPLER_BIAS_MAX))
+            return false;
+    }
+    return json_is_object(value);
+}
+
+void generate_expect_bias(char *out, size_t size)
+{
+    (void)snprintf(out, size, "an object of bytes, \"0\" to \"255\", each with a number from %d to %d",
+                   -SAMPLER_BIAS_MAX, SAMPLER_BIAS_MAX);
+}
+
+bool generate_read_allowed(const json_t *value, void *arg)
+{
+    size_t i;
+    json_t *byte;
+    *(const json_t **)arg = value;
+    json_array_foreach(value, i, byte)
+    {
+        if (!json_is_integer(byte) || json_integer_value(byte) < 0 || json_integer_value(byte) >= BYTE_VALUES)
+            return false;
+    }
+    return json_is_string(value) ? json_string_length(value) > 0 : json_array_size(value) > 0;
+}
+
+void generate_expect_allowed(char *out, size_t size)
+{
+    (void)snprintf(out, size, "a string of at least one character, or a list of at least one byte (0 to %d)",
+                   BYTE_VALUES - 1);
+}
+
+void generate_set_bias(struct sampler_options *o, const json_t *value)
+{
+    const char *key;
+    json_t *bias;
+    memset(o->bias, 0, sizeof o->bias);
+    json_object_foreach((json_t *)value, key, bias) o->bias[byte_of(key)] = (float)json_number_value(bias);
+    o->is_biased = json_object_size(value) > 0;
+}
+
+static void allow(struct sampler_options *o, uint8_t byte)
+{
+    o->allowed[byte / 8] |= (uint8_t)(1U << byte % 8);
+}
+
+void generate_set_allowed(struct sampler_options *o, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    size_t i;
+    json_t *byte;
+    memset(o->allowed, 0, sizeof o->allowed);
+    for (i = 0; i < json_string_length(value); i++)
+        allow(o, (uint8_t)text[i]);
+    json_array_foreach(value, i, byte) allow(o, (uint8_t)json_integer_value(byte));
+}
+
+enum status generate_check_sampler(const struct sampler_options *o, struct error *err)
+{
+    if (sampler_can_draw(o))
+        return OK;
+    return error_set_param(err, ERR_ARGUMENT, "allowed_bytes",
+                           "no character of UTF-8 can be made of \"allowed_bytes\", and \"utf8\" is true; expected "
+                           "bytes of which one can");
+}
+
 #define AT(member) .offset = offsetof(struct fields, member)
 #define ROW(name, kind, member, ...) {name, kind, AT(member), __VA_ARGS__},
 /* The fields that say how a text begins and how its bytes are drawn. */
-#define BEGINNING(X)                                                                                                  \
-    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                     \
-    X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX))                                              \
-    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))      \
-    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                              \
-    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                     \
-    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1), .exclusive = true)                                             \
-    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                \
-    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true) \
-    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                          \
-    X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))                          \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)        \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
+#define BEGINNING(X)                                                                                                   \
+    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                      \
+    X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX))                                               \
+    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))       \
+    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                               \
+    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                      \
+    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1), .exclusive = true)                                              \
+    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                 \
+    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true)  \
+    X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))        \
+    X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))      \
+    X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .expected = generate_expect_bias)             \
+    X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .expected = generate_expect_allowed) \
+    X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                   \
+    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                           \
+    X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))                           \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)         \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)               \
     X("context_overflow", FIELD_OTHER, shift, .read = generate_read_overflow, .expected = generate_expect_overflow)
 static const struct field table[] = {
     {"session", FIELD_NAME, AT(session), FIELD_RANGE(1, HTTP_SEGMENT_MAX - 1)},
@@ -166,12 +256,24 @@ static void build_sampler(struct generate_request *r, const struct fields *f)
     r->said.top_p = f->top_p >= 0.0;
     r->said.min_p = f->min_p >= 0.0;
     r->said.repetition_penalty = f->repetition_penalty >= 0.0;
+    r->said.presence_penalty = !isnan(f->presence_penalty);
+    r->said.frequency_penalty = !isnan(f->frequency_penalty);
+    r->said.logit_bias = f->logit_bias != NULL;
+    r->said.allowed_bytes = f->allowed_bytes != NULL;
+    r->said.utf8 = f->utf8 != FIELD_UNSAID;
     o->seed = f->seed >= 0 ? (uint64_t)f->seed : request_draw_seed();
     o->temperature = (float)or_else(f->temperature, (double)o->temperature);
     o->top_k = f->top_k >= 0 ? (uint32_t)f->top_k : o->top_k;
     o->top_p = request_positive(or_else(f->top_p, (double)o->top_p));
     o->min_p = (float)or_else(f->min_p, (double)o->min_p);
     o->repetition_penalty = request_positive(or_else(f->repetition_penalty, (double)o->repetition_penalty));
+    o->presence_penalty = r->said.presence_penalty ? (float)f->presence_penalty : 0.0f;
+    o->frequency_penalty = r->said.frequency_penalty ? (float)f->frequency_penalty : 0.0f;
+    o->utf8 = f->utf8 == FIELD_TRUE;
+    if (r->said.logit_bias)
+        generate_set_bias(o, f->logit_bias);
+    if (r->said.allowed_bytes)
+        generate_set_allowed(o, f->allowed_bytes);
 }
 
 static enum status read_state(struct generate_request *r, const struct fields *f, struct error *err)
@@ -238,6 +340,8 @@ static enum status build(struct generate_request *r, const struct fields *f, str
         st = read_state(r, f, err);
     if (st == OK)
         st = check_state(r, err);
+    if (st == OK)
+        st = generate_check_sampler(&r->in.sampler, err);
     return st == OK ? generate_request_check(&r->in, err) : st;
 }
 
@@ -268,6 +372,8 @@ static enum status read_fields(struct generate_request *ret, const struct field_
         .top_p = -1.0,
         .min_p = -1.0,
         .repetition_penalty = -1.0,
+        .presence_penalty = (double)NAN,
+        .frequency_penalty = (double)NAN,
     };
     enum status st = fields_read(list->table, list->count, object, s, &f, err);
     if (st == OK)

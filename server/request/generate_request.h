@@ -24,7 +24,8 @@ struct generate_request {
     size_t state_size;
     char session[HTTP_SEGMENT_MAX]; /* the one to continue; empty: none */
     struct {
-        bool seed, temperature, top_k, top_p, min_p, repetition_penalty;
+        bool seed, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+        bool logit_bias, allowed_bytes, utf8;
     } said; /* which of in.sampler's options were given; a state has its own for the others */
 };
 
@@ -53,6 +54,15 @@ void generate_expect_stops(char *out, size_t size);
 /* context_overflow, into a bool: does it shift? */
 bool generate_read_overflow(const json_t *value, void *to);
 void generate_expect_overflow(char *out, size_t size);
+/* logit_bias and allowed_bytes, into a const json_t *; and what was read into the sampler's options. */
+bool generate_read_bias(const json_t *value, void *to);
+void generate_expect_bias(char *out, size_t size);
+void generate_set_bias(struct sampler_options *o, const json_t *value);
+bool generate_read_allowed(const json_t *value, void *to);
+void generate_expect_allowed(char *out, size_t size);
+void generate_set_allowed(struct sampler_options *o, const json_t *value);
+/* Errors: ERR_ARGUMENT (param "allowed_bytes"): nothing could be drawn. */
+enum status generate_check_sampler(const struct sampler_options *o, struct error *err);
 /* priority, a word or a number, into an int32_t. */
 bool generate_read_priority(const json_t *value, void *to);
 void generate_expect_priority(char *out, size_t size);

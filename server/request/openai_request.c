@@ -11,10 +11,10 @@
 
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
 struct fields {
-    const json_t *model, *user, *suffix, *prompt;
+    const json_t *model, *user, *suffix, *prompt, *logit_bias, *allowed_bytes;
     int64_t max_tokens, n, best_of, logprobs, seed, top_k, timeout_ms; /* best_of 0, logprobs -1: not given */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    enum field_switch stream, echo;
+    enum field_switch stream, echo, utf8;
     bool include_usage, seeded, shift;
     int32_t priority;
     struct stop_set stops;
@@ -139,17 +139,6 @@ static void expect_stream_options(char *out, size_t size)
     (void)snprintf(out, size, "an object with \"include_usage\", true or false");
 }
 
-static bool read_logit_bias(const json_t *value, void *arg)
-{
-    (void)arg;
-    return json_is_object(value) && json_object_size(value) == 0;
-}
-
-static void expect_logit_bias(char *out, size_t size)
-{
-    (void)snprintf(out, size, "null or {}: this server does not support token biases");
-}
-
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
@@ -163,9 +152,12 @@ static const struct field table[] = {
     {"min_p", FIELD_NUMBER, AT(min_p), FIELD_RANGE(0, 1)},
     {"repetition_penalty", FIELD_NUMBER, AT(repetition_penalty), FIELD_RANGE(0, SAMPLER_PENALTY_MAX),
      .exclusive = true},
-    {"presence_penalty", FIELD_NUMBER, AT(presence_penalty), FIELD_RANGE(-OPENAI_PENALTY_MAX, OPENAI_PENALTY_MAX)},
-    {"frequency_penalty", FIELD_NUMBER, AT(frequency_penalty), FIELD_RANGE(-OPENAI_PENALTY_MAX, OPENAI_PENALTY_MAX)},
-    {"logit_bias", FIELD_OTHER, AT(prompt), .read = read_logit_bias, .expected = expect_logit_bias},
+    {"presence_penalty", FIELD_NUMBER, AT(presence_penalty), FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX)},
+    {"frequency_penalty", FIELD_NUMBER, AT(frequency_penalty), FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX)},
+    {"logit_bias", FIELD_OTHER, AT(logit_bias), .read = generate_read_bias, .expected = generate_expect_bias},
+    {"allowed_bytes", FIELD_OTHER, AT(allowed_bytes), .read = generate_read_allowed,
+     .expected = generate_expect_allowed},
+    {"utf8", FIELD_SWITCH, AT(utf8), FIELD_RANGE(0, 0)},
     {"seed", FIELD_OTHER, AT(seed), .read = read_seed, .expected = expect_seed},
     {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
@@ -187,16 +179,17 @@ const struct field_list openai_fields = {table, FIELD_COUNT};
 /* What one field alone does not show, and what is understood but not supported. */
 static enum status check(const struct fields *f, struct error *err)
 {
-    const char *penalty = f->presence_penalty != 0.0 ? "presence_penalty" : "frequency_penalty";
-    if (f->best_of != 0 && f->best_of != f->n)
+    const long long best_of = f->best_of, n = f->n;
+    if (best_of != 0 && best_of < n)
+        return error_set_param(err, ERR_ARGUMENT, "best_of",
+                               "\"best_of\" is %lld and \"n\" is %lld; expected at least as many to choose from",
+                               best_of, n);
+    if (best_of > n && f->stream == FIELD_TRUE)
         return error_set_param(
             err, ERR_ARGUMENT, "best_of",
-            "\"best_of\" is %lld and \"n\" is %lld; expected the same: this server returns all texts "
-            "that it generates",
-            (long long)f->best_of, (long long)f->n);
-    if (f->presence_penalty != 0.0 || f->frequency_penalty != 0.0)
-        return error_set_param(err, ERR_ARGUMENT, penalty,
-                               "\"%s\" is not 0; expected 0, or use \"repetition_penalty\" instead", penalty);
+            "\"best_of\" is %lld with \"stream\": true; expected %lld, as \"n\": which texts are best "
+            "shows when all are written",
+            best_of, n);
     if (json_string_length(f->suffix) > 0)
         return error_set_param(err, ERR_ARGUMENT, "suffix",
                                "\"suffix\" is not empty; expected null: the models only continue texts");
@@ -226,30 +219,62 @@ static enum status copy_prompts(struct generate_input *in, const json_t *prompt,
     return OK;
 }
 
+/* What choosing adds to generate_request_check, which does not know of it. */
+static enum status check_best_of(const struct openai_request *r, struct error *err)
+{
+    const struct generate_input *in = &r->in;
+    const uint64_t samples = (uint64_t)in->prompt_count * in->n, bytes = samples * in->max_tokens;
+    if (in->n == r->returned)
+        return OK;
+    if (samples > GENERATE_SAMPLES_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "best_of",
+                               "%u prompts with \"best_of\" %u are %llu texts; expected at most %d", in->prompt_count,
+                               in->n, (unsigned long long)samples, GENERATE_SAMPLES_MAX);
+    if (r->logprobs == 0 && bytes > GENERATE_LOGPROBS_MAX)
+        return error_set_param(err, ERR_ARGUMENT, "best_of",
+                               "%llu texts of \"max_tokens\" %u to choose from are %llu bytes; expected at most %d",
+                               (unsigned long long)samples, in->max_tokens, (unsigned long long)bytes,
+                               GENERATE_LOGPROBS_MAX);
+    return OK;
+}
+
 static enum status build(struct openai_request *r, const struct fields *f, struct error *err)
 {
     struct generate_input *in = &r->in;
     (void)snprintf(r->model, sizeof r->model, "%s", f->model != NULL ? json_string_value(f->model) : "");
     r->echo = f->echo == FIELD_TRUE;
     r->include_usage = f->include_usage;
-    in->n = (uint32_t)f->n;
+    r->returned = (uint32_t)f->n;
+    r->logprobs = (uint32_t)(f->logprobs + 1);
+    in->n = f->best_of > f->n ? (uint32_t)f->best_of : r->returned;
     in->max_tokens = (uint32_t)f->max_tokens;
-    in->logprobs = (uint32_t)(f->logprobs + 1);
-    in->prompt_logprobs = r->echo && f->logprobs >= 0;
+    in->logprobs = in->n > r->returned && r->logprobs == 0 ? 1 : r->logprobs; /* what is chosen by */
+    in->prompt_logprobs = r->echo && in->logprobs > 0;
     in->stream = f->stream == FIELD_TRUE;
     in->stops = f->stops;
     in->shift = f->shift;
     in->priority = f->priority;
     r->timeout_ms = (uint32_t)f->timeout_ms;
-    in->sampler = (struct sampler_options){
-        .seed = f->seeded ? (uint64_t)f->seed & SEED_MAX : request_draw_seed(),
-        .temperature = (float)f->temperature,
-        .top_k = (uint32_t)f->top_k,
-        .top_p = request_positive(f->top_p),
-        .min_p = (float)f->min_p,
-        .repetition_penalty = request_positive(f->repetition_penalty),
-    };
-    const enum status st = copy_prompts(in, f->prompt, err);
+    struct sampler_options *o = &in->sampler;
+    sampler_options_default(o);
+    o->seed = f->seeded ? (uint64_t)f->seed & SEED_MAX : request_draw_seed();
+    o->temperature = (float)f->temperature;
+    o->top_k = (uint32_t)f->top_k;
+    o->top_p = request_positive(f->top_p);
+    o->min_p = (float)f->min_p;
+    o->repetition_penalty = request_positive(f->repetition_penalty);
+    o->presence_penalty = (float)f->presence_penalty;
+    o->frequency_penalty = (float)f->frequency_penalty;
+    o->utf8 = f->utf8 == FIELD_TRUE;
+    if (f->logit_bias != NULL)
+        generate_set_bias(o, f->logit_bias);
+    if (f->allowed_bytes != NULL)
+        generate_set_allowed(o, f->allowed_bytes);
+    enum status st = generate_check_sampler(o, err);
+    if (st == OK)
+        st = copy_prompts(in, f->prompt, err);
+    if (st == OK)
+        st = check_best_of(r, err);
     return st == OK ? generate_request_check(in, err) : st;
 }
 

@@ -1,6 +1,7 @@
 /* state_blob.c - see state_blob.h. */
 #include "server/session/state_blob.h"
 
+#include <math.h>
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,11 @@
 static const char magic[8] = {'a', 'f', 't', 'd', 's', 't', 'a', 't'};
 
 _Static_assert(STATE_BLOB_CHECKSUM_BYTES == SHA256_DIGEST_SIZE, "the checksum is SHA-256");
-_Static_assert(STATE_BLOB_HEADER_BYTES == 32 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + 32 + 16 + SAMPLER_HISTORY,
+_Static_assert(STATE_BLOB_HEADER_2_BYTES ==
+                   32 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + 32 + 16 + SAMPLER_HISTORY,
                "the header is its fields");
+_Static_assert(STATE_BLOB_HEADER_BYTES == STATE_BLOB_HEADER_2_BYTES + 12 + BYTE_VALUES / 8 + 4 * BYTE_VALUES,
+               "and those that came later");
 
 static void checksum_of(uint8_t out[STATE_BLOB_CHECKSUM_BYTES], const uint8_t *bytes, size_t n)
 {
@@ -48,6 +52,12 @@ static void put_sampler(uint8_t **at, const struct sampler *s)
     le_put(at, s->draws, 8);
     le_put(at, s->seen, 8);
     put_bytes(at, s->history, sizeof s->history);
+    le_put_float(at, o->presence_penalty);
+    le_put_float(at, o->frequency_penalty);
+    le_put(at, o->utf8 ? 1 : 0, 4);
+    put_bytes(at, o->allowed, sizeof o->allowed);
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        le_put_float(at, o->bias[b]);
 }
 
 enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
@@ -103,6 +113,15 @@ static enum status check_sampler(const struct sampler *s, struct error *err)
         return refuse_fraction(err, "min_p", o->min_p, "0 to 1");
     if (!(o->repetition_penalty > 0.0f && o->repetition_penalty <= (float)SAMPLER_PENALTY_MAX))
         return refuse_fraction(err, "repetition_penalty", o->repetition_penalty, "above 0 to 100");
+    if (!(fabsf(o->presence_penalty) <= SAMPLER_OFFSET_MAX))
+        return refuse_fraction(err, "presence_penalty", o->presence_penalty, "-2 to 2");
+    if (!(fabsf(o->frequency_penalty) <= SAMPLER_OFFSET_MAX))
+        return refuse_fraction(err, "frequency_penalty", o->frequency_penalty, "-2 to 2");
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        if (!(fabsf(o->bias[b]) <= SAMPLER_BIAS_MAX))
+            return refuse_fraction(err, "logit_bias", o->bias[b], "-100 to 100");
+    if (!sampler_can_draw(o))
+        return error_set_param(err, ERR_ARGUMENT, "state", "the state's allowed_bytes let no byte be drawn");
     if (s->draws > STATE_SEEN_MAX)
         return refuse(err, "number of draws", s->draws, 0, STATE_SEEN_MAX);
     if (s->seen > STATE_SEEN_MAX)
@@ -110,9 +129,11 @@ static enum status check_sampler(const struct sampler *s, struct error *err)
     return OK;
 }
 
-static void take_sampler(const uint8_t **at, struct sampler *s)
+/* header: bytes of that, by which the versions are told apart. Errors: ERR_ARGUMENT. */
+static enum status take_sampler(const uint8_t **at, struct sampler *s, size_t header, struct error *err)
 {
     struct sampler_options *o = &s->options;
+    sampler_options_default(o);
     o->seed = le_take(at, 8);
     o->sample = (uint32_t)le_take(at, 4);
     o->top_k = (uint32_t)le_take(at, 4);
@@ -123,26 +144,55 @@ static void take_sampler(const uint8_t **at, struct sampler *s)
     s->draws = le_take(at, 8);
     s->seen = le_take(at, 8);
     take_bytes(at, s->history, sizeof s->history);
+    if (header == STATE_BLOB_HEADER_2_BYTES)
+        return OK;
+    o->presence_penalty = le_take_float(at);
+    o->frequency_penalty = le_take_float(at);
+    const uint64_t utf8 = le_take(at, 4);
+    if (utf8 > 1)
+        return refuse(err, "utf8", utf8, 0, 1);
+    o->utf8 = utf8 == 1;
+    take_bytes(at, o->allowed, sizeof o->allowed);
+    for (size_t b = 0; b < BYTE_VALUES; b++) {
+        o->bias[b] = le_take_float(at);
+        o->is_biased |= o->bias[b] != 0.0f;
+    }
+    return OK;
 }
 
-/* Check the lengths, on which all other offsets depend, and the checksum. *s gets the lengths. */
-static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, struct error *err)
+static enum status check_size(size_t size, size_t least, struct error *err)
+{
+    return size >= least ? OK
+                         : error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected at least %zu",
+                                           size, least);
+}
+
+/* *header: the bytes that its version has. */
+static enum status check_version(size_t *header, const uint8_t *blob, size_t size, struct error *err)
 {
     const uint8_t *at = blob + sizeof magic;
-    uint8_t checksum[STATE_BLOB_CHECKSUM_BYTES];
-    const size_t least = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES;
-    if (size < least)
-        return error_set_param(err, ERR_ARGUMENT, "state", "the state has %zu bytes, expected at least %zu", size,
-                               least);
+    const enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES + STATE_BLOB_CHECKSUM_BYTES, err);
+    if (st != OK)
+        return st;
     if (memcmp(blob, magic, sizeof magic) != 0)
         return error_set_param(err, ERR_ARGUMENT, "state", "this is not a state: it does not begin with \"aftdstat\"");
     const uint64_t version = le_take(&at, 4);
-    if (version != STATE_BLOB_VERSION)
-        return error_set_param(
-            err, ERR_ARGUMENT, "state",
-            "the state's version is %llu, expected %d: another version of aftd made it, whose states "
-            "this one cannot read",
-            (unsigned long long)version, STATE_BLOB_VERSION);
+    if (version < STATE_BLOB_VERSION_LEAST || version > STATE_BLOB_VERSION)
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state's version is %llu, expected %d to %d: another version of aftd made it, whose "
+                               "states this one cannot read",
+                               (unsigned long long)version, STATE_BLOB_VERSION_LEAST, STATE_BLOB_VERSION);
+    *header = version == STATE_BLOB_VERSION ? STATE_BLOB_HEADER_BYTES : STATE_BLOB_HEADER_2_BYTES;
+    return check_size(size, *header + STATE_BLOB_CHECKSUM_BYTES, err);
+}
+
+/* Check the lengths, on which all other offsets depend, and the checksum. *s gets the lengths. */
+static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, size_t header,
+                               struct error *err)
+{
+    const uint8_t *at = blob + sizeof magic + 4;
+    uint8_t checksum[STATE_BLOB_CHECKSUM_BYTES];
+    const size_t least = header + STATE_BLOB_CHECKSUM_BYTES;
     s->pending_count = (uint32_t)le_take(&at, 4);
     s->fed_count = (uint32_t)le_take(&at, 4);
     s->position = (uint32_t)le_take(&at, 4);
@@ -175,12 +225,17 @@ enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, si
     struct model_identity theirs;
     struct sampler sampler;
     const uint8_t *at = blob + 32;
-    enum status st = check_frame(&sizes, blob, size, err);
+    size_t header = 0;
+    enum status st = check_version(&header, blob, size, err);
+    if (st == OK)
+        st = check_frame(&sizes, blob, size, header, err);
     if (st != OK)
         return st;
     take_bytes(&at, theirs.digest, sizeof theirs.digest);
     take_bytes(&at, theirs.arithmetic, sizeof theirs.arithmetic);
-    take_sampler(&at, &sampler);
+    st = take_sampler(&at, &sampler, header, err);
+    if (st != OK)
+        return st;
     if (memchr(theirs.arithmetic, '\0', sizeof theirs.arithmetic) == NULL)
         return error_set_param(err, ERR_ARGUMENT, "state",
                                "the state's name of its arithmetic does not end: expected a NUL after it");

@@ -2,7 +2,7 @@
  *
  *     offset  bytes
  *          0      8  "aftdstat"
- *          8      4  format's version, STATE_BLOB_VERSION: another one whenever the engine's state is laid out anew
+ *          8      4  format's version, STATE_BLOB_VERSION: another whenever that or the engine's state is laid out anew
  *         12      4  P: pending bytes, given or drawn and not yet fed
  *         16      4  F: bytes fed since the last reset, of a model whose context has an end
  *         20      4  position: how many were fed; 0: none, the stream will begin with the pending ones
@@ -12,10 +12,14 @@
  *        224     32  sampler: seed (8), sample (4), top_k (4), temperature, top_p, min_p, repetition_penalty (4 each)
  *        256     16  its draws (8), bytes that it has seen (8)
  *        272     64  its history, a ring of the latest bytes
- *        336  F+P+S  the bytes fed, those pending, the engine's state
+ *        336     12  more of the sampler: presence_penalty, frequency_penalty (4 each), whether text must be UTF-8 (4)
+ *        348     32  the bytes that it may draw, a bit each, the lowest first
+ *        380   1024  what is added to each byte's logit
+ *       1404  F+P+S  the bytes fed, those pending, the engine's state
  *        end     32  SHA-256 of all before
  *
- * Numbers are little-endian, fractions float32. The checksum finds accidents; whoever can make up a blob can make it
+ * Numbers are little-endian, fractions float32. Version 2 had nothing between the history and the bytes fed, and is
+ * read as if all of that were as by default. The checksum finds accidents; whoever can make up a blob can make it
  * match. So every field is checked for its effect, and a state from outside can spoil only its own stream.
  * Any thread; no state. */
 #ifndef SERVER_SESSION_STATE_BLOB_H
@@ -28,7 +32,13 @@
 #include "server/models/model_identity.h"
 #include "server/stream/stream_snapshot.h"
 
-enum { STATE_BLOB_VERSION = 2, STATE_BLOB_HEADER_BYTES = 336, STATE_BLOB_CHECKSUM_BYTES = 32 };
+enum {
+    STATE_BLOB_VERSION = 3,
+    STATE_BLOB_VERSION_LEAST = 2,
+    STATE_BLOB_HEADER_BYTES = 1404,
+    STATE_BLOB_HEADER_2_BYTES = 336,
+    STATE_BLOB_CHECKSUM_BYTES = 32
+};
 
 /* *ret is malloc'd, *size bytes. Set only on OK. Errors: ERR_NOMEM. */
 enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,

@@ -86,7 +86,7 @@ static void assert_same_output(const struct program_run *a, const struct program
 static void a_daemon_prints_what_the_model_itself_does(void **state)
 {
     static const struct {
-        const char *name, *verb, *model, *options[10], *input;
+        const char *name, *verb, *model, *options[12], *input;
     } cases[] = {
         {"labels", "classify", PICTURE_MODEL, {cat}, NULL},
         {"one label of each picture", "classify", PICTURE_MODEL, {cat, gray, "--top-k", "1"}, NULL},
@@ -105,7 +105,8 @@ static void a_daemon_prints_what_the_model_itself_does(void **state)
          "generate",
          TEXT_MODEL,
          {"--prompt=== A", "--seed=9007199254740991", "--temperature=0.8", "--top-k=40", "--top-p=0.93", "--min-p=0.01",
-          "--repetition-penalty=1.1", "--max-tokens=80"},
+          "--repetition-penalty=1.1", "--presence-penalty=0.5", "--frequency-penalty=-0.1", "--utf8",
+          "--max-tokens=80"},
          NULL},
         {"a prompt that is not UTF-8",
          "generate",

@@ -163,6 +163,179 @@ static void penalty_forgets_after_64_bytes(void **state)
     assert_int_equal(sampler_draw(&s, logits), 9);
 }
 
+/* OpenAI's two: the one once for a byte that is there, the other each time; from what repetition_penalty left. */
+static void offsets_are_taken_off_after_the_penalty(void **state)
+{
+    (void)state;
+    static const struct {
+        float presence, frequency, repetition, other; /* other: the logit of the byte that was not seen */
+        uint8_t want;                                 /* 1, at 5 and seen three times, or that one, 2 */
+    } rows[] = {
+        {2.0f, 0.0f, 1.0f, 2.9f, 1},  {2.0f, 0.0f, 1.0f, 3.1f, 2},   {0.0f, 1.0f, 1.0f, 1.9f, 1},
+        {0.0f, 1.0f, 1.0f, 2.1f, 2},  {0.5f, 1.0f, 1.0f, 1.4f, 1},   {0.5f, 1.0f, 1.0f, 1.6f, 2},
+        {-2.0f, 0.0f, 1.0f, 6.9f, 1}, {0.0f, -2.0f, 1.0f, 10.9f, 1}, {0.0f, -2.0f, 1.0f, 11.1f, 2},
+        {1.0f, 0.0f, 2.0f, 1.4f, 1},  {1.0f, 0.0f, 2.0f, 1.6f, 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sampler_options o;
+        struct sampler s;
+        float logits[BYTE_VALUES];
+        for (size_t b = 0; b < BYTE_VALUES; b++)
+            logits[b] = -100.0f;
+        logits[1] = 5.0f;
+        logits[2] = rows[i].other;
+        sampler_options_default(&o);
+        o.temperature = 0.0f;
+        o.presence_penalty = rows[i].presence;
+        o.frequency_penalty = rows[i].frequency;
+        o.repetition_penalty = rows[i].repetition;
+        sampler_init(&s, &o);
+        for (int n = 0; n < 3; n++)
+            sampler_accept(&s, 1);
+        if (sampler_draw(&s, logits) != rows[i].want)
+            fail_msg("row %zu: expected byte %d", i, rows[i].want);
+    }
+}
+
+static void a_bias_moves_its_byte_alone(void **state)
+{
+    (void)state;
+    static const double p[4] = {0.4, 0.3, 0.2, 0.1}, want[4] = {0.4 / 1.9, 0.3 / 1.9, 0.2 / 1.9, 1.0 / 1.9};
+    struct sampler_options o;
+    float logits[BYTE_VALUES];
+    size_t counts[BYTE_VALUES];
+    sampler_options_default(&o);
+    o.is_biased = true;
+    o.bias[3] = (float)log(10.0);
+    set_logits(logits, p, 4);
+    count_draws(counts, &o, logits, 40000);
+    for (size_t b = 0; b < 4; b++)
+        assert_true(fabs((double)counts[b] / 40000.0 - want[b]) <= 0.0125);
+    o.bias[0] = o.bias[1] = o.bias[3] = -100.0f;
+    count_draws(counts, &o, logits, 1000);
+    assert_int_equal(counts[2], 1000);
+}
+
+static void allow_only(struct sampler_options *o, const uint8_t *bytes, size_t n)
+{
+    memset(o->allowed, 0, sizeof o->allowed);
+    for (size_t i = 0; i < n; i++)
+        o->allowed[bytes[i] / 8] |= (uint8_t)(1u << bytes[i] % 8);
+}
+
+/* Whatever else is asked for: greedy, hot, cut by top_k, the byte that is allowed far below all others. */
+static void what_is_not_allowed_is_never_drawn(void **state)
+{
+    (void)state;
+    static const uint8_t few[] = {0, 77, 200, 255};
+    static const float temperatures[] = {0.0f, 1e-3f, 1.0f, 100.0f};
+    for (size_t t = 0; t < sizeof temperatures / sizeof temperatures[0]; t++)
+        for (uint32_t top_k = 0; top_k <= 8; top_k += 4)
+            for (size_t n = 1; n <= sizeof few; n++) {
+                struct sampler_options o;
+                float logits[BYTE_VALUES];
+                size_t counts[BYTE_VALUES], drawn = 0;
+                for (size_t b = 0; b < BYTE_VALUES; b++)
+                    logits[b] = b == 200 ? -3e4f : (float)(b % 7);
+                sampler_options_default(&o);
+                o.temperature = temperatures[t];
+                o.top_k = top_k;
+                allow_only(&o, few + sizeof few - n, n);
+                assert_true(sampler_can_draw(&o));
+                count_draws(counts, &o, logits, 200);
+                for (size_t i = 0; i < n; i++)
+                    drawn += counts[few[sizeof few - 1 - i]];
+                assert_int_equal(drawn, 200);
+            }
+}
+
+/* Bytes of the text that may be missing at its end, or 4 if it is not UTF-8 as Unicode's table 3-7 has it. */
+static size_t missing(const uint8_t *text, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        const uint8_t a = text[i];
+        const size_t length = a < 0x80 ? 1 : a >= 0xc2 && a <= 0xdf ? 2 : a >= 0xe0 && a <= 0xef ? 3 : 4;
+        if ((length == 4 && (a < 0xf0 || a > 0xf4)))
+            return 4;
+        for (size_t k = 1; k < length; k++) {
+            if (i + k == n)
+                return length - k;
+            const uint8_t b = text[i + k];
+            const uint8_t low = k == 1 && a == 0xe0 ? 0xa0 : k == 1 && a == 0xf0 ? 0x90 : 0x80;
+            const uint8_t high = k == 1 && a == 0xed ? 0x9f : k == 1 && a == 0xf4 ? 0x8f : 0xbf;
+            if (b < low || b > high)
+                return 4;
+        }
+        i += length;
+    }
+    return 0;
+}
+
+/* From noise, so that every first byte and every edge of every second one comes. */
+static void utf8_is_never_broken(void **state)
+{
+    (void)state;
+    enum { BYTES = 200000 };
+    float logits[BYTE_VALUES] = {0};
+    bool seen[BYTE_VALUES] = {false};
+    struct sampler_options o;
+    struct sampler s;
+    uint8_t *text = malloc(BYTES);
+    assert_non_null(text);
+    for (size_t b = 0xc2; b < BYTE_VALUES; b++)
+        logits[b] = 3.0f;
+    sampler_options_default(&o);
+    o.utf8 = true;
+    sampler_init(&s, &o);
+    for (size_t i = 0; i < BYTES; i++) {
+        text[i] = sampler_draw(&s, logits);
+        seen[text[i]] = true;
+        sampler_accept(&s, text[i]);
+    }
+    assert_in_range(missing(text, BYTES), 0, 3);
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        assert_int_equal(seen[b], b < 0xc0 || (b >= 0xc2 && b <= 0xf4));
+    free(text);
+}
+
+/* A character is begun only if what is allowed can go on with it; after what nothing goes on with, a new one begins. */
+static void utf8_and_what_is_allowed_hold_together(void **state)
+{
+    (void)state;
+    static const uint8_t e_acute[] = {0xc3, 0xa9, 0xe0, 0xed}, lead[] = {0xc3}, surrogate[] = {0xed, 0xa0},
+                         only_e0[] = {0xe0, 0x80}, letter[] = {'a'};
+    float logits[BYTE_VALUES] = {0};
+    struct sampler_options o;
+    struct sampler s;
+    sampler_options_default(&o);
+    o.utf8 = true;
+    allow_only(&o, lead, sizeof lead);
+    assert_false(sampler_can_draw(&o));
+    allow_only(&o, surrogate, sizeof surrogate);
+    assert_false(sampler_can_draw(&o));
+    allow_only(&o, only_e0, sizeof only_e0);
+    assert_false(sampler_can_draw(&o));
+    allow_only(&o, e_acute, sizeof e_acute); /* E0 A9 A9 as well, but ED A9 is a surrogate */
+    assert_true(sampler_can_draw(&o));
+    uint8_t text[3000];
+    sampler_init(&s, &o);
+    for (size_t i = 0; i < sizeof text; i++) {
+        text[i] = sampler_draw(&s, logits);
+        assert_true(text[i] == 0xc3 || text[i] == 0xa9 || text[i] == 0xe0);
+        sampler_accept(&s, text[i]);
+    }
+    assert_in_range(missing(text, sizeof text), 0, 2);
+
+    allow_only(&o, letter, sizeof letter);
+    sampler_init(&s, &o);
+    sampler_accept(&s, 0xc3); /* the prompt's */
+    assert_int_equal(sampler_draw(&s, logits), 'a');
+    sampler_init(&s, &o);
+    for (size_t i = 0; i < 5; i++)
+        sampler_accept(&s, 0xa9); /* no character has so many */
+    assert_int_equal(sampler_draw(&s, logits), 'a');
+}
+
 static void a_stream_depends_on_seed_and_sample_alone(void **state)
 {
     (void)state;
@@ -202,6 +375,8 @@ static void extreme_logits_and_temperatures_are_survived(void **state)
             o.top_p = 0.9f;
             o.min_p = 0.01f;
             o.repetition_penalty = 100.0f;
+            o.presence_penalty = o.frequency_penalty = 2.0f;
+            o.utf8 = true;
             for (size_t b = 0; b < BYTE_VALUES; b++)
                 logits[b] = b % 2 == 0 ? sizes[z] : -sizes[z];
             sampler_init(&s, &o);
@@ -220,6 +395,11 @@ int main(void)
         cmocka_unit_test(greedy_takes_the_lowest_of_the_largest),
         cmocka_unit_test(penalty_divides_positive_and_multiplies_negative_logits),
         cmocka_unit_test(penalty_forgets_after_64_bytes),
+        cmocka_unit_test(offsets_are_taken_off_after_the_penalty),
+        cmocka_unit_test(a_bias_moves_its_byte_alone),
+        cmocka_unit_test(what_is_not_allowed_is_never_drawn),
+        cmocka_unit_test(utf8_is_never_broken),
+        cmocka_unit_test(utf8_and_what_is_allowed_hold_together),
         cmocka_unit_test(a_stream_depends_on_seed_and_sample_alone),
         cmocka_unit_test(extreme_logits_and_temperatures_are_survived),
     };

@@ -2,6 +2,7 @@
  * bounds and all that it says is there. The first byte chooses whether the checksum is made to fit. */
 #include "tests/fuzz/fuzz.h"
 
+#include <math.h>
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,11 @@ static void check_snapshot(const struct stream_snapshot *s)
                "top_p and min_p are in their bounds");
     fuzz_check(o->repetition_penalty > 0.0f && o->repetition_penalty <= 100.0f,
                "the repetition penalty is in its bounds");
+    fuzz_check(fabsf(o->presence_penalty) <= 2.0f && fabsf(o->frequency_penalty) <= 2.0f,
+               "the other penalties are in their bounds");
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        fuzz_check(fabsf(o->bias[b]) <= 100.0f && (o->is_biased || o->bias[b] == 0.0f), "biases are in their bounds");
+    fuzz_check(sampler_can_draw(o), "a byte can be drawn");
     for (size_t i = 0; i < stream_snapshot_bytes(s); i++) { /* all of it is there to be read */
         const volatile uint8_t byte = s->memory[i];
         (void)byte;

@@ -1,6 +1,8 @@
 /* generation.c - see generation.h. */
 #include "tests/fuzz/generation.h"
 
+#include <math.h>
+
 #include "tests/fuzz/fuzz.h"
 
 static void check_prompts(const struct generate_input *in)
@@ -30,6 +32,11 @@ static void check_sampler(const struct sampler_options *o)
                "top_p and min_p are in their bounds");
     fuzz_check(o->repetition_penalty > 0.0f && o->repetition_penalty <= 100.0f,
                "the repetition penalty is in its bounds");
+    fuzz_check(fabsf(o->presence_penalty) <= 2.0f && fabsf(o->frequency_penalty) <= 2.0f,
+               "the other penalties are in their bounds");
+    for (size_t b = 0; b < BYTE_VALUES; b++)
+        fuzz_check(fabsf(o->bias[b]) <= 100.0f && (o->is_biased || o->bias[b] == 0.0f), "biases are in their bounds");
+    fuzz_check(sampler_can_draw(o), "a byte can be drawn");
 }
 
 void fuzz_check_generation(const struct generate_input *in, const struct settings *s)

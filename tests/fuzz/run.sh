@@ -83,6 +83,7 @@ seed_request() {
 {"prompt_base64": "VGhlIGhpc3Rvcnkgb2Yg", "temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.05}
 {"prompt": "\u00e4\ud83d\ude00\u0000", "repetition_penalty": 1.2, "seed": 9007199254740991}
 {"prompt": "a", "stop": ["\n\n", "]]", "==", "\u00df"], "stream": false, "context_overflow": "shift"}
+{"presence_penalty": -2, "frequency_penalty": 0.5, "logit_bias": {"0": -100, "255": 1e1}, "utf8": true, "allowed_bytes": [97, 195, 169]}
 {"stop": "end", "seed": -1, "top_p": 0, "temperature": 1e400, "unknown": [[[{}]]]}
 END
 }
@@ -98,6 +99,7 @@ seed_openai() {
 {"prompt": [[0, 97, 255], [13]], "stop": ["\n\n", "]]"], "seed": -9223372036854775808, "user": "me", "suffix": null}
 {"prompt": [84, 104, 101], "stop": "end", "temperature": 0.5, "top_p": 0, "top_k": 3, "min_p": 0.1, "repetition_penalty": 1.3}
 {"presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "prompt": null, "logprobs": null, "n": 1}
+{"best_of": 4, "n": 2, "presence_penalty": 1.5, "utf8": null, "allowed_bytes": "ab\u00e9", "logit_bias": {"97": 5, "98": -5}}
 {"prompt": [[256]], "logit_bias": {"1": 5}, "suffix": "x", "best_of": 3, "seed": 1e400}
 END
 }
@@ -119,7 +121,7 @@ seed_host() { # the Host or Origin, a NUL, the setting
 
 seed_session_request() {
     printf '{"model": "enwik8-aft-local", "prompt": "ab", "seed": 1, "temperature": 0.5, "ttl_s": 60, "context_overflow": "shift"}' >"$1/all"
-    printf '{"state": "YWI=", "model": "a@2", "top_k": 4, "top_p": 0.5, "min_p": 0.1, "repetition_penalty": 1.1}' >"$1/state"
+    printf '{"state": "YWI=", "model": "a@2", "top_k": 4, "top_p": 0.5, "min_p": 0.1, "repetition_penalty": 1.1, "utf8": false, "allowed_bytes": "a"}' >"$1/state"
 }
 
 seed_keys_file() {

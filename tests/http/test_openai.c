@@ -256,6 +256,102 @@ static void a_model_is_described_by_name(void **state)
     reply_clear(&r);
 }
 
+/* ---- how bytes are chosen -------------------------------------------------------------------------------------- */
+
+/* As /generate draws them, whose options they are. */
+static void options_do_what_they_do_in_generate(void **state)
+{
+    static const char *const options[] = {
+        "\"presence_penalty\":2",
+        "\"frequency_penalty\":1.5,\"temperature\":0.7",
+        "\"presence_penalty\":-1,\"repetition_penalty\":1.5",
+        "\"logit_bias\":{\"101\":-100,\"32\":3}",
+        "\"allowed_bytes\":\"ab \"",
+        "\"allowed_bytes\":[97,98,195,169],\"utf8\":true,\"temperature\":5",
+        "\"utf8\":true,\"temperature\":3",
+    };
+    (void)state;
+    json_t *plain = complete("{\"prompt\":\"The history of \",\"seed\":3,\"max_tokens\":200}");
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        char body[BODY_MAX];
+        struct generation g;
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"The history of \",\"seed\":3,\"max_tokens\":200,%s}",
+                       options[i]);
+        json_t *whole = complete(body);
+        generate(&daemon_under_test, json_loads(body, 0, NULL), &g);
+        assert_string_equal(text(whole, 0), g.text);
+        assert_string_not_equal(text(whole, 0), text(plain, 0));
+        generation_clear(&g);
+        json_decref(whole);
+    }
+    json_decref(plain);
+}
+
+/* What may be drawn, seen in the text: no e, three bytes only, no broken character where all without it are noise. */
+static void what_may_not_be_drawn_is_not_there(void **state)
+{
+    static const char hot[] = "{\"prompt\":\"\",\"seed\":3,\"max_tokens\":2000,\"temperature\":100%s}";
+    char body[BODY_MAX];
+    (void)state;
+    json_t *whole = complete("{\"prompt\":\"The \",\"max_tokens\":2000,\"logit_bias\":{\"101\":-100}}");
+    assert_null(strchr(text(whole, 0), 'e'));
+    json_decref(whole);
+    whole = complete("{\"prompt\":\"The \",\"max_tokens\":2000,\"allowed_bytes\":\"ab \"}");
+    assert_int_equal(strspn(text(whole, 0), "ab "), 2000);
+    json_decref(whole);
+    (void)snprintf(body, sizeof body, hot, "");
+    whole = complete(body);
+    assert_non_null(strstr(text(whole, 0), "\xef\xbf\xbd"));
+    json_decref(whole);
+    (void)snprintf(body, sizeof body, hot, ",\"utf8\":true,\"logit_bias\":{\"0\":-100}");
+    whole = complete(body);
+    const char *broken = strstr(text(whole, 0), "\xef\xbf\xbd");
+    assert_true(broken == NULL || broken[3] == '\0'); /* max_tokens may end within a character */
+    json_decref(whole);
+}
+
+static double mean_logprob(const json_t *one)
+{
+    const json_t *numbers = json_object_get(json_object_get(one, "logprobs"), "token_logprobs");
+    double total = 0.0;
+    for (size_t i = 0; i < json_array_size(numbers); i++)
+        total += json_number_value(json_array_get(numbers, i));
+    return json_array_size(numbers) > 0 ? total / (double)json_array_size(numbers) : -INFINITY;
+}
+
+/* The texts of n 8, and of them the two best of each prompt, best first; all eight are paid for. */
+static void the_best_of_many_are_returned(void **state)
+{
+#define MANY "\"prompt\":[\"The c\",\"ab\"],\"max_tokens\":12,\"seed\":9,\"stop\":\"e\""
+    (void)state;
+    json_t *all = complete("{" MANY ",\"n\":8,\"logprobs\":0}");
+    json_t *best = complete("{" MANY ",\"n\":2,\"best_of\":8,\"logprobs\":0}");
+    json_t *bare = complete("{" MANY ",\"n\":2,\"best_of\":8,\"echo\":true}");
+    assert_int_equal(json_array_size(json_object_get(best, "choices")), 4);
+    assert_int_equal(json_array_size(json_object_get(bare, "choices")), 4);
+    for (size_t p = 0; p < 2; p++) {
+        size_t first = 8 * p, second = 8 * p;
+        for (size_t i = 8 * p; i < 8 * p + 8; i++)
+            if (mean_logprob(choice(all, i)) > mean_logprob(choice(all, first)))
+                first = i;
+        second = first == second ? second + 1 : second;
+        for (size_t i = 8 * p; i < 8 * p + 8; i++)
+            if (i != first && mean_logprob(choice(all, i)) > mean_logprob(choice(all, second)))
+                second = i;
+        assert_string_equal(text(best, 2 * p), text(all, first));
+        assert_string_equal(text(best, 2 * p + 1), text(all, second));
+        const char *echoed = text(bare, 2 * p), *prompt = p == 0 ? "The c" : "ab";
+        assert_memory_equal(echoed, prompt, strlen(prompt));
+        assert_string_equal(echoed + strlen(prompt), text(all, first));
+        assert_true(json_is_null(json_object_get(choice(bare, 2 * p), "logprobs")));
+    }
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(best, "usage"), "completion_tokens")),
+                     json_integer_value(json_object_get(json_object_get(all, "usage"), "completion_tokens")));
+    json_decref(all);
+    json_decref(best);
+    json_decref(bare);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -274,11 +370,15 @@ static const struct {
     {"{\"prompt\":[[97],98]}", 400, "invalid_value", "prompt", "a list"},
     {"{\"prompt\":[true]}", 400, "invalid_value", "prompt", "a list"},
     {"{\"prompt\":[\"a\",\"b\"],\"n\":33}", 400, "invalid_value", "n", "66 texts"},
-    {"{\"n\":2,\"best_of\":3}", 400, "invalid_value", "best_of", "the same"},
-    {"{\"presence_penalty\":0.5}", 400, "invalid_value", "presence_penalty", "repetition_penalty"},
-    {"{\"frequency_penalty\":-1}", 400, "invalid_value", "frequency_penalty", "repetition_penalty"},
+    {"{\"prompt\":[\"a\",\"b\"],\"best_of\":33}", 400, "invalid_value", "best_of", "66 texts"},
+    {"{\"best_of\":64,\"max_tokens\":5000}", 400, "invalid_value", "best_of", "320000 bytes"},
+    {"{\"n\":3,\"best_of\":2}", 400, "invalid_value", "best_of", "at least as many"},
+    {"{\"best_of\":2,\"stream\":true}", 400, "invalid_value", "best_of", "when all are written"},
+    {"{\"best_of\":65}", 400, "invalid_value", "best_of", "from 1 to 64"},
+    {"{\"presence_penalty\":-2.5}", 400, "invalid_value", "presence_penalty", "-2 to 2"},
     {"{\"frequency_penalty\":3}", 400, "invalid_value", "frequency_penalty", "-2 to 2"},
-    {"{\"logit_bias\":{\"50256\":-100}}", 400, "invalid_value", "logit_bias", "does not support token biases"},
+    {"{\"logit_bias\":{\"50256\":-100}}", 400, "invalid_value", "logit_bias", "\"255\""},
+    {"{\"allowed_bytes\":[195],\"utf8\":true}", 400, "invalid_value", "allowed_bytes", "no character of UTF-8"},
     {"{\"suffix\":\"x\"}", 400, "invalid_value", "suffix", "only continue texts"},
     {"{\"stream_options\":{\"include_usage\":true}}", 400, "invalid_value", "stream_options", "not streamed"},
     {"{\"stream\":true,\"stream_options\":{\"usage\":true}}", 400, "invalid_value", "stream_options", "include_usage"},
@@ -364,6 +464,9 @@ int main(void)
         cmocka_unit_test(a_prompt_of_many_bytes_is_taken),
         cmocka_unit_test(a_stream_is_the_answer_in_chunks),
         cmocka_unit_test(a_model_is_described_by_name),
+        cmocka_unit_test(options_do_what_they_do_in_generate),
+        cmocka_unit_test(what_may_not_be_drawn_is_not_there),
+        cmocka_unit_test(the_best_of_many_are_returned),
         cmocka_unit_test(what_is_not_done_is_named),
         cmocka_unit_test(a_long_prompt_does_not_end_the_text),
         cmocka_unit_test(a_deadline_of_its_own_ends_a_text),

@@ -101,8 +101,10 @@ static json_t *first_fields(const char *model, int max_tokens)
 {
     json_t *fields = fields_of(model, max_tokens);
     assert_int_equal(
-        json_object_update_new(fields, json_pack("{s:s, s:i, s:f, s:f, s:f}", "prompt", "The history of ", "seed", 5,
-                                                 "temperature", 0.9, "top_p", 0.95, "repetition_penalty", 1.2)),
+        json_object_update_new(fields, json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:b, s:{s:f}}", "prompt",
+                                                 "The history of ", "seed", 5, "temperature", 0.9, "top_p", 0.95,
+                                                 "repetition_penalty", 1.2, "presence_penalty", 0.5,
+                                                 "frequency_penalty", 0.1, "utf8", 1, "logit_bias", "97", 1.5)),
         0);
     return fields;
 }

@@ -64,6 +64,14 @@ static const struct {
     {"min_p above", "{\"min_p\":1.1}", "min_p", "from 0 to 1"},
     {"penalty zero", "{\"repetition_penalty\":0.0}", "repetition_penalty", "above 0 and at most 100"},
     {"penalty above", "{\"repetition_penalty\":101}", "repetition_penalty", "above 0 and at most 100"},
+    {"presence below", "{\"presence_penalty\":-2.5}", "presence_penalty", "from -2 to 2"},
+    {"frequency above", "{\"frequency_penalty\":2.5}", "frequency_penalty", "from -2 to 2"},
+    {"a bias of no byte", "{\"logit_bias\":{\"256\":1}}", "logit_bias", "\"0\" to \"255\""},
+    {"a bias as text", "{\"logit_bias\":{\"5\":\"1\"}}", "logit_bias", "from -100 to 100"},
+    {"a large bias", "{\"logit_bias\":{\"5\":-101}}", "logit_bias", "from -100 to 100"},
+    {"nothing allowed", "{\"allowed_bytes\":[]}", "allowed_bytes", "at least one byte (0 to 255)"},
+    {"no byte allowed", "{\"allowed_bytes\":[1.5]}", "allowed_bytes", "at least one byte (0 to 255)"},
+    {"nothing to draw", "{\"utf8\":true,\"allowed_bytes\":[195]}", "allowed_bytes", "no character of UTF-8"},
     {"seed below", "{\"seed\":-1}", "seed", "from 0 to 9007199254740991"},
     {"seed above", "{\"seed\":9007199254740992}", "seed", "from 0 to 9007199254740991"},
     {"an empty stop", "{\"stop\":\"\"}", "stop", "1 to 64 bytes"},
@@ -145,7 +153,8 @@ static void everything_is_stored(void **state)
     assert_int_equal(parse("{\"model\":\"m\",\"prompt\":\"a\\u0000\xc3\xa4\",\"max_tokens\":1000,\"temperature\":0,"
                            "\"top_k\":256,\"top_p\":1e-300,\"min_p\":1,\"repetition_penalty\":100,"
                            "\"seed\":9007199254740991,\"stop\":[\"x\",\"\\n\"],\"stream\":false,\"timeout_ms\":9000,"
-                           "\"context_overflow\":\"stop\"}",
+                           "\"context_overflow\":\"stop\",\"presence_penalty\":-2,\"frequency_penalty\":0.5,"
+                           "\"utf8\":true,\"logit_bias\":{\"0\":-100,\"255\":0.5},\"allowed_bytes\":\"a\u00e9\"}",
                            &r, NULL),
                      OK);
     assert_string_equal(r.model, "m");
@@ -154,6 +163,12 @@ static void everything_is_stored(void **state)
     assert_int_equal(r.in.max_tokens, 1000);
     assert_true(r.in.sampler.temperature == 0.0f && r.in.sampler.top_k == 256 && r.in.sampler.min_p == 1.0f &&
                 r.in.sampler.repetition_penalty == 100.0f && r.in.sampler.seed == SEED_MAX);
+    assert_true(r.in.sampler.presence_penalty == -2.0f && r.in.sampler.frequency_penalty == 0.5f);
+    assert_true(r.in.sampler.utf8 && r.in.sampler.is_biased);
+    for (size_t b = 0; b < BYTE_VALUES; b++) {
+        assert_true(r.in.sampler.bias[b] == (b == 0 ? -100.0f : b == 255 ? 0.5f : 0.0f));
+        assert_true(sampler_allows(&r.in.sampler, b) == (b == 'a' || b == 0xc3 || b == 0xa9));
+    }
     assert_true(r.in.sampler.top_p > 0.0f); /* still above 0 as a float */
     assert_int_equal(r.in.stops.count, 2);
     assert_true(r.stream == FIELD_FALSE && !r.in.shift);

@@ -143,6 +143,54 @@ static void a_blob_goes_on_as_if_it_had_never_been_one(void **state)
     free(again);
 }
 
+/* All that a sampler has comes back; a blob of version 2 has what came later as by default. */
+static void the_sampler_comes_back_whole(void **state)
+{
+    struct part *p = *state;
+    struct stream_snapshot s, again;
+    struct error err;
+    uint8_t *blob, *old;
+    size_t size;
+    const size_t later = STATE_BLOB_HEADER_BYTES - STATE_BLOB_HEADER_2_BYTES;
+    if (read_checked(&s, p, p->blob, p->size, &err) != OK)
+        fail_msg("%s", err.message);
+    struct sampler_options *o = &s.sampler.options;
+    o->presence_penalty = -1.5f;
+    o->frequency_penalty = 0.25f;
+    o->utf8 = true;
+    o->allowed[3] = 0x5a;
+    o->is_biased = true;
+    o->bias[0] = 100.0f;
+    o->bias[255] = -0.5f;
+    assert_int_equal(state_blob_make(&blob, &size, &s, &p->id, &err), OK);
+    assert_int_equal(read_checked(&again, p, blob, size, &err), OK);
+    assert_true(again.sampler.options.presence_penalty == -1.5f && again.sampler.options.frequency_penalty == 0.25f);
+    assert_true(again.sampler.options.utf8 && again.sampler.options.is_biased);
+    assert_memory_equal(again.sampler.options.allowed, o->allowed, sizeof o->allowed);
+    assert_memory_equal(again.sampler.options.bias, o->bias, sizeof o->bias);
+    stream_snapshot_clear(&again);
+
+    old = malloc(size - later);
+    assert_non_null(old);
+    memcpy(old, blob, STATE_BLOB_HEADER_2_BYTES);
+    memcpy(old + STATE_BLOB_HEADER_2_BYTES, blob + STATE_BLOB_HEADER_BYTES, size - STATE_BLOB_HEADER_BYTES);
+    old[8] = 2;
+    sign(old, size - later);
+    if (read_checked(&again, p, old, size - later, &err) != OK)
+        fail_msg("%s", err.message);
+    struct sampler_options defaults;
+    sampler_options_default(&defaults);
+    const struct sampler_options *got = &again.sampler.options;
+    assert_true(got->presence_penalty == 0.0f && got->frequency_penalty == 0.0f && !got->utf8 && !got->is_biased);
+    assert_memory_equal(got->allowed, defaults.allowed, sizeof got->allowed);
+    assert_true(got->top_p == 0.9f && got->seed == 7);
+    assert_memory_equal(stream_snapshot_state(&again), stream_snapshot_state(&s), s.state_bytes);
+    stream_snapshot_clear(&again);
+    stream_snapshot_clear(&s);
+    free(old);
+    free(blob);
+}
+
 static void every_mutated_blob_is_refused(void **state)
 {
     struct part *p = *state;
@@ -224,8 +272,9 @@ static const struct {
     const char *word;
 } fields[] = {
     {"magic", 0, "A", 1, "not a state"},
-    {"an older version", 8, {1}, 1, "version is 1, expected 2: another version of aftd made it"},
-    {"a later version", 8, {3}, 1, "version is 3, expected 2: another version of aftd made it"},
+    {"an older version", 8, {1}, 1, "version is 1, expected 2 to 3: another version of aftd made it"},
+    {"a later version", 8, {4}, 1, "version is 4, expected 2 to 3: another version of aftd made it"},
+    {"as if of the one before", 8, {2}, 1, "according to its header"},
     {"no pending byte", 12, {0}, 1, "pending bytes is 0"},
     {"many pending bytes", 12, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "pending bytes is 4294967295"},
     {"much text", 16, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "bytes of text is 4294967295"},
@@ -245,6 +294,10 @@ static const struct {
     {"repetition_penalty", 252, {0, 0, 0, 0}, 4, "repetition_penalty is 0"},
     {"draws", 256, {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, "number of draws is"},
     {"bytes seen", 264, {0, 0, 0, 0, 0, 0, 0, 0x80}, 8, "number of bytes is"},
+    {"presence_penalty", 336, {0, 0, 0x40, 0x40}, 4, "presence_penalty is 3"},
+    {"frequency_penalty", 340, {0, 0, 0xC0, 0x7F}, 4, "frequency_penalty is nan"},
+    {"utf8", 344, {2}, 1, "utf8 is 2, expected 0 to 1"},
+    {"logit_bias", 380 + 4 * 65, {0, 0, 0xCA, 0xC2}, 4, "logit_bias is -101"},
 };
 
 static void each_field_has_its_own_error(void **state)
@@ -264,6 +317,11 @@ static void each_field_has_its_own_error(void **state)
             fail_msg("%s: \"%s\", expected \"%s\"", fields[i].name, err.message, fields[i].word);
     }
     memcpy(blob, p->blob, p->size);
+    memset(blob + 348, 0, BYTE_VALUES / 8);
+    sign(blob, p->size);
+    assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "allowed_bytes"));
+    memcpy(blob, p->blob, p->size);
     memset(blob + 64, 'x', MODEL_ARITHMETIC_BYTES);
     sign(blob, p->size);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
@@ -282,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_blob_goes_on_as_if_it_had_never_been_one),
+        cmocka_unit_test(the_sampler_comes_back_whole),
         cmocka_unit_test(every_mutated_blob_is_refused),
         cmocka_unit_test(what_is_made_to_fit_does_no_harm),
         cmocka_unit_test(each_field_has_its_own_error),
