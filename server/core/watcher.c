@@ -19,11 +19,15 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server/core/clock.h"
 
-enum { EVENTS_MAX = 64 }; /* taken from the kernel at a time */
+enum {
+    EVENTS_MAX = 64,        /* taken from the kernel at a time */
+    ASK_AGAIN_NS = 1000000, /* what the kernel had no memory to tell */
+};
 
 struct watcher {
     pthread_t thread;
@@ -105,14 +109,17 @@ static bool listen_to_client(struct watcher *w, int operation, int fd)
     return epoll_ctl(w->epoll_fd, operation, fd, &event) == 0;
 }
 
-static void handle_socket(struct watcher *w, int fd, uint64_t now_ns)
+/* False: the kernel had no memory to tell whether the client has left. It is asked again with the next event, which
+ * comes at once. */
+static bool handle_socket(struct watcher *w, int fd, uint64_t now_ns)
 {
     struct pollfd now = {.fd = fd, .events = POLLRDHUP};
     if ((size_t)fd >= w->fds || w->by_fd[fd] == NULL)
-        return;
-    if (poll(&now, 1, 0) != 1 || (now.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {
+        return true;
+    const int told = poll(&now, 1, 0);
+    if (told != 1 || (now.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {
         (void)listen_to_client(w, EPOLL_CTL_MOD, fd);
-        return;
+        return told >= 0;
     }
     for (struct watch *watch = w->by_fd[fd]; watch != NULL; watch = watch->next) {
         if (watch->is_told)
@@ -120,6 +127,7 @@ static void handle_socket(struct watcher *w, int fd, uint64_t now_ns)
         watch->is_told = true;
         set_time_locked(w, watch, watch->notify(watch->arg, WATCH_CLIENT_LEFT, now_ns));
     }
+    return true;
 }
 
 static void handle_timer(struct watcher *w, uint64_t now_ns)
@@ -143,20 +151,22 @@ static void *watcher_thread(void *arg)
         if (n < 0 && errno != EINTR)
             return NULL; /* cannot happen with descriptors that are ours */
         const uint64_t now_ns = clock_now_ns();
-        bool stop = false;
+        bool stop = false, told = true;
         (void)pthread_mutex_lock(&w->lock);
         for (int i = 0; i < n; i++) {
             if (events[i].data.fd == w->stop_fd)
                 stop = true;
             else if (events[i].data.fd == w->timer_fd)
                 handle_timer(w, now_ns);
-            else
-                handle_socket(w, events[i].data.fd, now_ns);
+            else if (!handle_socket(w, events[i].data.fd, now_ns))
+                told = false;
         }
         arm_timer_locked(w);
         (void)pthread_mutex_unlock(&w->lock);
         if (stop)
             return NULL;
+        if (!told)
+            (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(const struct timespec){.tv_nsec = ASK_AGAIN_NS}, NULL);
     }
 }
 

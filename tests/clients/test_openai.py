@@ -60,6 +60,38 @@ def test_logprobs_are_told(client):
         assert top[token] == logprob and 3 <= len(top) <= 4
 
 
+def test_penalties_and_a_bias_change_what_is_drawn(client):
+    asked = dict(model=MODEL, prompt=PROMPT, max_tokens=200, seed=1)
+    plain = client.completions.create(**asked).choices[0].text
+    for fields in {"presence_penalty": 2.0}, {"frequency_penalty": -0.5}, {"extra_body": {"repetition_penalty": 1.3}}:
+        assert client.completions.create(**asked, **fields).choices[0].text != plain, fields
+    assert "e" in plain
+    assert "e" not in client.completions.create(**asked, logit_bias={"101": -100}).choices[0].text
+    letters = client.completions.create(**asked, extra_body={"allowed_bytes": "ab ", "utf8": True}).choices[0].text
+    assert len(letters) == 200 and set(letters) <= set("ab ")
+
+
+def test_the_best_of_several_texts_is_returned(client):
+    asked = dict(model=MODEL, prompt=PROMPT, max_tokens=20, seed=3, logprobs=0)
+    texts = client.completions.create(**asked, n=5).choices
+    best = client.completions.create(**asked, best_of=5)
+    likeliest = max(texts, key=lambda choice: sum(choice.logprobs.token_logprobs))
+    assert [choice.text for choice in best.choices] == [likeliest.text] and best.choices[0].index == 0
+    assert best.usage.completion_tokens == 100
+
+
+@pytest.mark.parametrize("size", [500, 5000])
+def test_a_prompt_beyond_the_context_does_not_end_the_text(client, size):
+    prompt = ("The history of Rome is long. " * 200)[:size]
+    asked = dict(model=MODEL, prompt=prompt, max_tokens=50, seed=1)
+    whole = client.completions.create(**asked)
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (size, 50)
+    assert (whole.usage.prompt_tokens_dropped > 0) == (size > 512)
+    assert whole.choices[0].finish_reason == "length" and len(whole.choices[0].text) > 20
+    cut = client.completions.create(**asked, extra_body={"context_overflow": "stop"})
+    assert cut.usage.completion_tokens < 50
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_stream_is_the_same_text(client, n):
     asked = dict(model=MODEL, prompt=PROMPT, max_tokens=30, seed=5, n=n, temperature=0.9)
@@ -89,10 +121,10 @@ def test_a_stream_may_be_left(client):
     [
         ({"model": "gpt-3"}, openai.NotFoundError, None),
         ({"max_tokens": -1}, openai.BadRequestError, "max_tokens"),
-        ({"best_of": 4}, openai.BadRequestError, "best_of"),
+        ({"n": 2, "best_of": 1}, openai.BadRequestError, "best_of"),
         ({"suffix": "x"}, openai.BadRequestError, "suffix"),
-        ({"presence_penalty": 1.0}, openai.BadRequestError, "presence_penalty"),
-        ({"logit_bias": {"1": 1}}, openai.BadRequestError, "logit_bias"),
+        ({"presence_penalty": 2.5}, openai.BadRequestError, "presence_penalty"),
+        ({"logit_bias": {"300": 1}}, openai.BadRequestError, "logit_bias"),
         ({"prompt": [300]}, openai.BadRequestError, "prompt"),
     ],
 )
