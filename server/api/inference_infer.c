@@ -43,14 +43,8 @@ static void inference_free(void *state)
 void api_inference_infer_type(struct exchange *x)
 {
     struct error err;
-    const char *encoding = http_header(x, "Content-Encoding");
-    if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
-        (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Encoding",
-                              "the body is declared as \"%s\"; expected no encoding: compressed bodies are not read",
-                              json_quote(encoding).text);
-        reply_send_error(x, &err);
-    } else if (!request_type_is_unsaid(x) && !request_type_is(x, "application/json") &&
-               !request_type_is(x, "application/octet-stream")) {
+    if (!request_type_is_unsaid(x) && !request_type_is(x, "application/json") &&
+        !request_type_is(x, "application/octet-stream")) {
         (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                               "the body is declared as \"%s\"; expected application/json or application/octet-stream",
                               json_quote(http_header(x, "Content-Type")).text);

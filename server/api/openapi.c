@@ -134,14 +134,49 @@ static json_t *schema_of_field(struct maker *m, const struct field *f, const jso
     return schema;
 }
 
-static json_t *schema_of_list(struct maker *m, const char *name)
+/* Null is the same as leaving the field out. */
+static void allow_null(struct maker *m, json_t *schema)
+{
+    json_t *type = json_object_get(schema, "type"), *any = json_copy(json_object_get(schema, "anyOf")),
+           *values = json_copy(json_object_get(schema, "enum")); /* else they are openapi.json's, for other lists too */
+    if (json_is_string(type))
+        set(m, schema, "type", json_pack("[O, s]", type, "null"));
+    if (values != NULL) {
+        append(m, values, json_null());
+        set(m, schema, "enum", values);
+    }
+    if (any != NULL) {
+        append(m, any, json_pack("{s:s}", "type", "null"));
+        set(m, schema, "anyOf", any);
+    } else if (json_object_get(schema, "$ref") != NULL) {
+        set(m, schema, "anyOf", json_pack("[{s:o}, {s:s}]", "$ref", take(schema, "$ref"), "type", "null"));
+    }
+}
+
+/* required: a list of names, or NULL. */
+static bool is_required(const json_t *required, const char *name)
+{
+    size_t i;
+    const json_t *one;
+    json_array_foreach(required, i, one)
+    {
+        if (strcmp(json_string_value(one), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static json_t *schema_of_list(struct maker *m, const char *name, const json_t *required)
 {
     const struct field_list *list = routes_fields(name);
     const json_t *notes = json_object_get(m->fields, name);
     json_t *schema = json_object(), *properties = json_object();
     for (size_t i = 0; list != NULL && i < list->count; i++) {
         const struct field *f = &list->table[i];
-        set(m, properties, f->name, schema_of_field(m, f, json_object_get(notes, f->name)));
+        json_t *schema_of_one = schema_of_field(m, f, json_object_get(notes, f->name));
+        if (!is_required(required, f->name))
+            allow_null(m, schema_of_one);
+        set(m, properties, f->name, schema_of_one);
     }
     if (list == NULL)
         set(m, schema, "x-undocumented", json_true());
@@ -179,7 +214,7 @@ static void expand_body(struct maker *m, json_t *operation, const struct route_i
     {
         json_t *name = take(media, "x-fields"), *required = take(media, "x-required");
         if (name != NULL) {
-            json_t *schema = schema_of_list(m, json_string_value(name));
+            json_t *schema = schema_of_list(m, json_string_value(name), required);
             if (required != NULL)
                 set(m, schema, "required", json_incref(required));
             set(m, media, "schema", schema);

@@ -31,6 +31,19 @@ bool request_type_read(const struct exchange *x, char out[MEDIA_TYPE_MAX])
     return true;
 }
 
+bool request_type_check_encoding(struct exchange *x)
+{
+    struct error err;
+    const char *encoding = http_header(x, "Content-Encoding");
+    if (!x->has_body || encoding == NULL || strcasecmp(encoding, "identity") == 0)
+        return true;
+    (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Encoding",
+                          "the body is declared as \"%s\"; expected no encoding: compressed bodies are not read",
+                          json_quote(encoding).text);
+    reply_send_error(x, &err);
+    return false;
+}
+
 static void expect_type(struct exchange *x, const char *type)
 {
     struct error err;

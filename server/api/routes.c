@@ -11,6 +11,7 @@
 #include "server/api/request_client.h"
 #include "server/api/request_host.h"
 #include "server/api/request_query.h"
+#include "server/api/request_type.h"
 #include "server/api/route_table.h"
 #include "server/api/service.h"
 #include "server/core/clock.h"
@@ -210,6 +211,32 @@ static void set_api_by_path(struct exchange *x)
         x->api->kind = API_INFERENCE;
 }
 
+/* What to ask for instead of what other servers have there. */
+static const char *instead_of(const char *path)
+{
+#define CONTINUES ": the models here continue a text and know no roles; POST the text to /v1/completions"
+#define WRITES ": POST /generate or POST /v1/completions continues a text"
+    static const char *const others[][2] = {
+        {"/v1/chat/completions", CONTINUES},
+        {"/chat/completions", CONTINUES},
+        {"/v1/responses", CONTINUES},
+        {"/v1/messages", CONTINUES},
+        {"/api/chat", CONTINUES},
+        {"/v1/embeddings", ": no embeddings are computed here; POST /classify gives labels of a picture or a text"},
+        {"/completion", WRITES},
+        {"/completions", WRITES},
+        {"/generate_stream", WRITES},
+        {"/api/generate", WRITES},
+        {"/predict", ": POST /classify gives labels of a picture or a text"},
+        {"/models", ": GET /v1/models lists the models"},
+        {"/health", ": GET /healthz says whether the daemon lives, GET /readyz whether it serves"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(path, others[i][0]) == 0)
+            return others[i][1];
+    return "";
+}
+
 static void begin(struct exchange *x)
 {
     struct error err;
@@ -225,7 +252,8 @@ static void begin(struct exchange *x)
     if (!request_host_check(x, target))
         return;
     if (first == NULL) {
-        (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"", json_quote(x->path).text);
+        (void)error_set(&err, ERR_NOT_FOUND, "there is nothing at \"%s\"%s", json_quote(x->path).text,
+                        instead_of(x->path));
         reply_send_error(x, &err);
         return;
     }
@@ -249,6 +277,8 @@ static void begin(struct exchange *x)
         reply_send_error(x, &err);
         return;
     }
+    if (!request_type_check_encoding(x))
+        return;
     http_set_handler(x, r->handler);
     http_show(x); /* all that requests.c looks at is known */
     r->type(x);

@@ -46,12 +46,13 @@ void fields_describe(const struct field *f, const struct settings *s, char *out,
 /* The upper bound. */
 double fields_max(const struct field *f, const struct settings *s);
 
-/* Store each field of `object` at its offset in `to`; absent fields are left unchanged. Errors: ERR_ARGUMENT. */
+/* Store each field of `object` at its offset in `to`; absent ones, and those that are null, are left unchanged.
+ * Errors: ERR_ARGUMENT. */
 enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
                         struct error *err);
 
 /* The field of that name; NULL if there is none, which fields_refuse turns into an error: it returns ERR_ARGUMENT.
- * kind: "field", "parameter". */
+ * kind: "field", "parameter". The error names the field that was meant, where one is near. */
 const struct field *fields_find(const struct field *table, size_t count, const char *name);
 enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
                           struct error *err);

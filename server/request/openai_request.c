@@ -278,19 +278,6 @@ static enum status build(struct openai_request *r, const struct fields *f, struc
     return st == OK ? generate_request_check(in, err) : st;
 }
 
-/* Clients send null for "not given". */
-static void drop_nulls(json_t *object)
-{
-    const char *name;
-    json_t *value;
-    void *next;
-    json_object_foreach_safe(object, next, name, value)
-    {
-        if (json_is_null(value) && fields_find(table, FIELD_COUNT, name) != NULL)
-            (void)json_object_del(object, name);
-    }
-}
-
 enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
                                  struct error *err)
 {
@@ -314,7 +301,6 @@ enum status openai_request_parse(struct openai_request *ret, const uint8_t *body
         .min_p = (double)defaults.min_p,
         .repetition_penalty = (double)defaults.repetition_penalty,
     };
-    drop_nulls(object);
     st = fields_read(table, FIELD_COUNT, object, s, &f, err);
     if (st == OK)
         st = check(&f, err);

@@ -119,6 +119,8 @@ static void start(const char *flag, const char *other)
     ELEMENTS_10 "," ELEMENTS_10 "," ELEMENTS_10 "," ELEMENTS_10 "," ELEMENTS_10 "," ELEMENTS_10 ",\"a\",\"a\",\"a\"," \
                 "\"a\",\"a\""
 
+static const char *const gzipped[] = {"Content-Encoding: gzip", NULL};
+
 static const struct row rows[] = {
     /* 400: malformed or out of range, by field */
     {{.path = "/generate", .type = JSON, BODY("{\"prompt\"")}, 400, "invalid_value", NULL, "not valid JSON", NULL},
@@ -163,6 +165,10 @@ static const struct row rows[] = {
      NULL},
     /* 404: a model or a path that is not there */
     {{.path = "/nothing"}, 404, "not_found", NULL, "there is nothing at", NULL},
+    {{.path = "/v1/chat/completions", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "to /v1/completions", NULL},
+    {{.path = "/v1/embeddings", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "no embeddings", NULL},
+    {{.path = "/v1/responses", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "to /v1/completions", NULL},
+    {{.path = "/completion", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "POST /generate", NULL},
     {{.path = "/v2/nothing"}, 404, NULL, NULL, "there is nothing at", NULL},
     {{.path = "/v1/models/nothing"}, 404, "not_found", "model", "nothing", NULL},
     {{.path = "/generate", .type = JSON, BODY("{\"model\": \"gone\"}")}, 404, "not_found", "model", "loaded are", NULL},
@@ -180,6 +186,24 @@ static const struct row rows[] = {
     {{.method = "POST", .path = "/generate"}, 411, "length_required", NULL, "no body", NULL},
     {{.method = "POST", .path = "/v2/models/text/infer"}, 411, NULL, NULL, "no body", NULL},
     /* 415: not what this reads */
+    {{.path = "/classify", .headers = gzipped, BODY("\x1f\x8b\x08")},
+     415,
+     "unsupported_media",
+     "Content-Encoding",
+     "compressed bodies",
+     NULL},
+    {{.path = "/generate", .type = JSON, .headers = gzipped, BODY("\x1f\x8b\x08")},
+     415,
+     "unsupported_media",
+     "Content-Encoding",
+     "compressed bodies",
+     NULL},
+    {{.path = "/v1/completions", .headers = gzipped, BODY("\x1f\x8b\x08")},
+     415,
+     "unsupported_media",
+     "Content-Encoding",
+     "compressed bodies",
+     NULL},
     {{.path = "/classify", BODY("GIF89a")}, 415, "unsupported_media", NULL, "GIF", NULL},
     {{.path = "/classify", .type = "text/html", BODY("x")},
      415,
