@@ -29,7 +29,7 @@ enum { TOP_K_DEFAULT = 5, PARAM_MAX = 32 };
 /* How the input is given. */
 enum form { FORM_BODY, FORM_PARTS, FORM_JSON };
 
-/* Texts are borrowed from the JSON. */
+/* Texts are borrowed from the JSON, or from what a form's parts came to. */
 struct fields {
     const json_t *text, *images, *model, *size;
     int64_t top_k;
@@ -145,6 +145,37 @@ static enum status read_body(struct exchange *x, struct classify_request *r, str
                                      !request_type_is_unsaid(x) && request_type_read(x, type) ? type : NULL, NULL, err);
 }
 
+static bool is_picture(const struct multipart_part *part)
+{
+    return strcmp(part->name, "image") == 0 || strcmp(part->name, "file") == 0;
+}
+
+/* The parts that are not pictures, as an object for fields_read. */
+static enum status read_form(struct exchange *x, json_t **ret, struct error *err)
+{
+    struct multipart m;
+    struct multipart_part part;
+    bool end = false;
+    json_t *object = *ret = json_object();
+    if (object == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    enum status st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
+    while (st == OK) {
+        st = multipart_next(&m, &part, &end, err);
+        if (st != OK || end)
+            break;
+        const struct field *f = fields_find(classify_query.table, QUERY_COUNT, part.name);
+        if (f != NULL)
+            st = request_query_add(object, f, (const char *)part.bytes, part.size, err);
+        else if (!is_picture(&part))
+            st = error_set_param(
+                err, ERR_ARGUMENT, json_quote(part.name).text,
+                "there is no part \"%s\" here; expected image or file with a picture, or model, top_k or size",
+                json_quote(part.name).text);
+    }
+    return st;
+}
+
 static enum status read_parts(struct exchange *x, struct classify_request *r, struct error *err)
 {
     struct multipart m;
@@ -156,12 +187,9 @@ static enum status read_parts(struct exchange *x, struct classify_request *r, st
         st = multipart_next(&m, &part, &end, err);
         if (st != OK || end)
             break;
-        if (strcmp(part.name, "image") != 0)
-            return error_set_param(
-                err, ERR_ARGUMENT, json_quote(part.name).text,
-                "there is no part \"%s\" here; expected only parts named image, and other parameters in the query",
-                json_quote(part.name).text);
-        (void)snprintf(param, sizeof param, "image[%u]", classify_request_count(r));
+        if (!is_picture(&part))
+            continue;
+        (void)snprintf(param, sizeof param, "%.5s[%u]", part.name, classify_request_count(r));
         st = classify_request_add_file(r, part.bytes, part.size, part.type, param, err);
     }
     if (st == OK && classify_request_count(r) == 0)
@@ -254,7 +282,7 @@ static enum status read_input(struct exchange *x, const struct fields *f, enum f
     return st;
 }
 
-/* The fields of the body's object override the query's. */
+/* The fields of the body's object, or of its form, override the query's. */
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
 {
     struct classify_request *r = NULL;
@@ -269,7 +297,9 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
         st = fields_read(classify_query.table, QUERY_COUNT, query, settings, &f, err);
     if (st == OK && form == FORM_JSON)
         st = request_json_parse(&object, x->body.bytes, x->body.size, err);
-    if (st == OK && form == FORM_JSON)
+    if (st == OK && form == FORM_PARTS)
+        st = read_form(x, &object, err);
+    if (st == OK && form != FORM_BODY)
         st = fields_read(table, FIELD_COUNT, object, settings, &f, err);
     if (st == OK)
         st = read_input(x, &f, form, &r, err);

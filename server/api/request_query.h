@@ -15,4 +15,8 @@ enum status request_query_check(const struct field_list *known, struct exchange 
 enum status request_query_parse(json_t **ret, const struct field *table, size_t count, struct exchange *x,
                                 struct error *err);
 
+/* One value of such an object; a form's parts are read in the same way. Errors as above. */
+enum status request_query_add(json_t *object, const struct field *f, const char *value, size_t value_bytes,
+                              struct error *err);
+
 #endif

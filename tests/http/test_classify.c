@@ -262,7 +262,7 @@ static void a_wrong_query_is_refused_by_name(void **state)
         {"model", 400, "invalid_value", "model", "is empty; expected the name of a model"},
         {"model=%00", 400, "invalid_value", "model", "expected the name of a model"},
         {"model=enwik8-aft-local", 400, "invalid_value", "model", "text-generation"},
-        {"topk=3", 400, "invalid_value", "topk", "there is no parameter \"topk\" here; expected: model, top_k, size"},
+        {"topk=3", 400, "invalid_value", "topk", "did you mean \"top_k\"? Expected: model, top_k, size"},
         {"top_k%00=3", 400, "invalid_value", "(a name with a NUL)", "expected: model, top_k, size"},
         {"top_k=3&size=2", 400, "invalid_value", "size", "size"},
     };

@@ -240,7 +240,7 @@ static const struct attack {
     {"POST /v1/completions", "", TEXT, 401},
     {"POST /v1/completions", AUTH "Bearer {L}\r\n", TEXT, 403},
     {"POST /classify", AUTH "Bearer {L}\r\nContent-Type: multipart/form-data; boundary=b\r\n",
-     "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nenwik8-aft-local\r\n--b--\r\n", 400},
+     "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nenwik8-aft-local\r\n--b--\r\n", 403},
     {POST, AUTH "Bearer {L}\r\n", TEXT, 400},
     {POST, AUTH "Bearer {L}\r\n", "{\"model\": \"enwik8-aft-local\", \"prompt\": \"x\"}", 403},
     {POST, AUTH "Bearer {L}\r\n", "{\"model\": \"\\u0065nwik8-aft-local\", \"prompt\": \"x\"}", 403},

@@ -194,6 +194,70 @@ static void parts_are_answered_as_each_alone(void **state)
     free(form);
 }
 
+/* A picture's form with a further part before or behind it, and its answer. */
+static void call_form_with(const char *name, const char *value, bool before, struct reply *r)
+{
+    char fields[256];
+    const size_t more = (size_t)snprintf(
+        fields, sizeof fields, "--XX\r\nContent-Disposition: form-data; name=\"%s\"\r\n\r\n%s\r\n", name, value);
+    char *form = malloc(FORM_MAX);
+    const size_t size = write_form(form, 1, "file", ""), at = before ? 0 : size - strlen("--XX--\r\n");
+    memmove(form + at + more, form + at, size - at);
+    memmove(form + at, fields, more);
+    call_form("/classify?top_k=3", form, size + more, r);
+    free(form);
+}
+
+/* curl -F model=... -F top_k=2 -F file=@cat.jpg: in any order, over the query. */
+static void a_form_has_what_the_query_has(void **state)
+{
+    static const struct {
+        const char *name, *value, *path; /* what says the same in the query */
+    } cases[] = {
+        {"top_k", "2", "/classify?top_k=2"},
+        {"size", "48x32", "/classify?size=48x32&top_k=3"},
+        {"model", CONV, "/classify?model=" CONV "&top_k=3"},
+    };
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {
+        struct reply r;
+        call_form_with(cases[i / 2].name, cases[i / 2].value, i % 2 == 0, &r);
+        json_t *got = reply_json(&r);
+        reply_clear(&r);
+        post(cases[i / 2].path, NULL, files[0], &r);
+        assert_int_equal(r.status, 200);
+        json_t *want = reply_json(&r);
+        assert_true(json_equal(got, want));
+        reply_clear(&r);
+        json_decref(got);
+        json_decref(want);
+    }
+}
+
+static void wrong_fields_of_a_form_are_refused_by_name(void **state)
+{
+    static const struct {
+        const char *name, *value, *says;
+        long status;
+    } cases[] = {
+        {"top_k", "0", "1 to", 400},
+        {"top_k", "two", "a string", 400},
+        {"top_k", "null", "a string", 400},
+        {"model", "gone", "gone", 404},
+        {"model", "", "the name", 400},
+        {"seed", "1", "no part", 400},
+        {"top_k", "2\r\n--XX\r\nContent-Disposition: form-data; name=\"top_k\"\r\n\r\n2", "given twice", 400},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct reply r;
+        call_form_with(cases[i].name, cases[i].value, true, &r);
+        reply_assert_error(&r, cases[i].status, cases[i].status == 404 ? "not_found" : "invalid_value", cases[i].name,
+                           cases[i].says);
+        reply_clear(&r);
+    }
+}
+
 static void base64_is_answered_as_the_bytes_are(void **state)
 {
     static const char *const prefixes[PICTURES] = {"", "data:image/png;base64,", "data:;base64,",
@@ -265,7 +329,12 @@ static void wrong_parts_are_refused_by_name(void **state)
         long status;
     } cases[] = {
         {"picture", "", "picture", "invalid_value", "there is no part \"picture\" here", 400},
-        {"model", "", "model", "invalid_value", "there is no part \"model\" here", 400},
+        {"Image", "", "Image", "invalid_value", "expected image or file with a picture, or model, top_k or size", 400},
+        {"text", "", "text", "invalid_value", "there is no part \"text\" here", 400},
+        {"model", "", "model", "invalid_value", "\"model\" is not UTF-8", 400},
+        {"top_k", "", "top_k", "invalid_value", "\"top_k\" is not UTF-8", 400},
+        {"file", "Content-Type: image/png\r\n", "file[0]", "unsupported_media",
+         "declared as image/png, but its bytes are those of image/jpeg", 415},
         {"image", "Content-Type: image/png\r\n", "image[0]", "unsupported_media",
          "declared as image/png, but its bytes are those of image/jpeg", 415},
         {"image", "Content-Type: multipart/mixed; boundary=YY\r\n", "image[0]", "unsupported_media",
@@ -383,6 +452,8 @@ int main(void)
         cmocka_unit_test(parts_are_answered_as_each_alone),
         cmocka_unit_test(base64_is_answered_as_the_bytes_are),
         cmocka_unit_test(as_many_as_may_be_and_no_more),
+        cmocka_unit_test(a_form_has_what_the_query_has),
+        cmocka_unit_test(wrong_fields_of_a_form_are_refused_by_name),
         cmocka_unit_test(wrong_parts_are_refused_by_name),
         cmocka_unit_test(wrong_images_are_refused_by_name),
         cmocka_unit_test(many_large_pictures_are_refused),
