@@ -236,7 +236,10 @@ static void ranges_are_those_of_the_tables_and_settings(void **state)
     assert_int_equal(json_integer_value(json_object_get(property("max_tokens"), "minimum")), 1);
     assert_int_equal(json_integer_value(json_object_get(property("max_tokens"), "maximum")), settings.max_tokens_max);
     assert_true(json_real_value(json_object_get(property("top_p"), "exclusiveMinimum")) == 0.0);
-    assert_string_equal(json_string_value(json_object_get(property("stream"), "type")), "boolean");
+    const json_t *types = json_object_get(property("stream"), "type"); /* null: as if it were left out */
+    assert_int_equal(json_array_size(types), 2);
+    assert_string_equal(json_string_value(json_array_get(types, 0)), "boolean");
+    assert_string_equal(json_string_value(json_array_get(types, 1)), "null");
     assert_int_equal(json_integer_value(json_object_get(property("prompt"), "maxLength")), GENERATE_PROMPT_MAX);
 }
 
