@@ -53,10 +53,12 @@ struct quoted json_describe(const json_t *value)
         break;
     }
     case JSON_INTEGER:
-        (void)snprintf(q.text, sizeof q.text, "an integer (%" JSON_INTEGER_FORMAT ")", json_integer_value(value));
+        (void)snprintf(q.text, sizeof q.text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         break;
     case JSON_REAL:
-        (void)snprintf(q.text, sizeof q.text, "a number (%g)", json_real_value(value));
+        (void)snprintf(q.text, sizeof q.text, "%g", json_real_value(value));
+        if (strpbrk(q.text, ".e") == NULL) /* 1.0 is not what is meant by a whole number */
+            (void)snprintf(q.text, sizeof q.text, "%.1f", json_real_value(value));
         break;
     case JSON_TRUE:
         (void)snprintf(q.text, sizeof q.text, "true");

@@ -19,7 +19,7 @@ struct quoted {
 };
 struct quoted json_quote(const char *text);
 
-/* What a value is, for "key is ..., expected ...": "an integer (5)", "a string (\"x\")", "a list of 3", "null". */
+/* What a value is, for "key is ..., expected ...": "5", "1.0", "a string (\"x\")", "a list of 3", "null". */
 struct quoted json_describe(const json_t *value);
 
 /* Parse text [n] as one JSON object without duplicate keys. *ret is set only on OK: json_decref it.

@@ -337,7 +337,8 @@ enum status keys_file_add(struct keys_file *f, const struct key *k, struct error
     for (size_t i = 0; i < f->count; i++) {
         const struct key *other = &f->keys[i];
         if (strcmp(other->name, k->name) == 0)
-            return error_set_param(err, ERR_CONFIG, "name", "two keys are named \"%s\"", k->name);
+            return error_set_param(err, ERR_CONFIG, "name",
+                                   "there is another key named \"%s\"; expected each name once", k->name);
         if (memcmp(other->salt, k->salt, sizeof k->salt) == 0 && memcmp(other->hash, k->hash, sizeof k->hash) == 0)
             return error_set_param(err, ERR_CONFIG, "sha256",
                                    "the keys \"%s\" and \"%s\" have the same salt and sha256, so they are one key; "

@@ -298,6 +298,15 @@ static enum status add_pixels(struct classify_request *r, const struct model_con
     return st;
 }
 
+static enum status refuse_inputs(const struct inference_request *q, const char *expected, struct error *err)
+{
+    if (q->input_count == 1)
+        return error_set_param(err, ERR_ARGUMENT, "inputs", "the input is named \"%s\"; expected one: %s",
+                               json_quote(q->inputs[0].name).text, expected);
+    return error_set_param(err, ERR_ARGUMENT, "inputs", "there are %u inputs; expected one: %s", q->input_count,
+                           expected);
+}
+
 static enum status classify(struct exchange *x, struct hosted_model *e, const struct inference_request *q,
                             struct job **ret, struct error *err)
 {
@@ -312,9 +321,7 @@ static enum status classify(struct exchange *x, struct hosted_model *e, const st
                pixels = !is_text && strcmp(t->name, INFERENCE_PIXELS) == 0,
                text = is_text && strcmp(t->name, INFERENCE_TEXT) == 0;
     if (q->input_count != 1 || (!files && !pixels && !text))
-        return error_set_param(err, ERR_ARGUMENT, "inputs", "there are %u inputs, the first \"%s\"; expected one: %s",
-                               q->input_count, json_quote(t->name).text,
-                               is_text ? INFERENCE_TEXT : INFERENCE_IMAGE " or " INFERENCE_PIXELS);
+        return refuse_inputs(q, is_text ? INFERENCE_TEXT : INFERENCE_IMAGE " or " INFERENCE_PIXELS, err);
     struct classify_request *r = classify_request_create(e, NULL);
     if (r == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
@@ -393,9 +400,7 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
     struct generate_request r = {0};
     const struct inference_tensor *t = &q->inputs[0];
     if (q->input_count != 1 || strcmp(t->name, INFERENCE_PROMPT) != 0)
-        return error_set_param(err, ERR_ARGUMENT, "inputs",
-                               "there are %u inputs, the first \"%s\"; expected one: prompt", q->input_count,
-                               json_quote(t->name).text);
+        return refuse_inputs(q, INFERENCE_PROMPT, err);
     enum status st = check_parameters(q->parameters, err);
     if (st == OK)
         st = generate_request_read(&r, q->parameters, service_of(x)->settings, err);

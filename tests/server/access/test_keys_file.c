@@ -139,7 +139,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"a name with a space", KEYS(KEY_OF("a b")), NAMES},
         {"a name with a NUL", KEYS(KEY_OF("a\\u0000b")), "line 1, column 27: not JSON"},
         {"one name twice", "{\"keys\":[{" KEY_OF("x") "},{" OTHER_KEY_OF("y") "},{" KEY_OF("x") "}]}",
-         "two keys are named \"x\""},
+         "there is another key named \"x\"; expected each name once"},
         {"one key under two names", "{\"keys\":[{" OTHER_KEY_OF("z") "},{" KEY_OF("x") "},{" KEY_OF("y") "}]}",
          SAME_KEY("x", "y")},
         {"an unknown field", KEYS(KEY("\"rate\":1," MODELS "," APIS_NATIVE)),
@@ -436,7 +436,7 @@ static void a_key_is_added_and_removed_by_name(void **state)
     add(&f, "b");
     add(&f, "c");
     assert_int_equal(keys_file_add(&f, &again, &err), ERR_CONFIG);
-    assert_string_equal(err.message, "two keys are named \"b\"");
+    assert_string_equal(err.message, "there is another key named \"b\"; expected each name once");
     assert_string_equal(err.param, "name");
     assert_int_equal(f.count, 3);
     assert_int_equal(keys_file_remove(&f, "b", &err), OK);
