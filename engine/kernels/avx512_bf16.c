@@ -1,5 +1,5 @@
 /* avx512_bf16.c - the bf16 product where the processor multiplies pairs of bf16 (vdpbf16ps): two steps of k in one
- * instruction. The plain form is portable_gemm.c's. */
+ * instruction; and rows for it (vcvtne2ps2bf16). The plain forms are portable_gemm.c's. */
 #include <immintrin.h>
 
 #include "engine/kernels/portable.h"
@@ -45,6 +45,21 @@ LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t strid
 
 TILE_PRODUCT(product_bf16_avx512_bf16, sum_bf16, (k + 1) / 2 * 4)
 
+/* Numbers below float32's normal range become 0, which the product takes them for anyway. */
+void to_row_bf16_avx512_bf16(uint8_t *row, const float *x, size_t k)
+{
+    size_t i = 0;
+    for (; i + (size_t)2 * WIDTH <= k; i += (size_t)2 * WIDTH) {
+        const __m512bh pairs = _mm512_cvtne2ps_pbh(lanes_load(x + i + WIDTH), lanes_load(x + i));
+        memcpy(row + 2 * i, &pairs, sizeof pairs);
+    }
+    for (; i < k; i += WIDTH) {
+        const __m256bh half = _mm512_cvtneps_pbh(lanes_load_some(x + i, k - i));
+        memcpy(row + 2 * i, &half, sizeof half);
+    }
+}
+
 extern const struct kernels kernels_avx512_bf16;
 const struct kernels kernels_avx512_bf16 =
-    KERNEL_TABLE("avx512bf16", KERNEL(product_f32), product_bf16_avx512_bf16, true, product_int8_avx512_vnni, true);
+    KERNEL_TABLE_ROWS("avx512bf16", KERNEL(product_f32), product_bf16_avx512_bf16, true, product_int8_avx512_vnni, true,
+                      to_row_bf16_avx512_bf16, KERNEL(to_row_int8));

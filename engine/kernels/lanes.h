@@ -153,14 +153,54 @@ LANES_INLINE lanes lanes_min(lanes a, lanes b)
 #endif
 }
 
+/* The lanes from the nth on, then those before it. */
+#if WIDTH == 16
+#define LANES_FROM(v, n)                                                                                              \
+    __builtin_shufflevector(v, v, n, (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6, (n) + 7, (n) + 8, (n) + 9, \
+                            (n) + 10, (n) + 11, (n) + 12, (n) + 13, (n) + 14, (n) + 15)
+#elif WIDTH == 8
+#define LANES_FROM(v, n) __builtin_shufflevector(v, v, n, (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6, (n) + 7)
+#else
+#define LANES_FROM(v, n) __builtin_shufflevector(v, v, n, (n) + 1, (n) + 2, (n) + 3)
+#endif
+
+/* Half by half, in registers: through memory each half would wait for what the last one stored. */
 LANES_INLINE float lanes_sum(lanes v)
 {
-    float a[WIDTH];
-    memcpy(a, &v, sizeof a);
-    for (int half = WIDTH / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            a[i] += a[i + half];
-    return a[0];
+#if WIDTH == 16
+    v += LANES_FROM(v, 8);
+#endif
+#if WIDTH >= 8
+    v += LANES_FROM(v, 4);
+#endif
+    v += LANES_FROM(v, 2);
+    v += LANES_FROM(v, 1);
+    return v[0];
+}
+
+LANES_INLINE ilanes ilanes_max(ilanes a, ilanes b)
+{
+#if WIDTH == 16
+    return (ilanes)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif WIDTH == 8
+    return (ilanes)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+    const ilanes above = a > b;
+    return (a & above) | (b & ~above);
+#endif
+}
+
+/* The largest of all lanes. */
+LANES_INLINE int32_t ilanes_top(ilanes v)
+{
+#if WIDTH == 16
+    v = ilanes_max(v, LANES_FROM(v, 8));
+#endif
+#if WIDTH >= 8
+    v = ilanes_max(v, LANES_FROM(v, 4));
+#endif
+    v = ilanes_max(v, LANES_FROM(v, 2));
+    return ilanes_max(v, LANES_FROM(v, 1))[0];
 }
 
 /* bf16 is the upper half of float32. Pairs of them, each widened: */
@@ -195,6 +235,18 @@ LANES_INLINE lanes lanes_round(lanes x)
     const lanes size = (lanes)((ilanes)x & 0x7fffffff);
     const lanes near = (x + magic) - magic;
     return lanes_pick(size < 4194304.0f, near, x);
+#endif
+}
+
+/* The same as a whole number, for |x| below 2^31. */
+LANES_INLINE ilanes lanes_to_whole(lanes x)
+{
+#if WIDTH == 16
+    return (ilanes)_mm512_cvtps_epi32(x);
+#elif WIDTH == 8
+    return (ilanes)_mm256_cvtps_epi32(x);
+#else
+    return __builtin_convertvector(lanes_round(x), ilanes);
 #endif
 }
 

@@ -40,5 +40,6 @@ LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t strid
 TILE_PRODUCT(product_bf16_neon_bf16, sum_bf16, (k + 1) / 2 * 4)
 
 extern const struct kernels kernels_neon_bf16;
-const struct kernels kernels_neon_bf16 = KERNEL_TABLE_ROWS("neonbf16", product_f32_neon, product_bf16_neon_bf16, true,
-                                                           product_int8_neon_dotprod, true, to_row_int8_neon_dotprod);
+const struct kernels kernels_neon_bf16 =
+    KERNEL_TABLE_ROWS("neonbf16", product_f32_neon, product_bf16_neon_bf16, true, product_int8_neon_dotprod, true,
+                      KERNEL(to_row_bf16), to_row_int8_neon_dotprod);

@@ -56,4 +56,4 @@ TILE_PRODUCT(product_int8_neon_dotprod, sum_int8, ((k + 3) / 4 * 4 + 8))
 extern const struct kernels kernels_neon_dotprod;
 const struct kernels kernels_neon_dotprod =
     KERNEL_TABLE_ROWS("neondotprod", product_f32_neon, KERNEL(product_bf16), false, product_int8_neon_dotprod, true,
-                      to_row_int8_neon_dotprod);
+                      KERNEL(to_row_bf16), to_row_int8_neon_dotprod);

@@ -36,7 +36,7 @@ extern to_row_kernel KERNEL(to_row_bf16), KERNEL(to_row_int8);
 /* For what can be done better than by plain C: avx2_*.c, avx512_*.c and neon*.c, whose names they end with. */
 extern product_kernel product_int8_avx2_int8, product_int8_avx512_vnni, product_bf16_avx512_bf16;
 extern product_kernel product_f32_neon, product_int8_neon_dotprod, product_bf16_neon_bf16;
-extern to_row_kernel to_row_int8_neon_dotprod;
+extern to_row_kernel to_row_int8_neon_dotprod, to_row_bf16_avx512_bf16;
 
 #define KERNEL_DECLARE(name) extern __typeof__(*((struct kernels *)0)->name) KERNEL(name);
 KERNEL_LIST(KERNEL_DECLARE)
@@ -44,12 +44,12 @@ KERNEL_LIST(KERNEL_DECLARE)
 #define KERNEL_ENTRY(name) .name = KERNEL(name),
 /* A table of an instruction set's functions, with its products in f32, bf16 and int8 and whether the latter pay. */
 #define KERNEL_TABLE(name, f32, bf16, bf16_pays, int8, int8_pays) \
-    KERNEL_TABLE_ROWS(name, f32, bf16, bf16_pays, int8, int8_pays, KERNEL(to_row_int8))
-/* The same where the int8 product needs rows of its own kind. */
-#define KERNEL_TABLE_ROWS(name, f32, bf16, bf16_pays, int8, int8_pays, row_int8)           \
+    KERNEL_TABLE_ROWS(name, f32, bf16, bf16_pays, int8, int8_pays, KERNEL(to_row_bf16), KERNEL(to_row_int8))
+/* The same where rows become bf16 or int8 in a way of the set's own. */
+#define KERNEL_TABLE_ROWS(name, f32, bf16, bf16_pays, int8, int8_pays, row_bf16, row_int8) \
     {                                                                                      \
         .isa = (name), .pays = {true, bf16_pays, int8_pays}, .product = {f32, bf16, int8}, \
-        .to_row = {NULL, KERNEL(to_row_bf16), row_int8}, KERNEL_LIST(KERNEL_ENTRY)         \
+        .to_row = {NULL, row_bf16, row_int8}, KERNEL_LIST(KERNEL_ENTRY)                    \
     }
 
 /* y = sigmoid(q) * num / den, the end of every AFT mixer, by one division. den > 0: the largest key's term never

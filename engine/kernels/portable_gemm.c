@@ -1,5 +1,7 @@
 /* portable_gemm.c - products of packed weights and rows, fp32, bf16 and int8, by plain vector C, and the conversion of
  * rows to the latter two. What they compute is described in kernels.h, how chunks and rows are laid out in gemm.c. */
+#include <math.h>
+
 #include "engine/kernels/portable.h"
 #include "engine/kernels/tiles.h"
 
@@ -127,40 +129,36 @@ LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t strid
 
 TILE_PRODUCT(KERNEL(product_int8), sum_int8, ((k + 3) / 4 * 4 + 8))
 
-/* Largest absolute value of a row's numbers, and 0, or NaN if one of them is NaN: what overflowed upstream must be seen
- * at the end. */
-struct row_range {
-    lanes largest, zero;
-};
-
-LANES_INLINE void widen(struct row_range *range, lanes x)
-{
-    range->largest = lanes_max(range->largest, lanes_pick(x < 0.0f, -x, x));
-    range->zero += x * 0.0f;
-}
-
 /* x / scale + 128; for a NaN, anything. */
 LANES_INLINE void store_int8(uint8_t *row, lanes x, float inverse)
 {
-    const byte_lanes value =
-        __builtin_convertvector(__builtin_convertvector(lanes_round(x * inverse), ilanes) + 128, byte_lanes);
+    const byte_lanes value = __builtin_convertvector(lanes_to_whole(x * inverse) + 128, byte_lanes);
     memcpy(row, &value, sizeof value);
 }
 
+/* How large the numbers are, as the bits of floats, whose order that is: a NaN or an infinity is above all others. */
+LANES_INLINE ilanes size_bits(lanes x)
+{
+    return (ilanes)x & 0x7fffffff;
+}
+
+/* Where a number is no finite one, neither is the scale: what overflowed upstream must be seen at the end. */
 void KERNEL(to_row_int8)(uint8_t *row, const float *x, size_t k)
 {
-    struct row_range range = {{0}, {0}};
-    float parts[WIDTH], top = 0.0f;
+    const int32_t infinity = 0x7f800000;
+    ilanes even = {0}, odd = {0}; /* two, so that one does not wait for the other */
     size_t i = 0;
-    for (; i + WIDTH <= k; i += WIDTH)
-        widen(&range, lanes_load(x + i));
-    if (i < k)
-        widen(&range, lanes_load_some(x + i, k - i));
-    memcpy(parts, &range.largest, sizeof parts);
-    for (size_t j = 0; j < WIDTH; j++)
-        top = parts[j] > top ? parts[j] : top;
-    const float inverse = top > 0.0f ? 127.0f / top : 1.0f;
-    const float scale = (top > 0.0f ? top / 127.0f : 1.0f) + lanes_sum(range.zero);
+    for (; i + (size_t)2 * WIDTH <= k; i += (size_t)2 * WIDTH) {
+        even = ilanes_max(even, size_bits(lanes_load(x + i)));
+        odd = ilanes_max(odd, size_bits(lanes_load(x + i + WIDTH)));
+    }
+    for (; i < k; i += WIDTH)
+        even = ilanes_max(even, size_bits(lanes_load_some(x + i, k - i)));
+    const int32_t bits = ilanes_top(ilanes_max(even, odd));
+    float top;
+    memcpy(&top, &bits, sizeof top);
+    const float inverse = bits > 0 ? 127.0f / top : 1.0f;
+    const float scale = bits >= infinity ? NAN : bits > 0 ? top / 127.0f : 1.0f;
     memcpy(row, &scale, sizeof scale);
     row += PRODUCT_ROW_HEAD;
     for (i = 0; i + WIDTH <= k; i += WIDTH)

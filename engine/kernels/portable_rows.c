@@ -3,10 +3,18 @@
 
 #include "engine/kernels/portable.h"
 
-/* Sums of d and of d^2, d = x - mean - shift: plainly over SUM_BLOCK registers, then over what those add up to. */
+/* Sums of d and of d^2, d = x - mean - shift: plainly over SUM_BLOCK registers, then over what those add up to. Even and
+ * odd registers are added up apart, because each sum waits for itself. */
 struct moments {
     float sum, squares;
 };
+
+LANES_INLINE void add_moments(lanes *sum, lanes *squares, lanes x, float mean, float shift)
+{
+    const lanes d = x - mean - shift;
+    *sum += d;
+    *squares += d * d;
+}
 
 LANES_INLINE struct moments moments_of(const float *x, size_t dim, float mean, float shift)
 {
@@ -14,14 +22,16 @@ LANES_INLINE struct moments moments_of(const float *x, size_t dim, float mean, f
     lanes sums = {0}, squares = {0};
     for (size_t begin = 0; begin < whole; begin += SUM_BLOCK * WIDTH) {
         const size_t end = whole - begin < SUM_BLOCK * WIDTH ? whole : begin + SUM_BLOCK * WIDTH;
-        lanes sum = {0}, square = {0};
-        for (size_t i = begin; i < end; i += WIDTH) {
-            const lanes d = lanes_load(x + i) - mean - shift;
-            sum += d;
-            square += d * d;
+        lanes sum[2] = {{0}, {0}}, square[2] = {{0}, {0}};
+        size_t i = begin;
+        for (; i + WIDTH < end; i += (size_t)2 * WIDTH) {
+            add_moments(&sum[0], &square[0], lanes_load(x + i), mean, shift);
+            add_moments(&sum[1], &square[1], lanes_load(x + i + WIDTH), mean, shift);
         }
-        sums += sum;
-        squares += square;
+        if (i < end)
+            add_moments(&sum[0], &square[0], lanes_load(x + i), mean, shift);
+        sums += sum[0] + sum[1];
+        squares += square[0] + square[1];
     }
     struct moments m = {lanes_sum(sums), lanes_sum(squares)};
     for (size_t i = whole; i < dim; i++) {
@@ -37,10 +47,15 @@ LANES_INLINE struct moments moments_of(const float *x, size_t dim, float mean, f
 void KERNEL(norm)(float *y, const float *x, const float *weight, const float *bias, size_t dim, float eps)
 {
     const size_t whole = dim / WIDTH * WIDTH, padded = lanes_padded(dim);
-    lanes acc = {0};
-    for (size_t i = 0; i < whole; i += WIDTH)
-        acc += lanes_load(x + i);
-    float sum = lanes_sum(acc);
+    lanes even = {0}, odd = {0};
+    size_t at = 0;
+    for (; at + WIDTH < whole; at += (size_t)2 * WIDTH) {
+        even += lanes_load(x + at);
+        odd += lanes_load(x + at + WIDTH);
+    }
+    if (at < whole)
+        even += lanes_load(x + at);
+    float sum = lanes_sum(even + odd);
     for (size_t i = whole; i < dim; i++)
         sum += x[i];
     const float mean = sum / (float)dim;
