@@ -23,7 +23,8 @@ struct sampler_options {
     float repetition_penalty; /* > 0; 1: off */
     float presence_penalty;   /* -SAMPLER_OFFSET_MAX .. SAMPLER_OFFSET_MAX, off a byte that the history has */
     float frequency_penalty;  /* likewise, for each time that it has it */
-    bool utf8;                /* no byte that no UTF-8 text could have next; after bytes that are none, as at a start */
+    bool utf8;                /* no byte that no UTF-8 text could have next; a new character begins after bytes that
+                                 are no such text, and where `allowed` has no byte to go on with */
     bool is_biased;           /* does any of `bias` differ from 0? */
     float bias[BYTE_VALUES];  /* -SAMPLER_BIAS_MAX .. SAMPLER_BIAS_MAX, added to each byte's logit */
     uint8_t allowed[BYTE_VALUES / 8]; /* byte b may be drawn: bit b % 8 of element b / 8; one at least */

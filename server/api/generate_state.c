@@ -13,7 +13,8 @@ static struct stream_model shape_of(const struct hosted_model *e)
     return stream_model_of(e->engine, e->model->config.context);
 }
 
-void generate_state_take_options(struct generate_request *r, const struct sampler_options *from)
+enum status generate_state_take_options(struct generate_request *r, const struct sampler_options *from,
+                                        struct error *err)
 {
     struct sampler_options *o = &r->in.sampler;
     o->sample = from->sample;
@@ -32,6 +33,7 @@ void generate_state_take_options(struct generate_request *r, const struct sample
     }
     if (!r->said.allowed_bytes)
         memcpy(o->allowed, from->allowed, sizeof o->allowed);
+    return generate_check_sampler(o, err);
 }
 
 /* Put the pending bytes before the prompt. */
@@ -71,8 +73,7 @@ static enum status go_on(struct generate_request *r, const struct hosted_model *
             "the state is at position %u and %zu bytes are to follow, which exceeds the model's context of "
             "%u; expected fewer, or \"context_overflow\" \"shift\"",
             in->from.position, in->prompt_bytes, m.context);
-    generate_state_take_options(r, &in->from.sampler.options);
-    return generate_check_sampler(&in->sampler, err); /* the state's may not go together with the request's */
+    return generate_state_take_options(r, &in->from.sampler.options, err);
 }
 
 enum status generate_state_open(struct stream_snapshot *ret, const uint8_t *blob, size_t size,

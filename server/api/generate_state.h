@@ -33,7 +33,8 @@ bool generate_state_feeds(const struct generate_input *in, const struct hosted_m
 enum status generate_state_begin(struct stream_snapshot *ret, const struct generate_input *in,
                                  const struct hosted_model *e, struct error *err);
 
-/* Options that the request does not give become the state's. */
-void generate_state_take_options(struct generate_request *r, const struct sampler_options *from);
+/* Options that the request does not give become the state's. An error if they do not go together with the request's. */
+enum status generate_state_take_options(struct generate_request *r, const struct sampler_options *from,
+                                        struct error *err);
 
 #endif

@@ -139,6 +139,8 @@ static void allow_null(struct maker *m, json_t *schema)
 {
     json_t *type = json_object_get(schema, "type"), *any = json_copy(json_object_get(schema, "anyOf")),
            *values = json_copy(json_object_get(schema, "enum")); /* else they are openapi.json's, for other lists too */
+    m->failed |= (any == NULL && json_object_get(schema, "anyOf") != NULL) ||
+                 (values == NULL && json_object_get(schema, "enum") != NULL); /* for want of memory */
     if (json_is_string(type))
         set(m, schema, "type", json_pack("[O, s]", type, "null"));
     if (values != NULL) {

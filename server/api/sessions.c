@@ -131,9 +131,11 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
         st = generate_state_open(snapshot, r->state, r->state_size, e, err);
         if (st != OK)
             return st;
-        generate_state_take_options(r, &snapshot->sampler.options);
+        st = generate_state_take_options(r, &snapshot->sampler.options, err);
         snapshot->sampler.options = r->in.sampler;
-        return OK;
+        if (st != OK)
+            stream_snapshot_clear(snapshot);
+        return st;
     }
     b->prompt_bytes = r->in.prompt_bytes;
     b->dropped = r->in.prompt_bytes - generate_state_kept(&r->in, e);

@@ -146,8 +146,13 @@ void generate_set_bias(struct sampler_options *o, const json_t *value)
     const char *key;
     json_t *bias;
     memset(o->bias, 0, sizeof o->bias);
-    json_object_foreach((json_t *)value, key, bias) o->bias[byte_of(key)] = (float)json_number_value(bias);
-    o->is_biased = json_object_size(value) > 0;
+    o->is_biased = false;
+    json_object_foreach((json_t *)value, key, bias)
+    {
+        const float number = (float)json_number_value(bias);
+        o->bias[byte_of(key)] = number;
+        o->is_biased |= number != 0.0f;
+    }
 }
 
 static void allow(struct sampler_options *o, uint8_t byte)

@@ -221,6 +221,13 @@ static enum status read_output(struct inference_wish *w, json_t *object, bool bi
 
 /* ---- the request ------------------------------------------------------------------------------------------------ */
 
+/* NULL for null too, as in every other object. */
+static const json_t *given(const json_t *parameters, const char *name)
+{
+    const json_t *value = json_object_get(parameters, name);
+    return json_is_null(value) ? NULL : value;
+}
+
 /* The protocol's own parameters are removed from the copy; what is left is for the model. */
 static enum status read_parameters(struct inference_request *r, const json_t *parameters, const struct settings *s,
                                    struct error *err)
@@ -229,13 +236,13 @@ static enum status read_parameters(struct inference_request *r, const json_t *pa
     /* json_copy silently leaves out what it has no memory for. */
     if (r->parameters == NULL || json_object_size(r->parameters) != json_object_size(parameters))
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    const json_t *binary = json_object_get(r->parameters, "binary_data_output");
+    const json_t *binary = given(r->parameters, "binary_data_output");
     if (binary != NULL && !json_is_boolean(binary))
         return error_set_param(err, ERR_ARGUMENT, "binary_data_output",
                                "\"binary_data_output\" is %s; expected true or false", json_describe(binary).text);
     r->binary_outputs = json_is_true(binary);
     (void)json_object_del(r->parameters, "binary_data_output");
-    const json_t *timeout = json_object_get(r->parameters, "timeout");
+    const json_t *timeout = given(r->parameters, "timeout");
     const json_int_t us = json_integer_value(timeout);
     if (timeout != NULL && (!json_is_integer(timeout) || us < 1 || us / 1000 > (json_int_t)s->timeout_ms_max))
         return error_set_param(err, ERR_ARGUMENT, "timeout",

@@ -223,7 +223,8 @@ static enum status copy_prompts(struct generate_input *in, const json_t *prompt,
 static enum status check_best_of(const struct openai_request *r, struct error *err)
 {
     const struct generate_input *in = &r->in;
-    const uint64_t samples = (uint64_t)in->prompt_count * in->n, bytes = samples * in->max_tokens;
+    const uint64_t samples = (uint64_t)in->prompt_count * in->n;
+    const uint64_t echoed = in->prompt_logprobs ? in->prompt_bytes : 0, bytes = samples * in->max_tokens + echoed;
     if (in->n == r->returned)
         return OK;
     if (samples > GENERATE_SAMPLES_MAX)
@@ -232,9 +233,10 @@ static enum status check_best_of(const struct openai_request *r, struct error *e
                                in->n, (unsigned long long)samples, GENERATE_SAMPLES_MAX);
     if (r->logprobs == 0 && bytes > GENERATE_LOGPROBS_MAX)
         return error_set_param(err, ERR_ARGUMENT, "best_of",
-                               "%llu texts of \"max_tokens\" %u to choose from are %llu bytes; expected at most %d",
-                               (unsigned long long)samples, in->max_tokens, (unsigned long long)bytes,
-                               GENERATE_LOGPROBS_MAX);
+                               "%llu texts of \"max_tokens\" %u to choose from and %llu bytes of prompts to echo are "
+                               "%llu bytes; expected at most %d",
+                               (unsigned long long)samples, in->max_tokens, (unsigned long long)echoed,
+                               (unsigned long long)bytes, GENERATE_LOGPROBS_MAX);
     return OK;
 }
 

@@ -268,7 +268,7 @@ static void texts_are_classified_and_written(void **state)
     answer = infer_json(WRITER "/infer",
                         json_loads("{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [2], "
                                    "\"data\": [\"The history of \", \"\"]}], \"parameters\": {\"max_tokens\": 20, "
-                                   "\"seed\": 3, \"timeout\": 30000000}}",
+                                   "\"seed\": 3, \"timeout\": null, \"binary_data_output\": null, \"top_k\": null}}",
                                    0, NULL));
     output = json_array_get(json_object_get(answer, "outputs"), 0);
     assert_true(json_equal(json_array_get(json_object_get(output, "data"), 0), json_object_get(alone, "text")));

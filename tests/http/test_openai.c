@@ -174,6 +174,23 @@ static void nulls_are_as_if_left_out(void **state)
     json_decref(nulls);
 }
 
+/* To choose, each byte of an echoed prompt is scored too: what is bounded is named, though nobody sent "logprobs". */
+static void what_best_of_scores_has_a_bound(void **state)
+{
+    (void)state;
+    enum { BYTES = 300000 };
+    char *body = malloc(BYTES + BODY_MAX);
+    assert_non_null(body);
+    const size_t head = (size_t)sprintf(body, "{\"max_tokens\":1,\"best_of\":2,\"echo\":true,\"prompt\":\"");
+    memset(body + head, 'a', BYTES);
+    (void)sprintf(body + head + BYTES, "\"}");
+    struct reply r;
+    post(body, &r);
+    reply_assert_error(&r, 400, "invalid_value", "best_of", "300000 bytes of prompts to echo");
+    reply_clear(&r);
+    free(body);
+}
+
 static void a_prompt_of_many_bytes_is_taken(void **state)
 {
     (void)state;
@@ -461,6 +478,7 @@ int main(void)
         cmocka_unit_test(prompts_come_in_four_forms),
         cmocka_unit_test(an_echo_tells_every_byte_of_the_prompt),
         cmocka_unit_test(nulls_are_as_if_left_out),
+        cmocka_unit_test(what_best_of_scores_has_a_bound),
         cmocka_unit_test(a_prompt_of_many_bytes_is_taken),
         cmocka_unit_test(a_stream_is_the_answer_in_chunks),
         cmocka_unit_test(a_model_is_described_by_name),

@@ -299,6 +299,28 @@ static void what_does_not_go_together_is_refused(void **state)
     json_decref(first);
 }
 
+/* A state's options and the request's may each be fine, and leave nothing to draw together. */
+static void options_that_leave_nothing_to_draw_are_refused(void **state)
+{
+    (void)state;
+    json_t *first = generate(&here, json_pack("{s:s, s:s, s:i, s:b, s:b}", "model", LM, "prompt", "The ", "max_tokens",
+                                              3, "return_state", 1, "utf8", 1));
+    json_t *kept = json_object_get(first, "state");
+    expect_refusal(json_pack("{s:s, s:O, s:[i]}", "model", LM, "state", kept, "allowed_bytes", 128), "allowed_bytes",
+                   "utf8");
+    json_t *fields = json_pack("{s:s, s:O, s:[i]}", "model", LM, "state", kept, "allowed_bytes", 128);
+    char *body = json_dumps(fields, 0);
+    json_decref(fields);
+    struct reply r;
+    client_call(
+        &here,
+        &(struct request){.path = "/v1/sessions", .type = "application/json", .body = body, .size = strlen(body)}, &r);
+    reply_assert_error(&r, 400, "invalid_value", "allowed_bytes", "utf8");
+    reply_clear(&r);
+    free(body);
+    json_decref(first);
+}
+
 /* Wrong states: not a state, another version, another length, other bytes. */
 static void what_is_wrong_with_a_state_is_said(void **state)
 {
@@ -417,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_stream_tells_it_last),
         cmocka_unit_test(a_text_that_was_cut_goes_on),
         cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(options_that_leave_nothing_to_draw_are_refused),
         cmocka_unit_test(what_is_wrong_with_a_state_is_said),
         cmocka_unit_test(mutated_states_are_refused),
         cmocka_unit_test(a_session_ends_where_positions_do),
