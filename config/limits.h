@@ -61,9 +61,11 @@
 
 /* ---- pictures from clients ------------------------------------------------------------------------------ */
 #define PICTURE_SIDE_MAX 16384         /* pixels a side */
-#define PICTURE_PIXELS_MAX (32u << 20) /* 33 Mpixel: 96 MiB decoded; a phone's photograph has 12 */
-#define PICTURE_TOKENS_DEFAULT 4096    /* patches of a picture whose request sets a size: 64 x 64 */
-#define PICTURE_SCANS_MAX 100          /* progressive JPEGs in the wild have about 10; each scan costs a pass */
+#define PICTURE_PIXELS_MAX (32u << 20) /* 33 megapixels that are decoded: 96 MiB */
+/* Of a JPEG, of which that may be a 64th: the largest that phones make have 200 megapixels. */
+#define PICTURE_FILE_PIXELS_MAX (UINT64_C(200) << 20)
+#define PICTURE_TOKENS_DEFAULT 4096 /* patches of a picture whose request sets a size: 64 x 64 */
+#define PICTURE_SCANS_MAX 100       /* progressive JPEGs in the wild have about 10; each scan costs a pass */
 /* Pixels times scans, what a progressive JPEG costs: 12 scans of the largest picture, 100 of one with 4 Mpixel. */
 #define PICTURE_SCAN_PIXELS_MAX (UINT64_C(12) * PICTURE_PIXELS_MAX)
 #define PICTURE_DECODER_BYTES_MAX (400u << 20) /* what libjpeg may allocate: coefficients of the largest picture */
@@ -166,8 +168,8 @@
 #define SAMPLER_BIAS_MAX 100           /* logit_bias, as there: certainly, or never */
 #define CLASSIFY_TOP_K_MAX 1000
 #define CLASSIFY_INPUTS_MAX 64 /* pictures or texts of one request, which others behind it wait for */
-/* Pixels of all pictures of one request: ten photographs of a phone, some seconds of a thread to decode. */
-#define CLASSIFY_PIXELS_MAX (UINT64_C(128) << 20)
+/* Pixels of all pictures of one request: sixteen photographs of a phone, some seconds of a thread to decode. */
+#define CLASSIFY_PIXELS_MAX PICTURE_FILE_PIXELS_MAX
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
 
 /* ---- saved streams and compression ------------------------------------------------------------------------------ */

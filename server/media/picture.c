@@ -54,7 +54,7 @@ static const struct magic others[] = {
     {"TIFF", 0, 4, "MM\0*"},     {"HEIF or AVIF", 4, 4, "ftyp"},
     {"JPEG 2000", 4, 4, "jP  "}, {"JPEG XL", 0, 2, "\xff\x0a"},
     {"JPEG XL", 4, 4, "JXL "},   {"PDF", 0, 4, "%PDF"},
-    {"BMP", 0, 2, "BM"},         {"a PNG cut short", 0, 4, "\x89PNG"},
+    {"BMP", 0, 2, "BM"},         {"a PNG whose line ends were changed", 0, 4, "\x89PNG"},
 };
 
 static enum status refuse(const uint8_t *bytes, size_t size, struct error *err)
@@ -142,14 +142,27 @@ enum status picture_stop(const struct picture_wish *wish, struct error *err)
 
 /* ---- bounds ------------------------------------------------------------------------------------------------- */
 
-enum status picture_check_size(uint64_t width, uint64_t height, struct error *err)
+static double megapixels(uint64_t pixels)
 {
+    return (double)pixels / 1e6;
+}
+
+enum status picture_check_size(uint64_t width, uint64_t height, uint32_t reduction, bool reducible, struct error *err)
+{
+    const uint64_t pixels = width * height, file_max = reducible ? PICTURE_FILE_PIXELS_MAX : PICTURE_PIXELS_MAX;
     if (width > PICTURE_SIDE_MAX || height > PICTURE_SIDE_MAX)
         return error_set(err, ERR_PICTURE, "the picture is %llu x %llu; at most %d pixels per side are accepted",
                          (unsigned long long)width, (unsigned long long)height, PICTURE_SIDE_MAX);
-    if (width * height > PICTURE_PIXELS_MAX)
-        return error_set(err, ERR_PICTURE, "the picture is %llu x %llu; at most %u pixels are accepted",
-                         (unsigned long long)width, (unsigned long long)height, PICTURE_PIXELS_MAX);
+    if (pixels > file_max)
+        return error_set(err, ERR_PICTURE, "the picture is %llu x %llu, %.1f megapixels; at most %.1f are accepted%s",
+                         (unsigned long long)width, (unsigned long long)height, megapixels(pixels),
+                         megapixels(file_max), reducible ? "" : ", and more only of a JPEG");
+    if (pixels / reduction / reduction > PICTURE_PIXELS_MAX)
+        return error_set(err, ERR_PICTURE,
+                         "the picture is %llu x %llu, %.1f megapixels; at most %.1f are accepted where so many are "
+                         "wanted of it: ask for a smaller size",
+                         (unsigned long long)width, (unsigned long long)height, megapixels(pixels),
+                         megapixels(PICTURE_PIXELS_MAX));
     return OK;
 }
 

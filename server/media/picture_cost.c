@@ -151,7 +151,8 @@ struct picture_cost picture_cost_of(const uint8_t *bytes, size_t size, const str
         return cost;
     }
     struct error none;
-    if (picture_check_size(h.width, h.height, &none) != OK || h.width == 0 || h.height == 0)
+    const uint32_t reduction = format == JPEG ? picture_reduction(h.width, h.height, wish) : 1;
+    if (picture_check_size(h.width, h.height, reduction, format == JPEG, &none) != OK || h.width == 0 || h.height == 0)
         return cost;
     cost.ns += (uint64_t)h.width * h.height * h.ns_pixel;
     cost.pixels = (uint64_t)h.width * h.height;

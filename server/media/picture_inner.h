@@ -34,8 +34,9 @@ uint64_t picture_jpeg_bytes(uint32_t width, uint32_t height, uint32_t components
 uint64_t picture_png_bytes(uint32_t width, uint32_t height);
 uint64_t picture_webp_bytes(uint32_t width, uint32_t height);
 
-/* What the header says, before anything of that size exists. Errors: ERR_PICTURE. */
-enum status picture_check_size(uint64_t width, uint64_t height, struct error *err);
+/* What the header says, before anything of that size exists. `reduction` is the divisor of the sides that are decoded,
+ * `reducible`: it might be larger if less were wanted. Errors: ERR_PICTURE. */
+enum status picture_check_size(uint64_t width, uint64_t height, uint32_t reduction, bool reducible, struct error *err);
 
 /* How a stored picture is brought upright: mirror it in x, in y, then swap x and y. Zeroed: it is upright. */
 struct picture_turn {

@@ -137,7 +137,8 @@ static void inks_to_rgb(uint8_t *rgb, const uint8_t *inks, uint32_t width)
 static void check_header(struct decoder *d)
 {
     struct jpeg_decompress_struct *j = &d->jpeg;
-    enum status st = picture_check_size(j->image_width, j->image_height, d->err);
+    const uint32_t reduction = picture_reduction(j->image_width, j->image_height, d->wish);
+    enum status st = picture_check_size(j->image_width, j->image_height, reduction, true, d->err);
     if (st != OK)
         decoder_fail(d, st);
     if (j->num_components != 1 && j->num_components != 3 && j->num_components != 4)
@@ -146,7 +147,7 @@ static void check_header(struct decoder *d)
                                   j->num_components));
     j->out_color_space = j->num_components == 4 ? JCS_CMYK : JCS_RGB;
     j->scale_num = 1;
-    j->scale_denom = picture_reduction(j->image_width, j->image_height, d->wish);
+    j->scale_denom = reduction;
     st = picture_check_wish(d->wish,
                             picture_jpeg_bytes(j->image_width, j->image_height, (uint32_t)j->num_components,
                                                jpeg_has_multiple_scans(j) != FALSE, j->scale_denom),

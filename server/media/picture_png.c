@@ -101,7 +101,7 @@ static void read_header(struct decoder *d)
     png_read_info(d->png, d->info);
     d->width = png_get_image_width(d->png, d->info);
     d->height = png_get_image_height(d->png, d->info);
-    enum status st = picture_check_size(d->width, d->height, d->err);
+    enum status st = picture_check_size(d->width, d->height, 1, false, d->err);
     if (st == OK)
         st = picture_check_wish(d->wish, picture_png_bytes(d->width, d->height), d->err);
     if (st != OK)

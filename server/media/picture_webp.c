@@ -83,7 +83,7 @@ static enum status check_header(WebPDecoderConfig *config, const WebPData *file,
         return refuse(code, err);
     if (config->input.has_animation != 0)
         return error_set(err, ERR_PICTURE, "the WebP is an animation; expected one picture");
-    return picture_check_size((uint64_t)config->input.width, (uint64_t)config->input.height, err);
+    return picture_check_size((uint64_t)config->input.width, (uint64_t)config->input.height, 1, false, err);
 }
 
 /* With alpha; as much again for the decoder where nothing is lost, or where alpha is by itself; and once more without

@@ -44,7 +44,7 @@ static void check_cost(const uint8_t *bytes, size_t size, uint32_t shorter)
     const struct picture_cost cost = picture_cost_of(bytes, size, &wish);
     struct picture p = {0};
     struct error err = {.message = ""};
-    fuzz_check(cost.bytes > 0 && cost.pixels <= PICTURE_PIXELS_MAX, "a cost is in its bounds");
+    fuzz_check(cost.bytes > 0 && cost.pixels <= PICTURE_FILE_PIXELS_MAX, "a cost is in its bounds");
     wish.bytes_max = cost.bytes;
     const enum status st = picture_decode_as(&p, bytes, size, &wish, &err);
     if (st != OK) {

@@ -210,14 +210,43 @@ static void assert_refused_by_all_ways(struct bytes b, const char *says)
 
 static void a_header_that_tells_of_too_much_is_refused(void **state)
 {
-    static const char pixels[] = "the picture is 16384 x 2049; at most 33554432 pixels are accepted";
+    static const char pixels[] = "the picture is 16384 x 2049, 33.6 megapixels; at most 33.6 are accepted";
     static const char sides[] = "at most 16384 pixels per side are accepted";
     (void)state;
-    assert_refused_by_all_ways(jpeg_that_tells_of(PICTURE_SIDE_MAX, 2049), pixels);
+    assert_refused_by_all_ways(jpeg_that_tells_of(PICTURE_SIDE_MAX, 12801),
+                               "the picture is 16384 x 12801, 209.7 megapixels; at most 209.7 are accepted");
     assert_refused_by_all_ways(jpeg_that_tells_of(1, PICTURE_SIDE_MAX + 1), sides);
     assert_refused_by_all_ways(png_that_tells_of(PICTURE_SIDE_MAX, 2049), pixels);
     assert_refused_by_all_ways(png_that_tells_of(PICTURE_SIDE_MAX + 1, 1), sides);
     assert_refused_by_all_ways(webp_that_tells_of(PICTURE_SIDE_MAX, 2049), pixels);
+}
+
+/* A phone's photograph of 48 megapixels, grey but for what tells that it was read, upright: the model sees little of it.
+ * Those who want all of its pixels are told why not. */
+static void a_photograph_of_48_megapixels_is_read(void **state)
+{
+    enum { WIDTH = 8064, HEIGHT = 6048 };
+    const struct jpeg_recipe whole = {
+        .width = WIDTH, .height = HEIGHT, .components = 1, .pixels = calloc(WIDTH, HEIGHT)};
+    struct bytes b;
+    struct reply r;
+    (void)state;
+    assert_non_null(whole.pixels);
+    for (size_t y = 0; y < HEIGHT; y++)
+        memset(whole.pixels + y * WIDTH, y < HEIGHT / 2 ? 200 : 60, WIDTH);
+    b.at = jpeg_write(&whole, &b.size);
+    free(whole.pixels);
+    client_call(&aftd, &(struct request){.path = "/classify?model=coarse", .body = b.at, .size = b.size}, &r);
+    print_message("  %zu bytes, %.2f s\n", b.size, r.seconds);
+    assert_int_equal(r.status, 200);
+    assert_non_null(strstr(r.body, "\"image\":{\"width\":8064,\"height\":6048}"));
+    reply_clear(&r);
+    client_call(&aftd, &(struct request){.path = "/classify?model=coarse&size=native", .body = b.at, .size = b.size},
+                &r);
+    reply_assert_error(&r, 422, "undecodable_picture", NULL,
+                       "48.8 megapixels; at most 33.6 are accepted where so many");
+    reply_clear(&r);
+    free(b.at);
 }
 
 static void what_is_no_still_picture_in_colours_is_refused(void **state)
@@ -301,6 +330,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_header_that_tells_of_too_much_is_refused),
+        cmocka_unit_test(a_photograph_of_48_megapixels_is_read),
         cmocka_unit_test(what_is_no_still_picture_in_colours_is_refused),
         cmocka_unit_test(too_many_scans_are_refused),
         cmocka_unit_test(scans_are_bounded_the_more_the_larger_the_picture),

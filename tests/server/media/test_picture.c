@@ -219,7 +219,7 @@ static void what_is_no_picture_is_named(void **state)
         const char *said;
     } cases[] = {
         {"", 0, "empty"},
-        {"\x89PNG\n\x1a\n\0\0\0\rIHDR", 15, "a PNG cut short"},
+        {"\x89PNG\n\x1a\n\0\0\0\rIHDR", 15, "a PNG whose line ends were changed"},
         {"GIF89a\1\0\1\0", 10, "GIF"},
         {"RIFX\x10\0\0\0WEBPVP8 ", 16, "does not begin like any"},
         {"BM\x36\0\0\0\0\0\0\0", 10, "BMP"},
