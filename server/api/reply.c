@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "config/json.h"
 #include "server/api/api_request.h"
@@ -44,8 +45,22 @@ void reply_send_json(struct exchange *x, unsigned status, json_t *value)
     http_reply(x, status, "application/json", text, text != NULL ? strlen(text) : 0);
 }
 
-void reply_send_error(struct exchange *x, const struct error *err)
+/* A picture that curl has read by -d has lost its line ends, and comes as a form, which curl says by itself then. */
+static const char *hint_for(const struct exchange *x, const struct error *err)
 {
+    static const char form[] = "application/x-www-form-urlencoded";
+    const char *type = err->status == ERR_PICTURE ? http_header(x, "Content-Type") : NULL;
+    return type != NULL && strncasecmp(type, form, sizeof form - 1) == 0
+               ? "; curl's -d changes files that it reads: send them by --data-binary"
+               : "";
+}
+
+void reply_send_error(struct exchange *x, const struct error *found)
+{
+    struct error with_hint = *found;
+    const struct error *err = &with_hint;
+    const size_t said = strnlen(found->message, ERROR_MESSAGE_MAX);
+    (void)snprintf(with_hint.message + said, sizeof with_hint.message - said, "%s", hint_for(x, found));
     const unsigned http = status_http(err->status);
     if (http == 503 && err->status != ERR_SESSIONS) { /* sessions end, however long the queue is */
         char seconds[16];

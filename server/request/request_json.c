@@ -6,6 +6,7 @@
 
 #include "config/json.h"
 #include "config/limits.h"
+#include "server/media/picture.h"
 
 /* The parser recurses, and needs a hundred times the memory of a value's text: limit both before it begins. */
 static const char *find_excess(const uint8_t *text, size_t size, unsigned values_max)
@@ -33,6 +34,13 @@ static enum status parse(json_t **ret, const uint8_t *body, size_t size, unsigne
     bool lacked_memory;
     if (size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected a JSON object");
+    const char *picture = picture_media_type(body, size);
+    if (picture != NULL)
+        return error_set(
+            err, ERR_ARGUMENT,
+            "the body is a picture (%s); expected a JSON object. /classify takes pictures, declared as what "
+            "they are or as nothing",
+            picture);
     const char *excess = find_excess(body, size, values_max);
     if (excess != NULL)
         return error_set(err, ERR_ARGUMENT,

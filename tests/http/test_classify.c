@@ -408,7 +408,7 @@ static void the_declared_type_is_looked_at(void **state)
             reply_assert_error(&r, 415, "unsupported_media", NULL, "image/jpeg");
         if (cases[i].status == 400)
             reply_assert_error(&r, 400, "invalid_value", NULL,
-                               i + 1 < ARRAY_LEN(cases) ? "not valid JSON" : "boundary");
+                               i + 1 < ARRAY_LEN(cases) ? "the body is a picture" : "boundary");
         assert_int_equal(r.status, cases[i].status);
         reply_clear(&r);
     }

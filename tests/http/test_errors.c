@@ -222,6 +222,20 @@ static const struct row rows[] = {
     {{.path = "/classify", BODY("\xff\xd8\xff\xe0\0\x10JFIF\0")}, 422, "undecodable_picture", NULL, "JPEG", NULL},
     {{.path = "/explain", BODY("\x89PNG\r\n\x1a\n")}, 422, "undecodable_picture", NULL, "PNG", NULL},
     {{.path = "/complete?model=wide", BODY("RIFF\x04\0\0\0WEBP")}, 422, "undecodable_picture", NULL, "WebP", NULL},
+    {{.path = "/classify", .type = "application/x-www-form-urlencoded", BODY("\xff\xd8\xff\xe0\0\x10JFIF\0")},
+     422,
+     "undecodable_picture",
+     NULL,
+     "--data-binary",
+     NULL},
+    /* a picture where JSON is expected */
+    {{.path = "/classify", .type = "application/json", BODY("\xff\xd8\xff\xe0\0\x10JFIF\0")},
+     400,
+     "invalid_value",
+     NULL,
+     "a picture (image/jpeg)",
+     NULL},
+    {{.path = "/generate", BODY("\x89PNG\r\n\x1a\n")}, 400, "invalid_value", NULL, "a picture (image/png)", NULL},
 };
 
 static void each_status_is_given_for_what_it_means(void **state)
