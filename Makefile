@@ -200,17 +200,18 @@ deps: ## install what the build needs (Debian; as root)
 
 # ---- using it --------------------------------------------------------------------------------------------------------
 
-run: deps ## install what is missing, build, serve the shipped models on 127.0.0.1:8080
+run: deps ## install what is missing, build, serve the shipped models on 127.0.0.1:8080, or as AFTD_LISTEN_PORT=... says
 	+@$(BUILD) programs
-	@echo
-	@echo "Try, from another terminal in this folder:"
-	@echo "  curl --data-binary @weights/models/cifar10-aft-conv/sample.jpg http://127.0.0.1:8080/classify"
-	@echo "  curl -N -d '{\"prompt\": \"The history of \", \"stream\": true}' http://127.0.0.1:8080/generate"
-	@echo "  curl http://127.0.0.1:8080/metrics"
-	@echo "or open http://127.0.0.1:8080/ in a browser."
-	@echo "Ctrl-C ends the daemon."
-	@echo
-	@build/aftd --listen-address 127.0.0.1 --listen-port 8080 --models-dir weights/models
+	@at=http://127.0.0.1:$${AFTD_LISTEN_PORT:-8080}; \
+	echo; \
+	echo "Try, from another terminal in this folder:"; \
+	echo "  curl --data-binary @weights/models/cifar10-aft-conv/sample.jpg $$at/classify"; \
+	echo "  curl -N -d '{\"prompt\": \"The history of \", \"stream\": true}' $$at/generate"; \
+	echo "  curl $$at/metrics"; \
+	echo "or open $$at/ in a browser."; \
+	echo "Ctrl-C ends the daemon."; \
+	echo
+	@build/aftd --config config/aftd.json
 
 dist: ## a source archive of the last commit in build/
 	@mkdir -p build
