@@ -21,7 +21,12 @@
     X(LOG_FORMAT_TEXT, "text") \
     X(LOG_FORMAT_JSON, "json")
 
+#define MODELS_BROKEN(X)          \
+    X(MODELS_BROKEN_SKIP, "skip") \
+    X(MODELS_BROKEN_REFUSE, "refuse")
+
 #define X(constant, word) constant,
+enum models_broken { MODELS_BROKEN(X) };
 enum log_level { LOG_LEVELS(X) };
 enum log_format { LOG_FORMATS(X) };
 #undef X
@@ -55,6 +60,8 @@ enum log_format { LOG_FORMATS(X) };
     TEXT(model, "off", "folder of one model: NAME=PATH, or PATH that ends in its name; may be repeated")               \
     TEXT(models_dir, "weights/models", "folder whose subfolders are the models to load; off: if only model is given")  \
     SWITCH(models_lazy, false, "load a model only when a request first asks for it")                                   \
+    CHOICE(models_broken, models_broken, MODELS_BROKEN, MODELS_BROKEN_SKIP,                                            \
+           "at a start, a model whose files are not accepted: skip serves the others, refuse ends the daemon")         \
     TEXT(default_models, "off",                                                                                        \
          "model for requests that name none: for each task the first of these, separated by"                           \
          " commas, that is for it; else, or if off, the first by name")                                                \
@@ -64,7 +71,7 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                            \
     SWITCH(pin_threads, true, "with as many compute threads as processors, keep each on a processor of its own")       \
     TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                              \
-    TEXT(precision, "f32", "f32, bf16, int8 or auto, or MODEL=one of these for a single model; separated by commas")   \
+    TEXT(precision, "auto", "auto, f32, bf16 or int8, or MODEL=one of these for a single model; separated by commas")  \
     NUMBER(streams_max, 64, 1, ENGINE_STREAMS_MAX, "most streams that one text model runs at a time")                  \
     NUMBER(parking_mb, 32, 0, 1048576,                                                                                 \
            "memory of each text model for streams that wait so that other clients' can run, in MiB; 0: none wait")     \

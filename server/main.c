@@ -29,6 +29,7 @@
 #include "server/api/service.h"
 #include "server/api/version.h"
 #include "server/batch/batcher.h"
+#include "server/control/check.h"
 #include "server/control/heartbeat.h"
 #include "server/control/hosting.h"
 #include "server/control/loader.h"
@@ -42,6 +43,7 @@
 #include "server/core/short_spin.h"
 #include "server/core/watcher.h"
 #include "server/http/http.h"
+#include "server/http/listeners.h"
 #include "server/job/workers.h"
 #include "server/session/sessions.h"
 
@@ -71,6 +73,7 @@ struct daemon {
     struct hosts hosts;
     struct service service;
     struct service_sockets passed;
+    struct listeners listeners; /* until http has them */
     struct heartbeat heartbeat;
     sigset_t signals;
 };
@@ -160,12 +163,16 @@ static enum status start(struct daemon *d, struct error *err)
     if (st == OK)
         st = describe_engine(d->settings, err);
     if (st == OK)
+        st = http_check(d->settings, err);
+    if (st == OK && strcmp(d->settings->keys_file, "off") != 0)
+        st = auth_create(&d->service.keys, d->settings->keys_file, err);
+    if (st == OK) /* an address that somebody has is told before models are loaded, which takes long */
+        st = listeners_open(&d->listeners, d->settings, &d->passed, err);
+    if (st == OK)
         st = hosting_start(&d->hosting, d->settings, d->mailboxes, err);
     if (st != OK)
         return st;
     d->batcher = hosting_batcher(d->hosting);
-    if (strcmp(d->settings->keys_file, "off") != 0)
-        st = auth_create(&d->service.keys, d->settings->keys_file, err);
     if (st == OK)
         st = reload_create(&d->reload, d->config, d->argc, d->argv, environ, d->hosting, err);
     if (st == OK)
@@ -195,7 +202,7 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.loader = d->loader;
     d->service.reload = d->reload;
     const struct http_app app = routes_app(&d->service);
-    return http_start(&d->http, d->settings, &d->passed, d->watcher, d->mailboxes, &app, err);
+    return http_start(&d->http, d->settings, &d->listeners, d->watcher, d->mailboxes, &app, err);
 }
 
 static void tell_ready(struct daemon *d)
@@ -294,6 +301,7 @@ static void stop(struct daemon *d)
     if (d->http != NULL)
         (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
     http_stop(d->http);
+    listeners_close(&d->listeners);
     openapi_text_free(d->service.openapi);
     sessions_free(d->service.sessions);
     watcher_free(d->watcher);
@@ -330,14 +338,28 @@ static int run(const struct config *config, int argc, char *argv[])
     return st == OK ? EXIT_SUCCESS : st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;
 }
 
-/* The settings are fine; and the keys, if there are any? */
+/* The settings can be read; and what they name? What costs least first. Addresses may be in use, by the daemon that is
+ * to be restarted. */
+static enum status check_all(const struct settings *s, struct error *err)
+{
+    struct daemon d = {.settings = s};
+    struct keys_file keys = {0};
+    enum status st = read_hosts(&d, err);
+    if (st == OK)
+        st = describe_engine(s, err);
+    if (st == OK)
+        st = http_check(s, err);
+    if (st == OK && strcmp(s->keys_file, "off") != 0)
+        st = keys_file_read(&keys, s->keys_file, err);
+    keys_file_clear(&keys);
+    return st == OK ? check_models(s, err) : st;
+}
+
 static int check(const struct config *config)
 {
-    struct keys_file keys = {0};
     struct error err;
-    const char *path = config->settings.keys_file;
-    const enum status st = strcmp(path, "off") != 0 ? keys_file_read(&keys, path, &err) : OK;
-    keys_file_clear(&keys);
+    log_init(LOG_LEVEL_ERROR, config->settings.log_format);
+    const enum status st = check_all(&config->settings, &err);
     if (st != OK) {
         (void)fprintf(stderr, "aftd: %s\n", err.message);
         return st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;

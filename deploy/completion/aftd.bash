@@ -26,6 +26,7 @@ _aftd_options='
     --model=file
     --models-dir=file
     --models-lazy=true|false
+    --models-broken=skip|refuse
     --default-models=text
     --aliases=text
     --models-memory-max-mb=text

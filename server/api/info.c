@@ -48,29 +48,41 @@ static int add_aliases(json_t *m, const struct exchange *x, const char *name)
     return failed;
 }
 
-static json_t *describe_model(const struct exchange *x, const struct hosted_model *e)
+/* What a loaded model is. Non-zero: no memory. */
+static int add_loaded(json_t *m, const struct hosted_model *e)
 {
-    const struct registry_choice mine = request_model_choice(x);
     const struct model_config *c = &e->model->config;
     const struct engine_info *info = engine_info(e->engine);
-    json_t *m =
-        json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I, s:I, s:I}", "id", e->model->name, "object", "model", "created",
-                  (json_int_t)e->created_s, "owned_by", "aftd", "task", model_task_name(c->task), "mixer",
-                  mixer_type_name(c->mixer.type), "parameters", (json_int_t)e->model->parameters, "weight_bytes",
-                  (json_int_t)info->weight_bytes, "state_bytes_per_stream", (json_int_t)info->stream_bytes);
-    if (m == NULL)
-        return NULL;
-    int failed = c->classes != 0 ? json_object_set_new(m, "classes", json_integer(c->classes)) : 0;
+    json_t *more = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s}", "mixer", mixer_type_name(c->mixer.type), "parameters",
+                             (json_int_t)e->model->parameters, "weight_bytes", (json_int_t)info->weight_bytes,
+                             "state_bytes_per_stream", (json_int_t)info->stream_bytes, "precision", info->precision,
+                             "precision_by", precision_reason_word(e->precision_by));
+    int failed = more == NULL || json_object_update(m, more) != 0;
+    json_decref(more);
+    failed |= c->classes != 0 ? json_object_set_new(m, "classes", json_integer(c->classes)) : 0;
     failed |= set_macs(m, c, info);
     if (c->size[0] != 0)
         failed |= json_object_set_new(m, "input_size", json_pack("[i, i]", (int)c->size[0], (int)c->size[1]));
-    if (registry_is_default(service_of(x)->registry, e->model->name, &mine))
-        failed |= json_object_set_new(m, "default", json_true());
-    failed |= add_aliases(m, x, e->model->name);
     if (e->version != 0)
         failed |= json_object_set_new(m, "version", json_integer(e->version));
     if (c->input != INPUT_IMAGE)
         failed |= json_object_set_new(m, "context", json_integer(c->context));
+    return failed;
+}
+
+static json_t *describe_model(const struct exchange *x, const struct registry_listed *l)
+{
+    const struct registry_choice mine = request_model_choice(x);
+    const int64_t created_s = l->hosted != NULL ? l->hosted->created_s : l->noted_s;
+    json_t *m = json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", l->name, "object", "model", "created",
+                          (json_int_t)created_s, "owned_by", "aftd", "state", model_state_word(l->state));
+    if (m == NULL)
+        return NULL;
+    int failed = l->state != MODEL_FAILED ? json_object_set_new(m, "task", json_string(model_task_name(l->task))) : 0;
+    failed |= l->hosted != NULL ? add_loaded(m, l->hosted) : 0;
+    if (registry_is_default(service_of(x)->registry, l->name, &mine))
+        failed |= json_object_set_new(m, "default", json_true());
+    failed |= add_aliases(m, x, l->name);
     if (failed != 0) {
         json_decref(m);
         return NULL;
@@ -80,17 +92,18 @@ static json_t *describe_model(const struct exchange *x, const struct hosted_mode
 
 void api_models(struct exchange *x)
 {
-    struct registry_view v;
+    struct registry_listed *list = NULL;
+    size_t count = 0;
     json_t *data = json_array();
-    registry_view_take(service_of(x)->registry, &v);
-    for (size_t i = 0; i < v.count; i++)
-        if (auth_may_use(&x->api->grant, v.entries[i]->model->name) &&
-            json_array_append_new(data, describe_model(x, v.entries[i])) != 0) {
-            json_decref(data);
-            data = NULL;
-            break;
-        }
-    registry_view_clear(&v);
+    bool failed = registry_list(service_of(x)->registry, &list, &count) != OK;
+    for (size_t i = 0; i < count && !failed; i++)
+        if (auth_may_use(&x->api->grant, list[i].name))
+            failed = json_array_append_new(data, describe_model(x, &list[i])) != 0;
+    registry_list_free(list, count);
+    if (failed) {
+        json_decref(data);
+        data = NULL;
+    }
     reply_send_json(x, 200, data != NULL ? json_pack("{s:s, s:o}", "object", "list", "data", data) : NULL);
 }
 
@@ -98,17 +111,17 @@ void api_model(struct exchange *x)
 {
     struct error err;
     struct registry *r = service_of(x)->registry;
+    struct registry_listed one = {.hosted = NULL};
     char room[MODEL_WISH_MAX + 1];
-    struct hosted_model *e = registry_acquire_ref(r, registry_real_name(r, x->api->segments[0], room));
-    if (e != NULL && auth_may_use(&x->api->grant, e->model->name)) {
-        reply_send_json(x, 200, describe_model(x, e));
-        hosted_model_release(e);
-        return;
+    if (registry_list_one(r, registry_real_name(r, x->api->segments[0], room), &one) &&
+        auth_may_use(&x->api->grant, one.name)) {
+        reply_send_json(x, 200, describe_model(x, &one));
+    } else {
+        (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
+                              json_quote(x->api->segments[0]).text);
+        reply_send_error(x, &err);
     }
-    hosted_model_release(e);
-    (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists those loaded",
-                          json_quote(x->api->segments[0]).text);
-    reply_send_error(x, &err);
+    hosted_model_release(one.hosted);
 }
 
 void api_metrics(struct exchange *x)
@@ -128,6 +141,16 @@ void api_metrics(struct exchange *x)
 static void reply_state(struct exchange *x, const char *word)
 {
     reply_send_json(x, 200, json_pack("{s:s}", "status", word));
+}
+
+/* Ready, though perhaps without some models: their names are for the log and for administrators. */
+static void reply_ready(struct exchange *x)
+{
+    const uint32_t failed = registry_failed(service_of(x)->registry);
+    if (failed == 0)
+        reply_state(x, "ready");
+    else
+        reply_send_json(x, 200, json_pack("{s:s, s:I}", "status", "ready", "models_failed", (json_int_t)failed));
 }
 
 void api_openapi(struct exchange *x)
@@ -158,7 +181,7 @@ void api_readyz(struct exchange *x)
 {
     struct error err;
     if (!atomic_load(&service_of(x)->draining)) {
-        reply_state(x, "ready");
+        reply_ready(x);
         return;
     }
     (void)error_set(&err, ERR_UNAVAILABLE, "the server is draining: it will soon refuse connections");

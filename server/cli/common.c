@@ -297,11 +297,14 @@ const char *cli_model_dir(void)
 struct engine *cli_open_engine(const struct model *m, struct engine_options *o)
 {
     struct engine *e = NULL;
+    struct precision_choice chosen = {.precision = o->precision};
     struct error err;
     enum status st = OK;
     o->isa = getenv("AFTD_ISA");
     if (o->precision == ENGINE_F32)
-        st = precision_choose(&o->precision, getenv("AFTD_PRECISION"), m->name, loaded_dir, o->isa, &err);
+        st =
+            precision_choose(&chosen, getenv("AFTD_PRECISION"), m->name, loaded_dir, precision_stored(m), o->isa, &err);
+    o->precision = chosen.precision;
     if (st == OK)
         st = engine_open(&e, m, o, &err);
     if (st != OK)

@@ -8,12 +8,12 @@
 
 #include "config/cgroup.h"
 #include "server/batch/batcher.h"
+#include "server/control/check.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/service_manager.h"
 #include "server/models/model_names.h"
 #include "server/models/model_sources.h"
-#include "server/models/precision.h"
 #include "server/models/registry.h"
 
 #define MEGABYTE (UINT64_C(1) << 20)
@@ -317,10 +317,6 @@ static enum status load_at_start(struct hosting *h, const struct found_model *fo
     if (h->settings->models_lazy)
         return note_idle(h, found, err);
     const enum status st = hosted_model_load(&e, found, h->settings, err);
-    if (st == ERR_UNSUPPORTED) { /* a sound model for a newer build must not keep the others from being served */
-        log_warning("left out: %s", err->message);
-        return OK;
-    }
     if (st != OK)
         return st;
     if (fits_beside(h, found->name, e->bytes))
@@ -331,26 +327,23 @@ static enum status load_at_start(struct hosting *h, const struct found_model *fo
     return note_idle(h, found, err);
 }
 
-static bool is_known(const void *arg, const char *name)
+/* A model could not be taken at start. One broken folder need not keep the others from being served, and a sound model
+ * for a newer build never does. False: the daemon is not to start. */
+static bool go_on_without(struct hosting *h, const struct found_model *found, enum status st, const struct error *why)
 {
-    struct registry_model *rows = NULL;
-    size_t count = 0;
-    bool known = false;
-    if (registry_models(((const struct hosting *)arg)->registry, &rows, &count) != OK)
+    if (st == ERR_UNSUPPORTED) {
+        log_warning("left out: %s", why->message);
         return true;
-    for (size_t i = 0; i < count && !known; i++)
-        known = strcmp(rows[i].found.name, name) == 0;
-    registry_models_free(rows, count);
-    return known;
-}
-
-static enum status check_precision_names(const struct hosting *h, struct error *err)
-{
-    char name[MODEL_NAME_MAX + 1];
-    const struct settings *s = h->settings;
-    if (!precision_names_unknown(s->precision, is_known, h, name, sizeof name))
-        return OK;
-    return error_set_param(err, ERR_CONFIG, "precision", "precision names \"%s\", which is no model here", name);
+    }
+    if (h->settings->models_broken == MODELS_BROKEN_REFUSE)
+        return false;
+    log_error("model %s: not served: %s", found->name, why->message);
+    (void)registry_put(h->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
+    if (may_pass(why) && note_idle(h, found, NULL) == OK)
+        registry_note_shortage(h->registry, found->name, why->message);
+    else
+        registry_note_failure(h->registry, found->name, why->message);
+    return true;
 }
 
 /* Also if it is yet to be loaded. */
@@ -373,40 +366,38 @@ void hosting_take_names(struct hosting *h, const struct settings *s)
     registry_set_names(h->registry, s->default_models, s->aliases);
 }
 
+/* With no model at all to serve, what was wrong with the first is the error. */
 static enum status load_all(struct hosting *h, struct error *err)
 {
     struct found_model *found = NULL;
-    struct registry_model *known = NULL;
-    size_t count = 0, known_count = 0;
+    struct error why, first;
+    enum status failed = OK;
+    size_t count = 0, served = 0;
     char loading[MODEL_NAME_MAX + 64];
-    struct error why;
-    enum status st = model_sources_check(h->settings, err);
-    if (st == OK)
-        st = model_sources_check_there(h->settings->model, err);
-    if (st == OK)
-        st = model_sources_scan(&found, &count, h->settings, err);
-    if (st != OK)
-        return st;
+    enum status st = check_find_models(&found, &count, h->settings, err);
     for (size_t i = 0; i < count && st == OK; i++) {
         (void)snprintf(loading, sizeof loading, "loading %s, model %zu of %zu", found[i].name, i + 1, count);
         service_manager_starting(LOAD_MS_MAX, loading);
-        st = load_at_start(h, &found[i], &why);
+        const enum status taken = load_at_start(h, &found[i], &why);
+        if (taken == OK) {
+            served++;
+            continue;
+        }
+        if (failed == OK) {
+            failed = taken;
+            first = why;
+        }
+        if (!go_on_without(h, &found[i], taken, &why)) {
+            *err = why;
+            st = taken;
+        }
     }
-    if (st != OK)
-        *err = why;
     free(found);
-    if (st == OK && registry_models(h->registry, &known, &known_count) != OK)
-        st = error_set(err, ERR_NOMEM, "no memory to list the models");
-    registry_models_free(known, known_count);
-    if (st == OK && known_count == 0)
-        st = error_set(err, ERR_CONFIG,
-                       "models_dir = %s, model = %s: none has a config.json of a model that this build runs",
-                       h->settings->models_dir, h->settings->model);
     (void)malloc_trim(0);
-    if (st == OK)
-        st = check_precision_names(h, err);
-    if (st == OK)
-        st = hosting_check_names(h, h->settings, err);
+    if (st == OK && served == 0) {
+        *err = first;
+        st = failed;
+    }
     if (st == OK)
         hosting_take_names(h, h->settings);
     return st;

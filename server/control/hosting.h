@@ -22,7 +22,7 @@ struct registry;
 
 /* Start the batcher and load what is in models_dir and model; with models_lazy only look at it. What is too much for
  * models_memory_max_mb is loaded when it is asked for. `s` and `mailboxes` as for batcher_start. *ret is set only on
- * OK. A broken model is an error here, rather than a gap for clients to find out about.
+ * OK. A broken model is left out, as one that failed, unless models_broken is refuse or there is no other.
  * Errors: ERR_IO (a folder), ERR_CONFIG (no model there, or too many; a setting), ERR_NOMEM and those of
  * hosted_model_load. */
 enum status hosting_start(struct hosting **ret, const struct settings *s, struct mailboxes *mailboxes,

@@ -170,7 +170,7 @@ void metrics_build_set(const char *version, const char *isa, const char *blas);
 struct metrics_model {
     const char *name, *task, *mixer;
     const char *precision;    /* of its products: "bf16" */
-    const char *precision_by; /* who chose it: "setting", or "auto" */
+    const char *precision_by; /* what chose it: "setting", "record" or "files" */
 };
 
 /* Give a model series of its own and return its index; the same name again gets the same index. Texts are copied as

@@ -27,8 +27,8 @@ struct exchange;
 struct http;
 struct http_kept_body;
 struct job;
+struct listeners;
 struct mailboxes;
-struct service_sockets;
 struct watcher;
 
 typedef void http_handler(struct exchange *x);
@@ -78,11 +78,14 @@ struct exchange {
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
 
-/* Listen and serve; thread i, 0 .. http_threads - 1, has mailbox i of `mailboxes`. `passed` is as for listeners_open;
- * all other arguments are borrowed until http_stop. *ret is set only on OK, after the addresses that are listened on
- * have been logged. Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
-enum status http_start(struct http **ret, const struct settings *s, const struct service_sockets *passed,
-                       struct watcher *w, struct mailboxes *mailboxes, const struct http_app *app, struct error *err);
+/* What can be wrong with the settings and the files that they name, whatever else runs here. Errors: ERR_CONFIG, ERR_IO,
+ * ERR_NOMEM, naming the setting. */
+enum status http_check(const struct settings *s, struct error *err);
+/* Listen and serve; thread i, 0 .. http_threads - 1, has mailbox i of `mailboxes`. The listeners are taken over once
+ * there is memory for it all, and are then empty; all other arguments are borrowed until http_stop. *ret is set only on
+ * OK, after the addresses that are listened on have been logged. Errors: ERR_CONFIG, ERR_IO, ERR_NOMEM. */
+enum status http_start(struct http **ret, const struct settings *s, struct listeners *listeners, struct watcher *w,
+                       struct mailboxes *mailboxes, const struct http_app *app, struct error *err);
 /* From now on connections are closed after their answer. */
 void http_close_after_answers(struct http *h);
 /* Refuse new connections; those to sockets that were passed wait there for the next process. */

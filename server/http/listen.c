@@ -30,10 +30,19 @@ static enum status resolve(struct addrinfo **ret, const char *address, uint16_t 
     if (code == EAI_MEMORY)
         return error_set_param(err, ERR_NOMEM, setting, "%s: out of memory while reading the address \"%s\"", setting,
                                address);
-    return code == 0
-               ? OK
-               : error_set_param(err, ERR_CONFIG, setting, "%s: \"%s\": expected a numeric IPv4 or IPv6 address (%s)",
-                                 setting, address, gai_strerror(code));
+    return code == 0 ? OK
+                     : error_set_param(err, ERR_CONFIG, setting,
+                                       "%s: \"%s\": expected a numeric IPv4 or IPv6 address, or localhost (%s)",
+                                       setting, address, gai_strerror(code));
+}
+
+enum status listen_check(const char *address, const char *setting, struct error *err)
+{
+    struct addrinfo *info = NULL;
+    const enum status st = resolve(&info, address, 0, setting, err);
+    if (st == OK)
+        freeaddrinfo(info);
+    return st;
 }
 
 enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t port, bool only_v6,
@@ -54,8 +63,7 @@ enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes) != 0 ||
         (only_v6 && info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) != 0) ||
-        bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0 ||
-        getsockname(fd, &name.any, &name_bytes) != 0) {
+        bind(fd, info->ai_addr, info->ai_addrlen) != 0 || getsockname(fd, &name.any, &name_bytes) != 0) {
         st = error_set_param(err, ERR_IO, setting, "cannot listen on %s port %u: %s", address, (unsigned)port,
                              strerror(errno));
         goto done;
@@ -71,14 +79,24 @@ done:
 
 /* ---- Unix sockets ------------------------------------------------------------------------------------------------ */
 
+enum status listen_check_unix(const char *path, const char *setting, struct error *err)
+{
+    const size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    struct stat there;
+    if (strlen(path) > most)
+        return error_set_param(err, ERR_CONFIG, setting, "%s = \"%s\": expected a path of at most %zu bytes", setting,
+                               path, most);
+    if (lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode))
+        return error_set_param(err, ERR_IO, setting, "%s: %s exists and is not a socket", setting, path);
+    return OK;
+}
+
 /* Remove what an earlier daemon has left: a socket that refuses connections. */
 static enum status remove_stale(const struct sockaddr_un *name, const char *setting, struct error *err)
 {
     struct stat there;
     if (lstat(name->sun_path, &there) != 0)
         return OK; /* nothing is there, or bind will say what is wrong */
-    if (!S_ISSOCK(there.st_mode))
-        return error_set_param(err, ERR_IO, setting, "%s: %s exists and is not a socket", setting, name->sun_path);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     const bool refused =
         fd >= 0 && connect(fd, (const struct sockaddr *)(const void *)name, sizeof *name) != 0 && errno == ECONNREFUSED;
@@ -94,18 +112,18 @@ enum status listen_open_unix(int *ret, struct stat *id, const char *path, mode_t
                              struct error *err)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof name.sun_path)
-        return error_set_param(err, ERR_CONFIG, setting, "%s = \"%s\": expected a path of at most %zu bytes", setting,
-                               path, sizeof name.sun_path - 1);
+    enum status st = listen_check_unix(path, setting, err);
+    if (st != OK)
+        return st;
     memcpy(name.sun_path, path, strlen(path) + 1);
-    enum status st = remove_stale(&name, setting, err);
+    st = remove_stale(&name, setting, err);
     if (st != OK)
         return st;
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     /* The file is made with the socket's own mode, less the umask; then it gets what the umask has taken. */
     if (fd < 0 || fchmod(fd, mode) != 0 || bind(fd, (const struct sockaddr *)(const void *)&name, sizeof name) != 0) {
         st = error_set_param(err, ERR_IO, setting, "cannot listen on %s: %s", path, strerror(errno));
-    } else if (chmod(path, mode) != 0 || listen(fd, BACKLOG) != 0 || lstat(path, id) != 0) {
+    } else if (chmod(path, mode) != 0 || lstat(path, id) != 0) {
         st = error_set_param(err, ERR_IO, setting, "cannot listen on %s: %s", path, strerror(errno));
         (void)unlink(path);
     }
@@ -114,6 +132,13 @@ enum status listen_open_unix(int *ret, struct stat *id, const char *path, mode_t
     else if (fd >= 0)
         (void)close(fd);
     return st;
+}
+
+enum status listen_begin(int fd, const char *name, struct error *err)
+{
+    if (listen(fd, BACKLOG) == 0)
+        return OK;
+    return error_set(err, ERR_IO, "cannot listen on %s: %s", name, strerror(errno));
 }
 
 void listen_remove_unix(const char *path, const struct stat *id)

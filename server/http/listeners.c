@@ -19,57 +19,98 @@ static bool is_off(const char *value)
     return strcmp(value, LISTENERS_OFF) == 0;
 }
 
-static enum status add_tcp(struct listeners *l, struct listener kind, const char *address, bool is_one_of_many,
-                           uint32_t port, const char *setting, struct error *err)
+/* What is being opened. */
+struct opening {
+    struct listeners *l; /* NULL: the settings are only checked */
+    size_t count;        /* of addresses so far */
+    const char *setting;
+    struct error *err;
+};
+
+/* Is there room for one more? */
+static enum status count_one(struct opening *o)
 {
-    uint16_t bound;
-    if (l->count == LISTENERS_MAX)
-        return error_set_param(err, ERR_CONFIG, setting, "%s: expected at most %d addresses in all", setting,
-                               LISTENERS_MAX);
-    const enum status st = listen_open(&kind.fd, &bound, address, (uint16_t)port, is_one_of_many, setting, err);
+    if (++o->count <= LISTENERS_MAX)
+        return OK;
+    return error_set_param(o->err, ERR_CONFIG, o->setting, "%s: expected at most %d listeners in all", o->setting,
+                           LISTENERS_MAX);
+}
+
+/* *port becomes the one in use. */
+static enum status add_tcp(struct opening *o, struct listener kind, const char *address, bool is_one_of_many,
+                           uint16_t *port)
+{
+    enum status st = count_one(o);
+    if (st == OK && o->l == NULL)
+        return listen_check(address, o->setting, o->err);
+    if (st == OK)
+        st = listen_open(&kind.fd, port, address, *port, is_one_of_many, o->setting, o->err);
     if (st != OK)
         return st;
     const bool v6 = strchr(address, ':') != NULL;
     (void)snprintf(kind.name, sizeof kind.name, "%s://%s%s%s:%u", kind.is_tls ? "https" : "http", v6 ? "[" : "",
-                   address, v6 ? "]" : "", (unsigned)bound);
-    l->all[l->count++] = kind;
+                   address, v6 ? "]" : "", (unsigned)*port);
+    o->l->all[o->l->count++] = kind;
     return OK;
 }
 
+/* Has this machine that address? */
+static bool is_own_address(const char *address)
+{
+    uint16_t port;
+    int fd;
+    if (listen_open(&fd, &port, address, 0, true, "", NULL) != OK)
+        return false;
+    (void)close(fd);
+    return true;
+}
+
+/* localhost is what names of it mean: 127.0.0.1 and, on the same port, ::1, which not every machine has. */
+static enum status add_address(struct opening *o, struct listener kind, const char *address, bool many, uint16_t port)
+{
+    if (strcmp(address, "localhost") != 0)
+        return add_tcp(o, kind, address, many, &port);
+    const enum status st = add_tcp(o, kind, "127.0.0.1", true, &port);
+    return st == OK && is_own_address("::1") ? add_tcp(o, kind, "::1", true, &port) : st;
+}
+
 /* `list`: comma-separated addresses. */
-static enum status add_addresses(struct listeners *l, struct listener kind, const char *list, uint32_t port,
-                                 const char *setting, struct error *err)
+static enum status add_addresses(struct opening *o, struct listener kind, const char *list, uint32_t port,
+                                 const char *setting)
 {
     char text[SETTING_TEXT_MAX + 1], *rest = text;
     const bool many = strchr(list, ',') != NULL;
     enum status st = OK;
     if (is_off(list))
         return OK;
+    o->setting = setting;
     (void)snprintf(text, sizeof text, "%s", list);
     while (st == OK && rest != NULL) {
         char *address = strsep(&rest, ",");
         address += strspn(address, " ");
         for (size_t n = strlen(address); n > 0 && address[n - 1] == ' '; n--)
             address[n - 1] = '\0';
-        st = add_tcp(l, kind, address, many, port, setting, err);
+        st = add_address(o, kind, address, many, (uint16_t)port);
     }
     return st;
 }
 
-static enum status add_unix(struct listeners *l, struct listener kind, const char *path, mode_t mode,
-                            const char *setting, struct error *err)
+static enum status add_unix(struct opening *o, struct listener kind, const char *path, mode_t mode, const char *setting)
 {
     if (is_off(path))
         return OK;
-    if (l->count == LISTENERS_MAX)
-        return error_set_param(err, ERR_CONFIG, setting, "%s: expected at most %d listeners", setting, LISTENERS_MAX);
-    const enum status st = listen_open_unix(&kind.fd, &kind.id, path, mode, setting, err);
+    o->setting = setting;
+    enum status st = count_one(o);
+    if (st == OK && o->l == NULL)
+        return listen_check_unix(path, setting, o->err);
+    if (st == OK)
+        st = listen_open_unix(&kind.fd, &kind.id, path, mode, setting, o->err);
     if (st != OK)
         return st;
     kind.is_local = true;
     kind.path = path;
     (void)snprintf(kind.name, sizeof kind.name, "unix:%s", path);
-    l->all[l->count++] = kind;
+    o->l->all[o->l->count++] = kind;
     return OK;
 }
 
@@ -85,27 +126,36 @@ static enum status read_mode(const char *text, mode_t *ret, struct error *err)
     return OK;
 }
 
-static enum status open_kind(struct listeners *l, enum listener_kind kind, const struct settings *s, struct error *err)
+static enum status open_kind(struct opening *o, enum listener_kind kind, const struct settings *s)
 {
     const struct listener plain = {.fd = -1, .kind = kind}, tcp = {.fd = -1, .kind = kind, .is_tls = tls_is_on(s)};
     mode_t mode = 0;
     enum status st = OK;
     switch (kind) {
     case LISTENER_ADMIN:
-        st = add_addresses(l, plain, s->admin_address, s->admin_port, "admin_address", err);
-        return st == OK ? add_unix(l, plain, s->admin_unix, ADMIN_UNIX_MODE, "admin_unix", err) : st;
+        st = add_addresses(o, plain, s->admin_address, s->admin_port, "admin_address");
+        return st == OK ? add_unix(o, plain, s->admin_unix, ADMIN_UNIX_MODE, "admin_unix") : st;
     case LISTENER_METRICS:
-        return add_addresses(l, plain, s->metrics_address, s->metrics_port, "metrics_address", err);
+        return add_addresses(o, plain, s->metrics_address, s->metrics_port, "metrics_address");
     default:
         break;
     }
     if (is_off(s->listen_address) && is_off(s->listen_unix))
-        return error_set_param(err, ERR_CONFIG, "listen_address",
+        return error_set_param(o->err, ERR_CONFIG, "listen_address",
                                "listen_address and listen_unix are both " LISTENERS_OFF ": expected at least one");
-    st = read_mode(s->listen_unix_mode, &mode, err);
+    st = read_mode(s->listen_unix_mode, &mode, o->err);
     if (st == OK)
-        st = add_addresses(l, tcp, s->listen_address, s->listen_port, "listen_address", err);
-    return st == OK ? add_unix(l, plain, s->listen_unix, mode, "listen_unix", err) : st;
+        st = add_addresses(o, tcp, s->listen_address, s->listen_port, "listen_address");
+    return st == OK ? add_unix(o, plain, s->listen_unix, mode, "listen_unix") : st;
+}
+
+enum status listeners_check(const struct settings *s, struct error *err)
+{
+    struct opening o = {.err = err};
+    enum status st = OK;
+    for (int kind = 0; kind < LISTENER_KIND_COUNT && st == OK; kind++)
+        st = open_kind(&o, (enum listener_kind)kind, s);
+    return st;
 }
 
 static enum listener_kind kind_of_passed(const char *name)
@@ -129,7 +179,7 @@ static enum status take_one(struct listeners *l, enum listener_kind kind, const 
     if (st != OK)
         return st;
     struct listener *next = &l->all[l->count++];
-    *next = (struct listener){.fd = fd, .kind = kind, .is_local = p.is_local};
+    *next = (struct listener){.fd = fd, .kind = kind, .is_local = p.is_local, .is_passed = true};
     next->is_tls = kind == LISTENER_PUBLIC && !p.is_local && tls_is_on(s);
     (void)snprintf(next->name, sizeof next->name, "%s%s (passed as %s)",
                    p.is_local     ? "unix:"
@@ -167,8 +217,9 @@ enum status listeners_open(struct listeners *ret, const struct settings *s, cons
     for (int kind = 0; kind < LISTENER_KIND_COUNT && st == OK; kind++) {
         bool any = false;
         st = take_passed(&l, (enum listener_kind)kind, s, passed, &any, err);
+        struct opening o = {.l = &l, .count = l.count, .err = err};
         if (st == OK && !any)
-            st = open_kind(&l, (enum listener_kind)kind, s, err);
+            st = open_kind(&o, (enum listener_kind)kind, s);
     }
     if (st == OK)
         *ret = l;
@@ -185,6 +236,28 @@ void listeners_close(struct listeners *l)
         (void)close(l->all[i].fd);
     }
     l->count = 0;
+}
+
+/* Is the Unix socket's file still the one that was made? While models were loaded nobody listened on it, and another
+ * daemon may have taken it for a stale one. */
+static bool has_its_file(const struct listener *l)
+{
+    struct stat there;
+    return l->path == NULL ||
+           (lstat(l->path, &there) == 0 && there.st_dev == l->id.st_dev && there.st_ino == l->id.st_ino);
+}
+
+enum status listeners_begin(const struct listeners *l, struct error *err)
+{
+    enum status st = OK;
+    for (size_t i = 0; i < l->count && st == OK; i++) {
+        const struct listener *one = &l->all[i];
+        if (!has_its_file(one))
+            st = error_set(err, ERR_IO, "cannot listen on %s: its file was replaced meanwhile", one->name);
+        else if (!one->is_passed)
+            st = listen_begin(one->fd, one->name, err);
+    }
+    return st;
 }
 
 void listeners_log(const struct listeners *l)

@@ -256,12 +256,27 @@ static enum status start_loops(struct http *h, uint32_t count)
     return OK;
 }
 
-enum status http_start(struct http **ret, const struct settings *s, const struct service_sockets *passed,
-                       struct watcher *w, struct mailboxes *mailboxes, const struct http_app *app, struct error *err)
+enum status http_check(const struct settings *s, struct error *err)
+{
+    struct proxies proxies;
+    struct tls_identity *identity = NULL;
+    enum status st = cors_check(s->cors_origins, err);
+    if (st == OK)
+        st = proxies_parse(&proxies, s->trusted_proxies, err);
+    if (st == OK)
+        st = tls_read(&identity, s, err);
+    tls_free(identity);
+    return st == OK ? listeners_check(s, err) : st;
+}
+
+enum status http_start(struct http **ret, const struct settings *s, struct listeners *listeners, struct watcher *w,
+                       struct mailboxes *mailboxes, const struct http_app *app, struct error *err)
 {
     struct http *h = calloc(1, sizeof *h + s->http_threads * sizeof h->loops[0]);
     if (h == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the HTTP server");
+    h->listeners = *listeners;
+    listeners->count = 0;
     h->settings = s;
     h->watcher = w;
     h->mailboxes = mailboxes;
@@ -271,15 +286,13 @@ enum status http_start(struct http **ret, const struct settings *s, const struct
     bodies_init(&h->bodies, (uint64_t)s->bodies_memory_max_mb << 20, s->body_bytes_max, http_cut_upload);
     bodies_init(&h->admin_bodies, ADMIN_BODIES_BYTES_MAX, s->body_bytes_max, http_cut_upload);
     http_roll_begin(h);
-    enum status st = cors_check(s->cors_origins, err);
     struct tls_identity *identity = NULL;
-    if (st == OK)
-        st = proxies_parse(&h->proxies, s->trusted_proxies, err);
+    enum status st = proxies_parse(&h->proxies, s->trusted_proxies, err);
     if (st == OK)
         st = tls_read(&identity, s, err);
     tls_put(identity);
     if (st == OK)
-        st = listeners_open(&h->listeners, s, passed, err);
+        st = listeners_begin(&h->listeners, err);
     if (st != OK) {
         http_stop(h);
         return st;

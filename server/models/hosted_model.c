@@ -106,7 +106,7 @@ static enum status check_pictures(const struct hosted_model *e, const char *path
 /* What is in a model's files. */
 struct contents {
     struct model *model;
-    enum engine_precision precision;
+    struct precision_choice precision;
     char digest[PRECISION_DIGEST_BYTES]; /* of a generating model */
 };
 
@@ -117,7 +117,8 @@ static enum status read_once(struct contents *ret, const struct found_model *fou
     struct contents c = {.model = NULL};
     enum status st = model_load_as(&c.model, found->name, found->path, warn_of_key, &named, err);
     if (st == OK)
-        st = precision_choose(&c.precision, s->precision, found->name, found->path, isa, err);
+        st =
+            precision_choose(&c.precision, s->precision, found->name, found->path, precision_stored(c.model), isa, err);
     if (st == OK && model_config_causal(&c.model->config))
         st = precision_digest(c.digest, found->path, err);
     if (st == OK)
@@ -181,7 +182,8 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
     enum status st = read_files(&c, found, s, options.isa, err);
     if (st == OK) {
         e->model = c.model;
-        options.precision = c.precision;
+        options.precision = c.precision.precision;
+        e->precision_by = c.precision.by;
         st = engine_open(&e->engine, e->model, &options, err);
     }
     if (st == ERR_ARGUMENT) /* all options come from settings */
@@ -219,7 +221,7 @@ void hosted_model_publish(struct hosted_model *e, const struct settings *s)
         .task = model_task_name(c->task),
         .mixer = mixer_type_name(c->mixer.type),
         .precision = info->precision,
-        .precision_by = precision_is_auto(s->precision, e->model->name) ? "auto" : "setting",
+        .precision_by = precision_reason_word(e->precision_by),
     };
     e->metrics_label = metrics_model_add(&labels);
     metrics_gauge_set(METRIC_MODEL_RESIDENT_BYTES, e->metrics_label, e->bytes);
@@ -229,8 +231,9 @@ void hosted_model_publish(struct hosted_model *e, const struct settings *s)
     if (streams)
         (void)snprintf(of_streams, sizeof of_streams, ", with %u streams of %.2f MB", s->streams_max,
                        megabytes(info->stream_bytes));
-    log_info("model %s: %s, %s, %s, %.2f million parameters; memory: %.2f MB of packed weights, %.2f MB to work in%s",
+    log_info("model %s: %s, %s, %s (by its %s), %.2f million parameters; memory: %.2f MB of packed weights, %.2f MB to "
+             "work in%s",
              e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type), info->precision,
-             (double)e->model->parameters / 1e6, megabytes(info->weight_bytes), megabytes(info->workspace_bytes),
-             of_streams);
+             precision_reason_word(e->precision_by), (double)e->model->parameters / 1e6, megabytes(info->weight_bytes),
+             megabytes(info->workspace_bytes), of_streams);
 }

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "server/models/model_identity.h"
 #include "server/models/models_dir.h"
+#include "server/models/precision.h"
 #include "weights/model.h"
 
 struct queue;
@@ -25,6 +26,7 @@ struct hosted_model {
     atomic_uint holders; /* hosted_model.c's */
     struct model *model;
     struct engine *engine;
+    enum precision_reason precision_by;
     uint32_t version;               /* of a model that has versions, else 0 */
     uint32_t lane;                  /* of the queue, from batcher_serve on */
     struct queue *queue;            /* woken when only the lane holds it; NULL: there is none */

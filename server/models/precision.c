@@ -144,21 +144,56 @@ bool precision_is_good(const struct precision_record *r, enum engine_precision p
 
 /* ---- the choice ------------------------------------------------------------------------------------------------- */
 
-static enum status choose_recorded(enum engine_precision *ret, const char *dir, const char *isa, struct error *err)
+const char *precision_reason_word(enum precision_reason by)
+{
+#define X(constant, word) word,
+    static const char *const words[] = {PRECISION_REASONS(X)};
+#undef X
+    return words[by];
+}
+
+enum engine_precision precision_stored(const struct model *m)
+{
+    uint64_t narrow = 0;
+    for (size_t i = 0; i < m->tensor_count; i++)
+        if (m->tensors[i].dtype == DTYPE_BF16)
+            narrow += m->tensors[i].bytes / dtype_bytes(DTYPE_BF16);
+    return narrow > m->parameters / 2 ? ENGINE_BF16 : ENGINE_F32;
+}
+
+/* *counts: is there a record, and of these files? */
+static enum status choose_recorded(enum engine_precision *ret, bool *counts, const char *dir, const char *isa,
+                                   struct error *err)
 {
     struct precision_record r;
     char digest[PRECISION_DIGEST_BYTES];
     bool found;
-    *ret = ENGINE_F32;
+    *counts = false;
     enum status st = read_record(&r, &found, dir, err);
     if (st == OK && found)
         st = precision_digest(digest, dir, err);
     if (st != OK || !found || strcmp(digest, r.digest) != 0)
         return st;
+    *counts = true;
+    *ret = ENGINE_F32;
     for (int p = ENGINE_PRECISION_COUNT - 1; p > ENGINE_F32; p--) /* the narrower the faster, if it pays at all */
         if (*ret == ENGINE_F32 && engine_precision_pays((enum engine_precision)p, isa) &&
             precision_is_good(&r, (enum engine_precision)p))
             *ret = (enum engine_precision)p;
+    return OK;
+}
+
+static enum status choose_alone(struct precision_choice *ret, const char *dir, enum engine_precision stored,
+                                const char *isa, struct error *err)
+{
+    struct precision_choice c = {engine_precision_pays(stored, isa) ? stored : ENGINE_F32, PRECISION_BY_FILES};
+    bool counts;
+    const enum status st = choose_recorded(&c.precision, &counts, dir, isa, err);
+    if (st != OK)
+        return st;
+    if (counts)
+        c.by = PRECISION_BY_RECORD;
+    *ret = c;
     return OK;
 }
 
@@ -176,7 +211,7 @@ static int find_word(const char *word, size_t size)
 /* What the list says for the model by name, or else for all. */
 static int find_wish(const char *wish, const char *name, struct error *err)
 {
-    int of_all = ENGINE_F32, of_it = -1;
+    int of_all = ENGINE_PRECISION_COUNT, of_it = -1;
     for (const char *item = wish; *item != '\0';) {
         const size_t size = strcspn(item, ",");
         const char *equals = memchr(item, '=', size), *word = equals != NULL ? equals + 1 : item;
@@ -197,21 +232,21 @@ static int find_wish(const char *wish, const char *name, struct error *err)
     return of_it >= 0 ? of_it : of_all;
 }
 
-enum status precision_choose(enum engine_precision *ret, const char *wish, const char *name, const char *dir,
-                             const char *isa, struct error *err)
+enum status precision_choose(struct precision_choice *ret, const char *wish, const char *name, const char *dir,
+                             enum engine_precision stored, const char *isa, struct error *err)
 {
-    const int found = find_wish(wish != NULL ? wish : "f32", name, err);
+    const int found = find_wish(wish != NULL ? wish : "auto", name, err);
     if (found < 0)
         return ERR_ARGUMENT;
     if (found == ENGINE_PRECISION_COUNT)
-        return choose_recorded(ret, dir, isa, err);
-    *ret = (enum engine_precision)found;
+        return choose_alone(ret, dir, stored, isa, err);
+    *ret = (struct precision_choice){(enum engine_precision)found, PRECISION_BY_SETTING};
     return OK;
 }
 
-bool precision_is_auto(const char *wish, const char *name)
+enum status precision_check(const char *wish, struct error *err)
 {
-    return find_wish(wish, name, NULL) == ENGINE_PRECISION_COUNT;
+    return wish == NULL || find_wish(wish, "", err) >= 0 ? OK : ERR_ARGUMENT;
 }
 
 bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,

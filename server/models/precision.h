@@ -8,6 +8,7 @@
 
 #include "config/status.h"
 #include "engine/engine.h"
+#include "weights/model.h"
 
 enum { PRECISION_DIGEST_BYTES = 65 };
 
@@ -27,16 +28,32 @@ enum status precision_record_write(const struct precision_record *r, const char 
 /* Is it within PRECISION_TOP1_LOSS_MAX or PRECISION_BITS_LOSS_MAX of fp32, on PRECISION_SAMPLES_MIN samples or more? */
 bool precision_is_good(const struct precision_record *r, enum engine_precision precision);
 
+/* A precision, and what it was chosen by: */
+#define PRECISION_REASONS(X)           \
+    X(PRECISION_BY_SETTING, "setting") \
+    X(PRECISION_BY_RECORD, "record")   \
+    X(PRECISION_BY_FILES, "files") /* without a record: what the weights are kept in */
+#define X(constant, word) constant,
+enum precision_reason { PRECISION_REASONS(X) };
+#undef X
+struct precision_choice {
+    enum engine_precision precision;
+    enum precision_reason by;
+};
+const char *precision_reason_word(enum precision_reason by);
+
 /* The precision of the model NAME in DIR. `wish`: "f32", "bf16", "int8" or "auto" for all models, and NAME=one of them
- * for some, in a list separated by commas; NULL: "f32". auto is the fastest on the instruction set `isa` (as
- * engine_options) that a record of exactly these files found good; f32 without one.
+ * for some, in a list separated by commas; NULL: "auto". auto is the fastest on the instruction set `isa` (as
+ * engine_options) that a record of exactly these files found good; without one bf16 where most of the weights are kept
+ * in it (`stored`) and `isa` multiplies it, else f32.
  * Errors: ERR_ARGUMENT (what the wish is, and what was expected), ERR_FORMAT (the record is not valid), ERR_IO,
  * ERR_NOMEM. */
-enum status precision_choose(enum engine_precision *ret, const char *wish, const char *name, const char *dir,
-                             const char *isa, struct error *err);
-
-/* Does a wish that precision_choose accepted leave a model to auto? */
-bool precision_is_auto(const char *wish, const char *name);
+enum status precision_choose(struct precision_choice *ret, const char *wish, const char *name, const char *dir,
+                             enum engine_precision stored, const char *isa, struct error *err);
+/* Is it such a wish? NULL and "" are. Errors: ERR_ARGUMENT. */
+enum status precision_check(const char *wish, struct error *err);
+/* What most of a model's weights are kept in: ENGINE_BF16, else ENGINE_F32. */
+enum engine_precision precision_stored(const struct model *m);
 
 /* The first model that a wish names and that `is_known` does not know, copied to name [size]; false: there is none. */
 bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,

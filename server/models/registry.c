@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "server/core/clock.h"
 #include "server/models/registry_inner.h"
@@ -118,6 +119,39 @@ bool registry_peek(struct registry *r, const char *name, struct registry_model *
     return row != NULL;
 }
 
+bool registry_list_locked(const struct registry_model *row, struct registry_listed *ret)
+{
+    if (row->state == MODEL_UNLOADED)
+        return false;
+    *ret = (struct registry_listed){
+        .state = row->state, .task = row->task, .noted_s = row->noted_s, .hosted = row->hosted};
+    (void)snprintf(ret->name, sizeof ret->name, "%s", row->found.name);
+    if (row->hosted != NULL)
+        hosted_model_reference(row->hosted);
+    return true;
+}
+
+enum status registry_list(struct registry *r, struct registry_listed **ret, size_t *count)
+{
+    struct registry_listed *list = malloc(REGISTRY_MODELS_MAX * sizeof *list);
+    if (list == NULL)
+        return ERR_NOMEM;
+    *count = 0;
+    (void)pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->count; i++)
+        *count += registry_list_locked(&r->rows[i], &list[*count]);
+    (void)pthread_mutex_unlock(&r->lock);
+    *ret = list;
+    return OK;
+}
+
+void registry_list_free(struct registry_listed *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        hosted_model_release(list[i].hosted);
+    free(list);
+}
+
 uint32_t registry_failed(struct registry *r)
 {
     uint32_t count = 0;
@@ -162,6 +196,7 @@ static struct registry_model *row_locked(struct registry *r, const char *name)
         return NULL;
     memmove(row + 1, row, (r->count - at) * sizeof *row);
     memset(row, 0, sizeof *row);
+    row->noted_s = (int64_t)time(NULL);
     r->count++;
     return row;
 }

@@ -42,6 +42,7 @@ struct registry_model {
     char failure[ERROR_MESSAGE_MAX]; /* what was wrong with the files that were tried last; empty: nothing */
     uint64_t bytes;                  /* of memory that these files take, once they were loaded; 0: not known yet */
     uint64_t used_ns;                /* when a request last asked for it */
+    int64_t noted_s;                 /* Unix time at which it was first seen */
 };
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
@@ -53,6 +54,20 @@ struct registry_view {
 };
 void registry_view_take(struct registry *r, struct registry_view *ret);
 void registry_view_clear(struct registry_view *v);
+
+/* What clients are told of a model: all that they may ask for, and those whose files are not accepted. */
+struct registry_listed {
+    char name[MODEL_NAME_MAX + 1];
+    enum model_state state;      /* any but MODEL_UNLOADED */
+    enum model_task task;        /* not of one that failed */
+    int64_t noted_s;             /* Unix time at which the row came to be */
+    struct hosted_model *hosted; /* if loaded: the list is its user; else NULL */
+};
+/* By name, [*count] in *ret, malloc'd; free with registry_list_free. Errors: ERR_NOMEM. */
+enum status registry_list(struct registry *r, struct registry_listed **ret, size_t *count);
+void registry_list_free(struct registry_listed *list, size_t count);
+/* The one that is meant by NAME or NAME@VERSION, whose .hosted is to be released; false: clients are told of none. */
+bool registry_list_one(struct registry *r, const char *wish, struct registry_listed *ret);
 
 /* All that is known, [*count] copies of rows in `*ret`, malloc'd; free with registry_models_free. Errors: ERR_NOMEM. */
 enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);

@@ -19,6 +19,8 @@ struct registry {
 
 /* The row of a name; NULL: there is none. */
 struct registry_model *registry_find_locked(struct registry *r, const char *name);
+/* What clients are told of it; false: nothing. */
+bool registry_list_locked(const struct registry_model *row, struct registry_listed *ret);
 /* A reference to what the row has loaded; NULL: nothing, or there is no row. */
 struct hosted_model *registry_use_locked(struct registry_model *row);
 

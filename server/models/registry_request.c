@@ -45,6 +45,17 @@ struct hosted_model *registry_acquire_ref(struct registry *r, const char *wish)
     return e;
 }
 
+bool registry_list_one(struct registry *r, const char *wish, struct registry_listed *ret)
+{
+    const char *version;
+    (void)pthread_mutex_lock(&r->lock);
+    const struct registry_model *row = find_ref_locked(r, wish, &version);
+    const bool is_it = row != NULL && (version == NULL || models_dir_version(version) == version_of(row)) &&
+                       registry_list_locked(row, ret);
+    (void)pthread_mutex_unlock(&r->lock);
+    return is_it;
+}
+
 /* Is the model there, so that there is more to say of it than that it is gone? */
 static bool can_serve(const struct registry_model *row)
 {

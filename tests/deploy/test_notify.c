@@ -99,7 +99,7 @@ static void a_start_that_fails_is_never_ready(void **state)
     manager_begin(&manager, false);
     assert_int_equal(manager_start(&manager, &aftd, (const char *const[]){"--cors-origins=x", NULL}), 2);
     manager_listen(&manager, 0);
-    assert_int_equal(manager_count(&manager, "STATUS=loading"), 2);
+    assert_int_equal(manager_count(&manager, "STATUS=loading"), 0); /* what costs less was looked at first */
     assert_int_equal(manager_count(&manager, "READY=1"), 0);
 }
 

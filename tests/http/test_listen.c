@@ -218,7 +218,7 @@ static void wrong_settings_are_named(void **state)
     static char too_long[256] = "--listen-unix=/";
     memset(too_long + strlen(too_long), 'x', 150);
     const struct program_case cases[] = {
-        {"a name", {"--listen-address=localhost"}, NULL, 2, "", "listen_address: \"localhost\": expected a numeric"},
+        {"a name", {"--listen-address=localhosts"}, NULL, 2, "", "listen_address: \"localhosts\": expected a numeric"},
         {"an empty one", {"--listen-address=127.0.0.1,,::1"}, NULL, 2, "", "listen_address: \"\": expected"},
         {"nothing", {"--listen-address=off"}, NULL, 2, "", "expected at least one"},
         {"admin's", {"--admin-address=x"}, NULL, 2, "", "admin_address: \"x\": expected a numeric"},
@@ -235,7 +235,7 @@ static void wrong_settings_are_named(void **state)
          NULL,
          2,
          "",
-         "expected at most 16 addresses"},
+         "expected at most 16 listeners"},
     };
     program_find(program, "aftd", "AFTD_TEST_DAEMON");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -69,7 +69,9 @@ static void put_files(const char *thread)
     temp_path(path, models_folder, ".keys.json");
     keys_add(path, "admin", (const char *const[]){"--apis", "native,openai,admin", NULL}, key);
     (void)snprintf(header, sizeof header, "Authorization: Bearer %s", key);
-    (void)snprintf(settings, sizeof settings, "{\"keys_file\": \"%s\", \"log_requests\": false, \"streams_max\": 8}",
+    (void)snprintf(settings, sizeof settings,
+                   "{\"keys_file\": \"%s\", \"log_requests\": false, \"streams_max\": 8, "
+                   "\"models_broken\": \"refuse\"}",
                    path);
     temp_path(path, models_folder, ".aftd.json");
     temp_write(path, settings, strlen(settings));

@@ -122,9 +122,10 @@ static void what_is_running_and_loaded_is_told(void **state)
         if (value < gauges[i].min || value > gauges[i].max)
             fail_msg("%s is %g, expected %g to %g", gauges[i].series, value, gauges[i].min, gauges[i].max);
     }
-    struct reply r; /* what auto chooses goes by the processor: here that it chose */
+    struct reply r; /* what auto chooses goes by the processor: here that it went by the record */
     client_get(&aftd, "/metrics", &r);
-    const char *info = strstr(r.body, "aftd_model_info{" TEXT_MODEL), *by = strstr(info, "precision_by=\"auto\"} 1\n");
+    const char *info = strstr(r.body, "aftd_model_info{" TEXT_MODEL),
+               *by = strstr(info, "precision_by=\"record\"} 1\n");
     assert_true(by != NULL && by < strchr(info, '\n'));
     reply_clear(&r);
 }

@@ -179,10 +179,15 @@ static void fail_with_log(struct daemon *d, const char *what)
 static void spawn(struct daemon *d, int err_fd, const char *first, const char *const flags[],
                   const struct daemon_gifts *gifts)
 {
-    const char *argv[FLAGS_MAX + 1] = {
-        "aftd", first, "--listen-port=0", "--models-dir=tests/data/models", "--threads=1", "--drain-idle-ms=0"};
+    const char *argv[FLAGS_MAX + 1] = {"aftd",
+                                       first,
+                                       "--listen-port=0",
+                                       "--models-dir=tests/data/models",
+                                       "--threads=1",
+                                       "--precision=f32",
+                                       "--drain-idle-ms=0"};
     char program[PATH_MAX];
-    size_t count = 6;
+    size_t count = 7;
     for (size_t i = 0; flags != NULL && flags[i] != NULL; i++) {
         assert_true(count < FLAGS_MAX);
         argv[count++] = flags[i];

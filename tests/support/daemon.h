@@ -35,8 +35,8 @@ const char *test_flag_ms(const char *name, long ms);
 
 /* Run aftd with `flags` (NULL at the end; NULL: none) beside those for address, port and models; returns once it
  * listens. Unless a flag says otherwise: one compute thread, as OpenMP's threads wait for each other by spinning, which
- * costs far more than it gains on a machine that does other work, such as running tests; and idle connections hold up
- * no end. */
+ * costs far more than it gains on a machine that does other work, such as running tests; f32, as the reference's
+ * answers are; and idle connections hold up no end. */
 void daemon_start(struct daemon *d, const char *const flags[]);
 /* The same, but returns 0 once it listens, or its exit code if it ends instead, 128 + n if signal n ended it. Then its
  * log is still there until daemon_clear. */

@@ -129,6 +129,7 @@ static void become(const struct program_run *p, const struct ends ends[STREAMS])
             _exit(CANNOT_START);
     }
     (void)signal(SIGPIPE, p->ignores_sigpipe ? SIG_IGN : SIG_DFL);
+    (void)setenv("AFTD_PRECISION", "f32", 0);
     (void)execv(p->argv[0], argv);
     _exit(CANNOT_START);
 }

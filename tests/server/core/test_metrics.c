@@ -136,7 +136,7 @@ static void clients_cannot_make_series(void **state)
 static void models_have_series_from_the_start(void **state)
 {
     (void)state;
-    const struct metrics_model cifar10 = {"cifar10", "image-classification", "aft-conv", "bf16", "auto"};
+    const struct metrics_model cifar10 = {"cifar10", "image-classification", "aft-conv", "bf16", "record"};
     const unsigned a = metrics_model_add(&cifar10);
     const unsigned b = add_model("enwik8", "text-generation", "aft-local");
     assert_int_equal(a, METRICS_MODEL_FIRST);
@@ -146,7 +146,7 @@ static void models_have_series_from_the_start(void **state)
     char *text = render();
     assert_series(text,
                   "aftd_model_info{model=\"cifar10\",task=\"image-classification\",mixer=\"aft-conv\","
-                  "precision=\"bf16\",precision_by=\"auto\"}",
+                  "precision=\"bf16\",precision_by=\"record\"}",
                   "1");
     assert_series(text,
                   "aftd_model_info{model=\"enwik8\",task=\"text-generation\",mixer=\"aft-local\","

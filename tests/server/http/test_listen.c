@@ -45,13 +45,26 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* Take an address and listen on it. */
+static enum status begin(int *ret, uint16_t *bound, const char *address, uint16_t port, bool only_v6,
+                         const char *setting, struct error *err)
+{
+    int fd;
+    const enum status st = listen_open(&fd, bound, address, port, only_v6, setting, err);
+    if (st != OK)
+        return st;
+    assert_int_equal(listen_begin(fd, address, err), OK);
+    *ret = fd;
+    return OK;
+}
+
 /* As a machine without IPv6 has none. */
 static bool has_v6(void)
 {
     int fd;
     uint16_t port;
     struct error err;
-    if (listen_open(&fd, &port, "::1", 0, false, SETTING, &err) == OK) {
+    if (begin(&fd, &port, "::1", 0, false, SETTING, &err) == OK) {
         (void)close(fd);
         return true;
     }
@@ -88,7 +101,7 @@ static int open_unix(struct stat *id, mode_t mode)
 {
     int fd = -1;
     struct error err;
-    if (listen_open_unix(&fd, id, path, mode, UNIX_SETTING, &err) != OK)
+    if (listen_open_unix(&fd, id, path, mode, UNIX_SETTING, &err) != OK || listen_begin(fd, path, &err) != OK)
         fail_msg("%s", err.message);
     return fd;
 }
@@ -126,8 +139,8 @@ static void the_kernel_chooses_for_port_0(void **state)
     int a, b;
     uint16_t port_a = 0, port_b = 0;
     (void)state;
-    assert_int_equal(listen_open(&a, &port_a, "127.0.0.1", 0, false, SETTING, NULL), OK);
-    assert_int_equal(listen_open(&b, &port_b, "127.0.0.1", 0, false, SETTING, NULL), OK);
+    assert_int_equal(begin(&a, &port_a, "127.0.0.1", 0, false, SETTING, NULL), OK);
+    assert_int_equal(begin(&b, &port_b, "127.0.0.1", 0, false, SETTING, NULL), OK);
     assert_true(port_a != 0 && port_b != 0 && port_a != port_b);
     assert_true(connects("127.0.0.1", port_a));
     assert_true(connects("127.0.0.1", port_b));
@@ -146,12 +159,12 @@ static void a_port_is_free_at_once(void **state)
     uint16_t port, same = 0;
     struct error err;
     (void)state;
-    assert_int_equal(listen_open(&fd, &port, "127.0.0.1", 0, false, SETTING, NULL), OK);
+    assert_int_equal(begin(&fd, &port, "127.0.0.1", 0, false, SETTING, NULL), OK);
     assert_true(connects("127.0.0.1", port));
     const int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
     assert_true(accepted >= 0);
     (void)close(fd);
-    if (listen_open(&fd, &same, "127.0.0.1", port, false, SETTING, &err) != OK)
+    if (begin(&fd, &same, "127.0.0.1", port, false, SETTING, &err) != OK)
         fail_msg("%s", err.message);
     assert_int_equal(same, port);
     (void)close(fd);
@@ -164,7 +177,7 @@ static void connections_hold_little_unread(void **state)
     int fd;
     uint16_t port;
     (void)state;
-    assert_int_equal(listen_open(&fd, &port, "127.0.0.1", 0, false, SETTING, NULL), OK);
+    assert_int_equal(begin(&fd, &port, "127.0.0.1", 0, false, SETTING, NULL), OK);
     assert_true(connects("127.0.0.1", port));
     const int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
     assert_true(accepted >= 0);
@@ -180,14 +193,34 @@ static void a_port_is_taken_once(void **state)
     struct error err;
     char want[128];
     (void)state;
-    assert_int_equal(listen_open(&fd, &port, "127.0.0.1", 0, false, SETTING, NULL), OK);
+    assert_int_equal(begin(&fd, &port, "127.0.0.1", 0, false, SETTING, NULL), OK);
     (void)snprintf(want, sizeof want, "cannot listen on 127.0.0.1 port %u: Address already in use", port);
-    assert_int_equal(listen_open(&other, &bound, "127.0.0.1", port, false, SETTING, &err), ERR_IO);
+    assert_int_equal(begin(&other, &bound, "127.0.0.1", port, false, SETTING, &err), ERR_IO);
     assert_string_equal(err.message, want);
     assert_string_equal(err.param, SETTING);
     assert_true(other == -1 && bound == 77);
-    assert_int_equal(listen_open(&other, &bound, "127.0.0.2", port, false, SETTING, NULL), OK); /* another address */
+    assert_int_equal(begin(&other, &bound, "127.0.0.2", port, false, SETTING, NULL), OK); /* another address */
     (void)close(other);
+    (void)close(fd);
+}
+
+/* What is taken is not served yet: clients are refused rather than left waiting. */
+static void nobody_connects_before_it_begins(void **state)
+{
+    int fd;
+    uint16_t port;
+    struct stat id;
+    (void)state;
+    assert_int_equal(listen_open(&fd, &port, "127.0.0.1", 0, false, SETTING, NULL), OK);
+    assert_false(connects("127.0.0.1", port));
+    assert_int_equal(listen_begin(fd, "here", NULL), OK);
+    assert_true(connects("127.0.0.1", port));
+    (void)close(fd);
+    assert_int_equal(listen_open_unix(&fd, &id, path, 0600, UNIX_SETTING, NULL), OK);
+    assert_false(connects_to_unix(path));
+    assert_int_equal(listen_begin(fd, path, NULL), OK);
+    assert_true(connects_to_unix(path));
+    listen_remove_unix(path, &id);
     (void)close(fd);
 }
 
@@ -197,7 +230,7 @@ static void an_address_of_another_machine_is_refused(void **state)
     uint16_t port;
     struct error err;
     (void)state;
-    assert_int_equal(listen_open(&fd, &port, "192.0.2.1", 8080, false, SETTING, &err), ERR_IO);
+    assert_int_equal(begin(&fd, &port, "192.0.2.1", 8080, false, SETTING, &err), ERR_IO);
     assert_string_equal(err.message, "cannot listen on 192.0.2.1 port 8080: Cannot assign requested address");
     assert_int_equal(fd, -1);
 }
@@ -214,7 +247,8 @@ static void what_is_no_numeric_address_is_said(void **state)
         uint16_t port;
         struct error err = {.message = ""};
         char want[256];
-        (void)snprintf(want, sizeof want, SETTING ": \"%s\": expected a numeric IPv4 or IPv6 address (", cases[i]);
+        (void)snprintf(want, sizeof want, SETTING ": \"%s\": expected a numeric IPv4 or IPv6 address, or localhost (",
+                       cases[i]);
         const enum status st = listen_open(&fd, &port, cases[i], 0, false, SETTING, &err);
         if (st != ERR_CONFIG || strncmp(err.message, want, strlen(want)) != 0 || strcmp(err.param, SETTING) != 0)
             fail_msg("%s: %s %s", cases[i], status_name(st), err.message);
@@ -229,10 +263,10 @@ static void ipv6_leaves_the_port_of_ipv4_free_where_that_is_asked(void **state)
     (void)state;
     if (!has_v6())
         return;
-    assert_int_equal(listen_open(&six, &port, "::", 0, true, SETTING, NULL), OK);
+    assert_int_equal(begin(&six, &port, "::", 0, true, SETTING, NULL), OK);
     assert_true(connects("::1", port));
     assert_false(connects("127.0.0.1", port));
-    assert_int_equal(listen_open(&four, &same, "0.0.0.0", port, true, SETTING, NULL), OK);
+    assert_int_equal(begin(&four, &same, "0.0.0.0", port, true, SETTING, NULL), OK);
     assert_int_equal(same, port);
     assert_true(connects("127.0.0.1", port));
     (void)close(four);
@@ -341,6 +375,7 @@ static void a_path_is_as_long_as_the_kernel_takes_it(void **state)
     expect_unix_refusal(long_path, ERR_CONFIG, want);
     long_path[sizeof name.sun_path - 1] = '\0';
     assert_int_equal(listen_open_unix(&fd, &id, long_path, 0600, UNIX_SETTING, NULL), OK);
+    assert_int_equal(listen_begin(fd, long_path, NULL), OK);
     assert_true(connects_to_unix(long_path));
     listen_remove_unix(long_path, &id);
     (void)close(fd);
@@ -366,6 +401,7 @@ int main(void)
         cmocka_unit_test(a_port_is_free_at_once),
         cmocka_unit_test(connections_hold_little_unread),
         cmocka_unit_test(a_port_is_taken_once),
+        cmocka_unit_test_setup_teardown(nobody_connects_before_it_begins, set_up, tear_down),
         cmocka_unit_test(an_address_of_another_machine_is_refused),
         cmocka_unit_test(what_is_no_numeric_address_is_said),
         cmocka_unit_test(ipv6_leaves_the_port_of_ipv4_free_where_that_is_asked),

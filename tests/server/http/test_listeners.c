@@ -165,11 +165,11 @@ static void as_many_are_listened_on_as_are_polled(void **state)
     listeners_close(&l);
     in_dir(s.listen_unix, sizeof s.listen_unix, "all");
     assert_int_equal(listeners_open(&l, &s, NULL, &err), ERR_CONFIG);
-    assert_string_equal(err.message, "listen_unix: expected at most 16 listeners");
+    assert_string_equal(err.message, "listen_unix: expected at most 16 listeners in all");
     (void)snprintf(s.listen_unix, sizeof s.listen_unix, "off");
     (void)snprintf(s.listen_address, sizeof s.listen_address, "%s,127.0.0.17", list);
     assert_int_equal(listeners_open(&l, &s, NULL, &err), ERR_CONFIG);
-    assert_string_equal(err.message, "listen_address: expected at most 16 addresses in all");
+    assert_string_equal(err.message, "listen_address: expected at most 16 listeners in all");
     assert_string_equal(err.param, "listen_address");
 }
 
@@ -183,7 +183,7 @@ static void what_cannot_be_listened_on_is_named(void **state)
         {"off", "0660", "off", "listen_address and listen_unix are both off: expected at least one"},
         {"127.0.0.1,", "0660", "off", "listen_address: \"" EXPECTED},
         {"127.0.0.1,,127.0.0.2", "0660", "off", "listen_address: \"" EXPECTED},
-        {"127.0.0.1,localhost", "0660", "off", "listen_address: \"localhost" EXPECTED},
+        {"127.0.0.1,localhosts", "0660", "off", "listen_address: \"localhosts" EXPECTED},
         {"127.0.0.1,off", "0660", "off", "listen_address: \"off" EXPECTED},
         {"127.0.0.1", "0660", "x", "admin_address: \"x" EXPECTED},
         {"127.0.0.1", "rw", "off", "listen_unix_mode = \"rw" OCTAL},
@@ -226,6 +226,7 @@ static int open_for_passing(void)
     uint16_t port;
     int fd = -1;
     assert_int_equal(listen_open(&fd, &port, "127.0.0.1", 0, false, "test", NULL), OK);
+    assert_int_equal(listen_begin(fd, "test", NULL), OK);
     return fd;
 }
 
@@ -273,9 +274,9 @@ static void monitors_have_addresses_of_their_own(void **state)
     assert_int_equal(l.all[1].kind, LISTENER_METRICS);
     assert_int_equal(l.all[2].kind, LISTENER_PUBLIC);
     listeners_close(&l);
-    (void)snprintf(s.metrics_address, sizeof s.metrics_address, "localhost");
+    (void)snprintf(s.metrics_address, sizeof s.metrics_address, "localhosts");
     assert_int_equal(listeners_open(&l, &s, NULL, &err), ERR_CONFIG);
-    assert_non_null(strstr(err.message, "metrics_address: \"localhost\": expected a numeric IPv4 or IPv6 address"));
+    assert_non_null(strstr(err.message, "metrics_address: \"localhosts\": expected a numeric IPv4 or IPv6 address"));
 }
 
 /* Nor is what others have opened: descriptor 0 is what an unused place would name. */
@@ -293,6 +294,39 @@ static void only_its_own_sockets_are_closed(void **state)
     (void)dup2(zero, STDIN_FILENO);
     (void)close(zero);
     (void)close(kept);
+}
+
+/* Another daemon that starts meanwhile may take the file of a socket that nobody listens on yet. */
+static void a_file_that_was_replaced_is_noticed(void **state)
+{
+    struct settings first = settings("off"), second;
+    struct listeners l, other;
+    struct error err;
+    (void)state;
+    in_dir(first.listen_unix, sizeof first.listen_unix, "all");
+    second = first;
+    assert_int_equal(listeners_open(&l, &first, NULL, NULL), OK);
+    assert_int_equal(listeners_open(&other, &second, NULL, NULL), OK);
+    assert_int_equal(listeners_begin(&other, NULL), OK);
+    assert_int_equal(listeners_begin(&l, &err), ERR_IO);
+    assert_non_null(strstr(err.message, "its file was replaced meanwhile"));
+    listeners_close(&l);
+    assert_int_equal(access(first.listen_unix, F_OK), 0); /* the other's */
+    listeners_close(&other);
+}
+
+/* All that may be wrong whatever else runs here: the same answers, and nothing is opened. */
+static void a_check_opens_nothing(void **state)
+{
+    struct settings s = settings("127.0.0.1,localhost,127.0.0.1");
+    struct error err;
+    (void)state;
+    in_dir(s.listen_unix, sizeof s.listen_unix, "all");
+    assert_int_equal(listeners_check(&s, NULL), OK);
+    assert_int_not_equal(access(s.listen_unix, F_OK), 0);
+    s = settings("127.0.0.1,nowhere");
+    assert_int_equal(listeners_check(&s, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "listen_address: \"nowhere\""));
 }
 
 /* The descriptor that is given next tells whether others are still open. */
@@ -326,6 +360,8 @@ int main(void)
         cmocka_unit_test(of_passed_sockets_public_tcp_alone_is_encrypted),
         cmocka_unit_test(monitors_have_addresses_of_their_own),
         cmocka_unit_test(only_its_own_sockets_are_closed),
+        cmocka_unit_test_setup_teardown(a_file_that_was_replaced_is_noticed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_check_opens_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(none_is_left_where_one_cannot_be_had, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("listeners", tests, NULL, NULL);

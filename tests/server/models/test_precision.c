@@ -61,14 +61,14 @@ static void a_list_names_models_and_the_rest(void **state)
         enum engine_precision want;
         bool is_auto;
     } cases[] = {
-        {NULL, "a", ENGINE_F32, false},
-        {"", "a", ENGINE_F32, false},
+        {NULL, "a", ENGINE_F32, true},
+        {"", "a", ENGINE_F32, true},
         {"bf16", "a", ENGINE_BF16, false},
         {"int8", "a", ENGINE_INT8, false},
         {"f32,a=int8", "a", ENGINE_INT8, false},
         {"a=int8,f32", "a", ENGINE_INT8, false},
         {"f32,a=int8", "b", ENGINE_F32, false},
-        {"a=int8", "b", ENGINE_F32, false},
+        {"a=int8", "b", ENGINE_F32, true},
         {"bf16,ab=int8", "a", ENGINE_BF16, false},
         {"a=bf16,a=int8", "a", ENGINE_INT8, false},
         {"auto", "a", ENGINE_F32, true},
@@ -77,12 +77,13 @@ static void a_list_names_models_and_the_rest(void **state)
         {"bf16,a=auto", "a", ENGINE_F32, true},
     };
     for (size_t i = 0; i < LENGTH(cases); i++) {
-        enum engine_precision got;
-        assert_int_equal(precision_choose(&got, cases[i].wish, cases[i].name, dir, NULL, NULL), OK);
-        if (got != cases[i].want)
-            fail_msg("\"%s\" for %s is %d", cases[i].wish != NULL ? cases[i].wish : "nothing", cases[i].name, got);
-        if (cases[i].wish != NULL)
-            assert_int_equal(precision_is_auto(cases[i].wish, cases[i].name), cases[i].is_auto);
+        struct precision_choice got;
+        assert_int_equal(precision_check(cases[i].wish, NULL), OK);
+        assert_int_equal(precision_choose(&got, cases[i].wish, cases[i].name, dir, ENGINE_F32, NULL, NULL), OK);
+        if (got.precision != cases[i].want)
+            fail_msg("\"%s\" for %s is %d", cases[i].wish != NULL ? cases[i].wish : "nothing", cases[i].name,
+                     got.precision);
+        assert_int_equal(got.by, cases[i].is_auto ? PRECISION_BY_FILES : PRECISION_BY_SETTING);
     }
 }
 
@@ -91,12 +92,13 @@ static void what_is_no_precision_is_named(void **state)
     (void)state;
     static const char *const wishes[] = {"fp16", "int", "f32,,bf16", "a=", "a=fp16", "=x", " f32", "F32", "auto=f"};
     for (size_t i = 0; i < LENGTH(wishes); i++) {
-        enum engine_precision got = ENGINE_INT8;
+        struct precision_choice got = {ENGINE_INT8, PRECISION_BY_FILES};
         struct error err;
-        assert_int_equal(precision_choose(&got, wishes[i], "a", dir, NULL, &err), ERR_ARGUMENT);
+        assert_int_equal(precision_check(wishes[i], NULL), ERR_ARGUMENT);
+        assert_int_equal(precision_choose(&got, wishes[i], "a", dir, ENGINE_F32, NULL, &err), ERR_ARGUMENT);
         assert_string_equal(err.param, "precision");
         assert_non_null(strstr(err.message, "expected f32, bf16, int8 or auto"));
-        assert_int_equal(got, ENGINE_INT8);
+        assert_int_equal(got.precision, ENGINE_INT8);
     }
 }
 
@@ -110,11 +112,44 @@ static void record(bool bits, double f32, double bf16, double int8)
 
 static enum engine_precision chosen(const char *isa)
 {
-    enum engine_precision got;
+    struct precision_choice got;
     struct error err;
-    if (precision_choose(&got, "auto", "a", dir, isa, &err) != OK)
+    if (precision_choose(&got, "auto", "a", dir, ENGINE_F32, isa, &err) != OK)
         fail_msg("%s", err.message);
-    return got;
+    return got.precision;
+}
+
+/* Without a record, what the weights are kept in counts, where the processor multiplies that; with one, the record. */
+static void weights_kept_in_bf16_are_multiplied_in_it(void **state)
+{
+    (void)state;
+    struct precision_choice got;
+    const char *best = best_isa();
+    char path[PATH_MAX];
+    temp_path(path, dir, "precision.json");
+    (void)unlink(path); /* of the tests before */
+    assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_BF16, "baseline", NULL), OK);
+    assert_int_equal(got.precision, ENGINE_F32);
+    if (best != NULL) {
+        assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_BF16, best, NULL), OK);
+        assert_int_equal(got.precision, ENGINE_BF16);
+    }
+    assert_int_equal(got.by, PRECISION_BY_FILES);
+    record(true, 1.8, 1.9, 1.9);
+    assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_BF16, best, NULL), OK);
+    assert_int_equal(got.precision, ENGINE_F32);
+    assert_int_equal(got.by, PRECISION_BY_RECORD);
+}
+
+static void most_of_the_weights_count(void **state)
+{
+    (void)state;
+    struct tensor_info tensors[] = {{.dtype = DTYPE_BF16, .bytes = 2 * 600}, {.dtype = DTYPE_F32, .bytes = 4 * 400}};
+    struct model m = {.tensors = tensors, .tensor_count = 2, .parameters = 1000};
+    assert_int_equal(precision_stored(&m), ENGINE_BF16);
+    tensors[0].bytes = 2 * 500;
+    tensors[1].bytes = 4 * 500;
+    assert_int_equal(precision_stored(&m), ENGINE_F32);
 }
 
 static void auto_is_the_narrowest_that_was_found_good(void **state)
@@ -195,12 +230,13 @@ static void a_broken_record_is_an_error(void **state)
         "\"values\": {\"f32\": 1, \"bf16\": \"x\", \"int8\": 1}}",
     };
     for (size_t i = 0; i < LENGTH(texts); i++) {
-        enum engine_precision got;
+        struct precision_choice got;
         struct error err;
         put("precision.json", texts[i]);
-        assert_int_equal(precision_choose(&got, "auto", "a", dir, NULL, &err), ERR_FORMAT);
+        assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_F32, NULL, &err), ERR_FORMAT);
         assert_non_null(strstr(err.message, "precision.json"));
-        assert_int_equal(precision_choose(&got, "int8", "a", dir, NULL, &err), OK); /* it is not looked at */
+        assert_int_equal(precision_choose(&got, "int8", "a", dir, ENGINE_F32, NULL, &err),
+                         OK); /* it is not looked at */
     }
 }
 
@@ -256,6 +292,8 @@ int main(void)
         cmocka_unit_test(a_list_names_models_and_the_rest),
         cmocka_unit_test(what_is_no_precision_is_named),
         cmocka_unit_test(auto_is_the_narrowest_that_was_found_good),
+        cmocka_unit_test(weights_kept_in_bf16_are_multiplied_in_it),
+        cmocka_unit_test(most_of_the_weights_count),
         cmocka_unit_test(a_record_of_other_files_does_not_count),
         cmocka_unit_test(shards_are_what_their_index_names),
         cmocka_unit_test(a_broken_record_is_an_error),
