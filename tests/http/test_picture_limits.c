@@ -221,7 +221,7 @@ static void a_header_that_tells_of_too_much_is_refused(void **state)
     assert_refused_by_all_ways(webp_that_tells_of(PICTURE_SIDE_MAX, 2049), pixels);
 }
 
-/* A phone's photograph of 48 megapixels, grey but for what tells that it was read, upright: the model sees little of it.
+/* A phone's photograph of 48 megapixels, light above and dark below: the model sees little of it.
  * Those who want all of its pixels are told why not. */
 static void a_photograph_of_48_megapixels_is_read(void **state)
 {
