@@ -3,8 +3,8 @@
 
 #include "engine/kernels/portable.h"
 
-/* Sums of d and of d^2, d = x - mean - shift: plainly over SUM_BLOCK registers, then over what those add up to. Even and
- * odd registers are added up apart, because each sum waits for itself. */
+/* Sums of d and of d^2, d = x - mean - shift: plainly over SUM_BLOCK registers, then over what those add up to. Even
+ * and odd registers are added up apart, because each sum waits for itself. */
 struct moments {
     float sum, squares;
 };
