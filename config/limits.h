@@ -136,6 +136,7 @@
 #define QUEUE_PRIORITY_MIN (-100) /* of a job */
 #define QUEUE_PRIORITY_MAX 100    /* the same: as if it had arrived 5 s earlier than an ordinary one, and no more */
 #define QUEUE_PRIORITY_NORMAL 0
+#define INFERENCE_PRIORITY_STEP 10 /* of it, between two levels of the Open Inference Protocol: half a second */
 #define QUEUE_PRIORITY_WORDS(X) \
     X("low", QUEUE_PRIORITY_MIN) X("normal", QUEUE_PRIORITY_NORMAL) X("high", QUEUE_PRIORITY_MAX)
 #define QUEUE_PRIORITY_NS UINT64_C(50000000) /* what one step of priority is worth */

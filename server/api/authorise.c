@@ -146,10 +146,16 @@ enum status authorise_model_as(const struct exchange *x, const char *name, const
                            auth_name(&x->api->grant), json_quote(asked).text);
 }
 
+int32_t authorise_priority_max(const struct exchange *x)
+{
+    const struct key *k = x->api->grant.key;
+    return k != NULL ? k->priority_max : (int32_t)service_of(x)->settings->priority_max;
+}
+
 enum status authorise_priority(const struct exchange *x, int32_t priority, struct error *err)
 {
     const struct auth_grant *g = &x->api->grant;
-    const int32_t most = g->key != NULL ? g->key->priority_max : (int32_t)service_of(x)->settings->priority_max;
+    const int32_t most = authorise_priority_max(x);
     char who[KEY_NAME_MAX + sizeof "the key \"\""] = "a request without a key";
     if (priority <= most)
         return OK;

@@ -25,6 +25,8 @@ void authorise_end(struct exchange *x, uint64_t bytes);
 enum status authorise_model(const struct exchange *x, const char *name, struct error *err);
 /* The same where the request calls the model by an alias, which the message then says. */
 enum status authorise_model_as(const struct exchange *x, const char *name, const char *asked, struct error *err);
+/* The highest priority that the request may ask for. */
+int32_t authorise_priority_max(const struct exchange *x);
 /* May the request ask for that priority? Errors: ERR_FORBIDDEN (param "priority"). */
 enum status authorise_priority(const struct exchange *x, int32_t priority, struct error *err);
 

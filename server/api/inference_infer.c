@@ -8,6 +8,7 @@
 #include "config/json.h"
 #include "engine/logits.h"
 #include "server/api/api_request.h"
+#include "server/api/authorise.h"
 #include "server/api/inference.h"
 #include "server/api/inference_reply.h"
 #include "server/api/reply.h"
@@ -21,10 +22,10 @@
 #include "server/models/registry.h"
 #include "server/request/classify_request.h"
 #include "server/request/generate_request.h"
+#include "server/request/inference_inputs.h"
 #include "server/request/inference_request.h"
-#include "server/request/request_bytes.h"
 
-enum { PARAM_MAX = 64 };
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 /* The exchange's state. */
 struct inference {
@@ -201,102 +202,56 @@ static void answer_texts(struct exchange *x)
     }
 }
 
+/* ---- the request: what all models have in common ----------------------------------------------------------------- */
+
+/* Names alone: inference_request.c has read the protocol's own, generate_request.c reads those that are fields of
+ * /generate. */
+#define PROTOCOLS                              \
+    {.name = "timeout"}, {.name = "priority"}, \
+    {                                          \
+        .name = "binary_data_output"           \
+    }
+static const struct field classifier_parameters[] = {PROTOCOLS};
+static const struct field generator_parameters[] = {{.name = "max_tokens"},
+                                                    {.name = "temperature"},
+                                                    {.name = "top_k"},
+                                                    {.name = "top_p"},
+                                                    {.name = "min_p"},
+                                                    {.name = "repetition_penalty"},
+                                                    {.name = "presence_penalty"},
+                                                    {.name = "frequency_penalty"},
+                                                    {.name = "allowed_bytes"},
+                                                    {.name = "utf8"},
+                                                    {.name = "seed"},
+                                                    {.name = "stop"},
+                                                    {.name = "context_overflow"},
+                                                    PROTOCOLS};
+#undef PROTOCOLS
+
+static enum status check_parameters(json_t *parameters, const struct field *table, size_t count, struct error *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(parameters, name, value)
+    {
+        if (fields_find(table, count, name) == NULL)
+            return fields_refuse(table, count, "parameter", name, err);
+    }
+    return OK;
+}
+
+/* Level 1 is the most urgent that the request may ask for, so that clients which know nothing of keys are not refused. */
+static int32_t priority_of(const struct exchange *x, const struct inference_request *q)
+{
+    enum { LEVELS = (QUEUE_PRIORITY_MAX - QUEUE_PRIORITY_MIN) / INFERENCE_PRIORITY_STEP };
+    const int64_t below = q->priority - 1 < LEVELS ? q->priority - 1 : LEVELS,
+                  priority = authorise_priority_max(x) - below * INFERENCE_PRIORITY_STEP;
+    if (q->priority == 0)
+        return QUEUE_PRIORITY_NORMAL;
+    return priority > QUEUE_PRIORITY_MIN ? (int32_t)priority : QUEUE_PRIORITY_MIN;
+}
+
 /* ---- the request: classifiers ----------------------------------------------------------------------------------- */
-
-/* [n] or [n, 1]. */
-static enum status check_list(const struct inference_tensor *t, struct error *err)
-{
-    if (t->type == INFERENCE_BYTES && (t->rank == 1 || (t->rank == 2 && t->shape[1] == 1)) && t->elements >= 1)
-        return OK;
-    return error_set_param(
-        err, ERR_ARGUMENT, "shape",
-        "the input \"%s\" has the wrong datatype or shape; expected BYTES of [n] or [n, 1], n at least 1",
-        json_quote(t->name).text);
-}
-
-/* In JSON a picture is base64: its bytes are put at *room, of the body, whose text is the JSON's by now, and which was
- * longer. */
-static enum status add_image(struct classify_request *r, const struct inference_tensor *t, const uint8_t *bytes,
-                             size_t size, uint8_t **room, const char *param, struct error *err)
-{
-    if (t->data == NULL)
-        return classify_request_add_file(r, bytes, size, NULL, param, err);
-    uint8_t *file = *room;
-    if (!request_base64_decode((const char *)bytes, size, file, &size))
-        return error_set_param(err, ERR_ARGUMENT, param,
-                               "%s is not base64; expected RFC 4648's, padded, or the picture itself as binary data",
-                               param);
-    *room += size;
-    return classify_request_add_file(r, file, size, NULL, param, err);
-}
-
-/* `room`: the body. */
-static enum status add_elements(struct classify_request *r, const struct inference_tensor *t, bool is_text,
-                                uint8_t *room, struct error *err)
-{
-    enum status st = check_list(t, err);
-    size_t at = 0;
-    for (uint64_t i = 0; i < t->elements && st == OK; i++) {
-        char param[PARAM_MAX];
-        const uint8_t *bytes;
-        size_t size;
-        (void)snprintf(param, sizeof param, "%.16s[%llu]", t->name, (unsigned long long)i);
-        st = inference_next_bytes(t, &at, &bytes, &size, err);
-        if (st == OK)
-            st = is_text ? classify_request_add_text(r, (const char *)bytes, size, param, err)
-                         : add_image(r, t, bytes, size, &room, param, err);
-    }
-    if (st == OK && t->data == NULL && at != t->raw_size)
-        st = error_set_param(err, ERR_ARGUMENT, "data",
-                             "the input \"%s\" has bytes after its last element; expected none",
-                             json_quote(t->name).text);
-    return st;
-}
-
-/* [3, height, width] -> [height, width, 3] */
-static void interleave(uint8_t *to, const uint8_t *from, size_t area)
-{
-    for (size_t i = 0; i < area; i++)
-        for (size_t c = 0; c < 3; c++)
-            to[3 * i + c] = from[c * area + i];
-}
-
-static enum status add_pixels(struct classify_request *r, const struct model_config *c,
-                              const struct inference_tensor *t, struct error *err)
-{
-    const uint64_t height = c->size[0], width = c->size[1];
-    const bool sized =
-        t->type != INFERENCE_BYTES && t->rank == 4 && t->shape[0] >= 1 && t->shape[0] <= CLASSIFY_INPUTS_MAX;
-    const bool last = sized && t->shape[1] == height && t->shape[2] == width && t->shape[3] == 3,
-               first = sized && !last && t->shape[1] == 3 && t->shape[2] == height && t->shape[3] == width;
-    if (!last && !first)
-        return error_set_param(err, ERR_ARGUMENT, "shape",
-                               "the input \"%s\" has the wrong datatype or shape; expected FP32 or UINT8 of "
-                               "[n, %u, %u, 3] or [n, 3, %u, %u], n from 1 to %d",
-                               json_quote(t->name).text, c->size[0], c->size[1], c->size[0], c->size[1],
-                               CLASSIFY_INPUTS_MAX);
-    const size_t area = (size_t)(height * width);
-    uint8_t *all = malloc(t->elements);
-    if (all == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    enum status st = inference_read_pixels(all, t, err);
-    for (uint64_t i = 0; i < t->shape[0] && st == OK; i++) {
-        uint8_t *pixels = malloc(area * 3);
-        if (pixels == NULL) {
-            st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-            break;
-        }
-        if (last)
-            memcpy(pixels, all + i * area * 3, area * 3);
-        else
-            interleave(pixels, all + i * area * 3, area);
-        st = classify_request_add_pixels(r, pixels, (uint32_t)width, (uint32_t)height, t->name, err);
-        if (st != OK)
-            free(pixels);
-    }
-    free(all);
-    return st;
-}
 
 static enum status refuse_inputs(const struct inference_request *q, const char *expected, struct error *err)
 {
@@ -311,12 +266,10 @@ static enum status classify(struct exchange *x, struct hosted_model *e, const st
                             struct job **ret, struct error *err)
 {
     const bool is_text = e->model->config.task == TASK_TEXT_CLASSIFICATION;
-    const char *parameter = json_object_iter_key(json_object_iter(q->parameters));
     const struct inference_tensor *t = &q->inputs[0];
-    if (parameter != NULL)
-        return error_set_param(err, ERR_ARGUMENT, json_quote(parameter).text,
-                               "there is no parameter \"%s\" here; expected binary_data_output or timeout",
-                               json_quote(parameter).text);
+    enum status st = check_parameters(q->parameters, classifier_parameters, LENGTH(classifier_parameters), err);
+    if (st != OK)
+        return st;
     const bool files = !is_text && strcmp(t->name, INFERENCE_IMAGE) == 0,
                pixels = !is_text && strcmp(t->name, INFERENCE_PIXELS) == 0,
                text = is_text && strcmp(t->name, INFERENCE_TEXT) == 0;
@@ -325,73 +278,19 @@ static enum status classify(struct exchange *x, struct hosted_model *e, const st
     struct classify_request *r = classify_request_create(e, NULL);
     if (r == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    const enum status st =
-        pixels ? add_pixels(r, &e->model->config, t, err) : add_elements(r, t, is_text, x->body.bytes, err);
+    st = pixels ? inference_add_pixels(r, &e->model->config, t, err)
+                : inference_add_elements(r, t, is_text, x->body.bytes, err);
+    if (st != OK) {
+        classify_request_free(r);
+        return st;
+    }
+    st = request_picture_job(x, r, ret, err);
     if (st == OK)
-        return request_picture_job(x, r, ret, err);
-    classify_request_free(r);
+        (*ret)->item.priority = priority_of(x, q);
     return st;
 }
 
 /* ---- the request: generators ------------------------------------------------------------------------------------ */
-
-/* The fields of /generate that are parameters here. */
-static const char *const generate_parameters[] = {
-    "max_tokens",        "temperature",   "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "allowed_bytes", "utf8",  "seed",  "stop",  "priority",           "context_overflow"};
-
-static enum status check_parameters(json_t *parameters, struct error *err)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach(parameters, name, value)
-    {
-        size_t i = 0;
-        while (i < sizeof generate_parameters / sizeof generate_parameters[0] &&
-               strcmp(name, generate_parameters[i]) != 0)
-            i++;
-        if (i == sizeof generate_parameters / sizeof generate_parameters[0])
-            return error_set_param(
-                err, ERR_ARGUMENT, json_quote(name).text,
-                "there is no parameter \"%s\" here; expected max_tokens, temperature, top_k, top_p, "
-                "min_p, repetition_penalty, presence_penalty, frequency_penalty, allowed_bytes, utf8, "
-                "seed, stop, priority, context_overflow, timeout or binary_data_output",
-                json_quote(name).text);
-    }
-    return OK;
-}
-
-static enum status read_prompts(struct generate_input *in, const struct inference_tensor *t, struct error *err)
-{
-    enum status st = check_list(t, err);
-    size_t at = 0, total = 0;
-    if (st == OK && t->elements > GENERATE_PROMPTS_MAX)
-        st = error_set_param(err, ERR_ARGUMENT, "shape", "there are %llu prompts; expected at most %d",
-                             (unsigned long long)t->elements, GENERATE_PROMPTS_MAX);
-    for (int copying = 0; copying < 2 && st == OK; copying++) { /* first their sizes */
-        at = total = 0;
-        for (uint64_t i = 0; i < t->elements && st == OK; i++) {
-            const uint8_t *bytes;
-            size_t size;
-            st = inference_next_bytes(t, &at, &bytes, &size, err);
-            if (st == OK && copying != 0 && size > 0 && in->prompt != NULL)
-                memcpy(in->prompt + total, bytes, size);
-            total += st == OK ? size : 0;
-            in->ends[i] = total;
-        }
-        if (st == OK && total > GENERATE_PROMPT_MAX)
-            st = error_set_param(err, ERR_ARGUMENT, "data", "the prompts have %zu bytes; expected at most %d", total,
-                                 GENERATE_PROMPT_MAX);
-        if (st == OK && copying == 0 && total > 0 && (in->prompt = malloc(total)) == NULL)
-            st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    }
-    if (st == OK && t->data == NULL && at != t->raw_size)
-        st = error_set_param(err, ERR_ARGUMENT, "data",
-                             "the input \"%s\" has bytes after its last element; expected none", t->name);
-    in->prompt_bytes = total;
-    in->prompt_count = (uint32_t)t->elements;
-    return st;
-}
 
 static enum status generate(struct exchange *x, struct hosted_model *e, const struct inference_request *q,
                             struct job **ret, struct error *err)
@@ -401,11 +300,12 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
     const struct inference_tensor *t = &q->inputs[0];
     if (q->input_count != 1 || strcmp(t->name, INFERENCE_PROMPT) != 0)
         return refuse_inputs(q, INFERENCE_PROMPT, err);
-    enum status st = check_parameters(q->parameters, err);
+    enum status st = check_parameters(q->parameters, generator_parameters, LENGTH(generator_parameters), err);
     if (st == OK)
         st = generate_request_read(&r, q->parameters, service_of(x)->settings, err);
+    r.in.priority = priority_of(x, q);
     if (st == OK)
-        st = read_prompts(&r.in, t, err);
+        st = inference_read_prompts(&r.in, t, err);
     if (st == OK)
         st = generate_request_check(&r.in, err);
     if (st == OK) {

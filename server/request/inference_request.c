@@ -2,7 +2,6 @@
 #include "server/request/inference_request.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +53,19 @@ static void expect_list(char *out, size_t size)
     (void)snprintf(out, size, "a list");
 }
 
+/* What clients send of their own accord and means nothing here. */
+static bool read_anything(const json_t *value, void *to)
+{
+    (void)value;
+    (void)to;
+    return true;
+}
+
+static void expect_anything(char *out, size_t size)
+{
+    (void)snprintf(out, size, "anything");
+}
+
 struct head {
     const json_t *id, *parameters, *inputs, *outputs;
 };
@@ -88,11 +100,17 @@ struct parameters {
     {                                                                                              \
 #member, FIELD_NAME, .offset = offsetof(struct kind, member), FIELD_RANGE(1, HTTP_URL_MAX) \
     }
+#define IGNORED(name)                                                         \
+    {                                                                         \
+        name, FIELD_OTHER, .read = read_anything, .expected = expect_anything \
+    }
 static const struct field head_table[] = {
     {"id", FIELD_NAME, .offset = offsetof(struct head, id), FIELD_RANGE(0, HTTP_URL_MAX)},
     OBJECT(head, parameters),
     TENSORS(inputs),
     TENSORS(outputs),
+    IGNORED("model_name"), /* the path says it, as of gRPC's message the body does */
+    IGNORED("model_version"),
 };
 static const struct field input_table[] = {
     NAME(input, name), NAME(input, datatype), LIST(shape), LIST(data), OBJECT(input, parameters),
@@ -101,12 +119,15 @@ static const struct field output_table[] = {NAME(output, name), OBJECT(output, p
 static const struct field input_parameters[] = {
     {"binary_data_size", FIELD_INTEGER, .offset = offsetof(struct parameters, binary_data_size),
      FIELD_RANGE(0, HTTP_BODY_MAX)},
+    IGNORED("content_type"), /* MLServer's clients say how a tensor was made */
 };
 static const struct field output_parameters[] = {
     {"binary_data", FIELD_SWITCH, .offset = offsetof(struct parameters, binary_data), FIELD_RANGE(0, 0)},
     {"classification", FIELD_INTEGER, .offset = offsetof(struct parameters, classification),
      FIELD_RANGE(0, CLASSIFY_TOP_K_MAX)},
+    IGNORED("content_type"),
 };
+#undef IGNORED
 #undef OBJECT
 #undef TENSORS
 #undef LIST
@@ -228,6 +249,43 @@ static const json_t *given(const json_t *parameters, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
+/* Does the parameter belong to an extension of the protocol that means nothing here? There are no sequences of requests,
+ * and headers are read where HTTP has them. */
+static bool is_ignored(const char *name)
+{
+    static const char *const names[] = {"sequence_id", "sequence_start", "sequence_end", "headers", "content_type"};
+    static const char reserved[] = "triton_"; /* by Triton's parameters extension, for its own */
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return strncmp(name, reserved, strlen(reserved)) == 0;
+}
+
+static void drop_ignored(json_t *parameters)
+{
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(parameters, next, name, value)
+    {
+        if (is_ignored(name))
+            (void)json_object_del(parameters, name);
+    }
+}
+
+static enum status read_priority(struct inference_request *r, struct error *err)
+{
+    const json_t *priority = given(r->parameters, "priority");
+    r->priority = json_integer_value(priority);
+    if (priority != NULL && (!json_is_integer(priority) || r->priority < 0))
+        return error_set_param(err, ERR_ARGUMENT, "priority",
+                               "\"priority\" is %s; expected a whole number: 0, the default, or 1, the most urgent, or "
+                               "more",
+                               json_describe(priority).text);
+    (void)json_object_del(r->parameters, "priority");
+    return OK;
+}
+
 /* The protocol's own parameters are removed from the copy; what is left is for the model. */
 static enum status read_parameters(struct inference_request *r, const json_t *parameters, const struct settings *s,
                                    struct error *err)
@@ -250,7 +308,8 @@ static enum status read_parameters(struct inference_request *r, const json_t *pa
                                json_describe(timeout).text, (unsigned long long)s->timeout_ms_max * 1000);
     r->timeout_ms = timeout != NULL ? (uint32_t)((us + 999) / 1000) : s->timeout_ms;
     (void)json_object_del(r->parameters, "timeout");
-    return OK;
+    drop_ignored(r->parameters);
+    return read_priority(r, err);
 }
 
 static enum status read_head(struct inference_request *r, const uint8_t *binary, size_t left, const struct settings *s,
@@ -315,108 +374,4 @@ void inference_request_clear(struct inference_request *r)
     json_decref(r->parameters);
     json_decref(r->head);
     *r = (struct inference_request){.head = NULL};
-}
-
-/* ---- what is in a tensor ---------------------------------------------------------------------------------------- */
-
-static enum status refuse_count(const struct inference_tensor *t, struct error *err)
-{
-    return error_set_param(
-        err, ERR_ARGUMENT, "data",
-        "the input \"%s\" does not have the %llu elements that its shape says; expected exactly as many",
-        json_quote(t->name).text, (unsigned long long)t->elements);
-}
-
-/* BYTES in JSON: a flat list, or a list of one-element lists, as the shape [n, 1] is written. */
-static const json_t *string_at(const json_t *data, size_t i)
-{
-    const json_t *value = json_array_get(data, i);
-    if (json_array_size(value) == 1)
-        value = json_array_get(value, 0);
-    return json_is_string(value) ? value : NULL;
-}
-
-enum status inference_next_bytes(const struct inference_tensor *t, size_t *at, const uint8_t **bytes, size_t *size,
-                                 struct error *err)
-{
-    if (t->data != NULL) {
-        const json_t *value = string_at(t->data, *at);
-        if (json_array_size(t->data) != t->elements)
-            return refuse_count(t, err);
-        if (value == NULL)
-            return error_set_param(err, ERR_ARGUMENT, "data", "element %zu of the input \"%s\" is not a string", *at,
-                                   json_quote(t->name).text);
-        *bytes = (const uint8_t *)json_string_value(value);
-        *size = json_string_length(value);
-        *at += 1;
-        return OK;
-    }
-    if (t->raw_size - *at < 4)
-        return refuse_count(t, err);
-    const uint8_t *length = t->raw + *at;
-    const size_t wanted =
-        (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
-    if (wanted > t->raw_size - *at - 4)
-        return error_set_param(
-            err, ERR_ARGUMENT, "data",
-            "an element of the input \"%s\" declares %zu bytes; expected at most the %zu that are left",
-            json_quote(t->name).text, wanted, t->raw_size - *at - 4);
-    *bytes = length + 4;
-    *size = wanted;
-    *at += 4 + wanted;
-    return OK;
-}
-
-static enum status refuse_number(const struct inference_tensor *t, struct error *err)
-{
-    return error_set_param(err, ERR_ARGUMENT, "data",
-                           "the input \"%s\" has a value that is not a number from 0 to 255; expected pixels",
-                           json_quote(t->name).text);
-}
-
-/* Depth first; false for a value that is not such a number, or for one too many. */
-static bool read_numbers(uint8_t *out, size_t *used, size_t room, const json_t *value, unsigned depth)
-{
-    size_t i;
-    json_t *inner;
-    if (!json_is_array(value)) {
-        const double number = json_number_value(value);
-        if (!json_is_number(value) || !(number >= 0.0 && number <= 255.0) || *used == room)
-            return false;
-        out[(*used)++] = (uint8_t)lrint(number);
-        return true;
-    }
-    if (depth == 0)
-        return false;
-    json_array_foreach(value, i, inner)
-    {
-        if (!read_numbers(out, used, room, inner, depth - 1))
-            return false;
-    }
-    return true;
-}
-
-enum status inference_read_pixels(uint8_t *out, const struct inference_tensor *t, struct error *err)
-{
-    const size_t count = (size_t)t->elements, width = t->type == INFERENCE_FP32 ? sizeof(float) : 1;
-    if (t->data != NULL) {
-        size_t used = 0;
-        if (!read_numbers(out, &used, count, t->data, INFERENCE_RANK_MAX))
-            return used == count ? refuse_count(t, err) : refuse_number(t, err);
-        return used == count ? OK : refuse_count(t, err);
-    }
-    if (t->raw_size != count * width)
-        return refuse_count(t, err);
-    if (t->type != INFERENCE_FP32) {
-        memcpy(out, t->raw, count);
-        return OK;
-    }
-    for (size_t i = 0; i < count; i++) {
-        float number; /* little-endian, like every machine that this runs on */
-        memcpy(&number, t->raw + i * sizeof number, sizeof number);
-        if (!(number >= 0.0f && number <= 255.0f))
-            return refuse_number(t, err);
-        out[i] = (uint8_t)lrintf(number);
-    }
-    return OK;
 }

@@ -10,27 +10,9 @@
 
 #include "config/settings.h"
 #include "config/status.h"
+#include "server/request/inference_tensor.h"
 
-enum { INFERENCE_TENSORS_MAX = 4, INFERENCE_RANK_MAX = 4 }; /* a model has one input and three outputs */
-
-#define INFERENCE_TYPES(X)      \
-    X(INFERENCE_BYTES, "BYTES") \
-    X(INFERENCE_FP32, "FP32")   \
-    X(INFERENCE_UINT8, "UINT8")
-#define X(constant, word) constant,
-enum inference_type { INFERENCE_TYPES(X) };
-#undef X
-
-/* Borrowed from the request. */
-struct inference_tensor {
-    const char *name;
-    enum inference_type type;
-    uint32_t rank;
-    uint64_t shape[INFERENCE_RANK_MAX], elements;
-    const uint8_t *raw; /* [raw_size], little-endian; BYTES: each element after its length. NULL: in data */
-    size_t raw_size;
-    const json_t *data; /* a list, or lists of lists */
-};
+enum { INFERENCE_TENSORS_MAX = 4 }; /* a model has one input and two outputs */
 
 struct inference_wish {
     const char *name;
@@ -43,6 +25,7 @@ struct inference_request {
     const char *id;     /* NULL: none */
     json_t *parameters; /* for the model, without the protocol's own; owned by the request */
     uint32_t timeout_ms;
+    int64_t priority; /* 0: the default; from 1 on, lower is more urgent */
     struct inference_tensor inputs[INFERENCE_TENSORS_MAX];
     uint32_t input_count;
     struct inference_wish outputs[INFERENCE_TENSORS_MAX];
@@ -55,13 +38,5 @@ struct inference_request {
 enum status inference_request_parse(struct inference_request *ret, const uint8_t *body, size_t size,
                                     const char *head_length, const struct settings *s, struct error *err);
 void inference_request_clear(struct inference_request *r);
-
-/* The elements of a BYTES tensor, one after the other: *at is 0 before the first. In JSON they are strings. *bytes is
- * borrowed; from JSON it ends with a NUL. Errors: ERR_ARGUMENT: the tensor is malformed. */
-enum status inference_next_bytes(const struct inference_tensor *t, size_t *at, const uint8_t **bytes, size_t *size,
-                                 struct error *err);
-/* All numbers of an FP32 or UINT8 tensor, [elements], as bytes: the numbers, which must lie in 0..255, are rounded.
- * Errors: ERR_ARGUMENT. */
-enum status inference_read_pixels(uint8_t *out, const struct inference_tensor *t, struct error *err);
 
 #endif

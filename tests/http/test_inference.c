@@ -279,6 +279,62 @@ static void texts_are_classified_and_written(void **state)
     reply_clear(&r);
 }
 
+/* As KServe's and Triton's clients send them. */
+static void fields_of_the_protocol_that_mean_nothing_here_are_ignored(void **state)
+{
+    static const char *const parameters[] = {
+        "{\"max_tokens\": 9, \"seed\": 3}",
+        "{\"max_tokens\": 9, \"seed\": 3, \"sequence_id\": 1, \"sequence_start\": true, \"sequence_end\": true}",
+        "{\"max_tokens\": 9, \"seed\": 3, \"priority\": 0, \"triton_enable_empty_final_response\": true}",
+        "{\"max_tokens\": 9, \"seed\": 3, \"priority\": 9223372036854775807, \"headers\": {\"a\": \"b\"}}",
+    };
+    json_t *first = NULL;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(parameters); i++) {
+        json_t *answer =
+            infer_json(WRITER "/infer", json_pack("{s:s, s:s, s:s, s:[{s:s, s:s, s:[i], s:[s]}], s:o}", "id", "me",
+                                                  "model_name", "another", "model_version", "9", "inputs", "name",
+                                                  "prompt", "datatype", "BYTES", "shape", 1, "data", "The history of ",
+                                                  "parameters", json_loads(parameters[i], 0, NULL)));
+        assert_string_equal(json_string_value(json_object_get(answer, "model_name")), "enwik8-aft-local");
+        if (first != NULL)
+            assert_true(json_equal(answer, first));
+        else
+            first = json_incref(answer);
+        json_decref(answer);
+    }
+    json_decref(first);
+}
+
+/* Three requests for one slot: one that runs, one of the lowest level, and one of the highest that comes last. */
+static void lower_levels_of_priority_go_first(void **state)
+{
+    static const char level[] =
+        "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": "
+        "[\"a\"]}], \"parameters\": {\"max_tokens\": 2000, \"priority\": %d}}";
+    static const char running[] = "{\"prompt\": \"a\", \"max_tokens\": 12000}";
+    const long starts_ms[] = {0, test_ms(250), test_ms(400)};
+    char low[300], high[300];
+    struct daemon own;
+    struct reply r[3];
+    (void)state;
+    (void)snprintf(low, sizeof low, level, 21);
+    (void)snprintf(high, sizeof high, level, 1);
+    const struct request requests[] = {{.path = "/generate", .body = running, .size = sizeof running - 1},
+                                       {.path = WRITER "/infer", .body = low, .size = strlen(low)},
+                                       {.path = WRITER "/infer", .body = high, .size = strlen(high)}};
+    daemon_start(&own, (const char *const[]){"--streams-max=1", NULL});
+    client_call_all(&own, requests, r, 3, starts_ms);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(r[i].status, 200);
+    /* Both had to wait, or there was no order to see. */
+    assert_true((double)starts_ms[2] / 1000 < r[0].seconds);
+    assert_true((double)starts_ms[2] / 1000 + r[2].seconds < (double)starts_ms[1] / 1000 + r[1].seconds);
+    for (size_t i = 0; i < 3; i++)
+        reply_clear(&r[i]);
+    daemon_stop(&own);
+}
+
 /* ---- errors ----------------------------------------------------------------------------------------------------- */
 
 #define IMAGE "{\"name\": \"image\", \"datatype\": \"BYTES\", \"shape\": [1], "
@@ -332,6 +388,13 @@ static const struct {
     {CONV "/infer",
      "{\"inputs\": [{\"name\": \"pixels\", \"datatype\": \"FP32\", \"shape\": [1, 3, 32, 32], \"data\": [256]}]}", -1,
      400, "from 0 to 255"},
+    {CONV "/infer",
+     IN("\"data\": [\"/9j/\"]}], \"parameters\": {\"priority\": -1}, \"outputs\": [{\"name\": \"logits\"}"), -1, 400,
+     "\"priority\" is -1; expected a whole number: 0"},
+    {WRITER "/infer",
+     "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}], "
+     "\"parameters\": {\"max_token\": 2}}",
+     -1, 400, "no parameter \"max_token\" here; did you mean \"max_tokens\"?"},
     {CONV "/infer", "{\"inputs\": [{\"name\": \"text\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"a\"]}]}",
      -1, 400, "expected one: image or pixels"},
     {CONV "/infer", "{\"inputs\": [" IMAGE "\"data\": [\"a\"]}, " IMAGE "\"data\": [\"a\"]}]}", -1, 400, "2 inputs"},
@@ -474,6 +537,8 @@ int main(void)
         cmocka_unit_test(a_picture_is_classified_as_at_classify),
         cmocka_unit_test(pixels_are_taken_in_both_layouts_and_rounded),
         cmocka_unit_test(texts_are_classified_and_written),
+        cmocka_unit_test(fields_of_the_protocol_that_mean_nothing_here_are_ignored),
+        cmocka_unit_test(lower_levels_of_priority_go_first),
         cmocka_unit_test(wrong_requests_are_refused_in_the_protocols_shape),
         cmocka_unit_test(texts_with_bytes_to_spare_are_refused),
         cmocka_unit_test(wrong_binary_data_are_refused),
