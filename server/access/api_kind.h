@@ -1,5 +1,4 @@
-/* api_kind.h - the APIs of the daemon: the one that a request uses decides the shape of its errors and what its key
- * must be allowed. No state. */
+/* api_kind.h - the APIs of the daemon: the one that a request uses decides what its key must be allowed. No state. */
 #ifndef SERVER_ACCESS_API_KIND_H
 #define SERVER_ACCESS_API_KIND_H
 
@@ -10,8 +9,8 @@
     X(API_OPENAI, "openai")       \
     X(API_INFERENCE, "inference") \
     X(API_ADMIN, "admin")
-/* API_OPEN has the native API's shape too and is open to everybody: it tells how the daemon is. API_INFERENCE is the
- * Open Inference Protocol. */
+/* API_OPEN is open to everybody: it tells how the daemon is. API_INFERENCE is the Open Inference Protocol, but for what
+ * only administrators may. */
 
 #define X(constant, word) constant,
 enum api_kind { APIS(X) API_COUNT };

@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "config/json.h"
 #include "server/api/api_request.h"
+#include "server/api/model_change.h"
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
 #include "server/api/service.h"
@@ -88,29 +89,6 @@ static void answer_change(struct exchange *x)
         reply_send_json(x, 200, describe_change(loader_job_change(j)));
 }
 
-static void submit(struct exchange *x, enum loader_action action, const char *model)
-{
-    struct job *j = NULL;
-    struct error err;
-    if (loader_job_create(&j, action, model) == OK) {
-        const uint64_t deadline_ns = x->received_ns + service_of(x)->settings->timeout_ms_max * CLOCK_NS_PER_MS;
-        const enum status st = job_submit(j, loader_queue(service_of(x)->loader), 0, deadline_ns);
-        if (st == OK) {
-            http_drop_body(x);
-            http_await(x, j, answer_change);
-        } else {
-            (void)error_set(&err, st,
-                            st == ERR_FULL ? "too many changes are waiting; try again later"
-                                           : "the server is shutting down");
-            reply_send_error(x, &err);
-        }
-        job_release(j);
-        return;
-    }
-    (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-    reply_send_error(x, &err);
-}
-
 struct fields {
     const json_t *action;
 };
@@ -141,19 +119,15 @@ void api_admin_model(struct exchange *x)
 {
     struct error err;
     enum loader_action action = LOADER_LOAD;
-    enum status st = read_action(&action, x, &err);
-    if (st == OK && strlen(x->api->segments[0]) > MODEL_NAME_MAX)
-        st = error_set_param(&err, ERR_NOT_FOUND, "model",
-                             "the name of the model is too long; expected at most %d bytes", MODEL_NAME_MAX);
-    if (st == OK)
-        submit(x, action, x->api->segments[0]);
+    if (read_action(&action, x, &err) == OK)
+        model_change_submit(x, action, x->api->segments[0], answer_change);
     else
         reply_send_error(x, &err);
 }
 
 void api_admin_reload(struct exchange *x)
 {
-    submit(x, LOADER_CONFIG, "");
+    model_change_submit(x, LOADER_CONFIG, "", answer_change);
 }
 
 /* ---- settings -------------------------------------------------------------------------------------------------- */

@@ -17,8 +17,9 @@ struct api_request {
     /* routes.c's: which endpoint it is for */
     bool is_routed; /* routes.c has looked */
     enum api_kind kind;
-    unsigned endpoint;                                  /* the path's metrics label */
-    const char *route;                                  /* the path as the table has it; NULL: none of them */
+    bool is_below_v2;  /* its path is: errors have the Open Inference Protocol's form, whatever the API */
+    unsigned endpoint; /* the path's metrics label */
+    const char *route; /* the path as the table has it; NULL: none of them */
     char segments[HTTP_SEGMENTS_MAX][HTTP_SEGMENT_MAX]; /* what the path has in place of each {} */
 
     /* authorise.c's */

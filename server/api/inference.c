@@ -1,5 +1,5 @@
 /* inference.c - the Open Inference Protocol, version 2: the server, its models and their health. POST .../infer is in
- * inference_infer.c. https://github.com/kserve/open-inference-protocol, with the binary tensor extension.
+ * inference_infer.c, what Triton's extensions tell in files of their own. https://github.com/kserve/open-inference-protocol, with the binary tensor extension.
  * HTTP threads; nothing here waits for the engine. */
 #include "server/api/inference.h"
 
@@ -86,47 +86,55 @@ void api_inference_model_ready(struct exchange *x)
 void api_inference_server(struct exchange *x)
 {
     reply_send_json(x, 200,
-                    json_pack("{s:s, s:s, s:[s, s]}", "name", "aftd", "version", AFTD_VERSION, "extensions",
-                              "binary_tensor_data", "classification"));
+                    json_pack("{s:s, s:s, s:[s, s, s, s, s, s, s]}", "name", "aftd", "version", AFTD_VERSION,
+                              "extensions", "binary_tensor_data", "classification", "model_configuration",
+                              "model_repository", "parameters", "schedule_policy", "statistics"));
 }
 
-/* In a shape, -1 is any length. NULL for want of memory. */
-static json_t *describe_tensor(const char *name, const char *datatype, size_t rank, const int shape[])
+size_t inference_inputs(struct inference_tensor_info out[INFERENCE_INPUTS_MAX], const struct model_config *c)
 {
-    json_t *sides = json_array();
-    int failed = 0;
-    for (size_t i = 0; i < rank; i++)
-        failed |= json_array_append_new(sides, json_integer(shape[i]));
-    if (failed != 0) {
-        json_decref(sides);
-        return NULL;
+    switch (c->task) {
+    case TASK_IMAGE_CLASSIFICATION:
+        out[0] = (struct inference_tensor_info){INFERENCE_IMAGE, true, 1, {-1}};
+        out[1] = (struct inference_tensor_info){INFERENCE_PIXELS, false, 4, {-1, (int)c->size[0], (int)c->size[1], 3}};
+        return 2;
+    case TASK_TEXT_CLASSIFICATION:
+        out[0] = (struct inference_tensor_info){INFERENCE_TEXT, true, 1, {-1}};
+        return 1;
+    case TASK_TEXT_GENERATION:
+        out[0] = (struct inference_tensor_info){INFERENCE_PROMPT, true, 1, {-1}};
+        return 1;
+    default:
+        return 0;
     }
-    return json_pack("{s:s, s:s, s:o}", "name", name, "datatype", datatype, "shape", sides);
 }
 
-static int describe_inputs(json_t *inputs, const struct model_config *c)
+size_t inference_outputs(struct inference_tensor_info out[INFERENCE_OUTPUTS], const struct model_config *c)
 {
-    const int any[] = {-1}, pixels[] = {-1, (int)c->size[0], (int)c->size[1], 3};
-    if (c->task == TASK_IMAGE_CLASSIFICATION)
-        return json_array_append_new(inputs, describe_tensor(INFERENCE_IMAGE, "BYTES", 1, any)) |
-               json_array_append_new(inputs, describe_tensor(INFERENCE_PIXELS, "FP32", 4, pixels));
-    if (c->task == TASK_TEXT_CLASSIFICATION)
-        return json_array_append_new(inputs, describe_tensor(INFERENCE_TEXT, "BYTES", 1, any));
-    if (c->task == TASK_TEXT_GENERATION)
-        return json_array_append_new(inputs, describe_tensor(INFERENCE_PROMPT, "BYTES", 1, any));
-    return 0;
-}
-
-static int describe_outputs(json_t *outputs, const struct model_config *c)
-{
-    const int any[] = {-1}, classes[] = {-1, (int)c->classes};
     const char *const *names = inference_output_names(c->task);
-    int failed = 0;
+    const bool is_text = c->task == TASK_TEXT_GENERATION;
     for (size_t i = 0; i < INFERENCE_OUTPUTS && names != NULL; i++)
-        failed |= json_array_append_new(outputs, c->task == TASK_TEXT_GENERATION
-                                                     ? describe_tensor(names[i], "BYTES", 1, any)
-                                                     : describe_tensor(names[i], "FP32", 2, classes));
-    return failed;
+        out[i] = (struct inference_tensor_info){names[i], is_text, is_text ? 1 : 2, {-1, (int)c->classes}};
+    return names != NULL ? INFERENCE_OUTPUTS : 0;
+}
+
+/* NULL for want of memory. */
+static json_t *describe_tensors(const struct inference_tensor_info *tensors, size_t count)
+{
+    json_t *list = json_array();
+    int failed = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct inference_tensor_info *t = &tensors[i];
+        json_t *sides = json_array();
+        for (size_t k = 0; k < t->rank; k++)
+            failed |= json_array_append_new(sides, json_integer(t->shape[k]));
+        failed |= json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", t->name, "datatype",
+                                                        t->is_bytes ? "BYTES" : "FP32", "shape", sides));
+    }
+    if (failed == 0)
+        return list;
+    json_decref(list);
+    return NULL;
 }
 
 const char *const *inference_output_names(enum model_task task)
@@ -153,14 +161,12 @@ void api_inference_model(struct exchange *x)
         reply_send_error(x, &err);
         return;
     }
-    const struct model_config *c = &e->model->config;
-    json_t *inputs = json_array(), *outputs = json_array();
-    const bool failed = (describe_inputs(inputs, c) | describe_outputs(outputs, c)) != 0;
+    struct inference_tensor_info inputs[INFERENCE_INPUTS_MAX], outputs[INFERENCE_OUTPUTS];
+    const size_t given = inference_inputs(inputs, &e->model->config),
+                 wanted = inference_outputs(outputs, &e->model->config);
     inference_version(version, e);
-    json_t *whole = failed ? NULL
-                           : json_pack("{s:s, s:[s], s:s, s:O, s:O}", "name", e->model->name, "versions", version,
-                                       "platform", "aftd", "inputs", inputs, "outputs", outputs);
-    json_decref(inputs);
-    json_decref(outputs);
-    reply_send_json(x, 200, whole);
+    reply_send_json(x, 200,
+                    json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", e->model->name, "versions", version, "platform",
+                              "aftd", "inputs", describe_tensors(inputs, given), "outputs",
+                              describe_tensors(outputs, wanted)));
 }

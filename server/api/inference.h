@@ -3,6 +3,10 @@
 #ifndef SERVER_API_INFERENCE_H
 #define SERVER_API_INFERENCE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "config/status.h"
 #include "server/http/http.h"
 #include "weights/model_config.h"
@@ -22,8 +26,18 @@ struct hosted_model;
 #define INFERENCE_PROBABILITIES "probabilities"
 #define INFERENCE_FINISH_REASON "finish_reason"
 
-enum { INFERENCE_OUTPUTS = 2, INFERENCE_VERSION_MAX = 16 };
+enum { INFERENCE_INPUTS_MAX = 2, INFERENCE_OUTPUTS = 2, INFERENCE_VERSION_MAX = 16 };
 
+/* What a request gives, and what an answer has. */
+struct inference_tensor_info {
+    const char *name;
+    bool is_bytes; /* else FP32 */
+    uint32_t rank;
+    int shape[4]; /* the first is n, which may be any: -1 */
+};
+/* Returns how many there are; 0: the protocol does not serve such models. */
+size_t inference_inputs(struct inference_tensor_info out[INFERENCE_INPUTS_MAX], const struct model_config *c);
+size_t inference_outputs(struct inference_tensor_info out[INFERENCE_OUTPUTS], const struct model_config *c);
 /* [INFERENCE_OUTPUTS]; NULL: the protocol does not serve such models. */
 const char *const *inference_output_names(enum model_task task);
 

@@ -265,7 +265,8 @@ static enum status refuse_inputs(const struct inference_request *q, const char *
 static enum status classify(struct exchange *x, struct hosted_model *e, const struct inference_request *q,
                             struct job **ret, struct error *err)
 {
-    const bool is_text = e->model->config.task == TASK_TEXT_CLASSIFICATION;
+    const struct model_config *c = &e->model->config;
+    const bool is_text = c->task == TASK_TEXT_CLASSIFICATION;
     const struct inference_tensor *t = &q->inputs[0];
     enum status st = check_parameters(q->parameters, classifier_parameters, LENGTH(classifier_parameters), err);
     if (st != OK)
@@ -278,7 +279,7 @@ static enum status classify(struct exchange *x, struct hosted_model *e, const st
     struct classify_request *r = classify_request_create(e, NULL);
     if (r == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    st = pixels ? inference_add_pixels(r, &e->model->config, t, err)
+    st = pixels ? inference_add_pixels(r, c->size[0], c->size[1], t, err)
                 : inference_add_elements(r, t, is_text, x->body.bytes, err);
     if (st != OK) {
         classify_request_free(r);

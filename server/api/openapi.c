@@ -251,10 +251,15 @@ static void add_security(struct maker *m, json_t *operation, const struct route_
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
-/* The schema of an API's errors. */
-static const char *error_schema(enum api_kind api)
+/* Below /v2 errors have the Open Inference Protocol's form. */
+static bool is_below_v2(const char *path)
 {
-    return api == API_INFERENCE ? "InferenceError" : "Error";
+    return strncmp(path, "/v2", strlen("/v2")) == 0;
+}
+
+static const char *error_schema(bool below_v2)
+{
+    return below_v2 ? "InferenceError" : "Error";
 }
 
 static json_t *reference(const char *what, const char *name)
@@ -263,18 +268,18 @@ static json_t *reference(const char *what, const char *name)
 }
 
 /* components.responses: what openapi.json says of each status, with the codes of the table. */
-static void add_error_response(struct maker *m, const char *status, const char *text, enum api_kind api)
+static void add_error_response(struct maker *m, const char *status, const char *text, bool below_v2)
 {
-    const char *shape = error_schema(api);
+    const char *shape = error_schema(below_v2);
     json_t *examples = json_object();
     char name[NAME_MAX_BYTES], about[ERROR_MESSAGE_MAX];
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
         const enum status st = statuses[i];
         if (status_http(st) != (unsigned)strtoul(status, NULL, 10))
             continue;
-        json_t *value = api == API_INFERENCE ? json_pack("{s:s}", "error", text)
-                                             : json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", text, "type",
-                                                         status_type(st), "param", "code", status_code(st));
+        json_t *value = below_v2 ? json_pack("{s:s}", "error", text)
+                                 : json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message", text, "type",
+                                             status_type(st), "param", "code", status_code(st));
         set(m, examples, status_code(st), json_pack("{s:o}", "value", value));
     }
     json_t *content =
@@ -294,15 +299,15 @@ static void add_headers(struct maker *m, const char *status, json_t *response)
         set(m, headers, "Retry-After", reference("headers/", "RetryAfter"));
 }
 
-/* Every error that openapi.json knows, in each API's shape. */
+/* Every error that openapi.json knows, in both shapes. */
 static void add_components(struct maker *m)
 {
     const char *key;
     json_t *value;
     json_object_foreach(m->errors, key, value)
     {
-        add_error_response(m, key, json_string_value(value), API_NATIVE);
-        add_error_response(m, key, json_string_value(value), API_INFERENCE);
+        add_error_response(m, key, json_string_value(value), false);
+        add_error_response(m, key, json_string_value(value), true);
     }
     json_object_foreach(json_object_get(json_object_get(m->doc, "components"), "responses"), key, value)
     {
@@ -315,7 +320,7 @@ static void add_error(struct maker *m, json_t *responses, const struct route_inf
 {
     char key[16], name[NAME_MAX_BYTES];
     (void)snprintf(key, sizeof key, "%u", status);
-    (void)snprintf(name, sizeof name, "%s%u", error_schema(r->api), status);
+    (void)snprintf(name, sizeof name, "%s%u", error_schema(is_below_v2(r->path)), status);
     if (json_object_get(responses, key) == NULL)
         set(m, responses, key, reference("responses/", name));
 }

@@ -69,8 +69,8 @@ void reply_send_error(struct exchange *x, const struct error *found)
     }
     x->api->error = err->status;
     reply_send_json(x, http,
-                    x->api->kind == API_INFERENCE ? json_pack("{s:o}", "error", json_text(err->message))
-                                                  : reply_describe_error(err));
+                    x->api->is_below_v2 ? json_pack("{s:o}", "error", json_text(err->message))
+                                        : reply_describe_error(err));
 }
 
 void reply_send_job_error(struct exchange *x, const struct job *j)

@@ -7,8 +7,8 @@
 #include "server/request/fields.h"
 
 /* method   each once per path, and all of a path together; HEAD goes where GET goes, routes.c answers OPTIONS
- * path     {} stands for one segment, which the handler gets as x->api->segments[i]
- * api      which API it belongs to, and so the form of its errors and who may call it (api_kind.h)
+ * path     {} stands for one segment, which the handler gets as x->api->segments[i]; of several that match, the first
+ * api      which API it belongs to, and so who may call it (api_kind.h)
  * body     whether there must be one
  * type     runs before the body is read, and refuses a declared type that the handler does not read
  * handler  runs with the whole request
@@ -53,14 +53,26 @@
     ROUTE_PLAIN(X, "GET", "/v2", API_INFERENCE, NO_BODY, api_inference_server)                                        \
     ROUTE_PLAIN(X, "GET", "/v2/health/live", API_INFERENCE, NO_BODY, api_inference_live)                              \
     ROUTE_PLAIN(X, "GET", "/v2/health/ready", API_INFERENCE, NO_BODY, api_inference_ready)                            \
+    ROUTE_PLAIN(X, "GET", "/v2/models/stats", API_INFERENCE, NO_BODY, api_inference_stats_all)                        \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}", API_INFERENCE, NO_BODY, api_inference_model)                               \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/config", API_INFERENCE, NO_BODY, api_inference_config)                       \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/stats", API_INFERENCE, NO_BODY, api_inference_stats)                         \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)                   \
     X("POST", "/v2/models/{}/infer", API_INFERENCE, BODY, api_inference_infer_type, api_inference_infer, no_fields,   \
       no_fields)                                                                                                      \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}", API_INFERENCE, NO_BODY, api_inference_model)                   \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/config", API_INFERENCE, NO_BODY, api_inference_config)           \
+    ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/stats", API_INFERENCE, NO_BODY, api_inference_stats)             \
     ROUTE_PLAIN(X, "GET", "/v2/models/{}/versions/{}/ready", API_INFERENCE, NO_BODY, api_inference_model_ready)       \
     X("POST", "/v2/models/{}/versions/{}/infer", API_INFERENCE, BODY, api_inference_infer_type, api_inference_infer,  \
-      no_fields, no_fields)
+      no_fields, no_fields)                                                                                           \
+    ROUTE_PLAIN(X, "GET", "/v2/repository/index", API_INFERENCE, NO_BODY, api_inference_index)                        \
+    X("POST", "/v2/repository/index", API_INFERENCE, MAYBE_BODY, request_type_json, api_inference_index, no_fields,   \
+      inference_index_fields)                                                                                         \
+    X("POST", "/v2/repository/models/{}/load", API_ADMIN, MAYBE_BODY, request_type_json, api_inference_load,          \
+      no_fields, inference_change_fields)                                                                             \
+    X("POST", "/v2/repository/models/{}/unload", API_ADMIN, MAYBE_BODY, request_type_json, api_inference_unload,      \
+      no_fields, inference_change_fields)
 
 #define X(method, path, api, body, type, handler, query, fields) \
     http_handler type, handler;                                  \

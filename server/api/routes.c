@@ -203,12 +203,10 @@ static void refuse_method(struct exchange *x, const char *path, const char *allo
     reply_send_error(x, &err);
 }
 
-/* For a request without a route: clients of the Open Inference Protocol can read only its own form of errors. */
-static void set_api_by_path(struct exchange *x)
+/* Clients of the Open Inference Protocol can read only its own form of errors. */
+static bool is_below_v2(const char *path)
 {
-    const char *path = request_host_path(x->path);
-    if (strcmp(path, "/v2") == 0 || strncmp(path, "/v2/", strlen("/v2/")) == 0)
-        x->api->kind = API_INFERENCE;
+    return strcmp(path, "/v2") == 0 || strncmp(path, "/v2/", strlen("/v2/")) == 0;
 }
 
 /* What to ask for instead of what other servers have there. */
@@ -244,11 +242,10 @@ static void begin(struct exchange *x)
     const char *target = x->path;
     x->path = request_host_path(target);
     x->api->is_routed = true;
+    x->api->is_below_v2 = is_below_v2(x->path);
     const struct route *first = path_of_request(x);
     if (first != NULL)
         x->api->kind = first->api;
-    else
-        set_api_by_path(x);
     if (!request_host_check(x, target))
         return;
     if (first == NULL) {
@@ -289,7 +286,7 @@ static void refuse(struct exchange *x, const struct error *err)
 {
     if (!x->api->is_routed) {
         x->api->endpoint = NO_ENDPOINT;
-        set_api_by_path(x);
+        x->api->is_below_v2 = is_below_v2(request_host_path(x->path));
     }
     reply_send_error(x, err);
 }

@@ -176,14 +176,19 @@ static void observe(const struct metrics_row *row, size_t series, uint64_t value
     atomic_fetch_add_explicit(&h->sum, value, memory_order_relaxed);
 }
 
+/* The series of {endpoint,model}. */
+static size_t request_pair(unsigned endpoint, unsigned model)
+{
+    const size_t e = endpoint < metrics_labels.endpoint_count ? endpoint : ENDPOINT_OTHER;
+    return e * METRICS_MODEL_LABELS + (model < METRICS_MODEL_LABELS ? model : METRICS_MODEL_OTHER);
+}
+
 void metrics_request(unsigned endpoint, unsigned model, unsigned http_status, uint64_t duration_ns)
 {
     size_t status = 0;
     while (status < STATUS_OTHER && metrics_status_codes[status] != http_status)
         status++;
-    const size_t e = endpoint < metrics_labels.endpoint_count ? endpoint : ENDPOINT_OTHER;
-    const size_t m = model < METRICS_MODEL_LABELS ? model : METRICS_MODEL_OTHER;
-    const size_t pair = e * METRICS_MODEL_LABELS + m, series = pair * STATUS_LABELS + status;
+    const size_t pair = request_pair(endpoint, model), series = pair * STATUS_LABELS + status;
     atomic_fetch_add_explicit(&metrics_rows[METRIC_REQUESTS].values[series], 1, memory_order_relaxed);
     observe(&metrics_rows[METRIC_REQUEST_DURATION], pair, duration_ns);
 }
@@ -214,6 +219,29 @@ uint64_t metrics_total(enum metric m)
     for (size_t i = 0; i < row->series; i++)
         total += atomic_load_explicit(&row->values[i], memory_order_relaxed);
     return total;
+}
+
+struct metrics_observed metrics_histogram_read(enum metric m, unsigned label)
+{
+    const struct metrics_row *row = row_of(m, TYPE_HISTOGRAM);
+    const struct metrics_histogram *h = &row->histograms[series_of(row, label)];
+    struct metrics_observed all = {.sum = atomic_load_explicit(&h->sum, memory_order_relaxed)};
+    for (size_t b = 0; b <= BUCKETS_MAX; b++)
+        all.count += atomic_load_explicit(&h->counts[b], memory_order_relaxed);
+    return all;
+}
+
+struct metrics_answered metrics_requests_read(unsigned endpoint, unsigned model)
+{
+    const size_t first = request_pair(endpoint, model) * STATUS_LABELS;
+    struct metrics_answered all = {0, 0};
+    for (size_t status = 0; status < STATUS_LABELS; status++) {
+        const uint64_t count =
+            atomic_load_explicit(&metrics_rows[METRIC_REQUESTS].values[first + status], memory_order_relaxed);
+        const bool is_good = status < STATUS_OTHER && metrics_status_codes[status] / 100 == 2;
+        *(is_good ? &all.good : &all.others) += count;
+    }
+    return all;
 }
 
 void metrics_histogram_observe(enum metric m, unsigned label, uint64_t value)

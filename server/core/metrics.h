@@ -198,6 +198,17 @@ void metrics_histogram_observe(enum metric m, unsigned label, uint64_t value);
 /* The sum of all series of a counter or a gauge, in its unit. */
 uint64_t metrics_total(enum metric m);
 
+/* What has been counted so far: the observations of a histogram and their sum, in nanoseconds or counts; and a model's
+ * requests at an endpoint by what they were answered. A model without series of its own shares the others'. */
+struct metrics_observed {
+    uint64_t count, sum;
+};
+struct metrics_observed metrics_histogram_read(enum metric m, unsigned label);
+struct metrics_answered {
+    uint64_t good, others; /* good: with 2xx */
+};
+struct metrics_answered metrics_requests_read(unsigned endpoint, unsigned model);
+
 /* What /metrics answers, as METRICS_CONTENT_TYPE: *ret is malloc'd, NUL-terminated, *size bytes without the NUL.
  * Any thread. Errors: ERR_NOMEM. */
 enum status metrics_render(char **ret, size_t *size, struct error *err);

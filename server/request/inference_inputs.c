@@ -68,10 +68,9 @@ static void interleave(uint8_t *to, const uint8_t *from, size_t area)
             to[3 * i + c] = from[c * area + i];
 }
 
-enum status inference_add_pixels(struct classify_request *r, const struct model_config *c,
+enum status inference_add_pixels(struct classify_request *r, uint32_t height, uint32_t width,
                                  const struct inference_tensor *t, struct error *err)
 {
-    const uint64_t height = c->size[0], width = c->size[1];
     const bool sized =
         t->type != INFERENCE_BYTES && t->rank == 4 && t->shape[0] >= 1 && t->shape[0] <= CLASSIFY_INPUTS_MAX;
     const bool last = sized && t->shape[1] == height && t->shape[2] == width && t->shape[3] == 3,
@@ -80,9 +79,8 @@ enum status inference_add_pixels(struct classify_request *r, const struct model_
         return error_set_param(err, ERR_ARGUMENT, "shape",
                                "the input \"%s\" has the wrong datatype or shape; expected FP32 or UINT8 of "
                                "[n, %u, %u, 3] or [n, 3, %u, %u], n from 1 to %d",
-                               json_quote(t->name).text, c->size[0], c->size[1], c->size[0], c->size[1],
-                               CLASSIFY_INPUTS_MAX);
-    const size_t area = (size_t)(height * width);
+                               json_quote(t->name).text, height, width, height, width, CLASSIFY_INPUTS_MAX);
+    const size_t area = (size_t)height * width;
     uint8_t *all = malloc(t->elements);
     if (all == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
@@ -97,7 +95,7 @@ enum status inference_add_pixels(struct classify_request *r, const struct model_
             memcpy(pixels, all + i * area * 3, area * 3);
         else
             interleave(pixels, all + i * area * 3, area);
-        st = classify_request_add_pixels(r, pixels, (uint32_t)width, (uint32_t)height, t->name, err);
+        st = classify_request_add_pixels(r, pixels, width, height, t->name, err);
         if (st != OK)
             free(pixels);
     }

@@ -116,7 +116,8 @@ static void it_says_what_there_is(void **state)
     static const struct {
         const char *path, *want;
     } cases[] = {
-        {"/v2", "{'name': 'aftd', 'version': '*', 'extensions': ['binary_tensor_data', 'classification']}"},
+        {"/v2", "{'name': 'aftd', 'version': '*', 'extensions': ['binary_tensor_data', 'classification', "
+                "'model_configuration', 'model_repository', 'parameters', 'schedule_policy', 'statistics']}"},
         {"/v2/health/live", "{'live': true}"},
         {"/v2/health/ready", "{'ready': true}"},
         {CONV "/ready", "{'name': 'cifar10-aft-conv', 'ready': true}"},

@@ -432,10 +432,35 @@ static void promtool_has_nothing_to_say(void **state)
     assert_int_equal(WEXITSTATUS(result), 0);
 }
 
+/* For answers that tell figures in another form than /metrics. */
+static void what_was_counted_can_be_read(void **state)
+{
+    (void)state;
+    const unsigned one = add_model("one", "text-generation", "aft-local"), two = add_model("two", "t", "m");
+    metrics_request(GENERATE, one, 200, MS);
+    metrics_request(GENERATE, one, 201, MS);
+    metrics_request(GENERATE, one, 400, MS);
+    metrics_request(GENERATE, one, 777, MS);
+    metrics_request(CLASSIFY, one, 200, MS);
+    metrics_request(GENERATE, two, 503, MS);
+    const struct metrics_answered at = metrics_requests_read(GENERATE, one);
+    assert_int_equal(at.good, 2);
+    assert_int_equal(at.others, 2);
+    assert_int_equal(metrics_requests_read(CLASSIFY, one).good, 1);
+    assert_int_equal(metrics_requests_read(GENERATE, two).good, 0);
+    assert_int_equal(metrics_requests_read(GENERATE, two).others, 1);
+    metrics_histogram_observe(METRIC_QUEUE_WAIT, one, 3 * MS);
+    metrics_histogram_observe(METRIC_QUEUE_WAIT, one, 900000 * MS); /* above all bounds */
+    assert_int_equal(metrics_histogram_read(METRIC_QUEUE_WAIT, one).count, 2);
+    assert_int_equal(metrics_histogram_read(METRIC_QUEUE_WAIT, one).sum, 900003 * MS);
+    assert_int_equal(metrics_histogram_read(METRIC_QUEUE_WAIT, two).count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_fresh_set_shows_zeros_and_no_requests, reset),
+        cmocka_unit_test_setup(what_was_counted_can_be_read, reset),
         cmocka_unit_test_setup(requests_are_counted_by_their_labels, reset),
         cmocka_unit_test_setup(clients_cannot_make_series, reset),
         cmocka_unit_test_setup(models_have_series_from_the_start, reset),

@@ -1,0 +1,161 @@
+/* inference_repository.c - /v2/repository: which models there are, and, on the admin listener, loading and unloading them,
+ * as Triton's model repository extension has it. HTTP threads; the loader makes the changes.
+ * https://github.com/triton-inference-server/server, docs/protocol/extension_model_repository.md */
+#include <jansson.h>
+#include <stdio.h>
+
+#include "config/json.h"
+#include "server/access/auth.h"
+#include "server/api/api_request.h"
+#include "server/api/inference.h"
+#include "server/api/model_change.h"
+#include "server/api/reply.h"
+#include "server/api/request_job.h"
+#include "server/api/route_table.h"
+#include "server/api/service.h"
+#include "server/job/job.h"
+#include "server/models/hosted_model.h"
+#include "server/models/registry.h"
+#include "server/request/request_json.h"
+
+/* A body that may be missing, as no fields then. *object is for json_decref. */
+static enum status read_body(json_t **object, const struct exchange *x, const struct field_list *list, void *to,
+                             struct error *err)
+{
+    *object = NULL;
+    if (x->body.size == 0)
+        return OK;
+    const enum status st = request_json_parse(object, x->body.bytes, x->body.size, err);
+    return st == OK ? fields_read(list->table, list->count, *object, service_of(x)->settings, to, err) : st;
+}
+
+/* ---- what there is ---------------------------------------------------------------------------------------------- */
+
+struct index_request {
+    enum field_switch ready;
+};
+static const struct field index_table[] = {
+    {"ready", FIELD_SWITCH, .offset = offsetof(struct index_request, ready), FIELD_RANGE(0, 0)}};
+const struct field_list inference_index_fields = {index_table, 1};
+
+/* Why it is not ready; more is an administrator's business. */
+static const char *reason_of(enum model_state state)
+{
+    static const char *const reasons[] = {
+        [MODEL_LOADED] = "",
+        [MODEL_IDLE] = "not loaded so far: the first request for it has it loaded",
+        [MODEL_UNLOADED] = "unloaded by an administrator",
+        [MODEL_FAILED] = "its files are not accepted",
+    };
+    return reasons[state];
+}
+
+/* NULL for want of memory. */
+static json_t *describe(const struct registry_model *row)
+{
+    const uint32_t version = row->hosted != NULL ? row->hosted->version : row->found.version;
+    char text[INFERENCE_VERSION_MAX];
+    (void)snprintf(text, sizeof text, "%u", version > 0 ? version : 1);
+    return json_pack("{s:s, s:s, s:s, s:s}", "name", row->found.name, "version", text, "state",
+                     row->state == MODEL_LOADED ? "READY" : "UNAVAILABLE", "reason", reason_of(row->state));
+}
+
+void api_inference_index(struct exchange *x)
+{
+    struct index_request r = {.ready = FIELD_UNSAID};
+    struct registry_model *rows = NULL;
+    struct error err;
+    json_t *object;
+    size_t count = 0;
+    const enum status st = read_body(&object, x, &inference_index_fields, &r, &err);
+    json_decref(object);
+    if (st != OK) {
+        reply_send_error(x, &err);
+        return;
+    }
+    json_t *list = json_array();
+    int failed = list == NULL || registry_models(service_of(x)->registry, &rows, &count) != OK;
+    for (size_t i = 0; i < count; i++)
+        if (auth_may_use(&x->api->grant, rows[i].found.name) &&
+            (r.ready != FIELD_TRUE || rows[i].state == MODEL_LOADED))
+            failed |= json_array_append_new(list, describe(&rows[i]));
+    registry_models_free(rows, count);
+    reply_send_json(x, 200, failed == 0 ? json_incref(list) : NULL);
+    json_decref(list);
+}
+
+/* ---- changes ---------------------------------------------------------------------------------------------------- */
+
+static bool read_object(const json_t *value, void *to)
+{
+    *(json_t **)to = (json_t *)value;
+    return json_is_object(value);
+}
+
+static void expect_object(char *out, size_t size)
+{
+    (void)snprintf(out, size, "an object");
+}
+
+struct change_request {
+    json_t *parameters; /* borrowed; NULL: none */
+};
+static const struct field change_table[] = {{"parameters", FIELD_OTHER,
+                                             .offset = offsetof(struct change_request, parameters), .read = read_object,
+                                             .expected = expect_object}};
+const struct field_list inference_change_fields = {change_table, 1};
+
+struct unload_parameters {
+    enum field_switch unload_dependents; /* no model here depends on another */
+};
+static const struct field unload_table[] = {{"unload_dependents", FIELD_SWITCH,
+                                             .offset = offsetof(struct unload_parameters, unload_dependents),
+                                             FIELD_RANGE(0, 0)}};
+
+/* Another configuration or other files, as Triton lets a client give, are refused by name: nothing but what lies in the
+ * model's folder is loaded. */
+static enum status check_change(const struct exchange *x, enum loader_action action, struct error *err)
+{
+    struct change_request r = {.parameters = NULL};
+    struct unload_parameters ignored;
+    json_t *object;
+    enum status st = read_body(&object, x, &inference_change_fields, &r, err);
+    if (st == OK && r.parameters != NULL)
+        st = fields_read(unload_table, action == LOADER_UNLOAD ? 1 : 0, r.parameters, service_of(x)->settings, &ignored,
+                         err);
+    json_decref(object);
+    return st;
+}
+
+/* As KServe's own server answers; Triton's clients look at the status alone. */
+static void answer(struct exchange *x)
+{
+    const struct job *j = x->job;
+    request_job_note_times(x);
+    if (job_result(j)->status != OK) {
+        reply_send_job_error(x, j);
+        return;
+    }
+    const struct loader_change *c = loader_job_change(j);
+    reply_send_json(x, 200,
+                    json_pack("{s:s, s:b}", "name", c->model, c->action == LOADER_UNLOAD ? "unload" : "load", 1));
+}
+
+static void change(struct exchange *x, enum loader_action action)
+{
+    struct error err;
+    if (check_change(x, action, &err) == OK)
+        model_change_submit(x, action, x->api->segments[0], answer);
+    else
+        reply_send_error(x, &err);
+}
+
+void api_inference_load(struct exchange *x)
+{
+    change(x, LOADER_LOAD);
+}
+
+void api_inference_unload(struct exchange *x)
+{
+    change(x, LOADER_UNLOAD);
+}

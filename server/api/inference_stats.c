@@ -1,0 +1,105 @@
+/* inference_stats.c - GET /v2/models/M/stats and /v2/models/stats: what Triton's statistics extension tells, as far as it
+ * is measured here; the figures are those of /metrics. HTTP threads; nothing here waits for the engine.
+ * https://github.com/triton-inference-server/server, docs/protocol/extension_statistics.md */
+#include <jansson.h>
+#include <string.h>
+
+#include "server/access/auth.h"
+#include "server/api/api_request.h"
+#include "server/api/inference.h"
+#include "server/api/reply.h"
+#include "server/api/route_table.h"
+#include "server/api/routes.h"
+#include "server/api/service.h"
+#include "server/core/metrics.h"
+#include "server/models/hosted_model.h"
+#include "server/models/registry.h"
+
+/* Do requests there ask a model to compute something? What sessions are begun with is fed, but not answered. */
+static bool computes(const struct route_info *r)
+{
+    static const char sessions[] = "/v1/sessions";
+    return strcmp(r->method, "POST") == 0 && r->api != API_ADMIN && strncmp(r->path, sessions, strlen(sessions)) != 0;
+}
+
+/* The answers to all that asked the model to compute. */
+static struct metrics_answered answered_of(const struct service *s, unsigned label)
+{
+    struct metrics_answered all = {0, 0};
+    struct route_info r, before = {.path = NULL};
+    unsigned endpoint = 0;
+    for (size_t i = 0; routes_at(i, s->settings, &r); before = r, i++) {
+        endpoint += before.path != NULL && strcmp(before.path, r.path) != 0;
+        if (!computes(&r))
+            continue;
+        const struct metrics_answered here = metrics_requests_read(endpoint, label);
+        all.good += here.good;
+        all.others += here.others;
+    }
+    return all;
+}
+
+static json_t *describe_time(struct metrics_observed o)
+{
+    return json_pack("{s:I, s:I}", "count", (json_int_t)o.count, "ns", (json_int_t)o.sum);
+}
+
+/* What has been counted for the model, whatever version of it was served. */
+static int add_counts(json_t *to, const struct service *s, const struct hosted_model *e)
+{
+    const unsigned label = e->metrics_label;
+    const struct metrics_answered answered = answered_of(s, label);
+    const struct metrics_observed batches = metrics_histogram_read(METRIC_BATCH_SIZE, label),
+                                  blocks = metrics_histogram_read(METRIC_ENCODE_BLOCK, label),
+                                  prefills = metrics_histogram_read(METRIC_PREFILL, label),
+                                  decodes = metrics_histogram_read(METRIC_DECODE, label);
+    const struct metrics_observed passes = {batches.count, blocks.sum + prefills.sum + decodes.sum};
+    int failed = json_object_set_new(to, "execution_count", json_integer((json_int_t)passes.count));
+    if (e->model->config.classes > 0) /* of others a pass has one byte of each text, or a part of a prompt */
+        failed |= json_object_set_new(to, "inference_count", json_integer((json_int_t)batches.sum));
+    return failed |
+           json_object_set_new(to, "inference_stats",
+                               json_pack("{s:{s:I}, s:{s:I}, s:o, s:o}", "success", "count", (json_int_t)answered.good,
+                                         "fail", "count", (json_int_t)answered.others, "queue",
+                                         describe_time(metrics_histogram_read(METRIC_QUEUE_WAIT, label)),
+                                         "compute_infer", describe_time(passes)));
+}
+
+/* NULL for want of memory. */
+static json_t *describe(const struct exchange *x, const struct hosted_model *e)
+{
+    char version[INFERENCE_VERSION_MAX];
+    inference_version(version, e);
+    json_t *one = json_pack("{s:s, s:s, s:[{s:s, s:i, s:I}]}", "name", e->model->name, "version", version,
+                            "memory_usage", "type", "CPU", "id", 0, "byte_size", (json_int_t)e->bytes);
+    /* Beyond so many names, models share series. */
+    const bool has_own = e->metrics_label >= METRICS_MODEL_FIRST;
+    if (one == NULL || !has_own || add_counts(one, service_of(x), e) == 0)
+        return one;
+    json_decref(one);
+    return NULL;
+}
+
+void api_inference_stats(struct exchange *x)
+{
+    struct hosted_model *e;
+    struct error err;
+    if (inference_pick_model(x, &e, &err) == OK)
+        reply_send_json(x, 200, json_pack("{s:[o]}", "model_stats", describe(x, e)));
+    else
+        reply_send_error(x, &err);
+}
+
+void api_inference_stats_all(struct exchange *x)
+{
+    struct registry_view v;
+    json_t *list = json_array();
+    int failed = list == NULL;
+    registry_view_take(service_of(x)->registry, &v);
+    for (size_t i = 0; i < v.count; i++)
+        if (auth_may_use(&x->api->grant, v.entries[i]->model->name))
+            failed |= json_array_append_new(list, describe(x, v.entries[i]));
+    registry_view_clear(&v);
+    reply_send_json(x, 200, failed == 0 ? json_pack("{s:O}", "model_stats", list) : NULL);
+    json_decref(list);
+}
