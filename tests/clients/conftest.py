@@ -33,6 +33,8 @@ class Daemon:
             time.sleep(0.02)
         self.port = int(found.group(1))
         self.url = f"http://127.0.0.1:{self.port}"
+        administration = re.search(r"administration on http\S*?:(\d+)", self.log.read_text())
+        self.admin_port = int(administration.group(1)) if administration else None
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

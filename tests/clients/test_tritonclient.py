@@ -1,48 +1,28 @@
-"""The unmodified tritonclient against the Open Inference Protocol of the real daemon: health, metadata, infer with
-files and numbers, JSON and binary, errors."""
+"""The unmodified tritonclient against the Open Inference Protocol of the real daemon: health, metadata, configuration,
+statistics, the repository, infer with files and numbers, JSON and binary, errors."""
 
-import os
-import pathlib
-import re
-import signal
-import subprocess
 import time
 
 import pytest
+from conftest import ROOT, SLOW
 
 np = pytest.importorskip("numpy")
 triton = pytest.importorskip("tritonclient.http", reason="tritonclient is not installed: make deps-clients")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SLOW = float(os.environ.get("AFTD_TEST_SLOW", "1"))
 CONV, WRITER = "cifar10-aft-conv", "enwik8-aft-local"
 CAT = (ROOT / "tests/data/cifar/cat.jpg").read_bytes()
 FORMATS = ROOT / "tests/data/images/formats"
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    log = tmp_path_factory.mktemp("aftd") / "log"
-    program = os.environ.get("AFTD_TEST_DAEMON", str(ROOT / "build" / "aftd"))
-    with log.open("wb") as to:
-        daemon = subprocess.Popen(
-            [program, "--listen-address=127.0.0.1", "--listen-port=0", "--threads=1",
-             f"--models-dir={ROOT / 'weights' / 'models'}"],
-            stdin=subprocess.DEVNULL, stdout=to, stderr=to, cwd=ROOT,
-        )  # fmt: skip
-    try:
-        until = time.monotonic() + 30 * SLOW
-        while (found := re.search(r"listening on http://([\d.]+:\d+)", log.read_text())) is None:
-            assert daemon.poll() is None and time.monotonic() < until, log.read_text()
-            time.sleep(0.02)
-        with triton.InferenceServerClient(found[1], network_timeout=60 * SLOW) as made:
-            yield made
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(30 * SLOW) == 0, log.read_text()
-    finally:
-        if daemon.poll() is None:
-            daemon.kill()
-            daemon.wait()
+def daemon(start_daemon):
+    return start_daemon("--admin-address=127.0.0.1", "--admin-port=0")
+
+
+@pytest.fixture(scope="module")
+def client(daemon):
+    with triton.InferenceServerClient(f"127.0.0.1:{daemon.port}", network_timeout=60 * SLOW) as made:
+        yield made
 
 
 def infer(client, name, values, datatype, model=CONV, binary=True, outputs=None, **options):
@@ -121,6 +101,66 @@ def test_texts(client):
     assert list(both.as_numpy("finish_reason")) == [b"length", b"length"]
 
 
+def test_options_of_every_request(client):
+    asked = dict(parameters={"max_tokens": 5, "seed": 1})
+    plain = infer(client, "prompt", files(b"In "), "BYTES", WRITER, **asked).as_numpy("text")[0]
+    for options in (
+        dict(priority=1),
+        dict(priority=7, timeout=30_000_000),
+        dict(sequence_id=5, sequence_start=True),
+        dict(sequence_id="a", sequence_end=True, request_id="x"),
+    ):
+        answer = infer(client, "prompt", files(b"In "), "BYTES", WRITER, **asked, **options)
+        assert answer.as_numpy("text")[0] == plain, options
+    pictures = infer(client, "image", files(CAT), "BYTES", priority=2, timeout=30_000_000, sequence_id=1)
+    assert pictures.as_numpy("probabilities").argmax() == 3
+
+
+def test_the_configuration(client):
+    said = client.get_model_config(CONV)
+    assert said == client.get_model_config(CONV, "1")
+    assert (said["name"], said["max_batch_size"]) == (CONV, 64)
+    batched = [[-1, *tensor["dims"]] for tensor in said["input"]]
+    assert batched == [tensor["shape"] for tensor in client.get_model_metadata(CONV)["inputs"]]
+    with pytest.raises(triton.InferenceServerException, match="none"):
+        client.get_model_config("none")
+
+
+def test_the_statistics(client):
+    def of(name):
+        return client.get_inference_statistics(name)["model_stats"][0]
+
+    before = of(CONV)
+    infer(client, "image", files(CAT, CAT), "BYTES")
+    end = time.monotonic() + 20 * SLOW
+    while of(CONV)["inference_stats"]["success"]["count"] == before["inference_stats"]["success"]["count"]:
+        assert time.monotonic() < end  # a request is counted once its answer is sent
+    after = of(CONV)
+    assert after["inference_count"] == before["inference_count"] + 2
+    assert after["inference_stats"]["compute_infer"]["ns"] > before["inference_stats"]["compute_infer"]["ns"]
+    everything = client.get_inference_statistics()["model_stats"]
+    assert {CONV, WRITER} <= {stats["name"] for stats in everything}
+    assert after == next(stats for stats in everything if stats["name"] == CONV)
+
+
+def test_the_repository(client, daemon):
+    def states():
+        return {model["name"]: model["state"] for model in client.get_model_repository_index()}
+
+    assert states()[CONV] == "READY"
+    with triton.InferenceServerClient(f"127.0.0.1:{daemon.admin_port}", network_timeout=60 * SLOW) as admin:
+        admin.unload_model(CONV)
+        assert states()[CONV] == "UNAVAILABLE" and not client.is_model_ready(CONV)
+        with pytest.raises(triton.InferenceServerException, match="not loaded"):
+            admin.unload_model(CONV)
+        with pytest.raises(triton.InferenceServerException, match="config"):
+            admin.load_model(CONV, config="{}")
+        admin.load_model(CONV)
+        with pytest.raises(triton.InferenceServerException, match="no folder of a model"):
+            admin.load_model("none")
+    assert states()[CONV] == "READY" and client.is_model_ready(CONV)
+
+
 def test_errors(client):
     def refused(status, says, *arguments, **options):
         with pytest.raises(triton.InferenceServerException, match=says) as caught:
@@ -132,5 +172,6 @@ def test_errors(client):
     refused(422, r"image\[0\]", "image", files(CAT[:-100]), "BYTES")
     refused(400, "expected FP32 or UINT8", "pixels", pixels(8), "FP32")
     refused(400, "0 to 255", "pixels", pixels() - 1, "FP32")
+    refused(400, "multiply them by 255", "pixels", (pixels() / 255).astype(np.float32), "FP32")
     refused(400, "no parameter", "image", files(CAT), "BYTES", parameters={"seed": 1})
     refused(415, "compressed bodies are not read", "image", files(CAT), "BYTES", request_compression_algorithm="gzip")
