@@ -30,7 +30,7 @@ FIGURES := pyyaml==6.0.3
 # What tests/clients talks to the daemon with, as others publish it.
 CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0
 KSERVE := kserve==0.21.0# its pins do not go with the others'
-NODE_CLIENTS := openai@7.57.0
+NODE_CLIENTS := eventsource@4.1.1 openai@7.57.0
 # What is imported is compiled then, into build/pycache by the tests; pip would compile all that is installed.
 VENV = @[ -x .venv/bin/pip ] || python3 -m venv --clear --system-site-packages .venv
 
@@ -63,7 +63,8 @@ deps-clients: ## install the clients of others that tests/clients uses, in .venv
 	@build/clients/kserve/bin/python -m pip install -q --no-compile $(KSERVE)
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
 	    echo "node and npm (20 or later) are missing: the tests with JavaScript's client will be skipped"; \
-	elif ! grep -qs '"version": "$(lastword $(subst @, ,$(NODE_CLIENTS)))"' build/clients/node_modules/openai/package.json; then \
+	elif for c in $(NODE_CLIENTS); do \
+	    grep -qs "\"version\": \"$${c#*@}\"" build/clients/node_modules/$${c%@*}/package.json || break; false; done; then \
 	    mkdir -p build/clients && npm install --prefix build/clients --silent --no-audit --no-fund $(NODE_CLIENTS); fi
 
 deps-bare: ## install what makes the bare root of test-bare

@@ -34,6 +34,19 @@ enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes)
     return event_say(reply_describe_error(&err), piece, bytes);
 }
 
+enum http_piece event_tell_id(const char *id, char **piece, size_t *bytes)
+{
+    char *event = *piece;
+    const int n = asprintf(piece, "id: %s\n%s", id, event);
+    free(event);
+    if (n < 0) {
+        *piece = NULL; /* asprintf leaves it undefined */
+        return HTTP_BROKEN;
+    }
+    *bytes = (size_t)n;
+    return HTTP_PIECE;
+}
+
 enum http_piece event_say_ping(char **piece, size_t *bytes)
 {
     static const char ping[] = ": ping\n\n";

@@ -13,6 +13,8 @@
 enum http_piece event_say(json_t *event, char **piece, size_t *bytes);
 /* The error that the exchange's job ended with. */
 enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes);
+/* Have an event tell an id, which has no line end. Takes and replaces *piece. */
+enum http_piece event_tell_id(const char *id, char **piece, size_t *bytes);
 /* A comment, so that nobody takes the silence for the end. */
 enum http_piece event_say_ping(char **piece, size_t *bytes);
 

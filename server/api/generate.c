@@ -16,6 +16,7 @@
 #include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
+#include "server/api/request_query.h"
 #include "server/api/service.h"
 #include "server/api/text_reader.h"
 #include "server/core/log.h"
@@ -29,6 +30,7 @@ struct generation {
     struct text_reader *reader;
     bool bytes_base64, return_state;
     bool said_finish;            /* the last event was made */
+    bool tells_id;               /* the next event has the request's id, with which browsers ask again */
     struct sessions *sessions;   /* the service's */
     struct session_info session; /* the session that the text continues, while it is held */
 };
@@ -292,7 +294,7 @@ static enum http_piece say_text(const struct exchange *x, const struct text_piec
     return event_say(event, piece, bytes);
 }
 
-static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
+static enum http_piece read_next(struct exchange *x, char **piece, size_t *bytes)
 {
     const struct generation *g = x->api->state;
     struct text_piece p;
@@ -314,6 +316,16 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
             break; /* with one text, its end is the last event */
         }
     }
+}
+
+static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
+{
+    struct generation *g = x->api->state;
+    const enum http_piece read = read_next(x, piece, bytes);
+    if (read != HTTP_PIECE || !g->tells_id || **piece == ':') /* a ping is no event */
+        return read;
+    g->tells_id = false;
+    return event_tell_id(x->id, piece, bytes);
 }
 
 static void answer_stream(struct exchange *x)
@@ -384,19 +396,70 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
 }
 
+/* With what was read into `r`, or why it could not be. */
+static void submit(struct exchange *x, enum status st, struct generate_request *r, bool tells_id, struct error *err)
+{
+    struct job *j = NULL;
+    if (st == OK)
+        st = prepare(x, r, &j, err);
+    if (st == OK)
+        ((struct generation *)x->api->state)->tells_id = tells_id;
+    request_job_submit_or_refuse(x, st, err, j, r->timeout_ms, r->in.stream ? answer_stream : answer_whole);
+    if (x->job == NULL) /* refused; the client cannot read that before this returns */
+        end_session(x, false);
+    generate_request_clear(r);
+}
+
 void api_generate(struct exchange *x)
+{
+    struct generate_request r = {0};
+    struct error err;
+    if (request_job_refuse_if_full(x))
+        return;
+    const enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, service_of(x)->settings, &err);
+    submit(x, st, &r, false, &err);
+}
+
+/* ---- GET /generate ---------------------------------------------------------------------------------------------- */
+
+/* EventSource asks again when a stream has ended, with the id that an event told. Of an answer with 204 it knows that
+ * there is nothing more (HTML standard, 9.2.3). It sends its origin to other sites, but nothing does so that merely
+ * follows a link or shows a picture, and none of these may have anything computed. True: it was answered. */
+static bool answer_without_text(struct exchange *x)
+{
+    const char *site = http_header(x, "Sec-Fetch-Site");
+    struct error err;
+    if (http_header(x, "Last-Event-ID") != NULL) {
+        http_add_header(x, "Cache-Control", "no-cache");
+        http_reply(x, 204, NULL, NULL, 0);
+        return true;
+    }
+    if (site == NULL || http_header(x, "Origin") != NULL || strcmp(site, "same-origin") == 0 ||
+        strcmp(site, "none") == 0)
+        return request_job_refuse_if_full(x);
+    (void)error_set_param(&err, ERR_FORBIDDEN, "Sec-Fetch-Site",
+                          "the request comes from a page of another site, without its Origin; expected an EventSource, "
+                          "which sends it");
+    reply_send_error(x, &err);
+    return true;
+}
+
+void api_generate_events(struct exchange *x)
 {
     const struct settings *s = service_of(x)->settings;
     struct generate_request r = {0};
+    json_t *query = NULL;
     struct error err;
-    struct job *j = NULL;
-    if (request_job_refuse_if_full(x))
+    if (answer_without_text(x))
         return;
-    enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, s, &err);
+    enum status st = request_query_parse(&query, generate_query.table, generate_query.count, x, &err);
     if (st == OK)
-        st = prepare(x, &r, &j, &err);
-    request_job_submit_or_refuse(x, st, &err, j, r.timeout_ms, r.in.stream ? answer_stream : answer_whole);
-    if (x->job == NULL) /* refused; the client cannot read that before this returns */
-        end_session(x, false);
-    generate_request_clear(&r);
+        st = generate_request_read_query(&r, query, s, &err);
+    json_decref(query);
+    if (st == OK && strcmp(x->method, "HEAD") == 0) { /* nobody would read the text */
+        http_reply(x, 200, EVENT_STREAM, NULL, 0);
+        generate_request_clear(&r);
+        return;
+    }
+    submit(x, st, &r, true, &err);
 }

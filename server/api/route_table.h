@@ -23,6 +23,7 @@
     X("POST", "/complete", API_NATIVE, BODY, request_picture_type, api_complete, complete_query, no_fields)           \
     X("POST", "/explain", API_NATIVE, BODY, request_picture_type, api_explain, explain_query, no_fields)              \
     X("POST", "/generate", API_NATIVE, BODY, request_type_json, api_generate, no_fields, generate_fields)             \
+    X("GET", "/generate", API_NATIVE, NO_BODY, request_type_any, api_generate_events, generate_query, no_fields)      \
     X("POST", "/score", API_NATIVE, BODY, api_score_type, api_score, score_query, score_fields)                       \
     X("POST", "/v1/completions", API_OPENAI, BODY, request_type_json, api_openai_completions, no_fields,              \
       openai_fields)                                                                                                  \

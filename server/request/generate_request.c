@@ -21,6 +21,7 @@ struct fields {
     enum field_switch stream, echo, bytes_base64, return_state, utf8;
     const json_t *logit_bias, *allowed_bytes;
     const json_t *state, *session;
+    const json_t *stop; /* one stop string, instead of `stops` */
     bool shift;
     int32_t priority;
     struct stop_set stops;
@@ -182,26 +183,29 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
 
 #define AT(member) .offset = offsetof(struct fields, member)
 #define ROW(name, kind, member, ...) {name, kind, AT(member), __VA_ARGS__},
+/* Of these a text can be begun with in a query too. */
+#define COMMON(X)                                                                                                     \
+    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                     \
+    X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX))                                              \
+    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))      \
+    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                              \
+    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                     \
+    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1), .exclusive = true)                                             \
+    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                \
+    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true) \
+    X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))       \
+    X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))     \
+    X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                  \
+    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                          \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)        \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
+    X("context_overflow", FIELD_OTHER, shift, .read = generate_read_overflow, .expected = generate_expect_overflow)
 /* The fields that say how a text begins and how its bytes are drawn. */
 #define BEGINNING(X)                                                                                                   \
-    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                      \
-    X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX))                                               \
-    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))       \
-    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                               \
-    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                      \
-    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1), .exclusive = true)                                              \
-    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                 \
-    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true)  \
-    X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))        \
-    X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))      \
+    COMMON(X)                                                                                                          \
     X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .expected = generate_expect_bias)             \
     X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .expected = generate_expect_allowed) \
-    X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                   \
-    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                           \
-    X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))                           \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)         \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)               \
-    X("context_overflow", FIELD_OTHER, shift, .read = generate_read_overflow, .expected = generate_expect_overflow)
+    X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))
 static const struct field table[] = {
     {"session", FIELD_NAME, AT(session), FIELD_RANGE(1, HTTP_SEGMENT_MAX - 1)},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
@@ -214,15 +218,29 @@ static const struct field table[] = {
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     BEGINNING(ROW)};
 static const struct field session_table[] = {BEGINNING(ROW)};
+/* Nothing of it is JSON, and nothing is a secret that URLs must not have. */
+static const struct field query_table[] = {
+    COMMON(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
+                .max_set = field_max_tokens},
+    {"stop", FIELD_TEXT, AT(stop), FIELD_RANGE(1, GENERATE_STOP_BYTES_MAX)},
+    {"allowed_bytes", FIELD_TEXT, AT(allowed_bytes), FIELD_RANGE(1, HTTP_URL_MAX)},
+    {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
+    {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
+    {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
+    {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
+};
+#undef COMMON
 #undef BEGINNING
 #undef ROW
 #undef AT
 enum {
     FIELD_COUNT = sizeof table / sizeof table[0],
     SESSION_FIELD_COUNT = sizeof session_table / sizeof session_table[0],
+    QUERY_FIELD_COUNT = sizeof query_table / sizeof query_table[0],
 };
 const struct field_list generate_fields = {table, FIELD_COUNT};
 const struct field_list session_fields = {session_table, SESSION_FIELD_COUNT};
+const struct field_list generate_query = {query_table, QUERY_FIELD_COUNT};
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
@@ -335,6 +353,8 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     r->in.max_tokens = (uint32_t)f->max_tokens;
     r->in.shift = f->shift;
     r->in.stops = f->stops;
+    if (f->stop != NULL)
+        (void)stop_set_add(&r->in.stops, json_string_value(f->stop), json_string_length(f->stop));
     r->return_state = f->return_state == FIELD_TRUE;
     r->in.saves = r->return_state || r->session[0] != '\0';
     build_sampler(r, f);
@@ -395,6 +415,18 @@ enum status generate_request_read(struct generate_request *ret, json_t *object, 
                                   struct error *err)
 {
     return read_fields(ret, &generate_fields, object, s, err);
+}
+
+enum status generate_request_read_query(struct generate_request *ret, json_t *query, const struct settings *s,
+                                        struct error *err)
+{
+    if (json_object_get(query, "prompt") == NULL && json_object_get(query, "prompt_base64") == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "prompt",
+                               "\"prompt\" is missing; expected the text to continue, which may be empty");
+    const enum status st = read_fields(ret, &generate_query, query, s, err);
+    if (st == OK)
+        ret->stream = FIELD_TRUE;
+    return st;
 }
 
 enum status generate_request_parse_session(struct generate_request *ret, const uint8_t *body, size_t size,

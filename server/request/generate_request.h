@@ -12,7 +12,8 @@
 #include "server/kinds/generate.h"
 #include "server/request/fields.h"
 
-extern const struct field_list generate_fields, session_fields; /* generate_request_parse's, and .._parse_session's */
+/* Those of generate_request_parse, .._parse_session and .._read_query. */
+extern const struct field_list generate_fields, session_fields, generate_query;
 
 struct generate_request {
     char model[MODEL_WISH_MAX + 1]; /* in registry_acquire_for's form; empty: none was named */
@@ -37,6 +38,10 @@ enum status generate_request_parse(struct generate_request *ret, const uint8_t *
 /* The same for an object that is already parsed. */
 enum status generate_request_read(struct generate_request *ret, json_t *object, const struct settings *s,
                                   struct error *err);
+/* The query of GET /generate, whose answer is a stream. A prompt must be there, though it may be empty, so that no mere
+ * look at the path has anything computed. */
+enum status generate_request_read_query(struct generate_request *ret, json_t *query, const struct settings *s,
+                                        struct error *err);
 /* The body of POST /v1/sessions: how a text begins. The prompt is only fed (max_tokens 0), and the state after it
  * kept. */
 enum status generate_request_parse_session(struct generate_request *ret, const uint8_t *body, size_t size,

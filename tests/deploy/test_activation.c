@@ -82,7 +82,7 @@ static void a_name_tells_whom_a_socket_is_for(void **state)
     } paths[] = {
         {"/healthz", 200, 200, 200},   {"/readyz", 200, 200, 200},       {"/metrics", 200, 200, 200},
         {"/v1/models", 200, 404, 404}, {"/admin/models", 404, 200, 404}, {"/openapi.json", 200, 200, 404},
-        {"/", 200, 404, 404},          {"/generate", 405, 404, 404},
+        {"/", 200, 404, 404},          {"/generate", 400, 404, 404},
     };
     uint16_t open[ARRAY_LEN(names)];
     (void)state;

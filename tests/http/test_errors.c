@@ -178,7 +178,7 @@ static const struct row rows[] = {
     {{INFER("gone"), BODY("{}")}, 404, NULL, NULL, "gone", NULL},
     {{.path = "/v2/models/text/versions/7"}, 404, NULL, NULL, "no version \"7\" of text", NULL},
     /* 405, with what is allowed */
-    {{.path = "/generate"}, 405, "method_not_allowed", NULL, "POST, OPTIONS", "Allow"},
+    {{.path = "/classify"}, 405, "method_not_allowed", NULL, "POST, OPTIONS", "Allow"},
     {{.path = "/metrics", BODY("x")}, 405, "method_not_allowed", NULL, "GET, HEAD, OPTIONS", "Allow"},
     {{.method = "DELETE", .path = "/v1/models/text"}, 405, "method_not_allowed", NULL, "GET, HEAD", "Allow"},
     {{.path = "/v2/models/text/infer"}, 405, NULL, NULL, "POST, OPTIONS", "Allow"},

@@ -226,13 +226,15 @@ static const struct attack {
     {"GET /admin/models", AUTH "Bearer {K}\r\n", NULL, 404},
     /* another method */
     {"HEAD /v1/models", "", NULL, 401},
-    {"GET /generate", "", NULL, 405},
+    {"GET /generate", "", NULL, 401},
+    {"GET /generate?prompt=x", "Last-Event-ID: 1\r\n", NULL, 401},
+    {"GET /classify", "", NULL, 405},
     {"PUT /generate", "", TEXT, 405},
     {"post /generate", "", TEXT, 405},
     {"OPTIONS /generate", "", TEXT, 204},
     {"TRACE /generate", AUTH "Bearer {K}\r\n", NULL, 405},
     {"CONNECT /generate", "", NULL, 405},
-    {"GET /generate", "X-HTTP-Method-Override: POST\r\n", TEXT, 405},
+    {"GET /generate", "X-HTTP-Method-Override: POST\r\n", TEXT, 401},
     {"GET /v1/models", "X-HTTP-Method-Override: OPTIONS\r\n", NULL, 401},
     {"GET /healthz", "X-HTTP-Method: POST\r\nX-Original-URL: /generate\r\n", NULL, 200},
     /* what the key may not */

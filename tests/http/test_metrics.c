@@ -259,14 +259,14 @@ static void refusals_are_counted_by_their_reason(void **state)
     } requests[] = {
         {"/generate", "{", 1},           {"/generate", "{\"seed\":-1}", 11},
         {"/classify", "no picture", 10}, {"/nothing", NULL, 0},
-        {"/generate", NULL, 0},          {"/generate", too_large, sizeof too_large},
+        {"/classify", NULL, 0},          {"/generate", too_large, sizeof too_large},
     };
     static const struct change changes[] = {
         {"aftd_requests_rejected_total{reason=\"invalid_request\"}", 5},
         {"aftd_requests_rejected_total{reason=\"body_too_large\"}", 1},
         {"aftd_requests_rejected_total", 6},
         {"aftd_requests_total{endpoint=\"/generate\",model=\"none\",status=\"400\"}", 2},
-        {"aftd_requests_total{endpoint=\"/generate\",model=\"none\",status=\"405\"}", 1},
+        {"aftd_requests_total{endpoint=\"/classify\",model=\"none\",status=\"405\"}", 1},
         {"aftd_generated_bytes_total", 0},
     };
     double before[ARRAY_LEN(changes)];
