@@ -17,7 +17,7 @@ DEPS_BARE := debootstrap curl
 DEPS_PACKAGE := lintian
 DEPS_UNITS := systemd curl
 DEPS_CONTAINER := podman buildah runc # where no docker works
-DEPS_PAGE := chromium fonts-dejavu-core # without a font there is no text to look at
+DEPS_PAGE := chromium nginx fonts-dejavu-core # without a font there is no text to look at
 
 # Training and its tests need PyTorch; .venv has what the system's Python lacks of that. `make clean` leaves it.
 PYTHON = $(if $(wildcard .venv/bin/pip),.venv/bin/python,python3)
@@ -85,7 +85,7 @@ deps-container: deps-bare ## install what test-container needs: a container engi
 deps-podman:
 	$(call install,$(DEPS_CONTAINER))
 
-deps-page: deps ## install what the tests of the page need: a browser, and what drives it in .venv
+deps-page: deps ## install what the tests of the page need: a browser, what drives it in .venv, a proxy
 	$(call install,$(DEPS_PYTHON) $(DEPS_PAGE))
 	$(VENV)
 	@.venv/bin/python -m pip install -q --no-compile $(PAGE)

@@ -17,7 +17,8 @@
 #include "server/api/service.h"
 
 /* This file's object depends on all of them, as the Makefile says.
- *   symbol, name below /page/, file from the project's root, Content-Type; the first is also what / is */
+ *   symbol, name below /page/, file from the project's root, Content-Type; the first is what / is, and only there,
+ *   because it finds the others by where they lie from it: a proxy may have put all of it below a path of its own */
 #define FILES(X)                                                                     \
     X(page_index, "index.html", "server/web/index.html", "text/html; charset=utf-8") \
     X(page_css, "page.css", "server/web/page.css", "text/css; charset=utf-8")        \
@@ -124,7 +125,7 @@ void api_page(struct exchange *x)
 
 void api_page_file(struct exchange *x)
 {
-    for (size_t i = 0; service_of(x)->settings->page && i < FILE_COUNT; i++)
+    for (size_t i = 1; service_of(x)->settings->page && i < FILE_COUNT; i++)
         if (strcmp(files[i].name, x->api->segments[0]) == 0) {
             answer(x, i);
             return;

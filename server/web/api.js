@@ -1,5 +1,8 @@
 // api.js - requests to the daemon that this page came from: the key, errors as exceptions, streams of events.
 
+/** Where the daemon is, seen from the browser: a proxy may have put it below a path of its own. */
+const ROOT = new URL("..", import.meta.url);
+
 const KEY = "aftd-key"; // in sessionStorage: for this tab only, gone when it is closed
 
 let askForKey = () => {};
@@ -13,6 +16,9 @@ export function setKey(key) {
     sessionStorage.setItem(KEY, key);
 }
 
+/** The address of one of the daemon's paths, such as "classify" or "page/sample.jpg". */
+export const addressOf = (path) => new URL(path, ROOT).href;
+
 /** The message of an error answer, from whichever of the daemon's APIs. */
 async function messageOf(response) {
     try {
@@ -23,14 +29,14 @@ async function messageOf(response) {
     }
 }
 
-/** fetch() with the key; an error answer is thrown, with the daemon's message and status. */
+/** fetch() of a path with the key; an error answer is thrown, with the daemon's message and status. */
 export async function call(path, options = {}) {
     const headers = new Headers(options.headers);
     const key = sessionStorage.getItem(KEY);
     if (key) headers.set("Authorization", `Bearer ${key}`);
     let response;
     try {
-        response = await fetch(path, { ...options, headers });
+        response = await fetch(addressOf(path), { ...options, headers });
     } catch (error) {
         if (error.name === "AbortError") throw error;
         throw new Error("the daemon cannot be reached");

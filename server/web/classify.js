@@ -34,7 +34,7 @@ function computeTime(response) {
 }
 
 async function showLabels(card, model, signal) {
-    const response = await call(withQuery("/classify", { model, top_k: LABELS }),
+    const response = await call(withQuery("classify", { model, top_k: LABELS }),
         { method: "POST", body: picture.blob, signal });
     const { predictions } = await response.json();
     card.querySelector("h3").append(make("small", {}, computeTime(response)));
@@ -43,7 +43,7 @@ async function showLabels(card, model, signal) {
 }
 
 async function showMap(card, model, signal) {
-    const response = await call(withQuery("/explain", { model }), { method: "POST", body: picture.blob, signal });
+    const response = await call(withQuery("explain", { model }), { method: "POST", body: picture.blob, signal });
     const view = VIEWS[response.headers.get("X-Explain-View")] ?? "";
     const image = make("img", { alt: `The picture as ${model} sees it. ${view}` });
     image.src = URL.createObjectURL(await response.blob());

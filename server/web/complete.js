@@ -49,7 +49,7 @@ async function complete() {
     keep.hidden = true;
     stop.disabled = false;
     try {
-        const path = withQuery("/complete", {
+        const path = withQuery("complete", {
             model: fields.model.value, rows, n: fields.n.value, temperature: fields.temperature.value,
             seed: fields.seed.value, stream: true,
         });

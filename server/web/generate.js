@@ -84,7 +84,7 @@ async function generate() {
     keep.hidden = true;
     stop.disabled = false;
     try {
-        const response = await call("/generate", {
+        const response = await call("generate", {
             method: "POST", signal, body: JSON.stringify(asked), headers: { "Content-Type": "application/json" },
         });
         for await (const event of events(response)) {

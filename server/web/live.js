@@ -1,5 +1,5 @@
 // live.js - the daemon's state: numbers and small plots from /metrics, every two seconds while somebody can see them.
-import { call, make } from "./api.js";
+import { addressOf, call, make } from "./api.js";
 
 const PERIOD_MS = 2000;
 const POINTS = 60; // of a plot: two minutes
@@ -132,7 +132,7 @@ function say(state, text) {
 
 async function look() {
     try {
-        const [ready, metrics] = await Promise.all([fetch("/readyz"), call("/metrics")]);
+        const [ready, metrics] = await Promise.all([fetch(addressOf("readyz")), call("metrics")]);
         samples.push(sample(await metrics.text()));
         if (samples.length > WINDOW + 1) samples.shift();
         say(ready.ok ? "ready" : "draining", `${ready.ok ? "ready" : "draining"}, version ${samples.at(-1).version}`);

@@ -69,10 +69,10 @@ keyForm.addEventListener("submit", async (event) => {
 /** A key may be valid for the native API but not for OpenAI's, whose list this is; the metrics name models too. */
 async function listModels() {
     try {
-        return (await (await call("/v1/models")).json()).data;
+        return (await (await call("v1/models")).json()).data;
     } catch (error) {
         if (error.status !== 403) throw error;
-        const series = parse(await (await call("/metrics")).text());
+        const series = parse(await (await call("metrics")).text());
         return series.filter(({ name }) => name === "aftd_model_info")
             .map(({ labels }) => ({ id: labels.model, task: labels.task }));
     }

@@ -82,7 +82,7 @@ export class Picture {
 
     async #takeSample() {
         try {
-            await this.take(await (await call("/page/sample.jpg")).blob());
+            await this.take(await (await call("page/sample.jpg")).blob());
         } catch (error) {
             this.#failed(error);
         }

@@ -5,6 +5,7 @@ the page wrote an error to the console. Screenshots go to build/page/. AFTD_TEST
 """
 import os
 import re
+import socket
 import subprocess
 import tempfile
 import time
@@ -70,6 +71,44 @@ def start_daemon():
             d.stop()
 
 
+NGINX = """
+daemon off; master_process off; pid nginx.pid; events { worker_connections 64; }
+http {
+    access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path f; uwsgi_temp_path u;
+    scgi_temp_path s; proxy_http_version 1.1;
+    server {
+        listen 127.0.0.1:%d;
+        location / { proxy_pass %s; }
+        location /aft/ { proxy_pass %s/; }
+    }
+}
+"""
+
+
+def listens(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="session")
+def nginx(daemon, tmp_path_factory):
+    """Debian's nginx, which has the daemon at / and, without that prefix, at /aft/; its address."""
+    folder = tmp_path_factory.mktemp("nginx")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "nginx.conf").write_text(NGINX % (port, daemon.url, daemon.url))
+    process = subprocess.Popen(["/usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"])
+    until = time.monotonic() + 20 * SLOW
+    try:
+        while not listens(port):
+            assert process.poll() is None and time.monotonic() < until, (folder / "error.log").read_text()
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.fixture(scope="session")
 def browser():
     root = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox refuses root
@@ -86,6 +125,7 @@ def visit(browser, daemon):
 
     def open_page(url=None, width=1280, height=1000, expect=(), ready="#classify .check input", **wishes):
         url = url or daemon.url
+        origin = "/".join(url.split("/")[:3])
         phone = width < 500
         context = browser.new_context(viewport={"width": width, "height": height}, has_touch=phone, is_mobile=phone,
                                       **wishes)
@@ -98,7 +138,7 @@ def visit(browser, daemon):
                 faults.append(f"console: {message.text}")
 
         def look(request):
-            if not request.url.startswith((url + "/", f"blob:{url}/", "data:")):
+            if not request.url.startswith((url + "/", f"blob:{origin}/", "data:")):
                 faults.append(f"asked elsewhere: {request.url}")
 
         page.on("console", hear)

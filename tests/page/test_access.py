@@ -42,8 +42,7 @@ def test_the_keyboard_goes_in_the_order_of_reading(visit):
     assert page.evaluate(FOCUSED) == "Complete"
 
 
-def test_every_use_goes_without_a_mouse(visit):
-    page = visit()
+def go_through_by_keyboard(page):
     page.get_by_role("tab", name="Classify").focus()
     tab_through(page, 2)
     page.keyboard.press("Enter")  # Sample
@@ -64,6 +63,10 @@ def test_every_use_goes_without_a_mouse(visit):
     tab_through(page, 5)
     page.keyboard.press("Enter")
     expect(status(page.locator("#complete"))).to_contain_text("4 drawn")
+
+
+def test_every_use_goes_without_a_mouse(visit):
+    go_through_by_keyboard(visit())
 
 
 def test_what_has_the_focus_is_marked(visit):
