@@ -24,6 +24,8 @@
     X(page_css, "page.css", "server/web/page.css", "text/css; charset=utf-8")        \
     X(page_js, "page.js", "server/web/page.js", SCRIPT)                              \
     X(page_api, "api.js", "server/web/api.js", SCRIPT)                               \
+    X(page_elements, "elements.js", "server/web/elements.js", SCRIPT)                \
+    X(page_models, "models.js", "server/web/models.js", SCRIPT)                      \
     X(page_picture, "picture.js", "server/web/picture.js", SCRIPT)                   \
     X(page_classify, "classify.js", "server/web/classify.js", SCRIPT)                \
     X(page_generate, "generate.js", "server/web/generate.js", SCRIPT)                \

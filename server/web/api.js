@@ -3,6 +3,7 @@
 /** Where the daemon is, seen from the browser: a proxy may have put it below a path of its own. */
 const ROOT = new URL("..", import.meta.url);
 
+const LOADING_MS = 300_000; // how long a model that is being loaded is waited for
 const KEY = "aftd-key"; // in sessionStorage: for this tab only, gone when it is closed
 
 let askForKey = () => {};
@@ -19,17 +20,21 @@ export function setKey(key) {
 /** The address of one of the daemon's paths, such as "classify" or "page/sample.jpg". */
 export const addressOf = (path) => new URL(path, ROOT).href;
 
-/** The message of an error answer, from whichever of the daemon's APIs. */
-async function messageOf(response) {
+/** What an error answer of whichever of the daemon's APIs says, as an exception: `status`, and where told `code`, `param`
+ *  and the seconds of Retry-After. */
+async function errorOf(response) {
+    const more = { status: response.status, retryAfter: Number(response.headers.get("Retry-After")) || undefined };
     try {
         const { error } = await response.json();
-        return error.message ?? String(error);
-    } catch {
-        return `the daemon answered ${response.status} ${response.statusText}`;
+        return Object.assign(new Error(error.message ?? String(error)), more, { code: error.code, param: error.param });
+    } catch { // a proxy's, for one
+        return Object.assign(new Error(`the answer was ${response.status} ${response.statusText}`.trim()), more);
     }
 }
 
-/** fetch() of a path with the key; an error answer is thrown, with the daemon's message and status. */
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+
+/** fetch() of a path with the key; an error answer is thrown, with the daemon's message. */
 export async function call(path, options = {}) {
     const headers = new Headers(options.headers);
     const key = sessionStorage.getItem(KEY);
@@ -42,9 +47,28 @@ export async function call(path, options = {}) {
         throw new Error("the daemon cannot be reached");
     }
     if (response.ok) return response;
-    const message = await messageOf(response);
-    if (response.status === 401) askForKey(message);
-    throw Object.assign(new Error(message), { status: response.status });
+    const error = await errorOf(response);
+    if (error.status === 401) askForKey(error.message);
+    throw error;
+}
+
+const pause = (ms, signal) => new Promise((resolve, reject) => {
+    setTimeout(resolve, ms);
+    signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+});
+
+/** call() for work: while the daemon loads the model that is to do it, asks again, and calls `waits` each time. */
+export async function callModel(path, options, waits) {
+    const until = performance.now() + LOADING_MS;
+    for (;;) {
+        try {
+            return await call(path, options);
+        } catch (error) {
+            if (error.code !== "model_loading" || performance.now() > until) throw error;
+            waits();
+            await pause(1000 * Math.min(error.retryAfter ?? 1, 10), options.signal);
+        }
+    }
 }
 
 /** The path with those parameters that have a value. */
@@ -90,51 +114,4 @@ export class Turn {
         if (this.#controller) this.#controller.signal.stopped = true;
         this.#controller?.abort();
     }
-}
-
-/** An element with properties, `class` and `data-*` included, and children: texts, elements. */
-export function make(tag, properties = {}, ...children) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(properties)) {
-        if (name in element && name !== "list") element[name] = value;
-        else element.setAttribute(name, value);
-    }
-    element.append(...children);
-    return element;
-}
-
-/** The daemon's messages begin with a lower-case letter and have no full stop. */
-export const sentence = (message) => `${message[0].toUpperCase()}${message.slice(1)}.`;
-
-/** Show a panel's error; null hides it, and so does an abort by the user. */
-export function showError(panel, error) {
-    const at = panel.querySelector(".error");
-    at.hidden = !error || error.name === "AbortError";
-    at.textContent = at.hidden ? "" : sentence(error.message);
-}
-
-export function showStatus(panel, text) {
-    panel.querySelector(".status").textContent = text;
-}
-
-/** A button that puts the seed that was used into its field, so that the same can be generated again. */
-export function offerSeed(button, field, seed) {
-    button.hidden = field.value !== "";
-    button.textContent = `Keep the seed ${seed}`;
-    button.onclick = () => {
-        field.value = seed;
-        button.hidden = true;
-        field.focus();
-    };
-}
-
-/** Of models for one task the name of the daemon's default. */
-export const defaultOf = (models) => (models.find((model) => model.default) ?? models[0])?.id;
-
-/** Fill a <select> with these models, keeping the one chosen before; hide it if there is no choice. */
-export function offerModels(select, models) {
-    const before = select.value;
-    select.replaceChildren(...models.map(({ id }) => make("option", { value: id }, id)));
-    if (models.length > 0) select.value = models.some(({ id }) => id === before) ? before : defaultOf(models);
-    select.closest(".model").hidden = models.length < 2;
 }

@@ -1,5 +1,7 @@
 // classify.js - the panel that classifies a picture with one or more models, and shows what they look at.
-import { Turn, call, defaultOf, make, showError, showStatus, withQuery } from "./api.js";
+import { Turn, callModel, withQuery } from "./api.js";
+import { make, showError, showStatus } from "./elements.js";
+import { defaultOf, offer, title } from "./models.js";
 import { Picture } from "./picture.js";
 
 const LABELS = 5;
@@ -33,9 +35,11 @@ function computeTime(response) {
     return found ? `${Number(found[1]).toFixed(1)} ms` : "";
 }
 
+const sayLoading = () => showStatus(panel, "The model is being loaded…");
+
 async function showLabels(card, model, signal) {
-    const response = await call(withQuery("classify", { model, top_k: LABELS }),
-        { method: "POST", body: picture.blob, signal });
+    const response = await callModel(withQuery("classify", { model, top_k: LABELS }),
+        { method: "POST", body: picture.blob, signal }, sayLoading);
     const { predictions } = await response.json();
     card.querySelector("h3").append(make("small", {}, computeTime(response)));
     card.append(make("ol", { className: "bars" }, ...predictions.map(bar)));
@@ -43,7 +47,8 @@ async function showLabels(card, model, signal) {
 }
 
 async function showMap(card, model, signal) {
-    const response = await call(withQuery("explain", { model }), { method: "POST", body: picture.blob, signal });
+    const response = await callModel(withQuery("explain", { model }),
+        { method: "POST", body: picture.blob, signal }, sayLoading);
     const view = VIEWS[response.headers.get("X-Explain-View")] ?? "";
     const image = make("img", { alt: `The picture as ${model} sees it. ${view}` });
     image.src = URL.createObjectURL(await response.blob());
@@ -75,13 +80,14 @@ async function classify() {
     }
 }
 
-export function setModels(all) {
-    const models = all.filter(({ task }) => task === "image-classification");
+export function setModels() {
+    const models = offer(panel, "image-classification", "Labels appear here.");
     const before = new Map([...choices.querySelectorAll("input")].map(({ value, checked }) => [value, checked]));
-    choices.replaceChildren(choices.firstElementChild, ...models.map(({ id }) =>
-        make("label", { className: "check" },
-            make("input", { type: "checkbox", value: id, checked: before.get(id) ?? id === defaultOf(models) }), id)));
-    if (models.length === 0) showStatus(panel, "This daemon has no model that classifies pictures.");
+    choices.replaceChildren(choices.firstElementChild, ...models.map((model) =>
+        make("label", { className: "check" }, make("input", {
+            type: "checkbox", value: model.id, checked: before.get(model.id) ?? model.id === defaultOf(models),
+        }), title(model))));
+    if (before.size === 0) classify(); // a picture that was there first
 }
 
 choices.addEventListener("change", classify);

@@ -1,5 +1,7 @@
 // complete.js - the panel that keeps a picture's first rows and has the rest drawn, several times, row by row.
-import { Turn, call, events, make, offerModels, offerSeed, showError, showStatus, withQuery } from "./api.js";
+import { Turn, callModel, events, withQuery } from "./api.js";
+import { make, offerSeed, showError, showStatus } from "./elements.js";
+import { offer, offerModels } from "./models.js";
 import { Picture } from "./picture.js";
 
 const ROWS = 16; // of a picture, if the daemon does not say
@@ -53,7 +55,8 @@ async function complete() {
             model: fields.model.value, rows, n: fields.n.value, temperature: fields.temperature.value,
             seed: fields.seed.value, stream: true,
         });
-        const response = await call(path, { method: "POST", body: picture.blob, signal });
+        const response = await callModel(path, { method: "POST", body: picture.blob, signal },
+            () => showStatus(panel, "The model is being loaded…"));
         for await (const event of events(response)) {
             if ("rgb_base64" in event) drawRows(canvases[event.index], event);
             if ("finish_reason" in event) {
@@ -72,13 +75,11 @@ async function complete() {
     stop.disabled = true;
 }
 
-export function setModels(all) {
-    const models = all.filter(({ task }) => task === "image-generation");
+export function setModels() {
+    const models = offer(panel, "image-generation", "The pictures appear here, row by row.");
     heights = new Map(models.map(({ id, input_size: size }) => [id, size?.[0] ?? ROWS]));
     offerModels(fields.model, models);
-    panel.querySelector(".go").disabled = models.length === 0;
-    if (models.length === 0) showStatus(panel, "This daemon has no model that draws pictures.");
-    else fitSlider();
+    if (models.length > 0) fitSlider();
 }
 
 /** The slider ends one row before the chosen model's pictures do. */

@@ -1,5 +1,7 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
-import { Turn, call, events, make, offerModels, offerSeed, showError, showStatus } from "./api.js";
+import { Turn, callModel, events } from "./api.js";
+import { make, offerSeed, showError, showStatus } from "./elements.js";
+import { offer, offerModels } from "./models.js";
 
 // Lower bounds of the probability steps, likeliest first; page.css has a colour for each, .p0 to .p4.
 const STEPS = [0.7, 0.3, 0.1, 0.02, 0];
@@ -84,9 +86,9 @@ async function generate() {
     keep.hidden = true;
     stop.disabled = false;
     try {
-        const response = await call("generate", {
+        const response = await callModel("generate", {
             method: "POST", signal, body: JSON.stringify(asked), headers: { "Content-Type": "application/json" },
-        });
+        }, () => showStatus(panel, "The model is being loaded…"));
         for await (const event of events(response)) {
             if ("text" in event) append(...(event.logprobs ? colour(event.logprobs) : [event.text]));
             bytes += event.tokens ?? 0;
@@ -101,11 +103,8 @@ async function generate() {
     stop.disabled = true;
 }
 
-export function setModels(all) {
-    const models = all.filter(({ task }) => task === "text-generation");
-    offerModels(fields.model, models);
-    panel.querySelector(".go").disabled = models.length === 0;
-    if (models.length === 0) showStatus(panel, "This daemon has no model that generates text.");
+export function setModels() {
+    offerModels(fields.model, offer(panel, "text-generation", "The text appears here."));
 }
 
 form.addEventListener("submit", (event) => {

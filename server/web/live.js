@@ -1,5 +1,6 @@
 // live.js - the daemon's state: numbers and small plots from /metrics, every two seconds while somebody can see them.
-import { addressOf, call, make } from "./api.js";
+import { addressOf, call } from "./api.js";
+import { make } from "./elements.js";
 
 const PERIOD_MS = 2000;
 const POINTS = 60; // of a plot: two minutes
@@ -130,11 +131,19 @@ function say(state, text) {
     if (health.textContent !== text) health.textContent = text;
 }
 
+let returned = () => {};
+
+/** Set what is called when the daemon can be reached again, which may be another one with other models. */
+export function onReturn(call) {
+    returned = call;
+}
+
 async function look() {
     try {
         const [ready, metrics] = await Promise.all([fetch(addressOf("readyz")), call("metrics")]);
         samples.push(sample(await metrics.text()));
         if (samples.length > WINDOW + 1) samples.shift();
+        if (health.dataset.state === "away") returned();
         say(ready.ok ? "ready" : "draining", `${ready.ok ? "ready" : "draining"}, version ${samples.at(-1).version}`);
         show();
     } catch (error) {

@@ -1,10 +1,14 @@
 // page.js - the page as a whole: tabs, the key, and which models there are.
-import { call, onKeyWanted, sentence, setKey } from "./api.js";
+import { onKeyWanted, setKey } from "./api.js";
 import * as classify from "./classify.js";
 import * as complete from "./complete.js";
+import { sentence } from "./elements.js";
 import * as generate from "./generate.js";
-import { parse } from "./live.js";
+import { onReturn } from "./live.js";
+import { readModels } from "./models.js";
 import { routePictures } from "./picture.js";
+
+const panels = { classify, generate, complete };
 
 // ---- tabs ----------------------------------------------------------------------------------------------------------
 // One is open; arrow keys move through them, as in ARIA's pattern. The address keeps which, in a form that is no
@@ -36,7 +40,7 @@ const openByAddress = () => open(tabs.find((tab) => `#/${panelOf(tab).id}` === l
 addEventListener("hashchange", openByAddress);
 openByAddress();
 
-routePictures(() => ({ classify, complete })[panelOf(openTab()).id]?.picture);
+routePictures(() => panels[panelOf(openTab()).id].picture);
 
 // ---- sliders show their value --------------------------------------------------------------------------------------
 
@@ -49,12 +53,13 @@ for (const slider of document.querySelectorAll("input[type=range]"))
 
 const keyForm = document.getElementById("key-form");
 const keyField = document.getElementById("key");
-onKeyWanted((message) => {
+function askForKey(message) {
     const why = document.getElementById("key-why");
     const text = sentence(message);
     keyForm.hidden = false;
     if (why.textContent !== text) why.textContent = text; // screen readers read it out: once is enough
-});
+}
+onKeyWanted(askForKey);
 keyForm.addEventListener("submit", async (event) => {
     event.preventDefault();
     setKey(keyField.value.trim());
@@ -65,25 +70,36 @@ keyForm.addEventListener("submit", async (event) => {
 });
 
 // ---- models --------------------------------------------------------------------------------------------------------
+// Asked for until they are known, with pauses that grow; and again when that may have changed.
 
-/** A key may be valid for the native API but not for OpenAI's, whose list this is; the metrics name models too. */
-async function listModels() {
-    try {
-        return (await (await call("v1/models")).json()).data;
-    } catch (error) {
-        if (error.status !== 403) throw error;
-        const series = parse(await (await call("metrics")).text());
-        return series.filter(({ name }) => name === "aftd_model_info")
-            .map(({ labels }) => ({ id: labels.model, task: labels.task }));
-    }
+const PAUSE_MAX_S = 30;
+const problem = document.getElementById("models-why");
+let timer = null;
+let asked = 0;
+
+function sayProblem(text) {
+    problem.hidden = text === "";
+    if (problem.textContent !== text) problem.textContent = text;
 }
 
-async function loadModels() {
+async function loadModels(pause_s = 1) {
+    const mine = ++asked;
+    clearTimeout(timer);
     try {
-        const models = await listModels();
-        for (const panel of [classify, generate, complete]) panel.setModels(models);
-    } catch {
-        // The form for the key shows it, or the daemon's state at the top.
+        await readModels();
+    } catch (error) {
+        if (mine !== asked) return; // has been asked again meanwhile
+        const isOfKey = error.status === 401 || (error.status === 403 && !["Host", "Origin"].includes(error.param));
+        if (isOfKey) askForKey(error.message);
+        sayProblem(isOfKey ? "" : `The models are not known: ${error.message}. Asking again in ${pause_s} s.`);
+        if (!isOfKey) timer = setTimeout(loadModels, 1000 * pause_s, Math.min(2 * pause_s, PAUSE_MAX_S));
+        return;
     }
+    sayProblem("");
+    for (const panel of Object.values(panels)) panel.setModels();
 }
 loadModels();
+onReturn(() => loadModels());
+document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && keyForm.hidden) loadModels();
+});

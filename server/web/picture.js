@@ -1,5 +1,6 @@
 // picture.js - the part of a panel that takes a picture: dropped, pasted, chosen, photographed, or the sample.
-import { call, make } from "./api.js";
+import { call } from "./api.js";
+import { make } from "./elements.js";
 
 // What the daemon decodes. Anything else that the browser can show (GIF, AVIF, a phone's HEIC) is sent as a JPEG.
 const READ_BY_DAEMON = ["image/jpeg", "image/png", "image/webp"];

@@ -27,6 +27,8 @@ static const struct {
     {"/page/page.css", "text/css; charset=utf-8", "prefers-color-scheme"},
     {"/page/page.js", "text/javascript; charset=utf-8", "import"},
     {"/page/api.js", "text/javascript; charset=utf-8", "export"},
+    {"/page/elements.js", "text/javascript; charset=utf-8", "export"},
+    {"/page/models.js", "text/javascript; charset=utf-8", "export"},
     {"/page/picture.js", "text/javascript; charset=utf-8", "export"},
     {"/page/classify.js", "text/javascript; charset=utf-8", "\"classify\""},
     {"/page/generate.js", "text/javascript; charset=utf-8", "\"generate\""},

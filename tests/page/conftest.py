@@ -123,7 +123,8 @@ def visit(browser, daemon):
     """A function that opens the page as somebody with such a screen and such wishes does."""
     contexts, faults = [], []
 
-    def open_page(url=None, width=1280, height=1000, expect=(), ready="#classify .check input", **wishes):
+    def open_page(url=None, width=1280, height=1000, expect=(), ready="#classify .check input",
+                  prepare=lambda page: None, **wishes):
         url = url or daemon.url
         origin = "/".join(url.split("/")[:3])
         phone = width < 500
@@ -144,6 +145,7 @@ def visit(browser, daemon):
         page.on("console", hear)
         page.on("pageerror", lambda error: faults.append(f"exception: {error}"))
         page.on("request", look)
+        prepare(page)
         page.goto(url + "/")
         page.locator(ready).first.wait_for()  # the models are known
         return page
