@@ -27,6 +27,7 @@
     X(page_elements, "elements.js", "server/web/elements.js", SCRIPT)                \
     X(page_models, "models.js", "server/web/models.js", SCRIPT)                      \
     X(page_picture, "picture.js", "server/web/picture.js", SCRIPT)                   \
+    X(page_sending, "sending.js", "server/web/sending.js", SCRIPT)                   \
     X(page_classify, "classify.js", "server/web/classify.js", SCRIPT)                \
     X(page_generate, "generate.js", "server/web/generate.js", SCRIPT)                \
     X(page_complete, "complete.js", "server/web/complete.js", SCRIPT)                \

@@ -99,8 +99,8 @@ export async function* events(response) {
     if (!finished) throw new Error("the daemon cut the connection before the end");
 }
 
-/** One request of a panel at a time: a new one aborts the one before. So does stop(), which sets the signal's `stopped`
- *  to tell the two apart. */
+/** One request of a panel at a time: a new one aborts the one before, cancel() the last one. So does stop(), for somebody
+ *  who wants to keep what there is, which sets the signal's `stopped` to tell it apart. */
 export class Turn {
     #controller = null;
 
@@ -108,6 +108,11 @@ export class Turn {
         this.#controller?.abort();
         this.#controller = new AbortController();
         return this.#controller.signal;
+    }
+
+    cancel() {
+        this.#controller?.abort();
+        this.#controller = null;
     }
 
     stop() {

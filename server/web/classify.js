@@ -1,8 +1,9 @@
 // classify.js - the panel that classifies a picture with one or more models, and shows what they look at.
-import { Turn, callModel, withQuery } from "./api.js";
+import { Turn, withQuery } from "./api.js";
 import { make, showError, showStatus } from "./elements.js";
 import { defaultOf, offer, title } from "./models.js";
 import { Picture } from "./picture.js";
+import { sendPicture } from "./sending.js";
 
 const LABELS = 5;
 
@@ -12,11 +13,13 @@ const VIEWS = {
     tokens: "Size of each patch’s key in the last layer: violet is zero, yellow the largest.",
 };
 
+const HINT = "Labels appear here.";
 const panel = document.getElementById("classify");
 const choices = panel.querySelector(".models");
 const explain = panel.querySelector(".explain");
 const results = panel.querySelector(".results");
 const turn = new Turn();
+let shown = null; // the picture that the results are about
 
 export const picture = new Picture(panel, () => classify(), (error) => showError(panel, error));
 
@@ -38,8 +41,7 @@ function computeTime(response) {
 const sayLoading = () => showStatus(panel, "The model is being loaded…");
 
 async function showLabels(card, model, signal) {
-    const response = await callModel(withQuery("classify", { model, top_k: LABELS }),
-        { method: "POST", body: picture.blob, signal }, sayLoading);
+    const response = await sendPicture(withQuery("classify", { model, top_k: LABELS }), picture.blob, signal, sayLoading);
     const { predictions } = await response.json();
     card.querySelector("h3").append(make("small", {}, computeTime(response)));
     card.append(make("ol", { className: "bars" }, ...predictions.map(bar)));
@@ -47,8 +49,7 @@ async function showLabels(card, model, signal) {
 }
 
 async function showMap(card, model, signal) {
-    const response = await callModel(withQuery("explain", { model }),
-        { method: "POST", body: picture.blob, signal }, sayLoading);
+    const response = await sendPicture(withQuery("explain", { model }), picture.blob, signal, sayLoading);
     const view = VIEWS[response.headers.get("X-Explain-View")] ?? "";
     const image = make("img", { alt: `The picture as ${model} sees it. ${view}` });
     image.src = URL.createObjectURL(await response.blob());
@@ -56,13 +57,26 @@ async function showMap(card, model, signal) {
     card.append(make("figure", {}, image, make("figcaption", {}, view)));
 }
 
+/** Only what is about this picture and these models stays. */
+function clearStale(models) {
+    for (const card of [...results.children])
+        if (shown !== picture.blob || !models.includes(card.dataset.model)) card.remove();
+    shown = picture.blob;
+}
+
 async function classify() {
     const models = [...choices.querySelectorAll("input:checked")].map(({ value }) => value);
-    if (!picture.blob || models.length === 0) return;
+    clearStale(models);
+    if (!picture.blob || models.length === 0) {
+        turn.cancel();
+        showError(panel, null);
+        if (choices.querySelector("input")) showStatus(panel, picture.blob ? "No model is ticked." : HINT);
+        return;
+    }
     const signal = turn.begin();
     showError(panel, null);
     showStatus(panel, "Classifying…");
-    const cards = models.map((model) => make("article", {}, make("h3", {}, model)));
+    const cards = models.map((model) => make("article", { "data-model": model }, make("h3", {}, model)));
     try {
         const best = await Promise.all(models.map(async (model, i) => {
             const prediction = await showLabels(cards[i], model, signal);
@@ -81,7 +95,7 @@ async function classify() {
 }
 
 export function setModels() {
-    const models = offer(panel, "image-classification", "Labels appear here.");
+    const models = offer(panel, "image-classification", HINT);
     const before = new Map([...choices.querySelectorAll("input")].map(({ value, checked }) => [value, checked]));
     choices.replaceChildren(choices.firstElementChild, ...models.map((model) =>
         make("label", { className: "check" }, make("input", {

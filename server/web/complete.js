@@ -1,9 +1,11 @@
 // complete.js - the panel that keeps a picture's first rows and has the rest drawn, several times, row by row.
-import { Turn, callModel, events, withQuery } from "./api.js";
+import { Turn, events, withQuery } from "./api.js";
 import { make, offerSeed, showError, showStatus } from "./elements.js";
 import { offer, offerModels } from "./models.js";
 import { Picture } from "./picture.js";
+import { sendPicture } from "./sending.js";
 
+const HINT = "The pictures appear here, row by row.";
 const ROWS = 16; // of a picture, if the daemon does not say
 
 const panel = document.getElementById("complete");
@@ -15,7 +17,18 @@ const results = panel.querySelector(".results");
 const turn = new Turn();
 let heights = new Map(); // rows of each model's pictures
 
-export const picture = new Picture(panel, showKept, (error) => showError(panel, error));
+export const picture = new Picture(panel, changePicture, (error) => showError(panel, error));
+
+/** What was drawn of the picture before goes. */
+function changePicture() {
+    turn.cancel();
+    results.replaceChildren();
+    keep.hidden = true;
+    stop.disabled = true;
+    showError(panel, null);
+    if (heights.size > 0) showStatus(panel, HINT);
+    showKept();
+}
 
 function showKept() {
     picture.shade(Number(fields.rows.value) / (heights.get(fields.model.value) ?? ROWS));
@@ -55,8 +68,7 @@ async function complete() {
             model: fields.model.value, rows, n: fields.n.value, temperature: fields.temperature.value,
             seed: fields.seed.value, stream: true,
         });
-        const response = await callModel(path, { method: "POST", body: picture.blob, signal },
-            () => showStatus(panel, "The model is being loaded…"));
+        const response = await sendPicture(path, picture.blob, signal, () => showStatus(panel, "The model is being loaded…"));
         for await (const event of events(response)) {
             if ("rgb_base64" in event) drawRows(canvases[event.index], event);
             if ("finish_reason" in event) {
@@ -76,7 +88,7 @@ async function complete() {
 }
 
 export function setModels() {
-    const models = offer(panel, "image-generation", "The pictures appear here, row by row.");
+    const models = offer(panel, "image-generation", HINT);
     heights = new Map(models.map(({ id, input_size: size }) => [id, size?.[0] ?? ROWS]));
     offerModels(fields.model, models);
     if (models.length > 0) fitSlider();

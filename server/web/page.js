@@ -40,7 +40,12 @@ const openByAddress = () => open(tabs.find((tab) => `#/${panelOf(tab).id}` === l
 addEventListener("hashchange", openByAddress);
 openByAddress();
 
-routePictures(() => panels[panelOf(openTab()).id].picture);
+/** Pictures go to the panel that is open, or, where that takes none, to the one that classifies them. */
+function takeFiles(files) {
+    if (!panels[panelOf(openTab()).id].picture) open(tabs.find((tab) => panelOf(tab).id === "classify"));
+    panels[panelOf(openTab()).id].picture.take(files);
+}
+routePictures(takeFiles, (isOver) => panelOf(openTab()).classList.toggle("over", isOver));
 
 // ---- sliders show their value --------------------------------------------------------------------------------------
 

@@ -1,30 +1,12 @@
 // picture.js - the part of a panel that takes a picture: dropped, pasted, chosen, photographed, or the sample.
 import { call } from "./api.js";
 import { make } from "./elements.js";
-
-// What the daemon decodes. Anything else that the browser can show (GIF, AVIF, a phone's HEIC) is sent as a JPEG.
-const READ_BY_DAEMON = ["image/jpeg", "image/png", "image/webp"];
-
-async function forDaemon(file) {
-    if (READ_BY_DAEMON.includes(file.type)) return file;
-    let bitmap;
-    try {
-        bitmap = await createImageBitmap(file);
-    } catch {
-        throw new Error(`this browser cannot read ${file.name ? `“${file.name}”` : "that"} as a picture`);
-    }
-    const canvas = make("canvas", { width: bitmap.width, height: bitmap.height });
-    const context = canvas.getContext("2d");
-    context.fillStyle = "#fff"; // JPEG has no transparency
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    context.drawImage(bitmap, 0, 0);
-    return new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", 0.95));
-}
+import { prepare } from "./sending.js";
 
 function fileButton(text, className, take, more = {}) {
     const input = make("input", { type: "file", accept: "image/*", ...more });
     input.addEventListener("change", () => {
-        if (input.files.length > 0) take(input.files[0]);
+        if (input.files.length > 0) take([...input.files]);
         input.value = ""; // the same file may be chosen again
     });
     return make("label", { className: `button ${className}` }, text, input);
@@ -37,12 +19,14 @@ export class Picture {
     #hint = make("p", { className: "hint" }, "Drop or paste a picture here, or");
     #changed;
     #failed;
+    #taken = 0;
 
-    /** Builds itself into `panel`'s .picture; `changed` is called with each new picture, `failed` with an error. */
+    /** Builds itself into `panel`'s .picture; `changed` is called when there is another picture or none any more, `failed`
+     *  with an error. */
     constructor(panel, changed, failed) {
         this.#changed = changed;
         this.#failed = failed;
-        const take = (file) => this.take(file);
+        const take = (files) => this.take(files);
         const sample = make("button", { type: "button" }, "Sample");
         sample.addEventListener("click", () => this.#takeSample());
         panel.querySelector(".picture").append(
@@ -50,40 +34,39 @@ export class Picture {
             this.#hint,
             make("div", { className: "row" }, fileButton("Choose…", "", take),
                 fileButton("Photograph", "camera", take, { capture: "environment" }), sample));
-        this.#listen(panel);
         this.#image.addEventListener("load", () => {
             // A picture of 32 x 32 shows its pixels, a photograph is made smaller smoothly.
             this.#image.classList.toggle("small", this.#image.naturalWidth <= 128);
         });
     }
 
-    #listen(panel) {
-        for (const type of ["dragenter", "dragover"])
-            panel.addEventListener(type, () => panel.classList.add("over"));
-        for (const type of ["dragleave", "drop"])
-            panel.addEventListener(type, () => panel.classList.remove("over"));
-        panel.addEventListener("drop", (event) => {
-            if (event.dataTransfer.files.length > 0) this.take(event.dataTransfer.files[0]);
-        });
+    /** Take the first of these files; one that cannot be read leaves no picture behind. */
+    async take([file]) {
+        const mine = ++this.#taken;
+        let blob = null, failure = null;
+        try {
+            blob = await prepare(file);
+        } catch (error) {
+            failure = error;
+        }
+        if (mine !== this.#taken) return; // another one was quicker
+        this.#show(blob);
+        this.#changed();
+        if (failure) this.#failed(failure);
     }
 
-    async take(file) {
-        try {
-            this.blob = await forDaemon(file);
-        } catch (error) {
-            this.#failed(error);
-            return;
-        }
+    #show(blob) {
+        this.blob = blob;
         URL.revokeObjectURL(this.#image.src);
-        this.#image.src = URL.createObjectURL(this.blob);
-        this.#image.hidden = false;
-        this.#hint.hidden = true;
-        this.#changed();
+        if (blob) this.#image.src = URL.createObjectURL(blob);
+        else this.#image.removeAttribute("src");
+        this.#image.hidden = blob === null;
+        this.#hint.hidden = blob !== null;
     }
 
     async #takeSample() {
         try {
-            await this.take(await (await call("page/sample.jpg")).blob());
+            await this.take([await (await call("page/sample.jpg")).blob()]);
         } catch (error) {
             this.#failed(error);
         }
@@ -97,11 +80,28 @@ export class Picture {
     }
 }
 
-/** Files that are dropped beside a panel do not replace the page; pasted ones go to the panel that is open. */
-export function routePictures(pictureOf) {
-    for (const type of ["dragover", "drop"]) addEventListener(type, (event) => event.preventDefault());
+// A text that is dragged may be dropped into a field.
+const isForField = (event) => !event.dataTransfer?.types.includes("Files") && event.target.closest?.("input, textarea");
+
+/** Files that are dropped anywhere on the page or pasted go to `take`; whatever else is dropped does not replace the page.
+ *  `mark` is told whether files are being dragged over it. */
+export function routePictures(take, mark) {
+    addEventListener("dragover", (event) => {
+        if (isForField(event)) return;
+        event.preventDefault();
+        mark(true);
+    });
+    addEventListener("dragleave", (event) => {
+        if (event.relatedTarget === null) mark(false); // has left the page
+    });
+    addEventListener("drop", (event) => {
+        mark(false);
+        if (isForField(event)) return;
+        event.preventDefault();
+        if (event.dataTransfer?.files.length > 0) take([...event.dataTransfer.files]);
+    });
     addEventListener("paste", (event) => {
-        const file = [...event.clipboardData.files].find(({ type }) => type.startsWith("image/"));
-        if (file) pictureOf()?.take(file);
+        const files = [...event.clipboardData.files].filter(({ type }) => type.startsWith("image/"));
+        if (files.length > 0) take(files);
     });
 }

@@ -16,7 +16,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 60, PAGE_BYTES_MAX = 60000 };
+enum { LIMIT_S = 60, PAGE_BYTES_MAX = 120000 };
 
 static struct daemon aftd;
 
@@ -30,6 +30,7 @@ static const struct {
     {"/page/elements.js", "text/javascript; charset=utf-8", "export"},
     {"/page/models.js", "text/javascript; charset=utf-8", "export"},
     {"/page/picture.js", "text/javascript; charset=utf-8", "export"},
+    {"/page/sending.js", "text/javascript; charset=utf-8", "export"},
     {"/page/classify.js", "text/javascript; charset=utf-8", "\"classify\""},
     {"/page/generate.js", "text/javascript; charset=utf-8", "\"generate\""},
     {"/page/complete.js", "text/javascript; charset=utf-8", "\"complete\""},

@@ -119,7 +119,7 @@ def browser():
 
 
 @pytest.fixture
-def visit(browser, daemon):
+def visit(browser, daemon, start_daemon):  # the pages are closed before their daemons stop
     """A function that opens the page as somebody with such a screen and such wishes does."""
     contexts, faults = [], []
 
