@@ -56,6 +56,7 @@ function drawRows(canvas, { row, rows, width, height, rgb_base64: base64 }) {
 }
 
 async function complete() {
+    await picture.ready; // it may just have been chosen
     const signal = turn.begin();
     const rows = picture.blob ? fields.rows.value : 0; // without a picture, all rows are drawn
     const canvases = newCanvases(Number(fields.n.value));

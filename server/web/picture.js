@@ -14,6 +14,7 @@ function fileButton(text, className, take, more = {}) {
 
 export class Picture {
     blob = null; // what the daemon gets
+    ready = Promise.resolve(); // once what was chosen last has been read
     #image = make("img", { alt: "Your picture", hidden: true });
     #shade = make("div", { className: "shade", hidden: true });
     #hint = make("p", { className: "hint" }, "Drop or paste a picture here, or");
@@ -28,7 +29,9 @@ export class Picture {
         this.#failed = failed;
         const take = (files) => this.take(files);
         const sample = make("button", { type: "button" }, "Sample");
-        sample.addEventListener("click", () => this.#takeSample());
+        sample.addEventListener("click", () => {
+            this.ready = this.#takeSample();
+        });
         panel.querySelector(".picture").append(
             make("div", { className: "frame" }, this.#image, this.#shade),
             this.#hint,
@@ -41,7 +44,11 @@ export class Picture {
     }
 
     /** Take the first of these files; one that cannot be read leaves no picture behind. */
-    async take([file]) {
+    take([file]) {
+        this.ready = this.#read(file);
+    }
+
+    async #read(file) {
         const mine = ++this.#taken;
         let blob = null, failure = null;
         try {
@@ -66,7 +73,7 @@ export class Picture {
 
     async #takeSample() {
         try {
-            await this.take([await (await call("page/sample.jpg")).blob()]);
+            await this.#read(await (await call("page/sample.jpg")).blob());
         } catch (error) {
             this.#failed(error);
         }

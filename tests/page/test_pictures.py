@@ -222,3 +222,14 @@ def test_the_picture_that_was_chosen_last_counts(visit):
     page.wait_for_timeout(300)
     expect(part.get_by_alt_text("Your picture")).to_have_js_property("naturalWidth", 32)
     expect(status(part)).to_contain_text("ship")
+
+
+def test_a_picture_that_is_still_being_read_is_waited_for(visit):
+    page = visit()
+    part = panel(page, "Complete")
+    page.route("**/sample.jpg", lambda route: (page.wait_for_timeout(300), route.continue_()))
+    with page.expect_request("**/complete?**") as sent:
+        part.get_by_role("button", name="Sample").click()
+        part.get_by_role("button", name="Draw").click()
+    assert "rows=8" in sent.value.url
+    expect(status(part)).to_contain_text("4 drawn")
