@@ -1,7 +1,7 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
 import { Turn, callModel, events } from "./api.js";
 import { make, offerSeed, showError, showStatus } from "./elements.js";
-import { offer, offerModels } from "./models.js";
+import { modelsFor, offer, offerModels } from "./models.js";
 
 // Lower bounds of the probability steps, likeliest first; page.css has a colour for each, .p0 to .p4.
 const STEPS = [0.7, 0.3, 0.1, 0.02, 0];
@@ -12,18 +12,18 @@ const fields = form.elements;
 const stop = panel.querySelector(".stop");
 const text = panel.querySelector(".text");
 const keep = panel.querySelector(".keep");
+const notes = panel.querySelector(".notes");
 const legend = panel.querySelector(".legend");
 const turn = new Turn();
 
-/** The request that the form describes; the daemon chooses for empty fields. A text that exceeds the model's context
- *  continues from its last part. */
+/** The request that the form describes; the daemon chooses for empty fields. */
 function request() {
     const body = {
         prompt: fields.prompt.value, temperature: Number(fields.temperature.value),
-        stream: true, context_overflow: "shift",
+        stream: true, context_overflow: fields.context_overflow.value,
     };
     if (fields.model.value) body.model = fields.model.value;
-    for (const name of ["max_tokens", "seed", "top_k", "top_p"])
+    for (const name of ["max_tokens", "seed", "top_k", "top_p", "min_p", "repetition_penalty"])
         if (fields[name].value !== "") body[name] = Number(fields[name].value);
     if (fields.colour.checked) body.logprobs = 0; // only of the byte drawn
     return body;
@@ -64,12 +64,30 @@ function flush() {
     if (follows) text.scrollTop = text.scrollHeight;
 }
 
-function finish({ finish_reason: reason, usage, timings, seed }) {
+const inBytes = (count) => `${count.toLocaleString("en")} ${count === 1 ? "byte" : "bytes"}`;
+
+/** What the model's context did to the prompt and the text, as sentences. */
+function remark({ finish_reason: reason, usage, model }) {
+    const context = modelsFor("text-generation").find(({ id }) => id === model)?.context;
+    const its = `the model’s context${context ? ` of ${inBytes(context)}` : ""}`;
+    const dropped = usage.prompt_tokens_dropped;
+    const said = [];
+    if (dropped > 0)
+        said.push(`The first ${inBytes(dropped)} of the prompt ${dropped === 1 ? "is" : "are"} beyond ${its}: ` +
+            "the model has not seen what stands there.");
+    if (reason === "context") said.push(`The text ends because ${its} is full.`);
+    return said.join(" ");
+}
+
+function finish(event) {
+    const { finish_reason: reason, usage, timings, seed } = event;
     const bytes = usage.completion_tokens;
     const rate = timings.decode_ms > 0 ? Math.round(bytes / timings.decode_ms * 1000) : 0;
-    const ends = { stop: "ended", length: "full length", timeout: "out of time", cancelled: "cancelled" };
-    showStatus(panel, `${bytes.toLocaleString("en")} bytes, ${ends[reason] ?? reason}: the first after ` +
+    const ends = { stop: "ended", length: "full length", timeout: "out of time", cancelled: "cancelled",
+        context: "no more context" };
+    showStatus(panel, `${inBytes(bytes)}, ${ends[reason] ?? reason}: the first after ` +
         `${timings.first_byte_ms.toFixed(1)} ms, then ${rate.toLocaleString("en")} bytes/s.`);
+    notes.textContent = remark(event);
     offerSeed(keep, fields.seed, seed);
 }
 
@@ -83,6 +101,7 @@ async function generate() {
     arrived = [];
     text.replaceChildren(make("span", { className: "given" }, asked.prompt));
     legend.hidden = !fields.colour.checked;
+    notes.textContent = "";
     keep.hidden = true;
     stop.disabled = false;
     try {
@@ -96,7 +115,7 @@ async function generate() {
         }
     } catch (error) {
         if (signal.aborted && !signal.stopped) return; // a new text has begun
-        showStatus(panel, signal.aborted ? `Stopped after ${bytes.toLocaleString("en")} bytes.` : "");
+        showStatus(panel, signal.aborted ? `Stopped after ${inBytes(bytes)}.` : "");
         if (!signal.aborted) showError(panel, error);
     }
     flush();

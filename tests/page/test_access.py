@@ -29,8 +29,9 @@ def test_the_keyboard_goes_in_the_order_of_reading(visit):
     page.get_by_role("tab", name="Classify").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate(FOCUSED) == "Write" and page.url.endswith("#/generate")
-    assert tab_through(page, 9) == ["Prompt", "Temperature", "Maximum bytes", "Seed", "Top k", "Top p",
-                                    "Colour each byte by its probability", "Write", "Pause"]
+    assert tab_through(page, 12) == ["Prompt", "Temperature", "Maximum bytes", "Seed", "Top k", "Top p", "Min p",
+                                     "Repetition penalty", "Where the model’s context ends",
+                                     "Colour each byte by its probability", "Write", "Pause"]
     page.get_by_role("tab", name="Write").focus()
     page.keyboard.press("End")
     assert tab_through(page, 8) == ["Choose…", "Sample", "Rows kept", "Temperature", "Pictures", "Seed", "Draw",

@@ -192,17 +192,44 @@ def test_options_reach_the_daemon(visit):
     part.get_by_label("Prompt").fill("x")
     part.get_by_label("Temperature").fill("0.25")
     expect(part.locator("output")).to_have_text("0.25")
-    for name, value in (("Maximum bytes", "7"), ("Seed", "9007199254740991"), ("Top k", "3"), ("Top p", "0.5")):
+    for name, value in (("Maximum bytes", "7"), ("Seed", "9007199254740991"), ("Top k", "3"), ("Top p", "0.5"),
+                        ("Min p", "0.01"), ("Repetition penalty", "1.2")):
         part.get_by_label(name).fill(value)
     with page.expect_request("**/generate") as sent:
         part.get_by_role("button", name="Write").click()
     assert sent.value.post_data_json == {
         "prompt": "x", "temperature": 0.25, "stream": True, "model": "enwik8-aft-local", "max_tokens": 7,
-        "seed": 9007199254740991, "top_k": 3, "top_p": 0.5, "context_overflow": "shift"}
+        "seed": 9007199254740991, "top_k": 3, "top_p": 0.5, "min_p": 0.01, "repetition_penalty": 1.2,
+        "context_overflow": "shift"}
     expect(status(part)).to_contain_text("7 bytes, full length")
     part.get_by_label("Top k").fill("999")  # the browser itself says what is wrong, and nothing is sent
     part.get_by_role("button", name="Write").click()
     assert part.get_by_label("Top k").evaluate("e => e.validity.rangeOverflow && e === document.activeElement")
+
+
+def test_what_the_context_has_no_room_for_is_told(visit):
+    page = visit()
+    part = panel(page, "Write")
+    notes = part.locator(".notes")
+    part.get_by_label("Maximum bytes").fill("5")
+    write(part, 5)
+    expect(notes).to_have_text("")
+    part.get_by_label("Prompt").fill("x" * 513)  # the model has 512 positions
+    write(part, 5)
+    expect(notes).to_have_text(re.compile(
+        r"^The first [\d,]+ bytes? of the prompt (is|are) beyond the model’s context of 512 bytes: the model has not "
+        r"seen what stands there\.$"))
+    part.get_by_label("Prompt").fill("x" * 500)
+    part.get_by_label("Maximum bytes").fill("100")
+    part.get_by_label("Where the model’s context ends").select_option("stop")
+    part.get_by_role("button", name="Write").click()
+    expect(status(part)).to_contain_text("bytes, no more context")
+    expect(notes).to_have_text("The text ends because the model’s context of 512 bytes is full.")
+    part.get_by_label("Prompt").fill("y" * 2000)
+    part.get_by_role("button", name="Write").click()
+    expect(notes).to_have_text("The first 1,489 bytes of the prompt are beyond the model’s context of 512 bytes: the model "
+                               "has not seen what stands there. The text ends because the model’s context of 512 bytes is "
+                               "full.")
 
 
 def test_a_text_can_be_stopped(visit):
