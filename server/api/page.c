@@ -25,6 +25,7 @@
     X(page_js, "page.js", "server/web/page.js", SCRIPT)                              \
     X(page_api, "api.js", "server/web/api.js", SCRIPT)                               \
     X(page_elements, "elements.js", "server/web/elements.js", SCRIPT)                \
+    X(page_keep, "keep.js", "server/web/keep.js", SCRIPT)                            \
     X(page_models, "models.js", "server/web/models.js", SCRIPT)                      \
     X(page_picture, "picture.js", "server/web/picture.js", SCRIPT)                   \
     X(page_sending, "sending.js", "server/web/sending.js", SCRIPT)                   \

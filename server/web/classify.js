@@ -1,6 +1,7 @@
 // classify.js - the panel that classifies a picture with one or more models, and shows what they look at.
 import { Turn, withQuery } from "./api.js";
 import { make, showError, showStatus } from "./elements.js";
+import { recall } from "./keep.js";
 import { defaultOf, offer, title } from "./models.js";
 import { Picture } from "./picture.js";
 import { sendPicture } from "./sending.js";
@@ -99,8 +100,9 @@ export function setModels() {
     const before = new Map([...choices.querySelectorAll("input")].map(({ value, checked }) => [value, checked]));
     choices.replaceChildren(choices.firstElementChild, ...models.map((model) =>
         make("label", { className: "check" }, make("input", {
-            type: "checkbox", value: model.id, checked: before.get(model.id) ?? model.id === defaultOf(models),
+            type: "checkbox", name: "model", value: model.id, checked: before.get(model.id) ?? model.id === defaultOf(models),
         }), title(model))));
+    for (const choice of choices.querySelectorAll("input")) if (!before.has(choice.value)) recall(choice);
     if (before.size === 0) classify(); // a picture that was there first
 }
 

@@ -1,6 +1,7 @@
 // models.js - which models there are for each task, and where there are none that can be used, why.
 import { call, hasKey } from "./api.js";
 import { make, showStatus } from "./elements.js";
+import { recall } from "./keep.js";
 import { parse } from "./live.js";
 
 const PATIENCE_MS = 20_000; // for one answer
@@ -79,5 +80,6 @@ export function offerModels(select, models) {
     const before = select.value;
     select.replaceChildren(...models.map((model) => make("option", { value: model.id }, title(model))));
     if (models.length > 0) select.value = models.some(({ id }) => id === before) ? before : defaultOf(models);
+    if (before === "") recall(select);
     select.closest(".model").hidden = models.length < 2 && models[0]?.state !== "idle";
 }

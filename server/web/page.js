@@ -4,6 +4,7 @@ import * as classify from "./classify.js";
 import * as complete from "./complete.js";
 import { sentence } from "./elements.js";
 import * as generate from "./generate.js";
+import { keepFields } from "./keep.js";
 import { onReturn } from "./live.js";
 import { readModels } from "./models.js";
 import { routePictures } from "./picture.js";
@@ -47,12 +48,16 @@ function takeFiles(files) {
 }
 routePictures(takeFiles, (isOver) => panelOf(openTab()).classList.toggle("over", isOver));
 
-// ---- sliders show their value --------------------------------------------------------------------------------------
+// ---- fields: they stay over a reload, and sliders show their value --------------------------------------------------
 
-for (const slider of document.querySelectorAll("input[type=range]"))
-    slider.addEventListener("input", () => {
+keepFields();
+for (const slider of document.querySelectorAll("input[type=range]")) {
+    const show = () => {
         slider.parentElement.querySelector("output").textContent = slider.value;
-    });
+    };
+    slider.addEventListener("input", show);
+    show();
+}
 
 // ---- the key -------------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ static const struct {
     {"/page/page.js", "text/javascript; charset=utf-8", "import"},
     {"/page/api.js", "text/javascript; charset=utf-8", "export"},
     {"/page/elements.js", "text/javascript; charset=utf-8", "export"},
+    {"/page/keep.js", "text/javascript; charset=utf-8", "export"},
     {"/page/models.js", "text/javascript; charset=utf-8", "export"},
     {"/page/picture.js", "text/javascript; charset=utf-8", "export"},
     {"/page/sending.js", "text/javascript; charset=utf-8", "export"},

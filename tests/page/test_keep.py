@@ -1,0 +1,41 @@
+"""What somebody entered is there again after a reload, and nowhere else."""
+from playwright.sync_api import expect
+from test_page import SAMPLE, panel, status
+
+
+def test_fields_stay_over_a_reload(visit):
+    page = visit()
+    part = panel(page, "Classify")
+    part.get_by_role("checkbox", name="cifar10-sima").check()
+    part.get_by_role("checkbox", name="cifar10-aft-conv").uncheck()
+    part.get_by_role("switch").check()
+    part = panel(page, "Complete")
+    part.get_by_label("Pictures").fill("2")
+    part.get_by_label("Rows kept").fill("3")
+    part = panel(page, "Write")
+    part.get_by_label("Prompt").fill("‘Twas\n\"$brillig\" ")
+    part.get_by_label("Temperature").fill("0.25")
+    part.get_by_label("Seed").fill("")
+    part.get_by_label("Top k").fill("12")
+    part.get_by_label("Where the model’s context ends").select_option("stop")
+    part.get_by_role("switch").check()
+    page.reload()
+    part = page.get_by_role("tabpanel")
+    expect(part.get_by_role("button", name="Write")).to_be_enabled()
+    expect(part.get_by_label("Prompt")).to_have_value("‘Twas\n\"$brillig\" ")
+    expect(part.get_by_label("Temperature")).to_have_value("0.25")
+    expect(part.locator("output")).to_have_text("0.25")
+    expect(part.get_by_label("Top k")).to_have_value("12")
+    expect(part.get_by_label("Where the model’s context ends")).to_have_value("stop")
+    expect(part.get_by_role("switch")).to_be_checked()
+    part = panel(page, "Complete")
+    expect(part.get_by_label("Pictures")).to_have_value("2")
+    expect(part.get_by_label("Rows kept")).to_have_value("3")
+    part = panel(page, "Classify")
+    part.locator("input[type=file]").first.set_input_files(SAMPLE)
+    expect(status(part)).to_have_text("cifar10-sima: ship, 93 %")
+    expect(part.locator("figure img")).to_have_count(1)
+    assert page.evaluate("localStorage.length") == 0
+    other = page.context.new_page()  # a tab of its own
+    other.goto(page.url)
+    expect(panel(other, "Write").get_by_label("Prompt")).to_have_value("The history of ")
