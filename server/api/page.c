@@ -31,6 +31,7 @@
     X(page_sending, "sending.js", "server/web/sending.js", SCRIPT)                   \
     X(page_classify, "classify.js", "server/web/classify.js", SCRIPT)                \
     X(page_generate, "generate.js", "server/web/generate.js", SCRIPT)                \
+    X(page_coloured, "coloured.js", "server/web/coloured.js", SCRIPT)                \
     X(page_complete, "complete.js", "server/web/complete.js", SCRIPT)                \
     X(page_live, "live.js", "server/web/live.js", SCRIPT)                            \
     X(page_icon, "icon.svg", "server/web/icon.svg", "image/svg+xml")                 \

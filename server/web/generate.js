@@ -1,10 +1,12 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
 import { Turn, callModel, events } from "./api.js";
+import { colouring, fillLegend, tellBytes } from "./coloured.js";
 import { make, offerSeed, showError, showStatus } from "./elements.js";
 import { modelsFor, offer, offerModels } from "./models.js";
 
-// Lower bounds of the probability steps, likeliest first; page.css has a colour for each, .p0 to .p4.
-const STEPS = [0.7, 0.3, 0.1, 0.02, 0];
+const POINT = "Point at a character, or go to it with the arrow keys, to see what else was likely there.";
+const ALTERNATIVES = 5; // bytes told for each that is drawn
+const LOGPROBS_MAX = 262144; // numbers that the daemon tells of one text
 
 const panel = document.getElementById("generate");
 const form = panel.querySelector("form");
@@ -14,6 +16,7 @@ const text = panel.querySelector(".text");
 const keep = panel.querySelector(".keep");
 const notes = panel.querySelector(".notes");
 const legend = panel.querySelector(".legend");
+const told = panel.querySelector(".told");
 const turn = new Turn();
 
 /** The request that the form describes; the daemon chooses for empty fields. */
@@ -25,26 +28,11 @@ function request() {
     if (fields.model.value) body.model = fields.model.value;
     for (const name of ["max_tokens", "seed", "top_k", "top_p", "min_p", "repetition_penalty"])
         if (fields[name].value !== "") body[name] = Number(fields[name].value);
-    if (fields.colour.checked) body.logprobs = 0; // only of the byte drawn
+    if (fields.colour.checked) {
+        const each = Math.floor(LOGPROBS_MAX / body.max_tokens); // the byte that is drawn is one of them
+        body.logprobs = Math.max(0, Math.min(ALTERNATIVES, each - 1));
+    }
     return body;
-}
-
-const percent = (probability) => `${Number((100 * probability).toPrecision(2))} %`;
-
-/** Turn bytes with logprobs into a coloured element for each character; for several bytes, their product counts. */
-function colouring() {
-    const decoder = new TextDecoder();
-    let logprob = 0;
-    return (bytes) => bytes.flatMap((each) => {
-        logprob += each.logprob;
-        const character = decoder.decode(new Uint8Array([each.byte]), { stream: true });
-        if (character === "") return []; // its last byte is yet to come
-        const probability = Math.exp(logprob);
-        logprob = 0;
-        return [make("span", {
-            className: `p${STEPS.findIndex((from) => probability >= from)}`, title: percent(probability),
-        }, character)];
-    });
 }
 
 // What arrived since the last frame: a new layout of the text for each event would take longer than the events do.
@@ -100,7 +88,8 @@ async function generate() {
     showStatus(panel, "Writing…");
     arrived = [];
     text.replaceChildren(make("span", { className: "given" }, asked.prompt));
-    legend.hidden = !fields.colour.checked;
+    legend.hidden = told.hidden = !fields.colour.checked;
+    told.textContent = POINT;
     notes.textContent = "";
     keep.hidden = true;
     stop.disabled = false;
@@ -135,5 +124,5 @@ form.addEventListener("keydown", (event) => {
 });
 stop.addEventListener("click", () => turn.stop());
 
-const inWords = (i) => (STEPS[i] > 0 ? `from ${percent(STEPS[i])}` : `below ${percent(STEPS[i - 1])}`);
-legend.append("Probability:", ...STEPS.map((_, i) => make("span", { className: `p${i}` }, inWords(i))));
+fillLegend(legend);
+tellBytes(text, told);

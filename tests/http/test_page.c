@@ -34,6 +34,7 @@ static const struct {
     {"/page/sending.js", "text/javascript; charset=utf-8", "export"},
     {"/page/classify.js", "text/javascript; charset=utf-8", "\"classify\""},
     {"/page/generate.js", "text/javascript; charset=utf-8", "\"generate\""},
+    {"/page/coloured.js", "text/javascript; charset=utf-8", "export"},
     {"/page/complete.js", "text/javascript; charset=utf-8", "\"complete\""},
     {"/page/live.js", "text/javascript; charset=utf-8", "\"metrics\""},
     {"/page/icon.svg", "image/svg+xml", "<svg"},

@@ -296,6 +296,58 @@ def test_colour_tells_how_likely_each_character_was(visit, shoot):
     assert len(set(steps)) == 5 and len(steps) < len(told)
 
 
+def test_a_byte_tells_what_else_was_likely(visit):
+    page = visit(expect=["status of 400"])
+    part = panel(page, "Write")
+    part.get_by_label("Prompt").fill("die Römer, 東京 ")
+    part.get_by_label("Seed").fill("1")
+    part.get_by_label("Temperature").fill("1")
+    part.get_by_role("switch", name="Colour each byte").check()
+    with page.expect_response("**/generate") as answer:
+        write(part, 300)
+    events = [json.loads(line[6:]) for line in answer.value.text().splitlines() if line.startswith("data: ")]
+    drawn = [byte for event in events for byte in event.get("logprobs", [])]
+    assert all(len(byte["top"]) == 5 for byte in drawn)
+    told = part.locator(".told")
+    expect(told).to_have_text(re.compile("^Point at a character"))
+
+    def likely(each):
+        percent = float(f"{100 * math.exp(each['logprob']):.2g}")
+        return re.escape(f"{chr(each['byte'])}” {percent:g} %")
+
+    decoder, characters = codecs.getincrementaldecoder("utf-8")("replace"), [[]]
+    for byte in drawn:
+        characters[-1].append(byte)
+        if decoder.decode(bytearray([byte["byte"]])):
+            characters.append([])
+    at = next(i for i, (byte, *more) in enumerate(characters)
+              if not more and all(33 <= each["byte"] < 127 for each in [byte, *byte["top"]]))
+    byte = characters[at][0]
+    others = [each for each in byte["top"] if each["byte"] != byte["byte"]]
+    words = f"^“{likely(byte)}; in its place " + ", ".join(f"“{likely(each)}" for each in others) + "$"
+    shown = part.locator(".text span:not(.given)")
+    shown.nth(at).hover()
+    expect(told).to_have_text(re.compile(words))
+    before = told.text_content()
+    part.get_by_role("region", name="Text").focus()
+    page.keyboard.press("ArrowRight")
+    expect(told).not_to_have_text(before)
+    expect(part.locator(".here")).to_have_count(1)
+    page.keyboard.press("ArrowLeft")
+    expect(told).to_have_text(before)
+    wide = shown.evaluate_all("all => all.findIndex((e) => new TextEncoder().encode(e.textContent).length === 2)")
+    shown.nth(wide).hover()
+    expect(told.locator("span")).to_have_count(2)  # a line for each byte
+    part.get_by_label("Maximum bytes").fill("20000")
+    with page.expect_request("**/generate") as sent:
+        part.get_by_role("button", name="Write").click()
+    assert sent.value.post_data_json["logprobs"] == 5
+    part.get_by_label("Maximum bytes").fill("65536")
+    with page.expect_request("**/generate") as sent:
+        part.get_by_role("button", name="Write").click()
+    assert sent.value.post_data_json["logprobs"] == 3  # of all numbers there may be 262144
+
+
 # ---- complete --------------------------------------------------------------------------------------------------------
 
 ROWS = """(all) => all.map((canvas) => {
