@@ -32,6 +32,8 @@
     X(page_classify, "classify.js", "server/web/classify.js", SCRIPT)                \
     X(page_generate, "generate.js", "server/web/generate.js", SCRIPT)                \
     X(page_coloured, "coloured.js", "server/web/coloured.js", SCRIPT)                \
+    X(page_command, "command.js", "server/web/command.js", SCRIPT)                   \
+    X(page_revisions, "revisions.js", "server/web/revisions.js", SCRIPT)             \
     X(page_complete, "complete.js", "server/web/complete.js", SCRIPT)                \
     X(page_live, "live.js", "server/web/live.js", SCRIPT)                            \
     X(page_icon, "icon.svg", "server/web/icon.svg", "image/svg+xml")                 \

@@ -1,5 +1,6 @@
 // classify.js - the panel that classifies a picture with one or more models, and shows what they look at.
 import { Turn, withQuery } from "./api.js";
+import { curl, offerCommand } from "./command.js";
 import { make, showError, showStatus } from "./elements.js";
 import { recall } from "./keep.js";
 import { defaultOf, offer, title } from "./models.js";
@@ -42,7 +43,7 @@ function computeTime(response) {
 const sayLoading = () => showStatus(panel, "The model is being loaded…");
 
 async function showLabels(card, model, signal) {
-    const response = await sendPicture(withQuery("classify", { model, top_k: LABELS }), picture.blob, signal, sayLoading);
+    const response = await sendPicture(labelsPath(model), picture.blob, signal, sayLoading);
     const { predictions } = await response.json();
     card.querySelector("h3").append(make("small", {}, computeTime(response)));
     card.append(make("ol", { className: "bars" }, ...predictions.map(bar)));
@@ -50,7 +51,7 @@ async function showLabels(card, model, signal) {
 }
 
 async function showMap(card, model, signal) {
-    const response = await sendPicture(withQuery("explain", { model }), picture.blob, signal, sayLoading);
+    const response = await sendPicture(mapPath(model), picture.blob, signal, sayLoading);
     const view = VIEWS[response.headers.get("X-Explain-View")] ?? "";
     const image = make("img", { alt: `The picture as ${model} sees it. ${view}` });
     image.src = URL.createObjectURL(await response.blob());
@@ -65,8 +66,12 @@ function clearStale(models) {
     shown = picture.blob;
 }
 
+const chosen = () => [...choices.querySelectorAll("input:checked")].map(({ value }) => value);
+const labelsPath = (model) => withQuery("classify", { model, top_k: LABELS });
+const mapPath = (model) => withQuery("explain", { model });
+
 async function classify() {
-    const models = [...choices.querySelectorAll("input:checked")].map(({ value }) => value);
+    const models = chosen();
     clearStale(models);
     if (!picture.blob || models.length === 0) {
         turn.cancel();
@@ -108,3 +113,7 @@ export function setModels() {
 
 choices.addEventListener("change", classify);
 explain.addEventListener("change", classify);
+offerCommand(panel, () => chosen().flatMap((model) => [
+    curl(labelsPath(model), { file: picture.name ?? "picture.jpg" }),
+    ...explain.checked ? [curl(mapPath(model), { file: picture.name ?? "picture.jpg", output: `${model}.png` })] : [],
+]).join("\n"));

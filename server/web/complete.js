@@ -1,5 +1,6 @@
 // complete.js - the panel that keeps a picture's first rows and has the rest drawn, several times, row by row.
 import { Turn, events, withQuery } from "./api.js";
+import { curl, offerCommand } from "./command.js";
 import { make, offerSeed, showError, showStatus } from "./elements.js";
 import { offer, offerModels } from "./models.js";
 import { Picture } from "./picture.js";
@@ -55,21 +56,23 @@ function drawRows(canvas, { row, rows, width, height, rgb_base64: base64 }) {
     if (row + rows === height) canvas.ariaLabel = canvas.ariaLabel.replace("being drawn", "complete");
 }
 
+/** The request that the form describes; without a picture, all rows are drawn. */
+function requestPath(more) {
+    const rows = picture.blob ? fields.rows.value : 0;
+    const [model, n, temperature, seed] = ["model", "n", "temperature", "seed"].map((name) => fields[name].value);
+    return withQuery("complete", { model, rows, n, temperature, seed, ...more });
+}
+
 async function complete() {
     await picture.ready; // it may just have been chosen
     const signal = turn.begin();
-    const rows = picture.blob ? fields.rows.value : 0; // without a picture, all rows are drawn
     const canvases = newCanvases(Number(fields.n.value));
     showError(panel, null);
     showStatus(panel, "Drawing…");
     keep.hidden = true;
     stop.disabled = false;
     try {
-        const path = withQuery("complete", {
-            model: fields.model.value, rows, n: fields.n.value, temperature: fields.temperature.value,
-            seed: fields.seed.value, stream: true,
-        });
-        const response = await sendPicture(path, picture.blob, signal, () => showStatus(panel, "The model is being loaded…"));
+        const response = await sendPicture(requestPath({ stream: true }), picture.blob, signal, () => showStatus(panel, "The model is being loaded…"));
         for await (const event of events(response)) {
             if ("rgb_base64" in event) drawRows(canvases[event.index], event);
             if ("finish_reason" in event) {
@@ -108,3 +111,4 @@ form.addEventListener("submit", (event) => {
 fields.model.addEventListener("change", fitSlider);
 fields.rows.addEventListener("input", showKept);
 stop.addEventListener("click", () => turn.stop());
+offerCommand(panel, () => curl(requestPath({ scale: 8 }), { file: picture.name, output: "drawn.png" }));

@@ -1,8 +1,10 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
 import { Turn, callModel, events } from "./api.js";
 import { colouring, fillLegend, tellBytes } from "./coloured.js";
+import { copyButton, curl, offerCommand } from "./command.js";
 import { make, offerSeed, showError, showStatus } from "./elements.js";
 import { modelsFor, offer, offerModels } from "./models.js";
+import { Revisions } from "./revisions.js";
 
 const POINT = "Point at a character, or go to it with the arrow keys, to see what else was likely there.";
 const ALTERNATIVES = 5; // bytes told for each that is drawn
@@ -17,6 +19,7 @@ const keep = panel.querySelector(".keep");
 const notes = panel.querySelector(".notes");
 const legend = panel.querySelector(".legend");
 const told = panel.querySelector(".told");
+const afterwards = panel.querySelector(".afterwards"); // what can be done with a text
 const turn = new Turn();
 
 /** The request that the form describes; the daemon chooses for empty fields. */
@@ -29,7 +32,7 @@ function request() {
     for (const name of ["max_tokens", "seed", "top_k", "top_p", "min_p", "repetition_penalty"])
         if (fields[name].value !== "") body[name] = Number(fields[name].value);
     if (fields.colour.checked) {
-        const each = Math.floor(LOGPROBS_MAX / body.max_tokens); // the byte that is drawn is one of them
+        const each = Math.floor(LOGPROBS_MAX / (body.max_tokens ?? 1)); // the byte that is drawn is one of them
         body.logprobs = Math.max(0, Math.min(ALTERNATIVES, each - 1));
     }
     return body;
@@ -86,6 +89,7 @@ async function generate() {
     let bytes = 0;
     showError(panel, null);
     showStatus(panel, "Writing…");
+    if (text.hasChildNodes()) revisions.keep();
     arrived = [];
     text.replaceChildren(make("span", { className: "given" }, asked.prompt));
     legend.hidden = told.hidden = !fields.colour.checked;
@@ -93,6 +97,7 @@ async function generate() {
     notes.textContent = "";
     keep.hidden = true;
     stop.disabled = false;
+    afterwards.hidden = true;
     try {
         const response = await callModel("generate", {
             method: "POST", signal, body: JSON.stringify(asked), headers: { "Content-Type": "application/json" },
@@ -109,6 +114,55 @@ async function generate() {
     }
     flush();
     stop.disabled = true;
+    afterwards.hidden = false;
+}
+
+// ---- a text goes on --------------------------------------------------------------------------------------------------
+
+const revisions = new Revisions(panel.querySelector(".undo"), takeShown, show);
+
+function takeShown() {
+    flush();
+    return {
+        prompt: text.querySelector(".given")?.textContent ?? fields.prompt.value, nodes: [...text.childNodes],
+        said: panel.querySelector(".status").textContent, noted: notes.textContent, coloured: !legend.hidden,
+    };
+}
+
+function show({ prompt, nodes, said, noted, coloured }) {
+    turn.cancel();
+    arrived = [];
+    fields.prompt.value = prompt;
+    text.replaceChildren(...nodes);
+    notes.textContent = noted;
+    legend.hidden = told.hidden = !coloured;
+    told.textContent = POINT;
+    afterwards.hidden = nodes.length === 0;
+    stop.disabled = keep.hidden = true;
+    showError(panel, null);
+    showStatus(panel, said);
+}
+
+/** The prompt and what was written; of a character whose last bytes are missing, nothing. */
+const wholeText = () => text.textContent.replace(/\uFFFD+$/, "");
+
+/** All of the text becomes the prompt, to be changed there. */
+function edit() {
+    const whole = wholeText();
+    revisions.keep();
+    show({ prompt: whole, nodes: [], said: "Change the prompt, and have it continued.", noted: "", coloured: false });
+    fields.prompt.focus();
+    fields.prompt.setSelectionRange(whole.length, whole.length);
+    fields.prompt.scrollTop = fields.prompt.scrollHeight;
+}
+
+function goOn() {
+    if (!form.reportValidity()) return;
+    const whole = wholeText();
+    revisions.keep();
+    text.replaceChildren();
+    fields.prompt.value = whole;
+    form.requestSubmit();
 }
 
 export function setModels() {
@@ -123,6 +177,10 @@ form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
 });
 stop.addEventListener("click", () => turn.stop());
+afterwards.querySelector(".continue").addEventListener("click", goOn);
+afterwards.querySelector(".edit").addEventListener("click", edit);
+afterwards.append(copyButton("Copy", () => text.textContent));
+offerCommand(panel, () => curl("generate", { json: request(), stream: true }));
 
 fillLegend(legend);
 tellBytes(text, told);

@@ -14,10 +14,12 @@ function fileButton(text, className, take, more = {}) {
 
 export class Picture {
     blob = null; // what the daemon gets
+    name = null; // of its file, for a command
     ready = Promise.resolve(); // once what was chosen last has been read
     #image = make("img", { alt: "Your picture", hidden: true });
     #shade = make("div", { className: "shade", hidden: true });
     #hint = make("p", { className: "hint" }, "Drop or paste a picture here, or");
+    #panel;
     #changed;
     #failed;
     #taken = 0;
@@ -25,6 +27,7 @@ export class Picture {
     /** Builds itself into `panel`'s .picture; `changed` is called when there is another picture or none any more, `failed`
      *  with an error. */
     constructor(panel, changed, failed) {
+        this.#panel = panel;
         this.#changed = changed;
         this.#failed = failed;
         const take = (files) => this.take(files);
@@ -57,8 +60,10 @@ export class Picture {
             failure = error;
         }
         if (mine !== this.#taken) return; // another one was quicker
+        this.name = blob && (file.name || "picture.jpg");
         this.#show(blob);
         this.#changed();
+        this.#panel.dispatchEvent(new Event("input")); // for what is shown of all that was entered
         if (failure) this.#failed(failure);
     }
 

@@ -35,6 +35,8 @@ static const struct {
     {"/page/classify.js", "text/javascript; charset=utf-8", "\"classify\""},
     {"/page/generate.js", "text/javascript; charset=utf-8", "\"generate\""},
     {"/page/coloured.js", "text/javascript; charset=utf-8", "export"},
+    {"/page/command.js", "text/javascript; charset=utf-8", "export"},
+    {"/page/revisions.js", "text/javascript; charset=utf-8", "export"},
     {"/page/complete.js", "text/javascript; charset=utf-8", "\"complete\""},
     {"/page/live.js", "text/javascript; charset=utf-8", "\"metrics\""},
     {"/page/icon.svg", "image/svg+xml", "<svg"},

@@ -24,18 +24,19 @@ def tab_through(page, count):
 
 def test_the_keyboard_goes_in_the_order_of_reading(visit):
     page = visit()
-    assert tab_through(page, 8) == ["Skip to the content", "Classify", "Choose…", "Sample", "cifar10-aft-conv",
-                                    "cifar10-sima", "Show what the model looks at", "Pause"]
+    assert tab_through(page, 9) == ["Skip to the content", "Classify", "Choose…", "Sample", "cifar10-aft-conv",
+                                    "cifar10-sima", "Show what the model looks at", "As curl", "Pause"]
     page.get_by_role("tab", name="Classify").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate(FOCUSED) == "Write" and page.url.endswith("#/generate")
-    assert tab_through(page, 12) == ["Prompt", "Temperature", "Maximum bytes", "Seed", "Top k", "Top p", "Min p",
+    assert tab_through(page, 13) == ["Prompt", "Temperature", "Maximum bytes", "Seed", "Top k", "Top p", "Min p",
                                      "Repetition penalty", "Where the model’s context ends",
-                                     "Colour each byte by its probability", "Write", "Pause"]
+                                     "Colour each byte by its probability", "Write",
+                                     "As curl", "Pause"]
     page.get_by_role("tab", name="Write").focus()
     page.keyboard.press("End")
-    assert tab_through(page, 8) == ["Choose…", "Sample", "Rows kept", "Temperature", "Pictures", "Seed", "Draw",
-                                    "Pause"]
+    assert tab_through(page, 9) == ["Choose…", "Sample", "Rows kept", "Temperature", "Pictures", "Seed", "Draw",
+                                    "As curl", "Pause"]
     page.get_by_role("tab", name="Complete").focus()
     page.keyboard.press("ArrowRight")  # round
     assert page.evaluate(FOCUSED) == "Classify"

@@ -348,6 +348,49 @@ def test_a_byte_tells_what_else_was_likely(visit):
     assert sent.value.post_data_json["logprobs"] == 3  # of all numbers there may be 262144
 
 
+def test_a_text_is_continued_edited_and_taken_back(visit):
+    page = visit()
+    part = panel(page, "Write")
+    text, prompt = part.get_by_role("region", name="Text"), part.get_by_label("Prompt")
+    undo = part.get_by_role("button", name="Undo")
+    expect(undo).to_be_hidden()
+    expect(part.get_by_role("button", name="Continue")).to_be_hidden()
+    part.get_by_label("Maximum bytes").fill("40")
+    part.get_by_label("Seed").fill("3")
+    write(part, 40)
+    first = text.text_content()
+    expect(undo).to_be_hidden()
+    part.get_by_role("button", name="Continue").click()
+    expect(text).to_have_text(re.compile(re.escape(first) + r"[\s\S]{30,}"))
+    expect(status(part)).to_contain_text("40 bytes, full length")
+    expect(prompt).to_have_value(first)
+    second = text.text_content()
+    part.get_by_role("button", name="Edit").click()
+    expect(prompt).to_be_focused()
+    expect(prompt).to_have_value(second)
+    page.keyboard.type(" Then")
+    expect(part.get_by_role("button", name="Continue")).to_be_hidden()
+    write(part, 40)
+    assert text.text_content().startswith(second + " Then")
+    undo.click()  # of the edit, which goes with what was written after it
+    assert (text.text_content(), prompt.input_value()) == (second, first)
+    undo.click()
+    assert (text.text_content(), prompt.input_value()) == (first, "The history of ")
+    expect(undo).to_be_hidden()
+    part.get_by_label("Seed").fill("4")
+    write(part, 40)  # a new text
+    assert text.text_content() != first
+    undo.click()
+    assert text.text_content() == first
+    part.get_by_label("Maximum bytes").fill("20000")
+    part.get_by_role("button", name="Continue").click()
+    expect(text).to_have_text(re.compile(r"[\s\S]{100,}"))
+    undo.click()  # while it is being written
+    page.wait_for_timeout(300)
+    assert text.text_content() == first
+    expect(part.get_by_role("button", name="Stop")).to_be_disabled()
+
+
 # ---- complete --------------------------------------------------------------------------------------------------------
 
 ROWS = """(all) => all.map((canvas) => {
