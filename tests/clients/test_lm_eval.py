@@ -3,14 +3,16 @@ by texts, with batches; its figures must be those that /score gives."""
 
 import json
 import math
+import re
 import urllib.request
 
 import pytest
+from conftest import ROOT
 
 lm_eval = pytest.importorskip("lm_eval", reason="the lm-eval package is not installed: make deps-clients")
-tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers package is not installed: make deps-clients")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: make deps-clients")
 
+TOKENIZER = ROOT / "weights" / "tokenizer"
 DOCS = [
     {"question": "The capital of France is [[", "choices": ["Paris", "qzxv"], "label": 0},
     {"question": "See also: [http://www", "choices": [".", "Zx"], "label": 0},
@@ -20,22 +22,24 @@ DOCS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    """A tokenizer for which a token's id is its byte, as a folder."""
-    folder = tmp_path_factory.mktemp("tokenizer")
-    # GPT-2's names of bytes: these are named by themselves, others from 256 on
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = (chr(256 + i) for i in range(256))
-    names = {chr(byte) if byte in shown else next(others): byte for byte in range(256)}
-    bytewise = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=names, merges=[]))
-    bytewise.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    bytewise.decoder = tokenizers.decoders.ByteLevel()
-    newline = next(name for name, byte in names.items() if byte == 10)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bytewise, eos_token=newline)
-    fast.save_pretrained(folder)
-    assert fast.encode("a\u00e9\n") == list("a\u00e9\n".encode())
-    return folder
+def test_the_tokenizer_that_ships_has_bytes_for_ids():
+    """Of every character but surrogates, of the name that the newline has in it, and of nothing."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZER)
+    assert len(tokenizer) == 256 and tokenizer.eos_token_id == ord("\n")
+    characters = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000, 7)]))
+    for text in ("", "a\u00e9\n", "\u010a", " \n\n ", characters):
+        tokens = tokenizer.encode(text)
+        assert tokens == list(text.encode())
+        assert tokenizer.decode(tokens) == text
+
+
+def documented_arguments(url):
+    """The model_args of the command in server/HTTP.md, for the daemon at an url."""
+    document = (ROOT / "server" / "HTTP.md").read_text()
+    command = re.search(r"^    lm_eval .*$", document, re.M).group(0)
+    arguments = re.search(r"--model_args (\S+)", command).group(1)
+    assert "tokenizer=weights/tokenizer" in arguments
+    return arguments.replace("http://127.0.0.1:8080", url).replace("weights/tokenizer", str(TOKENIZER))
 
 
 def score(daemon, text):
@@ -48,7 +52,7 @@ def score(daemon, text):
 
 
 @pytest.mark.parametrize("tokenized", [True, False])
-def test_loglikelihoods_of_a_task(daemon, tokenizer, tmp_path, monkeypatch, tokenized):
+def test_loglikelihoods_of_a_task(daemon, tmp_path, monkeypatch, tokenized):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     data = tmp_path / "docs.jsonl"
@@ -67,14 +71,7 @@ def test_loglikelihoods_of_a_task(daemon, tokenizer, tmp_path, monkeypatch, toke
     }
     results = lm_eval.simple_evaluate(
         model="local-completions",
-        model_args={
-            "model": "enwik8-aft-local",
-            "base_url": daemon.url + "/v1/completions",
-            "tokenizer_backend": "huggingface",
-            "tokenizer": str(tokenizer),
-            "tokenized_requests": tokenized,
-            "max_length": 512,
-        },
+        model_args=f"{documented_arguments(daemon.url)},tokenized_requests={tokenized}",
         tasks=[task],
         batch_size=4 if tokenized else 1,
         log_samples=True,
