@@ -9,7 +9,8 @@ from aft_train.loop import Recipe
 def text(model, recipe, **more):
     return card.text("mine", model, recipe, **{**dict(
         data="3 pictures of cats.", command=["python", "-m", "aft_train.images", "my pictures", "--run", "r"],
-        seconds=3700, figures=[("held out: 8 pictures", "50.00 % right"), ("test", "1.2345 bits")]), **more})
+        steps=recipe.steps, done=1.0, seconds=3700,
+        figures=[("held out: 8 pictures", "50.00 % right"), ("test", "1.2345 bits")]), **more})
 
 
 def test_a_card_has_all_that_it_takes_to_train_the_model_again():
@@ -26,6 +27,15 @@ def test_a_card_has_all_that_it_takes_to_train_the_model_again():
                  f"PyTorch {torch.__version__}", "curves.png",
                  "| held out: 8 pictures | 50.00 % right |\n| test | 1.2345 bits |\n"):
         assert part in card_text, part
+
+
+def test_a_run_by_the_clock_tells_its_steps_and_where_it_was_stopped():
+    recipe = Recipe(steps=1000, batch=64, lr=6e-3, minutes=2, warmup=50, decay=0.7)
+    card_text = text(tiny_model(), recipe, steps=731, seconds=120.1)
+    assert "731 steps of 64 windows, " in card_text and "It took 2 min on: " in card_text
+    assert "(warm-up over the first 5% of the time, falling to 0 over the last 70%)" in card_text
+    assert "stopped" not in card_text
+    assert ". It was stopped there, at 25% of 2 min." in text(tiny_model(), recipe, steps=183, done=0.25, seconds=30)
 
 
 def test_what_was_not_done_is_not_told():

@@ -154,7 +154,7 @@ def test_colours_are_learnt(folder, tmp_path):
     table = rows(run)
     assert float(table[-1]["accuracy"]) == 100 and float(table[-1]["loss"]) < 0.5 < 0.65 < float(table[0]["loss"])
     assert accuracy(load(run / "model"), read_pictures(folder)) > 95
-    card = (run / "model" / "MODEL_CARD.md").read_text()
+    card = (run / "model" / "README.md").read_text()
     assert "held out: 4 pictures | 100.00 % right" in card and "36 pictures of " in card and "seed 0" in card
 
 
@@ -179,10 +179,10 @@ def test_parts_and_further_pictures_are_held_out_if_named(folder, tmp_path):
     files = {f"{part}/{name}/{i}.png": picture(i) for part in ("train", "test") for name in "ab" for i in range(3)}
     tar = str(write_tar(tmp_path / "p.tar.gz", files))
     assert images.main([tar, *TINY, "--part", "train", "--valid-part", "test", "--run", str(tmp_path / "1")]) == 0
-    assert "held out: 6 pictures" in (tmp_path / "1" / "model" / "MODEL_CARD.md").read_text()
+    assert "held out: 6 pictures" in (tmp_path / "1" / "model" / "README.md").read_text()
     other = write_folder(tmp_path / "other", {"green/1.png": picture(0), "red/1.png": picture(1)})
     assert images.main([folder, *TINY, "--valid", str(other), "--run", str(tmp_path / "2")]) == 0
-    card = (tmp_path / "2" / "model" / "MODEL_CARD.md").read_text()
+    card = (tmp_path / "2" / "model" / "README.md").read_text()
     assert "held out: 2 pictures" in card and "40 pictures of " in card
 
 

@@ -118,7 +118,7 @@ def test_a_step_moves_every_parameter_that_has_a_gradient(optimizer):
 
 def small_run(folder, recipe, evaluate=lambda model: 0.0, model=None, dtype="f32"):
     """A Run of a tiny text classifier that makes its outputs small."""
-    args = argparse.Namespace(run=folder, out=None, dtype=dtype)
+    args = argparse.Namespace(run=folder, out=None, dtype=dtype, command=["python"])
     model = model or tiny_model("text-classification", "aft-simple", depth=1)
     return loop.Run(args, model, recipe, {}, metric="nothing", evaluate=evaluate,
                     batch=lambda step: torch.arange(12)[None] + step,
@@ -193,6 +193,7 @@ def test_a_run_folder_that_cannot_be_made_is_named(file, tmp_path, capsys):
 
 
 def test_a_finished_run_stays_as_it_is(run, file):
+    assert text.main([file, "--run", str(run), *RUN]) == 0
     before = files(run)
     assert text.main([file, "--run", str(run), *RUN]) == 0
     assert files(run) == before

@@ -175,7 +175,7 @@ def test_greys_are_learnt_to_the_one_choice_that_they_have(tmp_path):
     assert 2 / 48 < bits < 0.3
     held = np.array([grey(i).reshape(-1) for i in range(4)])
     assert bits_per_element(load(run / "model"), held) == pytest.approx(bits, abs=0.05)
-    assert "held out: 4 pictures" in (run / "model" / "MODEL_CARD.md").read_text()
+    assert "held out: 4 pictures" in (run / "model" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("wrong, wanted", [

@@ -63,7 +63,7 @@ def test_a_pattern_is_learnt_far_below_the_entropy_of_its_letters(file, tmp_path
     assert bits < 0.4 * unigram
     held = np.frombuffer(PATTERN * 50, np.uint8)[1305:]
     assert bits_per_byte(load(run / "model"), held) == pytest.approx(bits, abs=2e-6)
-    card = (run / "model" / "MODEL_CARD.md").read_text()
+    card = (run / "model" / "README.md").read_text()
     assert f"{bits:.4f} bits per byte" in card and "test: bytes 0 to 500" in card and "after 8 or more" in card
     assert (run / "model" / "curves.png").read_bytes().startswith(b"\x89PNG")
 

@@ -1,4 +1,4 @@
-"""MODEL_CARD.md: what a model is, what it was trained on, by which command and where, and how good it is."""
+"""A model's README.md: what a model is, what it was trained on, by which command and where, and how good it is."""
 import os
 import platform
 import re
@@ -52,14 +52,26 @@ def shape(model):
 
 def schedule(recipe):
     """How the learning rate goes, in words."""
+    rise = f"{recipe.warmup} steps"
+    if recipe.minutes:
+        rise = f"over the first {recipe.warmup / recipe.steps:.0%} of the time"
     fall = f"falling to 0 over the last {recipe.decay:.0%}" if recipe.decay else "then constant"
-    return f"learning rate {recipe.lr:g} (warm-up {recipe.warmup} steps, {fall})"
+    return f"learning rate {recipe.lr:g} (warm-up {rise}, {fall})"
 
 
-def text(name, model, recipe, *, data, command, seconds, figures):
-    """The card. data: what was learnt, in words; command: the argument list; figures: [(measured on, figure)]."""
+def stopped(recipe, done):
+    """What there is to tell of a run that was stopped before its end: nothing of others."""
+    return f" It was stopped there, at {done:.0%} of {duration(60 * recipe.minutes)}." if done < 1 else ""
+
+
+def text(name, model, recipe, *, data, command, steps, done, seconds, figures):
+    """The card. data: what was learnt, in words; command: the argument list; figures: [(measured on, figure)].
+
+    steps, seconds: how long it was trained; done: which share that is of what was planned.
+    """
     kind = {"image": "pictures", "bytes": "windows", "pixels": "pictures"}[TASKS[model.config.task]]
     average = f", weights averaged at {recipe.ema:g}" if recipe.ema else ""
+    where = f"{duration(seconds)} on: {machine()}.{stopped(recipe, done)}"
     rows = "\n".join(f"| {on} | {figure} |" for on, figure in figures)
     return f"""# {name}
 
@@ -73,8 +85,8 @@ def text(name, model, recipe, *, data, command, seconds, figures):
 
     {shlex.join(command)}
 
-{recipe.steps} steps of {recipe.batch} {kind}, {recipe.optimizer}, {schedule(recipe)},
-weight decay {recipe.weight_decay:g}, seed {recipe.seed}{average}. It took {duration(seconds)} on: {machine()}.
+{steps} steps of {recipe.batch} {kind}, {recipe.optimizer}, {schedule(recipe)},
+weight decay {recipe.weight_decay:g}, seed {recipe.seed}{average}. It took {where}
 
 ![training loss and held-out quality over the steps](curves.png)
 

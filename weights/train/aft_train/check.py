@@ -1,4 +1,4 @@
-"""Check model directories with the PyTorch twin: python -m aft_train.check DIR...
+"""Check model directories with the PyTorch twin: aft-train check DIR...
 
 Runs every input of a directory's cases.safetensors (input.K, logits.K for K = 0, 1, ...) in float32 and compares, as
 `aft verify` does with the served engine.
@@ -9,6 +9,7 @@ import sys
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from .cli import called
 from .export import CASES, ModelError, check_input, load, logits_of
 
 
@@ -57,16 +58,16 @@ def tolerance(text):
     return value
 
 
-def parser():
-    p = argparse.ArgumentParser(prog="python -m aft_train.check", description=__doc__.splitlines()[0])
+def parser(prog="aft-train check"):
+    p = argparse.ArgumentParser(prog=prog, description=__doc__.splitlines()[0])
     p.add_argument("dirs", nargs="+", metavar="DIR", help="model directories with a cases.safetensors")
     p.add_argument("--tolerance", type=tolerance, default=1e-4,
                    help="largest error that passes, relative to max(1, max|want|) (1e-4)")
     return p
 
 
-def main(argv=None):
-    args = parser().parse_args(argv)
+def main(argv=None, name="aft_train.check"):
+    args = parser(called(name)).parse_args(argv)
     passed = 0
     for model_dir in args.dirs:
         try:

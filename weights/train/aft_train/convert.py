@@ -1,4 +1,4 @@
-"""Make model directories of others: python -m aft_train.convert deit | dtype | quality.
+"""Make model directories of others: aft-train convert deit | dtype | quality.
 
     deit      a DeiT or ViT checkpoint in timm's layout, as it is or as an AFT-conv to fine-tune
     dtype     another precision of a model directory, with what it costs
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import deit
 from .check import read_cases
+from .cli import called
 from .export import (CASES, DTYPES, INDEX, TENSORS, ModelError, assemble, check_target, export, load, read_config,
                      sample_inputs)
 from .model_config import ACTIVATIONS
@@ -122,8 +123,8 @@ def at_least(least, most=1 << 62):
     return integer
 
 
-def parser():
-    p = argparse.ArgumentParser(prog="python -m aft_train.convert", description=__doc__.splitlines()[0])
+def parser(prog="aft-train convert"):
+    p = argparse.ArgumentParser(prog=prog, description=__doc__.splitlines()[0])
     verbs = p.add_subparsers(required=True, metavar="deit|dtype|quality")
 
     target = argparse.ArgumentParser(add_help=False)
@@ -175,16 +176,16 @@ def parser():
     return p
 
 
-def main(argv=None):
-    args = parser().parse_args(argv)
+def main(argv=None, name="aft_train.convert"):
+    args = parser(called(name)).parse_args(argv)
     try:
         args.run(args)
         return 0
     except ValueError as e:  # a model, a picture, a text that is not what it should be
-        print(f"aft_train.convert: {e}", file=sys.stderr)
+        print(f"{name}: {e}", file=sys.stderr)
         return 2
     except (OSError, MemoryError, RuntimeError) as e:  # the disk, or PyTorch that finds no memory
-        print(f"aft_train.convert: {str(e).splitlines()[0] if str(e) else type(e).__name__}", file=sys.stderr)
+        print(f"{name}: {str(e).splitlines()[0] if str(e) else type(e).__name__}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

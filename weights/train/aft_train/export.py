@@ -23,7 +23,8 @@ from .model_config import CONTEXT_MAX, TASKS, ConfigError, from_json, to_json
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 TENSORS, INDEX, CASES = "model.safetensors", "model.safetensors.index.json", "cases.safetensors"
-NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")  # of a folder: it becomes the model's name
+NAME_MAX = 64
+NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_MAX}}}")  # of a folder: it becomes the model's name
 CHUNK = 1 << 24  # position biases that are checked at a time
 
 SIDES = {  # what the sides of a shape are, for messages; the bias of a weight has its first one

@@ -1,12 +1,13 @@
-"""Train a picture classifier: python -m aft_train.images PICTURES --run FOLDER.
+"""Train a picture classifier: aft-train pictures PICTURES --minutes 2, or --run FOLDER.
 
-PICTURES is a folder of class folders or a tar of one. The preset `demo` is for small pictures and one processor, and
-`small` for more time. `deit-tiny` and `deit-small` are DeiT's recipe (Touvron et al. 2021, table 9), with which the AFT
-paper trained its AFT-conv. Two things are not DeiT's: repeated augmentation is left out, and the learning rate falls
-along a line, not a cosine.
+PICTURES is a folder of class folders or a tar of one. The preset `quick` is for minutes, `demo` for small pictures and
+one processor, and `small` for more time. `deit-tiny` and `deit-small` are DeiT's recipe (Touvron et al. 2021, table 9),
+with which the AFT paper trained its AFT-conv. Two things are not DeiT's: repeated augmentation is left out, and the
+learning rate falls along a line, not a cosine.
 """
 import argparse
 import ctypes
+import dataclasses
 import functools
 import os
 import signal
@@ -23,9 +24,9 @@ from torch.utils.data import DataLoader
 from . import augment, loop, pictures, quality
 from .deit import IMAGENET_MEAN, IMAGENET_STD
 from .export import load, model_input
-from .loop import Recipe, TrainError
 from .model import Model
 from .model_config import HEADED_MIXERS, MIXERS, MixerConfig, ModelConfig
+from .recipe import Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
 
 DEIT = dict(resize_to=256, size=224, patch=16, heads=32, kernel=11, dropout=0.0, drop_path=0.1, crop="resized", shift=0,
             rand_augment=2, magnitude=9, erase=0.25, mixup=0.8, cutmix=1.0, smoothing=0.1)
@@ -35,6 +36,9 @@ SMALL = dict(resize_to=32, size=32, patch=4, heads=32, kernel=5, dropout=0.0, dr
              rand_augment=0, magnitude=9, erase=0.0, mixup=0.0, cutmix=0.0, smoothing=0.1)
 
 PRESETS = {  # name -> (shape and augmentation, recipe)
+    "quick": (dict(SMALL, depth=4, dim=96, heads=16, cutmix=1.0),
+              Recipe(steps=1000, batch=32, lr=6e-3, warmup=50, decay=0.7, weight_decay=0.1, optimizer="muon",
+                     beta2=0.95, ema=0.99)),
     "demo": (dict(SMALL, depth=6, dim=128),
              Recipe(steps=4800, batch=128, lr=6e-3, warmup=200, decay=0.7, weight_decay=0.1, optimizer="muon",
                     beta2=0.95, ema=0.998)),
@@ -44,6 +48,10 @@ PRESETS = {  # name -> (shape and augmentation, recipe)
     "deit-tiny": (dict(DEIT, depth=12, dim=192), DEIT_RECIPE),
     "deit-small": (dict(DEIT, depth=12, dim=384), DEIT_RECIPE),
 }
+# What suits --minutes: the last preset whose least minutes and pictures are there. Fewer would be learnt by heart.
+FITTING = {"quick": (0, 0), "demo": (20, 5000), "small": (480, 20000)}
+LARGE = dict(size=64, patch=8, shift=8)  # of pictures that show more so, for the same number of patches
+LOOKED_AT = 100  # pictures that tell whether they are large
 LEAST_AREA = 0.08  # of a picture that crop="resized" shows
 CHANNELS_A_HEAD = 32  # of mixers other than aft-conv, unless --heads says otherwise
 VALID_SHARE = 0.1  # of the pictures, held out where none are named for it
@@ -149,11 +157,10 @@ class Batches:
 # ---- options ---------------------------------------------------------------------------------------------------------
 
 
-def parser():
-    p = argparse.ArgumentParser(prog="python -m aft_train.images", description="Train a picture classifier.")
+def parser(prog="aft-train pictures"):
+    p = argparse.ArgumentParser(prog=prog, description="Train a picture classifier.")
     p.add_argument("pictures", help="a folder of class folders, or a .tar, .tar.gz or .tar.xz of one")
-    p.add_argument("--run", required=True, metavar="FOLDER", help="the run's folder; one that was interrupted goes on")
-    p.add_argument("--preset", choices=PRESETS, default="demo")
+    p.add_argument("--preset", choices=PRESETS, help="(demo; with --minutes, what suits them and the pictures)")
     p.add_argument("--part", help="the folder above the class folders to train on, if there are several ('train')")
     p.add_argument("--valid", metavar="PICTURES", help="pictures to watch the run with (default: a tenth, left out)")
     p.add_argument("--valid-part", help="of --valid, or of the same folder or tar ('test')")
@@ -181,7 +188,7 @@ def parser():
             ("dropout", float, "share of features dropped"),
             ("drop-path", float, "share of the last block's branches dropped, of those before less")):
         group.add_argument("--" + key, type=kind, metavar="N" if kind is int else "X", help=text)
-    loop.add_arguments(p, PRESETS["demo"][1])
+    add_arguments(p, PRESETS["demo"][1])
     return p
 
 
@@ -193,9 +200,25 @@ def option(key):
     return "--" + key.replace("_", "-")
 
 
-def shape_of(args):
-    """The preset's shape and augmentation with what was given. Raises TrainError."""
-    preset = PRESETS[args.preset][0]
+def fitting(minutes, source):
+    """The preset's name, and what of its shape is another, for so many minutes and these Pictures."""
+    name = [name for name, least in FITTING.items() if minutes >= least[0] and len(source) >= least[1]][-1]
+    sides = sorted(source.shorter_side(i) for i in quality.spread(len(source), LOOKED_AT))
+    large = PRESETS[name][0]["size"] < LARGE["size"] <= sides[len(sides) // 2]
+    return name, LARGE if large and name == "quick" else {}
+
+
+def preset_of(args, source):
+    """(shape and augmentation, recipe) that the command line names, or that suits the time and the Pictures."""
+    if args.preset or args.minutes is None or args.init:
+        return PRESETS[args.preset or "demo"]
+    name, other = fitting(args.minutes, source)
+    shape, recipe = PRESETS[name]
+    return {**shape, **other}, recipe
+
+
+def shape_of(args, preset):
+    """A preset's shape and augmentation with what was given. Raises TrainError."""
     shape = {**preset, **{key: getattr(args, key) for key in given(args, preset)}}
     if args.resize_to is None:
         shape["resize_to"] = shape["size"] * preset["resize_to"] // preset["size"]
@@ -230,7 +253,7 @@ def starting_model(args, shape, labels):
 def fresh_model(args, shape, labels):
     """Heads, if not given, are the preset's for aft-conv, else of CHANNELS_A_HEAD; fewer if they do not divide dim."""
     kind, dim = args.mixer or "aft-conv", shape["dim"]
-    loop.check_mixer_options(args, kind)
+    check_mixer_options(args, kind)
     mixer = MixerConfig(kind)
     if kind in HEADED_MIXERS:
         most = shape["heads"] if kind == "aft-conv" else max(1, dim // CHANNELS_A_HEAD)
@@ -277,11 +300,8 @@ def held_out(source, share, seed):
     return learnt, part(order[edge:])
 
 
-def read_both(args, recipe):
+def split(args, seed, source):
     """(Pictures to learn, Pictures to watch the run with). Raises TrainError, PictureError."""
-    source = pictures.read_pictures(args.pictures, part=args.part)
-    if len(source.classes) < 2:
-        raise TrainError(f"{args.pictures} has the class {source.classes[0]} alone, expected two or more to tell apart")
     if args.valid or args.valid_part:
         held = pictures.read_pictures(args.valid or args.pictures, part=args.valid_part)
         single = sorted(set(source.classes) ^ set(held.classes))
@@ -290,22 +310,41 @@ def read_both(args, recipe):
             raise TrainError(f"the class {single[0]} is among the pictures to {use} alone, expected the same classes "
                              "to learn and to watch the run with")
     else:
-        source, held = held_out(source, VALID_SHARE, recipe.seed)
-    if len(source) < recipe.batch:
-        raise TrainError(f"{args.pictures} has {len(source)} pictures to learn, fewer than a batch: expected --batch "
-                         f"{len(source)} or less, not {recipe.batch}")
+        return held_out(source, VALID_SHARE, seed)
     return source, held
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
+def prepare(args):
+    """-> (shape and augmentation, Recipe, Pictures to learn, Pictures to watch the run with). Raises ValueError."""
+    settle(args, args.pictures)
+    source = pictures.read_pictures(args.pictures, part=args.part)
+    if len(source.classes) < 2:
+        raise TrainError(f"{args.pictures} has the class {source.classes[0]} alone, expected two or more to tell apart")
+    if source.left_out:
+        print(f"{len(source.left_out)} files in {args.pictures} are left out, such as {source.left_out[0]}: pictures "
+              f"end in {' '.join(pictures.SUFFIXES)} and lie in the folder of their class", file=sys.stderr)
+    shape, recipe = preset_of(args, source)
+    shape, recipe = shape_of(args, shape), recipe_of(args, recipe)
+    source, held = split(args, recipe.seed, source)
+    if args.minutes is not None and args.batch is None:
+        recipe = dataclasses.replace(recipe, batch=min(recipe.batch, len(source)))
+    if len(source) < recipe.batch:
+        raise TrainError(f"{args.pictures} has {len(source)} pictures to learn, fewer than a batch: expected --batch "
+                         f"{len(source)} or less, not {recipe.batch}")
+    return shape, recipe, source, held
+
+
 def train(args):
     """Train, or go on, and export. -> False if it was told to stop before its end."""
-    shape, recipe = shape_of(args), loop.recipe_of(args, PRESETS[args.preset][1])
-    source, held = read_both(args, recipe)
+    shape, recipe, source, held = prepare(args)
     torch.manual_seed(recipe.seed)
     model = starting_model(args, shape, source.classes)
+    if args.minutes is not None and shape["crop"] == "shifted":  # the time is for learning
+        source.keep_fitted(model.config)
+        held.keep_fitted(model.config)
 
     def loss(forward, pair):
         x, target = pair
@@ -321,15 +360,17 @@ def train(args):
 
     def figures(model):
         yield f"held out: {len(held):,} pictures", f"{quality.accuracy(model, held):.2f} % right"
+        plain = quality.accuracy_of_commonest(source, held)
+        yield "the same, always naming the commonest label, for comparison", f"{plain:.2f} % right"
 
     run.export([held.prepared(i, model.config) for i in range(min(2, len(held)))], figures,
                f"{len(source):,} pictures of {Path(args.pictures).resolve().name} in {len(source.classes)} classes; "
-               f"{recipe.steps * recipe.batch:,} seen.")
+               f"{run.step * recipe.batch:,} seen.")
     return True
 
 
-def main(argv=None):
-    return loop.main("aft_train.images", parser(), train, argv)
+def main(argv=None, name="aft_train.images"):
+    return loop.main(name, parser, train, argv)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,10 @@ A run lives in a folder:
 
 What happens at a step depends on the seed, the step and the state in checkpoint.pt alone: random numbers are seeded
 anew at every step and batches are functions of it. So a run that was killed and resumed goes on as if it had not been.
+
+A run with --minutes has a time in place of a number of steps: how far it is, and with it the learning rate, follows the
+clock, so that on every machine the rate has fallen to 0 when the time is over. Without --run nothing is kept of it but
+the model, and stopping it ends it with the model as far as it came.
 """
 import csv
 import dataclasses
@@ -19,8 +23,8 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,91 +32,9 @@ import torch
 from tqdm import tqdm
 
 from . import card
-from .export import DTYPES, check_target, export
-from .model_config import HEADED_MIXERS
-
-OPTIMISERS = ("adamw", "muon")
-PRECISIONS = ("auto", "f32", "bf16")
-MOST = {"threads": 1024, "seed": (1 << 32) - 1}  # PyTorch takes far more of neither
-
-
-class TrainError(ValueError):
-    """What keeps a run from starting or going on; the text says what was wrong and what was expected."""
-
-
-@dataclass
-class Recipe:
-    """How to train, whatever is trained."""
-
-    steps: int
-    batch: int
-    lr: float
-    warmup: int = 100  # steps of linear warm-up
-    decay: float = 1.0  # the last part of the run over which the rate falls linearly to 0; 1 is all of it
-    weight_decay: float = 0.1  # of the blocks' matrices and the patch embedding; decoupled
-    optimizer: str = "adamw"  # muon: the blocks' matrices by Muon, all else by AdamW
-    beta2: float = 0.98
-    clip: float = 1.0  # largest norm of the gradient; 0 is none
-    ema: float = 0.0  # decay of the weights' average, which is then what is evaluated and exported; 0 is none
-    seed: int = 0
-    log_every: int = 20  # steps between rows of log.csv
-    evaluate_every: int = 500
-    save_every: int = 100
-    threads: int = 0  # 0: one for each processor
-    precision: str = "auto"  # auto: bf16 autocast where the machine has bf16 arithmetic
-    compile: bool = False
-
-    CHANGEABLE = ("steps", "log_every", "evaluate_every", "save_every")  # what a resumed run may change
-
-    def __post_init__(self):
-        for key in ("steps", "batch", "log_every", "evaluate_every", "save_every"):
-            if getattr(self, key) < 1:
-                raise TrainError(f"--{key.replace('_', '-')} is {getattr(self, key)}, expected 1 or more")
-        for key in ("warmup", "weight_decay", "clip", "seed", "threads"):
-            if getattr(self, key) < 0:
-                raise TrainError(f"--{key.replace('_', '-')} is {getattr(self, key)}, expected 0 or more")
-        for key, most in MOST.items():
-            if getattr(self, key) > most:
-                raise TrainError(f"--{key} is {getattr(self, key)}, expected at most {most}")
-        if not self.lr > 0:
-            raise TrainError(f"--lr is {self.lr}, expected a positive number")
-        for key in ("decay", "ema", "beta2"):
-            if not 0 <= getattr(self, key) <= 1:
-                raise TrainError(f"--{key} is {getattr(self, key)}, expected 0 to 1")
-
-
-def add_arguments(parser, defaults):
-    """Add an option for every field of Recipe to an argparse parser; `defaults` is a Recipe, None shown as 'preset'."""
-    group = parser.add_argument_group("training")
-    choices = {"optimizer": OPTIMISERS, "precision": PRECISIONS}
-    for f in dataclasses.fields(Recipe):
-        value, name = getattr(defaults, f.name), "--" + f.name.replace("_", "-")
-        if f.type is bool or f.type == "bool":
-            group.add_argument(name, action="store_true", default=value)
-        else:
-            group.add_argument(name, type=type(value), default=None, choices=choices.get(f.name), help=f"({value})")
-    group = parser.add_argument_group("result")
-    group.add_argument("--out", metavar="MODEL_DIR", help="where to write the model (the run's folder, as `model`)")
-    group.add_argument("--dtype", choices=DTYPES, default="f32", help="how to store it (f32)")
-
-
-def check_mixer_options(args, kind):
-    """Refuse --heads, --kernel or --window that the mixer has not. Raises TrainError."""
-    for key, mixers in (("heads", HEADED_MIXERS), ("kernel", ("aft-conv",)), ("window", ("aft-local",))):
-        if getattr(args, key) is not None and kind not in mixers:
-            raise TrainError(f"--{key} {getattr(args, key)} is for {', '.join(mixers)}, not for {kind}")
-
-
-def recipe_of(args, defaults):
-    """The Recipe of parsed arguments: `defaults` with what was given."""
-    given = {f.name: getattr(args, f.name) for f in dataclasses.fields(Recipe)}
-    return dataclasses.replace(defaults, **{k: v for k, v in given.items() if v is not None})
-
-
-def schedule(recipe, step):
-    """Factor of the learning rate at a step: up, flat, and down to 0 over the last part."""
-    left = (recipe.steps - step) / max(1, round(recipe.decay * recipe.steps))
-    return min(1.0, (step + 1) / max(1, recipe.warmup), left)
+from .cli import called
+from .export import check_target, export
+from .recipe import Recipe, TrainError, schedule
 
 
 def step_rng(seed, step):
@@ -233,8 +155,11 @@ class Run:
     """
 
     def __init__(self, args, model, recipe, options, *, batch, loss, evaluate, metric):
-        """args: what add_arguments added, and `run`. Raises ModelError if the model could not be written at its end."""
-        self.dir, self.recipe, self.metric, self.stored_as = Path(args.run), recipe, metric, args.dtype
+        """args: what add_arguments added. Raises ModelError if the model could not be written at its end."""
+        self.scratch = None if args.run else tempfile.TemporaryDirectory(prefix="aft-train-")  # the run is not kept
+        self.dir, self.recipe, self.metric = Path(args.run or self.scratch.name), recipe, metric
+        self.stored_as = args.dtype
+        self.command = args.command
         self.dir.mkdir(parents=True, exist_ok=True)
         self.target = check_target(args.out or self.dir / "model", overwrite=True)
         self.batch, self.loss, self.evaluate = batch, loss, evaluate
@@ -283,14 +208,14 @@ class Run:
             except Exception as e:
                 why = " ".join((str(e) or repr(e)).split("\n")[:2])  # some have no text, some begin with a heading
                 raise TrainError(f"{path} is no checkpoint of this run: {why}") from None
-        if self.step > self.recipe.steps:
+        if not self.recipe.minutes and self.step > self.recipe.steps:
             raise TrainError(f"{self.dir} holds a run of {self.step} steps, expected --steps {self.step} or more")
         write_aside(told, lambda f: f.write((json.dumps(self.options, indent=1) + "\n").encode()))
 
     # ---- the result -----------------------------------------------------------------------------------------------
 
     def export(self, inputs, figures, data):
-        """Write the finished model: its averaged weights, cases of `inputs` and a MODEL_CARD.md.
+        """Write the finished model: its averaged weights, cases of `inputs` and a README.md, its card.
 
         figures(model) yields (measured on, figure) for the card, data says in words what was learnt.
         """
@@ -299,15 +224,17 @@ class Run:
         self.model.confine()  # an average of such kernels may lie a little outside
         with torch.no_grad():
             measured = list(figures(self.model))
-        command = ["python", "-m", "aft_train." + Path(sys.argv[0]).stem, *sys.argv[1:]]
-        text = card.text(self.target.name, self.model, self.recipe, data=data, seconds=self.seconds, command=command,
-                         figures=measured)
-        files = {"MODEL_CARD.md": text, "curves.png": (self.dir / "curves.png").read_bytes()}
+        text = card.text(self.target.name, self.model, self.recipe, data=data, steps=self.step, done=self.done(),
+                         seconds=self.seconds, command=self.command, figures=measured)
+        files = {"README.md": text, "curves.png": (self.dir / "curves.png").read_bytes()}
         export(self.model, self.target, inputs, self.stored_as, files, overwrite=True)
         self.swap_average()
         for on, figure in measured:
             print(f"{figure}  {on}", file=sys.stderr)
-        print(self.target)
+        if self.scratch:
+            self.scratch.cleanup()
+        here = Path.cwd()
+        print(self.target.relative_to(here) if self.target.is_relative_to(here) else self.target)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -330,9 +257,18 @@ class Run:
         self.model.train()
         return figure
 
+    def done(self):
+        """The share of the run that is over: of its minutes, or of its steps."""
+        minutes = self.recipe.minutes
+        return self.seconds / (60 * minutes) if minutes else self.step / self.recipe.steps
+
+    def planned_step(self):
+        """Where the plan is: at the step itself, or where it has come to by the clock."""
+        return self.done() * self.recipe.steps if self.recipe.minutes else self.step
+
     def train_step(self, forward):
         torch.manual_seed(self.recipe.seed * 1_000_003 + self.step)  # dropout's
-        rate = self.recipe.lr * schedule(self.recipe, self.step)
+        rate = self.recipe.lr * schedule(self.recipe, self.planned_step())
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = rate
@@ -357,14 +293,19 @@ class Run:
         return rate
 
     def stop_soon(self, *_):
-        """Signal handler: save and leave after the step that is running. A second signal does not wait for it."""
+        """Signal handler: leave after the step that is running, and save. A second signal does not wait for it."""
         self.stopping = True
-        tqdm.write("stopping after this step; once more to stop at once", file=sys.stderr)
+        now = "to write none" if self.scratch else "to stop at once"
+        tqdm.write(f"stopping after this step{' with the model as it is' * bool(self.scratch)}; once more {now}",
+                   file=sys.stderr)
         for s in (signal.SIGINT, signal.SIGTERM):
             signal.signal(s, signal.default_int_handler)
 
     def train(self):
-        """Run to the last step, resuming what the folder holds. -> True if it got there, False if told to stop."""
+        """Run to the end, resuming what the folder holds. -> True if it got there, False if told to stop before.
+
+        A run that is not kept ends where it is told to stop, unless it has hardly begun.
+        """
         with open(self.dir / "lock", "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -373,44 +314,68 @@ class Run:
             self.restore()
             return self.go_on()
 
+    def bar(self):
+        """The progress bar: of steps, or of seconds."""
+        timed = self.recipe.minutes
+        total, at = (round(60 * timed), round(self.seconds)) if timed else (self.recipe.steps, self.step)
+        shape = "{l_bar}{bar}| {n_fmt}/{total_fmt} s{postfix}" if timed else None
+        return tqdm(total=total, initial=at, unit="step", smoothing=0.05, file=sys.stderr, bar_format=shape,
+                    mininterval=1.0 if sys.stderr.isatty() else 30.0)
+
     def go_on(self):
-        recipe = self.recipe
         log = Log(self.dir / "log.csv", ["step", "seconds", "lr", "loss", self.metric], self.step)
-        forward = torch.compile(self.model) if recipe.compile else self.model
+        forward = torch.compile(self.model) if self.recipe.compile else self.model
         handlers = {s: signal.signal(s, self.stop_soon) for s in (signal.SIGINT, signal.SIGTERM)}
         self.model.train()
-        bar = tqdm(total=recipe.steps, initial=self.step, unit="step", smoothing=0.05, file=sys.stderr,
-                   mininterval=1.0 if sys.stderr.isatty() else 30.0)
+        bar = self.bar()
         before = time.monotonic()
         try:
-            while self.step < recipe.steps and not self.stopping:
+            while self.done() < 1 and not self.stopping:
                 rate = self.train_step(forward)
                 now = time.monotonic()
                 self.seconds, before = self.seconds + now - before, now
-                last = self.step == recipe.steps
-                bar.update()
-                if self.step % recipe.log_every == 0 or last:
-                    row = {"step": self.step, "seconds": f"{self.seconds:.1f}", "lr": f"{rate:.4g}",
-                           "loss": f"{self.loss_sum / self.loss_count:.6f}"}
-                    bar.set_postfix(loss=f"{self.loss_sum / self.loss_count:.4f}")
-                    self.loss_sum, self.loss_count = 0.0, 0
-                    if self.step % recipe.evaluate_every < recipe.log_every or last:
-                        row[self.metric] = f"{self.measure():.6f}"
-                        tqdm.write(f"step {self.step}: held-out {self.metric} {row[self.metric]}", file=sys.stderr)
-                    log.add(row)
-                if self.step % recipe.save_every == 0 or last or self.stopping:
-                    self.save()
+                bar.update((min(bar.total, round(self.seconds)) if self.recipe.minutes else self.step) - bar.n)
+                self.record(log, rate, bar)
             draw(self.dir, self.metric)
         finally:
             bar.close()
             for s, handler in handlers.items():
                 signal.signal(s, handler)
-        return self.step >= recipe.steps
+        return self.ended()
+
+    def record(self, log, rate, bar):
+        """After a step: its row of log.csv, the held-out figure and a checkpoint, where they are due."""
+        recipe, last = self.recipe, self.done() >= 1
+        if self.step % recipe.log_every == 0 or last:
+            loss = self.loss_sum / self.loss_count
+            row = {"step": self.step, "seconds": f"{self.seconds:.1f}", "lr": f"{rate:.4g}", "loss": f"{loss:.6f}"}
+            bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
+            self.loss_sum, self.loss_count = 0.0, 0
+            if self.step % recipe.evaluate_every < recipe.log_every or last:
+                row[self.metric] = f"{self.measure():.6f}"
+                tqdm.write(f"step {self.step}: held-out {self.metric} {row[self.metric]}", file=sys.stderr)
+            log.add(row)
+        if not self.scratch and (self.step % recipe.save_every == 0 or last or self.stopping):
+            self.save()
+
+    def ended(self):
+        """Whether the run is at its end, by itself or because it was told to; says what becomes of one that is not."""
+        if self.done() >= 1 or (self.scratch and self.planned_step() > self.recipe.warmup):
+            return True
+        if self.scratch:
+            print("stopped while the learning rate was still rising: no model is written", file=sys.stderr)
+        else:
+            print(f"stopped at step {self.step}: the same command goes on from there", file=sys.stderr)
+        return False
 
 
 def main(name, parser, train, argv=None):
-    """Run a trainer's command line. -> exit code: 0, 130 if it was stopped, 2 for what was asked, 1 for what failed."""
-    args = parser.parse_args(argv)
+    """Run a trainer's command line. -> exit code: 0, 130 if it was stopped, 2 for what was asked, 1 for what failed.
+
+    name: as it was called, for messages and the model's card: "aft-train text", or the module.
+    """
+    args = parser(called(name)).parse_args(argv)
+    args.command = [*called(name).split(), *(sys.argv[1:] if argv is None else argv)]
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is half-written is taken away
     try:
         return 0 if train(args) else 130
@@ -421,6 +386,7 @@ def main(name, parser, train, argv=None):
         print(f"{name}: {str(e).splitlines()[0] if str(e) else type(e).__name__}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # before the first step, or after the last
+        print(f"{name}: stopped, no model is written", file=sys.stderr)
         return 130
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -1,18 +1,22 @@
 """Labelled pictures, from a folder of class folders or a tar of one, and the part of a picture that a model sees."""
 import io
 import os
+import sys
 import tarfile
 import warnings
+from multiprocessing.pool import ThreadPool
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from PIL import Image, ImageOps
+from tqdm import tqdm
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
 SIDE_MAX = 16384  # pixels, as the daemon takes them
 PIXELS_MAX = 32 << 20  # of one picture, likewise; a phone's photograph has 12 million
 RESIZED_PIXELS_MAX = 4 * PIXELS_MAX  # of a picture whose shorter side was brought to resize_to: long strips grow
 TAR_BYTES_MAX = 4 << 30  # of compressed pictures, kept in memory
+FITTED_BYTES_MAX = 4 << 30  # of pictures as a model sees them, kept in memory
 DEPTH_MAX = 5  # folders in folders: more is a loop of symbolic links
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
@@ -78,12 +82,15 @@ class Pictures:
     """Labelled pictures in the order of their class, then file name.
 
     classes: names of the class folders, sorted; names: the file of each picture, for messages; labels: the class
-    number of each. Pictures are decoded when they are asked for, by any thread or process.
+    number of each; left_out: files beside them that are no pictures by name, or of no class. Pictures are decoded when
+    they are asked for, by any thread or process.
     """
 
-    def __init__(self, classes, names, labels, sources):
+    def __init__(self, classes, names, labels, sources, left_out=()):
         """sources: a Path or the compressed bytes of each picture."""
+        self.left_out = left_out
         self.classes, self.names, self.labels, self.sources = classes, names, labels, sources
+        self.kept = []
 
     def __len__(self):
         return len(self.names)
@@ -96,8 +103,32 @@ class Pictures:
         except PictureError as e:
             raise PictureError(f"{self.names[i]}: {e}") from None
 
+    def shorter_side(self, i):
+        """In pixels, of picture i; 0 if it cannot be read."""
+        source = self.sources[i]
+        try:
+            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+                return min(image.size)
+        except Exception:  # `image` tells what is wrong
+            return 0
+
+    def keep_fitted(self, config):
+        """Decode all pictures now, as one model sees them, and keep them so. Raises PictureError naming the file.
+
+        Where that is too much for memory, they go on being decoded when they are asked for.
+        """
+        height, width = config.size
+        if len(self) * height * width * 4 > FITTED_BYTES_MAX:
+            return
+        with ThreadPool() as pool:
+            made = pool.imap(lambda i: self.fitted(i, config), range(len(self)))
+            self.kept = list(tqdm(made, desc="decode", total=len(self), unit="picture", file=sys.stderr, leave=False,
+                                  disable=None))
+
     def fitted(self, i, config):
         """What a model sees of picture i, as an image. Raises PictureError naming the file."""
+        if self.kept:
+            return self.kept[i]
         image = self.image(i)
         try:
             return fit(image, config.size, config.resize_to, config.interpolation)
@@ -118,19 +149,20 @@ def refuse_unreadable(error):
 
 
 def in_folder(path, part=None):
-    """Pictures and folders below a folder: {parts of the name: Path}, {parts of a folder's name}, of every part."""
-    pictures, folders = {}, set()
+    """What is below a folder, of every part, by names in parts: {picture: Path}, {folders}, {other files}."""
+    pictures, folders, others = {}, set(), set()
     for where, below, files in os.walk(path, onerror=refuse_unreadable, followlinks=True):
         at = Path(where).relative_to(path).parts
         below[:] = [] if len(at) >= DEPTH_MAX else [name for name in below if not name.startswith(".")]
         folders.update(at + (name,) for name in below)
         pictures.update({at + (name,): Path(where, name) for name in files if is_picture(name)})
-    return pictures, folders
+        others.update(at + (name,) for name in files if not name.startswith(".") and not is_picture(name))
+    return pictures, folders, others
 
 
 def in_tar(path, part=None):
     """As in_folder, of a tar and with the pictures' compressed bytes; those of other parts are left out (None)."""
-    pictures, folders, total = {}, set(), 0
+    pictures, folders, others, total = {}, set(), set(), 0
     try:
         with tarfile.open(path, "r|*") as tar:
             for member in tar:
@@ -146,11 +178,13 @@ def in_tar(path, part=None):
                             raise PictureError(f"{path}: holds more than {TAR_BYTES_MAX} bytes of pictures: unpack it "
                                                "and name the folder")
                         pictures[name] = tar.extractfile(member).read()
+                elif member.isfile() and not name[-1].startswith("."):
+                    others.add(name)
     except PictureError:
         raise
     except Exception as e:  # of tarfile and of three decompressors
         raise PictureError(f"{path}: is no tar that can be read: {e}") from None
-    return pictures, folders
+    return pictures, folders, others
 
 
 def read_pictures(path, part=None):
@@ -162,7 +196,7 @@ def read_pictures(path, part=None):
     path = Path(path)
     if not path.exists():
         raise PictureError(f"{path}: no such folder or tar of pictures")
-    pictures, folders = (in_folder if path.is_dir() else in_tar)(path, part)
+    pictures, folders, others = (in_folder if path.is_dir() else in_tar)(path, part)
     parents = sorted({name[:-2] for name in pictures if len(name) >= 2})
     if not parents:
         raise PictureError(f"{path}: holds no class folders, expected folders of pictures ({' '.join(SUFFIXES)})")
@@ -179,5 +213,7 @@ def read_pictures(path, part=None):
         if name not in filled:
             raise PictureError(f"{path}: the class folder {'/'.join(root + (name,))} holds no pictures")
     number = {name: i for i, name in enumerate(classes)}
-    return Pictures(classes, [f"{path}/{'/'.join(name)}" for name in chosen], [number[name[-2]] for name in chosen],
-                    [pictures[name] for name in chosen])
+    left_out = sorted(name for name in others | (pictures.keys() - set(chosen)) if name[: len(root)] == root)
+    full = lambda name: f"{path}/{'/'.join(name)}"
+    return Pictures(classes, [full(name) for name in chosen], [number[name[-2]] for name in chosen],
+                    [pictures[name] for name in chosen], [full(name) for name in left_out])

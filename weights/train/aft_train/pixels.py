@@ -1,4 +1,4 @@
-"""Train a picture generator on any folder of class folders: python -m aft_train.pixels PICTURES --run FOLDER.
+"""Train a picture generator on any folder of class folders: aft-train pixels PICTURES --run FOLDER.
 
 The task of the AFT paper's section 5.1: a picture is the sequence of its H * W * 3 sub-pixels, row by row, R G B
 interleaved, each of 256 values that the model predicts from all before it. The measure is bits per dimension, the mean
@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from . import loop, quality
-from .loop import Recipe, TrainError
 from .model import Model
 from .model_config import MIXERS, NOT_CAUSAL_MIXERS, MixerConfig, ModelConfig
 from .pictures import in_folder, in_tar, read_pictures
+from .recipe import Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
 
 PAPER = Recipe(steps=78000, batch=128, lr=3e-3, warmup=4000, weight_decay=0.1)  # 200 epochs of CIFAR-10
 # aft-local learns fastest where the window divides the sequence (mixers.py), and one of two rows sees the pixels above.
@@ -39,7 +39,7 @@ def part_names(path):
     """Names of the folders of class folders in a folder or tar: {"train", "test"}, or none where there are no parts."""
     if not Path(path).exists():
         return set()  # what is wrong is read_pictures' to say
-    pictures, _ = (in_folder if Path(path).is_dir() else in_tar)(path, "")
+    pictures, _, _ = (in_folder if Path(path).is_dir() else in_tar)(path, "")
     return {name[-3] for name in pictures if len(name) >= 3}
 
 
@@ -95,11 +95,10 @@ def augment(x, rng, flip, brightness):
     return np.clip(x + lighter, 0, 255).astype(np.uint8)
 
 
-def parser():
-    p = argparse.ArgumentParser(prog="python -m aft_train.pixels", description="Train a generator of small pictures.")
+def parser(prog="aft-train pixels"):
+    p = argparse.ArgumentParser(prog=prog, description="Train a generator of small pictures.")
     p.add_argument("pictures", help="what to learn: a folder of class folders of pictures, or a .tar, .tar.gz or "
                                     ".tar.xz of one; the classes do not matter")
-    p.add_argument("--run", required=True, metavar="FOLDER", help="the run's folder; one that was interrupted goes on")
     p.add_argument("--preset", choices=PRESETS, default="demo")
     p.add_argument("--part", help="folder of the pictures to learn (default: train, where there is one)")
     p.add_argument("--valid-part", metavar="PART",
@@ -115,22 +114,23 @@ def parser():
     group.add_argument("--dropout", type=float)
     group.add_argument("--flip", action=argparse.BooleanOptionalAction, help="mirror half of the pictures")
     group.add_argument("--brightness", type=int, help="add up to this to all sub-pixels of a picture, or take it away")
-    loop.add_arguments(p, PRESETS["demo"][1])
+    add_arguments(p, PRESETS["demo"][1])
     return p
 
 
 def train(args):
     """Train, or go on, and export. -> False if it was told to stop before its end."""
+    settle(args, args.pictures)
     shape, recipe = PRESETS[args.preset]
     shape = {**shape, **{k: v for k, v in vars(args).items() if k in shape and v is not None}}
-    recipe = loop.recipe_of(args, recipe)
+    recipe = recipe_of(args, recipe)
     for key, value, least in (("size", shape["size"], 1), ("brightness", shape["brightness"], 0),
                               ("valid-limit", args.valid_limit, 1), ("test-limit", args.test_limit, 1)):
         if value < least:
             raise TrainError(f"--{key} is {value}, expected {least} or more")
     if not 0 <= shape["dropout"] < 1:
         raise TrainError(f"--dropout is {shape['dropout']}, expected 0 to 1")
-    loop.check_mixer_options(args, args.mixer)
+    check_mixer_options(args, args.mixer)
     kernel = 96 if args.kernel is None else args.kernel
     mixer = MixerConfig(args.mixer, heads=1 if args.heads is None else args.heads, window=shape["window"],
                         kernel=(kernel,), reparameterised=kernel != 1)
@@ -167,12 +167,12 @@ def train(args):
 
     run.export([held[0][: config.context // 2], held[-1][: config.context // 8]], figures,
                f"{len(data):,} pictures of {os.path.basename(args.pictures)} at {side[0]} x {side[1]}; "
-               f"{recipe.steps * recipe.batch:,} seen.")
+               f"{run.step * recipe.batch:,} seen.")
     return True
 
 
-def main(argv=None):
-    return loop.main("aft_train.pixels", parser(), train, argv)
+def main(argv=None, name="aft_train.pixels"):
+    return loop.main(name, parser, train, argv)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,12 @@ def bits_per_byte(model, data, warm=0, before=0):
     return bits / (len(data) - first)
 
 
+def bits_of_frequencies(learnt, data):
+    """Mean -log2 p of bytes that are told by how often each occurs in what was learnt, each at least once."""
+    counts = np.bincount(learnt, minlength=256) + 1
+    return float(-np.log2(counts / counts.sum())[data].mean())
+
+
 # ---- pictures --------------------------------------------------------------------------------------------------------
 
 
@@ -120,6 +126,12 @@ def accuracy(model, pictures, limit=0):
         right += sum(g == numbers[f] for g, f in zip(got, folders))
         count += len(x)
     return 100 * right / count
+
+
+def accuracy_of_commonest(learnt, pictures):
+    """Percentage of pictures whose label is the commonest of those learnt: what always naming that one achieves."""
+    label = np.bincount(learnt.labels).argmax()
+    return 100 * float((np.array(pictures.labels) == label).mean())
 
 
 def bits_per_element(model, rows):

@@ -1,7 +1,7 @@
-"""Train a byte-level language model on any file: python -m aft_train.text FILE --run FOLDER.
+"""Train a byte-level language model on any file: aft-train text FILE --minutes 2, or --run FOLDER.
 
 The recipe of the AFT paper's section 5.2 (AdamW, warm-up, weight decay 0.5, dropout) in the presets `paper` and
-`paper-wide`; `demo` and `small` use Muon, which learns the same in about half the steps on a processor.
+`paper-wide`; the others use Muon, which learns the same in about half the steps on a processor. `quick` is for minutes.
 """
 import argparse
 import os
@@ -13,11 +13,14 @@ import torch.nn.functional as F
 
 from . import loop, quality
 from .corpus import read_bytes, span
-from .loop import Recipe, TrainError
 from .model import Model
 from .model_config import MIXERS, NOT_CAUSAL_MIXERS, MixerConfig, ModelConfig
+from .recipe import Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
 
 PRESETS = {  # name -> (shape, recipe)
+    "quick": (dict(depth=3, dim=96, context=256, window=32, dropout=0.0),
+              Recipe(steps=1000, batch=16, lr=1e-2, warmup=50, decay=0.7, weight_decay=0.1, optimizer="muon",
+                     beta2=0.95, ema=0.99)),
     "demo": (dict(depth=6, dim=192, context=512, window=32, dropout=0.0),
              Recipe(steps=2500, batch=16, lr=8e-3, warmup=200, decay=0.6, weight_decay=0.1, optimizer="muon",
                     beta2=0.95, ema=0.998)),
@@ -30,14 +33,17 @@ PRESETS = {  # name -> (shape, recipe)
                    Recipe(steps=200000, batch=128, lr=5e-4, warmup=4000, decay=1.0, weight_decay=0.5)),
 }
 
+# What suits --minutes: the last preset whose least minutes and bytes are there. Less text would be learnt by heart.
+FITTING = {"quick": (0, 0), "demo": (20, 1 << 20), "small": (480, 16 << 20)}
+LEAST_BYTES, LEAST_CONTEXT = 1000, 32  # of a text for --minutes, of the context of a model for one that small
 HELD_OUT = 1 << 20  # bytes of a file that are held out at most, unless --valid says otherwise
+HELD_OUT_A_MINUTE = 1 << 15  # likewise with --minutes: measuring takes a small part of the time that learning takes
 
 
-def parser():
-    p = argparse.ArgumentParser(prog="python -m aft_train.text", description="Train a byte-level language model.")
+def parser(prog="aft-train text"):
+    p = argparse.ArgumentParser(prog=prog, description="Train a byte-level language model.")
     p.add_argument("file", help="what to learn: any file, also .xz or .gz")
-    p.add_argument("--run", required=True, metavar="FOLDER", help="the run's folder; one that was interrupted goes on")
-    p.add_argument("--preset", choices=PRESETS, default="demo")
+    p.add_argument("--preset", choices=PRESETS, help="(demo; with --minutes, what suits them and the text)")
     p.add_argument("--train", metavar="FIRST:LAST", help="bytes to train on (default: all before those held out)")
     p.add_argument("--valid", metavar="FIRST:LAST", help="bytes to hold out (default: the last tenth, at most 1 MiB)")
     p.add_argument("--valid-limit", type=int, default=1 << 17, metavar="N",
@@ -48,23 +54,47 @@ def parser():
     for key in ("depth", "dim", "context", "window", "heads", "kernel"):
         group.add_argument("--" + key, type=int)
     group.add_argument("--dropout", type=float)
-    loop.add_arguments(p, PRESETS["demo"][1])
+    add_arguments(p, PRESETS["demo"][1])
     return p
+
+
+def fitting(minutes, size):
+    """The preset's name, and the context it may have, for so many minutes and bytes of text."""
+    name = [name for name, least in FITTING.items() if minutes >= least[0] and size >= least[1]][-1]
+    context = PRESETS[name][0]["context"]
+    while context > LEAST_CONTEXT and context > size // 20:  # half of what is held out
+        context //= 2
+    return name, context
+
+
+def preset_of(args, size):
+    """(shape, recipe) for a text of `size` bytes: a preset's, with what was given. Raises TrainError."""
+    name, context = args.preset or "demo", None
+    if args.minutes is not None and not (args.train or args.valid):
+        if size < LEAST_BYTES:
+            raise TrainError(f"{args.file} has {size} bytes, expected {LEAST_BYTES} or more to learn from")
+        fits, context = fitting(args.minutes, size)
+        name = args.preset or fits
+    shape, recipe = PRESETS[name]
+    shape = {**shape, "context": min(shape["context"], context or shape["context"])}
+    shape = {**shape, **{k: v for k, v in vars(args).items() if k in shape and v is not None}}
+    return shape, recipe_of(args, recipe)
 
 
 def train(args):
     """Train, or go on, and export. -> False if it was told to stop before its end."""
-    shape, recipe = PRESETS[args.preset]
-    shape = {**shape, **{k: v for k, v in vars(args).items() if k in shape and v is not None}}
-    recipe = loop.recipe_of(args, recipe)
-    loop.check_mixer_options(args, args.mixer)
+    settle(args, args.file)
+    check_mixer_options(args, args.mixer)
+    data = read_bytes(args.file)
+    shape, recipe = preset_of(args, len(data))
     kernel = 16 if args.kernel is None else args.kernel
     mixer = MixerConfig(args.mixer, heads=1 if args.heads is None else args.heads, window=shape["window"],
                         kernel=(kernel,), reparameterised=kernel != 1)
     config = ModelConfig("text-generation", dim=shape["dim"], depth=shape["depth"], context=shape["context"],
                          mixer=mixer)
-    data, T = read_bytes(args.file), config.context
-    edge = len(data) - min(len(data) // 10, HELD_OUT)
+    T = config.context
+    held = HELD_OUT if args.minutes is None else max(2 * T, min(HELD_OUT, round(HELD_OUT_A_MINUTE * args.minutes)))
+    edge = len(data) - min(len(data) // 10, held)
     part = span(args.train or f"0:{edge}", len(data), "train", T + 1)
     text = torch.from_numpy(data[part])
     valid = span(args.valid or f"{edge}:", len(data), "valid", T + 1)
@@ -103,6 +133,8 @@ def train(args):
             if at:
                 on = f"{name}: bytes {at.start:,} to {at.stop:,}, windows of {T} each from scratch"
                 yield on, f"{quality.bits_per_byte(model, data[at]):.4f} bits per byte"
+                plain = quality.bits_of_frequencies(data[part], data[at])
+                yield "the same, told by how often each byte occurs, for comparison", f"{plain:.4f} bits per byte"
         if test:
             warm, before = T // 2, min(T // 2, test.start)
             bits = quality.bits_per_byte(model, data[test.start - before : test.stop], warm, before)
@@ -110,13 +142,13 @@ def train(args):
 
     inputs = [data[valid][: max(1, T // n)] for n in (1, 2, T)]
     name = os.path.basename(args.file)
-    run.export(inputs, figures, f"Bytes {part.start:,} to {part.stop:,} of {name}; {recipe.steps * recipe.batch * T:,} "
+    run.export(inputs, figures, f"Bytes {part.start:,} to {part.stop:,} of {name}; {run.step * recipe.batch * T:,} "
                "bytes seen.")
     return True
 
 
-def main(argv=None):
-    return loop.main("aft_train.text", parser(), train, argv)
+def main(argv=None, name="aft_train.text"):
+    return loop.main(name, parser, train, argv)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,130 @@
+"""How to train, whatever is trained: the numbers, the command line that gives them, and the learning rate's course."""
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .export import DTYPES, NAME_MAX
+from .model_config import HEADED_MIXERS
+
+OPTIMISERS = ("adamw", "muon")
+PRECISIONS = ("auto", "f32", "bf16")
+MOST = {"threads": 1024, "seed": (1 << 32) - 1, "minutes": 1e6}  # PyTorch takes far more of neither of the first two
+PACKED = (".gz", ".xz")
+
+
+class TrainError(ValueError):
+    """What keeps a run from starting or going on; the text says what was wrong and what was expected."""
+
+
+@dataclass
+class Recipe:
+    """How to train, whatever is trained."""
+
+    steps: int  # with minutes: of a plan that is stretched to them, which warmup and decay are parts of
+    batch: int
+    lr: float
+    minutes: float = 0.0  # to train in all, whatever number of steps that is; 0: for `steps`
+    warmup: int = 100  # steps of linear warm-up
+    decay: float = 1.0  # the last part of the run over which the rate falls linearly to 0; 1 is all of it
+    weight_decay: float = 0.1  # of the blocks' matrices and the patch embedding; decoupled
+    optimizer: str = "adamw"  # muon: the blocks' matrices by Muon, all else by AdamW
+    beta2: float = 0.98
+    clip: float = 1.0  # largest norm of the gradient; 0 is none
+    ema: float = 0.0  # decay of the weights' average, which is then what is evaluated and exported; 0 is none
+    seed: int = 0
+    log_every: int = 20  # steps between rows of log.csv
+    evaluate_every: int = 500
+    save_every: int = 100
+    threads: int = 0  # 0: one for each processor
+    precision: str = "auto"  # auto: bf16 autocast where the machine has bf16 arithmetic
+    compile: bool = False
+
+    CHANGEABLE = ("steps", "minutes", "log_every", "evaluate_every", "save_every")  # what a resumed run may change
+
+    def __post_init__(self):
+        for key in ("steps", "batch", "log_every", "evaluate_every", "save_every"):
+            if getattr(self, key) < 1:
+                raise TrainError(f"--{key.replace('_', '-')} is {getattr(self, key)}, expected 1 or more")
+        for key in ("minutes", "warmup", "weight_decay", "clip", "seed", "threads"):
+            if not getattr(self, key) >= 0:
+                raise TrainError(f"--{key.replace('_', '-')} is {getattr(self, key)}, expected 0 or more")
+        for key, most in MOST.items():
+            if getattr(self, key) > most:
+                raise TrainError(f"--{key} is {getattr(self, key)}, expected at most {most:.12g}")
+        if not self.lr > 0:
+            raise TrainError(f"--lr is {self.lr}, expected a positive number")
+        for key in ("decay", "ema", "beta2"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise TrainError(f"--{key} is {getattr(self, key)}, expected 0 to 1")
+
+
+def add_arguments(parser, defaults):
+    """Add an option for every field of Recipe to an argparse parser; `defaults` is a Recipe, None shown as 'preset'."""
+    group = parser.add_argument_group("training")
+    group.add_argument("--minutes", type=float, metavar="M",
+                       help="train for so long instead of --steps; the learning rate rises and falls within that time")
+    choices = {"optimizer": OPTIMISERS, "precision": PRECISIONS}
+    for f in dataclasses.fields(Recipe):
+        value, name = getattr(defaults, f.name), "--" + f.name.replace("_", "-")
+        if f.name == "minutes":
+            continue
+        if f.type is bool or f.type == "bool":
+            group.add_argument(name, action="store_true", default=value)
+        else:
+            group.add_argument(name, type=type(value), default=None, choices=choices.get(f.name), help=f"({value})")
+    group = parser.add_argument_group("result")
+    group.add_argument("--run", metavar="FOLDER", help="the run's folder, from which one that was interrupted goes on; "
+                                                       "with --minutes it can be left out, and nothing is kept")
+    group.add_argument("--out", metavar="MODEL_DIR",
+                       help="where to write the model (FOLDER/model, or models/ and the name of what is learnt)")
+    group.add_argument("--dtype", choices=DTYPES, default="f32", help="how to store it (f32)")
+
+
+def check_mixer_options(args, kind):
+    """Refuse --heads, --kernel or --window that the mixer has not. Raises TrainError."""
+    for key, mixers in (("heads", HEADED_MIXERS), ("kernel", ("aft-conv",)), ("window", ("aft-local",))):
+        if getattr(args, key) is not None and kind not in mixers:
+            raise TrainError(f"--{key} {getattr(args, key)} is for {', '.join(mixers)}, not for {kind}")
+
+
+def settle(args, data):
+    """Refuse what contradicts about a run's length and place; args.out becomes where a run without folder ends.
+
+    data: the path of what is learnt, whose name the model then gets. Raises TrainError.
+    """
+    if args.minutes is None:
+        if args.run is None:
+            raise TrainError("expected --minutes M, to train for so long, or --run FOLDER, to train for --steps and to "
+                             "keep there what it takes to go on after an interruption")
+        return
+    if not args.minutes > 0:
+        raise TrainError(f"--minutes is {args.minutes:g}, expected more than 0")
+    for key in ("steps", "warmup"):
+        if getattr(args, key) is not None:
+            raise TrainError(f"--{key} {getattr(args, key)} counts steps, expected it without --minutes")
+    if args.run is None and args.out is None:
+        args.out = Path("models", name_of(data))
+        if args.out.exists():
+            raise TrainError(f"{args.out} exists: --out {args.out} replaces it, another --out leaves it as it is")
+
+
+def name_of(data):
+    """A model's name after the file or folder that it learns: without suffix, other characters as '-'."""
+    path = Path(data).resolve()
+    if not path.is_dir():
+        path = path.with_suffix("") if path.suffix in PACKED else path
+        path = path.with_suffix("")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip(".-")[:NAME_MAX] or "model"
+
+
+def recipe_of(args, defaults):
+    """The Recipe of parsed arguments: `defaults` with what was given."""
+    given = {f.name: getattr(args, f.name) for f in dataclasses.fields(Recipe)}
+    return dataclasses.replace(defaults, **{k: v for k, v in given.items() if v is not None})
+
+
+def schedule(recipe, step):
+    """Factor of the learning rate at a step, or between two: up, flat, and down to 0 over the last part."""
+    left = (recipe.steps - step) / max(1, round(recipe.decay * recipe.steps))
+    return min(1.0, (step + 1) / max(1, recipe.warmup), left)
