@@ -101,8 +101,9 @@ _aft_verb() {
         arguments='model'
         options='--help' ;;
     verify)
-        arguments='file...'
+        arguments='model...'
         options='--help
+            --precision=f32|bf16|int8|auto
             --tolerance=text' ;;
     check-precision)
         arguments='model file'

@@ -46,7 +46,7 @@ static int run(struct bench *b, uint32_t threads, bool limits)
     b->result = json_object();
     if (b->result == NULL)
         return cli_fail("out of memory");
-    b->engine = cli_open_engine(b->model, &o);
+    b->engine = cli_open_engine(b->model, NULL, &o);
     if (b->engine == NULL || (limits && bench_limits_open(b) != CLI_OK))
         goto done;
     const struct engine_info *info = engine_info(b->engine);

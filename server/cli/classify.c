@@ -163,7 +163,7 @@ int cli_classify(int argc, char **argv)
                                .tokens_max = size == NULL      ? 0
                                              : tokens_max != 0 ? (uint32_t)tokens_max
                                                                : PICTURE_TOKENS_DEFAULT};
-    struct engine *e = cli_open_engine(m, &o);
+    struct engine *e = cli_open_engine(m, NULL, &o);
     code = e != NULL ? classify(e, m, argv + 2, count - 1, size, top_k) : CLI_FAILED;
     engine_close(e);
     model_free(m);

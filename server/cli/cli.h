@@ -26,7 +26,7 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
       "compress a file (standard input) with the model's probabilities")                                              \
     X(decompress, "decompress", "MODEL [FILE] [-o OUT]", "restore what compress made with the same model")            \
     X(inspect, "inspect", "MODEL", "print the architecture, sizes and tensors of a model")                            \
-    X(verify, "verify", "DIR...", "run the cases.safetensors of each model folder and compare the results")           \
+    X(verify, "verify", "MODEL...", "run the inputs in the cases.safetensors of each model and compare the results")  \
     X(check_precision, "check-precision", "MODEL DATA",                                                               \
       "measure what bf16 and int8 cost in quality and record it for precision=auto")                                  \
     X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is")                   \
@@ -39,7 +39,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one
  * dash and its value apart. */
-enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_TEXTS, CLI_UNSIGNED, CLI_NUMBER };
+/* A choice is one of the words in `argument`, as "shift|stop". */
+enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_TEXTS, CLI_CHOICE, CLI_UNSIGNED, CLI_NUMBER };
 /* The values of an option that may be given several times. */
 struct cli_texts {
     const char *at[CLI_TEXTS_MAX];
@@ -80,6 +81,8 @@ int cli_fail_error(const struct error *err);
 /* The same for a wrong command line: points to --help and returns CLI_USAGE. */
 int cli_fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_set_verb(const char *verb);
+/* Print "aft VERB: warning: message". */
+void cli_warn(const char *message);
 
 /* What answers `aft VERB --help`; `options` end with a row without a name and live as long as the call. Unless set, it
  * prints them for a terminal. The manual page is made of the same rows by what deploy/man/pages.c sets here. */
@@ -96,13 +99,37 @@ void cli_print_version(const char *commit);
  * overflow. */
 bool cli_check_logits(const float *logits, size_t n);
 
-/* MODEL is a folder, or a name under AFTD_MODELS_DIR, weights/models/ or the installed models. Unknown keys of its
- * config are reported on standard error. Prints why and returns NULL if it cannot be loaded, or is not for *task (NULL:
- * any task will do). */
+/* MODEL is a folder, or a name under AFTD_MODELS_DIR, weights/models/ or the installed models; of one with versions the
+ * highest. Unknown keys of its config are reported on standard error. Errors: ERR_NOT_FOUND, saying where it was looked
+ * for, and those of model_load. */
+enum status cli_try_model(struct model **ret, const char *name, struct error *err);
+/* The same. Prints why and returns NULL if it cannot be loaded, or is not for *task (NULL: any task will do). */
 struct model *cli_load_model(const char *name, const enum model_task *task);
-/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set and, where `o` says f32, AFTD_PRECISION's
- * precision; prints why and returns NULL. */
-struct engine *cli_open_engine(const struct model *m, struct engine_options *o);
+/* The folder of the latest model that was loaded. */
+const char *cli_model_dir(void);
+/* The folders in which models are found by name, in the order in which they are looked through; "": there is none at
+ * this place. NULL behind the last. */
+const char *cli_models_dir(size_t i);
+
+/* What a verb's engine computes with; zeroed before the options are read. */
+struct cli_engine {
+    const char *precision; /* NULL: AFTD_PRECISION, else the daemon's default */
+};
+/* Rows of a verb's options. */
+#define CLI_ENGINE_OPTIONS(e) \
+    {"precision",             \
+     CLI_CHOICE,              \
+     (void *)&(e)->precision, \
+     0,                       \
+     0,                       \
+     "f32|bf16|int8|auto",    \
+     "precision of the products, auto: the fastest found good enough ($AFTD_PRECISION)"},
+
+/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set and that precision; `with` may be NULL. */
+enum status cli_try_engine(struct engine **ret, const struct model *m, const struct cli_engine *with,
+                           struct engine_options *o, struct error *err);
+/* The same; prints why and returns NULL. */
+struct engine *cli_open_engine(const struct model *m, const struct cli_engine *with, struct engine_options *o);
 
 /* Read all of a file, or of standard input for "-", at most `max` bytes. Free *ret. Errors: ERR_IO, ERR_NOMEM,
  * ERR_TOO_LARGE. */
@@ -119,9 +146,6 @@ int cli_url_make(char **ret, const char *url, const char *secrets);
 struct picture_wish;
 /* A picture's file, decoded for that wish; messages name the path. picture_clear *ret, which is set only on OK. */
 enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_wish *wish, struct error *err);
-
-/* The folder of the latest model that was loaded. */
-const char *cli_model_dir(void);
 
 /* How far a long run has come, as a bar on standard error where that is a terminal. */
 struct cli_progress {

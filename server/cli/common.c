@@ -1,21 +1,18 @@
-/* common.c - what the verbs share, see cli.h: messages, the command line, finding and loading models, reading files.
- * Single threaded; the state is the verb's name for messages, and who answers --help. */
+/* common.c - what the verbs share, see cli.h: messages, the command line, reading files. Single threaded; the state is
+ * the verb's name for messages, and who answers --help. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "server/cli/cli.h"
 #include "server/media/picture.h"
-#include "server/models/precision.h"
 
 const struct cli_verb cli_verbs[] = {
 #define X(verb, name, arguments, help) {name, arguments, help, cli_##verb},
@@ -65,6 +62,12 @@ int cli_flush(void)
     const int why = errno;
     clearerr(stdout);
     return cli_fail("cannot write to standard output%s%s", why != 0 ? ": " : "", why != 0 ? strerror(why) : "");
+}
+
+void cli_warn(const char *message)
+{
+    print_program();
+    (void)fprintf(stderr, "warning: %s\n", message);
 }
 
 bool cli_check_logits(const float *logits, size_t n)
@@ -167,6 +170,33 @@ static int add_text(const struct cli_option *o, const char *value)
     return CLI_OK;
 }
 
+/* "f32|bf16|auto" -> "f32, bf16 or auto" */
+static void list_words(const char *words, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (const char *at = words; *at != '\0' && used < size;) {
+        const size_t length = strcspn(at, "|");
+        const char *before = at == words ? "" : at[length] == '\0' ? " or " : ", ";
+        used += (size_t)snprintf(out + used, size - used, "%s%.*s", before, (int)length, at);
+        at += length + (at[length] == '|' ? 1 : 0);
+    }
+}
+
+static int set_choice(const struct cli_option *o, const char *value)
+{
+    char expected[128];
+    for (const char *at = o->argument; value[0] != '\0' && at != NULL; at = strchr(at, '|')) {
+        at += *at == '|' ? 1 : 0;
+        if (strcspn(at, "|") == strlen(value) && strncmp(at, value, strlen(value)) == 0) {
+            *(const char **)o->value = value;
+            return CLI_OK;
+        }
+    }
+    list_words(o->argument, expected, sizeof expected);
+    return cli_fail_usage("--%s is \"%s\", expected %s", o->name, value, expected);
+}
+
 static int set_option(const struct cli_option *o, const char *value)
 {
     switch (o->kind) {
@@ -178,6 +208,8 @@ static int set_option(const struct cli_option *o, const char *value)
         return CLI_OK;
     case CLI_TEXTS:
         return add_text(o, value);
+    case CLI_CHOICE:
+        return set_choice(o, value);
     case CLI_UNSIGNED:
         return set_unsigned(o, value);
     case CLI_NUMBER:
@@ -233,83 +265,6 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
         return cli_fail_usage("\"%s\" is one argument too many", argv[1 + max]);
     *count = others;
     return CLI_OK;
-}
-
-/* ---- models ------------------------------------------------------------------------------------------------------ */
-
-static void warn(void *arg, const char *message)
-{
-    (void)arg;
-    (void)fprintf(stderr, "aft %s: warning: %s\n", current, message);
-}
-
-static char loaded_dir[PATH_MAX]; /* of the latest model */
-
-static struct model *load(const char *dir, const enum model_task *task)
-{
-    struct model *m = NULL;
-    struct error err;
-    if (model_load(&m, dir, warn, NULL, &err) != OK) {
-        (void)cli_fail_error(&err);
-        return NULL;
-    }
-    (void)snprintf(loaded_dir, sizeof loaded_dir, "%s", dir);
-    if (task == NULL || m->config.task == *task)
-        return m;
-    (void)cli_fail("%s is a model for %s, expected one for %s", m->name, model_task_name(m->config.task),
-                   model_task_name(*task));
-    model_free(m);
-    return NULL;
-}
-
-struct model *cli_load_model(const char *name, const enum model_task *task)
-{
-    const char *const parents[] = {".", getenv("AFTD_MODELS_DIR"), "weights/models", AFTD_DATADIR "/models"};
-    const bool plain = strchr(name, '/') == NULL;
-    char file[PATH_MAX], dir[PATH_MAX];
-    for (size_t i = 0; i < sizeof parents / sizeof parents[0] && name[0] != '\0'; i++) {
-        if (i > 0 && (!plain || parents[i] == NULL || parents[i][0] == '\0'))
-            continue;
-        const int n =
-            i == 0 ? snprintf(dir, sizeof dir, "%s", name) : snprintf(dir, sizeof dir, "%s/%s", parents[i], name);
-        struct stat st;
-        if (n < 0 || (size_t)n >= sizeof dir || snprintf(file, sizeof file, "%s/config.json", dir) >= (int)sizeof file)
-            continue;
-        if (stat(file, &st) == 0)
-            return load(dir, task);
-        if (errno != ENOENT && errno != ENOTDIR) { /* there may be one: do not go on to another of that name */
-            (void)cli_fail("%s: %s", file, strerror(errno));
-            return NULL;
-        }
-    }
-    (void)cli_fail(
-        "no model \"%.200s\": expected a folder with a config.json, or the name of one under weights/models, "
-        "$AFTD_MODELS_DIR or %s",
-        name, parents[3]);
-    return NULL;
-}
-
-const char *cli_model_dir(void)
-{
-    return loaded_dir;
-}
-
-struct engine *cli_open_engine(const struct model *m, struct engine_options *o)
-{
-    struct engine *e = NULL;
-    struct precision_choice chosen = {.precision = o->precision};
-    struct error err;
-    enum status st = OK;
-    o->isa = getenv("AFTD_ISA");
-    if (o->precision == ENGINE_F32)
-        st =
-            precision_choose(&chosen, getenv("AFTD_PRECISION"), m->name, loaded_dir, precision_stored(m), o->isa, &err);
-    o->precision = chosen.precision;
-    if (st == OK)
-        st = engine_open(&e, m, o, &err);
-    if (st != OK)
-        (void)cli_fail_error(&err);
-    return e;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

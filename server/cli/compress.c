@@ -120,7 +120,7 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
         return fail_file(w, &err);
     struct engine_options o = coding_options(blocks.count);
     struct model *m = cli_load_model(w->model, &(enum model_task){TASK_TEXT_GENERATION});
-    struct engine *e = m != NULL ? cli_open_engine(m, &o) : NULL;
+    struct engine *e = m != NULL ? cli_open_engine(m, NULL, &o) : NULL;
     if (e != NULL)
         code = code_blocks(w, m, e, &blocks, &archive);
     engine_close(e);

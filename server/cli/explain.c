@@ -171,7 +171,7 @@ int cli_explain(int argc, char **argv)
     if (run.size != NULL)
         o.tokens_max = tokens_max != 0 ? (uint32_t)tokens_max : PICTURE_TOKENS_DEFAULT;
     run.model = m;
-    run.engine = cli_open_engine(m, &o);
+    run.engine = cli_open_engine(m, NULL, &o);
     code = run.engine != NULL ? explain(&run) : CLI_FAILED;
     engine_close(run.engine);
     model_free(m);

@@ -160,7 +160,7 @@ static int continue_text(struct stream_window *w, const struct request *r, struc
 static int generate(const struct model *m, const struct request *r, const uint8_t *prompt, size_t size)
 {
     struct engine_options o = {.streams_max = 1, .rows_max = PREFILL_ROWS};
-    struct engine *e = cli_open_engine(m, &o);
+    struct engine *e = cli_open_engine(m, NULL, &o);
     if (e == NULL)
         return CLI_FAILED;
     const struct stream_model model = stream_model_of(e, m->config.context);

@@ -102,7 +102,7 @@ int cli_inspect(int argc, char **argv)
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
-    struct engine *e = cli_open_engine(m, &o);
+    struct engine *e = cli_open_engine(m, NULL, &o);
     code = e == NULL ? CLI_FAILED : CLI_OK;
     if (e != NULL) {
         (void)printf("model              %s\ntask               %s\n", m->name, model_task_name(m->config.task));

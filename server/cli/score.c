@@ -68,7 +68,7 @@ static int run(const struct model *m, const char *path)
                         m->start_embed != NULL ? "1" : "2: the first is not scored");
         goto done;
     }
-    e = cli_open_engine(m, &o);
+    e = cli_open_engine(m, NULL, &o);
     code = e != NULL ? cli_score_bits(&bits, e, bytes, size) : CLI_FAILED;
     if (code == CLI_OK)
         (void)printf("%.4f bits per byte\n", bits / (double)(size - (m->start_embed != NULL ? 0 : 1)));
