@@ -9,7 +9,7 @@
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
-DEPS_TEST := libcmocka-dev xz-utils openssl
+DEPS_TEST := libcmocka-dev xz-utils openssl zsh
 DEPS_PROXIES := nginx haproxy
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv

@@ -25,19 +25,19 @@ _aft_verb() {
     case $1 in
     classify)
         arguments='model file...'
-        options='--help
-            --top-k=text
+        options='-h --help
+            -k=text --top-k=text
             --size=text
             --tokens-max=text
             --url=text
             --unix=file
-            --model=text
+            -m=text --model=text
             --key=text
             --ca-file=file' ;;
     explain)
         arguments='model file'
-        options='--help
-            -o=file
+        options='-h --help
+            -o=file --output=file
             --view=text
             --layer=text
             --head=text
@@ -46,82 +46,82 @@ _aft_verb() {
             --tokens-max=text
             --url=text
             --unix=file
-            --model=text
+            -m=text --model=text
             --key=text
             --ca-file=file' ;;
     generate)
         arguments='model'
-        options='--help
-            --prompt=text
-            --max-tokens=text
-            --context-overflow=text
+        options='-h --help
+            -p=text --prompt=text
+            -n=text --max-tokens=text
+            --context-overflow=shift|stop
             --temperature=text
-            --top-k=text
+            -k=text --top-k=text
             --top-p=text
             --min-p=text
             --repetition-penalty=text
             --presence-penalty=text
             --frequency-penalty=text
             --utf8
-            --seed=text
+            -s=text --seed=text
             --url=text
             --unix=file
-            --model=text
+            -m=text --model=text
             --key=text
             --ca-file=file' ;;
     score)
         arguments='model file'
-        options='--help
+        options='-h --help
             --url=text
             --unix=file
-            --model=text
+            -m=text --model=text
             --key=text
             --ca-file=file' ;;
     compress)
         arguments='model file'
-        options='--help
-            -o=file
+        options='-h --help
+            -o=file --output=file
             --timeout-ms=text
             --url=text
             --unix=file
-            --model=text
+            -m=text --model=text
             --key=text
             --ca-file=file' ;;
     decompress)
         arguments='model file'
-        options='--help
-            -o=file
+        options='-h --help
+            -o=file --output=file
             --timeout-ms=text
             --url=text
             --unix=file
-            --model=text
+            -m=text --model=text
             --key=text
             --ca-file=file' ;;
     inspect)
         arguments='model'
-        options='--help' ;;
+        options='-h --help' ;;
     verify)
         arguments='model...'
-        options='--help
+        options='-h --help
             --precision=f32|bf16|int8|auto
             --tolerance=text' ;;
     check-precision)
         arguments='model file'
-        options='--help' ;;
+        options='-h --help' ;;
     bench)
         arguments='model'
-        options='--help
+        options='-h --help
             --synthetic=text
             --roofline
             --runs=text
-            --threads=text
+            -t=text --threads=text
             --positions=text
             --no-limits
             --json' ;;
     key)
         arguments='add|list|remove text'
-        options='--help
-            --file=file
+        options='-h --help
+            -f=file --file=file
             --models=text
             --apis=text
             --rate=text
@@ -129,21 +129,21 @@ _aft_verb() {
             --priority-max=text' ;;
     load)
         arguments='text file...'
-        options='--help
+        options='-h --help
             --generate
             --classify
             --mix=text
-            --concurrency=text
-            --rate=text
-            --duration=text
+            -c=text --concurrency=text
+            -r=text --rate=text
+            -d=text --duration=text
             --requests=text
             --warmup=text
             --timeout=text
-            --seed=text
-            --prompt=text
+            -s=text --seed=text
+            -p=text --prompt=text
             --prompt-file=file
             --prompt-bytes=text
-            --max-tokens=text
+            -n=text --max-tokens=text
             --temperature=text
             --whole
             --generate-model=text
@@ -155,7 +155,7 @@ _aft_verb() {
             --json' ;;
     health)
         arguments=''
-        options='--help
+        options='-h --help
             --ready
             --timeout=text
             --config=file
@@ -164,7 +164,7 @@ _aft_verb() {
             --ca-file=file' ;;
     ps)
         arguments=''
-        options='--help
+        options='-h --help
             --json
             --config=file
             --url=text
@@ -173,7 +173,7 @@ _aft_verb() {
             --key=text' ;;
     cancel)
         arguments='text...'
-        options='--help
+        options='-h --help
             --config=file
             --url=text
             --unix=file
@@ -181,9 +181,9 @@ _aft_verb() {
             --key=text' ;;
     top)
         arguments=''
-        options='--help
+        options='-h --help
             --once
-            -n=text
+            -n=text --count=text
             --config=file
             --url=text
             --unix=file

@@ -95,11 +95,14 @@ static void put_bash_verb(const struct cli_verb *verb, const struct cli_option *
     const char *at = verb->arguments, *separator = "";
     for (size_t length = 0; (length = next_argument(&at, &many)) > 0; at += strcspn(at, " "), separator = " ")
         (void)printf("%s%s%s", separator, kind_of(at, length, words), many ? "..." : "");
-    (void)printf("'\n        options='--help");
+    (void)printf("'\n        options='-h --help");
     for (const struct cli_option *o = options; o->name != NULL; o++) {
-        (void)printf("\n            %s%s", o->name[1] != '\0' ? "--" : "-", o->name);
-        if (o->argument != NULL)
-            (void)printf("=%s", kind_of(o->argument, strlen(o->argument), words));
+        const char *kind = o->argument != NULL ? kind_of(o->argument, strlen(o->argument), words) : "";
+        const char *equals = o->argument != NULL ? "=" : "";
+        (void)printf("\n            ");
+        if (o->letter != 0)
+            (void)printf("-%c%s%s ", o->letter, equals, kind);
+        (void)printf("--%s%s%s", o->name, equals, kind);
     }
     (void)printf("' ;;\n");
 }
@@ -165,9 +168,16 @@ static void put_zsh_verbs(void)
 static void put_zsh_option(const struct cli_option *o)
 {
     char words[KIND_BYTES_MAX];
-    const bool is_long = o->name[1] != '\0';
-    (void)printf("            '%s%s%s%s[", o->kind == CLI_TEXTS ? "*" : "", is_long ? "--" : "-", o->name,
-                 o->argument != NULL && is_long ? "=" : "");
+    const bool valued = o->argument != NULL, many = o->kind == CLI_TEXTS;
+    (void)printf("            '");
+    if (many)
+        (void)putchar('*');
+    else if (o->letter != 0)
+        (void)printf("(-%c --%s)", o->letter, o->name);
+    if (o->letter != 0) /* both names, for the shell to make two specifications of */
+        (void)printf("'{-%c%s,--%s%s}'[", o->letter, valued ? "+" : "", o->name, valued ? "=" : "");
+    else
+        (void)printf("--%s%s[", o->name, valued ? "=" : "");
     put_zsh_help(o->help);
     (void)putchar(']');
     if (o->argument != NULL) {
@@ -182,7 +192,7 @@ static void put_zsh_verb(const struct cli_verb *verb, const struct cli_option *o
     char words[KIND_BYTES_MAX];
     bool many = false;
     (void)printf("    %s)\n        specifications=(\n", verb->name);
-    (void)printf("            '--help[print the options of this verb]'\n");
+    (void)printf("            '(-h --help)'{-h,--help}'[print the options of this verb]'\n");
     for (const struct cli_option *o = options; o->name != NULL; o++)
         put_zsh_option(o);
     const char *at = verb->arguments;

@@ -181,12 +181,19 @@ static void put_verb_line(const struct cli_verb *verb)
 
 static void put_option(const struct cli_option *o)
 {
-    char range[128] = "";
-    (void)printf(".It Fl %s%s", o->name[1] != '\0' ? "\\-" : "", o->name);
+    char range[128] = "", text[LINE_MAX_BYTES];
+    (void)printf(".It ");
+    if (o->letter != 0)
+        (void)printf("Fl %c , ", o->letter);
+    (void)printf("Fl \\-%s", o->name);
     if (o->argument != NULL)
         (void)printf(" Ar %s", o->argument);
     (void)putchar('\n');
     put_text(o->help);
+    if (o->def != NULL) {
+        (void)snprintf(text, sizeof text, "default: %s", o->def);
+        put_text(text);
+    }
     if (o->kind == CLI_UNSIGNED || o->kind == CLI_NUMBER)
         (void)snprintf(range, sizeof range, "%s from %.16g to %.16g",
                        o->kind == CLI_UNSIGNED ? "a whole number" : "a number", o->min, o->max);
@@ -199,7 +206,7 @@ static void put_verb(const struct cli_verb *verb, const struct cli_option *optio
 {
     (void)printf(".Ss %s\n", verb->name);
     put_verb_line(verb);
-    (void)printf(options->name != NULL ? ".Op Ar OPTIONS\n.Pp\n" : ".Pp\n");
+    (void)printf(".Op Ar OPTIONS\n.Pp\n");
     put_text(verb->help);
     if (options->name == NULL)
         return;
@@ -215,6 +222,12 @@ static void put_verb_lines(void)
         put_verb_line(&cli_verbs[i]);
 }
 
+static void put_examples(void)
+{
+    for (size_t i = 0; i < cli_verb_count; i++)
+        (void)printf("$ %s\n", cli_verbs[i].example);
+}
+
 static void put_verbs(void)
 {
     template_each_verb(put_verb);
@@ -224,8 +237,12 @@ static void put_verbs(void)
 
 int main(int argc, char **argv)
 {
-    static const struct template_insert inserts[] = {{"settings", put_settings}, {"bounds of a text", put_text_bounds},
-                                                     {"flags", put_flags},       {"verb lines", put_verb_lines},
-                                                     {"verbs", put_verbs},       {0}};
+    static const struct template_insert inserts[] = {{"settings", put_settings},
+                                                     {"bounds of a text", put_text_bounds},
+                                                     {"flags", put_flags},
+                                                     {"verb lines", put_verb_lines},
+                                                     {"verbs", put_verbs},
+                                                     {"examples", put_examples},
+                                                     {0}};
     return template_write(argc, argv, ".\\\"", inserts);
 }

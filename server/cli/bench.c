@@ -134,16 +134,17 @@ int cli_bench(int argc, char **argv)
     char names[256];
     (void)snprintf(names, sizeof names, "take random weights instead of a MODEL: %s", synthetic_names());
     const struct cli_option options[] = {
-        {"synthetic", CLI_TEXT, &a.synthetic, 0, 0, "NAME", names},
-        {"roofline", CLI_FLAG, &a.roofline, 0, 0, NULL,
+        {0, "synthetic", CLI_TEXT, &a.synthetic, 0, 0, "NAME", NULL, names},
+        {0, "roofline", CLI_FLAG, &a.roofline, 0, 0, NULL, NULL,
          "measure how fast this machine computes and reads memory, without a model"},
-        {"runs", CLI_UNSIGNED, &a.runs, 3, BENCH_RUNS_MAX, "N", "number of runs; each figure is their median (51)"},
-        {"threads", CLI_UNSIGNED, &a.threads, 0, ENGINE_THREADS_MAX, "N",
-         "compute threads; 0: one for each processor (0)"},
-        {"positions", CLI_TEXT, &a.positions, 0, 0, "A,B",
-         "compare the cost of a step at these two positions (64 and 1000, or the context's last)"},
-        {"no-limits", CLI_FLAG, &a.no_limits, 0, 0, NULL, "do not measure the machine's limit beside each figure"},
-        {"json", CLI_FLAG, &b.json, 0, 0, NULL, "print one JSON object"},
+        {0, "runs", CLI_UNSIGNED, &a.runs, 3, BENCH_RUNS_MAX, "N", "51", "number of runs; each figure is their median"},
+        {'t', "threads", CLI_UNSIGNED, &a.threads, 0, ENGINE_THREADS_MAX, "N", "0",
+         "compute threads; 0: one for each processor"},
+        {0, "positions", CLI_TEXT, &a.positions, 0, 0, "A,B", "64 and 1000, or the context's last",
+         "compare the cost of a step at these two positions"},
+        {0, "no-limits", CLI_FLAG, &a.no_limits, 0, 0, NULL, NULL,
+         "do not measure the machine's limit beside each figure"},
+        {0, "json", CLI_FLAG, &b.json, 0, 0, NULL, NULL, "print one JSON object"},
         {0},
     };
     int count;

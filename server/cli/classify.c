@@ -137,11 +137,11 @@ int cli_classify(int argc, char **argv)
     struct remote remote = {0};
     bool asks = false;
     const struct cli_option options[] = {
-        {"top-k", CLI_UNSIGNED, &top_k, 1, CLASSIFY_TOP_K_MAX, "N", "how many labels to print (5)"},
-        {"size", CLI_TEXT, (void *)&size, 0, 0, "SIZE",
-         "size that the model sees: HxW, or native for the picture's own (the model's)"},
-        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N",
-         "most patches that --size may lead to (4096)"},
+        {'k', "top-k", CLI_UNSIGNED, &top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5", "how many labels to print"},
+        {0, "size", CLI_TEXT, (void *)&size, 0, 0, "SIZE", "the model's",
+         "size that the model sees: HxW, or native for the picture's own"},
+        {0, "tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
+         "most patches that --size may lead to"},
         REMOTE_OPTIONS(&remote){0},
     };
     int count;

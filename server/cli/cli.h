@@ -15,31 +15,42 @@
 
 enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/*   function  name  arguments  help */
+/*   function  name  arguments  help  example */
 #define CLI_VERBS(X)                                                                                                  \
-    X(classify, "classify", "MODEL PICTURE...", "print the most likely labels of each picture (- is standard input)") \
+    X(classify, "classify", "MODEL PICTURE...", "print the most likely labels of each picture (- is standard input)", \
+      "aft classify cifar10-aft-conv ship.jpg")                                                                       \
     X(explain, "explain", "MODEL [PICTURE] -o PNG",                                                                   \
-      "draw what the model looks at in a picture, or its position biases")                                            \
-    X(generate, "generate", "MODEL [--prompt P]", "continue a prompt byte by byte")                                   \
-    X(score, "score", "MODEL FILE", "print the bits per byte of a file under the model (- is standard input)")        \
-    X(compress, "compress", "MODEL [FILE] [-o OUT]",                                                                  \
-      "compress a file (standard input) with the model's probabilities")                                              \
-    X(decompress, "decompress", "MODEL [FILE] [-o OUT]", "restore what compress made with the same model")            \
-    X(inspect, "inspect", "MODEL", "print the architecture, sizes and tensors of a model")                            \
-    X(verify, "verify", "MODEL...", "run the inputs in the cases.safetensors of each model and compare the results")  \
+      "draw what the model looks at in a picture, or its position biases",                                            \
+      "aft explain cifar10-aft-conv ship.jpg -o seen.png")                                                            \
+    X(generate, "generate", "MODEL", "continue a prompt byte by byte",                                                \
+      "aft generate enwik8-aft-local -p 'The history of ' -n 60 -s 1")                                                \
+    X(score, "score", "MODEL FILE", "print the bits per byte of a file under the model (- is standard input)",        \
+      "aft score enwik8-aft-local notes.txt")                                                                         \
+    X(compress, "compress", "MODEL [FILE]", "compress a file (standard input) with the model's probabilities",        \
+      "aft compress enwik8-aft-local notes.txt -o notes.aftz")                                                        \
+    X(decompress, "decompress", "MODEL [FILE]", "restore what compress made with the same model",                     \
+      "aft decompress enwik8-aft-local notes.aftz -o notes.txt")                                                      \
+    X(inspect, "inspect", "MODEL", "print the architecture, sizes and tensors of a model",                            \
+      "aft inspect enwik8-aft-local")                                                                                 \
+    X(verify, "verify", "MODEL...", "run the inputs in the cases.safetensors of each model and compare the results",  \
+      "aft verify enwik8-aft-local --precision int8")                                                                 \
     X(check_precision, "check-precision", "MODEL DATA",                                                               \
-      "measure what bf16 and int8 cost in quality and record it for precision=auto")                                  \
-    X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is")                   \
-    X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need")    \
-    X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers")                  \
-    X(health, "health", "[--ready]", "ask whether the daemon of this machine is well")                                \
-    X(ps, "ps", "[--json]", "list the requests that the daemon is working on")                                        \
-    X(cancel, "cancel", "ID...", "end requests that aft ps lists")                                                    \
-    X(top, "top", "[--once]", "show the daemon's models and requests, every second")
+      "measure what bf16 and int8 cost in quality and record it for precision=auto",                                  \
+      "aft check-precision ./my-model held-out.txt")                                                                  \
+    X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is",                   \
+      "aft bench enwik8-aft-local --threads 2")                                                                       \
+    X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need",    \
+      "aft key add alice --file keys.json --models enwik8-aft-local --rate 10/s")                                     \
+    X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers",                  \
+      "aft load http://127.0.0.1:8080 --concurrency 64 --duration 20 --warmup 2")                                     \
+    X(health, "health", "", "ask whether the daemon of this machine is well",                                         \
+      "aft health --config /etc/aftd/aftd.json --ready --timeout 2")                                                  \
+    X(ps, "ps", "", "list the requests that the daemon is working on", "aft ps --json")                               \
+    X(cancel, "cancel", "ID...", "end requests that aft ps lists", "aft cancel 5f0c2a")                               \
+    X(top, "top", "", "show the daemon's models and requests, every second", "aft top --count 10")
 
-/* One option of a verb, `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag; a name of one letter has one
- * dash and its value apart. */
-/* A choice is one of the words in `argument`, as "shift|stop". */
+/* One option of a verb: `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag. With a letter also `-x VALUE` or
+ * `-xVALUE`. A choice is one of the words in `argument`, as "shift|stop". */
 enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_TEXTS, CLI_CHOICE, CLI_UNSIGNED, CLI_NUMBER };
 /* The values of an option that may be given several times. */
 struct cli_texts {
@@ -47,24 +58,27 @@ struct cli_texts {
     size_t count;
 };
 struct cli_option {
+    char letter;      /* 0: none */
     const char *name; /* without dashes; NULL ends the list */
     enum cli_kind kind;
     void *value;          /* bool, const char *, struct cli_texts, uint64_t, double */
     double min, max;      /* of a number; at most 2^53 for a whole one */
     const char *argument; /* what help calls its value: "FILE"; NULL for a flag */
+    const char *def;      /* what holds without it, for help; NULL: nothing that needs telling */
     const char *help;
 };
 
 struct cli_verb {
-    const char *name, *arguments, *help;
+    const char *name, *arguments, *help, *example;
     int (*run)(int argc, char **argv); /* argv[0] is the verb */
 };
 
-#define X(verb, name, arguments, help) int cli_##verb(int argc, char **argv);
+#define X(verb, name, arguments, help, example) int cli_##verb(int argc, char **argv);
 CLI_VERBS(X)
 #undef X
 extern const struct cli_verb cli_verbs[];
 extern const size_t cli_verb_count;
+const struct cli_verb *cli_find_verb(const char *name); /* NULL: there is none */
 
 /* Take the options out of argv, before, between or after the other arguments, up to "--"; *count others (at least min,
  * at most max of them) are left at argv[1..]. CLI_OK to go on; otherwise the message is printed and the caller returns
@@ -81,6 +95,7 @@ int cli_fail_error(const struct error *err);
 /* The same for a wrong command line: points to --help and returns CLI_USAGE. */
 int cli_fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_set_verb(const char *verb);
+const char *cli_verb_name(void); /* "": none was set */
 /* Print "aft VERB: warning: message". */
 void cli_warn(const char *message);
 
@@ -117,13 +132,15 @@ struct cli_engine {
 };
 /* Rows of a verb's options. */
 #define CLI_ENGINE_OPTIONS(e) \
-    {"precision",             \
+    {0,                       \
+     "precision",             \
      CLI_CHOICE,              \
      (void *)&(e)->precision, \
      0,                       \
      0,                       \
      "f32|bf16|int8|auto",    \
-     "precision of the products, auto: the fastest found good enough ($AFTD_PRECISION)"},
+     "$AFTD_PRECISION",       \
+     "precision; auto: the fastest found good enough"},
 
 /* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set and that precision; `with` may be NULL. */
 enum status cli_try_engine(struct engine **ret, const struct model *m, const struct cli_engine *with,

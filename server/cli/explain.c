@@ -131,17 +131,17 @@ int cli_explain(int argc, char **argv)
     struct remote remote = {0};
     bool asks = false;
     const struct cli_option options[] = {
-        {"o", CLI_TEXT, (void *)&run.out, 0, 0, "PNG", "file to write, required; - is standard output"},
-        {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW",
-         "keys or tokens, whichever the model has, or biases (the former)"},
-        {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "N",
-         "block to look at, counted from 0 (the last; for biases, all)"},
-        {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "head to look at, counted from 0 (all)"},
-        {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "longer side of the PNG in pixels (512)"},
-        {"size", CLI_TEXT, (void *)&run.size, 0, 0, "SIZE",
-         "size that the model sees: HxW, or native for the picture's own (the model's)"},
-        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N",
-         "most patches that --size may lead to (4096)"},
+        {'o', "output", CLI_TEXT, (void *)&run.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
+        {0, "view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
+         "what to draw: keys, tokens or biases"},
+        {0, "layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, all",
+         "block to look at, counted from 0"},
+        {0, "head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all", "head to look at, counted from 0"},
+        {0, "side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
+        {0, "size", CLI_TEXT, (void *)&run.size, 0, 0, "SIZE", "the model's",
+         "size that the model sees: HxW, or native for the picture's own"},
+        {0, "tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
+         "most patches that --size may lead to"},
         REMOTE_OPTIONS(&remote){0},
     };
     int count;

@@ -301,32 +301,34 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
     uint64_t top_k = 0, seed = UINT64_MAX;
     const char *overflow = "shift";
     const struct cli_option options[] = {
-        {"prompt", CLI_TEXT, &r->prompt, 0, 0, "TEXT", "text to continue; - reads it from standard input (empty)"},
-        {"max-tokens", CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "how many bytes to generate (256)"},
-        {"context-overflow", CLI_TEXT, &overflow, 0, 0, "WORD",
-         "where the model's context ends: shift goes on from its last half, stop ends the text (shift)"},
-        {"temperature", CLI_NUMBER, &temperature, 0, 100, "X", "randomness; 0 always takes the most likely byte (1)"},
-        {"top-k", CLI_UNSIGNED, &top_k, 0, BYTE_VALUES, "N",
-         "draw from the N most likely bytes only; 0 turns this off (0)"},
-        {"top-p", CLI_NUMBER, &top_p, 1e-9, 1, "X",
-         "draw from the most likely bytes that together reach probability X (1)"},
-        {"min-p", CLI_NUMBER, &min_p, 0, 1, "X", "leave out bytes less likely than X times the most likely one (0)"},
-        {"repetition-penalty", CLI_NUMBER, &penalty, 1e-3, 100, "X",
-         "make the last 64 bytes less likely; 1 turns this off (1)"},
-        {"presence-penalty", CLI_NUMBER, &presence, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X",
-         "take X off the logit of each of the last 64 bytes (0)"},
-        {"frequency-penalty", CLI_NUMBER, &frequency, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X",
-         "take X off for each time that a byte is among the last 64 (0)"},
-        {"utf8", CLI_FLAG, &utf8, 0, 0, NULL, "draw no byte that cannot come next in UTF-8"},
-        {"seed", CLI_UNSIGNED, &seed, 0, (double)SEED_MAX, "N", "the same seed gives the same text (random)"},
+        {'p', "prompt", CLI_TEXT, &r->prompt, 0, 0, "TEXT", "empty",
+         "text to continue; - reads it from standard input"},
+        {'n', "max-tokens", CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256",
+         "how many bytes to generate"},
+        {0, "context-overflow", CLI_CHOICE, &overflow, 0, 0, "shift|stop", "shift",
+         "at the end of the context: go on from its last half, or stop"},
+        {0, "temperature", CLI_NUMBER, &temperature, 0, 100, "X", "1",
+         "randomness; 0 always takes the most likely byte"},
+        {'k', "top-k", CLI_UNSIGNED, &top_k, 0, BYTE_VALUES, "N", "0",
+         "draw from the N most likely bytes only; 0 turns this off"},
+        {0, "top-p", CLI_NUMBER, &top_p, 1e-9, 1, "X", "1",
+         "draw from the most likely bytes that together reach probability X"},
+        {0, "min-p", CLI_NUMBER, &min_p, 0, 1, "X", "0",
+         "leave out bytes less likely than X times the most likely one"},
+        {0, "repetition-penalty", CLI_NUMBER, &penalty, 1e-3, 100, "X", "1",
+         "make the last 64 bytes less likely; 1 turns this off"},
+        {0, "presence-penalty", CLI_NUMBER, &presence, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
+         "take X off the logit of each of the last 64 bytes"},
+        {0, "frequency-penalty", CLI_NUMBER, &frequency, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
+         "take X off for each time that a byte is among the last 64"},
+        {0, "utf8", CLI_FLAG, &utf8, 0, 0, NULL, NULL, "draw no byte that cannot come next in UTF-8"},
+        {'s', "seed", CLI_UNSIGNED, &seed, 0, (double)SEED_MAX, "N", "random", "the same seed gives the same text"},
         REMOTE_OPTIONS(remote){0},
     };
     const int code = cli_parse(options, argc, argv, 0, 1, count);
     if (code != CLI_OK)
         return code;
     r->shift = strcmp(overflow, "shift") == 0;
-    if (!r->shift && strcmp(overflow, "stop") != 0)
-        return cli_fail_usage("--context-overflow is \"%s\"; expected \"shift\" or \"stop\"", overflow);
     if (*count >= 0 && seed == UINT64_MAX && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
         return cli_fail("cannot draw a random seed: %s; give one with --seed N", strerror(errno));
     struct sampler_options *o = &r->sampler;

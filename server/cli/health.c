@@ -15,8 +15,10 @@ int cli_health(int argc, char **argv)
     bool ready = false;
     double timeout_s = HEALTH_TIMEOUT_S;
     const struct cli_option options[] = {
-        {"ready", CLI_FLAG, &ready, 0, 0, NULL, "may clients be sent to it? Not while it is stopping"},
-        {"timeout", CLI_NUMBER, &timeout_s, 0.01, HEALTH_TIMEOUT_MAX_S, "SECONDS", "for the answer to come (5)"},
+        {0, "ready", CLI_FLAG, &ready, 0, 0, NULL, NULL,
+         "ask whether clients may be sent to it, which is not so while it stops"},
+        {0, "timeout", CLI_NUMBER, &timeout_s, 0.01, HEALTH_TIMEOUT_MAX_S, "SECONDS", "5",
+         "how long to wait for the answer"},
         LOCATE_OPTIONS(&l){0},
     };
     int count;

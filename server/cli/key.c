@@ -175,15 +175,17 @@ int cli_key(int argc, char **argv)
 {
     struct key_options o = {0};
     const struct cli_option options[] = {
-        {"file", CLI_TEXT, &o.file, 0, 0, "FILE", "the file of keys, required; add creates it if it does not exist"},
-        {"models", CLI_TEXT, &o.models, 0, 0, "NAMES", "add: models that the key may use, separated by commas (all)"},
-        {"apis", CLI_TEXT, &o.apis, 0, 0, "NAMES",
-         "add: APIs that it may use, of native,openai,inference,admin (all but admin)"},
-        {"rate", CLI_TEXT, &o.rate, 0, 0, "RATE", "add: requests per second, as 10/s (no limit)"},
-        {"bytes-rate", CLI_TEXT, &o.bytes_rate, 0, 0, "RATE",
-         "add: bytes received and generated per second, as 20000/s (no limit)"},
-        {"priority-max", CLI_TEXT, &o.priority, 0, 0, "PRIORITY",
-         "add: highest priority that its requests may ask for: normal, high, or 0 to 100 (normal)"},
+        {'f', "file", CLI_TEXT, &o.file, 0, 0, "FILE", NULL,
+         "the file of keys, required; add creates it if it does not exist"},
+        {0, "models", CLI_TEXT, &o.models, 0, 0, "NAMES", "all",
+         "add: models that the key may use, separated by commas"},
+        {0, "apis", CLI_TEXT, &o.apis, 0, 0, "NAMES", "all but admin",
+         "add: APIs that it may use, of native,openai,inference,admin"},
+        {0, "rate", CLI_TEXT, &o.rate, 0, 0, "RATE", "no limit", "add: requests per second, as 10/s"},
+        {0, "bytes-rate", CLI_TEXT, &o.bytes_rate, 0, 0, "RATE", "no limit",
+         "add: bytes received and generated per second, as 20000/s"},
+        {0, "priority-max", CLI_TEXT, &o.priority, 0, 0, "PRIORITY", "normal",
+         "add: highest priority of its requests: normal, high, or 0 to 100"},
         {0},
     };
     int count;

@@ -17,20 +17,21 @@ struct locate {
     char url[LOCATE_ADDRESS_BYTES + 16], unix_path[SETTING_TEXT_MAX + 1]; /* what `to` names, if no option does */
 };
 /* Rows of a verb's options. */
-#define LOCATE_OPTIONS(l)                                                                                      \
-    {                                                                                                          \
-        "config",                                                                                              \
-        CLI_TEXT,                                                                                              \
-        (void *)&(l)->config,                                                                                  \
-        0,                                                                                                     \
-        0,                                                                                                     \
-        "FILE",                                                                                                \
-        "the daemon's configuration (what aftd reads by default)"},                                            \
-        {"url", CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", "ask the daemon at http(s)://HOST:PORT instead"}, \
-        {"unix", CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", "the same through a Unix socket"},      \
-        {"ca-file", CLI_TEXT, (void *)&(l)->to.ca_file, 0, 0, "FILE", "PEM file of certificates to trust, with --url"},
+#define LOCATE_OPTIONS(l)                                                                                               \
+    {0, "config", CLI_TEXT, (void *)&(l)->config, 0, 0, "FILE", "what aftd reads", "the daemon's configuration"},       \
+        {0, "url", CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", NULL, "ask the daemon at http(s)://HOST:PORT instead"}, \
+        {0, "unix", CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", NULL, "the same through a Unix socket"},      \
+        {0,                                                                                                             \
+         "ca-file",                                                                                                     \
+         CLI_TEXT,                                                                                                      \
+         (void *)&(l)->to.ca_file,                                                                                      \
+         0,                                                                                                             \
+         0,                                                                                                             \
+         "FILE",                                                                                                        \
+         "the system's",                                                                                                \
+         "PEM file of certificates to trust, with --url"},
 #define LOCATE_KEY_OPTION(l) \
-    {"key", CLI_TEXT, (void *)&(l)->to.key, 0, 0, "KEY", "key for the daemon; visible to other users ($AFT_KEY)"},
+    {0, "key", CLI_TEXT, (void *)&(l)->to.key, 0, 0, "KEY", "$AFT_KEY", "key for the daemon; other users can see it"},
 
 /* Fill in `to`: from the options, or else from the configuration. Prints what is wrong and returns CLI_USAGE.
  * locate_daemon: where it serves everybody. An address that means every interface becomes the loopback's, and the

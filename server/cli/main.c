@@ -13,14 +13,14 @@ static void print_usage(FILE *to)
 {
     (void)fprintf(to, "usage: aft VERB ...\n\n");
     for (size_t i = 0; i < cli_verb_count; i++)
-        (void)fprintf(to, "  aft %-15s %-22s  %s\n", cli_verbs[i].name, cli_verbs[i].arguments, cli_verbs[i].help);
+        (void)fprintf(to, "  aft %-15s %-31s  %s\n", cli_verbs[i].name, cli_verbs[i].arguments, cli_verbs[i].help);
     (void)fprintf(to,
                   "\nMODEL is a model's folder, or the name of one in $AFTD_MODELS_DIR, weights/models or %s.\n"
                   "With --url URL or --unix SOCKET, and without MODEL, classify, explain, generate, score, compress "
                   "and decompress\nask a running daemon instead.\n"
                   "$AFTD_ISA and $AFTD_PRECISION choose the instruction set and the precision, as the daemon's "
                   "settings do.\n"
-                  "aft VERB --help lists a verb's options.\n",
+                  "aft VERB --help, or aft help VERB, lists a verb's options; aft --version tells what this is.\n",
                   AFTD_DATADIR "/models");
 }
 
@@ -31,7 +31,7 @@ static int run_without_verb(const char *what)
         print_usage(stdout);
         return CLI_OK;
     }
-    if (strcmp(what, "--version") == 0) {
+    if (strcmp(what, "--version") == 0 || strcmp(what, "-V") == 0) {
         cli_print_version(AFTD_COMMIT);
         return CLI_OK;
     }
@@ -49,9 +49,10 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return CLI_USAGE;
     }
-    const struct cli_verb *verb = NULL;
-    for (size_t i = 0; i < cli_verb_count && verb == NULL; i++)
-        verb = strcmp(argv[1], cli_verbs[i].name) == 0 ? &cli_verbs[i] : NULL;
+    char help[] = "--help", *helped[] = {argv[0], argv[2], help, NULL};
+    if (argc == 3 && strcmp(argv[1], "help") == 0 && cli_find_verb(argv[2]) != NULL)
+        argv = helped; /* aft help VERB is aft VERB --help */
+    const struct cli_verb *verb = cli_find_verb(argv[1]);
     if (verb != NULL)
         cli_set_verb(verb->name);
     const int code = verb != NULL ? verb->run(argc - 1, argv + 1) : run_without_verb(argv[1]);

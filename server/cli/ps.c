@@ -15,7 +15,7 @@ int cli_ps(int argc, char **argv)
     struct locate l = {.config = NULL};
     bool as_json = false;
     const struct cli_option options[] = {
-        {"json", CLI_FLAG, &as_json, 0, 0, NULL, "print the daemon's answer rather than a table"},
+        {0, "json", CLI_FLAG, &as_json, 0, 0, NULL, NULL, "print the daemon's answer rather than a table"},
         LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
     };
     int count;

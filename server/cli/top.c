@@ -164,8 +164,9 @@ int cli_top(int argc, char **argv)
     bool once = false;
     uint64_t count_asked = 0;
     const struct cli_option options[] = {
-        {"once", CLI_FLAG, &once, 0, 0, NULL, "print what a second brings, and end"},
-        {"n", CLI_UNSIGNED, &count_asked, 1, TOP_SNAPSHOTS_MAX, "COUNT", "print that many seconds, and end"},
+        {0, "once", CLI_FLAG, &once, 0, 0, NULL, NULL, "print what a second brings, and end"},
+        {'n', "count", CLI_UNSIGNED, &count_asked, 1, TOP_SNAPSHOTS_MAX, "N", NULL,
+         "print what N seconds bring, and end"},
         LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
     };
     int count;

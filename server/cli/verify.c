@@ -241,9 +241,8 @@ int cli_verify(int argc, char **argv)
 {
     struct wish w = {.tolerance = -1};
     const struct cli_option options[] = {
-        CLI_ENGINE_OPTIONS(&w.with){
-            "tolerance", CLI_NUMBER, &w.tolerance, 0, 1, "X",
-            "largest error that passes, relative to max(1, max|expected|) (f32 1e-4, bf16 0.05, int8 0.12)"},
+        CLI_ENGINE_OPTIONS(&w.with){0, "tolerance", CLI_NUMBER, &w.tolerance, 0, 1, "X",
+                                    "f32 1e-4, bf16 0.05, int8 0.12", "largest relative error that passes"},
         {0},
     };
     int count, passed = 0;

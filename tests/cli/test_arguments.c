@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "server/cli/cli.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
@@ -50,13 +52,16 @@ static void verbs_are_found_and_explained(void **state)
         {"a verb's beginning is no verb", {"gen"}, NULL, 2, "", "no verb \"gen\""},
         {"an empty verb", {""}, NULL, 2, "", "no verb \"\""},
         {"help is no error", {"--help"}, NULL, 0, "aft classify        MODEL PICTURE...", ""},
+        {"help of a verb in other words", {"help", "score"}, NULL, 0, "usage: aft score MODEL FILE [OPTIONS]\n", ""},
+        {"help of no verb", {"help", "scores"}, NULL, 0, "usage: aft VERB", ""},
+        {"-V is the version", {"-V"}, NULL, 0, "aft 0.", ""},
         {"-h is help", {"-h"}, NULL, 0, "usage: aft VERB", ""},
         {"help is a word too", {"help"}, NULL, 0, "usage: aft VERB", ""},
         {"version", {"--version"}, NULL, 0, "aft 0.", ""},
         {"help of classify", {"classify", "--help"}, NULL, 0, "--top-k N", ""},
         {"help of generate", {"generate", "--help"}, NULL, 0, "--max-tokens N", ""},
         {"help of score", {"score", "-h"}, NULL, 0, "usage: aft score MODEL FILE [OPTIONS]\n", ""},
-        {"help of inspect", {"inspect", "-h"}, NULL, 0, "usage: aft inspect MODEL\n", ""},
+        {"help of inspect", {"inspect", "-h"}, NULL, 0, "usage: aft inspect MODEL [OPTIONS]\n", ""},
         {"help of verify", {"verify", "--help"}, NULL, 0, "--tolerance X", ""},
         {"help of bench", {"bench", "--help"}, NULL, 0, "--json  ", ""},
         {"help of load", {"load", "--help"}, NULL, 0, "usage: aft load URL [PICTURE...] [OPTIONS]\n", ""},
@@ -89,8 +94,17 @@ static void a_wrong_command_line_is_refused_before_work_begins(void **state)
          "",
          "unknown option \"--sed=1\""},
         {"another verb's option", {"score", text_model, "-", "--seed", "1"}, NULL, 2, "", "unknown option \"--seed\""},
-        {"unknown short option", {"generate", text_model, "-s"}, NULL, 2, "", "unknown option \"-s\""},
+        {"unknown short option", {"generate", text_model, "-z"}, NULL, 2, "", "unknown option \"-z\""},
+        {"a long name with one dash", {"generate", text_model, "-utf8"}, NULL, 2, "", "unknown option \"-utf8\""},
         {"a value is missing", {"generate", text_model, "--seed"}, NULL, 2, "", "--seed needs a value"},
+        {"a short option's value is missing", {"generate", text_model, "-s"}, NULL, 2, "", ": -s needs a value"},
+        {"a wrong value behind a letter", {"generate", text_model, "-nx"}, NULL, 2, "", "--max-tokens is \"x\""},
+        {"no such word",
+         {"generate", text_model, "--context-overflow", "wrap"},
+         NULL,
+         2,
+         "",
+         "--context-overflow is \"wrap\", expected shift or stop"},
         {"a flag takes no value", {"bench", text_model, "--json=1"}, NULL, 2, "", "--json takes no value"},
         {"a name with a dash must follow --", {"inspect", "-model"}, NULL, 2, "", "unknown option \"-model\""},
         {"behind -- it is a name", {"inspect", "--", "-model"}, NULL, 1, "", "no model \"-model\""},
@@ -179,6 +193,8 @@ static void options_stand_anywhere_and_the_last_one_counts(void **state)
          NULL,
          ""},
         {"and may be --", {"generate", text_model, "--prompt", "--", "--max-tokens", "1"}, NULL, 0, NULL, ""},
+        {"by letters", {"generate", "-n", "1", "-s", "1", "-p", "a", text_model}, NULL, 0, NULL, ""},
+        {"letters with their values", {"generate", "-n1", "-s1", "-pa", text_model}, NULL, 0, NULL, ""},
         {"-- alone is no argument", {"generate", "--max-tokens", "1", "--", text_model}, NULL, 0, NULL, ""},
         {"the largest seed",
          {"generate", text_model, "--seed", "9007199254740991", "--max-tokens", "1"},
@@ -248,6 +264,46 @@ static void models_that_cannot_be_had_are_explained(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
+/* ---- help -------------------------------------------------------------------------------------------------------- */
+
+enum { COLUMNS_MAX = 120 };
+
+/* All of one kind: a line for each option, none wider than a wide terminal, -h at the end, and an example whose options
+ * there are. */
+static void check_help(const struct cli_verb *verb)
+{
+    char usage[128], example[128];
+    struct program_run p = {.argv = {aft, verb->name, "--help"}};
+    program_run(&p);
+    (void)snprintf(usage, sizeof usage, "usage: aft %s ", verb->name);
+    (void)snprintf(example, sizeof example, "\n  -h, --help");
+    const char *last = strstr(p.out, example), *shown = strstr(p.out, "\n\nexample:\n  aft ");
+    if (p.exit_code != 0 || strncmp(p.out, usage, strlen(usage)) != 0 || last == NULL || shown == NULL || shown < last)
+        fail_msg("aft %s --help: \"%s\"", verb->name, p.out);
+    const size_t own = strlen("\n\nexample:\n  aft ");
+    if (strncmp(shown + own, verb->name, strlen(verb->name)) != 0)
+        fail_msg("the example of aft %s is one of another verb: %s", verb->name, shown);
+    for (const char *line = p.out; *line != '\0'; line += strcspn(line, "\n") + 1)
+        if (strcspn(line, "\n") > COLUMNS_MAX)
+            fail_msg("aft %s --help: more than %d columns: %.*s", verb->name, COLUMNS_MAX, (int)strcspn(line, "\n"),
+                     line);
+    for (const char *at = strstr(shown, " -"); at != NULL; at = strstr(at + 1, " -")) {
+        const bool is_long = at[2] == '-';
+        (void)snprintf(example, sizeof example, is_long ? " %.*s" : "\n  %.*s,", (int)strcspn(at + 1, " \n"), at + 1);
+        const char *told = strstr(p.out, example);
+        if (told == NULL || told >= shown)
+            fail_msg("the example of aft %s has an option that is not in its help: %s", verb->name, example);
+    }
+    program_run_clear(&p);
+}
+
+static void help_of_all_verbs_is_of_one_kind(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < cli_verb_count; i++)
+        check_help(&cli_verbs[i]);
+}
+
 /* A name is looked for in the folder itself, $AFTD_MODELS_DIR and weights/models, in this order. */
 static void a_models_name_is_found_where_models_are(void **state)
 {
@@ -298,6 +354,7 @@ int main(void)
         cmocka_unit_test(a_wrong_command_line_is_refused_before_work_begins),
         cmocka_unit_test(numbers_are_decimal_and_in_range),
         cmocka_unit_test(options_stand_anywhere_and_the_last_one_counts),
+        cmocka_unit_test(help_of_all_verbs_is_of_one_kind),
         cmocka_unit_test(models_that_cannot_be_had_are_explained),
         cmocka_unit_test(a_models_name_is_found_where_models_are),
         cmocka_unit_test(an_instruction_set_can_be_asked_for),

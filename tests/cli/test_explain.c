@@ -118,7 +118,7 @@ static void mistakes_are_named(void **state)
         {"no picture at all", {"explain", conv, "Makefile", "-o", "x"}, NULL, 1, "", "Makefile: "},
         {"no such folder", {"explain", conv, cat, "-o", "/no/such/x.png"}, NULL, 1, "", "/no/such/x.png: No such file"},
         {"no room", {"explain", conv, cat, "-o", "/dev/full"}, NULL, 1, "", "/dev/full: No space left"},
-        {"help", {"explain", "--help"}, NULL, 0, "  -o PNG", ""},
+        {"help", {"explain", "--help"}, NULL, 0, "  -o, --output PNG", ""},
     };
     (void)state;
     program_expect(aft, cases, LENGTH(cases));

@@ -86,7 +86,9 @@ static void pages_name_all_settings_and_verbs(void **state)
         if (strstr(verbs, name) == NULL)
             fail_msg("aft.1 has no %s", cli_verbs[i].name);
     }
-    assert_non_null(strstr(verbs, "\n.It Fl \\-max-tokens Ar N\n"));
+    assert_non_null(strstr(verbs, "\n.It Fl n , Fl \\-max-tokens Ar N\nHow many bytes to generate.\nDefault: 256.\n"));
+    for (size_t i = 0; i < cli_verb_count; i++) /* among the examples at the end */
+        assert_non_null(strstr(strstr(verbs, "\n.Sh EXAMPLES\n"), cli_verbs[i].example));
     free(settings);
     free(verbs);
 }
