@@ -182,6 +182,7 @@
 #define SESSION_TTL_MAX_S 2592000          /* a month: what must last longer does not belong in memory */
 #define SESSION_ID_RANDOM_BYTES 16         /* nobody guesses one of 2^128 */
 #define SESSION_FORKS_MAX 64               /* of one request */
+#define SESSIONS_LISTED_MAX 100            /* in one answer */
 #define SESSIONS_KEPT_PART 4               /* a quarter of their room is kept for clients that have little */
 #define SESSIONS_LITTLE_PART 64            /* that is at most this part of it: with it eight clients cannot take all */
 #define STATE_SEEN_MAX (UINT64_C(1) << 62) /* draws and bytes of one stream: it can go on without wrapping around */

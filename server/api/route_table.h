@@ -30,6 +30,7 @@
     X("POST", "/v1/compress", API_NATIVE, BODY, request_type_any, api_compress, compress_query, no_fields)            \
     X("POST", "/v1/decompress", API_NATIVE, BODY, request_type_any, api_decompress, compress_query, no_fields)        \
     X("POST", "/v1/sessions", API_NATIVE, BODY, request_type_json, api_sessions_create, no_fields, session_fields)    \
+    X("GET", "/v1/sessions", API_NATIVE, NO_BODY, request_type_any, api_sessions, sessions_query, no_fields)          \
     ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                        \
     ROUTE_PLAIN(X, "DELETE", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session_delete)                              \
     X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, request_type_json, api_session_fork, no_fields,         \

@@ -14,12 +14,15 @@
 #include "server/api/request_client.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
+#include "server/api/request_query.h"
 #include "server/api/service.h"
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"
 #include "server/request/request_json.h"
 #include "server/session/sessions.h"
 #include "server/session/state_blob.h"
+
+enum { SESSIONS_LISTED = 20 }; /* in one answer, unless the request says it */
 
 /* A prompt that is being fed: the exchange's state. */
 struct beginning {
@@ -44,20 +47,20 @@ static void refuse(struct exchange *x, const struct error *err, unsigned wait_s)
 }
 
 /* NULL for want of memory. */
-static json_t *describe(const struct exchange *x, const struct session_info *i)
+static json_t *describe(const struct session_info *i)
 {
     const struct stream_snapshot *s = &i->snapshot;
     const size_t blob = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
     return json_pack("{s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I}", "id", i->id, "model", i->model, "created",
-                     (json_int_t)i->created_s, "expires_in_s", (json_int_t)service_of(x)->settings->session_ttl_s,
-                     "busy", i->is_busy ? 1 : 0, "position", (json_int_t)s->position + s->pending_count, "state_bytes",
-                     (json_int_t)blob, "seed", (json_int_t)s->sampler.options.seed);
+                     (json_int_t)i->created_s, "expires_in_s", (json_int_t)i->expires_in_s, "busy", i->is_busy ? 1 : 0,
+                     "position", (json_int_t)s->position + s->pending_count, "state_bytes", (json_int_t)blob, "seed",
+                     (json_int_t)s->sampler.options.seed);
 }
 
 /* Answer with the session's description, and clear `i`. */
 static void reply_session(struct exchange *x, unsigned status, struct session_info *i)
 {
-    reply_send_json(x, status, describe(x, i));
+    reply_send_json(x, status, describe(i));
     session_info_clear(i);
 }
 
@@ -91,7 +94,7 @@ static void reply_created(struct exchange *x, const struct beginning *b, struct 
     *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
     (void)snprintf(location, sizeof location, "/v1/sessions/%s", info.id);
     http_add_header(x, "Location", location);
-    json_t *answer = describe(x, &info);
+    json_t *answer = describe(&info);
     session_info_clear(&info);
     const json_int_t prompt = (json_int_t)b->prompt_bytes;
     if (json_object_set_new(answer, "usage",
@@ -179,6 +182,60 @@ void api_sessions_create(struct exchange *x)
     generate_request_clear(&r);
 }
 
+/* ---- GET /v1/sessions ------------------------------------------------------------------------------------------- */
+
+struct list_request {
+    int64_t limit, before;
+};
+static const struct field list_table[] = {
+    {"limit", FIELD_INTEGER, .offset = offsetof(struct list_request, limit), FIELD_RANGE(1, SESSIONS_LISTED_MAX)},
+    {"before", FIELD_INTEGER, .offset = offsetof(struct list_request, before), FIELD_RANGE(1, SEED_MAX)},
+};
+const struct field_list sessions_query = {list_table, 2};
+
+static enum status read_list(struct list_request *ret, struct exchange *x, struct error *err)
+{
+    json_t *query = NULL;
+    enum status st = request_query_parse(&query, list_table, 2, x, err);
+    if (st == OK)
+        st = fields_read(list_table, 2, query, service_of(x)->settings, ret, err);
+    json_decref(query);
+    return st;
+}
+
+/* NULL for want of memory. */
+static json_t *describe_page(struct exchange *x, const struct list_request *r, struct session_info *infos)
+{
+    const struct client_id who = request_client(x);
+    uint64_t next = 0, total = 0;
+    const size_t count =
+        sessions_list(sessions_of(x), &who, (uint64_t)r->before, (size_t)r->limit, infos, &next, &total);
+    json_t *list = json_array();
+    int failed = list == NULL;
+    for (size_t i = 0; i < count; i++) {
+        failed |= json_array_append_new(list, describe(&infos[i]));
+        session_info_clear(&infos[i]);
+    }
+    json_t *page = failed == 0 ? json_pack("{s:O, s:I, s:o}", "sessions", list, "total", (json_int_t)total, "next",
+                                           next != 0 ? json_integer((json_int_t)next) : json_null())
+                               : NULL;
+    json_decref(list);
+    return page;
+}
+
+void api_sessions(struct exchange *x)
+{
+    struct list_request r = {.limit = SESSIONS_LISTED};
+    struct error err;
+    if (read_list(&r, x, &err) != OK) {
+        reply_send_error(x, &err);
+        return;
+    }
+    struct session_info *infos = calloc((size_t)r.limit, sizeof *infos);
+    reply_send_json(x, 200, infos != NULL ? describe_page(x, &r, infos) : NULL);
+    free(infos);
+}
+
 /* ---- one session ------------------------------------------------------------------------------------------------ */
 
 void api_session(struct exchange *x)
@@ -242,7 +299,7 @@ void api_session_fork(struct exchange *x)
     json_t *list = json_array();
     bool fine = list != NULL;
     for (size_t i = 0; i < n; i++) {
-        fine = fine && json_array_append_new(list, describe(x, &forks[i])) == 0;
+        fine = fine && json_array_append_new(list, describe(&forks[i])) == 0;
         session_info_clear(&forks[i]);
     }
     reply_send_json(x, 201, fine ? json_pack("{s:O}", "sessions", list) : NULL);

@@ -47,7 +47,7 @@ static size_t chain_of(const struct client_id *client)
     return hash % SESSION_ROOM_CHAINS;
 }
 
-static struct session_holder *find(const struct session_room *r, const struct client_id *client)
+struct session_holder *session_room_find(const struct session_room *r, const struct client_id *client)
 {
     struct session_holder *h = r->chains[chain_of(client)];
     while (h != NULL && !client_id_is_same(&h->client, client))
@@ -57,7 +57,7 @@ static struct session_holder *find(const struct session_room *r, const struct cl
 
 struct session_use session_room_use(const struct session_room *r, const struct client_id *client)
 {
-    const struct session_holder *h = find(r, client);
+    const struct session_holder *h = session_room_find(r, client);
     return h != NULL ? h->has : (struct session_use){0};
 }
 
@@ -95,7 +95,7 @@ enum status session_room_check(const struct session_room *r, const struct client
 struct session_holder *session_room_take(struct session_room *r, const struct client_id *client, uint64_t count,
                                          uint64_t bytes)
 {
-    struct session_holder *h = find(r, client);
+    struct session_holder *h = session_room_find(r, client);
     if (h == NULL) {
         struct session_holder **chain = &r->chains[chain_of(client)];
         h = calloc(1, sizeof *h);

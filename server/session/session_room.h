@@ -21,9 +21,12 @@ struct session_use {
     uint64_t count, bytes;
 };
 
+struct session;
+
 /* What one client has; it is there while that is not nothing. */
 struct session_holder {
     struct client_id client;
+    struct session *newest; /* of its sessions: sessions.c's */
     struct session_use has;
     bool is_marked;              /* by session_room_mark */
     struct session_holder *next; /* of its chain */
@@ -54,6 +57,8 @@ enum session_answer session_room_ask(const struct session_room *r, const struct 
 /* The same of the client as it is. Errors: ERR_RATE (OF_CLIENT), ERR_SESSIONS. */
 enum status session_room_check(const struct session_room *r, const struct client_id *client, uint64_t count,
                                uint64_t bytes, struct error *err);
+/* NULL: the client has nothing. */
+struct session_holder *session_room_find(const struct session_room *r, const struct client_id *client);
 struct session_use session_room_use(const struct session_room *r, const struct client_id *client);
 
 /* Count `count` more, each of `bytes`, as the client's, or one less. take returns NULL if out of memory; give may free

@@ -12,7 +12,6 @@
 #include "server/session/sessions.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,37 +22,7 @@
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
-#include "server/session/session_room.h"
-#include "server/session/session_state.h"
-
-enum { BUCKETS = 4096 }; /* chains of the table: on average of at most 16 sessions, by default of one */
-
-struct session {
-    char id[SESSION_ID_BYTES];
-    struct session_holder *holder; /* whose it is, while it is in the table */
-    char model[MODEL_NAME_MAX + 1];
-    struct model_identity identity;
-    size_t bytes; /* that it counts as */
-    uint32_t sample;
-    struct session_state *state;
-    int64_t created_s;
-    uint64_t used_ns;
-    bool is_held, is_removed;
-    struct session *next;          /* of its chain, while it is in the table; later of a list to be freed */
-    struct session *older, *newer; /* of the list, while it is idle */
-};
-
-struct sessions {
-    const struct settings *settings;
-    struct watcher *watcher;
-    struct watch timer;
-    pthread_mutex_t lock;
-    /* under the lock */
-    struct session *table[BUCKETS];
-    struct session *oldest, *newest; /* idle ones, by their last use */
-    struct session_room room;        /* of those in the table */
-    bool is_timed;                   /* the timer will come */
-};
+#include "server/session/sessions_inner.h"
 
 /* ---- what one was, and what is to be freed ---------------------------------------------------------------------- */
 
@@ -119,6 +88,11 @@ static void table_put(struct sessions *s, struct session *one, struct session_ho
     one->holder = holder; /* which has taken the room */
     one->next = *chain;
     *chain = one;
+    one->serial = ++s->serial;
+    one->made_before = holder->newest;
+    if (holder->newest != NULL)
+        holder->newest->made_after = one;
+    holder->newest = one;
     show(s);
 }
 
@@ -129,6 +103,9 @@ static void table_take(struct sessions *s, struct session *one)
         at = &(*at)->next;
     *at = one->next;
     one->next = NULL;
+    *(one->made_after != NULL ? &one->made_after->made_before : &one->holder->newest) = one->made_before;
+    if (one->made_before != NULL)
+        one->made_before->made_after = one->made_after;
     session_room_give(&s->room, one->holder, one->bytes);
     one->holder = NULL;
     show(s);
@@ -154,15 +131,13 @@ static struct session *sweep(struct sessions *s, uint64_t now_ns)
     return gone;
 }
 
-/* Take the lock; returns what has expired meanwhile. */
-static struct session *enter(struct sessions *s)
+struct session *sessions_enter(struct sessions *s)
 {
     (void)pthread_mutex_lock(&s->lock);
     return sweep(s, clock_now_ns());
 }
 
-/* Release the lock, free what enter returned, and set the timer if there is something to wait for. */
-static void leave(struct sessions *s, struct session *gone)
+void sessions_leave(struct sessions *s, struct session *gone)
 {
     const bool starts = s->room.used.count > 0 && !s->is_timed;
     s->is_timed |= starts;
@@ -291,19 +266,22 @@ static enum status check(struct sessions *s, const struct client_id *who, size_t
 enum status sessions_check(struct sessions *s, const struct client_id *who, const struct hosted_model *e, size_t count,
                            unsigned *wait_s, struct error *err)
 {
-    struct session *gone = enter(s);
+    struct session *gone = sessions_enter(s);
     const enum status st = check(s, who, sessions_bytes_of(e), count, wait_s, err);
-    leave(s, gone);
+    sessions_leave(s, gone);
     return st;
 }
 
-static struct session_info info_of(const struct session *one)
+struct session_info sessions_info_locked(const struct sessions *s, const struct session *one)
 {
+    const uint64_t now_ns = clock_now_ns(),
+                   end_ns = one->is_held ? now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S : end_of(s, one);
     struct session_info info = {
         .identity = one->identity,
         .snapshot = one->state->snapshot,
         .created_s = one->created_s,
         .is_busy = one->is_held,
+        .expires_in_s = end_ns > now_ns ? (uint32_t)((end_ns - now_ns - 1) / CLOCK_NS_PER_S + 1) : 0,
         .state = session_state_reference(one->state),
     };
     memcpy(info.id, one->id, sizeof info.id);
@@ -345,7 +323,7 @@ static enum status put_list(struct sessions *s, const struct client_id *who, str
         list = one->next;
         table_put(s, one, holder);
         list_append(s, one);
-        ret[i] = info_of(one);
+        ret[i] = sessions_info_locked(s, one);
         metrics_counter_add(METRIC_SESSIONS_CREATED, 0, 1);
     }
     return OK;
@@ -367,11 +345,11 @@ enum status sessions_add(struct sessions *s, const struct client_id *who, const 
     one->bytes = sessions_bytes_of(e);
     one->sample = snapshot->sampler.options.sample;
     one->state = state;
-    struct session *gone = enter(s);
+    struct session *gone = sessions_enter(s);
     enum status st = check(s, who, one->bytes, 1, wait_s, err);
     if (st == OK)
         st = put_list(s, who, one, 1, ret, err);
-    leave(s, gone);
+    sessions_leave(s, gone);
     if (st != OK) {
         free(one);
         free(state);
@@ -382,11 +360,11 @@ enum status sessions_add(struct sessions *s, const struct client_id *who, const 
 enum status sessions_find(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                           struct error *err)
 {
-    struct session *gone = enter(s);
+    struct session *gone = sessions_enter(s);
     const struct session *one = find(s, who, id, err);
     if (one != NULL)
-        *ret = info_of(one);
-    leave(s, gone);
+        *ret = sessions_info_locked(s, one);
+    sessions_leave(s, gone);
     return one != NULL ? OK : ERR_NOT_FOUND;
 }
 
@@ -396,7 +374,7 @@ enum status sessions_fork(struct sessions *s, const struct client_id *who, const
     struct session *list = create_list(count);
     if (list == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for %zu sessions; try again later", count);
-    struct session *gone = enter(s);
+    struct session *gone = sessions_enter(s);
     const struct session *of = find(s, who, id, err);
     enum status st = of != NULL ? check(s, who, of->bytes, count, wait_s, err) : ERR_NOT_FOUND;
     for (struct session *one = list; one != NULL && st == OK; one = one->next) {
@@ -408,7 +386,7 @@ enum status sessions_fork(struct sessions *s, const struct client_id *who, const
     }
     if (st == OK)
         st = put_list(s, who, list, count, ret, err);
-    leave(s, gone);
+    sessions_leave(s, gone);
     if (st != OK)
         sessions_drop(list);
     return st;
@@ -428,16 +406,16 @@ static struct session *take_out(struct sessions *s, struct session *one, struct 
 
 enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
-    struct session *gone = enter(s), *one = find(s, who, id, err);
+    struct session *gone = sessions_enter(s), *one = find(s, who, id, err);
     if (one != NULL)
         gone = take_out(s, one, gone);
-    leave(s, gone);
+    sessions_leave(s, gone);
     return one != NULL ? OK : ERR_NOT_FOUND;
 }
 
 void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct client_id *client), void *arg)
 {
-    struct session *gone = enter(s);
+    struct session *gone = sessions_enter(s);
     session_room_mark(&s->room, stays, arg);
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct session *one = s->table[i], *next; one != NULL; one = next) {
@@ -445,13 +423,13 @@ void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct cli
             if (one->holder->is_marked)
                 gone = take_out(s, one, gone);
         }
-    leave(s, gone);
+    sessions_leave(s, gone);
 }
 
 enum status sessions_begin(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                            struct error *err)
 {
-    struct session *gone = enter(s), *one = find(s, who, id, err);
+    struct session *gone = sessions_enter(s), *one = find(s, who, id, err);
     enum status st = one != NULL ? OK : ERR_NOT_FOUND;
     if (one != NULL && one->is_held) {
         st = error_set_param(err, ERR_CONFLICT, "session",
@@ -461,10 +439,10 @@ enum status sessions_begin(struct sessions *s, const struct client_id *who, cons
     } else if (one != NULL) {
         list_remove(s, one);
         one->is_held = true;
-        *ret = info_of(one);
+        *ret = sessions_info_locked(s, one);
         ret->held = one;
     }
-    leave(s, gone);
+    sessions_leave(s, gone);
     return st;
 }
 
@@ -474,7 +452,7 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
     struct session_state *state = snapshot != NULL ? session_state_create(snapshot) : NULL, *old = NULL;
     const bool fine = snapshot == NULL || state != NULL;
     assert(one != NULL && one->is_held);
-    struct session *gone = enter(s);
+    struct session *gone = sessions_enter(s);
     if (state != NULL) {
         old = one->state;
         one->state = state;
@@ -487,7 +465,7 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
         one->next = gone;
         gone = one;
     }
-    leave(s, gone);
+    sessions_leave(s, gone);
     session_state_release(old);
     held->held = NULL;
     session_info_clear(held);

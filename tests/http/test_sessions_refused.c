@@ -409,7 +409,7 @@ static void what_is_no_request_is_refused(void **state)
         long status;
         const char *code, *param;
     } cases[] = {
-        {{.method = "GET"}, 405, "method_not_allowed", NULL},
+        {{.method = "PUT", .type = STATE_TYPE, .body = "x", .size = 1}, 405, "method_not_allowed", NULL},
         {{.method = "PUT", .id = id, .type = STATE_TYPE, .body = "x", .size = 1}, 405, "method_not_allowed", NULL},
         {{.method = "GET", .id = id, .what = "/fork"}, 405, "method_not_allowed", NULL},
         {{.method = "DELETE", .id = id, .what = "/state"}, 405, "method_not_allowed", NULL},

@@ -273,6 +273,27 @@ static void add_and_drop(const struct client_id *owner)
     session_info_clear(&made);
 }
 
+/* All of a client's, page by page: the newest first, and no more than there can be. */
+static void list_all(const struct client_id *who)
+{
+    struct session_info page[3];
+    uint64_t next = 0, total, listed = 0, before = UINT64_MAX;
+    do {
+        const size_t count = sessions_list(sessions, who, next, 3, page, &next, &total);
+        listed += count;
+        if (count > 3 || total > MOST || (next != 0 && (count != 3 || next >= before)))
+            fault("a page of sessions is not what it may be");
+        before = next;
+        for (size_t i = 0; i < count; i++) {
+            if (!is_whole(&page[i].snapshot) || page[i].expires_in_s == 0)
+                fault("a session that is listed is none");
+            session_info_clear(&page[i]);
+        }
+    } while (next != 0);
+    if (listed > MOST)
+        fault("more sessions are listed than there can be");
+}
+
 static void *run(void *arg)
 {
     const size_t *number = arg;
@@ -280,12 +301,15 @@ static void *run(void *arg)
     const struct client_id *owner = *number % 2 == 0 ? &alice : &bob;
     for (int step = 0; step < STEPS; step++) {
         const size_t i = random_below(&rng, SHARED);
-        switch (random_below(&rng, 4)) {
+        switch (random_below(&rng, 5)) {
         case 0:
             fork_and_drop(i, 1 + random_below(&rng, 4));
             break;
         case 1:
             add_and_drop(owner);
+            break;
+        case 2:
+            list_all(i % 2 == 0 ? owner : &anybody);
             break;
         default:
             move(i, random_below(&rng, 4) > 0);
