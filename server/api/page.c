@@ -35,6 +35,9 @@
     X(page_command, "command.js", "server/web/command.js", SCRIPT)                   \
     X(page_revisions, "revisions.js", "server/web/revisions.js", SCRIPT)             \
     X(page_complete, "complete.js", "server/web/complete.js", SCRIPT)                \
+    X(page_score, "score.js", "server/web/score.js", SCRIPT)                         \
+    X(page_label, "label.js", "server/web/label.js", SCRIPT)                         \
+    X(page_labels, "labels.js", "server/web/labels.js", SCRIPT)                      \
     X(page_live, "live.js", "server/web/live.js", SCRIPT)                            \
     X(page_icon, "icon.svg", "server/web/icon.svg", "image/svg+xml")                 \
     X(page_sample, "sample.jpg", "weights/models/cifar10-aft-conv/sample.jpg", "image/jpeg")

@@ -3,6 +3,7 @@ import { Turn, withQuery } from "./api.js";
 import { curl, offerCommand } from "./command.js";
 import { make, showError, showStatus } from "./elements.js";
 import { recall } from "./keep.js";
+import { bars, inShort, knowledge } from "./labels.js";
 import { defaultOf, offer, title } from "./models.js";
 import { Picture } from "./picture.js";
 import { sendPicture } from "./sending.js";
@@ -25,15 +26,6 @@ let shown = null; // the picture that the results are about
 
 export const picture = new Picture(panel, () => classify(), (error) => showError(panel, error));
 
-function bar({ label, probability }) {
-    const fill = make("span", { className: "fill" });
-    fill.style.width = `${100 * probability}%`;
-    return make("li", {},
-        make("span", { className: "name" }, label),
-        make("span", { className: "value" }, `${(100 * probability).toFixed(1)} %`),
-        make("span", { className: "track", ariaHidden: "true" }, fill));
-}
-
 /** From the Server-Timing header: the milliseconds that the engine took. */
 function computeTime(response) {
     const found = /compute;dur=([\d.]+)/.exec(response.headers.get("Server-Timing") ?? "");
@@ -46,7 +38,7 @@ async function showLabels(card, model, signal) {
     const response = await sendPicture(labelsPath(model), picture.blob, signal, sayLoading);
     const { predictions } = await response.json();
     card.querySelector("h3").append(make("small", {}, computeTime(response)));
-    card.append(make("ol", { className: "bars" }, ...predictions.map(bar)));
+    card.append(bars(predictions), knowledge(model));
     return predictions[0];
 }
 
@@ -90,8 +82,7 @@ async function classify() {
             return prediction;
         }));
         results.replaceChildren(...cards);
-        showStatus(panel, models.map((model, i) =>
-            `${model}: ${best[i].label}, ${(100 * best[i].probability).toFixed(0)} %`).join("; "));
+        showStatus(panel, models.map((model, i) => `${model}: ${inShort(best[i])}`).join("; "));
     } catch (error) {
         if (signal.aborted) return; // a newer request has begun
         results.replaceChildren();
@@ -105,7 +96,8 @@ export function setModels() {
     const before = new Map([...choices.querySelectorAll("input")].map(({ value, checked }) => [value, checked]));
     choices.replaceChildren(choices.firstElementChild, ...models.map((model) =>
         make("label", { className: "check" }, make("input", {
-            type: "checkbox", name: "model", value: model.id, checked: before.get(model.id) ?? model.id === defaultOf(models),
+            type: "checkbox", name: "model", value: model.id,
+            checked: before.get(model.id) ?? model.id === defaultOf(models),
         }), title(model))));
     for (const choice of choices.querySelectorAll("input")) if (!before.has(choice.value)) recall(choice);
     if (before.size === 0) classify(); // a picture that was there first

@@ -11,6 +11,8 @@ export function make(tag, properties = {}, ...children) {
     return element;
 }
 
+export const inBytes = (count) => `${count.toLocaleString("en")} ${count === 1 ? "byte" : "bytes"}`;
+
 /** The daemon's messages begin with a lower-case letter and have no full stop. */
 export const sentence = (message) => `${message[0].toUpperCase()}${message.slice(1)}.`;
 

@@ -2,8 +2,8 @@
 import { Turn, callModel, events } from "./api.js";
 import { colouring, fillLegend, tellBytes } from "./coloured.js";
 import { copyButton, curl, offerCommand } from "./command.js";
-import { make, offerSeed, showError, showStatus } from "./elements.js";
-import { modelsFor, offer, offerModels } from "./models.js";
+import { inBytes, make, offerSeed, showError, showStatus } from "./elements.js";
+import { modelOf, offer, offerModels } from "./models.js";
 import { Revisions } from "./revisions.js";
 
 const POINT = "Point at a character, or go to it with the arrow keys, to see what else was likely there.";
@@ -55,11 +55,9 @@ function flush() {
     if (follows) text.scrollTop = text.scrollHeight;
 }
 
-const inBytes = (count) => `${count.toLocaleString("en")} ${count === 1 ? "byte" : "bytes"}`;
-
 /** What the model's context did to the prompt and the text, as sentences. */
 function remark({ finish_reason: reason, usage, model }) {
-    const context = modelsFor("text-generation").find(({ id }) => id === model)?.context;
+    const context = modelOf(model)?.context;
     const its = `the model’s context${context ? ` of ${inBytes(context)}` : ""}`;
     const dropped = usage.prompt_tokens_dropped;
     const said = [];
@@ -172,9 +170,6 @@ export function setModels() {
 form.addEventListener("submit", (event) => {
     event.preventDefault();
     generate();
-});
-form.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
 });
 stop.addEventListener("click", () => turn.stop());
 afterwards.querySelector(".continue").addEventListener("click", goOn);

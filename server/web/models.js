@@ -43,7 +43,10 @@ export async function readModels() {
 
 const canBeUsed = ({ state = "loaded" }) => state === "loaded" || state === "idle";
 
-export const modelsFor = (task) => known.filter((model) => model.task === task && canBeUsed(model));
+const modelsFor = (task) => known.filter((model) => model.task === task && canBeUsed(model));
+
+/** As listed; undefined if it is not. Without `object`, only the metrics named it. */
+export const modelOf = (id) => known.find((model) => model.id === id);
 
 const names = (models) => models.map(({ id }) => id).join(", ");
 
@@ -58,6 +61,9 @@ function lackOf(task) {
     if (kept.length > 0) return `${none}: your key may not use ${names(kept)}.`;
     return others === null ? `${none} by your key.` : `This daemon has no model that ${DOES[task]}.`;
 }
+
+/** Does the daemon have a model for the task, if it can be used or not? */
+export const isKnown = (task) => [...known, ...others ?? []].some((model) => model.task === task);
 
 /** What the panel may choose from. Where that is nothing it says why; after that, `hint`. */
 export function offer(panel, task, hint) {

@@ -5,11 +5,13 @@ import * as complete from "./complete.js";
 import { sentence } from "./elements.js";
 import * as generate from "./generate.js";
 import { keepFields } from "./keep.js";
+import * as label from "./label.js";
 import { onReturn } from "./live.js";
 import { readModels } from "./models.js";
 import { routePictures } from "./picture.js";
+import * as score from "./score.js";
 
-const panels = { classify, generate, complete };
+const panels = { classify, generate, complete, score, label };
 
 // ---- tabs ----------------------------------------------------------------------------------------------------------
 // One is open; arrow keys move through them, as in ARIA's pattern. The address keeps which, in a form that is no
@@ -28,12 +30,14 @@ function open(tab) {
     history.replaceState(null, "", `#/${panelOf(tab).id}`);
 }
 
-for (const [i, tab] of tabs.entries()) {
+for (const tab of tabs) {
     tab.addEventListener("click", () => open(tab));
     tab.addEventListener("keydown", ({ key }) => {
-        const to = { ArrowRight: i + 1, ArrowLeft: i - 1 + tabs.length, Home: 0, End: tabs.length - 1 }[key];
+        const shown = tabs.filter(({ hidden }) => !hidden);
+        const i = shown.indexOf(tab);
+        const to = { ArrowRight: i + 1, ArrowLeft: i - 1 + shown.length, Home: 0, End: shown.length - 1 }[key];
         if (to === undefined) return;
-        open(tabs[to % tabs.length]);
+        open(shown[to % shown.length]);
         openTab().focus();
     });
 }
@@ -48,9 +52,12 @@ function takeFiles(files) {
 }
 routePictures(takeFiles, (isOver) => panelOf(openTab()).classList.toggle("over", isOver));
 
-// ---- fields: they stay over a reload, and sliders show their value --------------------------------------------------
+// ---- fields: they stay over a reload, Ctrl+Enter sends them, sliders show their value -------------------------------
 
 keepFields();
+addEventListener("keydown", ({ key, ctrlKey, metaKey, target }) => {
+    if (key === "Enter" && (ctrlKey || metaKey)) target.form?.requestSubmit();
+});
 for (const slider of document.querySelectorAll("input[type=range]")) {
     const show = () => {
         slider.parentElement.querySelector("output").textContent = slider.value;
@@ -107,6 +114,9 @@ async function loadModels(pause_s = 1) {
     }
     sayProblem("");
     for (const panel of Object.values(panels)) panel.setModels();
+    const tab = document.getElementById("tab-label");
+    tab.hidden = !label.isWanted();
+    if (tab.hidden && openTab() === tab) open(tabs[0]);
 }
 loadModels();
 onReturn(() => loadModels());
