@@ -35,6 +35,7 @@
     X(page_command, "command.js", "server/web/command.js", SCRIPT)                   \
     X(page_revisions, "revisions.js", "server/web/revisions.js", SCRIPT)             \
     X(page_complete, "complete.js", "server/web/complete.js", SCRIPT)                \
+    X(page_many, "many.js", "server/web/many.js", SCRIPT)                            \
     X(page_score, "score.js", "server/web/score.js", SCRIPT)                         \
     X(page_label, "label.js", "server/web/label.js", SCRIPT)                         \
     X(page_labels, "labels.js", "server/web/labels.js", SCRIPT)                      \

@@ -1,9 +1,10 @@
-// classify.js - the panel that classifies a picture with one or more models, and shows what they look at.
+// classify.js - the panel that classifies pictures with one or more models, and shows what they look at.
 import { Turn, withQuery } from "./api.js";
 import { curl, offerCommand } from "./command.js";
 import { make, showError, showStatus } from "./elements.js";
 import { recall } from "./keep.js";
 import { bars, inShort, knowledge } from "./labels.js";
+import { MANY_MAX, classifyMany } from "./many.js";
 import { defaultOf, offer, title } from "./models.js";
 import { Picture } from "./picture.js";
 import { sendPicture } from "./sending.js";
@@ -24,7 +25,15 @@ const results = panel.querySelector(".results");
 const turn = new Turn();
 let shown = null; // the picture that the results are about
 
-export const picture = new Picture(panel, () => classify(), (error) => showError(panel, error));
+let files = []; // several pictures, in the place of one
+
+export const picture = new Picture(panel, () => takeMany([]), (error) => showError(panel, error), takeMany);
+
+function takeMany(given) {
+    files = given.slice(0, MANY_MAX);
+    classify();
+    if (given.length > MANY_MAX) showError(panel, new Error(`of these ${given.length} files the first ${MANY_MAX} are taken`));
+}
 
 /** From the Server-Timing header: the milliseconds that the engine took. */
 function computeTime(response) {
@@ -62,13 +71,25 @@ const chosen = () => [...choices.querySelectorAll("input:checked")].map(({ value
 const labelsPath = (model) => withQuery("classify", { model, top_k: LABELS });
 const mapPath = (model) => withQuery("explain", { model });
 
+function classifyFiles(models) {
+    showError(panel, null);
+    return classifyMany({
+        files, models, pathOf: labelsPath, signal: turn.begin(), into: results, stop: () => turn.stop(),
+        say: (text) => showStatus(panel, text),
+    });
+}
+
 async function classify() {
     const models = chosen();
+    if (files.length > 0 && models.length > 0) {
+        await classifyFiles(models);
+        return;
+    }
     clearStale(models);
     if (!picture.blob || models.length === 0) {
         turn.cancel();
         showError(panel, null);
-        if (choices.querySelector("input")) showStatus(panel, picture.blob ? "No model is ticked." : HINT);
+        if (choices.querySelector("input")) showStatus(panel, picture.blob || files.length > 0 ? "No model is ticked." : HINT);
         return;
     }
     const signal = turn.begin();
@@ -105,7 +126,8 @@ export function setModels() {
 
 choices.addEventListener("change", classify);
 explain.addEventListener("change", classify);
+const names = () => (files.length > 0 ? files.map(({ name }) => name) : [picture.name ?? "picture.jpg"]);
 offerCommand(panel, () => chosen().flatMap((model) => [
-    curl(labelsPath(model), { file: picture.name ?? "picture.jpg" }),
-    ...explain.checked ? [curl(mapPath(model), { file: picture.name ?? "picture.jpg", output: `${model}.png` })] : [],
+    ...names().map((file) => curl(labelsPath(model), { file })),
+    ...explain.checked && files.length === 0 ? [curl(mapPath(model), { file: names()[0], output: `${model}.png` })] : [],
 ]).join("\n"));

@@ -22,14 +22,16 @@ export class Picture {
     #panel;
     #changed;
     #failed;
+    #many;
     #taken = 0;
 
     /** Builds itself into `panel`'s .picture; `changed` is called when there is another picture or none any more, `failed`
-     *  with an error. */
-    constructor(panel, changed, failed) {
+     *  with an error, `many`, if the panel takes several pictures at once, with their files. */
+    constructor(panel, changed, failed, many = null) {
         this.#panel = panel;
         this.#changed = changed;
         this.#failed = failed;
+        this.#many = many;
         const take = (files) => this.take(files);
         const sample = make("button", { type: "button" }, "Sample");
         sample.addEventListener("click", () => {
@@ -38,7 +40,7 @@ export class Picture {
         panel.querySelector(".picture").append(
             make("div", { className: "frame" }, this.#image, this.#shade),
             this.#hint,
-            make("div", { className: "row" }, fileButton("Choose…", "", take),
+            make("div", { className: "row" }, fileButton("Choose…", "", take, { multiple: many !== null }),
                 fileButton("Photograph", "camera", take, { capture: "environment" }), sample));
         this.#image.addEventListener("load", () => {
             // A picture of 32 x 32 shows its pixels, a photograph is made smaller smoothly.
@@ -46,9 +48,16 @@ export class Picture {
         });
     }
 
-    /** Take the first of these files; one that cannot be read leaves no picture behind. */
-    take([file]) {
-        this.ready = this.#read(file);
+    /** Take these files, or the first of them; one that cannot be read leaves no picture behind. */
+    take(files) {
+        if (files.length === 1 || !this.#many) {
+            this.ready = this.#read(files[0]);
+            return;
+        }
+        this.#taken++;
+        this.#show(null);
+        this.#many(files);
+        this.#panel.dispatchEvent(new Event("input"));
     }
 
     async #read(file) {
@@ -60,15 +69,15 @@ export class Picture {
             failure = error;
         }
         if (mine !== this.#taken) return; // another one was quicker
-        this.name = blob && (file.name || "picture.jpg");
-        this.#show(blob);
+        this.#show(blob, file.name);
         this.#changed();
         this.#panel.dispatchEvent(new Event("input")); // for what is shown of all that was entered
         if (failure) this.#failed(failure);
     }
 
-    #show(blob) {
+    #show(blob, name) {
         this.blob = blob;
+        this.name = blob && (name || "picture.jpg");
         URL.revokeObjectURL(this.#image.src);
         if (blob) this.#image.src = URL.createObjectURL(blob);
         else this.#image.removeAttribute("src");

@@ -38,6 +38,7 @@ static const struct {
     {"/page/command.js", "text/javascript; charset=utf-8", "export"},
     {"/page/revisions.js", "text/javascript; charset=utf-8", "export"},
     {"/page/complete.js", "text/javascript; charset=utf-8", "\"complete\""},
+    {"/page/many.js", "text/javascript; charset=utf-8", "export"},
     {"/page/score.js", "text/javascript; charset=utf-8", "\"score\""},
     {"/page/label.js", "text/javascript; charset=utf-8", "\"classify\""},
     {"/page/labels.js", "text/javascript; charset=utf-8", "export"},
