@@ -36,7 +36,7 @@ SMALL = dict(resize_to=32, size=32, patch=4, heads=32, kernel=5, dropout=0.0, dr
              rand_augment=0, magnitude=9, erase=0.0, mixup=0.0, cutmix=0.0, smoothing=0.1)
 
 PRESETS = {  # name -> (shape and augmentation, recipe)
-    "quick": (dict(SMALL, depth=4, dim=96, heads=16, cutmix=1.0),
+    "quick": (dict(SMALL, depth=4, dim=96, heads=16),
               Recipe(steps=1000, batch=32, lr=6e-3, warmup=50, decay=0.7, weight_decay=0.1, optimizer="muon",
                      beta2=0.95, ema=0.99)),
     "demo": (dict(SMALL, depth=6, dim=128),
