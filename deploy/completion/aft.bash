@@ -27,8 +27,13 @@ _aft_verb() {
         arguments='model file...'
         options='-h --help
             -k=text --top-k=text
+            --json
+            --files-from=file
+            -0 --null
             --size=text
             --tokens-max=text
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
             --url=text
             --unix=file
             -m=text --model=text
@@ -44,6 +49,8 @@ _aft_verb() {
             --side=text
             --size=text
             --tokens-max=text
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
             --url=text
             --unix=file
             -m=text --model=text
@@ -53,17 +60,22 @@ _aft_verb() {
         arguments='model'
         options='-h --help
             -p=text --prompt=text
+            -f=file --prompt-file=file
             -n=text --max-tokens=text
+            --stop=text
             --context-overflow=shift|stop
             --temperature=text
             -k=text --top-k=text
             --top-p=text
             --min-p=text
+            -s=text --seed=text
             --repetition-penalty=text
             --presence-penalty=text
             --frequency-penalty=text
             --utf8
-            -s=text --seed=text
+            --json
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
             --url=text
             --unix=file
             -m=text --model=text
@@ -72,6 +84,9 @@ _aft_verb() {
     score)
         arguments='model file'
         options='-h --help
+            --json
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
             --url=text
             --unix=file
             -m=text --model=text
@@ -82,6 +97,8 @@ _aft_verb() {
         options='-h --help
             -o=file --output=file
             --timeout-ms=text
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
             --url=text
             --unix=file
             -m=text --model=text
@@ -92,6 +109,8 @@ _aft_verb() {
         options='-h --help
             -o=file --output=file
             --timeout-ms=text
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
             --url=text
             --unix=file
             -m=text --model=text
@@ -99,22 +118,30 @@ _aft_verb() {
             --ca-file=file' ;;
     inspect)
         arguments='model'
-        options='-h --help' ;;
+        options='-h --help
+            --json
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto' ;;
     verify)
         arguments='model...'
         options='-h --help
+            -t=text --threads=text
             --precision=f32|bf16|int8|auto
-            --tolerance=text' ;;
+            --tolerance=text
+            --json' ;;
     check-precision)
         arguments='model file'
-        options='-h --help' ;;
+        options='-h --help
+            -t=text --threads=text
+            --json' ;;
     bench)
         arguments='model'
         options='-h --help
             --synthetic=text
             --roofline
-            --runs=text
             -t=text --threads=text
+            --precision=f32|bf16|int8|auto
+            --runs=text
             --positions=text
             --no-limits
             --json' ;;
@@ -126,7 +153,8 @@ _aft_verb() {
             --apis=text
             --rate=text
             --bytes-rate=text
-            --priority-max=text' ;;
+            --priority-max=text
+            --json' ;;
     load)
         arguments='text file...'
         options='-h --help
@@ -158,6 +186,7 @@ _aft_verb() {
         options='-h --help
             --ready
             --timeout=text
+            --json
             --config=file
             --url=text
             --unix=file
@@ -174,6 +203,7 @@ _aft_verb() {
     cancel)
         arguments='text...'
         options='-h --help
+            --json
             --config=file
             --url=text
             --unix=file
@@ -184,6 +214,7 @@ _aft_verb() {
         options='-h --help
             --once
             -n=text --count=text
+            --json
             --config=file
             --url=text
             --unix=file

@@ -38,15 +38,14 @@ void bench_say(const struct bench *b, const char *format, ...)
     (void)fflush(stdout);
 }
 
-static int run(struct bench *b, uint32_t threads, bool limits)
+static int run(struct bench *b, const struct cli_engine *with, bool limits)
 {
-    struct engine_options o = {
-        .threads = threads, .images_max = 8, .streams_max = BENCH_STREAMS_LARGE, .rows_max = BENCH_PREFILL_ROWS};
+    struct engine_options o = {.images_max = 8, .streams_max = BENCH_STREAMS_LARGE, .rows_max = BENCH_PREFILL_ROWS};
     int code = CLI_FAILED;
     b->result = json_object();
     if (b->result == NULL)
         return cli_fail("out of memory");
-    b->engine = cli_open_engine(b->model, NULL, &o);
+    b->engine = cli_open_engine(b->model, with, &o);
     if (b->engine == NULL || (limits && bench_limits_open(b) != CLI_OK))
         goto done;
     const struct engine_info *info = engine_info(b->engine);
@@ -59,10 +58,8 @@ static int run(struct bench *b, uint32_t threads, bool limits)
     code = bench_figures(b);
     if (code == CLI_OK && b->lost)
         code = cli_fail("a figure could not be kept: out of memory, or it is not a finite number");
-    if (code == CLI_OK && b->json) {
-        (void)json_dumpf(b->result, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-        (void)printf("\n");
-    }
+    if (code == CLI_OK && b->json)
+        code = cli_print_json(json_incref(b->result));
 done:
     json_decref(b->result);
     engine_close(b->engine);
@@ -86,7 +83,8 @@ static int parse_positions(const char *list, uint32_t positions[2], uint32_t con
 
 /* What the command line says. */
 struct arguments {
-    uint64_t runs, threads;
+    struct cli_engine with;
+    uint64_t runs;
     const char *positions, *synthetic;
     bool roofline, no_limits;
 };
@@ -105,6 +103,8 @@ static int check(const struct arguments *a, int count)
 {
     if ((count > 0) + (a->synthetic != NULL) + a->roofline != 1)
         return cli_fail_usage("expected exactly one of MODEL, --synthetic NAME and --roofline");
+    if (a->roofline && a->with.precision != NULL)
+        return cli_fail_usage("--precision is about a model, and --roofline measures none");
     if (a->roofline && (a->positions != NULL || a->no_limits))
         return cli_fail_usage("--%s is about a model, and --roofline measures none",
                               a->positions != NULL ? "positions" : "no-limits");
@@ -124,7 +124,7 @@ static int bench_model(struct bench *b, struct model *m, const struct arguments 
         code = cli_fail_usage("--positions is for models that generate text or pictures, and %s does not", m->name);
     else if (generates)
         code = parse_positions(a->positions, b->positions, m->config.context);
-    return code == CLI_OK ? run(b, (uint32_t)a->threads, !a->no_limits) : code;
+    return code == CLI_OK ? run(b, &a->with, !a->no_limits) : code;
 }
 
 int cli_bench(int argc, char **argv)
@@ -132,19 +132,18 @@ int cli_bench(int argc, char **argv)
     struct arguments a = {.runs = 51};
     struct bench b = {0};
     char names[256];
-    (void)snprintf(names, sizeof names, "take random weights instead of a MODEL: %s", synthetic_names());
+    (void)snprintf(names, sizeof names, "random weights, no MODEL: %s", synthetic_names());
     const struct cli_option options[] = {
         {0, "synthetic", CLI_TEXT, &a.synthetic, 0, 0, "NAME", NULL, names},
         {0, "roofline", CLI_FLAG, &a.roofline, 0, 0, NULL, NULL,
          "measure how fast this machine computes and reads memory, without a model"},
-        {0, "runs", CLI_UNSIGNED, &a.runs, 3, BENCH_RUNS_MAX, "N", "51", "number of runs; each figure is their median"},
-        {'t', "threads", CLI_UNSIGNED, &a.threads, 0, ENGINE_THREADS_MAX, "N", "0",
-         "compute threads; 0: one for each processor"},
-        {0, "positions", CLI_TEXT, &a.positions, 0, 0, "A,B", "64 and 1000, or the context's last",
+        CLI_ENGINE_OPTIONS(&a.with){0, "runs", CLI_UNSIGNED, &a.runs, 3, BENCH_RUNS_MAX, "N", "51",
+                                    "number of runs; each figure is their median"},
+        {0, "positions", CLI_TEXT, &a.positions, 0, 0, "A,B", "64,1000 or the last",
          "compare the cost of a step at these two positions"},
         {0, "no-limits", CLI_FLAG, &a.no_limits, 0, 0, NULL, NULL,
          "do not measure the machine's limit beside each figure"},
-        {0, "json", CLI_FLAG, &b.json, 0, 0, NULL, NULL, "print one JSON object"},
+        {0, "json", CLI_FLAG, &b.json, 0, 0, NULL, NULL, "print one JSON object on one line"},
         {0},
     };
     int count;
@@ -155,7 +154,7 @@ int cli_bench(int argc, char **argv)
     if (code != CLI_OK)
         return code;
     if (a.roofline)
-        return bench_roofline((uint32_t)a.runs, (uint32_t)a.threads, b.json);
+        return bench_roofline((uint32_t)a.runs, (uint32_t)a.with.threads, b.json);
     struct model *m = a.synthetic != NULL ? make_model(a.synthetic) : cli_load_model(argv[1], NULL);
     if (m == NULL)
         return CLI_FAILED;

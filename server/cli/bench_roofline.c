@@ -161,10 +161,7 @@ static int print_json(const struct measured *m)
         json_decref(all);
         return cli_fail("a figure could not be kept: out of memory, or it is not a finite number");
     }
-    (void)json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-    (void)printf("\n");
-    json_decref(all);
-    return CLI_OK;
+    return cli_print_json(all);
 }
 
 int bench_roofline(uint32_t rounds, uint32_t threads, bool json)

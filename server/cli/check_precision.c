@@ -256,6 +256,19 @@ static int measure(struct check *k, const char *data)
 
 /* ---- the verb --------------------------------------------------------------------------------------------------- */
 
+static int report_json(const struct check *k)
+{
+    const struct precision_record *r = &k->record;
+    json_t *precisions = json_object();
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
+        (void)json_object_set_new(
+            precisions, engine_precision_word((enum engine_precision)p),
+            json_pack("{s:f, s:b}", "value", r->value[p], "good", (int)precision_is_good(r, (enum engine_precision)p)));
+    return cli_print_json(json_pack("{s:s, s:s, s:I, s:o}", "model", k->model->name, "measure",
+                                    r->bits ? "bits" : "top1_percent", "samples", (json_int_t)r->samples, "precisions",
+                                    precisions));
+}
+
 static void report(const struct precision_record *r)
 {
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
@@ -268,9 +281,9 @@ static void report(const struct precision_record *r)
     (void)printf("of %zu %s\n", r->samples, r->bits ? "bytes or sub-pixels" : "pictures");
 }
 
-static int run(struct check *k, const char *data)
+static int run(struct check *k, const char *data, uint32_t threads, bool json)
 {
-    struct engine_options o = {.images_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
+    struct engine_options o = {.threads = threads, .images_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
     struct error err;
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
         o.precision = (enum engine_precision)p;
@@ -284,14 +297,18 @@ static int run(struct check *k, const char *data)
     if (precision_digest(k->record.digest, cli_model_dir(), &err) != OK ||
         precision_record_write(&k->record, cli_model_dir(), &err) != OK)
         return cli_fail_error(&err);
+    if (json)
+        return report_json(k);
     report(&k->record);
     return CLI_OK;
 }
 
 int cli_check_precision(int argc, char **argv)
 {
-    const struct cli_option options[] = {{0}};
     struct check k = {0};
+    uint64_t threads = 0;
+    bool json = false;
+    const struct cli_option options[] = {CLI_THREADS_OPTION(&threads) CLI_JSON_OPTION(&json){0}};
     int count;
     int code = cli_parse(options, argc, argv, 2, 2, &count);
     if (code != CLI_OK || count < 0)
@@ -302,7 +319,7 @@ int cli_check_precision(int argc, char **argv)
     k.model = m;
     code = m->config.task == TASK_TEXT_CLASSIFICATION
                ? cli_fail("%s classifies texts, for which there is no check; set its precision by name", m->name)
-               : run(&k, argv[2]);
+               : run(&k, argv[2], (uint32_t)threads, json);
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
         engine_close(k.engines[p]);
     model_free(m);

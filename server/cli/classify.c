@@ -1,34 +1,88 @@
-/* classify.c - aft classify MODEL PICTURE..., or PICTURE... and a daemon: labels and probabilities, one picture after
- * the other. Single threaded. */
+/* classify.c - aft classify MODEL PICTURE..., or PICTURE... and a daemon: labels and probabilities. A picture that is
+ * alone has a line for each label; of many, each has one line, so that scripts can read them. Single threaded. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "engine/logits.h"
 #include "server/cli/cli.h"
+#include "server/cli/pictures.h"
 #include "server/cli/remote.h"
 #include "server/media/picture.h"
 #include "server/media/picture_fit.h"
 
-static void print_best(const struct model *m, const float *logits, struct prediction *best, size_t top_k)
+enum { LABELS = 5, LABELS_OF_MANY = 1 };
+
+/* What the command line says, and who answers. */
+struct classifier {
+    const char *size, *files_from;
+    uint64_t top_k; /* 0: not given */
+    bool json, nul; /* nul: it ends the names in files_from, in place of a newline */
+    bool many;      /* a line for each picture */
+    struct remote remote;
+    bool asks;
+    const struct model *model; /* unless it asks */
+    struct engine *engine;
+    struct prediction *best; /* [top_k] */
+    struct cli_progress progress;
+    int code;
+};
+
+/* ---- what is printed --------------------------------------------------------------------------------------------- */
+
+static void print_text(const struct classifier *c, const char *path, const json_t *predictions)
 {
-    logits_top(best, top_k, logits, m->config.classes);
-    for (size_t i = 0; i < top_k; i++)
-        (void)printf("%.4f %s\n", best[i].probability, m->config.labels[best[i].index]);
+    const json_t *each;
+    size_t i;
+    if (c->many)
+        cli_print_field(path);
+    json_array_foreach(predictions, i, each)
+    {
+        const char *label = json_string_value(json_object_get(each, "label"));
+        const double probability = json_number_value(json_object_get(each, "probability"));
+        if (c->many)
+            (void)putchar('\t');
+        else
+            (void)printf("%.4f ", probability);
+        cli_print_field(label);
+        (void)printf(c->many ? "\t%.4f" : "\n", probability);
+    }
+    if (c->many)
+        (void)putchar('\n');
 }
 
-/* False, and why is printed, if the picture cannot be read or the model's logits are not finite. size: as for
- * picture_fit_choose. */
-static bool classify_one(struct engine *e, const struct model *m, const char *path, const char *size)
+/* Takes `predictions`, a list of objects with label, index and probability; NULL: there was no memory for it. */
+static int print_answer(const struct classifier *c, const char *path, const char *model, json_t *predictions)
 {
+    int code = CLI_OK;
+    if (predictions == NULL)
+        return cli_fail("out of memory");
+    if (c->json)
+        code = cli_print_json(json_pack("{s:o, s:s, s:O}", "path", cli_json_text(path, strlen(path)), "model", model,
+                                        "predictions", predictions));
+    else
+        print_text(c, path, predictions);
+    json_decref(predictions);
+    return code == CLI_OK && c->many ? cli_flush() : code; /* the next one takes a while */
+}
+
+/* ---- by an engine of our own ------------------------------------------------------------------------------------- */
+
+/* False, and why is printed, if the picture cannot be read or the model's logits are not finite. */
+static bool compute(const struct classifier *c, const char *path)
+{
+    const struct model *m = c->model;
     struct picture picture = {0};
     struct picture_fit fit;
     struct error err, why;
     uint8_t *pixels = NULL;
     enum status st = cli_read_picture(
-        &picture, path, &(const struct picture_wish){.shorter = picture_fit_shorter(size, &m->config)}, &err);
+        &picture, path, &(const struct picture_wish){.shorter = picture_fit_shorter(c->size, &m->config)}, &err);
     if (st == OK) {
-        st = picture_fit_choose(&fit, size, &picture, m, e, &why);
+        st = picture_fit_choose(&fit, c->size, &picture, m, c->engine, &why);
         if (st == OK)
             st = picture_fit_apply(&pixels, &fit, &picture, &m->config, &why);
         if (st != OK)
@@ -39,56 +93,39 @@ static bool classify_one(struct engine *e, const struct model *m, const char *pa
         (void)cli_fail_error(&err);
         return false;
     }
-    engine_images_begin(e, &(const uint8_t *){pixels}, 1, fit.height, fit.width);
+    engine_images_begin(c->engine, &(const uint8_t *){pixels}, 1, fit.height, fit.width);
     free(pixels);
-    while (!engine_batch_step(e))
+    while (!engine_batch_step(c->engine))
         ;
-    return cli_check_logits(engine_batch_logits(e, 0), m->config.classes);
+    return cli_check_logits(engine_batch_logits(c->engine, 0), m->config.classes);
 }
 
-/* All pictures; one that fails does not stop the others. */
-static int classify(struct engine *e, const struct model *m, char **paths, int count, const char *size, uint64_t top_k)
+static int classify_one(struct classifier *c, const char *path)
 {
-    const size_t shown = top_k < m->config.classes ? (size_t)top_k : m->config.classes;
-    struct prediction *best = malloc(shown * sizeof *best);
-    const char *separator = "";
-    int code = CLI_OK;
-    if (best == NULL)
-        return cli_fail("out of memory");
-    for (int i = 0; i < count; i++) {
-        if (!classify_one(e, m, paths[i], size)) {
-            code = CLI_FAILED;
-            continue;
+    const struct model_config *config = &c->model->config;
+    const size_t shown = c->top_k < config->classes ? (size_t)c->top_k : config->classes;
+    if (!compute(c, path))
+        return CLI_FAILED;
+    logits_top(c->best, shown, engine_batch_logits(c->engine, 0), config->classes);
+    json_t *predictions = json_array();
+    for (size_t i = 0; i < shown && predictions != NULL; i++) {
+        json_t *each = json_pack("{s:s, s:i, s:f}", "label", config->labels[c->best[i].index], "index",
+                                 (int)c->best[i].index, "probability", (double)c->best[i].probability);
+        if (json_array_append_new(predictions, each) != 0) {
+            json_decref(predictions);
+            predictions = NULL;
         }
-        if (count > 1)
-            (void)printf("%s%s:\n", separator, paths[i]);
-        print_best(m, engine_batch_logits(e, 0), best, shown);
-        separator = "\n";
     }
-    free(best);
-    return code;
+    return print_answer(c, path, c->model->name, predictions);
 }
 
 /* ---- by a daemon ------------------------------------------------------------------------------------------------- */
 
-static int print_predictions(json_t *answer)
+static int ask(const struct classifier *c, const char *path, json_t **ret)
 {
-    size_t i;
-    json_t *each;
-    json_array_foreach(json_object_get(answer, "predictions"), i, each)
-    {
-        double probability = 0.0;
-        const char *label = NULL;
-        if (json_unpack(each, "{s:F, s:s}", "probability", &probability, "label", &label) != 0)
-            return cli_fail("the daemon's answer has a prediction without label or probability");
-        (void)printf("%.4f %s\n", probability, label);
-    }
-    return CLI_OK;
-}
-
-static int ask_one(const struct remote *r, const char *path, const char *size, const char *top_k, json_t **ret)
-{
-    const struct remote_parameter query[] = {{"model", r->model}, {"size", size}, {"top_k", top_k}};
+    char top_k[24];
+    (void)snprintf(top_k, sizeof top_k, "%" PRIu64, c->top_k);
+    const struct remote_parameter query[] = {{"model", c->remote.model}, {"size", c->size}, {"top_k", top_k}};
     uint8_t *bytes = NULL;
     struct remote_request request = {.path = "/classify",
                                      .type = "application/octet-stream",
@@ -99,73 +136,173 @@ static int ask_one(const struct remote *r, const char *path, const char *size, c
     if (cli_read(&bytes, &request.size, path, HTTP_BODY_MAX, &err) != OK)
         return cli_fail_error(&err);
     request.body = bytes;
-    const int code = remote_post_json(r, &request, ret);
+    const int code = remote_post_json(&c->remote, &request, ret);
     free(bytes);
     return code;
 }
 
-/* The same as classify(), by a daemon instead of a local model. */
-static int ask(const struct remote *r, char **paths, int count, const char *size, uint64_t top_k)
+static int ask_one(const struct classifier *c, const char *path)
 {
-    const char *separator = "";
-    char number[24];
-    int code = CLI_OK;
-    (void)snprintf(number, sizeof number, "%" PRIu64, top_k);
-    for (int i = 0; i < count; i++) {
-        json_t *answer = NULL;
-        int one = ask_one(r, paths[i], size, number, &answer);
-        if (one == CLI_OK && count > 1)
-            (void)printf("%s%s:\n", separator, paths[i]);
-        if (one == CLI_OK) {
-            one = print_predictions(answer);
-            separator = "\n";
+    json_t *answer = NULL, *predictions, *each;
+    const char *model = NULL, *label;
+    double probability;
+    size_t i;
+    int code = ask(c, path, &answer);
+    if (code != CLI_OK)
+        return code;
+    if (json_unpack(answer, "{s:s, s:o}", "model", &model, "predictions", &predictions) != 0)
+        code = cli_fail("the daemon's answer has no model or no predictions");
+    else
+        json_array_foreach(predictions, i, each)
+        {
+            if (code == CLI_OK && json_unpack(each, "{s:F, s:s}", "probability", &probability, "label", &label) != 0)
+                code = cli_fail("the daemon's answer has a prediction without label or probability");
         }
-        json_decref(answer);
-        if (one == CLI_USAGE)
-            return one;
-        code = one != CLI_OK ? one : code;
-    }
+    if (code == CLI_OK)
+        code = print_answer(c, path, model, json_incref(predictions));
+    json_decref(answer);
     return code;
+}
+
+/* ---- which pictures ---------------------------------------------------------------------------------------------- */
+
+/* A picture that fails does not stop the others. False: nothing else would succeed. */
+static bool take(struct classifier *c, const char *path)
+{
+    const int code = c->asks ? ask_one(c, path) : classify_one(c, path);
+    c->code = code != CLI_OK ? code : c->code;
+    return code != CLI_USAGE;
+}
+
+static bool take_all(struct classifier *c, const struct cli_pictures *p)
+{
+    bool goes_on = true;
+    if (c->many && isatty(STDOUT_FILENO) == 0) /* where lines would come between */
+        c->progress = cli_progress_begin(p->count);
+    for (size_t i = 0; i < p->count && goes_on; i++) {
+        goes_on = take(c, p->paths[i]);
+        cli_progress_show(&c->progress, i + 1, "pictures");
+    }
+    cli_progress_end(&c->progress);
+    return goes_on;
+}
+
+/* What one argument, or one line of --files-from, names. */
+static bool take_named(struct classifier *c, const char *path)
+{
+    struct cli_pictures found = {.count = 0};
+    bool goes_on = true;
+    if (cli_pictures_add(&found, path) != CLI_OK)
+        c->code = CLI_FAILED;
+    for (size_t i = 0; i < found.count && goes_on; i++)
+        goes_on = take(c, found.paths[i]);
+    cli_pictures_clear(&found);
+    return goes_on;
+}
+
+static void take_arguments(struct classifier *c, char **paths, int count)
+{
+    struct cli_pictures all = {.count = 0};
+    for (int i = 0; i < count; i++)
+        if (cli_pictures_add(&all, paths[i]) != CLI_OK)
+            c->code = CLI_FAILED;
+    (void)take_all(c, &all);
+    cli_pictures_clear(&all);
+}
+
+/* Each as soon as its name is read: the list may be still in the making. */
+static void take_list(struct classifier *c)
+{
+    const bool standard = strcmp(c->files_from, "-") == 0;
+    FILE *list = standard ? stdin : fopen(c->files_from, "re");
+    char *path = NULL;
+    size_t room = 0;
+    const int end = c->nul ? '\0' : '\n';
+    if (list == NULL) {
+        c->code = cli_fail("%s: %s", c->files_from, strerror(errno));
+        return;
+    }
+    errno = 0;
+    for (bool goes_on = true; goes_on && getdelim(&path, &room, end, list) > 0; errno = 0) {
+        const size_t size = strlen(path);
+        if (size > 0 && path[size - 1] == end)
+            path[size - 1] = '\0';
+        if (path[0] != '\0')
+            goes_on = take_named(c, path);
+    }
+    if (ferror(list) != 0)
+        c->code = cli_fail("%s: %s", standard ? "standard input" : c->files_from, strerror(errno));
+    free(path);
+    if (!standard)
+        (void)fclose(list);
+}
+
+static int run(struct classifier *c, char **paths, int count)
+{
+    c->many = count > 1 || c->files_from != NULL || (count == 1 && cli_is_folder(paths[0]));
+    if (c->top_k == 0)
+        c->top_k = c->many && !c->json ? LABELS_OF_MANY : LABELS;
+    c->best = malloc((size_t)c->top_k * sizeof *c->best);
+    if (c->best == NULL)
+        return cli_fail("out of memory");
+    take_arguments(c, paths, count);
+    if (c->files_from != NULL && c->code != CLI_USAGE)
+        take_list(c);
+    free(c->best);
+    return c->code;
 }
 
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
+static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens_max, int argc, char **argv, int *count)
+{
+    const struct cli_option options[] = {
+        {'k', "top-k", CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many pictures",
+         "how many labels to print"},
+        CLI_JSON_OPTION(&c->json){0, "files-from", CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
+                                  "read names of pictures from a file, one a line; - is standard input"},
+        {'0', "null", CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "the names in it end with NUL, as find -print0 writes them"},
+        {0, "size", CLI_TEXT, (void *)&c->size, 0, 0, "SIZE", "the model's",
+         "what the model sees: HxW, or native for the picture's own"},
+        {0, "tokens-max", CLI_UNSIGNED, tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
+         "most patches that --size may lead to"},
+        CLI_ENGINE_OPTIONS(with) REMOTE_OPTIONS(&c->remote){0},
+    };
+    int code = cli_parse(options, argc, argv, 0, argc, count);
+    if (code == CLI_OK && *count >= 0)
+        code = remote_check(&c->remote, &c->asks);
+    if (code != CLI_OK || *count < 0)
+        return code;
+    if (*count < (c->asks ? 0 : 1) + (c->files_from != NULL ? 0 : 1))
+        return cli_fail_usage("too few arguments");
+    if (c->nul && c->files_from == NULL)
+        return cli_fail_usage("--null is about --files-from, which is not given");
+    if (c->asks && *tokens_max != 0)
+        return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
+    return c->asks ? cli_engine_refuse(with) : CLI_OK;
+}
+
 int cli_classify(int argc, char **argv)
 {
-    uint64_t top_k = 5, tokens_max = 0;
-    const char *size = NULL;
-    struct remote remote = {0};
-    bool asks = false;
-    const struct cli_option options[] = {
-        {'k', "top-k", CLI_UNSIGNED, &top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5", "how many labels to print"},
-        {0, "size", CLI_TEXT, (void *)&size, 0, 0, "SIZE", "the model's",
-         "size that the model sees: HxW, or native for the picture's own"},
-        {0, "tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
-         "most patches that --size may lead to"},
-        REMOTE_OPTIONS(&remote){0},
-    };
+    struct classifier c = {.code = CLI_OK};
+    struct cli_engine with = {.precision = NULL};
+    uint64_t tokens_max = 0;
     int count;
-    int code = cli_parse(options, argc, argv, 1, argc, &count);
-    if (code == CLI_OK && count >= 0)
-        code = remote_check(&remote, &asks);
+    int code = parse(&c, &with, &tokens_max, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    if (asks && tokens_max != 0)
-        return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
-    if (asks)
-        return ask(&remote, argv + 1, count, size, top_k);
-    if (count < 2)
-        return cli_fail_usage("too few arguments");
+    if (c.asks)
+        return run(&c, argv + 1, count);
     struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_IMAGE_CLASSIFICATION});
     if (m == NULL)
         return CLI_FAILED;
-    struct engine_options o = {.images_max = 1,
-                               .tokens_max = size == NULL      ? 0
-                                             : tokens_max != 0 ? (uint32_t)tokens_max
-                                                               : PICTURE_TOKENS_DEFAULT};
-    struct engine *e = cli_open_engine(m, NULL, &o);
-    code = e != NULL ? classify(e, m, argv + 2, count - 1, size, top_k) : CLI_FAILED;
-    engine_close(e);
+    struct engine_options o = {.images_max = 1};
+    if (c.size != NULL)
+        o.tokens_max = tokens_max != 0 ? (uint32_t)tokens_max : PICTURE_TOKENS_DEFAULT;
+    c.model = m;
+    c.engine = cli_open_engine(m, &with, &o);
+    code = c.engine != NULL ? run(&c, argv + 2, count - 1) : CLI_FAILED;
+    engine_close(c.engine);
     model_free(m);
     return code;
 }

@@ -3,6 +3,7 @@
 #ifndef SERVER_CLI_CLI_H
 #define SERVER_CLI_CLI_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +25,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
       "aft explain cifar10-aft-conv ship.jpg -o seen.png")                                                            \
     X(generate, "generate", "MODEL", "continue a prompt byte by byte",                                                \
       "aft generate enwik8-aft-local -p 'The history of ' -n 60 -s 1")                                                \
-    X(score, "score", "MODEL FILE", "print the bits per byte of a file under the model (- is standard input)",        \
+    X(score, "score", "MODEL FILE",                                                                                   \
+      "print the bits per byte of a text, or per sub-pixel of a picture, under the model",                            \
       "aft score enwik8-aft-local notes.txt")                                                                         \
     X(compress, "compress", "MODEL [FILE]", "compress a file (standard input) with the model's probabilities",        \
       "aft compress enwik8-aft-local notes.txt -o notes.aftz")                                                        \
@@ -129,20 +131,28 @@ const char *cli_models_dir(size_t i);
 /* What a verb's engine computes with; zeroed before the options are read. */
 struct cli_engine {
     const char *precision; /* NULL: AFTD_PRECISION, else the daemon's default */
+    uint64_t threads;      /* 0: one for each processor */
 };
 /* Rows of a verb's options. */
-#define CLI_ENGINE_OPTIONS(e) \
-    {0,                       \
-     "precision",             \
-     CLI_CHOICE,              \
-     (void *)&(e)->precision, \
-     0,                       \
-     0,                       \
-     "f32|bf16|int8|auto",    \
-     "$AFTD_PRECISION",       \
-     "precision; auto: the fastest found good enough"},
+#define CLI_THREADS_OPTION(threads)            \
+    {'t',       "threads", CLI_UNSIGNED,       \
+     (threads), 0,         ENGINE_THREADS_MAX, \
+     "N",       "0",       "compute threads; 0: one for each processor"},
+#define CLI_ENGINE_OPTIONS(e)                                  \
+    CLI_THREADS_OPTION(&(e)->threads){0,                       \
+                                      "precision",             \
+                                      CLI_CHOICE,              \
+                                      (void *)&(e)->precision, \
+                                      0,                       \
+                                      0,                       \
+                                      "f32|bf16|int8|auto",    \
+                                      "$AFTD_PRECISION",       \
+                                      "precision; auto: the fastest found good enough"},
 
-/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set and that precision; `with` may be NULL. */
+/* Where a daemon is asked: CLI_OK if none of these options is given. Prints why not and returns CLI_USAGE. */
+int cli_engine_refuse(const struct cli_engine *with);
+
+/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set, that precision and as many threads. */
 enum status cli_try_engine(struct engine **ret, const struct model *m, const struct cli_engine *with,
                            struct engine_options *o, struct error *err);
 /* The same; prints why and returns NULL. */
@@ -156,6 +166,19 @@ enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, 
  * Prints why and returns CLI_FAILED. */
 int cli_write(const char *path, const void *bytes, size_t size);
 
+/* Print an object on a line of its own; taken. NULL: there was no memory for it. Prints why and returns CLI_FAILED if it
+ * cannot. */
+int cli_print_json(json_t *object);
+/* Bytes as a string; what is not UTF-8 in them is replaced. NULL: out of memory. */
+json_t *cli_json_text(const void *bytes, size_t size);
+/* The row of a verb's options that asks for such lines. */
+#define CLI_JSON_OPTION(flag) \
+    {0, "json", CLI_FLAG, (flag), 0, 0, NULL, NULL, "print each answer as a JSON object on one line"},
+
+/* Print text that is not ours, such as a path: control characters, which a terminal would obey and which would end the
+ * field of a line, as \xHH. */
+void cli_print_field(const char *text);
+
 /* Make a daemon's URL without a slash at its end; free it. `secrets` is the option that a password belongs to. Prints
  * why not and returns an exit code. */
 int cli_url_make(char **ret, const char *url, const char *secrets);
@@ -164,14 +187,21 @@ struct picture_wish;
 /* A picture's file, decoded for that wish; messages name the path. picture_clear *ret, which is set only on OK. */
 enum status cli_read_picture(struct picture *ret, const char *path, const struct picture_wish *wish, struct error *err);
 
-/* How far a long run has come, as a bar on standard error where that is a terminal. */
+/* Is it a terminal that obeys escapes? TERM=dumb says that it does not. */
+bool cli_is_terminal(int fd);
+
+/* How far a long run has come, on standard error where that is a terminal: a bar, what is said, and from the first
+ * second on the time left. Zeroed it shows nothing. */
 struct cli_progress {
     bool on;
-    double shown; /* when */
-    size_t total;
+    double began, shown; /* when */
+    size_t total;        /* 0: unknown; the time that it has taken is shown */
 };
 struct cli_progress cli_progress_begin(size_t total);
+/* Another part of the run begins, and the time left is that of this part. */
+void cli_progress_restart(struct cli_progress *p, size_t total);
 void cli_progress_show(struct cli_progress *p, size_t done, const char *says); /* done <= total; not too often */
+/* Wipe it away, also before something else is printed. */
 void cli_progress_end(const struct cli_progress *p);
 
 #define CLI_SCORE_ROWS 256 /* bytes of a pass: a compromise between memory and full tiles */

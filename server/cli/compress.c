@@ -18,7 +18,8 @@
 struct wish {
     bool restores;
     const char *model, *file, *out;
-    uint64_t timeout_ms; /* 0: the daemon's own */
+    uint64_t timeout_ms;    /* 0: the daemon's own */
+    struct cli_engine with; /* unless a daemon is asked */
     struct remote remote;
     bool asks; /* a daemon */
 };
@@ -120,7 +121,7 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
         return fail_file(w, &err);
     struct engine_options o = coding_options(blocks.count);
     struct model *m = cli_load_model(w->model, &(enum model_task){TASK_TEXT_GENERATION});
-    struct engine *e = m != NULL ? cli_open_engine(m, NULL, &o) : NULL;
+    struct engine *e = m != NULL ? cli_open_engine(m, &w->with, &o) : NULL;
     if (e != NULL)
         code = code_blocks(w, m, e, &blocks, &archive);
     engine_close(e);
@@ -162,7 +163,7 @@ static int parse(struct wish *w, int argc, char **argv, bool *done)
          "file to write, completely or not at all"},
         {0, "timeout-ms", CLI_UNSIGNED, &w->timeout_ms, 1, UINT32_MAX, "N", "the daemon's",
          "how long the daemon may take"},
-        REMOTE_OPTIONS(&w->remote){0},
+        CLI_ENGINE_OPTIONS(&w->with) REMOTE_OPTIONS(&w->remote){0},
     };
     int count;
     int code = cli_parse(options, argc, argv, 0, 2, &count);
@@ -173,6 +174,8 @@ static int parse(struct wish *w, int argc, char **argv, bool *done)
         return code;
     if (w->asks && count > 1)
         return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
+    if (w->asks && cli_engine_refuse(&w->with) != CLI_OK)
+        return CLI_USAGE;
     if (!w->asks && count < 1)
         return cli_fail_usage("too few arguments");
     if (!w->asks && w->timeout_ms != 0)

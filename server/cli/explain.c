@@ -129,6 +129,7 @@ int cli_explain(int argc, char **argv)
     struct explain_run run = {.out = NULL};
     uint64_t tokens_max = 0;
     struct remote remote = {0};
+    struct cli_engine with = {.precision = NULL};
     bool asks = false;
     const struct cli_option options[] = {
         {'o', "output", CLI_TEXT, (void *)&run.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
@@ -139,10 +140,10 @@ int cli_explain(int argc, char **argv)
         {0, "head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all", "head to look at, counted from 0"},
         {0, "side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
         {0, "size", CLI_TEXT, (void *)&run.size, 0, 0, "SIZE", "the model's",
-         "size that the model sees: HxW, or native for the picture's own"},
+         "what the model sees: HxW, or native for the picture's own"},
         {0, "tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
          "most patches that --size may lead to"},
-        REMOTE_OPTIONS(&remote){0},
+        CLI_ENGINE_OPTIONS(&with) REMOTE_OPTIONS(&remote){0},
     };
     int count;
     int code = cli_parse(options, argc, argv, 0, 2, &count);
@@ -158,6 +159,8 @@ int cli_explain(int argc, char **argv)
         return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
     if (asks && count > 1)
         return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
+    if (asks && cli_engine_refuse(&with) != CLI_OK)
+        return CLI_USAGE;
     if (asks) {
         run.picture = count > 0 ? argv[1] : NULL;
         return ask(&remote, &run);
@@ -171,7 +174,7 @@ int cli_explain(int argc, char **argv)
     if (run.size != NULL)
         o.tokens_max = tokens_max != 0 ? (uint32_t)tokens_max : PICTURE_TOKENS_DEFAULT;
     run.model = m;
-    run.engine = cli_open_engine(m, NULL, &o);
+    run.engine = cli_open_engine(m, &with, &o);
     code = run.engine != NULL ? explain(&run) : CLI_FAILED;
     engine_close(run.engine);
     model_free(m);

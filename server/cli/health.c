@@ -13,13 +13,14 @@ int cli_health(int argc, char **argv)
 {
     struct locate l = {.config = NULL};
     bool ready = false;
+    bool json = false;
     double timeout_s = HEALTH_TIMEOUT_S;
     const struct cli_option options[] = {
         {0, "ready", CLI_FLAG, &ready, 0, 0, NULL, NULL,
          "ask whether clients may be sent to it, which is not so while it stops"},
         {0, "timeout", CLI_NUMBER, &timeout_s, 0.01, HEALTH_TIMEOUT_MAX_S, "SECONDS", "5",
          "how long to wait for the answer"},
-        LOCATE_OPTIONS(&l){0},
+        CLI_JSON_OPTION(&json) LOCATE_OPTIONS(&l){0},
     };
     int count;
     json_t *answer = NULL;
@@ -36,6 +37,8 @@ int cli_health(int argc, char **argv)
     const char *says = json_string_value(json_object_get(answer, "status")), *expected = ready ? "ready" : "ok";
     if (says == NULL || strcmp(says, expected) != 0)
         code = cli_fail("%s answers without the status \"%s\"; is it an aftd?", remote_name(&l.to), expected);
+    else if (json)
+        code = cli_print_json(json_pack("{s:s, s:s}", "daemon", remote_name(&l.to), "status", says));
     else
         (void)printf("%s: %s\n", remote_name(&l.to), says);
     json_decref(answer);

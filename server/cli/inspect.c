@@ -91,9 +91,61 @@ static void print_tensors(const struct model *m)
     }
 }
 
+static json_t *describe_tensors(const struct model *m)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const struct tensor_info *t = &m->tensors[i];
+        json_t *shape = json_array();
+        for (uint32_t d = 0; d < t->rank; d++)
+            (void)json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+        if (json_array_append_new(list,
+                                  json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "dtype", dtype_name(t->dtype),
+                                            "shape", shape, "bytes", (json_int_t)t->bytes)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* What the mixer has of these is there, as in config.json. */
+static json_t *describe_mixer(const struct mixer_config *x)
+{
+    json_t *mixer = json_pack("{s:s, s:b, s:b}", "type", mixer_type_name(x->type), "query_gate", (int)x->query_gate,
+                              "global", (int)x->global);
+    int lost = 0;
+    if (mixer_has(x->type, OPTION_WINDOW))
+        lost |= json_object_set_new(mixer, "window", json_integer(x->window));
+    if (x->heads != 0)
+        lost |= json_object_set_new(mixer, "heads", json_integer(x->heads));
+    if (mixer_has(x->type, OPTION_KERNEL))
+        lost |= json_object_set_new(mixer, "kernel", json_pack("[i, i]", (int)x->kernel[0], (int)x->kernel[1]));
+    if (lost == 0)
+        return mixer;
+    json_decref(mixer);
+    return NULL;
+}
+
+static int print_json(const struct model *m, const struct engine_info *info)
+{
+    const struct model_config *c = &m->config;
+    json_t *size = c->input == INPUT_BYTES ? json_null() : json_pack("[i, i]", (int)c->size[0], (int)c->size[1]);
+    return cli_print_json(json_pack(
+        "{s:s, s:s, s:o, s:i, s:i, s:i, s:o, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:s, s:o}", "model",
+        m->name, "task", model_task_name(c->task), "mixer", describe_mixer(&c->mixer), "blocks", (int)c->depth, "dim",
+        (int)c->dim, "hidden", (int)c->hidden, "size", size, "context", (int)c->context, "classes", (int)c->classes,
+        "parameters", (json_int_t)m->parameters, "file_bytes", (json_int_t)m->file_bytes, "weight_bytes",
+        (json_int_t)info->weight_bytes, "linear_macs", (json_int_t)info->macs, "mixing_macs",
+        (json_int_t)info->mixer_macs, "stream_bytes", (json_int_t)info->stream_bytes, "isa", info->isa, "threads",
+        (int)info->threads, "precision", info->precision, "tensors", describe_tensors(m)));
+}
+
 int cli_inspect(int argc, char **argv)
 {
-    const struct cli_option options[] = {{0}};
+    struct cli_engine with = {.precision = NULL};
+    bool json = false;
+    const struct cli_option options[] = {CLI_JSON_OPTION(&json) CLI_ENGINE_OPTIONS(&with){0}};
     int count;
     int code = cli_parse(options, argc, argv, 1, 1, &count);
     if (code != CLI_OK || count < 0)
@@ -102,9 +154,11 @@ int cli_inspect(int argc, char **argv)
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};
-    struct engine *e = cli_open_engine(m, NULL, &o);
+    struct engine *e = cli_open_engine(m, &with, &o);
     code = e == NULL ? CLI_FAILED : CLI_OK;
-    if (e != NULL) {
+    if (e != NULL && json) {
+        code = print_json(m, engine_info(e));
+    } else if (e != NULL) {
         (void)printf("model              %s\ntask               %s\n", m->name, model_task_name(m->config.task));
         print_architecture(&m->config);
         print_costs(m, engine_info(e));

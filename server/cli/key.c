@@ -9,6 +9,7 @@
 #include "server/cli/cli.h"
 
 struct key_options {
+    bool json;
     const char *file, *models, *apis, *rate, *bytes_rate, *priority;
 };
 
@@ -109,7 +110,9 @@ static int add(const char *name, const struct key_options *o)
         st = keys_file_write(&f, o->file, &err);
     }
     code = st == OK ? CLI_OK : cli_fail_error(&err);
-    if (st == OK)
+    if (st == OK && o->json)
+        code = cli_print_json(json_pack("{s:s, s:s}", "name", name, "key", text));
+    else if (st == OK)
         (void)printf("%s\n", text);
 done:
     if (lock >= 0)
@@ -143,32 +146,59 @@ static void print_rate(const char *what, double rate)
         (void)printf("  %g %s/s", rate, what);
 }
 
+/* null where there is no limit. */
+static json_t *describe_rate(double rate)
+{
+    return rate > 0.0 ? json_real(rate) : json_null();
+}
+
+static int print_json(const struct key *k)
+{
+    json_t *apis = json_array(), *models = k->model_count > 0 ? json_array() : json_null();
+    for (unsigned api = 0; api < API_COUNT; api++)
+        if ((k->apis & API_BIT(api)) != 0)
+            (void)json_array_append_new(apis, json_string(key_api_word((enum api_kind)api)));
+    for (size_t m = 0; m < k->model_count; m++)
+        (void)json_array_append_new(models, json_string(k->models[m]));
+    return cli_print_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:i}", "name", k->name, "apis", apis, "models", models,
+                                    "requests_per_s", describe_rate(k->requests_per_s), "bytes_per_s",
+                                    describe_rate(k->bytes_per_s), "priority_max", (int)k->priority_max));
+}
+
+static void print_key(const struct key *k)
+{
+    const char *before = "  ";
+    (void)printf("%s", k->name);
+    for (unsigned api = 0; api < API_COUNT; api++)
+        if ((k->apis & API_BIT(api)) != 0) {
+            (void)printf("%s%s", before, key_api_word((enum api_kind)api));
+            before = ",";
+        }
+    (void)printf("  %s", k->model_count == 0 ? "all models" : "");
+    for (size_t m = 0; m < k->model_count; m++)
+        (void)printf("%s%s", m > 0 ? "," : "", k->models[m]);
+    print_rate("requests", k->requests_per_s);
+    print_rate("bytes", k->bytes_per_s);
+    if (k->priority_max > QUEUE_PRIORITY_NORMAL)
+        (void)printf("  priority up to %d", k->priority_max);
+    (void)printf("\n");
+}
+
 static int list(const struct key_options *o)
 {
     struct keys_file f;
     struct error err;
     if (keys_file_read(&f, o->file, &err) != OK)
         return cli_fail_error(&err);
-    for (size_t i = 0; i < f.count; i++) {
-        const struct key *k = &f.keys[i];
-        const char *before = "  ";
-        (void)printf("%s", k->name);
-        for (unsigned api = 0; api < API_COUNT; api++)
-            if ((k->apis & API_BIT(api)) != 0) {
-                (void)printf("%s%s", before, key_api_word((enum api_kind)api));
-                before = ",";
-            }
-        (void)printf("  %s", k->model_count == 0 ? "all models" : "");
-        for (size_t m = 0; m < k->model_count; m++)
-            (void)printf("%s%s", m > 0 ? "," : "", k->models[m]);
-        print_rate("requests", k->requests_per_s);
-        print_rate("bytes", k->bytes_per_s);
-        if (k->priority_max > QUEUE_PRIORITY_NORMAL)
-            (void)printf("  priority up to %d", k->priority_max);
-        (void)printf("\n");
+    int code = CLI_OK;
+    for (size_t i = 0; i < f.count && code == CLI_OK; i++) {
+        if (o->json)
+            code = print_json(&f.keys[i]);
+        else
+            print_key(&f.keys[i]);
     }
     keys_file_clear(&f);
-    return CLI_OK;
+    return code;
 }
 
 int cli_key(int argc, char **argv)
@@ -186,7 +216,7 @@ int cli_key(int argc, char **argv)
          "add: bytes received and generated per second, as 20000/s"},
         {0, "priority-max", CLI_TEXT, &o.priority, 0, 0, "PRIORITY", "normal",
          "add: highest priority of its requests: normal, high, or 0 to 100"},
-        {0},
+        CLI_JSON_OPTION(&o.json){0},
     };
     int count;
     const int code = cli_parse(options, argc, argv, 1, 2, &count);
@@ -201,6 +231,6 @@ int cli_key(int argc, char **argv)
     if (o.file == NULL)
         return cli_fail_usage("--file is missing: it names the file of keys");
     if (!adds && (o.models != NULL || o.apis != NULL || o.rate != NULL || o.bytes_rate != NULL || o.priority != NULL))
-        return cli_fail_usage("%s takes no option except --file", action);
+        return cli_fail_usage("%s takes no option except --file and --json", action);
     return adds ? add(argv[2], &o) : removes ? take_back(argv[2], &o) : list(&o);
 }

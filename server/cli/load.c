@@ -131,7 +131,7 @@ static int parse(struct load_options *o, int argc, char **argv, int *count)
          "objective: the whole answer within X ms"},
         {0, "slo-gap-ms", CLI_NUMBER, &w.slo_gap_ms, 1e-3, day_ms, "X", NULL,
          "objective: at most X ms between two events"},
-        {0, "json", CLI_FLAG, &o->json, 0, 0, NULL, NULL, "print one JSON object"},
+        {0, "json", CLI_FLAG, &o->json, 0, 0, NULL, NULL, "print one JSON object on one line"},
         {0},
     };
     int code = cli_parse(options, argc, argv, 1, argc, count);

@@ -1,16 +1,13 @@
 /* load_bodies.c - see load.h: what requests carry, made once before the first is sent. */
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <limits.h>
 #include <nettle/base64.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "config/json.h"
 #include "server/cli/load.h"
+#include "server/cli/pictures.h"
 #include "server/media/picture.h"
 
 static const char own_prompt[] = "The history of ";
@@ -64,40 +61,15 @@ static int add_picture(struct load_bodies *b, const char *path)
     return add_body(b, bytes, size);
 }
 
-static int is_picture_name(const struct dirent *e)
-{
-    return picture_has_name(e->d_name);
-}
-
-static int add_folder(struct load_bodies *b, const char *path)
-{
-    struct dirent **entries = NULL;
-    char file[PATH_MAX];
-    int code = CLI_OK;
-    const int count = scandir(path, &entries, is_picture_name, alphasort);
-    if (count < 0)
-        return cli_fail("%s: %s", path, strerror(errno));
-    if (count == 0)
-        code = cli_fail("%s holds no picture: expected files named *.jpg, *.jpeg, *.png or *.webp", path);
-    for (int i = 0; i < count; i++) {
-        if (code == CLI_OK && snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name) >= (int)sizeof file)
-            code = cli_fail("%s: the path of %s is too long", path, entries[i]->d_name);
-        if (code == CLI_OK)
-            code = add_picture(b, file);
-        free(entries[i]);
-    }
-    free(entries);
-    return code;
-}
-
 static int add_pictures(struct load_bodies *b, const struct load_options *o)
 {
+    struct cli_pictures pictures = {.count = 0};
     int code = CLI_OK;
-    for (size_t i = 0; i < o->picture_count && code == CLI_OK; i++) {
-        struct stat st;
-        const bool folder = stat(o->pictures[i], &st) == 0 && S_ISDIR(st.st_mode);
-        code = folder ? add_folder(b, o->pictures[i]) : add_picture(b, o->pictures[i]);
-    }
+    for (size_t i = 0; i < o->picture_count && code == CLI_OK; i++)
+        code = cli_pictures_add(&pictures, o->pictures[i]);
+    for (size_t i = 0; i < pictures.count && code == CLI_OK; i++)
+        code = add_picture(b, pictures.paths[i]);
+    cli_pictures_clear(&pictures);
     return code;
 }
 

@@ -211,12 +211,7 @@ int load_report_json(const struct load_options *o, const struct load_result *r)
         "seconds", r->seconds, "interrupted", r->interrupted ? 1 : 0, "client_cpu_share", cpu_share(r), "goals",
         "ttfb_ms", goal(o->slo_ttfb_s), "e2e_ms", goal(o->slo_e2e_s), "gap_ms", goal(o->slo_gap_s),
         kind_names[LOAD_CLASSIFY], kinds[LOAD_CLASSIFY], kind_names[LOAD_GENERATE], kinds[LOAD_GENERATE]);
-    if (object == NULL)
-        return cli_fail("the report could not be made: out of memory");
-    (void)json_dumpf(object, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-    (void)printf("\n");
-    json_decref(object);
-    return CLI_OK;
+    return cli_print_json(object);
 }
 
 /* ---- meanwhile --------------------------------------------------------------------------------------------------- */

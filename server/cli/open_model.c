@@ -105,12 +105,21 @@ const char *cli_model_dir(void)
     return loaded_dir;
 }
 
+int cli_engine_refuse(const struct cli_engine *with)
+{
+    if (with->precision == NULL && with->threads == 0)
+        return CLI_OK;
+    const char *option = with->precision != NULL ? "precision" : "threads";
+    return cli_fail_usage("--%s is not for a daemon, which has the setting %s instead", option, option);
+}
+
 enum status cli_try_engine(struct engine **ret, const struct model *m, const struct cli_engine *with,
                            struct engine_options *o, struct error *err)
 {
-    const char *wish = with != NULL && with->precision != NULL ? with->precision : getenv("AFTD_PRECISION");
+    const char *wish = with->precision != NULL ? with->precision : getenv("AFTD_PRECISION");
     struct precision_choice chosen;
     o->isa = getenv("AFTD_ISA");
+    o->threads = (uint32_t)with->threads;
     const enum status st = precision_choose(&chosen, wish, m->name, loaded_dir, precision_stored(m), o->isa, err);
     if (st != OK)
         return st;

@@ -1,4 +1,4 @@
-/* output.c - a verb's result as a file that is written whole or not at all; see cli.h. Single threaded. */
+/* output.c - a verb's result as a file that is written whole or not at all, or as JSON; see cli.h. Single threaded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/json.h"
 #include "server/cli/cli.h"
+#include "server/core/text.h"
 
 static bool write_all(int fd, const uint8_t *bytes, size_t size)
 {
@@ -78,4 +80,35 @@ int cli_write(const char *path, const void *bytes, size_t size)
     const int code = replace(real, bytes, size, st.st_mode & 07777);
     free(real);
     return code;
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+int cli_print_json(json_t *object)
+{
+    char *text = object != NULL ? json_print(object, JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(object);
+    if (text == NULL)
+        return cli_fail("out of memory");
+    (void)printf("%s\n", text);
+    free(text);
+    return CLI_OK;
+}
+
+json_t *cli_json_text(const void *bytes, size_t size)
+{
+    char *text = malloc(UTF8_GROWTH * size + 1);
+    size_t length = 0;
+    if (text == NULL)
+        return NULL;
+    (void)utf8_repair(text, &length, bytes, size, true);
+    json_t *value = json_stringn(text, length);
+    free(text);
+    return value;
+}
+
+void cli_print_field(const char *text)
+{
+    for (; *text != '\0'; text++)
+        (void)printf((unsigned char)*text < 0x20 || *text == 0x7f ? "\\x%02x" : "%c", (unsigned char)*text);
 }

@@ -15,8 +15,7 @@ int cli_ps(int argc, char **argv)
     struct locate l = {.config = NULL};
     bool as_json = false;
     const struct cli_option options[] = {
-        {0, "json", CLI_FLAG, &as_json, 0, 0, NULL, NULL, "print the daemon's answer rather than a table"},
-        LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
+        CLI_JSON_OPTION(&as_json) LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
     };
     int count;
     json_t *answer = NULL;
@@ -31,8 +30,7 @@ int cli_ps(int argc, char **argv)
     const json_t *requests = json_object_get(answer, "requests");
     const json_int_t total = json_integer_value(json_object_get(answer, "total"));
     if (as_json) {
-        (void)json_dumpf(answer, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
-        (void)printf("\n");
+        code = cli_print_json(json_incref(answer));
     } else {
         request_table_print(stdout, requests);
         if (total > (json_int_t)json_array_size(requests))
@@ -42,13 +40,15 @@ int cli_ps(int argc, char **argv)
     return code;
 }
 
-static int cancel(const struct locate *l, const char *id)
+static int cancel(const struct locate *l, const char *id, bool as_json)
 {
     json_t *answer = NULL;
     if (id[0] == '\0')
         return cli_fail_usage("the id is empty, expected one that aft ps lists");
-    const int code = remote_delete_json(&l->to, "/admin/requests/", id, &answer);
-    if (code == CLI_OK)
+    int code = remote_delete_json(&l->to, "/admin/requests/", id, &answer);
+    if (code == CLI_OK && as_json)
+        code = cli_print_json(json_incref(answer));
+    else if (code == CLI_OK)
         request_table_print(stdout, json_object_get(answer, "requests"));
     json_decref(answer);
     return code;
@@ -57,7 +57,8 @@ static int cancel(const struct locate *l, const char *id)
 int cli_cancel(int argc, char **argv)
 {
     struct locate l = {.config = NULL};
-    const struct cli_option options[] = {LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0}};
+    bool as_json = false;
+    const struct cli_option options[] = {CLI_JSON_OPTION(&as_json) LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0}};
     int count;
     int code = cli_parse(options, argc, argv, 1, INT_MAX, &count);
     if (code != CLI_OK || count < 0)
@@ -66,7 +67,7 @@ int cli_cancel(int argc, char **argv)
     if (code != CLI_OK)
         return code;
     for (int i = 1; i <= count; i++) { /* of those that have ended by themselves, each is told */
-        const int one = cancel(&l, argv[i]);
+        const int one = cancel(&l, argv[i], as_json);
         code = one > code ? one : code;
     }
     return code;

@@ -1,6 +1,7 @@
 /* score.c - aft score MODEL FILE, or FILE and a daemon: mean -log2 p of a file's bytes in windows of T, each from
  * scratch and beginning with the last byte of the one before, or in one piece if the context is unlimited; without a
- * start embedding the first byte of the file is not scored. Single threaded. */
+ * start embedding the first byte of the file is not scored. Under a model that draws pictures the file is one, and its
+ * sub-pixels are scored. Single threaded. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #include "engine/logits.h"
 #include "server/cli/cli.h"
 #include "server/cli/remote.h"
+#include "server/media/picture.h"
+#include "server/media/picture_fit.h"
 
 int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t size)
 {
@@ -51,86 +54,169 @@ int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t s
     return CLI_OK;
 }
 
-static int run(const struct model *m, const char *path)
+/* What the command line says, and what is scored: a text, or a picture under a model that draws such. */
+struct scoring {
+    const char *file;
+    bool json;
+    struct cli_engine with;
+    struct remote remote;
+};
+
+static const char *name_of(const char *file)
+{
+    return strcmp(file, "-") == 0 ? "standard input" : file;
+}
+
+static int print_score(const struct scoring *s, const char *model, bool picture, double bits, json_int_t scored)
+{
+    if (s->json)
+        return cli_print_json(json_pack("{s:o, s:s, s:f, s:I}", "path", cli_json_text(s->file, strlen(s->file)),
+                                        "model", model, picture ? "bits_per_dim" : "bits_per_byte", bits,
+                                        picture ? "dims" : "bytes", scored));
+    (void)printf("%.4f bits per %s\n", bits, picture ? "sub-pixel" : "byte");
+    return CLI_OK;
+}
+
+/* ---- by an engine of our own ------------------------------------------------------------------------------------- */
+
+/* The model's elements of the file, its bytes or those of a picture as the model sees it: *ret is malloc'd. */
+static int read_elements(const struct scoring *s, const struct model *m, uint8_t **ret, size_t *size)
+{
+    const struct model_config *c = &m->config;
+    struct error err;
+    if (c->task == TASK_TEXT_GENERATION)
+        return cli_read(ret, size, s->file, SCORE_FILE_MAX, &err) == OK ? CLI_OK : cli_fail_error(&err);
+    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
+    struct picture picture = {0};
+    enum status st = cli_read_picture(&picture, s->file, &(const struct picture_wish){.shorter = c->resize_to}, &err);
+    if (st == OK)
+        st = picture_fit_apply(ret, &trained, &picture, c, &err);
+    picture_clear(&picture);
+    *size = (size_t)3 * c->size[0] * c->size[1];
+    return st == OK ? CLI_OK : cli_fail_error(&err);
+}
+
+static int run(const struct scoring *s, const struct model *m)
 {
     struct engine_options o = {.streams_max = 1, .rows_max = CLI_SCORE_ROWS};
-    const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
+    const bool starts = m->start_embed != NULL;
     struct engine *e = NULL;
-    uint8_t *bytes = NULL;
+    uint8_t *elements = NULL;
     size_t size = 0;
     double bits = 0.0;
-    struct error err;
-    int code = CLI_OK;
-    if (cli_read(&bytes, &size, path, SCORE_FILE_MAX, &err) != OK)
-        return cli_fail_error(&err);
-    if (size < (m->start_embed != NULL ? 1 : 2)) {
-        code = cli_fail("%s has %zu byte%s, expected at least %s", name, size, size == 1 ? "" : "s",
-                        m->start_embed != NULL ? "1" : "2: the first is not scored");
+    int code = read_elements(s, m, &elements, &size);
+    if (code != CLI_OK)
+        return code;
+    const size_t scored = size - (starts || size == 0 ? 0 : 1);
+    if (scored == 0) {
+        code = cli_fail("%s has %zu byte%s, expected at least %s", name_of(s->file), size, size == 1 ? "" : "s",
+                        starts ? "1" : "2: the first is not scored");
         goto done;
     }
-    e = cli_open_engine(m, NULL, &o);
-    code = e != NULL ? cli_score_bits(&bits, e, bytes, size) : CLI_FAILED;
+    e = cli_open_engine(m, &s->with, &o);
+    code = e != NULL ? cli_score_bits(&bits, e, elements, size) : CLI_FAILED;
     if (code == CLI_OK)
-        (void)printf("%.4f bits per byte\n", bits / (double)(size - (m->start_embed != NULL ? 0 : 1)));
+        code =
+            print_score(s, m->name, m->config.task == TASK_IMAGE_GENERATION, bits / (double)scored, (json_int_t)size);
 done:
-    free(bytes);
+    free(elements);
     engine_close(e);
     return code;
 }
 
-/* The same by a daemon, which accepts fewer bytes. */
-static int ask(const struct remote *r, const char *path)
+static int run_with(const struct scoring *s, const char *model)
+{
+    struct model *m = cli_load_model(model, NULL);
+    int code = CLI_FAILED;
+    if (m == NULL)
+        return code;
+    if (model_config_causal(&m->config))
+        code = run(s, m);
+    else
+        (void)cli_fail("%s is a model for %s, expected one for %s or %s", m->name, model_task_name(m->config.task),
+                       model_task_name(TASK_TEXT_GENERATION), model_task_name(TASK_IMAGE_GENERATION));
+    model_free(m);
+    return code;
+}
+
+/* ---- by a daemon, which accepts fewer bytes ------------------------------------------------------------------------ */
+
+static int ask_of_text(const struct scoring *s, const uint8_t *bytes, size_t size, json_t **answer)
+{
+    json_t *object = json_pack("{s:o, s:s*}", "text_base64", remote_base64(bytes, size), "model", s->remote.model);
+    char *body = object != NULL ? json_print(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (body == NULL)
+        return cli_fail("out of memory");
+    const struct remote_request request = {
+        .path = "/score", .type = "application/json", .body = body, .size = strlen(body)};
+    const int code = remote_post_json(&s->remote, &request, answer);
+    free(body);
+    return code;
+}
+
+static int ask_of_picture(const struct scoring *s, const uint8_t *bytes, size_t size, json_t **answer)
+{
+    const struct remote_parameter query[] = {{"model", s->remote.model}};
+    const struct remote_request request = {.path = "/score",
+                                           .type = "application/octet-stream",
+                                           .query = query,
+                                           .query_count = 1,
+                                           .body = bytes,
+                                           .size = size,
+                                           .subject = s->file};
+    return remote_post_json(&s->remote, &request, answer);
+}
+
+static int ask(const struct scoring *s)
 {
     struct error err;
     uint8_t *bytes = NULL;
     size_t size = 0;
     json_t *answer = NULL;
-    int code = CLI_FAILED;
-    if (cli_read(&bytes, &size, path, SCORE_BYTES_MAX, &err) != OK)
-        return cli_fail_error(&err);
-    json_t *object = json_pack("{s:o, s:s*}", "text_base64", remote_base64(bytes, size), "model", r->model);
-    char *body = object != NULL ? json_print(object, JSON_COMPACT) : NULL;
-    if (body == NULL) {
-        (void)cli_fail("out of memory");
-        goto done;
-    }
-    const struct remote_request request = {
-        .path = "/score", .type = "application/json", .body = body, .size = strlen(body)};
-    code = remote_post_json(r, &request, &answer);
+    json_int_t scored = 0;
     double bits = 0.0;
-    if (code == CLI_OK && json_unpack(answer, "{s:F}", "bits_per_byte", &bits) != 0)
-        code = cli_fail("the daemon's answer has no bits_per_byte");
+    const char *model = NULL;
+    if (cli_read(&bytes, &size, s->file, HTTP_BODY_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    const bool picture = picture_media_type(bytes, size) != NULL;
+    int code = CLI_OK;
+    if (!picture && size > SCORE_BYTES_MAX)
+        code = cli_fail("%s: larger than %d bytes", name_of(s->file), SCORE_BYTES_MAX);
     if (code == CLI_OK)
-        (void)printf("%.4f bits per byte\n", bits);
-done:
+        code = picture ? ask_of_picture(s, bytes, size, &answer) : ask_of_text(s, bytes, size, &answer);
+    if (code == CLI_OK &&
+        json_unpack(answer, "{s:s, s:F, s:I}", "model", &model, picture ? "bits_per_dim" : "bits_per_byte", &bits,
+                    picture ? "dims" : "bytes", &scored) != 0)
+        code = cli_fail("the daemon's answer has no %s", picture ? "bits_per_dim" : "bits_per_byte");
+    if (code == CLI_OK)
+        code = print_score(s, model, picture, bits, scored);
     json_decref(answer);
-    json_decref(object);
-    free(body);
     free(bytes);
     return code;
 }
 
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+
 int cli_score(int argc, char **argv)
 {
-    struct remote remote = {0};
+    struct scoring s = {.file = NULL};
     bool asks = false;
-    const struct cli_option options[] = {REMOTE_OPTIONS(&remote){0}};
+    const struct cli_option options[] = {CLI_JSON_OPTION(&s.json) CLI_ENGINE_OPTIONS(&s.with)
+                                             REMOTE_OPTIONS(&s.remote){0}};
     int count;
     int code = cli_parse(options, argc, argv, 1, 2, &count);
     if (code == CLI_OK && count >= 0)
-        code = remote_check(&remote, &asks);
+        code = remote_check(&s.remote, &asks);
     if (code != CLI_OK || count < 0)
         return code;
     if (asks && count > 1)
         return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
-    if (asks)
-        return ask(&remote, argv[1]);
-    if (count < 2)
+    if (!asks && count < 2)
         return cli_fail_usage("too few arguments");
-    struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_TEXT_GENERATION});
-    if (m == NULL)
-        return CLI_FAILED;
-    code = run(m, argv[2]);
-    model_free(m);
-    return code;
+    s.file = argv[asks ? 1 : 2];
+    if (!asks)
+        return run_with(&s, argv[1]);
+    code = cli_engine_refuse(&s.with);
+    return code == CLI_OK ? ask(&s) : code;
 }

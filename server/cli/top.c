@@ -137,7 +137,7 @@ static int run_live(const struct locate *l)
 }
 
 /* `count` tables, each of a second; 0: without end. */
-static int run_printing(const struct locate *l, uint64_t count)
+static int run_printing(const struct locate *l, uint64_t count, bool json)
 {
     struct top_sample before, now;
     int code = top_sample_take(&before, &l->to);
@@ -148,9 +148,13 @@ static int run_printing(const struct locate *l, uint64_t count)
         code = top_sample_take(&now, &l->to);
         if (code != CLI_OK)
             break;
-        (void)printf("%s", i > 0 ? "\n" : "");
-        top_view_print(stdout, remote_name(&l->to), &before, &now, SIZE_MAX);
-        code = cli_flush();
+        if (json) {
+            code = cli_print_json(top_view_describe(remote_name(&l->to), &before, &now));
+        } else {
+            (void)printf("%s", i > 0 ? "\n" : "");
+            top_view_print(stdout, remote_name(&l->to), &before, &now, SIZE_MAX);
+        }
+        code = code == CLI_OK ? cli_flush() : code;
         top_sample_clear(&before);
         before = now;
     }
@@ -161,12 +165,13 @@ static int run_printing(const struct locate *l, uint64_t count)
 int cli_top(int argc, char **argv)
 {
     struct locate l = {.config = NULL};
-    bool once = false;
+    bool once = false, json = false;
     uint64_t count_asked = 0;
     const struct cli_option options[] = {
         {0, "once", CLI_FLAG, &once, 0, 0, NULL, NULL, "print what a second brings, and end"},
         {'n', "count", CLI_UNSIGNED, &count_asked, 1, TOP_SNAPSHOTS_MAX, "N", NULL,
          "print what N seconds bring, and end"},
+        {0, "json", CLI_FLAG, &json, 0, 0, NULL, NULL, "print each second as a JSON object on one line"},
         LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
     };
     int count;
@@ -176,7 +181,7 @@ int cli_top(int argc, char **argv)
     code = locate_admin(&l);
     if (code != CLI_OK)
         return code;
-    if (once || count_asked > 0 || isatty(STDOUT_FILENO) == 0 || isatty(STDIN_FILENO) == 0)
-        return run_printing(&l, once ? 1 : count_asked);
+    if (once || json || count_asked > 0 || !cli_is_terminal(STDOUT_FILENO) || isatty(STDIN_FILENO) == 0)
+        return run_printing(&l, once ? 1 : count_asked, json);
     return run_live(&l);
 }

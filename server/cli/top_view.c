@@ -101,25 +101,44 @@ static void print_summary(FILE *to, const char *daemon, const struct top_sample 
                   top_metric(metrics, "process_resident_memory_bytes", NULL) / (1 << 20));
 }
 
-static void print_model(FILE *to, const json_t *model, const struct top_sample *before, const struct top_sample *now,
-                        int width)
+/* A model's figures of the last second. */
+struct model_figures {
+    const char *name, *state;
+    double slots, running, bytes_per_s, pictures_per_s;
+    size_t waiting;
+    const json_t *memory_bytes; /* NULL: nothing is held */
+};
+
+/* False: that is no model. */
+static bool read_model(struct model_figures *ret, const json_t *model, const struct top_sample *before,
+                       const struct top_sample *now)
 {
     const char *metrics = now->metrics.bytes, *name = json_string_value(json_object_get(model, "model"));
-    const char *state = json_string_value(json_object_get(model, "state"));
-    const json_t *memory = json_object_get(model, "memory_bytes");
+    *ret = (struct model_figures){
+        .name = name,
+        .state = json_string_value(json_object_get(model, "state")),
+        .memory_bytes = json_object_get(model, "memory_bytes"),
+    };
+    if (name == NULL || ret->state == NULL)
+        return false;
+    ret->slots = top_metric(metrics, "aftd_stream_slots", name);
+    ret->running = top_metric(metrics, "aftd_streams_running", name);
+    ret->waiting = count_waiting(json_object_get(now->requests, "requests"), name);
+    ret->bytes_per_s = rate(before, now, "aftd_generated_bytes_total", name);
+    ret->pictures_per_s =
+        rate(before, now, "aftd_images_total", name) + rate(before, now, "aftd_completed_images_total", name);
+    return true;
+}
+
+static void print_model(FILE *to, const struct model_figures *m, int width)
+{
     char streams[64] = "-", held[32] = "-";
-    if (name == NULL || state == NULL)
-        return;
-    const double slots = top_metric(metrics, "aftd_stream_slots", name);
-    if (slots > 0.0)
-        (void)snprintf(streams, sizeof streams, "%.0f/%.0f", top_metric(metrics, "aftd_streams_running", name), slots);
-    if (memory != NULL)
-        (void)snprintf(held, sizeof held, "%.0f MiB", json_number_value(memory) / (1 << 20));
-    (void)fprintf(to, "%-*s  %-8s  %9s  %7zu  %9.0f  %10.1f  %10s\n", width, name, state, streams,
-                  count_waiting(json_object_get(now->requests, "requests"), name),
-                  rate(before, now, "aftd_generated_bytes_total", name),
-                  rate(before, now, "aftd_images_total", name) + rate(before, now, "aftd_completed_images_total", name),
-                  held);
+    if (m->slots > 0.0)
+        (void)snprintf(streams, sizeof streams, "%.0f/%.0f", m->running, m->slots);
+    if (m->memory_bytes != NULL)
+        (void)snprintf(held, sizeof held, "%.0f MiB", json_number_value(m->memory_bytes) / (1 << 20));
+    (void)fprintf(to, "%-*s  %-8s  %9s  %7zu  %9.0f  %10.1f  %10s\n", width, m->name, m->state, streams, m->waiting,
+                  m->bytes_per_s, m->pictures_per_s, held);
 }
 
 static void print_models(FILE *to, const struct top_sample *before, const struct top_sample *now)
@@ -134,7 +153,12 @@ static void print_models(FILE *to, const struct top_sample *before, const struct
     }
     (void)fprintf(to, "%-*s  %-8s  %9s  %7s  %9s  %10s  %10s\n", width, "MODEL", "STATE", "STREAMS", "WAITING",
                   "BYTES/S", "PICTURES/S", "MEMORY");
-    json_array_foreach(models, i, model) print_model(to, model, before, now, width);
+    json_array_foreach(models, i, model)
+    {
+        struct model_figures figures;
+        if (read_model(&figures, model, before, now))
+            print_model(to, &figures, width);
+    }
 }
 
 void top_view_print(FILE *to, const char *daemon, const struct top_sample *before, const struct top_sample *now,
@@ -154,4 +178,38 @@ void top_view_print(FILE *to, const char *daemon, const struct top_sample *befor
     if (total > (json_int_t)json_array_size(first))
         (void)fprintf(to, "and %" JSON_INTEGER_FORMAT " more\n", total - (json_int_t)json_array_size(first));
     json_decref(first);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static json_t *describe_models(const struct top_sample *before, const struct top_sample *now)
+{
+    json_t *list = json_array();
+    const json_t *model;
+    size_t i;
+    json_array_foreach(json_object_get(now->models, "models"), i, model)
+    {
+        struct model_figures m;
+        if (read_model(&m, model, before, now))
+            (void)json_array_append_new(
+                list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:o}", "model", m.name, "state", m.state,
+                                "streams_running", (json_int_t)m.running, "stream_slots", (json_int_t)m.slots,
+                                "waiting", (json_int_t)m.waiting, "bytes_per_second", m.bytes_per_s,
+                                "pictures_per_second", m.pictures_per_s, "memory_bytes",
+                                m.memory_bytes != NULL ? json_copy((json_t *)m.memory_bytes) : json_null()));
+    }
+    return list;
+}
+
+json_t *top_view_describe(const char *daemon, const struct top_sample *before, const struct top_sample *now)
+{
+    const char *metrics = now->metrics.bytes;
+    const json_t *requests = json_object_get(now->requests, "requests");
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:I, s:o, s:O}", "daemon", daemon, "total",
+                     json_integer_value(json_object_get(now->requests, "total")), "waiting",
+                     (json_int_t)count_waiting(requests, NULL), "connections",
+                     (json_int_t)top_metric(metrics, "aftd_connections", NULL), "cpu_share",
+                     rate(before, now, "process_cpu_seconds_total", NULL), "memory_bytes",
+                     (json_int_t)top_metric(metrics, "process_resident_memory_bytes", NULL), "models",
+                     describe_models(before, now), "requests", requests);
 }

@@ -27,4 +27,7 @@ double top_metric(const char *text, const char *name, const char *model);
 void top_view_print(FILE *to, const char *daemon, const struct top_sample *before, const struct top_sample *now,
                     size_t lines);
 
+/* The same as one object, with all requests that the daemon lists; NULL: out of memory. */
+json_t *top_view_describe(const char *daemon, const struct top_sample *before, const struct top_sample *now);
+
 #endif

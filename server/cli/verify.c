@@ -214,8 +214,15 @@ struct wish {
     bool json;
 };
 
-static void tell(const struct verification *v, const char *name, bool passed)
+static void tell(const struct verification *v, const char *name, double tolerance, bool passed, bool as_json)
 {
+    if (as_json) {
+        (void)cli_print_json(json_pack("{s:o, s:s, s:b, s:o, s:f, s:I}", "model", cli_json_text(name, strlen(name)),
+                                       "precision", engine_precision_word(v->precision), "passed", (int)passed, "error",
+                                       isfinite(v->error) ? json_real(v->error) : json_null(), "tolerance", tolerance,
+                                       "inputs", (json_int_t)v->inputs));
+        return;
+    }
     (void)printf("%s  %-8.2g  %-4s  %s (%zu input%s%s)\n", passed ? "ok    " : "FAILED", v->error,
                  engine_precision_word(v->precision), name, v->inputs, v->inputs == 1 ? "" : "s",
                  model_config_causal(&v->model->config) ? ", at once and byte by byte" : "");
@@ -228,10 +235,15 @@ static bool verify(const char *name, const struct wish *w)
     struct error err;
     bool passed = false;
     if (run(&v, name, &w->with, &err) != OK) {
-        (void)printf("FAILED  %s: %s\n", name, err.message);
+        if (w->json)
+            (void)cli_print_json(json_pack("{s:o, s:b, s:s}", "model", cli_json_text(name, strlen(name)), "passed", 0,
+                                           "message", err.message));
+        else
+            (void)printf("FAILED  %s: %s\n", name, err.message);
     } else {
-        passed = v.error <= (w->tolerance >= 0 ? w->tolerance : tolerances[v.precision]); /* false for NaN */
-        tell(&v, name, passed);
+        const double tolerance = w->tolerance >= 0 ? w->tolerance : tolerances[v.precision];
+        passed = v.error <= tolerance; /* false for NaN */
+        tell(&v, name, tolerance, passed, w->json);
     }
     verification_clear(&v);
     return passed;
@@ -243,7 +255,7 @@ int cli_verify(int argc, char **argv)
     const struct cli_option options[] = {
         CLI_ENGINE_OPTIONS(&w.with){0, "tolerance", CLI_NUMBER, &w.tolerance, 0, 1, "X",
                                     "f32 1e-4, bf16 0.05, int8 0.12", "largest relative error that passes"},
-        {0},
+        CLI_JSON_OPTION(&w.json){0},
     };
     int count, passed = 0;
     const int code = cli_parse(options, argc, argv, 1, argc, &count);
@@ -251,6 +263,7 @@ int cli_verify(int argc, char **argv)
         return code;
     for (int i = 0; i < count; i++)
         passed += verify(argv[1 + i], &w) ? 1 : 0;
-    (void)printf("%d passed, %d failed\n", passed, count - passed);
+    if (!w.json)
+        (void)printf("%d passed, %d failed\n", passed, count - passed);
     return passed == count ? CLI_OK : CLI_FAILED;
 }

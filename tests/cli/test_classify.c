@@ -1,4 +1,5 @@
 /* test_classify.c - aft classify: the reference's probabilities, several pictures, pictures that are none. */
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -51,22 +53,158 @@ static void expect_output(const char *name, struct program_run *p, int exit_code
     program_run_clear(p);
 }
 
+#define CAT_LINE PICTURES_DIR "small-32.jpg\tbird\t0.5171\n"
+#define GRAY_LINE PICTURES_DIR "gray.jpg\tcat\t0.8009\n"
+
 static void pictures_are_named_as_the_reference_does(void **state)
 {
     (void)state;
-    char both[400], all[600];
-    (void)snprintf(both, sizeof both, "%s:\n%s\n%s:\n%s", cat, cat_is, gray, gray_is);
-    const int cat_first = (int)strcspn(cat_is, "\n"), gray_first = (int)strcspn(gray_is, "\n");
-    (void)snprintf(all, sizeof all, "%s:\n%.*s\n\n%s:\n%.*s\n\n%s:\n%.*s\n", cat, cat_first, cat_is, gray, gray_first,
-                   gray_is, cat, cat_first, cat_is);
     struct program_run one = {.argv = {aft, "classify", model, cat}};
-    struct program_run two = {.argv = {aft, "classify", model, cat, gray}};
-    struct program_run three = {.argv = {aft, "classify", model, cat, "--top-k", "1", gray, cat}};
-    expect_output("one picture needs no title", &one, 0, cat_is, "");
+    expect_output("one picture has a line for each label", &one, 0, cat_is, "");
     expect_output("a picture that is resized", &(struct program_run){.argv = {aft, "classify", model, gray}}, 0,
                   gray_is, "");
-    expect_output("two pictures", &two, 0, both, "");
-    expect_output("no picture depends on those before it", &three, 0, all, "");
+}
+
+static void many_pictures_have_a_line_each(void **state)
+{
+    (void)state;
+    struct program_run two = {.argv = {aft, "classify", model, cat, gray}};
+    struct program_run three = {.argv = {aft, "classify", model, cat, "-k", "2", gray, cat}};
+    expect_output("two pictures", &two, 0, CAT_LINE GRAY_LINE, "");
+    expect_output("no picture depends on those before it, and labels go on in the line", &three, 0,
+                  PICTURES_DIR "small-32.jpg\tbird\t0.5171\tcat\t0.1625\n" PICTURES_DIR
+                               "gray.jpg\tcat\t0.8009\tdeer\t0.0609\n" PICTURES_DIR
+                               "small-32.jpg\tbird\t0.5171\tcat\t0.1625\n",
+                  "");
+}
+
+/* A copy of a picture under another name. */
+static void copy_picture(const char *from, const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    size_t size = 0;
+    uint8_t *bytes = picture_file_read(from, &size);
+    temp_path(path, folder, name);
+    temp_write(path, bytes, size);
+    free(bytes);
+}
+
+static void a_folder_stands_for_its_pictures(void **state)
+{
+    (void)state;
+    char folder[PATH_MAX], below[PATH_MAX], slash[PATH_MAX], text[PATH_MAX], out[3 * PATH_MAX];
+    temp_path(folder, dir, "pictures");
+    temp_path(below, folder, "below.jpg"); /* a folder, however it is named, is not gone into */
+    assert_int_equal(mkdir(folder, 0700), 0);
+    copy_picture(gray, folder, "b.JPG");
+    copy_picture(cat, folder, "a.jpeg");
+    temp_path(text, folder, "notes.txt");
+    temp_write(text, "x", 1);
+    (void)snprintf(out, sizeof out, "%s/a.jpeg\tbird\t0.5171\n%s/b.JPG\tcat\t0.8009\n", folder, folder);
+    struct program_run alone = {.argv = {aft, "classify", model, folder}};
+    expect_output("sorted, and nothing but pictures", &alone, 0, out, "");
+    (void)snprintf(slash, sizeof slash, "%.3000s/", folder);
+    struct program_run slashed = {.argv = {aft, "classify", model, slash}};
+    expect_output("one slash behind it is enough", &slashed, 0, out, "");
+    (void)snprintf(out, sizeof out, "%s/a.jpeg\tbird\t0.5171\n", folder);
+    char second[PATH_MAX];
+    temp_path(second, folder, "b.JPG");
+    assert_int_equal(unlink(second), 0);
+    struct program_run one = {.argv = {aft, "classify", model, folder}};
+    expect_output("of one picture too", &one, 0, out, "");
+    assert_int_equal(mkdir(below, 0700), 0);
+    struct program_run with_folder = {.argv = {aft, "classify", model, folder}};
+    program_run(&with_folder);
+    assert_int_equal(with_folder.exit_code, 1);
+    assert_string_equal(with_folder.out, out);
+    assert_non_null(strstr(with_folder.err, "below.jpg: Is a directory"));
+    program_run_clear(&with_folder);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+static void names_of_pictures_come_from_a_list(void **state)
+{
+    (void)state;
+    static const char lines[] = PICTURES_DIR "small-32.jpg\n\n" PICTURES_DIR "gray.jpg"; /* the last without its end */
+    static const char nuls[] = PICTURES_DIR "small-32.jpg\0" PICTURES_DIR "gray.jpg";    /* and the literal's own */
+    char list[PATH_MAX];
+    temp_path(list, dir, "list");
+    temp_write(list, lines, sizeof lines - 1);
+    struct program_run p = {.argv = {aft, "classify", model, "--files-from", list}};
+    expect_output("a file", &p, 0, CAT_LINE GRAY_LINE, "");
+    p = (struct program_run){
+        .argv = {aft, "classify", model, "--files-from", "-"}, .input = lines, .input_size = sizeof lines - 1};
+    expect_output("standard input", &p, 0, CAT_LINE GRAY_LINE, "");
+    p = (struct program_run){
+        .argv = {aft, "classify", model, "--files-from=-", "-0"}, .input = nuls, .input_size = sizeof nuls};
+    expect_output("names that end with NUL", &p, 0, CAT_LINE GRAY_LINE, "");
+    p = (struct program_run){.argv = {aft, "classify", model, gray, "--files-from", list}};
+    expect_output("behind those of the command line", &p, 0, GRAY_LINE CAT_LINE GRAY_LINE, "");
+    p = (struct program_run){.argv = {aft, "classify", model, "--files-from", "/dev/null"}};
+    expect_output("none at all", &p, 0, "", "");
+    p = (struct program_run){.argv = {aft, "classify", model, "--files-from", "-"},
+                             .input = "/no/such.jpg\n" PICTURES_DIR "gray.jpg\n",
+                             .input_size = strlen("/no/such.jpg\n" PICTURES_DIR "gray.jpg\n")};
+    expect_output("one that fails does not stop the others", &p, 1, GRAY_LINE,
+                  "aft classify: /no/such.jpg: No such file or directory\n");
+    static const struct program_case cases[] = {
+        {"no such list", {"classify", model, "--files-from", "/no/such"}, NULL, 1, "", "/no/such: No such file"},
+        {"a folder", {"classify", model, "--files-from", "tests"}, NULL, 1, "", "tests: Is a directory"},
+        {"-0 without a list", {"classify", model, gray, "-0"}, NULL, 2, "", "--null is about --files-from"},
+        {"neither pictures nor a list", {"classify", model}, NULL, 2, "", "too few arguments"},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+/* Names that would break a line, or are no text, are told apart from it; in JSON a newline is what it is. */
+static void a_name_can_not_end_its_line(void **state)
+{
+    (void)state;
+    char folder[PATH_MAX], out[2 * PATH_MAX];
+    temp_path(folder, dir, "odd");
+    assert_int_equal(mkdir(folder, 0700), 0);
+    copy_picture(cat, folder, "a\n\tb\033[1m\xff.jpg");
+    (void)snprintf(out, sizeof out, "%s/a\\x0a\\x09b\\x1b[1m\xff.jpg\tbird\t0.5171\n", folder);
+    struct program_run p = {.argv = {aft, "classify", model, folder}};
+    expect_output("as a line", &p, 0, out, "");
+    (void)snprintf(out, sizeof out, "%s/a\n\tb\033[1m\xef\xbf\xbd.jpg", folder);
+    p = (struct program_run){.argv = {aft, "classify", model, folder, "--json"}};
+    program_run(&p);
+    json_t *object = json_loads(p.out, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(object, "path")), out);
+    json_decref(object);
+    program_run_clear(&p);
+}
+
+/* A line of JSON for each picture that can be read, in the order of their names. */
+static void each_picture_is_an_object_on_a_line(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {cat, gray}, *const labels[] = {"bird", "cat"};
+    struct program_run p = {.argv = {aft, "classify", model, "--json", cat, "/no/such.jpg", gray, "--top-k", "3"}};
+    program_run(&p);
+    assert_int_equal(p.exit_code, 1);
+    char *line = p.out;
+    for (size_t i = 0; i < LENGTH(paths); i++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        *end = '\0';
+        json_t *object = json_loads(line, 0, NULL);
+        const json_t *predictions = json_object_get(object, "predictions"), *first = json_array_get(predictions, 0);
+        assert_string_equal(json_string_value(json_object_get(object, "path")), paths[i]);
+        assert_string_equal(json_string_value(json_object_get(object, "model")), model);
+        assert_int_equal(json_array_size(predictions), 3);
+        assert_string_equal(json_string_value(json_object_get(first, "label")), labels[i]);
+        assert_true(json_is_integer(json_object_get(first, "index")));
+        assert_true(json_real_value(json_object_get(first, "probability")) > 0.5);
+        json_decref(object);
+        line = end + 1;
+    }
+    assert_string_equal(line, "");
+    program_run_clear(&p);
 }
 
 static void all_classes_add_up_to_one(void **state)
@@ -96,12 +234,10 @@ static void a_picture_comes_from_standard_input(void **state)
     (void)state;
     size_t size = 0;
     uint8_t *bytes = picture_file_read(cat, &size);
-    char both[300];
-    (void)snprintf(both, sizeof both, "-:\n%s\n%s:\n%s", cat_is, gray, gray_is);
     struct program_run p = {.argv = {aft, "classify", model, "-"}, .input = bytes, .input_size = size};
     expect_output("alone", &p, 0, cat_is, "");
     p = (struct program_run){.argv = {aft, "classify", model, "-", gray}, .input = bytes, .input_size = size};
-    expect_output("among others", &p, 0, both, "");
+    expect_output("among others", &p, 0, "-\tbird\t0.5171\n" GRAY_LINE, "");
     p = (struct program_run){.argv = {aft, "classify", model, "-"}, .input = bytes, .input_size = size / 2};
     program_run(&p);
     assert_int_equal(p.exit_code, 1);
@@ -114,12 +250,11 @@ static void a_picture_comes_from_standard_input(void **state)
 static void a_picture_that_fails_does_not_keep_others_from_their_turn(void **state)
 {
     (void)state;
-    char out[400], err[400];
-    (void)snprintf(out, sizeof out, "%s:\n%s\n%s:\n%s", cat, cat_is, gray, gray_is);
-    (void)snprintf(err, sizeof err,
-                   "aft classify: /no/such.jpg: No such file or directory\naft classify: tests: Is a directory\n");
+    static const char err[] =
+        "aft classify: tests holds no picture: expected files named *.jpg, *.jpeg, *.png or *.webp\n"
+        "aft classify: /no/such.jpg: No such file or directory\n";
     struct program_run p = {.argv = {aft, "classify", model, "/no/such.jpg", cat, "tests", gray}};
-    expect_output("first and third", &p, 1, out, err);
+    expect_output("first and third", &p, 1, CAT_LINE GRAY_LINE, err);
 }
 
 static void files_that_are_no_pictures_are_named(void **state)
@@ -132,7 +267,7 @@ static void files_that_are_no_pictures_are_named(void **state)
          1,
          "",
          "aft classify: /no/such.jpg: No such file or directory\n"},
-        {"a folder", {"classify", model, "tests"}, NULL, 1, "", "aft classify: tests: Is a directory\n"},
+        {"a folder without", {"classify", model, "tests"}, NULL, 1, "", "aft classify: tests holds no picture: "},
         {"a text", {"classify", model, "Makefile"}, NULL, 1, "", "aft classify: Makefile: "},
         {"an empty file",
          {"classify", model, "/dev/null"},
@@ -173,7 +308,7 @@ static void a_size_may_be_asked_for(void **state)
          {"classify", model, gray, cat, "--size", "native", "--top-k=1"},
          NULL,
          1,
-         "small-32.jpg:\n0.5171 bird",
+         "small-32.jpg\tbird\t0.5171",
          seen},
     };
     program_expect(aft, cases, LENGTH(cases));
@@ -204,6 +339,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_are_named_as_the_reference_does),
+        cmocka_unit_test(many_pictures_have_a_line_each),
+        cmocka_unit_test(a_folder_stands_for_its_pictures),
+        cmocka_unit_test(names_of_pictures_come_from_a_list),
+        cmocka_unit_test(a_name_can_not_end_its_line),
+        cmocka_unit_test(each_picture_is_an_object_on_a_line),
         cmocka_unit_test(all_classes_add_up_to_one),
         cmocka_unit_test(a_picture_comes_from_standard_input),
         cmocka_unit_test(a_picture_that_fails_does_not_keep_others_from_their_turn),

@@ -222,6 +222,94 @@ static void text_goes_on_from_its_own_beginning(void **state)
     program_run_clear(&all);
 }
 
+/* ---- stop texts -------------------------------------------------------------------------------------------------- */
+
+static void a_text_ends_before_what_stops_it(void **state)
+{
+    (void)state;
+    struct program_run all = GENERATE(shipped_model, "The history of ", 15, "--temperature", "0", "--max-tokens", "40");
+    const char *end = strstr(all.out, "[[199");
+    assert_non_null(end);
+    *strstr(all.out, "[[199") = '\0';
+    const struct program_case cases[] = {
+        {"one",
+         {"generate", shipped_model, "-p", "The history of ", "--temperature=0", "--stop", "[[199"},
+         NULL,
+         0,
+         all.out,
+         ""},
+        {"the first of several",
+         {"generate", shipped_model, "-p", "The history of ", "--temperature=0", "--stop", "zzzz", "--stop", "[[199"},
+         NULL,
+         0,
+         all.out,
+         ""},
+        {"what might have been one is text",
+         {"generate", shipped_model, "-p", "The history of ", "--temperature=0", "-n", "9", "--stop", "the [[Alb"},
+         NULL,
+         0,
+         "the [[Ala",
+         ""},
+        {"an empty one", {"generate", shipped_model, "--stop", ""}, NULL, 2, "", "--stop is \"\", expected at most 8"},
+        {"one too long",
+         {"generate", shipped_model, "--stop", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},
+         NULL,
+         2,
+         "",
+         "of 1 to 64 bytes each"},
+        {"too many",
+         {"generate", shipped_model, "--stop=1", "--stop=2", "--stop=3", "--stop=4", "--stop=5", "--stop=6", "--stop=7",
+          "--stop=8", "--stop=9"},
+         NULL,
+         2,
+         "",
+         "--stop is \"9\", expected at most 8 texts"},
+        {"one that is not UTF-8", {"generate", shipped_model, "--stop", "\xff"}, NULL, 2, "", "in UTF-8"},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+    struct program_run stopped =
+        GENERATE(shipped_model, "The history of ", 15, "--temperature", "0", "--max-tokens", "400", "--stop", "[[199");
+    assert_string_equal(stopped.out, all.out); /* and nothing behind it */
+    program_run_clear(&stopped);
+    program_run_clear(&all);
+}
+
+/* ---- prompts and threads ----------------------------------------------------------------------------------------- */
+
+static void a_prompt_comes_from_a_file(void **state)
+{
+    (void)state;
+    char file[PATH_MAX];
+    temp_path(file, dir, "prompt");
+    temp_write(file, "The history of ", 15);
+    struct program_run said = GENERATE(small_model, "The history of ", 15, "--seed", "1", "--max-tokens", "20");
+    struct program_run read = {.argv = {aft, "generate", small_model, "-f", file, "-s", "1", "-n", "20"}};
+    program_run(&read);
+    assert_int_equal(read.out_size, 20);
+    assert_memory_equal(read.out, said.out, 20);
+    program_run_clear(&read);
+    program_run_clear(&said);
+    const struct program_case cases[] = {
+        {"no such file", {"generate", small_model, "-f", "/no/such"}, NULL, 1, "", "/no/such: No such file"},
+        {"two prompts", {"generate", small_model, "-f", file, "-p", "a"}, NULL, 2, "", "are two prompts; give one"},
+        {"threads", {"generate", small_model, "-t", "1", "-n", "1", "--precision", "int8"}, NULL, 0, NULL, ""},
+        {"too many threads", {"generate", small_model, "-t", "999"}, NULL, 2, "", "--threads is \"999\""},
+        {"threads of a daemon",
+         {"generate", "--url", "http://127.0.0.1:1", "-t", "1"},
+         NULL,
+         2,
+         "",
+         "--threads is not for a daemon, which has the setting threads instead"},
+        {"precision of a daemon",
+         {"score", "LICENSE", "--url", "http://127.0.0.1:1", "--precision", "f32"},
+         NULL,
+         2,
+         "",
+         "--precision is not for a daemon"},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
 /* ---- broken models --------------------------------------------------------------------------------------------- */
 
 static void a_model_that_overflows_is_an_error(void **state)
@@ -255,6 +343,8 @@ int main(void)
         cmocka_unit_test(prompts_hold_any_bytes),
         cmocka_unit_test(a_prompt_beyond_the_bound_is_refused),
         cmocka_unit_test(text_goes_on_from_its_own_beginning),
+        cmocka_unit_test(a_text_ends_before_what_stops_it),
+        cmocka_unit_test(a_prompt_comes_from_a_file),
         cmocka_unit_test(a_model_that_overflows_is_an_error),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

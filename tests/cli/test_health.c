@@ -95,6 +95,7 @@ static void a_daemon_is_well_until_it_hangs_and_again_afterwards(void **state)
     write_config("{\"listen_port\": %u}", aftd.port);
     expect(NONE, LIST("--config", config), 0, ": ok\n", "");
     expect(NONE, LIST("--config", config, "--ready"), 0, ": ready\n", "");
+    expect(NONE, LIST("--config", config, "--json"), 0, "\", \"status\": \"ok\"}\n", "");
     daemon_signal(&aftd, SIGSTOP);
     const int64_t begin_ms = test_now_ms();
     expect(NONE, LIST("--config", config, "--timeout", "0.5"), 1, "", "no answer within 0.5 s");

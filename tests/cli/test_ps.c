@@ -119,6 +119,7 @@ static void requests_are_listed_in_a_table_and_as_json(void **state)
     assert_non_null(strstr(line, "  /generate  enwik8-aft-local  -    127.0.0.1  a.long-one\n"));
     free(table);
     char *text = run(LIST("ps", "--json", "--config", config), 0, "");
+    assert_int_equal(count_lines(text), 1);
     json_t *answer = json_loads(text, 0, NULL), *one = json_array_get(json_object_get(answer, "requests"), 0);
     assert_string_equal(json_string_value(json_object_get(one, "id")), "a.long-one");
     assert_int_equal(json_integer_value(json_object_get(answer, "total")), 1);

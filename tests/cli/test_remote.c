@@ -28,7 +28,7 @@
 
 enum { LIMIT_S = 120, URL_MAX_BYTES = 64 };
 
-static const char cat[] = PICTURES_DIR "small-32.jpg", cat_title[] = PICTURES_DIR "small-32.jpg:\n";
+static const char cat[] = PICTURES_DIR "small-32.jpg", cat_title[] = PICTURES_DIR "small-32.jpg\t";
 static const char gray[] = PICTURES_DIR "gray.jpg";
 static const char local_text_model[] = LOCAL_MODELS TEXT_MODEL;
 static struct daemon aftd;
@@ -90,6 +90,16 @@ static void a_daemon_prints_what_the_model_itself_does(void **state)
     } cases[] = {
         {"labels", "classify", PICTURE_MODEL, {cat}, NULL},
         {"one label of each picture", "classify", PICTURE_MODEL, {cat, gray, "--top-k", "1"}, NULL},
+        {"a line for each picture", "classify", PICTURE_MODEL, {cat, gray}, NULL},
+        {"names from a list", "classify", PICTURE_MODEL, {"--files-from", "-"}, PICTURES_DIR "gray.jpg\n"},
+        {"pictures as JSON", "classify", PICTURE_MODEL, {cat, gray, "--json"}, NULL},
+        {"a text as JSON", "generate", TEXT_MODEL, {"--json", "--prompt=A", "--seed=1", "--max-tokens=20"}, NULL},
+        {"a text that stops",
+         "generate",
+         TEXT_MODEL,
+         {"--prompt=The ", "--seed=1", "--stop=zzz", "--stop", "e", "--max-tokens=200", "--json"},
+         NULL},
+        {"a score as JSON", "score", TEXT_MODEL, {"LICENSE", "--json"}, NULL},
         {"more labels than there are", "classify", PICTURE_MODEL, {"--top-k=1000", gray}, NULL},
         {"an overlay", "explain", PICTURE_MODEL, {gray, "-o", "-"}, NULL},
         {"an overlay with options",

@@ -2,6 +2,7 @@
  * left, which leaves the terminal as it was. The real daemon and the real aft under a pseudo-terminal. */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <poll.h>
 #include <pty.h>
 #include <setjmp.h>
@@ -103,6 +104,37 @@ static void without_a_terminal_there_are_as_many_snapshots_as_asked_for(void **s
     assert_non_null(strstr(one, "\ncifar10-aft-conv "));
     assert_non_null(strstr(one, ": requests 1, waiting 0, "));
     free(one);
+}
+
+/* A line for each second, with what the tables have. */
+static void seconds_are_objects_on_a_line_each(void **state)
+{
+    struct program_run p = {.argv = {aft, "top", "--url", url, "--json", "--count", "2"}};
+    (void)state;
+    program_run(&p);
+    assert_int_equal(p.exit_code, 0);
+    char *second = strchr(p.out, '\n');
+    assert_non_null(second);
+    *second++ = '\0';
+    assert_int_equal(strcspn(second, "\n") + 1, strlen(second));
+    for (const char *line = p.out; line != NULL; line = line == p.out ? second : NULL) {
+        json_t *o = json_loads(line, 0, NULL);
+        const json_t *model, *running = NULL;
+        size_t i;
+        assert_int_equal(json_integer_value(json_object_get(o, "total")), 1);
+        assert_true(json_real_value(json_object_get(o, "cpu_share")) > 0.0);
+        assert_true(json_integer_value(json_object_get(o, "memory_bytes")) > 0);
+        assert_int_equal(json_array_size(json_object_get(o, "requests")), 1);
+        json_array_foreach(json_object_get(o, "models"), i, model)
+        {
+            if (strcmp(json_string_value(json_object_get(model, "model")), "enwik8-aft-local") == 0)
+                running = model;
+        }
+        assert_int_equal(json_integer_value(json_object_get(running, "streams_running")), 1);
+        assert_true(json_real_value(json_object_get(running, "bytes_per_second")) > 0.0);
+        json_decref(o);
+    }
+    program_run_clear(&p);
 }
 
 static void a_daemon_that_is_not_there_is_a_failure(void **state)
@@ -241,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(without_a_terminal_there_are_as_many_snapshots_as_asked_for),
+        TEST(seconds_are_objects_on_a_line_each),
         TEST(a_daemon_that_is_not_there_is_a_failure),
         TEST(a_terminal_is_drawn_every_second_until_q),
         TEST(an_interrupt_leaves_it_also_while_the_daemon_hangs),
