@@ -25,7 +25,7 @@ localstatedir = $(prefix)/var
 DIRECTORIES = -DAFTD_DATADIR='"$(datadir)/aftd"' -DAFTD_SYSCONFDIR='"$(sysconfdir)/aftd"'
 
 # What has them compiled into it is compiled anew when they change, as in `make && make install prefix=/usr`.
-$(call objects,config/config config/config_print server/cli/open_model server/cli/main): $B/directories
+$(call objects,config/config config/config_print server/cli/open_model server/cli/models server/cli/main): $B/directories
 $B/directories: FORCE
 	@mkdir -p $(@D); printf '%s\n' $(DIRECTORIES) | cmp -s - $@ || printf '%s\n' $(DIRECTORIES) >$@
 

@@ -5,9 +5,11 @@ _aft_verbs='
 classify
 explain
 generate
+complete
 score
 compress
 decompress
+models
 inspect
 verify
 check-precision
@@ -81,6 +83,25 @@ _aft_verb() {
             -m=text --model=text
             --key=text
             --ca-file=file' ;;
+    complete)
+        arguments='model file'
+        options='-h --help
+            -o=file --output=file
+            -r=text --rows=text
+            -n=text --samples=text
+            --scale=text
+            --temperature=text
+            -k=text --top-k=text
+            --top-p=text
+            --min-p=text
+            -s=text --seed=text
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
+            --url=text
+            --unix=file
+            -m=text --model=text
+            --key=text
+            --ca-file=file' ;;
     score)
         arguments='model file'
         options='-h --help
@@ -116,6 +137,11 @@ _aft_verb() {
             -m=text --model=text
             --key=text
             --ca-file=file' ;;
+    models)
+        arguments='text...'
+        options='-h --help
+            --json
+            --precision=f32|bf16|int8|auto' ;;
     inspect)
         arguments='model'
         options='-h --help

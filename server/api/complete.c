@@ -18,6 +18,7 @@
 #include "server/api/service.h"
 #include "server/job/workers.h"
 #include "server/kinds/complete.h"
+#include "server/media/picture_grid.h"
 #include "server/media/png.h"
 #include "server/models/registry.h"
 
@@ -77,53 +78,17 @@ static void completing_free(struct job_work *k)
 
 /* ---- the picture ----------------------------------------------------------------------------------------------- */
 
-/* The samples in a grid as square as possible, row by row, with a white line of one pixel between them. */
-struct grid {
-    uint32_t columns, scale;
-    uint32_t width, height; /* of the whole, in pixels */
-};
-
-static struct grid lay_out(uint32_t n, const uint32_t size[2], uint32_t scale)
-{
-    uint32_t columns = 1;
-    while (columns * columns < n)
-        columns++;
-    const uint32_t lines = (n + columns - 1) / columns;
-    return (struct grid){
-        .columns = columns,
-        .scale = scale,
-        .width = (columns * (size[1] + 1) - 1) * scale,
-        .height = (lines * (size[0] + 1) - 1) * scale,
-    };
-}
-
-/* Each pixel of a sample [H, W, 3] becomes a square of `scale` pixels. */
-static void paint(struct picture *to, const struct grid *g, uint32_t place, const uint8_t *pixels,
-                  const uint32_t size[2])
-{
-    const size_t left = (size_t)(place % g->columns) * (size[1] + 1),
-                 top = (size_t)(place / g->columns) * (size[0] + 1);
-    for (size_t y = 0; y < (size_t)size[0] * g->scale; y++) {
-        uint8_t *line = to->pixels + 3 * ((top * g->scale + y) * to->width + left * g->scale);
-        for (size_t x = 0; x < (size_t)size[1] * g->scale; x++)
-            memcpy(line + 3 * x, pixels + 3 * (y / g->scale * size[1] + x / g->scale), 3);
-    }
-}
-
 static enum status conclude(struct job *j, struct error *err)
 {
     struct completing *s = (struct completing *)j->work;
     const struct complete_job *c = complete_job_of(j);
     const struct complete_input *in = &c->in;
     const uint32_t *size = j->model->model->config.size;
-    const struct grid g = lay_out(in->samples, size, s->scale);
-    struct picture picture = {.pixels = malloc((size_t)3 * g.width * g.height), .width = g.width, .height = g.height};
-    if (picture.pixels == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the picture; try again later");
-    memset(picture.pixels, UINT8_MAX, (size_t)3 * g.width * g.height);
-    for (uint32_t i = 0; i < in->samples; i++)
-        paint(&picture, &g, i, c->pixels + (size_t)i * in->total, size);
-    const enum status st = png_encode(&s->png, &s->png_bytes, &picture, err);
+    const struct picture_grid g = picture_grid_lay_out(in->samples, size, s->scale);
+    struct picture picture = {.pixels = NULL};
+    enum status st = picture_grid_paint(&picture, &g, in->samples, c->pixels, size, err);
+    if (st == OK)
+        st = png_encode(&s->png, &s->png_bytes, &picture, err);
     picture_clear(&picture);
     return st;
 }
@@ -229,7 +194,7 @@ static enum status check(const struct exchange *x, const struct hosted_model *e,
 {
     const uint32_t *size = e->model->config.size;
     const bool starts = engine_info(e->engine)->starts;
-    const struct grid g = lay_out((uint32_t)f->n, size, (uint32_t)f->scale);
+    const struct picture_grid g = picture_grid_lay_out((uint32_t)f->n, size, (uint32_t)f->scale);
     if (f->rows < 0)
         f->rows = x->body.size > 0 ? size[0] / 2 : 0;
     if (f->rows >= size[0])
@@ -257,7 +222,7 @@ static enum status plan(struct exchange *x, struct completing *s, const struct m
 {
     const struct completion *state = x->api->state;
     struct job_work *k = &s->work;
-    const struct grid g = lay_out(in->samples, c->size, state->scale);
+    const struct picture_grid g = picture_grid_lay_out(in->samples, c->size, state->scale);
     const uint64_t painted = (uint64_t)g.width * g.height;
     s->scale = state->scale;
     if (!in->stream) {

@@ -25,6 +25,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
       "aft explain cifar10-aft-conv ship.jpg -o seen.png")                                                            \
     X(generate, "generate", "MODEL", "continue a prompt byte by byte",                                                \
       "aft generate enwik8-aft-local -p 'The history of ' -n 60 -s 1")                                                \
+    X(complete, "complete", "MODEL [PICTURE] -o PNG", "keep the first rows of a picture and draw the rest",           \
+      "aft complete cifar10-pixels-16 ship.jpg --samples 9 --scale 12 -o nine.png")                                   \
     X(score, "score", "MODEL FILE",                                                                                   \
       "print the bits per byte of a text, or per sub-pixel of a picture, under the model",                            \
       "aft score enwik8-aft-local notes.txt")                                                                         \
@@ -32,6 +34,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
       "aft compress enwik8-aft-local notes.txt -o notes.aftz")                                                        \
     X(decompress, "decompress", "MODEL [FILE]", "restore what compress made with the same model",                     \
       "aft decompress enwik8-aft-local notes.aftz -o notes.txt")                                                      \
+    X(models, "models", "[DIR...]", "list the models that can be named, or those in folders of models",               \
+      "aft models --json")                                                                                            \
     X(inspect, "inspect", "MODEL", "print the architecture, sizes and tensors of a model",                            \
       "aft inspect enwik8-aft-local")                                                                                 \
     X(verify, "verify", "MODEL...", "run the inputs in the cases.safetensors of each model and compare the results",  \
@@ -138,17 +142,20 @@ struct cli_engine {
     {'t',       "threads", CLI_UNSIGNED,       \
      (threads), 0,         ENGINE_THREADS_MAX, \
      "N",       "0",       "compute threads; 0: one for each processor"},
-#define CLI_ENGINE_OPTIONS(e)                                  \
-    CLI_THREADS_OPTION(&(e)->threads){0,                       \
-                                      "precision",             \
-                                      CLI_CHOICE,              \
-                                      (void *)&(e)->precision, \
-                                      0,                       \
-                                      0,                       \
-                                      "f32|bf16|int8|auto",    \
-                                      "$AFTD_PRECISION",       \
-                                      "precision; auto: the fastest found good enough"},
+#define CLI_PRECISION_OPTION(e) \
+    {0,                         \
+     "precision",               \
+     CLI_CHOICE,                \
+     (void *)&(e)->precision,   \
+     0,                         \
+     0,                         \
+     "f32|bf16|int8|auto",      \
+     "$AFTD_PRECISION",         \
+     "precision; auto: the fastest found good enough"},
+#define CLI_ENGINE_OPTIONS(e) CLI_THREADS_OPTION(&(e)->threads) CLI_PRECISION_OPTION(e)
 
+/* What precision_choose is to be asked for; NULL: the daemon's default. */
+const char *cli_precision_wish(const struct cli_engine *with);
 /* Where a daemon is asked: CLI_OK if none of these options is given. Prints why not and returns CLI_USAGE. */
 int cli_engine_refuse(const struct cli_engine *with);
 

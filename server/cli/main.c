@@ -16,8 +16,8 @@ static void print_usage(FILE *to)
         (void)fprintf(to, "  aft %-15s %-31s  %s\n", cli_verbs[i].name, cli_verbs[i].arguments, cli_verbs[i].help);
     (void)fprintf(to,
                   "\nMODEL is a model's folder, or the name of one in $AFTD_MODELS_DIR, weights/models or %s.\n"
-                  "With --url URL or --unix SOCKET, and without MODEL, classify, explain, generate, score, compress "
-                  "and decompress\nask a running daemon instead.\n"
+                  "With --url URL or --unix SOCKET, and without MODEL, classify, explain, generate, complete, score, "
+                  "compress and\ndecompress ask a running daemon instead.\n"
                   "$AFTD_ISA and $AFTD_PRECISION choose the instruction set and the precision, as the daemon's "
                   "settings do.\n"
                   "aft VERB --help, or aft help VERB, lists a verb's options; aft --version tells what this is.\n",

@@ -105,6 +105,11 @@ const char *cli_model_dir(void)
     return loaded_dir;
 }
 
+const char *cli_precision_wish(const struct cli_engine *with)
+{
+    return with->precision != NULL ? with->precision : getenv("AFTD_PRECISION");
+}
+
 int cli_engine_refuse(const struct cli_engine *with)
 {
     if (with->precision == NULL && with->threads == 0)
@@ -116,11 +121,11 @@ int cli_engine_refuse(const struct cli_engine *with)
 enum status cli_try_engine(struct engine **ret, const struct model *m, const struct cli_engine *with,
                            struct engine_options *o, struct error *err)
 {
-    const char *wish = with->precision != NULL ? with->precision : getenv("AFTD_PRECISION");
     struct precision_choice chosen;
     o->isa = getenv("AFTD_ISA");
     o->threads = (uint32_t)with->threads;
-    const enum status st = precision_choose(&chosen, wish, m->name, loaded_dir, precision_stored(m), o->isa, err);
+    const enum status st =
+        precision_choose(&chosen, cli_precision_wish(with), m->name, loaded_dir, precision_stored(m), o->isa, err);
     if (st != OK)
         return st;
     o->precision = chosen.precision;

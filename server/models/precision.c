@@ -152,13 +152,18 @@ const char *precision_reason_word(enum precision_reason by)
     return words[by];
 }
 
+enum engine_precision precision_stored_as(uint64_t bf16, uint64_t all)
+{
+    return bf16 > all / 2 ? ENGINE_BF16 : ENGINE_F32;
+}
+
 enum engine_precision precision_stored(const struct model *m)
 {
     uint64_t narrow = 0;
     for (size_t i = 0; i < m->tensor_count; i++)
         if (m->tensors[i].dtype == DTYPE_BF16)
             narrow += m->tensors[i].bytes / dtype_bytes(DTYPE_BF16);
-    return narrow > m->parameters / 2 ? ENGINE_BF16 : ENGINE_F32;
+    return precision_stored_as(narrow, m->parameters);
 }
 
 /* *counts: is there a record, and of these files? */

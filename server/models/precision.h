@@ -52,8 +52,10 @@ enum status precision_choose(struct precision_choice *ret, const char *wish, con
                              enum engine_precision stored, const char *isa, struct error *err);
 /* Is it such a wish? NULL and "" are. Errors: ERR_ARGUMENT. */
 enum status precision_check(const char *wish, struct error *err);
-/* What most of a model's weights are kept in: ENGINE_BF16, else ENGINE_F32. */
+/* What most of a model's weights are kept in: ENGINE_BF16, else ENGINE_F32. The latter: of `all` elements, so many in
+ * bf16. */
 enum engine_precision precision_stored(const struct model *m);
+enum engine_precision precision_stored_as(uint64_t bf16, uint64_t all);
 
 /* The first model that a wish names and that `is_known` does not know, copied to name [size]; false: there is none. */
 bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,

@@ -1,0 +1,268 @@
+/* complete.c - aft complete MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: the first rows of a picture are kept, the
+ * rest is drawn by a model of sub-pixels, as POST /complete does it. Single threaded. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/sampler.h"
+#include "server/cli/cli.h"
+#include "server/cli/remote.h"
+#include "server/cli/sampling.h"
+#include "server/media/picture.h"
+#include "server/media/picture_fit.h"
+#include "server/media/picture_grid.h"
+#include "server/media/png.h"
+
+enum { PREFILL_ROWS = 64 }; /* sub-pixels of a pass over what is given */
+#define ROWS_UNSET UINT64_MAX
+
+/* What the command line says. */
+struct wish {
+    const char *picture, *out; /* picture NULL: none was named */
+    uint64_t rows, samples, scale;
+    struct cli_sampling sampling;
+    struct cli_engine with;
+    struct remote remote;
+};
+
+/* Samples that are drawn side by side, each in a stream of its own. */
+struct drawing {
+    const struct model_config *config;
+    struct engine *engine;
+    uint32_t samples, total, known; /* total, known: sub-pixels of a picture */
+    uint8_t *pixels;                /* [samples, total] */
+    float *logits;                  /* [samples, BYTE_VALUES] */
+    struct sampler samplers[COMPLETE_SAMPLES_MAX];
+};
+
+/* ---- by an engine of our own ------------------------------------------------------------------------------------- */
+
+/* The model's view of the picture as the first sample; the others are copies. */
+static enum status read_known(struct drawing *d, const char *path, struct error *err)
+{
+    const struct model_config *c = d->config;
+    const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
+    struct picture picture = {0};
+    uint8_t *pixels = NULL;
+    enum status st = cli_read_picture(&picture, path, &(const struct picture_wish){.shorter = c->resize_to}, err);
+    if (st == OK)
+        st = picture_fit_apply(&pixels, &trained, &picture, c, err);
+    picture_clear(&picture);
+    for (uint32_t i = 0; i < d->samples && st == OK; i++)
+        memcpy(d->pixels + (size_t)i * d->total, pixels, d->known);
+    free(pixels);
+    return st;
+}
+
+/* Feed the first stream what is given, and let the others go on from there. The logits are those of the next
+ * sub-pixel. */
+static void feed_known(struct drawing *d, bool starts)
+{
+    static const uint8_t start = 0; /* its place in the stream is the start embedding's */
+    const uint32_t first = starts ? 1 : 0, size = d->known + first;
+    engine_stream_reset(d->engine, 0);
+    for (uint32_t at = 0; at < size;) {
+        const uint32_t left = size - at, n = at < first ? 1 : left < PREFILL_ROWS ? left : PREFILL_ROWS;
+        const struct engine_part part = {.count = n,
+                                         .bytes = at < first ? &start : d->pixels + (at - first),
+                                         .logits = n == left ? d->logits : NULL};
+        engine_feed(d->engine, &part, 1);
+        at += n;
+    }
+    for (uint32_t i = 1; i < d->samples; i++) {
+        engine_stream_copy(d->engine, 0, i);
+        memcpy(d->logits + (size_t)i * BYTE_VALUES, d->logits, BYTE_VALUES * sizeof *d->logits);
+    }
+}
+
+/* One sub-pixel of each sample, drawn from the logits, and fed unless it is the last. */
+static bool draw_next(struct drawing *d, uint32_t at)
+{
+    struct engine_part parts[COMPLETE_SAMPLES_MAX];
+    for (uint32_t i = 0; i < d->samples; i++) {
+        float *logits = d->logits + (size_t)i * BYTE_VALUES;
+        uint8_t *value = d->pixels + (size_t)i * d->total + at;
+        if (!cli_check_logits(logits, BYTE_VALUES))
+            return false;
+        *value = sampler_draw(&d->samplers[i], logits);
+        sampler_accept(&d->samplers[i], *value);
+        parts[i] = (struct engine_part){.stream = i, .count = 1, .bytes = value, .logits = logits};
+    }
+    if (at + 1 < d->total)
+        engine_feed(d->engine, parts, d->samples);
+    return true;
+}
+
+static int draw(struct drawing *d, bool starts)
+{
+    struct cli_progress progress = cli_progress_begin(d->total - d->known);
+    int code = CLI_OK;
+    feed_known(d, starts);
+    for (uint32_t at = d->known; at < d->total && code == CLI_OK; at++) {
+        if (!draw_next(d, at))
+            code = CLI_FAILED;
+        cli_progress_show(&progress, at + 1 - d->known, "drawn");
+    }
+    cli_progress_end(&progress);
+    return code;
+}
+
+static int write_grid(const struct drawing *d, const struct picture_grid *g, const char *path)
+{
+    struct picture picture = {0};
+    struct error err;
+    char *png = NULL;
+    size_t size = 0;
+    enum status st = picture_grid_paint(&picture, g, d->samples, d->pixels, d->config->size, &err);
+    if (st == OK)
+        st = png_encode(&png, &size, &picture, &err);
+    picture_clear(&picture);
+    const int code = st == OK ? cli_write(path, png, size) : cli_fail_error(&err);
+    free(png);
+    return code;
+}
+
+/* What the model decides of the wish: *known rows. */
+static int check(const struct wish *w, const struct model *m, const struct picture_grid *g, uint32_t *known)
+{
+    const uint32_t *size = m->config.size;
+    const uint64_t rows = w->rows != ROWS_UNSET ? w->rows : w->picture != NULL ? size[0] / 2 : 0;
+    if (rows >= size[0])
+        return cli_fail_usage("--rows is %" PRIu64 ", expected 0 to %u: the pictures of %s have %u rows of %u pixels",
+                              rows, size[0] - 1, m->name, size[0], size[1]);
+    if (rows > 0 && w->picture == NULL)
+        return cli_fail_usage("--rows is %" PRIu64 ", and no picture is named to take them from", rows);
+    if (rows == 0 && m->start_embed == NULL)
+        return cli_fail_usage("%s cannot begin a picture by itself, expected a picture and at least 1 row of it",
+                              m->name);
+    if ((uint64_t)g->width * g->height > COMPLETE_PIXELS_MAX)
+        return cli_fail_usage("the picture would have %u x %u pixels, expected at most %u in all: a smaller --scale",
+                              g->width, g->height, COMPLETE_PIXELS_MAX);
+    *known = (uint32_t)rows;
+    return CLI_OK;
+}
+
+static int complete(const struct wish *w, const struct model *m)
+{
+    struct engine_options o = {.streams_max = (uint32_t)w->samples, .rows_max = PREFILL_ROWS};
+    const uint32_t *size = m->config.size;
+    const struct picture_grid g = picture_grid_lay_out((uint32_t)w->samples, size, (uint32_t)w->scale);
+    struct drawing d = {.config = &m->config, .samples = (uint32_t)w->samples, .total = 3 * size[0] * size[1]};
+    struct sampler_options sampler;
+    struct error err;
+    uint32_t rows = 0;
+    int code = check(w, m, &g, &rows);
+    if (code == CLI_OK)
+        code = cli_sampling_read(&w->sampling, &sampler);
+    if (code != CLI_OK)
+        return code;
+    for (uint32_t i = 0; i < d.samples; i++) {
+        sampler.sample = i;
+        sampler_init(&d.samplers[i], &sampler);
+    }
+    d.known = 3 * size[1] * rows;
+    d.pixels = malloc((size_t)d.samples * d.total);
+    d.logits = malloc((size_t)d.samples * BYTE_VALUES * sizeof *d.logits);
+    if (d.pixels == NULL || d.logits == NULL)
+        code = cli_fail("out of memory");
+    else if (d.known > 0 && read_known(&d, w->picture, &err) != OK)
+        code = cli_fail_error(&err);
+    else
+        d.engine = cli_open_engine(m, &w->with, &o);
+    if (code == CLI_OK)
+        code = d.engine != NULL ? draw(&d, m->start_embed != NULL) : CLI_FAILED;
+    if (code == CLI_OK)
+        code = write_grid(&d, &g, w->out);
+    engine_close(d.engine);
+    free(d.logits);
+    free(d.pixels);
+    return code;
+}
+
+/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
+
+enum { NUMBER_BYTES = 32 };
+
+static const char *number(char out[NUMBER_BYTES], double value)
+{
+    (void)snprintf(out, NUMBER_BYTES, "%.17g", value);
+    return out;
+}
+
+/* An option that the daemon refuses is an error of the command line, as it is without a daemon. */
+static int ask(const struct wish *w)
+{
+    static const char *const ours[] = {"rows", "n", "scale"};
+    char text[8][NUMBER_BYTES];
+    const struct cli_sampling *s = &w->sampling;
+    const struct remote_parameter query[] = {
+        {"model", w->remote.model},
+        {"rows", w->rows != ROWS_UNSET ? number(text[0], (double)w->rows) : NULL},
+        {"n", number(text[1], (double)w->samples)},
+        {"scale", number(text[2], (double)w->scale)},
+        {"temperature", number(text[3], s->temperature)},
+        {"top_k", number(text[4], (double)s->top_k)},
+        {"top_p", number(text[5], s->top_p)},
+        {"min_p", number(text[6], s->min_p)},
+        {"seed", s->seed != UINT64_MAX ? number(text[7], (double)s->seed) : NULL},
+    };
+    struct remote_request request = {.path = "/complete",
+                                     .type = "application/octet-stream",
+                                     .query = query,
+                                     .query_count = sizeof query / sizeof query[0],
+                                     .subject = w->picture};
+    struct remote_answer answer = {0};
+    struct error err;
+    char param[ERROR_PARAM_MAX];
+    uint8_t *bytes = NULL;
+    if (w->picture != NULL && cli_read(&bytes, &request.size, w->picture, HTTP_BODY_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    request.body = bytes;
+    int code = remote_post(&w->remote, &request, &answer, param);
+    for (size_t i = 0; code == CLI_FAILED && i < sizeof ours / sizeof ours[0]; i++)
+        if (strcmp(param, ours[i]) == 0)
+            code = CLI_USAGE;
+    if (code == CLI_OK)
+        code = cli_write(w->out, answer.bytes, answer.size);
+    free(answer.bytes);
+    free(bytes);
+    return code;
+}
+
+/* ---- the verb ---------------------------------------------------------------------------------------------------- */
+
+int cli_complete(int argc, char **argv)
+{
+    struct wish w = {.rows = ROWS_UNSET, .samples = 1, .scale = 1, .sampling = CLI_SAMPLING_DEFAULT};
+    bool asks = false;
+    const struct cli_option options[] = {
+        {'o', "output", CLI_TEXT, (void *)&w.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
+        {'r', "rows", CLI_UNSIGNED, &w.rows, 0, MODEL_PICTURE_SIDE_MAX, "N", "half of them; 0 without PICTURE",
+         "how many first rows are kept"},
+        {'n', "samples", CLI_UNSIGNED, &w.samples, 1, COMPLETE_SAMPLES_MAX, "N", "1",
+         "how many pictures to draw, in a grid"},
+        {0, "scale", CLI_UNSIGNED, &w.scale, 1, COMPLETE_SCALE_MAX, "N", "1", "make each pixel a square of that side"},
+        CLI_SAMPLING_OPTIONS(&w.sampling, "value") CLI_ENGINE_OPTIONS(&w.with) REMOTE_OPTIONS(&w.remote){0},
+    };
+    int count;
+    int code = cli_parse(options, argc, argv, 0, 2, &count);
+    if (code == CLI_OK && count >= 0)
+        code = remote_check(&w.remote, &asks);
+    if (code != CLI_OK || count < 0)
+        return code;
+    if (!asks && count < 1)
+        return cli_fail_usage("too few arguments");
+    if (w.out == NULL)
+        return cli_fail_usage("-o is missing: where to write the PNG");
+    if (asks && count > 1)
+        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
+    const int first = asks ? 1 : 2;
+    w.picture = count >= first ? argv[first] : NULL;
+    if (asks)
+        return cli_engine_refuse(&w.with) == CLI_OK ? ask(&w) : CLI_USAGE;
+    struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_IMAGE_GENERATION});
+    code = m != NULL ? complete(&w, m) : CLI_FAILED;
+    model_free(m);
+    return code;
+}
