@@ -261,6 +261,9 @@ int cli_verify(int argc, char **argv)
     const int code = cli_parse(options, argc, argv, 1, argc, &count);
     if (code != CLI_OK || count < 0)
         return code;
+    /* Unless told otherwise, what shows the smallest mistake, not what is fastest. */
+    if (w.with.precision == NULL && getenv("AFTD_PRECISION") == NULL)
+        w.with.precision = engine_precision_word(ENGINE_F32);
     for (int i = 0; i < count; i++)
         passed += verify(argv[1 + i], &w) ? 1 : 0;
     if (!w.json)

@@ -228,7 +228,17 @@ static void the_precision_asked_for_is_verified(void **state)
         {"the environment's", {"verify", text_model}, NULL, 0, "  bf16  ", ""},
         {"the option goes first", {"verify", text_model, "--precision", "f32"}, NULL, 0, "  f32   ", ""},
     };
+    static const struct program_case unset[] = {
+        /* which auto would compute in int8, by its record */
+        {"f32 unless told",
+         {"-u", "AFTD_PRECISION", aft, "verify", "weights/models/cifar10-sima"},
+         NULL,
+         0,
+         "  f32   ",
+         ""},
+    };
     program_expect(aft, cases, LENGTH(cases));
+    program_expect("/usr/bin/env", unset, LENGTH(unset));
     assert_int_equal(setenv("AFTD_PRECISION", "bf16", 1), 0);
     program_expect(aft, set, LENGTH(set));
     assert_int_equal(unsetenv("AFTD_PRECISION"), 0);
