@@ -20,8 +20,8 @@ export function setKey(key) {
 /** The address of one of the daemon's paths, such as "classify" or "page/sample.jpg". */
 export const addressOf = (path) => new URL(path, ROOT).href;
 
-/** What an error answer of whichever of the daemon's APIs says, as an exception: `status`, and where told `code`, `param`
- *  and the seconds of Retry-After. */
+/** What an error answer of whichever of the daemon's APIs says, as an exception: `status`, and where told `code`,
+ *  `param` and the seconds of Retry-After. */
 async function errorOf(response) {
     const more = { status: response.status, retryAfter: Number(response.headers.get("Retry-After")) || undefined };
     try {
@@ -71,6 +71,11 @@ export async function callModel(path, options, waits) {
     }
 }
 
+/** callModel() with a body of JSON. */
+export const askModel = (path, json, signal, waits) => callModel(path, {
+    method: "POST", body: JSON.stringify(json), headers: { "Content-Type": "application/json" }, signal,
+}, waits);
+
 /** The path with those parameters that have a value. */
 export function withQuery(path, parameters) {
     const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "");
@@ -99,8 +104,8 @@ export async function* events(response) {
     if (!finished) throw new Error("the daemon cut the connection before the end");
 }
 
-/** One request of a panel at a time: a new one aborts the one before, cancel() the last one. So does stop(), for somebody
- *  who wants to keep what there is, which sets the signal's `stopped` to tell it apart. */
+/** One request of a panel at a time: a new one aborts the one before, cancel() the last one. So does stop(), for
+ *  somebody who wants to keep what there is, which sets the signal's `stopped` to tell it apart. */
 export class Turn {
     #controller = null;
 

@@ -1,7 +1,7 @@
 // classify.js - the panel that classifies pictures with one or more models, and shows what they look at.
 import { Turn, withQuery } from "./api.js";
 import { curl, offerCommand } from "./command.js";
-import { make, showError, showStatus } from "./elements.js";
+import { make, showError, showLoading, showStatus } from "./elements.js";
 import { recall } from "./keep.js";
 import { bars, inShort, knowledge } from "./labels.js";
 import { MANY_MAX, classifyMany } from "./many.js";
@@ -32,7 +32,8 @@ export const picture = new Picture(panel, () => takeMany([]), (error) => showErr
 function takeMany(given) {
     files = given.slice(0, MANY_MAX);
     classify();
-    if (given.length > MANY_MAX) showError(panel, new Error(`of these ${given.length} files the first ${MANY_MAX} are taken`));
+    if (given.length > MANY_MAX)
+        showError(panel, new Error(`of these ${given.length} files the first ${MANY_MAX} are taken`));
 }
 
 /** From the Server-Timing header: the milliseconds that the engine took. */
@@ -41,7 +42,7 @@ function computeTime(response) {
     return found ? `${Number(found[1]).toFixed(1)} ms` : "";
 }
 
-const sayLoading = () => showStatus(panel, "The model is being loaded…");
+const sayLoading = () => showLoading(panel);
 
 async function showLabels(card, model, signal) {
     const response = await sendPicture(labelsPath(model), picture.blob, signal, sayLoading);
@@ -89,7 +90,8 @@ async function classify() {
     if (!picture.blob || models.length === 0) {
         turn.cancel();
         showError(panel, null);
-        if (choices.querySelector("input")) showStatus(panel, picture.blob || files.length > 0 ? "No model is ticked." : HINT);
+        const has = picture.blob || files.length > 0;
+        if (choices.querySelector("input")) showStatus(panel, has ? "No model is ticked." : HINT);
         return;
     }
     const signal = turn.begin();
@@ -126,8 +128,11 @@ export function setModels() {
 
 choices.addEventListener("change", classify);
 explain.addEventListener("change", classify);
-const names = () => (files.length > 0 ? files.map(({ name }) => name) : [picture.name ?? "picture.jpg"]);
-offerCommand(panel, () => chosen().flatMap((model) => [
-    ...names().map((file) => curl(labelsPath(model), { file })),
-    ...explain.checked && files.length === 0 ? [curl(mapPath(model), { file: names()[0], output: `${model}.png` })] : [],
-]).join("\n"));
+offerCommand(panel, () => {
+    const names = files.length > 0 ? files.map(({ name }) => name) : [picture.name ?? "picture.jpg"];
+    const isExplained = explain.checked && files.length === 0;
+    return chosen().flatMap((model) => [
+        ...names.map((file) => curl(labelsPath(model), { file })),
+        ...isExplained ? [curl(mapPath(model), { file: names[0], output: `${model}.png` })] : [],
+    ]).join("\n");
+});

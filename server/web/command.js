@@ -11,13 +11,15 @@ const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 export function curl(path, { json, file, output, stream = false }) {
     const words = ["curl", ...stream ? ["-N"] : []];
     if (hasKey()) words.push("-H", '"Authorization: Bearer $KEY"');
-    if (json !== undefined) words.push("-H", quoted("Content-Type: application/json"), "-d", quoted(JSON.stringify(json)));
+    if (json !== undefined)
+        words.push("-H", quoted("Content-Type: application/json"), "-d", quoted(JSON.stringify(json)));
     else words.push("--data-binary", quoted(file ? `@${file}` : ""));
     if (output) words.push("-o", quoted(output));
     return [...words, quoted(addressOf(path))].join(" ");
 }
 
-/** Into the clipboard; browsers give it only to pages that came by TLS or from this machine, others are asked as of old. */
+/** Into the clipboard. Browsers give it to pages that came by TLS or from this machine; for others they copy as of
+ *  old. */
 async function copy(text) {
     if (navigator.clipboard) {
         await navigator.clipboard.writeText(text);

@@ -1,7 +1,7 @@
 // complete.js - the panel that keeps a picture's first rows and has the rest drawn, several times, row by row.
 import { Turn, events, withQuery } from "./api.js";
 import { curl, offerCommand } from "./command.js";
-import { make, offerSeed, showError, showStatus } from "./elements.js";
+import { make, offerSeed, showError, showLoading, showStatus } from "./elements.js";
 import { offer, offerModels } from "./models.js";
 import { Picture } from "./picture.js";
 import { sendPicture } from "./sending.js";
@@ -72,7 +72,8 @@ async function complete() {
     keep.hidden = true;
     stop.disabled = false;
     try {
-        const response = await sendPicture(requestPath({ stream: true }), picture.blob, signal, () => showStatus(panel, "The model is being loaded…"));
+        const path = requestPath({ stream: true });
+        const response = await sendPicture(path, picture.blob, signal, () => showLoading(panel));
         for await (const event of events(response)) {
             if ("rgb_base64" in event) drawRows(canvases[event.index], event);
             if ("finish_reason" in event) {

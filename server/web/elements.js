@@ -27,6 +27,8 @@ export function showStatus(panel, text) {
     panel.querySelector(".status").textContent = text;
 }
 
+export const showLoading = (panel) => showStatus(panel, "The model is being loaded…");
+
 /** A button that puts the seed that was used into its field, so that the same can be generated again. */
 export function offerSeed(button, field, seed) {
     button.hidden = field.value !== "";

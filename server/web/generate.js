@@ -1,8 +1,8 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
-import { Turn, callModel, events } from "./api.js";
+import { Turn, askModel, events } from "./api.js";
 import { colouring, fillLegend, tellBytes } from "./coloured.js";
 import { copyButton, curl, offerCommand } from "./command.js";
-import { inBytes, make, offerSeed, showError, showStatus } from "./elements.js";
+import { inBytes, make, offerSeed, showError, showLoading, showStatus } from "./elements.js";
 import { modelOf, offer, offerModels } from "./models.js";
 import { Revisions } from "./revisions.js";
 
@@ -97,9 +97,7 @@ async function generate() {
     stop.disabled = false;
     afterwards.hidden = true;
     try {
-        const response = await callModel("generate", {
-            method: "POST", signal, body: JSON.stringify(asked), headers: { "Content-Type": "application/json" },
-        }, () => showStatus(panel, "The model is being loaded…"));
+        const response = await askModel("generate", asked, signal, () => showLoading(panel));
         for await (const event of events(response)) {
             if ("text" in event) append(...(event.logprobs ? colour(event.logprobs) : [event.text]));
             bytes += event.tokens ?? 0;
@@ -115,7 +113,7 @@ async function generate() {
     afterwards.hidden = false;
 }
 
-// ---- a text goes on --------------------------------------------------------------------------------------------------
+// ---- a text goes on -----------------------------------------------------------------------------------------------
 
 const revisions = new Revisions(panel.querySelector(".undo"), takeShown, show);
 

@@ -1,7 +1,7 @@
 // label.js - the panel that classifies a text with a model that does so.
-import { Turn, callModel } from "./api.js";
+import { Turn, askModel } from "./api.js";
 import { curl, offerCommand } from "./command.js";
-import { showError, showStatus } from "./elements.js";
+import { showError, showLoading, showStatus } from "./elements.js";
 import { bars, inShort, knowledge } from "./labels.js";
 import { isKnown, offer, offerModels } from "./models.js";
 
@@ -23,9 +23,7 @@ async function label() {
     showError(panel, null);
     showStatus(panel, "Classifying…");
     try {
-        const response = await callModel("classify", {
-            method: "POST", signal, body: JSON.stringify(request()), headers: { "Content-Type": "application/json" },
-        }, () => showStatus(panel, "The model is being loaded…"));
+        const response = await askModel("classify", request(), signal, () => showLoading(panel));
         const { model, predictions } = await response.json();
         results.replaceChildren(bars(predictions), knowledge(model));
         showStatus(panel, `${model}: ${inShort(predictions[0])}`);

@@ -6,10 +6,11 @@ import { prepare, sendPicture } from "./sending.js";
 export const MANY_MAX = 1000;
 const AT_ONCE = 4; // so that those of others come in between
 
+/** Beside its name, if the browser can show it. */
 function showFile(cell, blob) {
     const image = make("img", { alt: "", src: URL.createObjectURL(blob) });
+    image.addEventListener("load", () => cell.firstElementChild.prepend(image));
     for (const type of ["load", "error"]) image.addEventListener(type, () => URL.revokeObjectURL(image.src));
-    cell.prepend(image);
 }
 
 /** Ask each model about one picture; what fails is said in its cell. */
@@ -52,9 +53,10 @@ function csvOf(rows, models) {
 }
 
 function download(text) {
-    const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: "labels.csv" });
+    const href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    const link = make("a", { href, download: "labels.csv" });
     link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
 function tableOf(rows, models) {
@@ -64,10 +66,14 @@ function tableOf(rows, models) {
         make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
 }
 
-/** Fills `into`; `pathOf` gives the path of a model's request, `say` is told how far it is. `stop` ends it by `signal`. */
+/** Fills `into`; `pathOf` gives the path of a model's request, `say` is told how far it is, `stop` ends it by
+ *  `signal`. */
 export async function classifyMany({ files, models, pathOf, signal, into, say, stop }) {
     const rows = files.map((file) => ({
-        file, head: make("th", { scope: "row" }, file.name), cells: models.map(() => make("td", {}, "…")), answers: [],
+        file,
+        head: make("th", { scope: "row" }, make("div", {}, file.name)),
+        cells: models.map(() => make("td", {}, "…")),
+        answers: [],
     }));
     const stopButton = make("button", { type: "button" }, "Stop");
     const csvButton = make("button", { type: "button" }, "Download as CSV");

@@ -24,8 +24,8 @@ async function readMetrics(signal) {
         .map(({ labels }) => ({ id: labels.model, task: labels.task }));
 }
 
-/** The list has what the key may use. It may be one for the native API but not for OpenAI's, whose list that is; then the
- *  metrics name the models. */
+/** The list has what the key may use. It may be one for the native API but not for OpenAI's, whose list that is; then
+ *  the metrics name the models. */
 export async function readModels() {
     const signal = AbortSignal.timeout(PATIENCE_MS);
     let list;

@@ -18,20 +18,21 @@ export class Picture {
     ready = Promise.resolve(); // once what was chosen last has been read
     #image = make("img", { alt: "Your picture", hidden: true });
     #shade = make("div", { className: "shade", hidden: true });
-    #hint = make("p", { className: "hint" }, "Drop or paste a picture here, or");
+    #hint = make("p", { className: "hint" });
     #panel;
     #changed;
     #failed;
     #many;
     #taken = 0;
 
-    /** Builds itself into `panel`'s .picture; `changed` is called when there is another picture or none any more, `failed`
-     *  with an error, `many`, if the panel takes several pictures at once, with their files. */
+    /** Builds itself into `panel`'s .picture; `changed` is called when there is another picture or none any more,
+     *  `failed` with an error, and `many`, where the panel takes several pictures at once, with their files. */
     constructor(panel, changed, failed, many = null) {
         this.#panel = panel;
         this.#changed = changed;
         this.#failed = failed;
         this.#many = many;
+        this.#hint.append(many ? "Drop or paste pictures here, or" : "Drop or paste a picture here, or");
         const take = (files) => this.take(files);
         const sample = make("button", { type: "button" }, "Sample");
         sample.addEventListener("click", () => {
@@ -104,13 +105,13 @@ export class Picture {
 // A text that is dragged may be dropped into a field.
 const isForField = (event) => !event.dataTransfer?.types.includes("Files") && event.target.closest?.("input, textarea");
 
-/** Files that are dropped anywhere on the page or pasted go to `take`; whatever else is dropped does not replace the page.
- *  `mark` is told whether files are being dragged over it. */
+/** Files that are dropped anywhere on the page or pasted go to `take`; whatever else is dropped does not replace the
+ *  page. `mark` is told whether files are being dragged over it. */
 export function routePictures(take, mark) {
     addEventListener("dragover", (event) => {
         if (isForField(event)) return;
         event.preventDefault();
-        mark(true);
+        mark(event.dataTransfer?.types.includes("Files"));
     });
     addEventListener("dragleave", (event) => {
         if (event.relatedTarget === null) mark(false); // has left the page

@@ -1,8 +1,8 @@
 // score.js - the panel that tells how probable a text is under a model, each byte coloured by its probability.
-import { Turn, callModel } from "./api.js";
+import { Turn, askModel } from "./api.js";
 import { colouring, fillLegend, tellBytes } from "./coloured.js";
 import { curl, offerCommand } from "./command.js";
-import { inBytes, make, showError, showStatus } from "./elements.js";
+import { inBytes, make, showError, showLoading, showStatus } from "./elements.js";
 import { offer, offerModels } from "./models.js";
 
 const COLOURED_MAX = 20_000; // bytes: more elements would take long to lay out
@@ -48,9 +48,7 @@ async function score() {
     clear();
     showStatus(panel, "Scoring…");
     try {
-        const response = await callModel("score", {
-            method: "POST", signal, body: JSON.stringify(asked), headers: { "Content-Type": "application/json" },
-        }, () => showStatus(panel, "The model is being loaded…"));
+        const response = await askModel("score", asked, signal, () => showLoading(panel));
         const { bits_per_byte: bits, bytes, log2_probs: log2Probs } = await response.json();
         colour(new TextEncoder().encode(asked.text), log2Probs);
         showStatus(panel, inWords(bits, bytes, log2Probs));

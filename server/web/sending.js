@@ -37,8 +37,8 @@ export async function prepare(file) {
     }
 }
 
-/** How large to draw what was refused; 0: drawing it is no use. The browser would draw what there is of a broken JPEG or
- *  PNG, which is not what was meant. */
+/** How large to draw what was refused; 0: drawing it is no use. The browser would draw what there is of a broken JPEG
+ *  or PNG, which is not what was meant. */
 function sideAfter({ status }, picture) {
     if (picture === null) return 0;
     if (status === 413) return SIDE_SMALL;

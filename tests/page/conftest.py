@@ -71,6 +71,19 @@ def start_daemon():
             d.stop()
 
 
+@pytest.fixture
+def make_key(tmp_path):
+    file = tmp_path / "keys.json"
+
+    def make(name, *rights):
+        run = subprocess.run([ROOT / "build" / "aft", "key", "add", name, "--file", file, *rights], check=True,
+                             capture_output=True, text=True)
+        return run.stdout.strip()
+
+    make.file = file
+    return make
+
+
 NGINX = """
 daemon off; master_process off; pid nginx.pid; events { worker_connections 64; }
 http {
@@ -97,7 +110,8 @@ def nginx(daemon, tmp_path_factory):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (folder / "nginx.conf").write_text(NGINX % (port, daemon.url, daemon.url))
-    process = subprocess.Popen(["/usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"])
+    process = subprocess.Popen(
+        ["/usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"])
     until = time.monotonic() + 20 * SLOW
     try:
         while not listens(port):

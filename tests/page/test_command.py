@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from playwright.sync_api import expect
-from test_key import give, make_key  # noqa: F401: a fixture
+from test_key import give
 from test_page import SAMPLE, panel, status, write
 
 ODD = "it's \"so\" $HOME `id` $(id) \\ \\n !! %s \t& | > x\r\n\n{[*?~#;]} é 東京 '"
@@ -68,7 +68,7 @@ def test_pictures_are_classified_explained_and_completed_by_command(visit, tmp_p
     assert (tmp_path / "drawn.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_key_is_named_and_not_told(visit, start_daemon, make_key, tmp_path):  # noqa: F811
+def test_a_key_is_named_and_not_told(visit, start_daemon, make_key, tmp_path):
     key = make_key("somebody")
     own = start_daemon(f"--keys-file={make_key.file}")
     page = visit(own.url, expect=["status of 401"], ready="#key-form")

@@ -1,24 +1,7 @@
 """A daemon that wants keys: the page asks for one, keeps it for its tab, and does what the key may do."""
-import subprocess
-
-import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import ROOT
 from playwright.sync_api import expect
 from test_page import panel, status, write
-
-
-@pytest.fixture
-def make_key(tmp_path):
-    file = tmp_path / "keys.json"
-
-    def make(name, *rights):
-        run = subprocess.run([ROOT / "build" / "aft", "key", "add", name, "--file", file, *rights], check=True,
-                             capture_output=True, text=True)
-        return run.stdout.strip()
-
-    make.file = file
-    return make
 
 
 def give(page, key):

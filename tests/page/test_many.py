@@ -41,7 +41,8 @@ def test_several_pictures_make_a_table(visit, shoot, theme, width):
     expect(part.get_by_alt_text("Your picture")).to_be_hidden()
     rows = part.locator("tbody tr")
     expect(rows.locator("th")).to_have_text(["=1+1, \"a\".jpg", "landscape.jpg", "cut.jpg", "notes.txt"])
-    cells = rows.evaluate_all("all => all.map((row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent))")
+    cells = rows.evaluate_all(
+        "all => all.map((row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent))")
     for i, path in enumerate((SAMPLE, IMAGES / "landscape.jpg")):
         for k, model in enumerate(("cifar10-aft-conv", "cifar10-sima")):
             name, probability = label(path, model)

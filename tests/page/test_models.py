@@ -1,8 +1,8 @@
-"""Which models the page offers, and what it says where it has none: not asked successfully yet, not loaded, not allowed."""
+"""Which models the page offers, and what it says where it has none: not yet known, not loaded, not allowed."""
 import json
 
 from playwright.sync_api import expect
-from test_key import give, make_key  # noqa: F401: a fixture
+from test_key import give
 from test_page import SAMPLE, panel, status
 
 
@@ -73,7 +73,8 @@ def test_models_that_are_away_are_not_offered(visit):
         "No model that writes texts can be used: an administrator has unloaded enwik8-aft-local.")
     expect(part.get_by_role("button", name="Write")).to_be_disabled()
     part = panel(page, "Complete")
-    expect(status(part)).to_have_text("No model that draws pictures can be used: cifar10-pixels-16 could not be loaded.")
+    expect(status(part)).to_have_text(
+        "No model that draws pictures can be used: cifar10-pixels-16 could not be loaded.")
     expect(part.get_by_role("button", name="Draw")).to_be_disabled()
 
 
@@ -85,7 +86,7 @@ def test_what_the_daemon_does_not_have_is_said(visit):
     expect(status(panel(page, "Write"))).to_have_text("The text appears here.")
 
 
-def test_what_the_key_may_not_use_is_said(visit, start_daemon, make_key):  # noqa: F811
+def test_what_the_key_may_not_use_is_said(visit, start_daemon, make_key):
     key = make_key("writer", "--models", "enwik8-aft-local")
     own = start_daemon(f"--keys-file={make_key.file}")
     page = visit(own.url, expect=["status of 401"], ready="#key-form")

@@ -159,7 +159,7 @@ def test_what_is_too_large_for_the_daemon_is_sent_smaller(visit, start_daemon):
     choose(part, "noise.png", "image/png", picture)
     expect(status(part)).to_contain_text("%")
     choose(part, "noise.jpg", "image/png", draw(page, 2000, 2000, noise=True, type="image/png"))
-    expect(part.get_by_role("alert")).to_contain_text("524288")  # noise does not get small: the daemon says what it takes
+    expect(part.get_by_role("alert")).to_contain_text("524288")  # noise does not get small: the daemon says its limit
 
 
 # ---- what stays ------------------------------------------------------------------------------------------------------

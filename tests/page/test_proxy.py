@@ -1,5 +1,5 @@
-"""The page behind a proxy, at its root and below a path that the proxy takes away again. The fixture `visit` fails where
-anything is asked for beside that."""
+"""The page behind a proxy, at its root and below a path that the proxy takes away again. The fixture `visit` fails
+where anything is asked for beside that."""
 import json
 from urllib.parse import urljoin
 from urllib.request import urlopen
