@@ -28,7 +28,8 @@ OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
 PAGE := playwright==1.65.2 axe-playwright-python==0.1.8 pytest==9.2.0
 FIGURES := pyyaml==6.0.3
 # What tests/clients talks to the daemon with, as others publish it.
-CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0
+CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0 \
+    langchain-openai==1.7.4 litellm==1.110.2
 KSERVE := kserve==0.21.0# its pins do not go with the others'
 NODE_CLIENTS := eventsource@4.1.1 openai@7.57.0
 # What is imported is compiled then, into build/pycache by the tests; pip would compile all that is installed.

@@ -1,0 +1,87 @@
+"""What is in tests/examples does what it says, with the real daemon and the clients that it names."""
+
+import re
+import shutil
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+
+import browser
+import pytest
+from conftest import ROOT, SLOW
+
+EXAMPLES = ROOT / "tests" / "examples"
+PICTURES = ROOT / "tests" / "data" / "cifar"
+PNG = ROOT / "tests" / "data" / "images" / "formats" / "rgb-8.png"
+KSERVE = ROOT / "build" / "clients" / "kserve" / "bin" / "python"
+PROMTOOL = shutil.which("promtool")
+TEXT = "The history of the [[Foreign relations of Afghanistan]] (however, which is "  # 60 bytes of it, with seed 1
+
+
+def run(*command, code=0):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120 * SLOW, cwd=ROOT)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_python_alone(daemon):
+    labels, text = run(sys.executable, EXAMPLES / "plain.py", daemon.url).split("\n", 3)[:4:3]
+    assert re.fullmatch(r"0\.9\d+ ship", labels) and text == TEXT + "\n"
+    refused = run(sys.executable, EXAMPLES / "plain.py", daemon.url, ROOT / "README.md", code=1)
+    assert refused == ""
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_a_folder_of_pictures(daemon, tmp_path):
+    for name in "cat.jpg", "rgb.png", "what a cat.jpg":
+        source = PICTURES / "cat.jpg" if name.endswith("jpg") else PNG
+        shutil.copy(source, tmp_path / name)
+    script = EXAMPLES / "classify_folder.sh"
+    lines = run("sh", script, tmp_path, daemon.url).splitlines()
+    assert len(lines) == 3 and re.fullmatch(rf"0\.\d+ cat {tmp_path}/cat\.jpg", lines[0])
+    (tmp_path / "text.webp").write_text("no picture")
+    assert len(run("sh", script, tmp_path, daemon.url, code=1).splitlines()) == 3
+    assert run("sh", script, tmp_path / "none", daemon.url) == ""
+
+
+def test_langchain(daemon):
+    pytest.importorskip("langchain_openai", reason="langchain-openai is not installed: make deps-clients")
+    assert run(sys.executable, EXAMPLES / "with_langchain.py", daemon.url) == TEXT + "\n" + TEXT[15:] + "\n"
+
+
+def test_litellm(daemon):
+    pytest.importorskip("litellm", reason="litellm is not installed: make deps-clients")
+    assert run(sys.executable, EXAMPLES / "with_litellm.py", daemon.url) == TEXT + "\n" + TEXT[15:] + "\n"
+
+
+@pytest.mark.skipif(not KSERVE.exists(), reason="kserve is not installed: make deps-clients")
+def test_kserve(daemon):
+    assert re.fullmatch(r"0\.9\d+ ship\n", run(KSERVE, EXAMPLES / "with_kserve.py", daemon.url))
+
+
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed: make deps-page")
+def test_a_page(start_daemon, tmp_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    shutil.copy(EXAMPLES / "page.html", site)
+    shutil.copy(PICTURES / "cat.jpg", site)
+    with browser.served(site) as origin:
+        daemon = start_daemon(f"--cors-origins={origin}")
+        query = urllib.parse.urlencode({"daemon": daemon.url, "prompt": "The history of ", "picture": "cat.jpg"})
+        html = browser.look(f"{origin}/page.html?{query}", tmp_path / "profile")
+    assert re.search(r'<p id="text"[^>]*>(.*?)</p>', html, re.S)[1].strip() == TEXT.strip()
+    assert re.search(r'<span id="labels">cat 0\.\d{4}, \w+ 0\.\d{4}, \w+ 0\.\d{4}</span>', html)
+
+
+def test_what_people_ask_prometheus(daemon):
+    queries = (EXAMPLES / "queries.yml").read_text()
+    with urllib.request.urlopen(daemon.url + "/metrics", timeout=60) as answer:
+        there = set(re.findall(r"^# TYPE (\w+)", answer.read().decode(), re.M))
+    source = (ROOT / "server" / "core" / "metrics.h").read_text()  # what is not there without traffic or TLS
+    there |= set(re.findall(r'METRIC_\w+, "(\w+)"', source))
+    asked = set(re.findall(r"\b(?:aftd|process)_\w+", queries))
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} <= there
+    if PROMTOOL is None:
+        pytest.skip("promtool is not installed: make deps-lint")
+    assert "SUCCESS" in run(PROMTOOL, "check", "rules", EXAMPLES / "queries.yml")
