@@ -1,6 +1,7 @@
 /* inference.c - the Open Inference Protocol, version 2: the server, its models and their health. POST .../infer is in
- * inference_infer.c, what Triton's extensions tell in files of their own. https://github.com/kserve/open-inference-protocol, with the binary tensor extension.
- * HTTP threads; nothing here waits for the engine. */
+ * inference_infer.c, what Triton's extensions tell in files of their own.
+ * https://github.com/kserve/open-inference-protocol, with the binary tensor extension. HTTP threads; nothing here
+ * waits for the engine. */
 #include "server/api/inference.h"
 
 #include <stdio.h>

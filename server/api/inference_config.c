@@ -1,5 +1,5 @@
-/* inference_config.c - GET /v2/models/M/config: a model as Triton's model configuration extension describes it, with those
- * of its fields that mean something here. HTTP threads; nothing here waits for the engine.
+/* inference_config.c - GET /v2/models/M/config: a model as Triton's model configuration extension describes it, with
+ * those of its fields that mean something here. HTTP threads; nothing here waits for the engine.
  * https://github.com/triton-inference-server/server, docs/protocol/extension_model_configuration.md */
 #include <jansson.h>
 

@@ -240,7 +240,8 @@ static enum status check_parameters(json_t *parameters, const struct field *tabl
     return OK;
 }
 
-/* Level 1 is the most urgent that the request may ask for, so that clients which know nothing of keys are not refused. */
+/* Level 1 is the most urgent that the request may ask for, so that clients which know nothing of keys are not refused.
+ * */
 static int32_t priority_of(const struct exchange *x, const struct inference_request *q)
 {
     enum { LEVELS = (QUEUE_PRIORITY_MAX - QUEUE_PRIORITY_MIN) / INFERENCE_PRIORITY_STEP };

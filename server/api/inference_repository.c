@@ -1,5 +1,5 @@
-/* inference_repository.c - /v2/repository: which models there are, and, on the admin listener, loading and unloading them,
- * as Triton's model repository extension has it. HTTP threads; the loader makes the changes.
+/* inference_repository.c - /v2/repository: which models there are, and, on the admin listener, loading and unloading
+ * them, as Triton's model repository extension has it. HTTP threads; the loader makes the changes.
  * https://github.com/triton-inference-server/server, docs/protocol/extension_model_repository.md */
 #include <jansson.h>
 #include <stdio.h>

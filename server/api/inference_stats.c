@@ -1,5 +1,5 @@
-/* inference_stats.c - GET /v2/models/M/stats and /v2/models/stats: what Triton's statistics extension tells, as far as it
- * is measured here; the figures are those of /metrics. HTTP threads; nothing here waits for the engine.
+/* inference_stats.c - GET /v2/models/M/stats and /v2/models/stats: what Triton's statistics extension tells, as far as
+ * it is measured here; the figures are those of /metrics. HTTP threads; nothing here waits for the engine.
  * https://github.com/triton-inference-server/server, docs/protocol/extension_statistics.md */
 #include <jansson.h>
 #include <string.h>

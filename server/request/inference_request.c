@@ -249,8 +249,8 @@ static const json_t *given(const json_t *parameters, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
-/* Does the parameter belong to an extension of the protocol that means nothing here? There are no sequences of requests,
- * and headers are read where HTTP has them. */
+/* Does the parameter belong to an extension of the protocol that means nothing here? There are no sequences of
+ * requests, and headers are read where HTTP has them. */
 static bool is_ignored(const char *name)
 {
     static const char *const names[] = {"sequence_id", "sequence_start", "sequence_end", "headers", "content_type"};

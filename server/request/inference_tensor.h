@@ -1,5 +1,5 @@
-/* inference_tensor.h - an input tensor of an Open Inference Protocol request, as JSON or as raw bytes, and what is in it.
- * HTTP threads; no state. */
+/* inference_tensor.h - an input tensor of an Open Inference Protocol request, as JSON or as raw bytes, and what is in
+ * it. HTTP threads; no state. */
 #ifndef SERVER_REQUEST_INFERENCE_TENSOR_H
 #define SERVER_REQUEST_INFERENCE_TENSOR_H
 

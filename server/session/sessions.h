@@ -76,8 +76,8 @@ enum status sessions_add(struct sessions *s, const struct client_id *who, const 
 enum status sessions_find(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                           struct error *err);
 /* Those of `who`, the newest first: at most `most` of the ones that are older than `before` (0: of all), which is the
- * *next of the page before. Returns how many there are in ret, of which each is for session_info_clear; *next is 0 after
- * the last page, *total how many `who` has. This is no use of any of them. */
+ * *next of the page before. Returns how many there are in ret, of which each is for session_info_clear; *next is 0
+ * after the last page, *total how many `who` has. This is no use of any of them. */
 size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t before, size_t most,
                      struct session_info ret[], uint64_t *next, uint64_t *total);
 /* Add `count` new sessions at the place where this one is; ret [count]. Their sample numbers differ from its own and

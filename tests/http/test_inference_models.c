@@ -1,6 +1,6 @@
-/* test_inference_models.c - what Triton's extensions of the Open Inference Protocol say of models and do with them: their
- * configuration, what has been counted, the index, loading and unloading. That Triton's own client understands it is in
- * tests/clients. The real daemon and small models. */
+/* test_inference_models.c - what Triton's extensions of the Open Inference Protocol say of models and do with them:
+ * their configuration, what has been counted, the index, loading and unloading. That Triton's own client understands
+ * it is in tests/clients. The real daemon and small models. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

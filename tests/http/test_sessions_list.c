@@ -1,5 +1,5 @@
-/* test_sessions_list.c - GET /v1/sessions: whose sessions it lists, in which order, page by page, and that it is no use of
- * them. The real daemon. */
+/* test_sessions_list.c - GET /v1/sessions: whose sessions it lists, in which order, page by page, and that it is no
+ * use of them. The real daemon. */
 #include <jansson.h>
 #include <limits.h>
 #include <setjmp.h>

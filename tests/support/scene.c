@@ -46,7 +46,11 @@ struct request scene_requests[] = {
     {.path = "/v1/models/text"},
     {.path = "/metrics"},
     {.path = "/openapi.json"},
+    {.path = "/v1/sessions"},
     {.path = "/v2/models/text"},
+    {.path = "/v2/models/picture/config"},
+    {.path = "/v2/models/stats"},
+    {.path = "/v2/repository/index"},
     {.path = "/generate",
      .type = JSON,
      BODY("{\"prompt\": \"ab\", \"max_tokens\": 3, \"seed\": 1, \"stop\": [\"zz\"]}")},
@@ -58,6 +62,7 @@ struct request scene_requests[] = {
      .type = JSON,
      BODY("{\"prompt\": \"ab\", \"max_tokens\": 3, \"seed\": 1, \"return_state\": true}")},
     {.path = "/generate", .type = JSON, BODY("{\"prompt\": \"ab\", \"max_tokens\": 3, \"seed\": 1, \"stream\": true}")},
+    {.path = "/generate?prompt=ab&max_tokens=3&seed=1"},
     {.path = "/v1/completions", .type = JSON, BODY("{\"prompt\": [\"ab\", \"c\"], \"max_tokens\": 2, \"seed\": 1}")},
     {.path = "/v1/completions",
      .type = JSON,
@@ -83,10 +88,11 @@ struct request scene_requests[] = {
     {.path = "/admin/models/text", .type = JSON, BODY("{\"action\": \"reload\"}")},
     {.path = "/admin/models/words", .type = JSON, BODY("{\"action\": \"unload\"}")},
     {.path = "/admin/models/words", .type = JSON, BODY("{\"action\": \"load\"}")},
+    {.path = "/v2/repository/models/words/load", .type = JSON, BODY("{}")},
     {.path = "/admin/config/reload", BODY("")},
 };
 const size_t scene_request_count = ARRAY_LEN(scene_requests);
-const size_t scene_client_request_count = ARRAY_LEN(scene_requests) - 7;
+const size_t scene_client_request_count = ARRAY_LEN(scene_requests) - 8;
 
 void scene_begin(void)
 {
@@ -95,7 +101,7 @@ void scene_begin(void)
     picture = picture_file_read("weights/models/cifar10-aft-conv/sample.jpg", &size);
     for (size_t i = 0; i < scene_request_count; i++) {
         struct request *r = &scene_requests[i];
-        if (strchr(r->path, '=') != NULL) {
+        if (strchr(r->path, '=') != NULL && strncmp(r->path, "/generate", strlen("/generate")) != 0) {
             r->body = picture;
             r->size = size;
         }
@@ -112,7 +118,7 @@ void scene_end(void)
 
 char *scene_essence(const struct reply *r)
 {
-    static const char *const fleeting[] = {"timings", "id", "created"};
+    static const char *const fleeting[] = {"timings", "id", "created", "model_stats", "sessions", "total"};
     json_t *value = json_loadb(r->body, r->size, JSON_ALLOW_NUL, NULL);
     if (value == NULL)
         return strdup(r->size > 0 && strstr(r->headers, "event-stream") == NULL &&
