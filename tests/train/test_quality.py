@@ -7,7 +7,8 @@ from tiny import tiny_model
 
 from aft_train import ModelError, export
 from aft_train.pictures import read_pictures
-from aft_train.quality import accuracy, bits_per_byte, bits_per_dim, class_numbers, measure, read_data, spread, windows
+from aft_train.quality import (accuracy, accuracy_of_commonest, bits_of_frequencies, bits_per_byte, bits_per_dim,
+                               class_numbers, measure, read_data, spread, windows)
 
 TEXT = np.random.default_rng(0).integers(0, 256, 53, dtype=np.uint8)
 
@@ -117,3 +118,21 @@ def test_class_folders_are_matched_by_name_or_by_order():
 def test_a_limit_spreads_over_all_classes():
     assert list(spread(10, 0)) == list(range(10)) == list(spread(10, 99))
     assert list(spread(9, 3)) == [0, 3, 6]
+
+
+def test_bits_of_frequencies_are_those_of_an_order_0_code_and_of_any_length(monkeypatch):
+    learnt = np.frombuffer(b"aab" * 5, np.uint8)
+    p = (np.bincount(learnt, minlength=256) + 1) / (len(learnt) + 256)
+    want = -np.log2([p[ord(c)] for c in "aabz"]).mean()
+    data = np.frombuffer(b"aabz", np.uint8)
+    assert bits_of_frequencies(learnt, data) == pytest.approx(want)
+    monkeypatch.setattr("aft_train.quality.CHUNK", 4)
+    assert bits_of_frequencies(learnt, data) == pytest.approx(want)
+
+
+def test_the_commonest_label_is_that_of_what_was_learnt(tmp_path):
+    files = {f"{label}/{i}.png": picture(i) for label, count in (("a", 2), ("b", 3)) for i in range(count)}
+    learnt = read_pictures(write_folder(tmp_path / "learnt", files))
+    held = read_pictures(write_folder(tmp_path / "held", {f"{label}/{i}.png": picture(i) for label, count in
+                                                          (("a", 3), ("b", 1)) for i in range(count)}))
+    assert accuracy_of_commonest(learnt, held) == 25

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from . import augment, loop, pictures, quality
+from . import augment, loop, pictures, precision, quality
 from .deit import IMAGENET_MEAN, IMAGENET_STD
 from .export import load, model_input
 from .model import Model
@@ -320,6 +320,7 @@ def split(args, seed, source):
 def prepare(args):
     """-> (shape and augmentation, Recipe, Pictures to learn, Pictures to watch the run with). Raises ValueError."""
     settle(args, args.pictures)
+    precision.check_program(args.aft)
     source = pictures.read_pictures(args.pictures, part=args.part)
     if len(source.classes) < 2:
         raise TrainError(f"{args.pictures} has the class {source.classes[0]} alone, expected two or more to tell apart")
@@ -366,6 +367,8 @@ def train(args):
     run.export([held.prepared(i, model.config) for i in range(min(2, len(held)))], figures,
                f"{len(source):,} pictures of {Path(args.pictures).resolve().name} in {len(source.classes)} classes; "
                f"{run.step * recipe.batch:,} seen.")
+    if args.aft:
+        precision.record(args.aft, run.target, lambda folder: precision.write_pictures(folder, held, range(len(held))))
     return True
 
 

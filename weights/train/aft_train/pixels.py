@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from . import loop, quality
+from . import loop, precision, quality
 from .model import Model
 from .model_config import MIXERS, NOT_CAUSAL_MIXERS, MixerConfig, ModelConfig
 from .pictures import in_folder, in_tar, read_pictures
@@ -121,6 +121,7 @@ def parser(prog="aft-train pixels"):
 def train(args):
     """Train, or go on, and export. -> False if it was told to stop before its end."""
     settle(args, args.pictures)
+    precision.check_program(args.aft)
     shape, recipe = PRESETS[args.preset]
     shape = {**shape, **{k: v for k, v in vars(args).items() if k in shape and v is not None}}
     recipe = recipe_of(args, recipe)
@@ -168,6 +169,9 @@ def train(args):
     run.export([held[0][: config.context // 2], held[-1][: config.context // 8]], figures,
                f"{len(data):,} pictures of {os.path.basename(args.pictures)} at {side[0]} x {side[1]}; "
                f"{run.step * recipe.batch:,} seen.")
+    if args.aft:
+        few = held_numbers[: args.valid_limit]
+        precision.record(args.aft, run.target, lambda folder: precision.write_pictures(folder, held_pictures, few))
     return True
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from .corpus import read_bytes
+from .corpus import CHUNK, read_bytes
 from .export import ModelError, model_input
 from .pictures import read_pictures
 
@@ -85,7 +85,9 @@ def bits_per_byte(model, data, warm=0, before=0):
 
 def bits_of_frequencies(learnt, data):
     """Mean -log2 p of bytes that are told by how often each occurs in what was learnt, each at least once."""
-    counts = np.bincount(learnt, minlength=256) + 1
+    counts = np.ones(256, np.int64)
+    for at in range(0, len(learnt), CHUNK):  # bincount makes eight bytes of each
+        counts += np.bincount(learnt[at : at + CHUNK], minlength=256)
     return float(-np.log2(counts / counts.sum())[data].mean())
 
 

@@ -78,6 +78,8 @@ def add_arguments(parser, defaults):
                                                        "with --minutes it can be left out, and nothing is kept")
     group.add_argument("--out", metavar="MODEL_DIR",
                        help="where to write the model (FOLDER/model, or models/ and the name of what is learnt)")
+    group.add_argument("--aft", metavar="PROGRAM", help="aft, to measure on what was held out what bf16 and int8 cost, "
+                                                        "and write it to precision.json (none)")
     group.add_argument("--dtype", choices=DTYPES, default="f32", help="how to store it (f32)")
 
 

@@ -11,7 +11,7 @@ import zlib
 import torch
 import torch.nn.functional as F
 
-from . import loop, quality
+from . import loop, precision, quality
 from .corpus import read_bytes, span
 from .model import Model
 from .model_config import MIXERS, NOT_CAUSAL_MIXERS, MixerConfig, ModelConfig
@@ -84,6 +84,7 @@ def preset_of(args, size):
 def train(args):
     """Train, or go on, and export. -> False if it was told to stop before its end."""
     settle(args, args.file)
+    precision.check_program(args.aft)
     check_mixer_options(args, args.mixer)
     data = read_bytes(args.file)
     shape, recipe = preset_of(args, len(data))
@@ -144,6 +145,8 @@ def train(args):
     name = os.path.basename(args.file)
     run.export(inputs, figures, f"Bytes {part.start:,} to {part.stop:,} of {name}; {run.step * recipe.batch * T:,} "
                "bytes seen.")
+    if args.aft:
+        precision.record(args.aft, run.target, lambda folder: precision.write_text(folder, data[valid]))
     return True
 
 
