@@ -55,8 +55,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
     X(cancel, "cancel", "ID...", "end requests that aft ps lists", "aft cancel 5f0c2a")                               \
     X(top, "top", "", "show the daemon's models and requests, every second", "aft top --count 10")
 
-/* One option of a verb: `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag. With a letter also `-x VALUE` or
- * `-xVALUE`. A choice is one of the words in `argument`, as "shift|stop". */
+/* One option of a verb: `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag. With a letter also `-x VALUE`
+ * or `-xVALUE`. A choice is one of the words in `argument`, as "shift|stop". */
 enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_TEXTS, CLI_CHOICE, CLI_UNSIGNED, CLI_NUMBER };
 /* The values of an option that may be given several times. */
 struct cli_texts {
@@ -173,8 +173,8 @@ enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, 
  * Prints why and returns CLI_FAILED. */
 int cli_write(const char *path, const void *bytes, size_t size);
 
-/* Print an object on a line of its own; taken. NULL: there was no memory for it. Prints why and returns CLI_FAILED if it
- * cannot. */
+/* Print an object on a line of its own; taken. NULL: there was no memory for it. Prints why and returns CLI_FAILED if
+ * it cannot. */
 int cli_print_json(json_t *object);
 /* Bytes as a string; what is not UTF-8 in them is replaced. NULL: out of memory. */
 json_t *cli_json_text(const void *bytes, size_t size);

@@ -1,5 +1,5 @@
-/* complete.c - aft complete MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: the first rows of a picture are kept, the
- * rest is drawn by a model of sub-pixels, as POST /complete does it. Single threaded. */
+/* complete.c - aft complete MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: the first rows of a picture are kept,
+ * the rest is drawn by a model of sub-pixels, as POST /complete does it. Single threaded. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -100,9 +100,9 @@ static void feed_prompt(struct stream_window *w, const uint8_t *prompt, size_t s
     feed(w, logits);
 }
 
-/* Draw and print from the logits of the last byte fed, until max_tokens, a stop text or, if the text does not shift, the
- * end of the context. The last byte drawn is not fed, so prompt and text together are then at most T + 1 bytes long, or T
- * after a start embedding. */
+/* Draw and print from the logits of the last byte fed, until max_tokens, a stop text or, if the text does not shift,
+ * the end of the context. The last byte drawn is not fed, so prompt and text together are then at most T + 1 bytes
+ * long, or T after a start embedding. */
 static int continue_text(struct stream_window *w, const struct request *r, struct sampler *sampler, float *logits,
                          struct text_output *out, struct ending *end)
 {

@@ -1,5 +1,5 @@
-/* open_model.c - a model by its name or folder, and an engine for it; see cli.h. Single threaded; the state is the folder
- * of the latest model. */
+/* open_model.c - a model by its name or folder, and an engine for it; see cli.h. Single threaded; the state is the
+ * folder of the latest model. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -25,8 +25,8 @@ static const char *last_of(const char *path, size_t *size)
     return path + from;
 }
 
-/* Is there a model in `dir`, itself or as versions? What cannot be looked at may be one: do not go on to another of that
- * name. */
+/* Is there a model in `dir`, itself or as versions? What cannot be looked at may be one: do not go on to another of
+ * that name. */
 static enum status look(struct found_model *ret, bool *there, const char *dir, struct error *err)
 {
     char file[PATH_MAX], name[MODEL_NAME_MAX + 1];

@@ -1,5 +1,5 @@
-/* options.c - the command line, see cli.h: the verbs, their options, what --help prints. Single threaded; the state is who
- * answers --help. */
+/* options.c - the command line, see cli.h: the verbs, their options, what --help prints. Single threaded; the state is
+ * who answers --help. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* test_json.c - with --json, each answer of aft is a JSON object on a line of its own that says what the text does. What
- * asks a daemon is in test_ps, test_health and test_top, pictures in test_classify, aft load in test_load. */
+/* test_json.c - with --json, each answer of aft is a JSON object on a line of its own that says what the text does.
+ * What asks a daemon is in test_ps, test_health and test_top, pictures in test_classify, aft load in test_load. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
