@@ -27,11 +27,17 @@ void bench_keep(struct bench *b, json_t *object, const char *key, double value)
         b->lost = true;
 }
 
-void bench_say(const struct bench *b, const char *format, ...)
+void bench_show_run(struct bench *b)
+{
+    cli_progress_show(&b->progress, ++b->done, "measured");
+}
+
+void bench_say(struct bench *b, const char *format, ...)
 {
     va_list args;
     if (b->json)
         return;
+    cli_progress_wipe();
     va_start(args, format);
     (void)vprintf(format, args);
     va_end(args);
@@ -56,6 +62,7 @@ static int run(struct bench *b, const struct cli_engine *with, bool limits)
               info->threads, info->threads == 1 ? "" : "s", b->runs);
     bench_limits_explain(b);
     code = bench_figures(b);
+    cli_progress_end(&b->progress);
     if (code == CLI_OK && b->lost)
         code = cli_fail("a figure could not be kept: out of memory, or it is not a finite number");
     if (code == CLI_OK && b->json)
@@ -109,7 +116,7 @@ static int check(const struct arguments *a, int count)
         return cli_fail_usage("--%s is about a model, and --roofline measures none",
                               a->positions != NULL ? "positions" : "no-limits");
     if (a->synthetic != NULL && !synthetic_has(a->synthetic))
-        return cli_fail_usage("there is no synthetic model \"%.100s\"; expected one of %s", a->synthetic,
+        return cli_fail_usage("there is no synthetic model \"%.100s\", expected one of %s", a->synthetic,
                               synthetic_names());
     return CLI_OK;
 }

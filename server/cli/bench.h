@@ -10,6 +10,7 @@
 #include "config/limits.h"
 #include "engine/bench/roofline.h"
 #include "engine/engine.h"
+#include "server/cli/cli.h"
 #include "weights/model.h"
 
 #define BENCH_STREAMS_LARGE 64
@@ -25,6 +26,8 @@ struct bench {
     json_t *shares; /* its "limits"."figures"; borrowed */
     bool lost;      /* a figure could not be kept: out of memory, or not a number */
     bool json;
+    struct cli_progress progress; /* counts runs of all figures */
+    size_t done;
 };
 
 /* The median of values [n], which are sorted. */
@@ -32,7 +35,10 @@ double bench_median(double *values, uint32_t n);
 /* Keep a figure for --json. */
 void bench_keep(struct bench *b, json_t *object, const char *key, double value);
 /* Print for a person, at once: the next figure takes a while. Nothing with --json. */
-void bench_say(const struct bench *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void bench_say(struct bench *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* One more run of a figure was made. */
+void bench_show_run(struct bench *b);
 
 /* Measure all figures of b->model. Prints why and returns the exit code if it cannot. */
 int bench_figures(struct bench *b);

@@ -20,6 +20,7 @@ static double measure(struct bench *b, struct bench_probe *p, run_figure *figure
         if (bench_limits_probe(b, p, i))
             (void)figure(b, i, arg);
         seconds[i] = figure(b, i, arg);
+        bench_show_run(b);
     }
     return bench_median(seconds, b->runs);
 }
@@ -211,6 +212,7 @@ static void bench_positions(struct bench *b, float *logits)
         }
         if (i >= 1)
             ratios[i - 1] = seconds[1][i - 1] / seconds[0][i - 1];
+        bench_show_run(b);
     }
     const double cost[2] = {bench_median(seconds[0], b->runs), bench_median(seconds[1], b->runs)};
     for (int p = 0; p < 2; p++) {
@@ -240,5 +242,8 @@ static int run_streams(struct bench *b)
 
 int bench_figures(struct bench *b)
 {
-    return model_config_causal(&b->model->config) ? run_streams(b) : run_batches(b);
+    enum { STREAM_FIGURES = 5, BATCH_FIGURES = 2 };
+    const bool generates = model_config_causal(&b->model->config);
+    b->progress = cli_progress_begin(generates ? STREAM_FIGURES * b->runs + 1 : BATCH_FIGURES * b->runs);
+    return generates ? run_streams(b) : run_batches(b);
 }

@@ -37,10 +37,21 @@ static void finish(struct sample *s, uint32_t rounds)
     s->best = s->values[rounds - 1]; /* sorted by now */
 }
 
+enum { SHOWN = 1000 }; /* parts of the progress */
+
+/* A series ends when its rounds or its seconds are over. */
+static size_t share_done(const struct measured *m, uint32_t rounds, int half, double start)
+{
+    const double of_rounds = (2.0 * m->rounds + half + 1) / (2.0 * rounds), of_time = (cli_now() - start) / SECONDS_MAX;
+    const double share = of_rounds > of_time ? of_rounds : of_time;
+    return share < 1.0 ? (size_t)(SHOWN * share) : SHOWN;
+}
+
 static void measure_series(struct measured *m, uint32_t rounds)
 {
     const uint32_t threads[2] = {1, roofline_info(m->roofline)->threads};
     const double start = cli_now();
+    struct cli_progress progress = cli_progress_begin(SHOWN);
     for (m->rounds = 0; m->rounds < rounds && (m->rounds < ROUNDS_MIN || cli_now() - start < SECONDS_MAX); m->rounds++)
         for (int t = 0; t < 2; t++) {
             for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
@@ -49,7 +60,9 @@ static void measure_series(struct measured *m, uint32_t rounds)
             for (size_t i = 0; i < SIZES; i++)
                 m->reads[i][t].values[m->rounds] =
                     roofline_read(m->roofline, UINT64_C(1000000) * megabytes[i], threads[t]) / 1e9;
+            cli_progress_show(&progress, share_done(m, rounds, t, start), "measured");
         }
+    cli_progress_end(&progress);
     for (int t = 0; t < 2; t++) {
         for (enum roofline_rate i = 0; i < ROOFLINE_RATE_COUNT; i++)
             if (roofline_has(m->roofline, i))

@@ -32,6 +32,7 @@ struct check {
     const struct model *model;
     struct engine *engines[ENGINE_PRECISION_COUNT];
     struct precision_record record;
+    struct cli_progress progress;
 };
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
@@ -73,7 +74,7 @@ static int visit(const char *path, const struct stat *st, int type, struct FTW *
     struct files *f = walked;
     (void)st;
     if (where->level > 0 && (type == FTW_DNR || type == FTW_NS)) {
-        (void)cli_fail("%s: it cannot be read", path);
+        (void)cli_fail("%s cannot be read", path);
         f->failed = true;
         return 1;
     }
@@ -100,7 +101,7 @@ static int find_files(struct files *f, const struct model_config *c, const char 
     while (size > 1 && data[size - 1] == '/')
         size--;
     if (size == 0 || size >= sizeof root)
-        return cli_fail("\"%s\" is not a folder", data);
+        return cli_fail("DATA is \"%.200s\", expected a folder", data);
     (void)snprintf(root, sizeof root, "%.*s", (int)size, data);
     walked = f;
     walked_for = c;
@@ -167,7 +168,7 @@ static bool classify(struct check *k, uint8_t *const pixels[], const uint32_t la
 static int check_classifier(struct check *k, const struct files *f)
 {
     const struct model_config *c = &k->model->config;
-    struct cli_progress progress = cli_progress_begin(f->count);
+    k->progress = cli_progress_begin(f->count);
     for (size_t i = 0; i < f->count; i += BATCH) {
         uint8_t *pixels[BATCH] = {NULL};
         const size_t n = f->count - i < BATCH ? f->count - i : BATCH;
@@ -177,25 +178,22 @@ static int check_classifier(struct check *k, const struct files *f)
         const bool fine = read == n && classify(k, pixels, f->labels + i, n);
         for (size_t j = 0; j < read; j++)
             free(pixels[j]);
-        if (!fine) {
-            cli_progress_end(&progress);
+        if (!fine)
             return CLI_FAILED;
-        }
-        cli_progress_show(&progress, i + n, "");
+        cli_progress_show(&k->progress, i + n, "pictures");
     }
-    cli_progress_end(&progress);
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
         k->record.value[p] *= 100.0 / (double)f->count;
     k->record.samples = f->count;
     return CLI_OK;
 }
 
-/* Add the bits of elements [size] to each precision's value. */
-static int add_bits(struct check *k, const uint8_t *elements, size_t size)
+/* Add the bits of elements [size] to each precision's value; `done` of the progress's came before them. */
+static int add_bits(struct check *k, const uint8_t *elements, size_t size, size_t done)
 {
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
         double bits;
-        const int code = cli_score_bits(&bits, k->engines[p], elements, size);
+        const int code = cli_score_bits(&bits, k->engines[p], elements, size, &k->progress, done + (size_t)p * size);
         if (code != CLI_OK)
             return code;
         k->record.value[p] += bits;
@@ -207,15 +205,13 @@ static int check_pictures(struct check *k, const struct files *f)
 {
     const struct model_config *c = &k->model->config;
     const size_t size = (size_t)3 * c->size[0] * c->size[1];
-    struct cli_progress progress = cli_progress_begin(f->count);
     int code = CLI_OK;
+    k->progress = cli_progress_begin(ENGINE_PRECISION_COUNT * size * f->count);
     for (size_t i = 0; i < f->count && code == CLI_OK; i++) {
         uint8_t *pixels = read_pixels(c, f->paths[i]);
-        code = pixels != NULL ? add_bits(k, pixels, size) : CLI_FAILED;
+        code = pixels != NULL ? add_bits(k, pixels, size, ENGINE_PRECISION_COUNT * size * i) : CLI_FAILED;
         free(pixels);
-        cli_progress_show(&progress, i + 1, "");
     }
-    cli_progress_end(&progress);
     k->record.samples = f->count * (size - (k->model->start_embed != NULL ? 0 : 1));
     return code;
 }
@@ -228,8 +224,9 @@ static int check_text(struct check *k, const char *path)
     if (cli_read(&bytes, &size, path, SCORE_FILE_MAX, &err) != OK)
         return cli_fail_error(&err);
     int code = size >= 2 ? CLI_OK : cli_fail("%s has %zu bytes, expected at least 2", path, size);
+    k->progress = cli_progress_begin(ENGINE_PRECISION_COUNT * size);
     if (code == CLI_OK)
-        code = add_bits(k, bytes, size);
+        code = add_bits(k, bytes, size, 0);
     k->record.samples = size - (k->model->start_embed != NULL ? 0 : 1);
     free(bytes);
     return code;
@@ -292,6 +289,7 @@ static int run(struct check *k, const char *data, uint32_t threads, bool json)
             return cli_fail_error(&err);
     }
     const int code = measure(k, data);
+    cli_progress_end(&k->progress);
     if (code != CLI_OK)
         return code;
     if (precision_digest(k->record.digest, cli_model_dir(), &err) != OK ||

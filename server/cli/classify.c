@@ -177,7 +177,7 @@ static bool take(struct classifier *c, const char *path)
 static bool take_all(struct classifier *c, const struct cli_pictures *p)
 {
     bool goes_on = true;
-    if (c->many && isatty(STDOUT_FILENO) == 0) /* where lines would come between */
+    if (c->many && cli_output_goes_to_file())
         c->progress = cli_progress_begin(p->count);
     for (size_t i = 0; i < p->count && goes_on; i++) {
         goes_on = take(c, p->paths[i]);
@@ -274,7 +274,7 @@ static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens
     if (code != CLI_OK || *count < 0)
         return code;
     if (*count < (c->asks ? 0 : 1) + (c->files_from != NULL ? 0 : 1))
-        return cli_fail_usage("too few arguments");
+        return cli_fail_few();
     if (c->nul && c->files_from == NULL)
         return cli_fail_usage("--null is about --files-from, which is not given");
     if (c->asks && *tokens_max != 0)

@@ -95,6 +95,9 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
  * bits: no sign, no blanks, no other notation. */
 bool cli_read_digits(uint64_t *ret, const char **at);
 
+/* Print that there are too few arguments, and which are expected; returns CLI_USAGE. */
+int cli_fail_few(void);
+
 /* Print "aft VERB: message" (verb as set by main) and return CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail_error(const struct error *err);
@@ -204,20 +207,37 @@ struct cli_progress {
     double began, shown; /* when */
     size_t total;        /* 0: unknown; the time that it has taken is shown */
 };
-struct cli_progress cli_progress_begin(size_t total);
-/* Another part of the run begins, and the time left is that of this part. */
-void cli_progress_restart(struct cli_progress *p, size_t total);
+struct cli_progress cli_progress_begin(size_t total); /* while another is shown, this one is not */
 void cli_progress_show(struct cli_progress *p, size_t done, const char *says); /* done <= total; not too often */
-/* Wipe it away, also before something else is printed. */
-void cli_progress_end(const struct cli_progress *p);
+void cli_progress_end(struct cli_progress *p);
+/* Wipe away what is drawn, before something else is printed. Messages do so themselves. */
+void cli_progress_wipe(void);
+
+/* From its first second on, a wait that nothing is known of is told: "loading NAME, 3 s". What follows may wait in
+ * other ways than printing. Not within one another. */
+void cli_wait_begin(const char *says, const char *whom);
+void cli_wait_end(void);
+
+/* Colours only for a terminal, and not where NO_COLOR is set (no-color.org). */
+bool cli_has_colors(int fd);
+#define CLI_RED "\033[31m"
+#define CLI_GREEN "\033[32m"
+#define CLI_YELLOW "\033[33m"
+#define CLI_PLAIN "\033[0m"
+
+/* Does standard output go into a file, so that progress shown while it is written does not get between its lines? Not
+ * through a pipe, behind which there may be the same terminal. */
+bool cli_output_goes_to_file(void);
 
 #define CLI_SCORE_ROWS 256 /* bytes of a pass: a compromise between memory and full tiles */
 
 /* The sum of -log2 p of elements [size] under a generating model, engine opened for one stream and CLI_SCORE_ROWS, in
  * windows of the context, each from scratch; without a start embedding the very first element is left out, and size is
  * at least 2, else 1. A row gives the probability of an element and is fed the one before it, or the start embedding in
- * the first row of a window. Prints why and returns CLI_FAILED if a probability is not finite. */
-int cli_score_bits(double *ret, struct engine *e, const uint8_t *elements, size_t size);
+ * the first row of a window. Prints why and returns CLI_FAILED if a probability is not finite. `progress` counts
+ * elements, `before` of which came before these. */
+int cli_score_bits(double *ret, struct engine *e, const uint8_t *elements, size_t size, struct cli_progress *progress,
+                   size_t before);
 
 /* Seconds on the monotonic clock. */
 double cli_now(void);

@@ -26,9 +26,12 @@ const char *cli_verb_name(void)
 }
 
 /* What every message begins with; there is no verb yet while --help or --version is answered. */
-static void print_program(void)
+static void print_program(const char *color)
 {
-    (void)fprintf(stderr, "aft%s%s: ", current[0] != '\0' ? " " : "", current);
+    const bool colored = cli_has_colors(STDERR_FILENO);
+    cli_progress_wipe();
+    (void)fprintf(stderr, "%saft%s%s:%s ", colored ? color : "", current[0] != '\0' ? " " : "", current,
+                  colored ? CLI_PLAIN : "");
 }
 
 int cli_fail(const char *format, ...)
@@ -36,7 +39,7 @@ int cli_fail(const char *format, ...)
     va_list args;
     va_start(args, format);
     (void)fflush(stdout);
-    print_program();
+    print_program(CLI_RED);
     (void)vfprintf(stderr, format, args);
     (void)fprintf(stderr, "\n");
     va_end(args);
@@ -52,7 +55,7 @@ int cli_fail_usage(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    print_program();
+    print_program(CLI_RED);
     (void)vfprintf(stderr, format, args);
     (void)fprintf(stderr, "; aft %s --help lists what there is\n", current);
     va_end(args);
@@ -72,7 +75,7 @@ int cli_flush(void)
 
 void cli_warn(const char *message)
 {
-    print_program();
+    print_program(CLI_YELLOW);
     (void)fprintf(stderr, "warning: %s\n", message);
 }
 

@@ -252,7 +252,7 @@ int cli_complete(int argc, char **argv)
     if (code != CLI_OK || count < 0)
         return code;
     if (!asks && count < 1)
-        return cli_fail_usage("too few arguments");
+        return cli_fail_few();
     if (w.out == NULL)
         return cli_fail_usage("-o is missing: where to write the PNG");
     if (asks && count > 1)

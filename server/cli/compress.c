@@ -177,7 +177,7 @@ static int parse(struct wish *w, int argc, char **argv, bool *done)
     if (w->asks && cli_engine_refuse(&w->with) != CLI_OK)
         return CLI_USAGE;
     if (!w->asks && count < 1)
-        return cli_fail_usage("too few arguments");
+        return cli_fail_few();
     if (!w->asks && w->timeout_ms != 0)
         return cli_fail_usage("--timeout-ms is for a daemon, and neither --url nor --unix names one");
     if (!w->restores && goes_to_terminal(w->out))

@@ -152,7 +152,7 @@ int cli_explain(int argc, char **argv)
     if (code != CLI_OK || count < 0)
         return code;
     if (!asks && count < 1)
-        return cli_fail_usage("too few arguments");
+        return cli_fail_few();
     if (run.out == NULL)
         return cli_fail_usage("-o is missing: where to write the PNG");
     if (asks && tokens_max != 0)

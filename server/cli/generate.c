@@ -110,6 +110,9 @@ static int continue_text(struct stream_window *w, const struct request *r, struc
     size_t size;
     struct stop_matcher matcher;
     int code = CLI_OK;
+    struct cli_progress progress = {.on = false};
+    if (out->collects || cli_output_goes_to_file())
+        progress = cli_progress_begin((size_t)r->max_tokens);
     stop_matcher_init(&matcher, &r->stops);
     while (end->finish == NULL && code == CLI_OK) {
         if (!cli_check_logits(logits, BYTE_VALUES)) {
@@ -128,7 +131,9 @@ static int continue_text(struct stream_window *w, const struct request *r, struc
         code = text_output_bytes(out, text, size);
         if (code == CLI_OK && end->finish == NULL)
             feed(w, logits);
+        cli_progress_show(&progress, (size_t)end->generated, "generated");
     }
+    cli_progress_end(&progress);
     if (code == CLI_OK)
         code = text_output_bytes(out, text, stop_matcher_flush(&matcher, text));
     text_output_end(out);
@@ -375,7 +380,7 @@ int cli_generate(int argc, char **argv)
     if (asks && cli_engine_refuse(&r.with) != CLI_OK)
         return CLI_USAGE;
     if (!asks && count < 1)
-        return cli_fail_usage("too few arguments");
+        return cli_fail_few();
     struct model *m = asks ? NULL : cli_load_model(argv[1], &(enum model_task){TASK_TEXT_GENERATION});
     if (!asks && m == NULL)
         return CLI_FAILED;

@@ -22,7 +22,7 @@ static bool read_rate(const char *option, const char *text, double *ret)
     const double rate = strtod(text, &end);
     const bool is_number = end != text && (text[0] == '.' || (text[0] >= '0' && text[0] <= '9'));
     if (!is_number || !(*end == '\0' || strcmp(end, "/s") == 0) || !(rate >= KEY_RATE_MIN && rate <= KEY_RATE_MAX)) {
-        (void)cli_fail_usage("--%s %s: expected a number from %g to %g and /s, such as 10/s", option, text,
+        (void)cli_fail_usage("--%s is \"%.80s\", expected a number from %g to %g and /s, such as 10/s", option, text,
                              KEY_RATE_MIN, KEY_RATE_MAX);
         return false;
     }
@@ -35,7 +35,7 @@ static bool read_priority(const char *text, int32_t *ret)
 {
     if (text == NULL || key_read_priority(ret, text))
         return true;
-    (void)cli_fail_usage("--priority-max %s: expected normal, high or a whole number from %d to %d", text,
+    (void)cli_fail_usage("--priority-max is \"%.80s\", expected normal, high or a whole number from %d to %d", text,
                          QUEUE_PRIORITY_NORMAL, QUEUE_PRIORITY_MAX);
     return false;
 }
@@ -43,18 +43,19 @@ static bool read_priority(const char *text, int32_t *ret)
 /* Names separated by commas. Prints what is wrong. */
 static bool read_models(const char *list, struct key *k)
 {
+    const char *all = list;
     if (list == NULL || strcmp(list, "*") == 0)
         return true;
     k->models = calloc(REGISTRY_MODELS_MAX, sizeof k->models[0]);
     if (k->models == NULL) {
-        (void)cli_fail("no memory");
+        (void)cli_fail("out of memory");
         return false;
     }
     while (list != NULL) {
         const size_t size = strcspn(list, ",");
         if (size == 0 || size > MODEL_NAME_MAX || k->model_count == REGISTRY_MODELS_MAX) {
-            (void)cli_fail_usage("--models: expected 1 to %d names of 1 to %d bytes, separated by commas",
-                                 REGISTRY_MODELS_MAX, MODEL_NAME_MAX);
+            (void)cli_fail_usage("--models is \"%.80s\", expected 1 to %d names of 1 to %d bytes, separated by commas",
+                                 all, REGISTRY_MODELS_MAX, MODEL_NAME_MAX);
             return false;
         }
         memcpy(k->models[k->model_count], list, size);
@@ -77,6 +78,14 @@ static enum status read_file(struct keys_file *f, const char *path, struct error
     return access(path, F_OK) == 0 ? keys_file_read(f, path, err) : OK;
 }
 
+static bool has_key(const struct keys_file *f, const char *name)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (strcmp(f->keys[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static int add(const char *name, const struct key_options *o)
 {
     struct key k = {.apis = APIS_USUAL};
@@ -87,7 +96,8 @@ static int add(const char *name, const struct key_options *o)
     enum status st = OK;
     int code = CLI_USAGE;
     if (!key_name_is_fine(name)) {
-        (void)cli_fail_usage("\"%.80s\": expected a name of 1 to %d of A-Z a-z 0-9 . _ -", name, KEY_NAME_MAX);
+        (void)cli_fail_usage("the name is \"%.80s\", expected 1 to %d characters of A-Z a-z 0-9 . _ -", name,
+                             KEY_NAME_MAX);
         goto done;
     }
     memcpy(k.name, name, strlen(name) + 1);
@@ -101,6 +111,10 @@ static int add(const char *name, const struct key_options *o)
     st = keys_file_lock(&lock, o->file, &err);
     if (st == OK)
         st = read_file(&f, o->file, &err);
+    if (st == OK && has_key(&f, name)) {
+        code = cli_fail("the key \"%s\" exists already in %s; aft key remove %s takes it out", name, o->file, name);
+        goto done;
+    }
     if (st == OK)
         st = key_make(&k, text, &err);
     if (st == OK)
@@ -225,9 +239,9 @@ int cli_key(int argc, char **argv)
     const char *action = argv[1];
     const bool adds = strcmp(action, "add") == 0, removes = strcmp(action, "remove") == 0;
     if (!adds && !removes && strcmp(action, "list") != 0)
-        return cli_fail_usage("\"%.80s\": expected add, list or remove", action);
+        return cli_fail_usage("what to do is \"%.80s\", expected add, list or remove", action);
     if (count != (adds || removes ? 2 : 1))
-        return cli_fail_usage("%s: expected %s", action, adds || removes ? "one name" : "no name");
+        return cli_fail_usage("%s takes %s", action, adds || removes ? "one name" : "no name");
     if (o.file == NULL)
         return cli_fail_usage("--file is missing: it names the file of keys");
     if (!adds && (o.models != NULL || o.apis != NULL || o.rate != NULL || o.bytes_rate != NULL || o.priority != NULL))

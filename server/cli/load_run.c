@@ -299,7 +299,9 @@ static int raise_descriptors(const struct load_options *o)
                         (unsigned long long)o->concurrency, (unsigned long long)need,
                         (unsigned long long)limit.rlim_max);
     limit.rlim_cur = need;
-    return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? CLI_OK : cli_fail("setrlimit: %s", strerror(errno));
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0
+               ? CLI_OK
+               : cli_fail("cannot raise the limit of descriptors: %s", strerror(errno));
 }
 
 static int init_clients(struct run *r)

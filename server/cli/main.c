@@ -35,7 +35,7 @@ static int run_without_verb(const char *what)
         cli_print_version(AFTD_COMMIT);
         return CLI_OK;
     }
-    (void)fprintf(stderr, "aft: there is no verb \"%s\"; expected one of", what);
+    (void)fprintf(stderr, "aft: there is no verb \"%s\", expected one of", what);
     for (size_t i = 0; i < cli_verb_count; i++)
         (void)fprintf(stderr, " %s", cli_verbs[i].name);
     (void)fprintf(stderr, "\n");

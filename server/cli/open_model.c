@@ -77,8 +77,10 @@ enum status cli_try_model(struct model **ret, const char *name, struct error *er
     enum status st = find_model(&found, name, err);
     if (st == OK && found.version != 0) /* whose folder is named by a number */
         st = model_check_name(found.name, strlen(found.name), found.path, err);
+    cli_wait_begin("loading", name);
     if (st == OK)
         st = model_load_as(ret, found.version != 0 ? found.name : NULL, found.path, warn, NULL, err);
+    cli_wait_end();
     if (st == OK)
         (void)snprintf(loaded_dir, sizeof loaded_dir, "%s", found.path);
     return st;

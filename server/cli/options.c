@@ -209,6 +209,11 @@ static int take_option(const struct cli_option *options, int argc, char **argv, 
     return set_option(o, argv[++*at]);
 }
 
+int cli_fail_few(void)
+{
+    return cli_fail_usage("too few arguments, expected %s", cli_find_verb(cli_verb_name())->arguments);
+}
+
 int cli_parse(const struct cli_option *options, int argc, char **argv, int min, int max, int *count)
 {
     int others = 0;
@@ -229,7 +234,7 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
         }
     }
     if (others < min)
-        return cli_fail_usage("too few arguments");
+        return cli_fail_few();
     if (others > max)
         return cli_fail_usage("\"%s\" is one argument too many", argv[1 + max]);
     *count = others;

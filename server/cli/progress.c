@@ -1,7 +1,12 @@
-/* progress.c - how far a verb has come, on standard error where that is a terminal; see cli.h. Single threaded. */
+/* progress.c - how far a verb has come, on standard error where that is a terminal, and colours; see cli.h. Single
+ * threaded, but for the thread that tells of a wait: it prints, under `waiting.lock`, and the main thread does not
+ * until it has ended. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server/cli/cli.h"
@@ -14,15 +19,28 @@ bool cli_is_terminal(int fd)
     return isatty(fd) == 1 && !(kind != NULL && strcmp(kind, "dumb") == 0);
 }
 
-struct cli_progress cli_progress_begin(size_t total)
+bool cli_has_colors(int fd)
 {
-    return (struct cli_progress){.on = cli_is_terminal(STDERR_FILENO), .began = cli_now(), .total = total};
+    const char *none = getenv("NO_COLOR");
+    return cli_is_terminal(fd) && (none == NULL || none[0] == '\0');
 }
 
-void cli_progress_restart(struct cli_progress *p, size_t total)
+bool cli_output_goes_to_file(void)
 {
-    p->began = cli_now();
-    p->total = total;
+    struct stat st;
+    return isatty(STDOUT_FILENO) == 0 && fstat(STDOUT_FILENO, &st) == 0 && (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode));
+}
+
+/* ---- a bar ------------------------------------------------------------------------------------------------------- */
+
+static bool is_begun; /* there is one, and no room for another */
+static bool is_drawn; /* something of it is on the screen */
+
+struct cli_progress cli_progress_begin(size_t total)
+{
+    const bool on = !is_begun && cli_is_terminal(STDERR_FILENO);
+    is_begun |= on;
+    return (struct cli_progress){.on = on, .began = cli_now(), .total = total};
 }
 
 /* "1:05:00", "2:07", "9 s" */
@@ -60,6 +78,7 @@ void cli_progress_show(struct cli_progress *p, size_t done, const char *says)
     if (!p->on || (now - p->shown < 1e-3 * REDRAWN_MS && (done < p->total || p->total == 0)))
         return;
     p->shown = now;
+    is_drawn = true;
     if (p->total == 0) {
         say_time(time, sizeof time, now - p->began);
         (void)fprintf(stderr, "\r%s, %s\033[K", says, time);
@@ -73,8 +92,65 @@ void cli_progress_show(struct cli_progress *p, size_t done, const char *says)
     (void)fprintf(stderr, "\r[%s] %3zu %%  %s%s\033[K", bar, done * 100 / p->total, says, time);
 }
 
-void cli_progress_end(const struct cli_progress *p)
+void cli_progress_wipe(void)
 {
-    if (p->on)
+    if (is_drawn)
         (void)fprintf(stderr, "\r\033[K");
+    is_drawn = false;
+}
+
+void cli_progress_end(struct cli_progress *p)
+{
+    if (!p->on)
+        return;
+    cli_progress_wipe();
+    is_begun = false;
+    p->on = false;
+}
+
+/* ---- a wait ------------------------------------------------------------------------------------------------------ */
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool runs, is_over; /* is_over: under the lock */
+    char says[128];
+    struct cli_progress progress;
+} waiting = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+
+static void *tell_wait(void *arg)
+{
+    struct timespec next;
+    (void)arg;
+    (void)clock_gettime(CLOCK_REALTIME, &next);
+    (void)pthread_mutex_lock(&waiting.lock);
+    while (!waiting.is_over) {
+        next.tv_sec++; /* not before the first second is over */
+        if (pthread_cond_timedwait(&waiting.ended, &waiting.lock, &next) != 0 && !waiting.is_over)
+            cli_progress_show(&waiting.progress, 0, waiting.says);
+    }
+    (void)pthread_mutex_unlock(&waiting.lock);
+    return NULL;
+}
+
+void cli_wait_begin(const char *says, const char *whom)
+{
+    waiting.progress = cli_progress_begin(0);
+    waiting.is_over = false;
+    (void)snprintf(waiting.says, sizeof waiting.says, "%s %.80s", says, whom);
+    waiting.runs = waiting.progress.on && pthread_create(&waiting.thread, NULL, tell_wait, NULL) == 0;
+}
+
+void cli_wait_end(void)
+{
+    if (waiting.runs) {
+        (void)pthread_mutex_lock(&waiting.lock);
+        waiting.is_over = true;
+        (void)pthread_cond_signal(&waiting.ended);
+        (void)pthread_mutex_unlock(&waiting.lock);
+        (void)pthread_join(waiting.thread, NULL);
+    }
+    waiting.runs = false;
+    cli_progress_end(&waiting.progress);
 }

@@ -280,6 +280,18 @@ const char *remote_name(const struct remote *r)
     return r->unix_path != NULL ? r->unix_path : r->url;
 }
 
+/* What is printed meanwhile is the answer's, if it is events. */
+static CURLcode perform(const struct call *c)
+{
+    const bool waits = c->request->on_event == NULL && c->request->method == NULL;
+    if (waits)
+        cli_wait_begin("waiting for", c->name);
+    const CURLcode result = curl_easy_perform(c->easy);
+    if (waits)
+        cli_wait_end();
+    return result;
+}
+
 int remote_post(const struct remote *r, const struct remote_request *q, struct remote_answer *ret,
                 char param[ERROR_PARAM_MAX])
 {
@@ -288,7 +300,7 @@ int remote_post(const struct remote *r, const struct remote_request *q, struct r
         param[0] = '\0';
     int code = prepare(&c, r);
     if (code == CLI_OK)
-        code = judge(&c, curl_easy_perform(c.easy), r->timeout_s, param);
+        code = judge(&c, perform(&c), r->timeout_s, param);
     if (code == CLI_OK && !c.events) {
         ret->bytes = c.bytes;
         ret->size = c.size;

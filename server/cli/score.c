@@ -15,14 +15,14 @@
 #include "server/media/picture.h"
 #include "server/media/picture_fit.h"
 
-int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t size)
+int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t size, struct cli_progress *progress,
+                   size_t before)
 {
     const struct engine_info *info = engine_info(e);
     const size_t first = info->starts ? 0 : 1, total = size - first;
     float *logits = malloc(sizeof *logits * CLI_SCORE_ROWS * BYTE_VALUES);
     if (logits == NULL)
         return cli_fail("out of memory");
-    struct cli_progress progress = cli_progress_begin(total);
     double bits = 0.0;
     for (size_t at = 0, left = 0; at < total;) { /* left: what the window still takes */
         uint8_t fed[CLI_SCORE_ROWS];
@@ -40,15 +40,13 @@ int cli_score_bits(double *ret, struct engine *e, const uint8_t *bytes, size_t s
             bits -= logits_log2(logits + i * BYTE_VALUES, BYTE_VALUES, bytes[first + at + i]);
         at += n;
         if (!isfinite(bits)) { /* the weights overflow on this input */
-            cli_progress_end(&progress);
             free(logits);
             return cli_fail("the model gives no finite probability to a byte before %zu", at + first);
         }
         left -= n;
-        (void)snprintf(mean, sizeof mean, "%.4f bits per byte", bits / (double)at);
-        cli_progress_show(&progress, at, mean);
+        (void)snprintf(mean, sizeof mean, "%.4f bits each", bits / (double)at);
+        cli_progress_show(progress, before + at, mean);
     }
-    cli_progress_end(&progress);
     free(logits);
     *ret = bits;
     return CLI_OK;
@@ -114,7 +112,9 @@ static int run(const struct scoring *s, const struct model *m)
         goto done;
     }
     e = cli_open_engine(m, &s->with, &o);
-    code = e != NULL ? cli_score_bits(&bits, e, elements, size) : CLI_FAILED;
+    struct cli_progress progress = cli_progress_begin(scored);
+    code = e != NULL ? cli_score_bits(&bits, e, elements, size, &progress, 0) : CLI_FAILED;
+    cli_progress_end(&progress);
     if (code == CLI_OK)
         code =
             print_score(s, m->name, m->config.task == TASK_IMAGE_GENERATION, bits / (double)scored, (json_int_t)size);
@@ -213,7 +213,7 @@ int cli_score(int argc, char **argv)
     if (asks && count > 1)
         return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
     if (!asks && count < 2)
-        return cli_fail_usage("too few arguments");
+        return cli_fail_few();
     s.file = argv[asks ? 1 : 2];
     if (!asks)
         return run_with(&s, argv[1]);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/cli/cli.h"
 
@@ -16,6 +17,8 @@
 static const double tolerances[ENGINE_PRECISION_COUNT] = {
     [ENGINE_F32] = 1e-4, [ENGINE_BF16] = 5e-2, [ENGINE_INT8] = 1.2e-1};
 
+enum { PARTS = 100 }; /* of a model, in the progress */
+
 /* One model's run. */
 struct verification {
     struct model *model;
@@ -25,6 +28,8 @@ struct verification {
     enum engine_precision precision;
     double error; /* the largest max|got - want| / max(1, max|want|) so far; NaN once one was not finite */
     float *got, *want;
+    struct cli_progress *progress;
+    size_t before;    /* of its parts */
     uint8_t *shifted; /* [MODEL_CONTEXT_MAX + 1] an input after a start embedding */
 };
 
@@ -193,6 +198,7 @@ static enum status run(struct verification *v, const char *name, const struct cl
             run_bytes(v, in, o.rows_max);
             run_bytes(v, in, 1);
         }
+        cli_progress_show(v->progress, v->before + (k + 1) * PARTS / v->inputs, v->model->name);
     }
     return st;
 }
@@ -214,6 +220,13 @@ struct wish {
     bool json;
 };
 
+static const char *say_passed(bool passed)
+{
+    if (!cli_has_colors(STDOUT_FILENO))
+        return passed ? "ok    " : "FAILED";
+    return passed ? CLI_GREEN "ok" CLI_PLAIN "    " : CLI_RED "FAILED" CLI_PLAIN;
+}
+
 static void tell(const struct verification *v, const char *name, double tolerance, bool passed, bool as_json)
 {
     if (as_json) {
@@ -223,28 +236,31 @@ static void tell(const struct verification *v, const char *name, double toleranc
                                        "inputs", (json_int_t)v->inputs));
         return;
     }
-    (void)printf("%s  %-8.2g  %-4s  %s (%zu input%s%s)\n", passed ? "ok    " : "FAILED", v->error,
+    (void)printf("%s  %-8.2g  %-4s  %s (%zu input%s%s)\n", say_passed(passed), v->error,
                  engine_precision_word(v->precision), name, v->inputs, v->inputs == 1 ? "" : "s",
                  model_config_causal(&v->model->config) ? ", at once and byte by byte" : "");
 }
 
 /* True if the model passed. */
-static bool verify(const char *name, const struct wish *w)
+static bool verify(const char *name, const struct wish *w, struct cli_progress *progress, size_t before)
 {
-    struct verification v = {0};
+    struct verification v = {.progress = progress, .before = before * PARTS};
     struct error err;
     bool passed = false;
-    if (run(&v, name, &w->with, &err) != OK) {
+    const enum status st = run(&v, name, &w->with, &err);
+    cli_progress_wipe();
+    if (st != OK) {
         if (w->json)
             (void)cli_print_json(json_pack("{s:o, s:b, s:s}", "model", cli_json_text(name, strlen(name)), "passed", 0,
                                            "message", err.message));
         else
-            (void)printf("FAILED  %s: %s\n", name, err.message);
+            (void)printf("%s  %s: %s\n", say_passed(false), name, err.message);
     } else {
         const double tolerance = w->tolerance >= 0 ? w->tolerance : tolerances[v.precision];
         passed = v.error <= tolerance; /* false for NaN */
         tell(&v, name, tolerance, passed, w->json);
     }
+    (void)fflush(stdout); /* the next one takes a while */
     verification_clear(&v);
     return passed;
 }
@@ -264,8 +280,10 @@ int cli_verify(int argc, char **argv)
     /* Unless told otherwise, what shows the smallest mistake, not what is fastest. */
     if (w.with.precision == NULL && getenv("AFTD_PRECISION") == NULL)
         w.with.precision = engine_precision_word(ENGINE_F32);
+    struct cli_progress progress = cli_progress_begin((size_t)count * PARTS);
     for (int i = 0; i < count; i++)
-        passed += verify(argv[1 + i], &w) ? 1 : 0;
+        passed += verify(argv[1 + i], &w, &progress, (size_t)i) ? 1 : 0;
+    cli_progress_end(&progress);
     if (!w.json)
         (void)printf("%d passed, %d failed\n", passed, count - passed);
     return passed == count ? CLI_OK : CLI_FAILED;

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ static int setup(void **state)
 {
     (void)state;
     program_find(aft, "aft", "AFTD_TEST_CLI");
+    assert_int_equal(setenv("TERM", "xterm", 1), 0); /* where the tests run it may be dumb, which shows nothing */
     temp_dir_create(dir);
     return 0;
 }
@@ -138,6 +140,103 @@ static void score_shows_its_progress_on_a_terminal_alone(void **state)
     program_run_clear(&p);
 }
 
+/* Every verb that may take longer than a second; each of them wipes away what it showed. */
+static void long_runs_show_how_far_they_are_on_a_terminal_alone(void **state)
+{
+    (void)state;
+    static const char prompt[] = "The history of ";
+    char model[PATH_MAX], archive[PATH_MAX];
+    struct model_copy c;
+    program_need_terminal();
+    temp_path(model, dir, "checked");
+    temp_path(archive, dir, "archive");
+    assert_int_equal(mkdir(model, 0700), 0);
+    model_copy_read(&c, text_model);
+    model_copy_write(&c, model);
+    model_copy_clear(&c);
+    const char *const runs[][12] = {
+        {"verify", text_model, "weights/models/cifar10-sima"},
+        {"bench", text_model, "--runs", "3"},
+        {"bench", "--roofline", "--runs", "3"},
+        {"check-precision", model, "Makefile"},
+        {"compress", shipped_model, "Makefile", "-o", archive},
+        {"decompress", shipped_model, archive, "-o", "/dev/null"},
+        {"complete", "cifar10-pixels-16", "-o", "/dev/null"},
+        {"generate", shipped_model, "-p", prompt, "-n", "600", "--json"},
+    };
+    for (size_t i = 0; i < LENGTH(runs); i++) {
+        struct program_run p = {.argv = {aft}, .err_sink = PROGRAM_TERMINAL, .timeout_s = 60};
+        for (size_t a = 0; runs[i][a] != NULL; a++)
+            p.argv[a + 1] = runs[i][a];
+        program_run(&p);
+        if (p.exit_code != 0 || strstr(p.err, "[####") == NULL || strstr(p.err, " %  ") == NULL ||
+            strcmp(p.err + p.err_size - 4, "\r\033[K") != 0)
+            fail_msg("aft %s: exit code %d, no progress that is wiped away in the end: \"%s\"", runs[i][0], p.exit_code,
+                     p.err);
+        program_run_clear(&p);
+        p.err_sink = PROGRAM_COLLECTED;
+        program_run(&p);
+        if (p.exit_code != 0 || p.err_size != 0)
+            fail_msg("aft %s: exit code %d and \"%s\" without a terminal", runs[i][0], p.exit_code, p.err);
+        program_run_clear(&p);
+    }
+}
+
+static void the_time_left_is_told_after_a_second(void **state)
+{
+    (void)state;
+    program_need_terminal();
+    struct program_run p = {.argv = {aft, "bench", shipped_model, "--runs", "41", "--no-limits"},
+                            .err_sink = PROGRAM_TERMINAL,
+                            .timeout_s = 120};
+    program_run(&p);
+    assert_int_equal(p.exit_code, 0);
+    assert_non_null(strstr(p.err, "measured, "));
+    assert_non_null(strstr(p.err, " s left\033[K"));
+    program_run_clear(&p);
+}
+
+static void colors_are_for_terminals_that_want_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *variable, *value;
+        enum program_sink sink;
+        bool colored;
+    } cases[] = {
+        {"a terminal", "TERM", "xterm", PROGRAM_TERMINAL, true},
+        {"a pipe", "TERM", "xterm", PROGRAM_COLLECTED, false},
+        {"NO_COLOR", "NO_COLOR", "1", PROGRAM_TERMINAL, false},
+        {"an empty NO_COLOR is none", "NO_COLOR", "", PROGRAM_TERMINAL, true},
+        {"a dumb terminal", "TERM", "dumb", PROGRAM_TERMINAL, false},
+    };
+    program_need_terminal();
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        assert_int_equal(setenv("TERM", "xterm", 1), 0);
+        assert_int_equal(unsetenv("NO_COLOR"), 0);
+        assert_int_equal(setenv(cases[i].variable, cases[i].value, 1), 0);
+        struct program_run p = {.argv = {aft, "verify", text_model, "/no/such"}, .out_sink = cases[i].sink};
+        program_run(&p);
+        const bool good = strstr(p.out, "\033[32mok\033[0m    ") != NULL, bad = strstr(p.out, "\033[31mFAILED") != NULL;
+        if (good != cases[i].colored || bad != cases[i].colored || (strchr(p.out, '\033') != NULL) != cases[i].colored)
+            fail_msg("%s: \"%s\"", cases[i].name, p.out);
+        program_run_clear(&p);
+        p = (struct program_run){.argv = {aft, "score", "/no/such", "x"}, .err_sink = cases[i].sink};
+        program_run(&p);
+        if ((strstr(p.err, "\033[31maft score:\033[0m no model") != NULL) != cases[i].colored ||
+            (strchr(p.err, '\033') != NULL) != cases[i].colored)
+            fail_msg("%s: \"%s\"", cases[i].name, p.err);
+        program_run_clear(&p);
+    }
+    /* nor does a dumb one show progress, which takes escapes */
+    assert_int_equal(setenv("TERM", "dumb", 1), 0);
+    struct program_run p = {.argv = {aft, "score", shipped_model, "Makefile"}, .err_sink = PROGRAM_TERMINAL};
+    program_run(&p);
+    assert_string_equal(p.err, "");
+    program_run_clear(&p);
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
+}
+
 /* A model whose likeliest byte is this one, whatever came before. */
 static void write_constant_model(const char *path, const char *bytes, size_t count)
 {
@@ -207,6 +306,9 @@ int main(void)
         cmocka_unit_test(a_reader_that_has_enough_ends_generate_quietly),
         cmocka_unit_test(where_sigpipe_is_ignored_the_reason_is_told),
         cmocka_unit_test(score_shows_its_progress_on_a_terminal_alone),
+        cmocka_unit_test(long_runs_show_how_far_they_are_on_a_terminal_alone),
+        cmocka_unit_test(the_time_left_is_told_after_a_second),
+        cmocka_unit_test(colors_are_for_terminals_that_want_them),
         cmocka_unit_test(a_terminal_gets_no_control_characters),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -384,6 +384,35 @@ static void a_daemon_that_wants_a_key_is_shown_it(void **state)
     daemon_stop(&keyed);
 }
 
+/* A daemon that takes a connection and says nothing. */
+static void a_wait_is_told_on_a_terminal(void **state)
+{
+    char there[URL_MAX_BYTES];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    (void)state;
+    program_need_terminal();
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    (void)snprintf(there, sizeof there, "http://127.0.0.1:%u", ntohs(address.sin_port));
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
+    struct program_run p = {.argv = {"/usr/bin/timeout", "4", aft, "score", "LICENSE", "--url", there},
+                            .err_sink = PROGRAM_TERMINAL};
+    program_run(&p);
+    const char *told = strstr(p.err, "waiting for http://127.0.0.1:");
+    if (p.exit_code != 124 || told == NULL || strstr(told, ", 2 s\033[K") == NULL || strstr(p.err, ", 0 s") != NULL)
+        fail_msg("exit code %d, \"%s\"", p.exit_code, p.err);
+    program_run_clear(&p);
+    p.err_sink = PROGRAM_COLLECTED;
+    program_run(&p);
+    assert_string_equal(p.err, "");
+    program_run_clear(&p);
+    (void)close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +423,7 @@ int main(void)
         cmocka_unit_test(what_is_no_answer_of_a_daemon_is_refused),
         cmocka_unit_test(a_daemon_that_wants_a_key_is_shown_it),
         cmocka_unit_test(the_key_is_sent_and_nothing_else_of_the_environment),
+        cmocka_unit_test(a_wait_is_told_on_a_terminal),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests(tests, setup, teardown);
