@@ -17,18 +17,18 @@ struct locate {
     char url[LOCATE_ADDRESS_BYTES + 16], unix_path[SETTING_TEXT_MAX + 1]; /* what `to` names, if no option does */
 };
 /* Rows of a verb's options. */
-#define LOCATE_OPTIONS(l)                                                                                               \
-    {0, "config", CLI_TEXT, (void *)&(l)->config, 0, 0, "FILE", "what aftd reads", "the daemon's configuration"},       \
-        {0, "url", CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", NULL, "ask the daemon at http(s)://HOST:PORT instead"}, \
-        {0, "unix", CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", NULL, "the same through a Unix socket"},      \
-        {0,                                                                                                             \
-         "ca-file",                                                                                                     \
-         CLI_TEXT,                                                                                                      \
-         (void *)&(l)->to.ca_file,                                                                                      \
-         0,                                                                                                             \
-         0,                                                                                                             \
-         "FILE",                                                                                                        \
-         "the system's",                                                                                                \
+#define LOCATE_OPTIONS(l)                                                                                          \
+    {0, "config", CLI_TEXT, (void *)&(l)->config, 0, 0, "FILE", "what aftd reads", "the daemon's configuration"},  \
+        {0, "url", CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", NULL, "ask the daemon at http(s)://HOST:PORT"},    \
+        {0, "unix", CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", NULL, "the same through a Unix socket"}, \
+        {0,                                                                                                        \
+         "ca-file",                                                                                                \
+         CLI_TEXT,                                                                                                 \
+         (void *)&(l)->to.ca_file,                                                                                 \
+         0,                                                                                                        \
+         0,                                                                                                        \
+         "FILE",                                                                                                   \
+         "the system's",                                                                                           \
          "PEM file of certificates to trust, with --url"},
 #define LOCATE_KEY_OPTION(l) \
     {0, "key", CLI_TEXT, (void *)&(l)->to.key, 0, 0, "KEY", "$AFT_KEY", "key for the daemon; other users can see it"},

@@ -139,7 +139,7 @@ static int run_with(const struct scoring *s, const char *model)
     return code;
 }
 
-/* ---- by a daemon, which accepts fewer bytes ------------------------------------------------------------------------ */
+/* ---- by a daemon, which accepts fewer bytes --------------------------------------------------------------------- */
 
 static int ask_of_text(const struct scoring *s, const uint8_t *bytes, size_t size, json_t **answer)
 {
