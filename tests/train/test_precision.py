@@ -5,7 +5,8 @@ import pytest
 from test_images import coloured
 from test_pictures import write_folder
 
-from aft_train import cli, load
+import aft_train_cli as cli
+from aft_train import load
 
 SHORT = ["--threads", "1", "--precision", "f32", "--depth", "1", "--dim", "16", "--run", "run"]
 

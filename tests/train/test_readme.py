@@ -112,7 +112,7 @@ def test_five_commands_lead_from_data_to_answers(document, aft, newcomer):
 
 def test_every_command_and_option_that_it_names_exists(document):
     """Each `aft-train VERB` line is parsed by the program it names."""
-    from aft_train import cli
+    import aft_train_cli as cli
 
     commands = re.findall(r"^    (?:\$ )?(?:\.venv/bin/)?aft-train (\w+) (.*?)(?:  +#.*)?$", document, re.M)
     assert {verb for verb, _ in commands} == set(cli.VERBS)

@@ -1,5 +1,5 @@
 import sys
 
-from .cli import main
+from aft_train_cli import main
 
 sys.exit(main())

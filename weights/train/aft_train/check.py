@@ -9,8 +9,8 @@ import sys
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from .cli import called
 from .export import CASES, ModelError, check_input, load, logits_of
+from .recipe import called
 
 
 def read_cases(model_dir):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from . import deit
 from .check import read_cases
-from .cli import called
 from .export import (CASES, DTYPES, INDEX, TENSORS, ModelError, assemble, check_target, export, load, read_config,
                      sample_inputs)
 from .model_config import ACTIVATIONS
 from .quality import measure, read_data
+from .recipe import called
 
 
 def read_labels(path):

@@ -32,9 +32,8 @@ import torch
 from tqdm import tqdm
 
 from . import card
-from .cli import called
 from .export import check_target, export
-from .recipe import Recipe, TrainError, schedule
+from .recipe import Recipe, TrainError, called, schedule
 
 
 def step_rng(seed, step):

@@ -83,6 +83,11 @@ def add_arguments(parser, defaults):
     group.add_argument("--dtype", choices=DTYPES, default="f32", help="how to store it (f32)")
 
 
+def called(name):
+    """How the program of that name is called: a verb as it is, a module by Python."""
+    return name if name.startswith("aft-train ") else f"python -m {name}"
+
+
 def check_mixer_options(args, kind):
     """Refuse --heads, --kernel or --window that the mixer has not. Raises TrainError."""
     for key, mixers in (("heads", HEADED_MIXERS), ("kernel", ("aft-conv",)), ("window", ("aft-local",))):

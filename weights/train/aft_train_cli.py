@@ -1,4 +1,8 @@
-"""aft-train: one command for all that the package does; `python -m aft_train` is the same."""
+"""aft-train: one command for all that aft_train does; `python -m aft_train` is the same.
+
+Beside the package, not in it, since that brings PyTorch along: to be told of a wrong verb should not take seconds, and
+Ctrl-C meanwhile should leave no traceback.
+"""
 import importlib
 import sys
 
@@ -12,11 +16,6 @@ VERBS = {  # verb -> (module, what it does)
 USAGE = "usage: aft-train VERB ...\n\n" + "".join(f"  {verb:<10}{what}\n" for verb, (_, what) in VERBS.items())
 
 
-def called(name):
-    """How the program of that name is called: a verb as it is, a module by Python."""
-    return name if name.startswith("aft-train ") else f"python -m {name}"
-
-
 def main(argv=None):
     """-> exit code: 0, 2 for wrong usage, or the verb's own."""
     argv = sys.argv[1:] if argv is None else argv
@@ -28,7 +27,12 @@ def main(argv=None):
         print(f"aft-train: {found}, expected {', '.join(VERBS)}", file=sys.stderr)
         return 2
     try:
-        module = importlib.import_module("." + VERBS[argv[0]][0], __package__)  # PyTorch comes with it, in seconds
+        module = importlib.import_module("aft_train." + VERBS[argv[0]][0])
     except KeyboardInterrupt:
+        print(f"aft-train {argv[0]}: stopped before it began", file=sys.stderr)
         return 130
     return module.main(argv[1:], f"aft-train {argv[0]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
