@@ -49,7 +49,7 @@ def shape(line):
     """A line of output without its numbers, labels and words, which no two runs share."""
     for what, instead in SHAPES:
         line = re.sub(what, instead, line)
-    return line.strip()
+    return " ".join(line.split())
 
 
 def free_port():
