@@ -218,6 +218,15 @@ def test_pictures_and_a_time_choose_the_model(minutes, count, side, fits, tmp_pa
     assert images.fitting(minutes, source) == fits
 
 
+def test_large_pictures_are_seen_whole_and_larger(here):
+    """In as many patches as small ones."""
+    files = {f"{label}/{i}.png": picture((label, i), (70, 90)) for label in (1, 2) for i in range(5)}
+    write_folder(here / "large", files)
+    assert cli.main(["pictures", "large", *SHORT, "--depth", "1", "--dim", "16"]) == 0
+    config = load("models/large").config
+    assert (config.size, config.resize_to, config.grid) == ((64, 64), 64, (8, 8))
+
+
 def test_what_is_given_is_taken(here):
     assert cli.main(["text", "some words.txt", *SHORT, "--depth", "1", "--dim", "16", "--context", "64", "--batch", "3",
                      "--out", "models/own"]) == 0

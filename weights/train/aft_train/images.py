@@ -50,7 +50,7 @@ PRESETS = {  # name -> (shape and augmentation, recipe)
 }
 # What suits --minutes: the last preset whose least minutes and pictures are there. Fewer would be learnt by heart.
 FITTING = {"quick": (0, 0), "demo": (20, 5000), "small": (480, 20000)}
-LARGE = dict(size=64, patch=8, shift=8)  # of pictures that show more so, for the same number of patches
+LARGE = dict(size=64, resize_to=64, patch=8, shift=8)  # of pictures that show more so, for the same number of patches
 LOOKED_AT = 100  # pictures that tell whether they are large
 LEAST_AREA = 0.08  # of a picture that crop="resized" shows
 CHANNELS_A_HEAD = 32  # of mixers other than aft-conv, unless --heads says otherwise
