@@ -85,9 +85,9 @@ async function generate() {
     const asked = request();
     const colour = colouring();
     let bytes = 0;
+    if (text.hasChildNodes()) revisions.keep();
     showError(panel, null);
     showStatus(panel, "Writing…");
-    if (text.hasChildNodes()) revisions.keep();
     arrived = [];
     text.replaceChildren(make("span", { className: "given" }, asked.prompt));
     legend.hidden = told.hidden = !fields.colour.checked;
@@ -104,7 +104,7 @@ async function generate() {
             if ("finish_reason" in event) finish(event);
         }
     } catch (error) {
-        if (signal.aborted && !signal.stopped) return; // a new text has begun
+        if (signal.aborted && !signal.stopped) return; // another text is shown
         showStatus(panel, signal.aborted ? `Stopped after ${inBytes(bytes)}.` : "");
         if (!signal.aborted) showError(panel, error);
     }

@@ -89,6 +89,7 @@ export async function classifyMany({ files, models, pathOf, signal, into, say, s
         }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, work));
+    if (signal.aborted && !signal.stopped) return; // something else has begun
     stopButton.disabled = true;
     const failed = rows.filter(({ answers }) => answers.some(({ error }) => error)).length;
     if (signal.stopped) say(`Stopped: ${done} of ${rows.length} pictures classified.`);

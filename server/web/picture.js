@@ -123,6 +123,8 @@ export function routePictures(take, mark) {
         if (event.dataTransfer?.files.length > 0) take([...event.dataTransfer.files]);
     });
     addEventListener("paste", (event) => {
+        // Office programs put a picture of a text beside it.
+        if (event.clipboardData.types.includes("text/plain") && event.target.closest?.("input, textarea")) return;
         const files = [...event.clipboardData.files].filter(({ type }) => type.startsWith("image/"));
         if (files.length > 0) take(files);
     });

@@ -6,9 +6,10 @@ const READ_BY_DAEMON = ["image/jpeg", "image/png", "image/webp"];
 const SIDE_MAX = 2048; // pixels: models see far fewer, and more of them only take longer to be sent and decoded
 const SIDE_SMALL = 1024; // of what was too large for the daemon, or for a proxy before it, all the same
 
-/** The picture upright, as a JPEG of at most `side` pixels a side. */
-async function drawn(file, side) {
-    const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" });
+const read = (file) => createImageBitmap(file, { imageOrientation: "from-image" });
+
+/** The picture as a JPEG of at most `side` pixels a side. Closes the bitmap. */
+function drawn(bitmap, side) {
     const scale = Math.min(1, side / Math.max(bitmap.width, bitmap.height));
     const [width, height] = [bitmap.width, bitmap.height].map((pixels) => Math.max(1, Math.round(scale * pixels)));
     const canvas = make("canvas", { width, height });
@@ -27,10 +28,10 @@ async function drawn(file, side) {
 export async function prepare(file) {
     const mayBeRead = READ_BY_DAEMON.includes(file.type);
     try {
-        const bitmap = await createImageBitmap(file);
-        const side = Math.max(bitmap.width, bitmap.height);
+        const bitmap = await read(file);
+        if (!mayBeRead || Math.max(bitmap.width, bitmap.height) > SIDE_MAX) return await drawn(bitmap, SIDE_MAX);
         bitmap.close();
-        return mayBeRead && side <= SIDE_MAX ? file : await drawn(file, SIDE_MAX);
+        return file;
     } catch {
         if (mayBeRead) return file;
         throw new Error(`this browser cannot read ${file.name ? `“${file.name}”` : "that"} as a picture`);
@@ -47,6 +48,7 @@ function sideAfter({ status }, picture) {
 }
 
 const redrawn = new WeakMap(); // of pictures that were refused: a promise of what is sent in their place, or of null
+const redraw = (picture, side) => read(picture).then((bitmap) => drawn(bitmap, side)).catch(() => null);
 
 /** callModel() with a picture, which is drawn anew if the daemon does not take it as it is (an animated WebP). */
 export async function sendPicture(path, picture, signal, waits) {
@@ -56,7 +58,7 @@ export async function sendPicture(path, picture, signal, waits) {
     } catch (error) {
         const side = sideAfter(error, picture);
         if (side === 0) throw error;
-        if (!redrawn.has(picture)) redrawn.set(picture, drawn(picture, side).catch(() => null));
+        if (!redrawn.has(picture)) redrawn.set(picture, redraw(picture, side));
         const other = await redrawn.get(picture);
         if (other === null) throw error;
         return send(other);

@@ -85,6 +85,21 @@ def test_a_table_follows_what_is_chosen(visit):
     expect(part.locator("table")).to_have_count(0)
 
 
+def test_a_table_that_was_left_says_nothing_more(visit):
+    page = visit(expect=["status of 422"])
+    part = panel(page, "Classify")
+    bad = SAMPLE.read_bytes()[:500]
+    held = []
+    page.route("**/classify?**", lambda route: held.append(route) if held else (held.append(None), route.continue_()))
+    choose(part, file("bad.jpg", "image/jpeg", bad), *(file(f"{i}.jpg", "image/jpeg", bad) for i in range(5)))
+    expect(part.locator(".bad")).to_have_count(1)
+    page.unroute("**/classify?**")
+    part.get_by_role("button", name="Sample").click()
+    expect(status(part)).to_have_text("cifar10-aft-conv: ship, 91 %")
+    page.wait_for_timeout(300)
+    expect(status(part)).to_have_text("cifar10-aft-conv: ship, 91 %")
+
+
 def test_a_table_can_be_stopped(visit):
     page = visit()
     part = panel(page, "Classify")

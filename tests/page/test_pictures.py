@@ -90,6 +90,22 @@ def test_a_file_may_be_dropped_anywhere(visit, tab):
     assert page.evaluate("location.pathname") == "/"
 
 
+def test_a_text_that_is_pasted_stays_where_it_is(visit):
+    """Office programs put a picture of it beside it."""
+    page = visit()
+    part = panel(page, "Write")
+    page.evaluate("""() => {
+        const clipboardData = new DataTransfer();
+        clipboardData.setData("text/plain", "text");
+        clipboardData.items.add(new File(["x"], "it.png", { type: "image/png" }));
+        const paste = () => new ClipboardEvent("paste", { clipboardData, bubbles: true });
+        document.querySelector("textarea").dispatchEvent(paste());
+    }""")
+    page.wait_for_timeout(200)
+    expect(part).to_have_attribute("id", "generate")
+    expect(page.locator("#classify .error")).to_be_hidden()
+
+
 def test_a_text_may_be_dragged_into_a_field_and_nowhere_else(visit):
     page = visit()
     panel(page, "Write")

@@ -222,6 +222,11 @@ def test_a_text_is_continued_edited_and_taken_back(visit):
     expect(part.get_by_role("button", name="Continue")).to_be_hidden()
     write(part, 40)
     assert text.text_content().startswith(second + " Then")
+    part.get_by_label("Maximum bytes").fill("39")
+    write(part, 39)
+    undo.click()
+    expect(status(part)).to_contain_text("40 bytes, full length")  # what was said comes back as well
+    part.get_by_label("Maximum bytes").fill("40")
     undo.click()  # of the edit, which goes with what was written after it
     assert (text.text_content(), prompt.input_value()) == (second, first)
     undo.click()
