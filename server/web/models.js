@@ -56,7 +56,8 @@ function lackOf(task) {
     const away = known.filter((model) => !canBeUsed(model) && (model.task ?? task) === task);
     const failed = away.filter(({ state }) => state === "failed");
     const kept = others?.filter((model) => model.task === task) ?? [];
-    if (failed.length > 0) return `${none}: ${names(failed)} could not be loaded.`;
+    if (failed.length > 0) // what is wrong with its files may hide what it is for
+        return `No model that could be loaded ${DOES[task]}; ${names(failed)} could not be.`;
     if (away.length > 0) return `${none}: an administrator has unloaded ${names(away)}.`;
     if (kept.length > 0) return `${none}: your key may not use ${names(kept)}.`;
     return others === null ? `${none} by your key.` : `This daemon has no model that ${DOES[task]}.`;
