@@ -271,6 +271,7 @@ enum status engine_open(struct engine **ret, const struct model *m, const struct
     e->info.isa = e->core.kernels->isa;
     e->info.blas = gemm_library();
     e->info.precision = engine_precision_word(o->precision);
+    e->info.dim = m->config.dim;
     e->info.macs = count_macs(m);
     e->info.mixer_macs = count_mixer_macs(&e->core);
     *ret = e;
@@ -331,6 +332,11 @@ size_t engine_batch_left(const struct engine *e)
 const float *engine_batch_logits(const struct engine *e, size_t i)
 {
     return encoder_logits(&e->encoder, &e->core, i);
+}
+
+const float *engine_batch_pooled(const struct engine *e, size_t i)
+{
+    return encoder_pooled(&e->encoder, &e->core, i);
 }
 
 void engine_batch_want_map(struct engine *e, size_t i, uint32_t layer, uint32_t head)

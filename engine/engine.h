@@ -6,8 +6,8 @@
  * the caller alone. All memory is taken by engine_open: afterwards nothing here allocates or fails for want of memory.
  *
  * Results do not depend on what else runs: for one build, instruction set and BLAS, the bits of a stream's or a
- * picture's logits are the same whatever else is in the pass, in whichever parts its bytes are fed, with any thread
- * count. */
+ * picture's logits and hidden states are the same whatever else is in the pass, in whichever parts its bytes are fed,
+ * with any thread count. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -49,6 +49,7 @@ struct engine_info {
     uint64_t weight_bytes; /* packed weights, resident */
     uint64_t workspace_bytes;
     uint64_t stream_bytes; /* state of one stream; 0 for classifiers */
+    uint32_t dim;          /* of a hidden state */
     uint32_t elements_max; /* classifiers: patches of one picture, bytes of one text */
     bool fixed_size;       /* pictures must have the trained size: their positions are learnt */
     uint32_t context;      /* generators: elements that a stream takes; ENGINE_CONTEXT_UNLIMITED: any number */
@@ -93,6 +94,9 @@ bool engine_batch_step_part(struct engine *e, size_t inputs_max);
 size_t engine_batch_left(const struct engine *e);
 /* [classes] of the batch's i-th picture or text, once it is done; valid until the next batch begins. */
 const float *engine_batch_logits(const struct engine *e, size_t i);
+/* [info.dim] likewise: what the head was given, the mean over the tokens of the last block's output after the final
+ * norm, or the class token's. */
+const float *engine_batch_pooled(const struct engine *e, size_t i);
 
 /* Ask for a map of the batch's i-th picture: what its patches are to block `layer`, to `head` < engine_heads or to all
  * of them. Call it after the batch has begun and before its first step.

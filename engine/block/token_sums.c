@@ -29,6 +29,13 @@ void token_sums(float *out, const float *x, size_t tokens, size_t stride, size_t
     add_up(out, NULL, x, false, tokens, stride, n);
 }
 
+void token_sums_add(double *sums, const float *x, size_t tokens, size_t stride, size_t n)
+{
+    for (size_t t = 0; t < tokens; t++)
+        for (size_t c = 0; c < n; c++)
+            sums[c] += (double)x[t * stride + c];
+}
+
 void token_size_sums(float *out, const float *x, size_t tokens, size_t stride, size_t n)
 {
     add_up(out, NULL, x, true, tokens, stride, n);

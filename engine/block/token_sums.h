@@ -7,6 +7,8 @@
 
 /* out[c] = sum of x[t][c] for n columns of x [tokens] at `stride` floats from one token to the next. */
 void token_sums(float *out, const float *x, size_t tokens, size_t stride, size_t n);
+/* sums[c] += x[t][c], token by token: the same bits in however many calls. */
+void token_sums_add(double *sums, const float *x, size_t tokens, size_t stride, size_t n);
 /* The same of sizes, |x[t][c]|. */
 void token_size_sums(float *out, const float *x, size_t tokens, size_t stride, size_t n);
 /* The same of weights[t] x[t][c]. */

@@ -36,6 +36,9 @@ struct engine_part {
     const uint8_t *bytes; /* [count]; a start embedding, if any, replaces the first one, whatever it is */
     bool every;           /* logits after each byte rather than after the last alone */
     float *logits;        /* [256], or [count, 256] with `every`; NULL: none are wanted */
+    /* [info.dim], to which the hidden state of each byte is added in turn: the last block's output after the final
+     * norm, what the head is given. A start embedding is no byte. NULL: not wanted. */
+    double *sums;
 };
 
 #endif

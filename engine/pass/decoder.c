@@ -5,7 +5,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/block/token_sums.h"
 #include "engine/core/team.h"
+
+enum { SUM_COLUMNS = 64 }; /* that one thread adds up at a time */
 
 void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_core *e, const struct model *m,
                   uint32_t streams_max, uint32_t rows_max)
@@ -27,6 +30,8 @@ void decoder_plan(struct decoder *n, struct workspace *w, const struct engine_co
     workspace_note(w, &n->wanted, rows_max, sizeof *n->wanted);
     workspace_note(w, &n->outputs, rows_max, sizeof *n->outputs);
     workspace_note(w, &n->logits, (uint64_t)rows_max * BYTE_VALUES, sizeof *n->logits);
+    workspace_note(w, &n->summed, rows_max, sizeof *n->summed);
+    workspace_note(w, &n->sums, streams_max, sizeof *n->sums);
 }
 
 void decoder_pack(struct decoder *n, const struct engine_core *e, const struct model *m)
@@ -67,6 +72,21 @@ static size_t lay_out(struct decoder *n, const struct engine_part *parts, size_t
     return rows;
 }
 
+/* List the rows whose hidden states are added up, of parts that lay_out has placed. */
+static void lay_out_sums(struct decoder *n, const struct engine_part *parts, size_t count)
+{
+    n->summed_count = n->sums_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct stream_part *p = &n->parts[i];
+        const size_t first = n->summed_count;
+        if (parts[i].sums == NULL)
+            continue;
+        for (uint32_t j = n->start_embed != NULL && p->position == 0 ? 1 : 0; j < p->count; j++)
+            n->summed[n->summed_count++] = p->first + j;
+        n->sums[n->sums_count++] = (struct part_sums){parts[i].sums, first, n->summed_count - first};
+    }
+}
+
 /* Team. */
 static void embed(const struct decoder *n, const struct engine_core *e, size_t rows)
 {
@@ -92,6 +112,20 @@ static void predict(const struct decoder *n, const struct engine_core *e, size_t
 #pragma omp for schedule(static)
     for (size_t i = 0; i < wanted; i++)
         memcpy(n->outputs[i], n->logits + i * BYTE_VALUES, BYTE_VALUES * sizeof *n->logits);
+}
+
+/* Team. Nobody needs h any more. */
+static void add_up(const struct decoder *n, const struct engine_core *e)
+{
+    const size_t channels = e->dims.channels, dim = e->dims.dim, slices = (dim + SUM_COLUMNS - 1) / SUM_COLUMNS;
+    block_norm(e, &e->norm, n->a.h, n->a.x, n->summed, n->summed_count);
+#pragma omp for schedule(static)
+    for (size_t i = 0; i < n->sums_count * slices; i++) {
+        const struct part_sums *s = &n->sums[i / slices];
+        const size_t column = i % slices * SUM_COLUMNS, left = dim - column;
+        token_sums_add(s->sums + column, n->a.h + s->first * channels + column, s->count, channels,
+                       left < SUM_COLUMNS ? left : SUM_COLUMNS);
+    }
 }
 
 /* The states of n parts for a layer, or none after the last one. */
@@ -164,6 +198,7 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
 {
     size_t wanted;
     const size_t rows = lay_out(n, parts, count, &wanted);
+    lay_out_sums(n, parts, count);
     const struct stream_pass pass = {n->parts, count};
     const bool alone = rows == count && e->mixer->mix_parts != NULL && e->gemm.blas_rows == 0;
     const size_t each = alone ? block_rows_of_task(e, rows) : 0;
@@ -183,6 +218,8 @@ void decoder_feed(struct decoder *n, const struct engine_core *e, const struct e
         else
             run_blocks(n, e, rows, &pass);
         predict(n, e, wanted);
+        if (n->sums_count > 0)
+            add_up(n, e);
     }
     if (chooses)
         team_choice_tell(&n->team, by_one, now_ns() - began_ns);

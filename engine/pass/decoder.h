@@ -10,6 +10,12 @@
 #include "engine/core/team_choice.h"
 #include "engine/core/types.h"
 
+/* Of one part: `count` of the summed rows, from the first-th on. */
+struct part_sums {
+    double *sums;
+    size_t first, count;
+};
+
 struct decoder {
     float *tok_embed;   /* [256, channels] */
     float *start_embed; /* [channels] or NULL: what stands at position 0 */
@@ -22,6 +28,9 @@ struct decoder {
     uint32_t *wanted;          /* [rows] rows whose logits go out */
     float **outputs;           /* [rows] where they go: [256] each */
     float *logits;             /* [rows, 256] */
+    uint32_t *summed;          /* [rows] rows whose hidden states are added up */
+    struct part_sums *sums;    /* [streams] what they are added to */
+    size_t summed_count, sums_count;
     struct team_choice team;   /* of passes of one row */
     struct row_stealing share; /* of passes whose rows are streams */
     uint32_t rows_max;

@@ -301,6 +301,12 @@ const float *encoder_logits(const struct encoder *n, const struct engine_core *e
     return n->logits + image * e->head.n;
 }
 
+const float *encoder_pooled(const struct encoder *n, const struct engine_core *e, size_t image)
+{
+    assert(n->next_block == e->config->depth && image < n->pass.sequences);
+    return n->pooled + image * e->dims.channels;
+}
+
 void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head)
 {
     assert(e->config->input == INPUT_IMAGE && n->next_block == 0 && n->next_sequence == 0);

@@ -50,6 +50,7 @@ void encoder_begin_texts(struct encoder *n, const struct engine_core *e, const u
 bool encoder_step(struct encoder *n, const struct engine_core *e, size_t inputs_max);
 size_t encoder_left(const struct encoder *n, const struct engine_core *e);
 const float *encoder_logits(const struct encoder *n, const struct engine_core *e, size_t image);
+const float *encoder_pooled(const struct encoder *n, const struct engine_core *e, size_t image);
 void encoder_want_map(struct encoder *n, const struct engine_core *e, size_t image, uint32_t layer, uint32_t head);
 const float *encoder_map(const struct encoder *n, const struct engine_core *e, size_t image);
 
