@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "config/json.h"
 #include "engine/logits.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"
+#include "server/api/request_images.h"
 #include "server/api/request_job.h"
 #include "server/api/request_model.h"
 #include "server/api/request_picture.h"
@@ -21,7 +21,6 @@
 #include "server/models/registry.h"
 #include "server/request/classify_request.h"
 #include "server/request/multipart.h"
-#include "server/request/request_bytes.h"
 #include "server/request/request_json.h"
 
 enum { TOP_K_DEFAULT = 5, PARAM_MAX = 32 };
@@ -35,32 +34,10 @@ struct fields {
     int64_t top_k;
 };
 
-static bool read_images(const json_t *value, void *to)
-{
-    size_t i;
-    json_t *image;
-    const size_t count = json_array_size(value); /* 0 if it is not a list */
-    if (count < 1 || count > CLASSIFY_INPUTS_MAX)
-        return false;
-    json_array_foreach(value, i, image)
-    {
-        if (!json_is_string(image) || json_string_length(image) == 0)
-            return false;
-    }
-    *(const json_t **)to = value;
-    return true;
-}
-
-static void expect_images(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a list of 1 to %d strings: each a picture in base64, or as a data URI",
-                   CLASSIFY_INPUTS_MAX);
-}
-
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},
-    {"images", FIELD_OTHER, AT(images), .read = read_images, .expected = expect_images},
+    {"images", FIELD_OTHER, AT(images), .read = request_images_read, .expected = request_images_expect},
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX), .what = "the name of a model"},
     {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(1, CLASSIFY_TOP_K_MAX)},
     {"size", FIELD_NAME, AT(size), FIELD_RANGE(1, HTTP_URL_MAX), .what = "native or HxW in pixels"},
@@ -197,46 +174,6 @@ static enum status read_parts(struct exchange *x, struct classify_request *r, st
     return st;
 }
 
-/* A picture in base64, or "data:image/png;base64,...". Its bytes are put at *room: of the body, whose text is the
- * JSON's by now, and which was longer. */
-static enum status read_image(struct classify_request *r, const json_t *value, uint8_t **room, const char *param,
-                              struct error *err)
-{
-    const char *text = json_string_value(value), *end = text + json_string_length(value);
-    char type[MEDIA_TYPE_MAX] = "";
-    if (strncasecmp(text, "data:", 5) == 0) {
-        const char *comma = memchr(text, ',', (size_t)(end - text));
-        const size_t length = strcspn(text + 5, ";,");
-        if (comma == NULL || comma - text < 7 || strncasecmp(comma - 7, ";base64", 7) != 0 || length >= sizeof type)
-            return error_set_param(err, ERR_ARGUMENT, param,
-                                   "%s is a data URI of an unsupported form; expected data:image/...;base64,...",
-                                   param);
-        memcpy(type, text + 5, length);
-        text = comma + 1;
-    }
-    size_t size = (size_t)(end - text);
-    uint8_t *bytes = *room;
-    if (!request_base64_decode(text, size, bytes, &size))
-        return error_set_param(err, ERR_ARGUMENT, param,
-                               "%s is not base64; expected RFC 4648's, padded, without line breaks", param);
-    *room += size;
-    return classify_request_add_file(r, bytes, size, type, param, err);
-}
-
-static enum status read_images_of(struct exchange *x, struct classify_request *r, const json_t *images,
-                                  struct error *err)
-{
-    uint8_t *room = x->body.bytes;
-    for (size_t i = 0; i < json_array_size(images); i++) {
-        char param[PARAM_MAX];
-        (void)snprintf(param, sizeof param, "images[%zu]", i);
-        const enum status st = read_image(r, json_array_get(images, i), &room, param, err);
-        if (st != OK)
-            return st;
-    }
-    return OK;
-}
-
 /* Required fields, and fields that exclude each other. */
 static enum status check_fields(const struct fields *f, enum form form, struct error *err)
 {
@@ -276,7 +213,7 @@ static enum status read_input(struct exchange *x, const struct fields *f, enum f
     if (f->text != NULL)
         st = classify_request_add_text(r, json_string_value(f->text), json_string_length(f->text), "text", err);
     else
-        st = form == FORM_JSON ? read_images_of(x, r, f->images, err)
+        st = form == FORM_JSON ? request_images_add(x, r, f->images, err)
                                : (form == FORM_PARTS ? read_parts : read_body)(x, r, err);
     state->count = classify_request_count(r);
     return st;

@@ -220,7 +220,6 @@ static const char *instead_of(const char *path)
         {"/v1/responses", CONTINUES},
         {"/v1/messages", CONTINUES},
         {"/api/chat", CONTINUES},
-        {"/v1/embeddings", ": no embeddings are computed here; POST /classify gives labels of a picture or a text"},
         {"/completion", WRITES},
         {"/completions", WRITES},
         {"/generate_stream", WRITES},

@@ -218,6 +218,7 @@ static uint32_t stop_jobs(struct picture_lane *l)
 static uint32_t finish_batch(struct picture_lane *l)
 {
     const uint64_t now_ns = clock_now_ns();
+    const size_t dim = engine_info(l->model->engine)->dim;
     uint32_t ended = 0;
     uint64_t pictures = 0;
     for (uint32_t i = 0; i < l->count; i++) {
@@ -235,6 +236,9 @@ static uint32_t finish_batch(struct picture_lane *l)
         memcpy(c->logits + (size_t)l->inputs[i] * in->classes, logits, in->classes * sizeof *logits);
         if (c->map != NULL)
             memcpy(c->map, engine_batch_map(l->model->engine, i), in->map.values * sizeof *c->map);
+        if (c->pooled != NULL)
+            memcpy(c->pooled + (size_t)l->inputs[i] * dim, engine_batch_pooled(l->model->engine, i),
+                   dim * sizeof *c->pooled);
         l->jobs[i] = NULL;
         if (++c->done == c->count) {
             job_finish(&c->job, FINISH_STOP, now_ns);

@@ -349,6 +349,7 @@ static uint32_t plan_pass(struct stream_lane *l, uint64_t now_ns, bool *prompts)
             .bytes = s->window.elements + s->window.fed,
             .every = s->every,
             .logits = wanted ? logits : NULL,
+            .sums = s->sums,
         };
         logits += wanted ? (size_t)(s->every ? take : 1) * BYTE_VALUES : 0;
     }

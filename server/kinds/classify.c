@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "config/limits.h"
+#include "engine/engine.h"
 #include "server/models/hosted_model.h"
 
 struct classify_job *classify_job_of(const struct job *j)
@@ -20,6 +21,7 @@ static void clear(struct classify_job *c)
     free(c->inputs);
     free(c->logits);
     free(c->map);
+    free(c->pooled);
 }
 
 /* How many inputs of the trained size it is worth to the engine. */
@@ -71,6 +73,14 @@ enum status classify_job_fill(struct job *j, uint32_t i, const struct classify_i
     if (i == 0)
         j->item.kind = classify_input_size(in);
     return OK;
+}
+
+enum status classify_job_keep_pooled(struct job *j)
+{
+    struct classify_job *c = classify_job_of(j);
+    assert(c->pooled == NULL);
+    c->pooled = calloc((size_t)c->count * engine_info(j->model->engine)->dim, sizeof *c->pooled);
+    return c->pooled != NULL ? OK : ERR_NOMEM;
 }
 
 void classify_job_drop_pixels(struct job *j)

@@ -30,6 +30,7 @@ struct classify_job {
     /* The engine thread's until the job is done, then constant. */
     float *logits; /* [count, classes] */
     float *map;    /* [map.values] if the only input wants one, else NULL */
+    float *pooled; /* [count, dim] what the model's head was given, if that is to be kept, else NULL */
 };
 
 extern const struct job_kind job_kind_classify;
@@ -44,6 +45,8 @@ enum status classify_job_create(struct job **ret, struct hosted_model *model, co
 
 /* Set input i of a job that no engine has yet; on OK its pixels are the job's. Errors: ERR_NOMEM. */
 enum status classify_job_fill(struct job *j, uint32_t i, const struct classify_input *in);
+/* Keep what the head is given, of a job that was not submitted yet. Errors: ERR_NOMEM. */
+enum status classify_job_keep_pooled(struct job *j);
 /* Of a job that is done: its inputs are not needed any more. */
 void classify_job_drop_pixels(struct job *j);
 

@@ -137,6 +137,8 @@ static const char *const other_names[][2] = {
     {"inputs", "prompt"},
     {"text", "prompt"},
     {"prompt", "text"},
+    {"prompt", "input"},
+    {"text", "input"},
     {"timeout", "timeout_ms"},
     {"ttl", "ttl_s"},
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "server/request/generate_request.h"
+#include "server/request/prompts.h"
 #include "server/request/request_json.h"
 
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
@@ -19,89 +20,6 @@ struct fields {
     int32_t priority;
     struct stop_set stops;
 };
-
-/* ---- prompts --------------------------------------------------------------------------------------------------- */
-
-/* Concatenated prompts; `bytes` NULL: they are only counted. */
-struct prompts {
-    uint8_t *bytes;
-    size_t size;
-    size_t ends[GENERATE_PROMPTS_MAX];
-    uint32_t count;
-};
-
-static bool is_list_of(const json_t *list, bool (*is)(const json_t *value))
-{
-    const json_t *value;
-    size_t i;
-    json_array_foreach((json_t *)list, i, value)
-    {
-        if (!is(value))
-            return false;
-    }
-    return json_array_size(list) > 0;
-}
-
-static bool is_byte(const json_t *value)
-{
-    return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) < BYTE_VALUES;
-}
-
-static bool is_bytes(const json_t *value)
-{
-    return json_is_array(value) && is_list_of(value, is_byte);
-}
-
-static bool is_text(const json_t *value)
-{
-    return json_is_string(value);
-}
-
-/* A string, or a list of bytes. False if there are too many prompts, or they are too long. */
-static bool add_prompt(struct prompts *p, const json_t *value)
-{
-    const bool text = json_is_string(value);
-    const size_t size = text ? json_string_length(value) : json_array_size(value);
-    if (p->count == GENERATE_PROMPTS_MAX || size > GENERATE_PROMPT_MAX - p->size)
-        return false;
-    for (size_t i = 0; p->bytes != NULL && i < size; i++)
-        p->bytes[p->size + i] =
-            (uint8_t)(text ? json_string_value(value)[i] : json_integer_value(json_array_get(value, i)));
-    p->size += size;
-    p->ends[p->count++] = p->size;
-    return true;
-}
-
-static bool add_prompts(struct prompts *p, const json_t *value)
-{
-    const json_t *one;
-    size_t i;
-    if (json_is_string(value) || is_bytes(value))
-        return add_prompt(p, value);
-    if (!json_is_array(value) || !(is_list_of(value, is_text) || is_list_of(value, is_bytes)))
-        return false;
-    json_array_foreach((json_t *)value, i, one)
-    {
-        if (!add_prompt(p, one))
-            return false;
-    }
-    return true;
-}
-
-static bool read_prompt(const json_t *value, void *arg)
-{
-    struct prompts p = {0};
-    *(const json_t **)arg = value;
-    return add_prompts(&p, value);
-}
-
-static void expect_prompt(char *out, size_t size)
-{
-    (void)snprintf(
-        out, size,
-        "a string, a list of bytes (0 to 255), or a list of at most %d of either, with at most %d bytes in all",
-        GENERATE_PROMPTS_MAX, GENERATE_PROMPT_MAX);
-}
 
 /* ---- other fields ---------------------------------------------------------------------------------------------- */
 
@@ -142,7 +60,7 @@ static void expect_stream_options(char *out, size_t size)
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
-    {"prompt", FIELD_OTHER, AT(prompt), .read = read_prompt, .expected = expect_prompt},
+    {"prompt", FIELD_OTHER, AT(prompt), .read = prompts_read, .expected = prompts_expect},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(0, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
     {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
     {"best_of", FIELD_INTEGER, AT(best_of), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
@@ -202,16 +120,14 @@ static enum status check(const struct fields *f, struct error *err)
 
 static enum status copy_prompts(struct generate_input *in, const json_t *prompt, struct error *err)
 {
-    struct prompts counted = {0}, p = {0};
+    struct prompts p;
     if (prompt == NULL) { /* the model's own beginning */
         in->prompt_count = 1;
         return OK;
     }
-    (void)add_prompts(&counted, prompt); /* read_prompt has checked that it fits */
-    p.bytes = malloc(counted.size > 0 ? counted.size : 1);
-    if (p.bytes == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the prompt; try again later");
-    (void)add_prompts(&p, prompt);
+    const enum status st = prompts_copy(&p, prompt, err);
+    if (st != OK)
+        return st;
     in->prompt = p.bytes;
     in->prompt_bytes = p.size;
     in->prompt_count = p.count;

@@ -24,6 +24,7 @@ struct stream_slot {
     size_t given_count, at;
     bool every;      /* it looks at the logits after every element given, not only after the last */
     bool chooses;    /* it draws from the logits after the last */
+    double *sums;    /* as in struct engine_part, of all elements given; NULL: not wanted */
     uint32_t prompt; /* samples of a job with one prompt have the same number */
     const struct client_id
         *state_owner; /* the prompt may start from states that prompts of this owner left; NULL: from none */

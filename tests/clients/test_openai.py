@@ -28,6 +28,42 @@ def test_models_are_listed_and_found(client):
         client.models.retrieve("gpt-3")
 
 
+@pytest.mark.parametrize("texts", [PROMPT, [PROMPT, "In "], list(PROMPT.encode()), [[73, 110, 32], [255, 0]]])
+def test_texts_are_embedded_in_both_encodings(client, texts):
+    count = len(texts) if isinstance(texts, list) and not isinstance(texts[0], int) else 1
+    usual = client.embeddings.create(model=MODEL, input=texts)  # the client asks for base64, and takes it apart
+    plain = client.embeddings.create(model=MODEL, input=texts, encoding_format="float", dimensions=192, user="me")
+    assert usual.object == "list" and usual.model == MODEL
+    assert [(one.object, one.index) for one in usual.data] == [("embedding", i) for i in range(count)]
+    for one, other in zip(usual.data, plain.data, strict=True):
+        assert len(one.embedding) == len(other.embedding) == 192
+        assert one.embedding == pytest.approx(other.embedding, rel=1e-7)
+    total = len(texts) if count == 1 else sum(map(len, texts))
+    assert usual.usage == plain.usage and (usual.usage.prompt_tokens, usual.usage.total_tokens) == (total, total)
+
+
+def test_a_text_has_its_embedding_alone_and_among_others(client):
+    alone = client.embeddings.create(model=MODEL, input="In ").data[0].embedding
+    several = client.embeddings.create(model=MODEL, input=[PROMPT, "In ", "x" * 500]).data
+    assert several[1].embedding == alone != several[0].embedding
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "param"),
+    [
+        ({"model": "text-embedding-3-small"}, openai.NotFoundError, "model"),
+        ({"model": "cifar10-aft-conv"}, openai.BadRequestError, "model"),
+        ({"input": "x" * 513}, openai.BadRequestError, "input"),
+        ({"input": ["a", ""]}, openai.BadRequestError, "input[1]"),
+        ({"dimensions": 256}, openai.BadRequestError, "dimensions"),
+    ],
+)
+def test_embeddings_that_cannot_be_are_refused(client, asked, error, param):
+    with pytest.raises(error) as raised:
+        client.embeddings.create(**({"model": MODEL, "input": "a"} | asked))
+    assert raised.value.body["message"] and raised.value.param == param
+
+
 def test_a_prompt_is_completed(client):
     whole = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=20, seed=1, temperature=0.7, stop=["zzz"])
     assert whole.id.startswith("cmpl-") and whole.object == "text_completion" and whole.model == MODEL

@@ -89,6 +89,7 @@ static void assert_defaults(const char *classifier, const char *writer, const ch
     assert_answers("/generate", PROMPT, NULL, writer);
     assert_answers("/v1/completions", PROMPT, NULL, writer);
     assert_answers("/score", "{\"text\": \"abc\"}", NULL, writer);
+    assert_answers("/v1/embeddings", "{\"input\": \"abc\"}", NULL, writer);
     assert_answers("/score", NULL, NULL, painter);
     assert_answers("/complete?rows=15", NULL, NULL, painter);
     assert_answers("/v1/sessions", "{\"prompt\": \"x\"}", NULL, writer);

@@ -166,7 +166,6 @@ static const struct row rows[] = {
     /* 404: a model or a path that is not there */
     {{.path = "/nothing"}, 404, "not_found", NULL, "there is nothing at", NULL},
     {{.path = "/v1/chat/completions", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "to /v1/completions", NULL},
-    {{.path = "/v1/embeddings", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "no embeddings", NULL},
     {{.path = "/v1/responses", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "to /v1/completions", NULL},
     {{.path = "/completion", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "POST /generate", NULL},
     {{.path = "/v2/nothing"}, 404, NULL, NULL, "there is nothing at", NULL},
@@ -470,6 +469,12 @@ static void a_model_that_overflows_is_an_error_before_and_within_a_stream(void *
         {{.path = "/v1/completions", .type = JSON, BODY("{\"prompt\": \"z\"}")}, 500, "internal", NULL, NULL, NULL},
         {{.path = "/score", .type = JSON, BODY("{\"text\": \"azb\"}")}, 500, "internal", NULL, NULL, NULL},
         {{.path = "/v1/compress", BODY("azb")}, 500, "internal", NULL, NULL, NULL},
+        {{.path = "/v1/embeddings", .type = JSON, BODY("{\"input\": [\"a\", \"azb\", \"b\"]}")},
+         500,
+         "internal",
+         NULL,
+         "not a number",
+         NULL},
         {{INFER("one"), BODY("{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": "
                              "[\"z\"]}]}")},
          500,

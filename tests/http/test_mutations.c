@@ -47,6 +47,7 @@ static const struct {
     {"/classify", "{\"model\": \"texts\", \"text\": \"some text\", \"top_k\": 2}", NULL},
     {"/v1/completions",
      "{\"model\": \"text\", \"prompt\": [\"a\", \"bc\"], \"max_tokens\": 5, \"logprobs\": 1, \"echo\": true}", NULL},
+    {"/v1/embeddings", "{\"model\": \"text\", \"input\": [[97, 98], [99]], \"encoding_format\": \"base64\"}", NULL},
     {"/v2/models/text/infer",
      "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"ab\"]}], "
      "\"parameters\": "

@@ -44,6 +44,7 @@ TASKS = {
     "/generate": "text-generation",
     "/v1/completions": "text-generation",
     "/v1/compress": "text-generation",
+    "/v1/embeddings": "text-generation",
     "/v1/sessions": "text-generation",
 }
 

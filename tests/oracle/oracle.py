@@ -253,8 +253,11 @@ class Model:
             x = x + linear(activation(h, c.get("activation", "gelu")), p, n + ".mlp.fc2")
         return layer_norm(x, p, "norm", c.get("norm_eps", 1e-5))
 
-    def image_logits(self, pixels):
-        """pixels (H,W,C) in 0..255, already of the size to classify -> logits (classes,)."""
+    def pooled(self, x):
+        return x[0] if self.cfg.get("pooling", "mean") == "class-token" else x.mean(0)
+
+    def image_embedding(self, pixels):
+        """pixels (H,W,C) in 0..255, already of the size to classify -> what the head is given (d,)."""
         c, p = self.cfg, self.p
         i = c["input"]
         x = (np.asarray(pixels, np.float64) / 255 - np.array(i["mean"])) / np.array(i["std"])
@@ -269,9 +272,11 @@ class Model:
             x = np.concatenate([p["cls_token"][None], x])
         if "pos_embed" in p:
             x = x + p["pos_embed"]
-        x = self.blocks(x, grid=None if "cls_token" in p else (H, W))
-        x = x[0] if c.get("pooling", "mean") == "class-token" else x.mean(0)
-        return linear(x, p, "head")
+        return self.pooled(self.blocks(x, grid=None if "cls_token" in p else (H, W)))
+
+    def image_logits(self, pixels):
+        """The same pixels -> logits (classes,)."""
+        return linear(self.image_embedding(pixels), self.p, "head")
 
     def sequence(self, ids, causal):
         p = self.p
@@ -290,11 +295,18 @@ class Model:
         """ids (T,) -> logits (T,V). Without start_embed row t predicts ids[t+1]; with it row t predicts ids[t]."""
         return linear(self.sequence(ids, True), self.p, "head")
 
+    def lm_embedding(self, ids):
+        """ids (T,) -> mean (d,) over what is there once each of them was seen: a start embedding is none of them."""
+        start = "start_embed" in self.p
+        return self.sequence(np.append(ids, 0) if start else ids, True)[1 if start else 0 :].mean(0)
+
+    def text_embedding(self, ids):
+        """ids (T,) -> what the head of a (non-causal) text classifier is given (d,)."""
+        return self.pooled(self.sequence(ids, False))
+
     def text_logits(self, ids):
         """ids (T,) -> class logits of a (non-causal) text classifier."""
-        x = self.sequence(ids, False)
-        x = x[0] if self.cfg.get("pooling", "mean") == "class-token" else x.mean(0)
-        return linear(x, self.p, "head")
+        return linear(self.text_embedding(ids), self.p, "head")
 
     def bits_per_byte(self, data):
         """Mean -log2 p over data in windows of `context` elements, each window scored from scratch.

@@ -73,6 +73,10 @@ struct request scene_requests[] = {
     {.path = "/complete?seed=1&n=2&rows=2"},
     {.path = "/score", .type = JSON, BODY("{\"text\": \"abc\", \"model\": \"text\"}")},
     {.path = "/v1/compress", BODY("abcabc")},
+    {.path = "/v1/embeddings", .type = JSON, BODY("{\"input\": [\"ab\", \"c\"], \"model\": \"text\"}")},
+    {.path = "/v1/embeddings",
+     .type = JSON,
+     BODY("{\"input\": [97], \"model\": \"words\", \"encoding_format\": \"base64\"}")},
     {.path = "/v2/models/text/infer",
      .type = JSON,
      BODY("{\"id\": \"1\", \"parameters\": {\"seed\": 1}, \"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", "

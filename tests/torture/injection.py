@@ -88,6 +88,7 @@ IN_JSON = {  # field by field of each path
     b"/generate": [b"model", b"prompt", b"prompt_base64", b"stop", b"priority", b"context_overflow", b"session",
                    b"state"],
     b"/v1/completions": [b"model", b"prompt", b"user", b"suffix", b"stop"],
+    b"/v1/embeddings": [b"model", b"input", b"encoding_format", b"user"],
     b"/v1/sessions": [b"model", b"prompt", b"state"],
     b"/score": [b"model", b"text", b"text_base64"],
     b"/classify": [b"model", b"text", b"size"],

@@ -1,0 +1,341 @@
+/* embeddings.c - OpenAI's POST /v1/embeddings: texts in, or pictures, and for each the mean of what the model's last
+ * block makes of its bytes or patches, after the final norm. Generating models run texts as streams; classifiers, of
+ * texts or pictures, give what their head is given. HTTP threads. */
+#include "server/api/route_table.h"
+
+#include <nettle/base64.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "engine/engine.h"
+#include "server/api/api_request.h"
+#include "server/api/reply.h"
+#include "server/api/request_images.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
+#include "server/api/request_picture.h"
+#include "server/api/service.h"
+#include "server/core/little_endian.h"
+#include "server/kinds/embed.h"
+#include "server/models/registry.h"
+#include "server/request/classify_request.h"
+#include "server/request/generate_request.h"
+#include "server/request/prompts.h"
+#include "server/request/request_json.h"
+
+_Static_assert(GENERATE_PROMPTS_MAX <= CLASSIFY_INPUTS_MAX, "a text classifier takes all texts that may be sent");
+
+enum { PARAM_MAX = 32, NUMBER_BYTES = 56 /* of a number of the answer, while that is built */ };
+
+/* Lists and texts are borrowed from the JSON. */
+struct fields {
+    const json_t *model, *input, *images, *user;
+    int64_t dimensions, timeout_ms; /* dimensions 0: not given */
+    int32_t priority;
+    bool base64;
+};
+
+static bool read_format(const json_t *value, void *to)
+{
+    const char *word = json_is_string(value) ? json_string_value(value) : "";
+    *(bool *)to = strcmp(word, "base64") == 0;
+    return *(bool *)to || strcmp(word, "float") == 0;
+}
+
+static void expect_format(char *out, size_t size)
+{
+    (void)snprintf(out, size, "\"float\" or \"base64\"");
+}
+
+#define AT(member) .offset = offsetof(struct fields, member)
+static const struct field table[] = {
+    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
+    {"input", FIELD_OTHER, AT(input), .read = prompts_read, .expected = prompts_expect},
+    {"images", FIELD_OTHER, AT(images), .read = request_images_read, .expected = request_images_expect},
+    {"encoding_format", FIELD_OTHER, AT(base64), .read = read_format, .expected = expect_format},
+    {"dimensions", FIELD_INTEGER, AT(dimensions), FIELD_RANGE(1, MODEL_DIM_MAX)},
+    {"priority", FIELD_OTHER, AT(priority), .read = generate_read_priority, .expected = generate_expect_priority},
+    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
+    {"user", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)},
+};
+#undef AT
+enum { FIELD_COUNT = sizeof table / sizeof table[0] };
+const struct field_list embedding_fields = {table, FIELD_COUNT};
+
+/* The exchange's state. */
+struct embedding {
+    uint32_t timeout_ms;
+    bool base64;
+};
+
+/* ---- the answer ------------------------------------------------------------------------------------------------ */
+
+static uint32_t count_of(const struct job *j)
+{
+    return j->kind == &job_kind_embed ? embed_job_of(j)->in.count : classify_job_of(j)->count;
+}
+
+/* Bytes of texts, patches of pictures. */
+static json_int_t count_tokens(const struct job *j)
+{
+    const struct model_config *c = &j->model->model->config;
+    json_int_t tokens = 0;
+    if (j->kind == &job_kind_embed)
+        return (json_int_t)job_given(j);
+    for (uint32_t i = 0; i < count_of(j); i++) {
+        const struct classify_input *in = &classify_job_of(j)->inputs[i];
+        tokens += c->input == INPUT_IMAGE ? in->height / c->patch[0] * (in->width / c->patch[1]) : in->width;
+    }
+    return tokens;
+}
+
+static json_t *describe_floats(const float *vector, uint32_t dim)
+{
+    json_t *list = json_array();
+    int failed = 0;
+    for (uint32_t i = 0; i < dim && failed == 0; i++)
+        failed = json_array_append_new(list, json_real((double)vector[i]));
+    if (failed == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *describe_base64(const float *vector, uint32_t dim)
+{
+    const size_t size = dim * sizeof *vector, length = BASE64_ENCODE_RAW_LENGTH(size);
+    uint8_t *bytes = malloc(size), *at = bytes;
+    char *text = malloc(length);
+    json_t *value = NULL;
+    if (bytes != NULL && text != NULL) {
+        for (uint32_t i = 0; i < dim; i++)
+            le_put_float(&at, vector[i]);
+        base64_encode_raw(text, size, bytes);
+        value = json_stringn_nocheck(text, length);
+    }
+    free(text);
+    free(bytes);
+    return value;
+}
+
+/* All embeddings, in the order of their inputs; room [dim]. NULL for want of memory. */
+static json_t *describe_all(const struct job *j, bool base64, float *room, uint32_t dim)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < count_of(j); i++) {
+        if (j->kind == &job_kind_embed)
+            embed_job_mean(j, i, room);
+        else
+            memcpy(room, classify_job_of(j)->pooled + (size_t)i * dim, dim * sizeof *room);
+        json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int)i, "embedding",
+                                (base64 ? describe_base64 : describe_floats)(room, dim));
+        if (json_array_append_new(list, one) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static void answer(struct exchange *x)
+{
+    struct job *j = x->job;
+    const struct embedding *state = x->api->state;
+    const uint32_t dim = engine_info(j->model->engine)->dim;
+    request_job_note_times(x);
+    if (j->kind == &job_kind_classify)
+        classify_request_done(j);
+    if (job_result(j)->status != OK) {
+        reply_send_job_error(x, j);
+        return;
+    }
+    const json_int_t tokens = count_tokens(j);
+    float *room = malloc(dim * sizeof *room);
+    json_t *list = room != NULL ? describe_all(j, state->base64, room, dim) : NULL;
+    free(room);
+    reply_send_json(x, 200,
+                    list == NULL
+                        ? NULL
+                        : json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", list, "model",
+                                    j->model->model->name, "usage", "prompt_tokens", tokens, "total_tokens", tokens));
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+/* A model that is named may be of any task that fits the inputs; else the one that such inputs usually go to. */
+static enum status pick_model(struct exchange *x, const struct fields *f, struct hosted_model **ret, struct error *err)
+{
+    const bool pictures = f->images != NULL;
+    const enum model_task usual = pictures ? TASK_IMAGE_CLASSIFICATION : TASK_TEXT_GENERATION;
+    struct hosted_model *m;
+    const enum status st = request_model_acquire(x, json_string_value(f->model),
+                                                 f->model != NULL ? REGISTRY_ANY_TASK : (int)usual, &m, err);
+    if (st != OK)
+        return st;
+    const enum model_task task = m->model->config.task;
+    if (task != usual && (pictures || task != TASK_TEXT_CLASSIFICATION))
+        return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is for %s; expected one for %s",
+                               m->model->name, model_task_name(task),
+                               pictures ? "image-classification, as \"images\" are given"
+                                        : "text-generation or text-classification, as \"input\" is given");
+    *ret = m;
+    return OK;
+}
+
+/* What one field alone does not show. */
+static enum status check(const struct fields *f, struct error *err)
+{
+    if (f->input == NULL && f->images == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "input",
+                               "\"input\" is missing; expected texts, or \"images\" for a model that classifies "
+                               "pictures");
+    if (f->input != NULL && f->images != NULL)
+        return error_set_param(err, ERR_ARGUMENT, "images",
+                               "\"input\" and \"images\" are both given; expected one of them");
+    return OK;
+}
+
+static enum status check_dimensions(const struct fields *f, const struct hosted_model *m, struct error *err)
+{
+    const uint32_t dim = engine_info(m->engine)->dim;
+    if (f->dimensions == 0 || f->dimensions == (int64_t)dim)
+        return OK;
+    return error_set_param(err, ERR_ARGUMENT, "dimensions",
+                           "\"dimensions\" is %lld; expected %u, which the embeddings of the model \"%s\" have",
+                           (long long)f->dimensions, dim, m->model->name);
+}
+
+/* Most bytes of a text that the model takes. */
+static size_t longest(const struct hosted_model *m)
+{
+    const struct engine_info *info = engine_info(m->engine);
+    if (m->model->config.task == TASK_TEXT_CLASSIFICATION)
+        return m->model->config.context;
+    return info->context == ENGINE_CONTEXT_UNLIMITED ? GENERATE_PROMPT_MAX : info->context - (info->starts ? 1 : 0);
+}
+
+static void name_text(char out[PARAM_MAX], const struct prompts *p, uint32_t i)
+{
+    if (p->count == 1)
+        (void)snprintf(out, PARAM_MAX, "input");
+    else
+        (void)snprintf(out, PARAM_MAX, "input[%u]", i);
+}
+
+static enum status check_texts(const struct prompts *p, const struct hosted_model *m, struct error *err)
+{
+    const size_t most = longest(m);
+    for (uint32_t i = 0; i < p->count; i++) {
+        const size_t size = p->ends[i] - (i > 0 ? p->ends[i - 1] : 0);
+        char param[PARAM_MAX];
+        if (size >= 1 && size <= most)
+            continue;
+        name_text(param, p, i);
+        if (size == 0)
+            return error_set_param(err, ERR_ARGUMENT, param, "\"%s\" is empty; expected at least one byte", param);
+        return error_set_param(err, ERR_ARGUMENT, param,
+                               "\"%s\" has %zu bytes; expected at most %zu, the context of the model \"%s\"", param,
+                               size, most, m->model->name);
+    }
+    return OK;
+}
+
+/* For a generating model. Takes p->bytes on OK. */
+static enum status make_streams(struct prompts *p, struct hosted_model *m, struct job **ret, struct error *err)
+{
+    struct embed_input in = {.texts = p->bytes, .count = p->count};
+    memcpy(in.ends, p->ends, sizeof in.ends);
+    if (embed_job_create(ret, m, &in) != OK)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    p->bytes = NULL;
+    return OK;
+}
+
+static enum status add_texts(struct classify_request *r, const struct prompts *p, struct error *err)
+{
+    enum status st = OK;
+    for (uint32_t i = 0; i < p->count && st == OK; i++) {
+        const size_t from = i > 0 ? p->ends[i - 1] : 0;
+        char param[PARAM_MAX];
+        name_text(param, p, i);
+        st = classify_request_add_text(r, (const char *)p->bytes + from, p->ends[i] - from, param, err);
+    }
+    return st;
+}
+
+/* For a classifier: of pictures if `p` is NULL. */
+static enum status make_batch(struct exchange *x, const struct fields *f, const struct prompts *p,
+                              struct hosted_model *m, struct job **ret, struct error *err)
+{
+    struct classify_request *r = classify_request_create(m, NULL);
+    if (r == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    enum status st = p != NULL ? add_texts(r, p, err) : request_images_add(x, r, f->images, err);
+    if (st != OK) {
+        classify_request_free(r);
+        return st;
+    }
+    st = request_picture_job(x, r, ret, err);
+    if (st == OK && classify_job_keep_pooled(*ret) != OK)
+        st = error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    return st;
+}
+
+static enum status make_job(struct exchange *x, const struct fields *f, struct hosted_model *m, struct job **ret,
+                            struct error *err)
+{
+    struct prompts p = {0};
+    if (f->images != NULL)
+        return make_batch(x, f, NULL, m, ret, err);
+    enum status st = prompts_copy(&p, f->input, err);
+    if (st == OK)
+        st = check_texts(&p, m, err);
+    if (st == OK)
+        st = m->model->config.task == TASK_TEXT_GENERATION ? make_streams(&p, m, ret, err)
+                                                           : make_batch(x, f, &p, m, ret, err);
+    free(p.bytes);
+    return st;
+}
+
+static enum status prepare(struct exchange *x, struct job **ret, struct error *err)
+{
+    struct embedding *state = x->api->state;
+    const struct settings *s = service_of(x)->settings;
+    struct fields f = {.timeout_ms = s->timeout_ms};
+    struct hosted_model *m = NULL;
+    json_t *object = NULL;
+    enum status st = request_json_parse_bytes(&object, x->body.bytes, x->body.size, err);
+    if (st == OK)
+        st = fields_read(table, FIELD_COUNT, object, s, &f, err);
+    if (st == OK)
+        st = check(&f, err);
+    if (st == OK)
+        st = pick_model(x, &f, &m, err);
+    if (st == OK)
+        st = check_dimensions(&f, m, err);
+    if (st == OK)
+        st = make_job(x, &f, m, ret, err);
+    json_decref(object);
+    if (st != OK)
+        return st;
+    state->timeout_ms = (uint32_t)f.timeout_ms;
+    state->base64 = f.base64;
+    (*ret)->item.priority = f.priority;
+    (*ret)->answer_bytes = (size_t)count_of(*ret) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
+    return OK;
+}
+
+void api_openai_embeddings(struct exchange *x)
+{
+    struct error err;
+    struct job *j = NULL;
+    if (request_job_refuse_if_full(x))
+        return;
+    struct embedding *state = x->api->state = calloc(1, sizeof *state);
+    x->api->state_free = free;
+    const enum status st = state == NULL ? error_set(&err, ERR_NOMEM, "out of memory for the request; try again later")
+                                         : prepare(x, &j, &err);
+    request_job_submit_or_refuse(x, st, &err, j, state != NULL ? state->timeout_ms : 0, answer);
+}
