@@ -34,6 +34,7 @@ enum {
     LIMIT_S = 200,
     TEXT_MAX = 2000,
     DIM_MAX = 512,
+    PART_MAX = 128,
     SIDE = 32,
     ENDLESS_CONTEXT = 6,
     LONG_TEXT = 1 << 20,
@@ -71,13 +72,13 @@ static int stop(void **state)
 
 /* ---- the engine by itself ---------------------------------------------------------------------------------------- */
 
-/* Returns the number of dimensions. */
+/* Byte by byte, or a long text in larger parts. Returns the number of dimensions. */
 static size_t embed_alone(const char *name, const uint8_t *bytes, size_t size, float *out)
 {
     char path[PATH_MAX];
     struct model *m = NULL;
     struct engine *e = NULL;
-    const struct engine_options o = {.threads = 1, .images_max = 1, .streams_max = 1, .rows_max = 1};
+    const struct engine_options o = {.threads = 1, .images_max = 1, .streams_max = 1, .rows_max = PART_MAX};
     double sums[DIM_MAX] = {0.0};
     temp_path(path, models, name);
     assert_int_equal(model_load(&m, path, NULL, NULL, NULL), OK);
@@ -89,8 +90,13 @@ static size_t embed_alone(const char *name, const uint8_t *bytes, size_t size, f
         const uint8_t first = 0;
         if (engine_info(e)->starts)
             engine_feed(e, &(struct engine_part){.count = 1, .bytes = &first}, 1);
-        for (size_t i = 0; i < size; i++)
-            engine_feed(e, &(struct engine_part){.count = 1, .bytes = bytes + i, .sums = sums}, 1);
+        const size_t each = size > TEXT_MAX ? PART_MAX : 1;
+        for (size_t i = 0; i < size; i += each) {
+            const size_t left = size - i;
+            const struct engine_part part = {
+                .count = (uint32_t)(left < each ? left : each), .bytes = bytes + i, .sums = sums};
+            engine_feed(e, &part, 1);
+        }
         for (size_t d = 0; d < dim; d++)
             out[d] = (float)(sums[d] / (double)size);
     } else {
@@ -305,6 +311,57 @@ static void several_texts_come_in_order_in_every_form(void **state)
         }
 }
 
+/* Eight long texts have all four streams until another client comes, for whose sake one of them is parked. */
+static void a_text_that_was_parked_has_the_same_bits(void **state)
+{
+    (void)state;
+    enum { TEXTS = 8, TEXT_BYTES = 60000, OTHER = 2 };
+    static uint8_t texts[TEXTS][TEXT_BYTES + 1];
+    static struct raw_input in;
+    static const char story[] =
+        "{\"model\": \"endless-simple\", \"prompt\": \"The \", \"max_tokens\": 20, \"seed\": 1}";
+    json_t *list = json_array(), *whole;
+    for (size_t i = 0; i < TEXTS; i++) {
+        for (size_t b = 0; b < TEXT_BYTES; b++)
+            texts[i][b] = (uint8_t)('a' + (b * (i + 3) + b / 7) % 26);
+        assert_int_equal(json_array_append_new(list, json_string((const char *)texts[i])), 0);
+    }
+    char *body =
+             dump(json_pack("{s:s, s:o, s:s}", "model", "endless-simple", "input", list, "encoding_format", "base64")),
+         *text = raw_post("/v1/embeddings", body, "Connection: close\r\n");
+    const double parkings = client_metric(&aftd, "aftd_stream_parkings_total");
+    const int fd = raw_connect_as(aftd.port, OTHER);
+    assert_true(raw_send_text(fd, text));
+    (void)client_await_metric(&aftd, "aftd_streams_running", 4, test_ms(COME_MS));
+    for (int i = 0; i < 10; i++) {
+        struct reply r;
+        client_call(&aftd,
+                    &(struct request){.path = "/v1/completions", .type = JSON, .body = story, .size = sizeof story - 1},
+                    &r);
+        assert_int_equal(r.status, 200);
+        reply_clear(&r);
+    }
+    assert_true(client_metric(&aftd, "aftd_stream_parkings_total") > parkings);
+    assert_int_equal(raw_receive(fd, &in, NULL, test_ms(COME_MS)), RAW_CLOSED);
+    raw_close(fd);
+    char *answer = strstr(in.bytes, "\r\n\r\n");
+    assert_non_null(answer);
+    const struct reply r = {.status = raw_status(&in),
+                            .body = answer + 4,
+                            .size = strlen(answer + 4),
+                            .headers = in.bytes,
+                            .header_bytes = (size_t)(answer + 4 - in.bytes)};
+    const json_t *data = read_list(&r, "endless-simple", TEXTS, (size_t)TEXTS * TEXT_BYTES, &whole);
+    for (size_t i = 0; i < TEXTS; i++) {
+        float want[DIM_MAX];
+        assert_bits("a parked text", embedding_at(data, i), want,
+                    embed_alone("endless-simple", texts[i], TEXT_BYTES, want));
+    }
+    json_decref(whole);
+    free(text);
+    free(body);
+}
+
 /* ---- pictures ---------------------------------------------------------------------------------------------------- */
 
 static json_t *in_base64(const uint8_t *bytes, size_t size)
@@ -455,6 +512,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_text_has_the_bits_that_it_has_alone),
         cmocka_unit_test(several_texts_come_in_order_in_every_form),
+        cmocka_unit_test(a_text_that_was_parked_has_the_same_bits),
         cmocka_unit_test(pictures_have_the_bits_that_they_have_alone),
         cmocka_unit_test(a_deadline_ends_it),
         cmocka_unit_test(a_client_that_leaves_is_noticed),
