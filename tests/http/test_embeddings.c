@@ -407,7 +407,7 @@ static void pictures_have_the_bits_that_they_have_alone(void **state)
     free(body);
 }
 
-/* ---- what does not come to an answer ------------------------------------------------------------------------------ */
+/* ---- what does not come to an answer ----------------------------------------------------------------------------- */
 
 static char *long_request(unsigned timeout_ms)
 {

@@ -241,6 +241,8 @@ static const struct attack {
     {"GET /v1/models", AUTH "Bearer {L}\r\n", NULL, 403},
     {"POST /v1/completions", "", TEXT, 401},
     {"POST /v1/completions", AUTH "Bearer {L}\r\n", TEXT, 403},
+    {"POST /v1/embeddings", "", "{\"input\": \"x\"}", 401},
+    {"POST /v1/embeddings", AUTH "Bearer {L}\r\n", "{\"input\": \"x\"}", 403},
     {"POST /classify", AUTH "Bearer {L}\r\nContent-Type: multipart/form-data; boundary=b\r\n",
      "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nenwik8-aft-local\r\n--b--\r\n", 403},
     {POST, AUTH "Bearer {L}\r\n", TEXT, 400},
