@@ -3,6 +3,7 @@
  * texts or pictures, give what their head is given. HTTP threads. */
 #include "server/api/route_table.h"
 
+#include <assert.h>
 #include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -313,6 +314,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
         st = check(&f, err);
     if (st == OK)
         st = pick_model(x, &f, &m, err);
+    assert((st == OK) == (m != NULL));
     if (st == OK)
         st = check_dimensions(&f, m, err);
     if (st == OK)
@@ -320,6 +322,7 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     json_decref(object);
     if (st != OK)
         return st;
+    assert(*ret != NULL);
     state->timeout_ms = (uint32_t)f.timeout_ms;
     state->base64 = f.base64;
     (*ret)->item.priority = f.priority;

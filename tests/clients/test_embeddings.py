@@ -1,4 +1,4 @@
-"""POST /v1/embeddings against the reference in float64, by OpenAI's own client: golden models of each task and mixer."""
+"""POST /v1/embeddings against the reference in float64, by OpenAI's own client: golden models of many mixers."""
 
 import base64
 import pathlib

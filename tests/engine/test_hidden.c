@@ -130,7 +130,7 @@ static void feed_in_company(struct engine *e, const uint8_t *bytes, const double
             const uint32_t count = step ? 1 : 1 + random_below(rng, (uint32_t)most);
             parts[n++] = (struct engine_part){.stream = s,
                                               .count = count,
-                                              .bytes = bytes + s * LENGTH + fed[s],
+                                              .bytes = bytes + (size_t)s * LENGTH + fed[s],
                                               .every = random_below(rng, 2) == 0,
                                               .logits = random_below(rng, 2) == 0 ? logits + rows * BYTE_VALUES : NULL,
                                               .sums = s % 2 == 0 ? got + s * dim : NULL};
@@ -155,9 +155,9 @@ static void expect_streams_alone(const char *const dirs[], size_t count)
         const struct engine_options together = {.threads = 2, .streams_max = STREAMS, .rows_max = ROWS};
         struct engine *one = open_engine(m, &alone), *many = open_engine(m, &together);
         const size_t dim = m->config.dim, length = m->config.context < LENGTH ? m->config.context : LENGTH;
-        uint8_t *bytes = zeroed(STREAMS * LENGTH, 1);
+        uint8_t *bytes = zeroed((size_t)STREAMS * LENGTH, 1);
         double *want = zeroed(STREAMS * dim, sizeof *want);
-        for (size_t b = 0; b < STREAMS * LENGTH; b++)
+        for (size_t b = 0; b < (size_t)STREAMS * LENGTH; b++)
             bytes[b] = (uint8_t)random_below(&rng, BYTE_VALUES);
         for (size_t s = 0; s < STREAMS; s++) {
             engine_stream_reset(one, 0);
