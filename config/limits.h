@@ -35,6 +35,8 @@
 #define MODEL_CONTEXT_MAX 65536                  /* T; a T x T bias must stay addressable */
 #define MODEL_CLASSES_MAX 65536                  /* labels */
 #define MODEL_LABEL_MAX 256                      /* bytes of one label */
+#define MODEL_CHAT_TEXT_MAX 1024                 /* bytes of one string of a chat_template; usual ones have 30 */
+#define MODEL_CHAT_STOPS_MAX 4                   /* stop strings of a chat_template, beside a request's own */
 #define MODEL_KERNEL_MAX 255                     /* taps a side of aft-conv */
 #define MODEL_PICTURE_SIDE_MAX 4096              /* input.size, input.resize_to: pixels a side */
 #define MODEL_TOKENS_MAX 65536                   /* patches of one picture */
@@ -151,6 +153,8 @@
 #define GENERATE_PROMPT_MAX 1048576 /* bytes of a prompt */
 #define OPENAI_TOKENS_DEFAULT 16    /* max_tokens of /v1/completions by default, as in OpenAI's API */
 #define OPENAI_USER_MAX 1024        /* bytes of "user", which has no effect here */
+#define CHAT_MESSAGES_MAX 1024      /* of one conversation; with a template's longest strings 1 MB, as a prompt */
+#define CHAT_STOPS_MAX 4            /* stop strings of a chat, as many as OpenAI's API takes */
 #define GENERATE_STOPS_MAX 8        /* stop strings */
 #define GENERATE_STOP_BYTES_MAX 64  /* bytes of one stop string */
 #define GENERATE_PROMPTS_MAX 64     /* prompts of one request: lm-eval's batches; each is fed by itself */

@@ -46,6 +46,9 @@ static struct expectation describe_expected(const struct key *k)
                            k->scalar ? " or " : "", k->length, many, k->min, k->max);
         break;
     }
+    case KEY_TEXT:
+        (void)snprintf(e.text, sizeof e.text, "a string of at most %u bytes", k->length);
+        break;
     case KEY_TEXTS:
         (void)snprintf(e.text, sizeof e.text, "a list of %g..%g strings of at most %u bytes", k->min, k->max,
                        k->length);
@@ -129,6 +132,17 @@ static enum status read_numbers(const struct place *p, const json_t *value, stru
     return OK;
 }
 
+static enum status read_text(const struct place *p, const json_t *value, struct error *err)
+{
+    if (!json_is_string(value) || json_string_length(value) > p->key->length)
+        return refuse(p, value, err);
+    char *text = strdup(json_string_value(value));
+    if (text == NULL)
+        return error_set_param(err, ERR_NOMEM, p->name, "%s: not enough memory for %s", p->reader->path, p->name);
+    *(char **)field_of(p) = text;
+    return OK;
+}
+
 static enum status read_texts(const struct place *p, const json_t *value, struct error *err)
 {
     const struct key *k = p->key;
@@ -168,6 +182,8 @@ static enum status read_value(const struct place *p, json_t *value, struct error
     case KEY_INTEGER:
     case KEY_NUMBER:
         return read_numbers(p, value, err);
+    case KEY_TEXT:
+        return read_text(p, value, err);
     case KEY_TEXTS:
         return read_texts(p, value, err);
     case KEY_OBJECT: {

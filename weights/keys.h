@@ -17,6 +17,7 @@ enum key_kind {
     KEY_FLAG,    /* true or false, into a bool */
     KEY_INTEGER, /* into uint32_t [length] */
     KEY_NUMBER,  /* into float [length] */
+    KEY_TEXT,    /* a string, into a char *, malloc'ed */
     KEY_TEXTS,   /* a list of strings, into a char ** of malloc'ed strings and a uint32_t at count_offset */
     KEY_OBJECT   /* by the table `keys` */
 };
@@ -32,7 +33,7 @@ struct key {
     size_t key_count;
     enum key_kind kind;
     uint32_t length;                 /* KEY_INTEGER, KEY_NUMBER: more than 1 is a JSON list of exactly that many;
-                                       KEY_TEXTS: bytes of one string at most */
+                                       KEY_TEXT, KEY_TEXTS: bytes of one string at most */
     uint32_t tasks, inputs, options; /* for `applies`: sets, of the enums' values or of flags; 0 is all */
     bool required;                   /* else the struct keeps what it held before */
     bool scalar;                     /* length > 1: a single value is fine too and stands for all of them */

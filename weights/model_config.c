@@ -178,6 +178,17 @@ static const struct key input_keys[] = {
      .inputs = BIT(INPUT_BYTES) | BIT(INPUT_PIXELS)},
 };
 
+#define TEXT(field) .kind = KEY_TEXT, .length = MODEL_CHAT_TEXT_MAX, AT(config.chat.field), REQUIRED
+
+static const struct key chat_keys[] = {
+    {"system", TEXT(roles[CHAT_SYSTEM])},
+    {"user", TEXT(roles[CHAT_USER])},
+    {"assistant", TEXT(roles[CHAT_ASSISTANT])},
+    {"reply", TEXT(reply)},
+    {"stop", .kind = KEY_TEXTS, .length = GENERATE_STOP_BYTES_MAX, .min = 1, .max = MODEL_CHAT_STOPS_MAX,
+     AT(config.chat.stops), .count_offset = offsetof(struct draft, config.chat.stop_count), REQUIRED},
+};
+
 /* `task` comes before what depends on it; `format` and `version` are checked before the table. */
 static const struct key model_keys[] = {
     {"format", .kind = KEY_IGNORED},
@@ -194,6 +205,7 @@ static const struct key model_keys[] = {
     {"labels", .kind = KEY_TEXTS, .length = MODEL_LABEL_MAX, .min = 1, .max = MODEL_CLASSES_MAX, AT(config.labels),
      .count_offset = offsetof(struct draft, config.classes), REQUIRED, .tasks = CLASSIFIERS},
     {"input", OBJECT(input_keys), REQUIRED},
+    {"chat_template", OBJECT(chat_keys), .tasks = BIT(TASK_TEXT_GENERATION)},
 };
 
 static bool key_applies(const struct key *k, const void *base)
@@ -293,6 +305,8 @@ static enum status read_draft(struct draft *d, json_t *root, const struct key_re
         st = check_heads_and_width(d, r->path, err);
     if (st == OK && c->input == INPUT_IMAGE)
         st = check_picture(c, r->path, err);
+    if (st == OK && chat_template_exists(&c->chat))
+        st = chat_template_check(&c->chat, r->path, err);
     if (st != OK)
         return st;
     c->hidden = d->mlp_ratio * c->dim;
@@ -316,7 +330,7 @@ enum status model_config_read(struct model_config *ret, const char *path, model_
         st = read_draft(&d, root, &r, err);
     if (st == OK) {
         *ret = d.config;
-        d.config = (struct model_config){.labels = NULL}; /* the labels are the caller's now */
+        d.config = (struct model_config){.labels = NULL}; /* its texts are the caller's now */
     }
     model_config_clear(&d.config);
     json_decref(root);
@@ -330,5 +344,6 @@ void model_config_clear(struct model_config *c)
     for (uint32_t i = 0; c->labels != NULL && i < c->classes; i++)
         free(c->labels[i]);
     free(c->labels);
+    chat_template_clear(&c->chat);
     *c = (struct model_config){.labels = NULL};
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
+#include "weights/chat_template.h"
 #include "weights/mixers.h"
 
 enum model_task { TASK_IMAGE_CLASSIFICATION, TASK_TEXT_GENERATION, TASK_TEXT_CLASSIFICATION, TASK_IMAGE_GENERATION };
@@ -34,7 +35,8 @@ struct model_config {
     float mean[3], std[3];
     uint32_t resize_to;
     enum interpolation interpolation;
-    uint32_t context; /* bytes, pixels: T */
+    uint32_t context;          /* bytes, pixels: T */
+    struct chat_template chat; /* text generation: if there is one (chat_template_exists); owned */
 };
 
 /* Called for each unknown key ("config.json: unknown key \"mixer.foo\" is ignored"). */

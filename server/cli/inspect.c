@@ -49,6 +49,8 @@ static void print_architecture(const struct model_config *c)
                      c->size[1]);
     else
         (void)printf("input              bytes, context %u\n", c->context);
+    if (chat_template_exists(&c->chat))
+        (void)printf("chat template      yes\n");
     if (c->classes != 0)
         (void)printf("classes            %u\n", c->classes);
 }

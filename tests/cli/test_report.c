@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "tests/support/model_copy.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 #include "weights/safetensors.h"
@@ -148,11 +149,28 @@ static void unknown_keys_of_a_config_are_told(void **state)
     program_expect(aft, cases, LENGTH(cases));
 }
 
+static void a_chat_template_is_told(void **state)
+{
+    (void)state;
+    char folder[PATH_MAX];
+    temp_path(folder, dir, "chat");
+    model_variants_write_chat(dir, "chat", small_text_model, "A:", "\n");
+    const struct program_case cases[] = {
+        {"a model that answers conversations", {"inspect", folder}, NULL, 0, "\nchat template      yes\n", ""},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+    struct program_run p = {.argv = {aft, "inspect", small_text_model}};
+    program_run(&p);
+    assert_null(strstr(p.out, "chat template"));
+    program_run_clear(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inspect_shows_the_architecture_and_each_tensor),
         cmocka_unit_test(unknown_keys_of_a_config_are_told),
+        cmocka_unit_test(a_chat_template_is_told),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -65,6 +65,18 @@ void model_variants_write_endless(const char *folder, const char *name, const ch
     model_variants_put(&c, folder, name);
 }
 
+void model_variants_write_chat(const char *folder, const char *name, const char *source, const char *reply,
+                               const char *stop)
+{
+    struct model_copy c;
+    model_copy_read(&c, source);
+    json_t *template =
+        json_pack("{s:s, s:s, s:s, s:s, s:[s]}", "system", MODEL_VARIANTS_SYSTEM, "user", MODEL_VARIANTS_USER,
+                  "assistant", MODEL_VARIANTS_ASSISTANT, "reply", reply, "stop", stop);
+    assert_int_equal(json_object_set_new(c.config, "chat_template", template), 0);
+    model_variants_put(&c, folder, name);
+}
+
 void model_variants_write(const char *folder)
 {
     model_variants_write_starting(folder);

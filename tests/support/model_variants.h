@@ -19,6 +19,12 @@ void model_variants_put(struct model_copy *c, const char *folder, const char *na
 void model_variants_write_starting(const char *folder);
 /* Make FOLDER/NAME from the text model SOURCE: one without an end of its context, `context` bytes at a time. */
 void model_variants_write_endless(const char *folder, const char *name, const char *source, int context);
+/* Make FOLDER/NAME from the text model SOURCE: one with a chat_template, whose messages are as these say. */
+#define MODEL_VARIANTS_SYSTEM "Be: {content}\n"
+#define MODEL_VARIANTS_USER "Q: {content}\n"
+#define MODEL_VARIANTS_ASSISTANT "A: {content}\n"
+void model_variants_write_chat(const char *folder, const char *name, const char *source, const char *reply,
+                               const char *stop);
 /* Make FOLDER/starting and FOLDER/endless, the latter from aft-conv, 6 bytes at a time. */
 void model_variants_write(const char *folder);
 

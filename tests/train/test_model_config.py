@@ -54,6 +54,16 @@ def test_keys_that_nobody_knows_are_named(capsys):
     assert capsys.readouterr().err == 'config.json: unknown key "mixer.flavour" is ignored\n'
 
 
+def test_a_chat_template_is_kept():
+    told = json.loads(to_json(tiny_config("text-generation", "aft-local")))
+    template = {"system": "{content}\n", "user": "Q: {content}\n", "assistant": "A: {content}\n", "reply": "A: ",
+                "stop": ["\n"]}
+    assert "chat_template" not in told
+    assert json.loads(to_json(from_json(json.dumps(told | {"chat_template": template}))))["chat_template"] == template
+    told = json.loads(to_json(tiny_config("text-classification", "fastformer")))
+    assert "chat_template" not in json.loads(to_json(from_json(json.dumps(told | {"chat_template": template}))))
+
+
 MISSING = object()
 REFUSED = [  # (task, mixer, key, value, what the message has)
     ("text-generation", "aft-local", "format", "gguf", "format"),
@@ -71,6 +81,7 @@ REFUSED = [  # (task, mixer, key, value, what the message has)
     ("text-generation", "aft-local", "norm_eps", float("nan"), "norm_eps is nan"),
     ("text-generation", "aft-local", "share_layers", 1, "share_layers is 1, expected true or false"),
     ("text-generation", "aft-local", "labels", ["a"], "labels is ['a'], expected none"),
+    ("text-generation", "aft-local", "chat_template", "{{ messages }}", "expected an object"),
     ("text-generation", "aft-local", "mixer", "aft-local", "mixer is 'aft-local', expected an object"),
     ("text-generation", "aft-local", "mixer.type", "mamba", "mixer.type is 'mamba'"),
     ("text-generation", "aft-local", "mixer.type", MISSING, "mixer.type is missing"),

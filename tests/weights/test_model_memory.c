@@ -10,7 +10,9 @@
 
 #include <cmocka.h>
 
+#include "tests/support/model_variants.h"
 #include "tests/support/refused_memory.h"
+#include "tests/support/temp_dir.h"
 #include "weights/model.h"
 
 static unsigned load_without_each(const char *dir, bool stays)
@@ -35,18 +37,23 @@ static unsigned load_without_each(const char *dir, bool stays)
 
 static void a_model_that_finds_no_memory_is_refused(void **state)
 {
-    static const char *const models[] = {"tests/data/golden/lm-local-8", "tests/data/golden/conv-heads8-k5"};
+    char dir[PATH_MAX], chat[PATH_MAX];
+    const char *const models[] = {"tests/data/golden/lm-local-8", "tests/data/golden/conv-heads8-k5", chat};
     (void)state;
     if (IS_SANITIZED) {
         print_message("skipped: sanitizers have their own malloc\n");
         skip();
     }
+    temp_dir_create(dir);
+    temp_path(chat, dir, "chat");
+    model_variants_write_chat(dir, "chat", "tests/data/golden/lm-simple", "A:", "\n");
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         for (int stays = 0; stays < 2; stays++) {
             const unsigned refused = load_without_each(models[i], stays == 1);
             print_message("  %s: refused %u times\n", models[i], refused);
             assert_true(refused > 20);
         }
+    temp_dir_remove(dir);
 }
 
 int main(void)

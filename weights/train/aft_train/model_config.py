@@ -64,6 +64,7 @@ class ModelConfig:
     resize_to: int = 0  # 0: min(size)
     interpolation: str = "bicubic"
     context: int = 0
+    chat_template: dict = None  # text-generation: for the daemon, kept as it is
 
     def __post_init__(self):
         check(self)
@@ -173,7 +174,8 @@ def is_number(value):
 # and mean nothing: the tensors tell.
 KEYS = {
     "": {"format": str, "version": int, "task": str, "dim": int, "depth": int, "mlp_ratio": int, "activation": str,
-         "norm_eps": float, "share_layers": bool, "mixer": dict, "pooling": str, "labels": list, "input": dict},
+         "norm_eps": float, "share_layers": bool, "mixer": dict, "pooling": str, "labels": list, "input": dict,
+         "chat_template": dict},
     "mixer.": {"type": str, "heads": int, "window": int, "kernel": (int, list), "query_gate": bool, "global": bool,
                "share_value_query": bool, "factorised": bool, "reparameterised": bool},
     "input.": {"kind": str, "size": list, "patch": list, "mean": list, "std": list, "resize_to": int,
@@ -239,7 +241,8 @@ def from_json(text):
         share_layers=j.get("share_layers", False), pooling=j.get("pooling", "mean"), labels=j.get("labels", []),
         size=tuple(i.get("size", ())), patch=tuple(i.get("patch", ())), mean=tuple(i.get("mean", ())),
         std=tuple(i.get("std", ())), resize_to=i.get("resize_to", 0),
-        interpolation=i.get("interpolation", "bicubic"), context=i.get("context", 0))
+        interpolation=i.get("interpolation", "bicubic"), context=i.get("context", 0),
+        chat_template=j.get("chat_template") if j["task"] == "text-generation" else None)
 
 
 def to_json(c):
@@ -272,6 +275,8 @@ def to_json(c):
         j["input"] = {"kind": kind, "size": list(c.size), "context": c.context}
     else:
         j["input"] = {"kind": kind, "context": c.context}
+    if c.chat_template is not None:
+        j["chat_template"] = c.chat_template
     return json.dumps(j, indent=1) + "\n"
 
 
