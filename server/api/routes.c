@@ -212,14 +212,14 @@ static bool is_below_v2(const char *path)
 /* What to ask for instead of what other servers have there. */
 static const char *instead_of(const char *path)
 {
-#define CONTINUES ": the models here continue a text and know no roles; POST the text to /v1/completions"
+#define CHATS \
+    ": POST /v1/chat/completions takes messages, if the model has a chat_template; a text goes to /v1/completions"
 #define WRITES ": POST /generate or POST /v1/completions continues a text"
     static const char *const others[][2] = {
-        {"/v1/chat/completions", CONTINUES},
-        {"/chat/completions", CONTINUES},
-        {"/v1/responses", CONTINUES},
-        {"/v1/messages", CONTINUES},
-        {"/api/chat", CONTINUES},
+        {"/chat/completions", CHATS},
+        {"/v1/responses", CHATS},
+        {"/v1/messages", CHATS},
+        {"/api/chat", CHATS},
         {"/completion", WRITES},
         {"/completions", WRITES},
         {"/generate_stream", WRITES},

@@ -12,10 +12,11 @@
 
 /* What was read, before it becomes a request. Texts are borrowed from the JSON. */
 struct fields {
-    const json_t *model, *user, *suffix, *prompt, *logit_bias, *allowed_bytes;
-    int64_t max_tokens, n, best_of, logprobs, seed, top_k, timeout_ms; /* best_of 0, logprobs -1: not given */
+    const json_t *model, *user, *suffix, *prompt, *messages, *logit_bias, *allowed_bytes;
+    int64_t n, best_of, logprobs, seed, top_k, timeout_ms; /* best_of 0, logprobs -1: not given */
+    int64_t max_tokens, max_completion_tokens;             /* 0: not given to a chat */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    enum field_switch stream, echo, utf8;
+    enum field_switch stream, echo, utf8, tells_logprobs;
     bool include_usage, seeded, shift;
     int32_t priority;
     struct stop_set stops;
@@ -57,45 +58,130 @@ static void expect_stream_options(char *out, size_t size)
     (void)snprintf(out, size, "an object with \"include_usage\", true or false");
 }
 
+/* ---- what a chat alone has ------------------------------------------------------------------------------------- */
+
+static bool read_chat_stops(const json_t *value, void *arg)
+{
+    const struct stop_set *to = arg;
+    return generate_read_stops(value, arg) && to->count <= CHAT_STOPS_MAX;
+}
+
+static void expect_chat_stops(char *out, size_t size)
+{
+    (void)snprintf(out, size, "a string, or a list of at most %d strings, each of 1 to %d bytes", CHAT_STOPS_MAX,
+                   GENERATE_STOP_BYTES_MAX);
+}
+
+/* What is understood and not done is taken where it asks for nothing. `to` is not used. */
+static bool is_empty_list(const json_t *value, void *to)
+{
+    (void)to;
+    return json_is_array(value) && json_array_size(value) == 0;
+}
+
+static bool is_none(const json_t *value, void *to)
+{
+    (void)to;
+    return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
+}
+
+static bool is_text_format(const json_t *value, void *to)
+{
+    const json_t *type = json_object_get(value, "type");
+    (void)to;
+    return json_object_size(value) == 1 && json_is_string(type) && strcmp(json_string_value(type), "text") == 0;
+}
+
+static bool is_text_alone(const json_t *value, void *to)
+{
+    const json_t *first = json_array_get(value, 0);
+    (void)to;
+    return json_array_size(value) == 1 && json_is_string(first) && strcmp(json_string_value(first), "text") == 0;
+}
+
+static bool is_nothing(const json_t *value, void *to)
+{
+    (void)value;
+    (void)to;
+    return false;
+}
+
+/* ---- the tables ------------------------------------------------------------------------------------------------- */
+
+_Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a chat's stop strings have room");
+
 #define AT(member) .offset = offsetof(struct fields, member)
+#define ROW(name, kind, member, ...) {name, kind, AT(member), __VA_ARGS__},
+/* The fields that both APIs have. */
+#define COMMON(X)                                                                                                      \
+    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                      \
+    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                                     \
+    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                               \
+    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1))                                                                 \
+    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                      \
+    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                 \
+    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true)  \
+    X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))        \
+    X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))      \
+    X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .expected = generate_expect_bias)             \
+    X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .expected = generate_expect_allowed) \
+    X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                   \
+    X("seed", FIELD_OTHER, seed, .read = read_seed, .expected = expect_seed)                                           \
+    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                               \
+    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options, .expected = expect_stream_options)    \
+    X("context_overflow", FIELD_OTHER, shift, .read = generate_read_overflow, .expected = generate_expect_overflow)    \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)         \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)               \
+    X("user", FIELD_TEXT, user, FIELD_RANGE(0, OPENAI_USER_MAX))
 static const struct field table[] = {
-    {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
     {"prompt", FIELD_OTHER, AT(prompt), .read = prompts_read, .expected = prompts_expect},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(0, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
-    {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
     {"best_of", FIELD_INTEGER, AT(best_of), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
-    {"temperature", FIELD_NUMBER, AT(temperature), FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX)},
-    {"top_p", FIELD_NUMBER, AT(top_p), FIELD_RANGE(0, 1)},
-    {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(0, BYTE_VALUES)},
-    {"min_p", FIELD_NUMBER, AT(min_p), FIELD_RANGE(0, 1)},
-    {"repetition_penalty", FIELD_NUMBER, AT(repetition_penalty), FIELD_RANGE(0, SAMPLER_PENALTY_MAX),
-     .exclusive = true},
-    {"presence_penalty", FIELD_NUMBER, AT(presence_penalty), FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX)},
-    {"frequency_penalty", FIELD_NUMBER, AT(frequency_penalty), FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX)},
-    {"logit_bias", FIELD_OTHER, AT(logit_bias), .read = generate_read_bias, .expected = generate_expect_bias},
-    {"allowed_bytes", FIELD_OTHER, AT(allowed_bytes), .read = generate_read_allowed,
-     .expected = generate_expect_allowed},
-    {"utf8", FIELD_SWITCH, AT(utf8), FIELD_RANGE(0, 0)},
-    {"seed", FIELD_OTHER, AT(seed), .read = read_seed, .expected = expect_seed},
     {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
-    {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
-    {"stream_options", FIELD_OTHER, AT(include_usage), .read = read_stream_options, .expected = expect_stream_options},
-    {"context_overflow", FIELD_OTHER, AT(shift), .read = generate_read_overflow, .expected = generate_expect_overflow},
-    {"priority", FIELD_OTHER, AT(priority), .read = generate_read_priority, .expected = generate_expect_priority},
-    {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
     {"suffix", FIELD_TEXT, AT(suffix), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},
-    {"user", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)},
-};
+    COMMON(ROW)};
+#define NOT_DONE(name, read_it, expected_it)                        \
+    {                                                               \
+        name, FIELD_OTHER, .read = (read_it), .what = (expected_it) \
+    }
+static const struct field chat_table[] = {
+    {"messages", FIELD_OTHER, AT(messages), .read = chat_messages_are_list, .expected = chat_messages_expect},
+    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
+    {"max_completion_tokens", FIELD_INTEGER, AT(max_completion_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
+     .max_set = field_max_tokens},
+    {"stop", FIELD_OTHER, AT(stops), .read = read_chat_stops, .expected = expect_chat_stops},
+    {"logprobs", FIELD_SWITCH, AT(tells_logprobs), FIELD_RANGE(0, 0)},
+    {"top_logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
+    NOT_DONE("tools", is_empty_list, "null or an empty list: no tools are called here, the answer is text"),
+    NOT_DONE("tool_choice", is_none, "null or \"none\": no tools are called here"),
+    NOT_DONE("functions", is_empty_list, "null or an empty list: no functions are called here, the answer is text"),
+    NOT_DONE("function_call", is_none, "null or \"none\": no functions are called here"),
+    NOT_DONE("response_format", is_text_format, "null or {\"type\": \"text\"}: answers are held to no other form"),
+    NOT_DONE("modalities", is_text_alone, "null or [\"text\"]: the answer is text"),
+    NOT_DONE("audio", is_nothing, "null: the answer is text"),
+    COMMON(ROW)};
+#undef NOT_DONE
+#undef COMMON
+#undef ROW
 #undef AT
-enum { FIELD_COUNT = sizeof table / sizeof table[0] };
-const struct field_list openai_fields = {table, FIELD_COUNT};
+const struct field_list openai_fields = {table, sizeof table / sizeof table[0]};
+const struct field_list chat_fields = {chat_table, sizeof chat_table / sizeof chat_table[0]};
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
+static enum status check_stream(const struct fields *f, struct error *err)
+{
+    if (f->include_usage && f->stream != FIELD_TRUE)
+        return error_set_param(
+            err, ERR_ARGUMENT, "stream_options",
+            "\"stream_options\" is given for an answer that is not streamed; expected \"stream\": true");
+    return OK;
+}
+
 /* What one field alone does not show, and what is understood but not supported. */
-static enum status check(const struct fields *f, struct error *err)
+static enum status check_completion(const struct fields *f, struct error *err)
 {
     const long long best_of = f->best_of, n = f->n;
     if (best_of != 0 && best_of < n)
@@ -111,10 +197,29 @@ static enum status check(const struct fields *f, struct error *err)
     if (json_string_length(f->suffix) > 0)
         return error_set_param(err, ERR_ARGUMENT, "suffix",
                                "\"suffix\" is not empty; expected null: the models only continue texts");
-    if (f->include_usage && f->stream != FIELD_TRUE)
-        return error_set_param(
-            err, ERR_ARGUMENT, "stream_options",
-            "\"stream_options\" is given for an answer that is not streamed; expected \"stream\": true");
+    return OK;
+}
+
+/* The same of a chat; f->max_tokens becomes what was asked for by either name, or `otherwise`. */
+static enum status check_chat(struct fields *f, int64_t otherwise, struct error *err)
+{
+    const long long older = f->max_tokens, newer = f->max_completion_tokens, top = f->logprobs;
+    if (f->messages == NULL) {
+        char expected[ERROR_MESSAGE_MAX / 2];
+        chat_messages_expect(expected, sizeof expected);
+        return error_set_param(err, ERR_ARGUMENT, "messages", "\"messages\" is missing; expected %s", expected);
+    }
+    if (older != 0 && newer != 0 && older != newer)
+        return error_set_param(err, ERR_ARGUMENT, "max_tokens",
+                               "\"max_tokens\" is %lld and \"max_completion_tokens\" is %lld; expected one of them: "
+                               "they are two names of the same",
+                               older, newer);
+    if (top >= 0 && f->tells_logprobs != FIELD_TRUE)
+        return error_set_param(err, ERR_ARGUMENT, "top_logprobs",
+                               "\"top_logprobs\" is %lld without \"logprobs\"; expected \"logprobs\": true", top);
+    f->max_tokens = newer != 0 ? newer : older != 0 ? older : otherwise;
+    if (top < 0 && f->tells_logprobs == FIELD_TRUE)
+        f->logprobs = 0;
     return OK;
 }
 
@@ -188,27 +293,39 @@ static enum status build(struct openai_request *r, const struct fields *f, struc
         generate_set_bias(o, f->logit_bias);
     if (f->allowed_bytes != NULL)
         generate_set_allowed(o, f->allowed_bytes);
-    enum status st = generate_check_sampler(o, err);
-    if (st == OK)
-        st = copy_prompts(in, f->prompt, err);
-    if (st == OK)
-        st = check_best_of(r, err);
-    return st == OK ? generate_request_check(in, err) : st;
+    return generate_check_sampler(o, err);
 }
 
-enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
-                                 struct error *err)
+static enum status build_completion(struct openai_request *r, const struct fields *f, struct error *err)
+{
+    enum status st = build(r, f, err);
+    if (st == OK)
+        st = copy_prompts(&r->in, f->prompt, err);
+    if (st == OK)
+        st = check_best_of(r, err);
+    return st == OK ? generate_request_check(&r->in, err) : st;
+}
+
+static enum status build_chat(struct openai_request *r, const struct fields *f, struct error *err)
+{
+    enum status st = build(r, f, err);
+    r->in.prompt_count = 1;
+    if (st == OK)
+        st = generate_request_check(&r->in, err);
+    return st == OK ? chat_messages_read(&r->messages, f->messages, err) : st;
+}
+
+static enum status read_object(struct openai_request *r, bool is_chat, json_t *object, const struct settings *s,
+                               struct error *err)
 {
     const int64_t most = s->max_tokens_max;
+    const struct field_list *list = is_chat ? &chat_fields : &openai_fields;
     struct sampler_options defaults;
-    struct openai_request r = {0};
-    json_t *object = NULL;
-    enum status st = request_json_parse_bytes(&object, body, size, err);
-    if (st != OK)
-        return st;
     sampler_options_default(&defaults);
     struct fields f = {
-        .max_tokens = most < OPENAI_TOKENS_DEFAULT ? most : OPENAI_TOKENS_DEFAULT,
+        .max_tokens = is_chat                        ? 0
+                      : most < OPENAI_TOKENS_DEFAULT ? most
+                                                     : OPENAI_TOKENS_DEFAULT,
         .timeout_ms = s->timeout_ms,
         .n = 1,
         .logprobs = -1,
@@ -219,11 +336,24 @@ enum status openai_request_parse(struct openai_request *ret, const uint8_t *body
         .min_p = (double)defaults.min_p,
         .repetition_penalty = (double)defaults.repetition_penalty,
     };
-    st = fields_read(table, FIELD_COUNT, object, s, &f, err);
+    enum status st = fields_read(list->table, list->count, object, s, &f, err);
     if (st == OK)
-        st = check(&f, err);
+        st = is_chat ? check_chat(&f, s->max_tokens, err) : check_completion(&f, err);
     if (st == OK)
-        st = build(&r, &f, err);
+        st = check_stream(&f, err);
+    if (st == OK)
+        st = is_chat ? build_chat(r, &f, err) : build_completion(r, &f, err);
+    return st;
+}
+
+static enum status parse(struct openai_request *ret, bool is_chat, const uint8_t *body, size_t size,
+                         const struct settings *s, struct error *err)
+{
+    struct openai_request r = {0};
+    json_t *object = NULL;
+    enum status st = request_json_parse_bytes(&object, body, size, err);
+    if (st == OK)
+        st = read_object(&r, is_chat, object, s, err);
     json_decref(object);
     if (st != OK) {
         openai_request_clear(&r);
@@ -233,8 +363,21 @@ enum status openai_request_parse(struct openai_request *ret, const uint8_t *body
     return OK;
 }
 
+enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
+                                 struct error *err)
+{
+    return parse(ret, false, body, size, s, err);
+}
+
+enum status openai_request_parse_chat(struct openai_request *ret, const uint8_t *body, size_t size,
+                                      const struct settings *s, struct error *err)
+{
+    return parse(ret, true, body, size, s, err);
+}
+
 void openai_request_clear(struct openai_request *r)
 {
     free(r->in.prompt);
+    chat_messages_clear(&r->messages);
     *r = (struct openai_request){0};
 }

@@ -1,4 +1,5 @@
-/* openai_request.h - the JSON body of OpenAI's POST /v1/completions -> checked values. HTTP threads; no state. */
+/* openai_request.h - the JSON bodies of OpenAI's POST /v1/completions and /v1/chat/completions -> checked values. HTTP
+ * threads; no state. */
 #ifndef SERVER_REQUEST_OPENAI_REQUEST_H
 #define SERVER_REQUEST_OPENAI_REQUEST_H
 
@@ -9,9 +10,10 @@
 #include "config/settings.h"
 #include "config/status.h"
 #include "server/kinds/generate.h"
+#include "server/request/chat_messages.h"
 #include "server/request/fields.h"
 
-extern const struct field_list openai_fields; /* openai_request_parse's */
+extern const struct field_list openai_fields, chat_fields; /* openai_request_parse's, and .._parse_chat's */
 
 struct openai_request {
     char model[MODEL_WISH_MAX + 1]; /* in registry_acquire_for's form; empty: none was named */
@@ -20,6 +22,7 @@ struct openai_request {
     uint32_t logprobs;              /* as in.logprobs, of those that are told */
     bool echo, include_usage;
     uint32_t timeout_ms;
+    struct chat_messages messages; /* of a chat: in.prompt is to be made of them, by the model's template */
 };
 
 /* Like generate_request_parse: a field of the wrong kind or out of range, or one that asks for what this server does
@@ -27,6 +30,9 @@ struct openai_request {
  * openai_request_clear. Errors: ERR_ARGUMENT, ERR_NOMEM. */
 enum status openai_request_parse(struct openai_request *ret, const uint8_t *body, size_t size, const struct settings *s,
                                  struct error *err);
+/* The same for a chat, of which in.prompt is empty. */
+enum status openai_request_parse_chat(struct openai_request *ret, const uint8_t *body, size_t size,
+                                      const struct settings *s, struct error *err);
 void openai_request_clear(struct openai_request *r); /* zeroed is fine */
 
 #endif

@@ -165,7 +165,12 @@ static const struct row rows[] = {
      NULL},
     /* 404: a model or a path that is not there */
     {{.path = "/nothing"}, 404, "not_found", NULL, "there is nothing at", NULL},
-    {{.path = "/v1/chat/completions", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "to /v1/completions", NULL},
+    {{.path = "/v1/chat/completions", .type = JSON, BODY("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}")},
+     404,
+     "not_found",
+     "model",
+     "to /v1/completions",
+     NULL},
     {{.path = "/v1/responses", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "to /v1/completions", NULL},
     {{.path = "/completion", .type = JSON, BODY("{}")}, 404, "not_found", NULL, "POST /generate", NULL},
     {{.path = "/v2/nothing"}, 404, NULL, NULL, "there is nothing at", NULL},

@@ -15,6 +15,7 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/random.h"
 #include "tests/support/temp_dir.h"
 
@@ -48,6 +49,10 @@ static const struct {
     {"/v1/completions",
      "{\"model\": \"text\", \"prompt\": [\"a\", \"bc\"], \"max_tokens\": 5, \"logprobs\": 1, \"echo\": true}", NULL},
     {"/v1/embeddings", "{\"model\": \"text\", \"input\": [[97, 98], [99]], \"encoding_format\": \"base64\"}", NULL},
+    {"/v1/chat/completions",
+     "{\"model\": \"text-chat\", \"messages\": [{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"user\", "
+     "\"content\": [{\"type\": \"text\", \"text\": \"b\"}]}], \"max_tokens\": 5, \"logprobs\": true}",
+     NULL},
     {"/v2/models/text/infer",
      "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": [\"ab\"]}], "
      "\"parameters\": "
@@ -175,6 +180,7 @@ static void requests_that_are_nearly_right_are_answered(void **state)
     unsigned long counts[6] = {0};
     (void)state;
     model_folder_put(models_folder, "text", GOLDEN "lm-local-8");
+    model_variants_write_chat(models_folder, "text-chat", GOLDEN "lm-local-8", "A: ", "\n");
     model_folder_put(models_folder, "texts", GOLDEN "text-attention");
     model_folder_put(models_folder, "pictures", GOLDEN "conv-heads8-k5");
     model_folder_put(models_folder, "pixels", GOLDEN "pixels-local");

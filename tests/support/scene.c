@@ -15,6 +15,7 @@
 #include "tests/support/administration.h"
 #include "tests/support/daemon.h"
 #include "tests/support/model_folder.h"
+#include "tests/support/model_variants.h"
 #include "tests/support/pictures.h"
 #include "tests/support/raw_socket.h"
 
@@ -34,6 +35,7 @@ void scene_put_models(void)
     model_folder_put(models_folder, "picture", GOLDEN "conv-heads8-k5");
     model_folder_put(models_folder, "pixels", GOLDEN "pixels-local");
     model_folder_put(models_folder, "text", GOLDEN "lm-local-8");
+    model_variants_write_chat(models_folder, "text-chat", GOLDEN "lm-local-8", "A: ", "\n");
     model_folder_put(models_folder, "words", GOLDEN "text-attention");
 }
 
@@ -67,6 +69,10 @@ struct request scene_requests[] = {
     {.path = "/v1/completions",
      .type = JSON,
      BODY("{\"prompt\": [97], \"max_tokens\": 2, \"seed\": 1, \"logprobs\": 1, \"stream\": true}")},
+    {.path = "/v1/chat/completions",
+     .type = JSON,
+     BODY("{\"model\": \"text-chat\", \"messages\": [{\"role\": \"user\", \"content\": \"ab\"}], \"max_tokens\": 2, "
+          "\"seed\": 1, \"logprobs\": true, \"top_logprobs\": 1}")},
     {.path = "/classify?model=picture&top_k=2"},
     {.path = "/classify", .type = JSON, BODY("{\"text\": \"ab\", \"model\": \"words\"}")},
     {.path = "/explain?model=picture&side=32"},

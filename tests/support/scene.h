@@ -9,7 +9,7 @@
 
 #include "tests/support/client.h"
 
-/* Models "picture", "pixels", "text" and "words", in models_folder. */
+/* Models "picture", "pixels", "text", "text-chat" and "words", in models_folder. */
 void scene_put_models(void);
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */

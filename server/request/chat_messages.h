@@ -1,0 +1,28 @@
+/* chat_messages.h - the messages of OpenAI's chat -> roles and contents. HTTP threads; no state. */
+#ifndef SERVER_REQUEST_CHAT_MESSAGES_H
+#define SERVER_REQUEST_CHAT_MESSAGES_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/status.h"
+#include "weights/chat_template.h"
+
+struct chat_messages {
+    struct chat_message *list; /* [count]; their contents lie in `text` */
+    size_t count;
+    uint8_t *text; /* all contents, one after another */
+};
+
+/* FIELD_OTHER: a list of 1 to CHAT_MESSAGES_MAX, into a const json_t *. What is in it, chat_messages_read reads. */
+bool chat_messages_are_list(const json_t *value, void *to);
+void chat_messages_expect(char *out, size_t size);
+
+/* Each is {"role", "content"}: the roles system, developer, which is system's newer name, user and assistant; a content
+ * is a string or a list of {"type": "text", "text"}, which are joined. All contents have at most GENERATE_PROMPT_MAX
+ * bytes. *ret is set only on OK; clear it. Errors: ERR_ARGUMENT naming which part of which message; ERR_NOMEM. */
+enum status chat_messages_read(struct chat_messages *ret, const json_t *list, struct error *err);
+void chat_messages_clear(struct chat_messages *m); /* zeroed is fine */
+
+#endif
