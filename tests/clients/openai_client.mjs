@@ -1,10 +1,10 @@
-// OpenAI's own client for JavaScript, as it is, against a daemon: node openai_client.mjs URL FOLDER_WITH_NODE_MODULES [FULL_URL]
+// OpenAI's own client for JavaScript, as it is, against a daemon: node openai_client.mjs URL FOLDER_WITH_NODE_MODULES FULL_URL CHAT_URL
 // Prints a line for each behaviour; leaves with 1 at the first that is not as it should be. FULL_URL is of a daemon whose
-// queue is full for a second.
+// queue is full for a second, CHAT_URL of one with a model "chat" that has conversations.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 
-const [url, folder, fullUrl] = process.argv.slice(2);
+const [url, folder, fullUrl, chatUrl] = process.argv.slice(2);
 const OpenAI = createRequire(`${folder}/`)("openai").OpenAI;
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0, timeout: 60000 });
 const model = "enwik8-aft-local";
@@ -69,7 +69,36 @@ const behaviours = {
       assert.equal(error.type, "invalid_request_error");
       return true;
     });
-    await assert.rejects(client.chat.completions.create({ model, messages: [] }), OpenAI.NotFoundError);
+    const messages = [{ role: "user", content: "Who?" }];
+    await assert.rejects(client.chat.completions.create({ model, messages }), OpenAI.NotFoundError);
+  },
+
+  async "a conversation is answered, whole and in a stream"() {
+    const chat = client.withOptions({ baseURL: `${chatUrl}/v1` }).chat.completions;
+    const messages = [{ role: "developer", content: "Be brief." }, { role: "user", content: [{ type: "text", text: "Who?" }] }];
+    const asked = { model: "chat", messages, max_completion_tokens: 40, seed: 3, logit_bias: { 10: -100 } };
+    const whole = await chat.create(asked);
+    assert.equal(whole.object, "chat.completion");
+    assert.equal(whole.choices[0].message.role, "assistant");
+    assert.equal(whole.choices[0].finish_reason, "length");
+    assert.equal(whole.usage.prompt_tokens, "Be brief.\n\nQ: Who?\nA: ".length);
+    const stream = await chat.create({ ...asked, stream: true, stream_options: { include_usage: true } });
+    let text = "", role, finish, usage;
+    for await (const chunk of stream) {
+      text += chunk.choices[0]?.delta.content ?? "";
+      role ??= chunk.choices[0]?.delta.role;
+      finish = chunk.choices[0]?.finish_reason ?? finish;
+      usage = chunk.usage ?? usage;
+    }
+    assert.deepEqual([text, role, finish], [whole.choices[0].message.content, "assistant", "length"]);
+    assert.deepEqual(usage, whole.usage);
+    const gathered = await chat.stream(asked).finalChatCompletion();
+    assert.equal(gathered.choices[0].message.content, text);
+    await assert.rejects(chat.create({ ...asked, messages: [] }), OpenAI.BadRequestError);
+    await assert.rejects(chat.create({ ...asked, tools: [{ type: "function", function: { name: "f" } }] }), (error) => {
+      assert.equal(error.param, "tools");
+      return error instanceof OpenAI.BadRequestError;
+    });
   },
 
   async "a full queue is tried again"() {

@@ -171,8 +171,8 @@ def test_errors_have_their_class(client, asked, error, param):
     assert param is None or raised.value.param == param
 
 
-def test_what_is_not_there_is_not_found(client):
-    with pytest.raises(openai.NotFoundError):
+def test_a_model_without_a_chat_template_has_no_conversations(client):
+    with pytest.raises(openai.NotFoundError, match="chat_template.*POST the text to /v1/completions"):
         client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}])
 
 

@@ -17,11 +17,11 @@ pytestmark = [
 ]
 
 
-def test_the_javascript_client_works(daemon, start_daemon):
+def test_the_javascript_client_works(daemon, start_daemon, chat_daemon):
     full = start_daemon("--streams-max=1", "--queue-jobs-max=1")
     done = subprocess.run(
-        [NODE, ROOT / "tests" / "clients" / "openai_client.mjs", daemon.url, MODULES, full.url],
+        [NODE, ROOT / "tests" / "clients" / "openai_client.mjs", daemon.url, MODULES, full.url, chat_daemon.url],
         capture_output=True, text=True, timeout=120 * SLOW, env=os.environ | {"NODE_PATH": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("ok ") == 6
+    assert done.stdout.count("ok ") == 7

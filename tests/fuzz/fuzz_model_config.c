@@ -30,6 +30,20 @@ static void check_picture(const struct model_config *c)
         fuzz_check(c->std[i] > 0.0f && c->mean[i] - c->mean[i] == 0.0f, "pixels can be scaled");
 }
 
+static void check_chat(const struct chat_template *t)
+{
+    const struct chat_message message = {CHAT_USER, (const uint8_t *)"x", 1};
+    for (int role = 0; role < CHAT_ROLES; role++)
+        fuzz_check(strlen(t->roles[role]) <= MODEL_CHAT_TEXT_MAX && strstr(t->roles[role], "{content}") != NULL,
+                   "a role's text is short, and has a place for the content");
+    fuzz_check(in_range(t->stop_count, MODEL_CHAT_STOPS_MAX), "stop strings are few, and some");
+    for (uint32_t i = 0; i < t->stop_count; i++)
+        fuzz_check(in_range(strlen(t->stops[i]), GENERATE_STOP_BYTES_MAX), "stop strings are short");
+    fuzz_check(chat_template_write(t, &message, 1, NULL) ==
+                   strlen(t->roles[CHAT_USER]) - strlen("{content}") + 1 + strlen(t->reply),
+               "a prompt is as long as its parts");
+}
+
 static void check_config(const struct model_config *c)
 {
     fuzz_check(in_range(c->dim, MODEL_DIM_MAX) && in_range(c->depth, MODEL_DEPTH_MAX) &&
@@ -51,6 +65,8 @@ static void check_config(const struct model_config *c)
     }
     if (c->input == INPUT_IMAGE)
         check_picture(c);
+    if (chat_template_exists(&c->chat))
+        check_chat(&c->chat);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -36,6 +36,8 @@ seed_model_config() {
     for file in tests/data/golden/*/config.json weights/models/*/config.json; do
         cp "$file" "$1/$(echo "$file" | tr / -)"
     done
+    template='{"system": "{content}\n", "user": "U: {content}\n", "assistant": "{content}", "reply": "A:", "stop": ["\n"]}'
+    sed "\$s/}/, \"chat_template\": $(printf %s "$template" | sed 's/[\\&/]/\\&/g')}/" tests/data/golden/lm-simple/config.json >"$1/chat"
 }
 
 seed_picture() { # with what a model of 32 x 32 wants behind it
@@ -101,6 +103,20 @@ seed_openai() {
 {"presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "prompt": null, "logprobs": null, "n": 1}
 {"best_of": 4, "n": 2, "presence_penalty": 1.5, "utf8": null, "allowed_bytes": "ab\u00e9", "logit_bias": {"97": 5, "98": -5}}
 {"prompt": [[256]], "logit_bias": {"1": 5}, "suffix": "x", "best_of": 3, "seed": 1e400}
+END
+}
+
+seed_chat() {
+    n=0
+    while read -r line; do
+        n=$((n + 1))
+        printf '%s\n' "$line" >"$1/$n"
+    done <<'END'
+{"model": "a@1", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}], "max_tokens": 5, "stream": true, "stream_options": {"include_usage": true}}
+{"messages": [{"role": "developer", "content": [{"type": "text", "text": "\u00e4\u0000"}, {"type": "text", "text": "{content}"}]}], "logprobs": true, "top_logprobs": 3, "n": 2}
+{"messages": [{"role": "assistant", "content": "", "refusal": null, "tool_calls": null}], "max_completion_tokens": 7, "stop": ["a", "bc"], "tools": [], "tool_choice": "none"}
+{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "text"}, "modalities": ["text"], "functions": [], "function_call": "none", "audio": null, "seed": -1}
+{"messages": [{"role": "tool", "content": [{"type": "image_url"}], "name": "a"}], "audio": {}, "top_logprobs": 1}
 END
 }
 
@@ -171,6 +187,7 @@ words weights/safetensors.c weights/tensor.c >"$seeds/safetensors.dict"
 words server/request/inference_request.c server/request/inference_request.h >"$seeds/inference.dict"
 words server/request/generate_request.c >"$seeds/request.dict"
 words server/request/openai_request.c >"$seeds/openai.dict"
+words server/request/openai_request.c server/request/chat_messages.c >"$seeds/chat.dict"
 words server/request/generate_request.c >"$seeds/session_request.dict"
 words server/access/keys_file.c >"$seeds/keys_file.dict"
 grep -oh '^ *[A-Z_]*([a-z_]*,' config/settings.h | sed 's/.*(\(.*\),/"\1"/' | sort -u >"$seeds/config.dict"

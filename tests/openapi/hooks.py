@@ -43,6 +43,7 @@ TASKS = {
     "/complete": "image-generation",
     "/generate": "text-generation",
     "/v1/completions": "text-generation",
+    "/v1/chat/completions": "text-generation",
     "/v1/compress": "text-generation",
     "/v1/embeddings": "text-generation",
     "/v1/sessions": "text-generation",

@@ -89,6 +89,7 @@ IN_JSON = {  # field by field of each path
                    b"state"],
     b"/v1/completions": [b"model", b"prompt", b"user", b"suffix", b"stop"],
     b"/v1/embeddings": [b"model", b"input", b"encoding_format", b"user"],
+    b"/v1/chat/completions": [b"model", b"messages", b"user", b"stop", b"tool_choice", b"response_format"],
     b"/v1/sessions": [b"model", b"prompt", b"state"],
     b"/score": [b"model", b"text", b"text_base64"],
     b"/classify": [b"model", b"text", b"size"],
@@ -129,6 +130,10 @@ def requests(evil):
         yield json_post(path, b"{%s: 1}" % said)
         yield json_post(path, said)
         yield json_post(path, evil)
+    for message in (b'"role": "user", "content": %s' % said, b'"role": %s, "content": "x"' % said,
+                    b'"role": "user", "content": "x", %s: 1' % said,
+                    b'"role": "user", "content": [{"type": %s, "text": "x"}]' % said):
+        yield json_post(b"/v1/chat/completions", b'{"messages": [{%s}]}' % message)
     tensor = b'{"name": "prompt", "datatype": "BYTES", "shape": [1], "data": [%s]}'
     for part in (b'"id": %s, "inputs": [%s]' % (said, tensor % b'"x"'), b'"inputs": [%s]' % (tensor % said),
                  b'"inputs": [%s]' % (tensor % b'"x"').replace(b'"prompt"', said),
