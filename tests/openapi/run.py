@@ -74,6 +74,19 @@ class Daemon:
         return None if code == 0 else f"the daemon's exit code is {code}"
 
 
+def gather_models(source, folder):
+    """The models of `source`, and a small one that has conversations, in `folder`. The latter is the default of no task."""
+    for model in pathlib.Path(source).resolve().iterdir():
+        (folder / model.name).symlink_to(model)
+    chat, golden = folder / "small-chat", ROOT / "tests" / "data" / "golden" / "lm-simple"
+    chat.mkdir()
+    config = json.loads((golden / "config.json").read_text())
+    config["chat_template"] = {"system": "{content}\n", "user": "Q: {content}\n", "assistant": "A: {content}\n",
+                               "reply": "A: ", "stop": ["\nQ:"]}  # fmt: skip
+    (chat / "config.json").write_text(json.dumps(config))
+    (chat / "model.safetensors").symlink_to(golden / "model.safetensors")
+
+
 def operations_with_input(doc):
     """How many operations there is something to make up for."""
     return sum(
@@ -134,10 +147,13 @@ def main():
     passed, faults = 0, []
     folder = tempfile.TemporaryDirectory(prefix="aftd-openapi-")
     keys = f"{folder.name}/keys"
+    models = pathlib.Path(folder.name) / "models"
+    models.mkdir()
+    gather_models(args.models, models)
     aft = pathlib.Path(args.daemon).with_name("aft")
     made = subprocess.run([aft, "key", "add", "test", "--file", keys], check=True, stdout=subprocess.PIPE, text=True)
     args.key = made.stdout.strip()
-    daemon = Daemon(args.daemon, [*FLAGS, f"--models-dir={args.models}", f"--keys-file={keys}"])
+    daemon = Daemon(args.daemon, [*FLAGS, f"--models-dir={models}", f"--keys-file={keys}"])
     try:
         with urllib.request.urlopen(f"{daemon.url}/openapi.json") as answer:
             doc = json.load(answer)
