@@ -1,5 +1,5 @@
-/* openai_answer.h - the texts of a job as OpenAI's endpoints answer them, whole or in chunks. A form says in which shape:
- * /v1/completions and /v1/chat/completions have one each. HTTP threads. */
+/* openai_answer.h - the texts of a job as OpenAI's endpoints answer them, whole or in chunks. A form says in which
+ * shape: /v1/completions and /v1/chat/completions have one each. HTTP threads. */
 #ifndef SERVER_API_OPENAI_ANSWER_H
 #define SERVER_API_OPENAI_ANSWER_H
 
@@ -22,8 +22,8 @@ struct openai_form {
     const char *id;            /* what an answer's id begins with */
     const char *whole, *chunk; /* its "object", and that of a chunk */
     bool begins;               /* each text of a stream has a chunk before its first piece */
-    /* A choice with a text [size] of valid UTF-8, to which index, logprobs and finish_reason are added. NULL for want of
-     * memory. */
+    /* A choice with a text [size] of valid UTF-8, to which index, logprobs and finish_reason are added. NULL for want
+     * of memory. */
     json_t *(*choice)(enum openai_part part, const char *text, size_t size);
     /* An object for the log probabilities of a text, with those of the likeliest bytes or without. NULL for want of
      * memory. */

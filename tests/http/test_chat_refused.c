@@ -1,5 +1,5 @@
-/* test_chat_refused.c - what POST /v1/chat/completions refuses, and where it says that the fault lies: a model that knows
- * no conversations, messages of other kinds, what is not done here, too much. The real daemon. */
+/* test_chat_refused.c - what POST /v1/chat/completions refuses, and where it says that the fault lies: a model that
+ * knows no conversations, messages of other kinds, what is not done here, too much. The real daemon. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
