@@ -75,7 +75,7 @@ class Daemon:
 
 
 def gather_models(source, folder):
-    """The models of `source`, and a small one that has conversations, in `folder`. The latter is the default of no task."""
+    """The models of `source` in `folder`, and a small one that has conversations, which is the default of no task."""
     for model in pathlib.Path(source).resolve().iterdir():
         (folder / model.name).symlink_to(model)
     chat, golden = folder / "small-chat", ROOT / "tests" / "data" / "golden" / "lm-simple"
