@@ -15,7 +15,7 @@ enum chat_role { CHAT_SYSTEM, CHAT_USER, CHAT_ASSISTANT, CHAT_ROLES };
 /* All of it is owned, NUL-terminated UTF-8 of at most MODEL_CHAT_TEXT_MAX bytes. */
 struct chat_template {
     char *roles[CHAT_ROLES]; /* each has {content} in it once; NULL: the model has no template */
-    char *reply;             /* begins the answer, behind all messages */
+    char *reply;             /* ends the prompt, behind all messages: the answer goes on from there */
     char **stops;            /* [stop_count], 1 .. GENERATE_STOP_BYTES_MAX bytes each: the answer ends before them */
     uint32_t stop_count;     /* 1 .. MODEL_CHAT_STOPS_MAX */
 };

@@ -26,7 +26,8 @@ def test_a_conversation_is_continued_as_its_text_is(client, chat_daemon):
     assert whole.choices[0].finish_reason == "length" and whole.choices[0].logprobs is None
     assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (len(PROMPT), 30)
     said = {"model": "chat", "prompt": PROMPT, "seed": 1, "max_tokens": 30, "temperature": 0.7, "stop": "\nQ:"}
-    with urllib.request.urlopen(chat_daemon.url + "/generate", json.dumps(said | LETTERS).encode(), timeout=60) as answer:
+    body = json.dumps(said | LETTERS).encode()
+    with urllib.request.urlopen(chat_daemon.url + "/generate", body, timeout=60) as answer:
         assert message.content == json.load(answer)["text"] != ""
 
 
