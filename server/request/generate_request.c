@@ -218,7 +218,7 @@ static const struct field table[] = {
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     BEGINNING(ROW)};
 static const struct field session_table[] = {BEGINNING(ROW)};
-/* Nothing of it is JSON, and nothing is a secret that URLs must not have. */
+/* No lists and objects, which a query has no usual form for; and no sessions and states, which URLs must not show. */
 static const struct field query_table[] = {
     COMMON(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
                 .max_set = field_max_tokens},
