@@ -98,12 +98,10 @@ def test_what_the_key_may_not_use_is_said(visit, start_daemon, make_key):
 
 
 def test_a_model_that_is_being_loaded_is_waited_for(visit, start_daemon):
-    own = start_daemon("--models-lazy=true")
-    idle = [{"id": id, "task": task, "state": "idle"} for id, task in
-            (("cifar10-aft-conv", "image-classification"), ("enwik8-aft-local", "text-generation"))]
-    page = visit(own.url, expect=["status of 503"], prepare=lambda page: page.route(
-        "**/v1/models", lambda route: route.fulfill(json={"object": "list", "data": idle})))
+    page = visit(start_daemon("--models-lazy=true").url, expect=["status of 503"])
     part = panel(page, "Classify")
+    expect(part.locator(".check")).to_have_text(
+        ["cifar10-aft-conv (loaded when asked)", "cifar10-sima (loaded when asked)"])
     part.get_by_role("button", name="Sample").click()
     expect(status(part)).to_contain_text("ship, 91 %")
     part = panel(page, "Write")
