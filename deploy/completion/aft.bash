@@ -213,7 +213,7 @@ _aft_verb() {
             --ready
             --timeout=text
             --json
-            --config=file
+            -c=file --config=file
             --url=text
             --unix=file
             --ca-file=file' ;;
@@ -221,7 +221,7 @@ _aft_verb() {
         arguments=''
         options='-h --help
             --json
-            --config=file
+            -c=file --config=file
             --url=text
             --unix=file
             --ca-file=file
@@ -230,7 +230,7 @@ _aft_verb() {
         arguments='text...'
         options='-h --help
             --json
-            --config=file
+            -c=file --config=file
             --url=text
             --unix=file
             --ca-file=file
@@ -241,7 +241,7 @@ _aft_verb() {
             --once
             -n=text --count=text
             --json
-            --config=file
+            -c=file --config=file
             --url=text
             --unix=file
             --ca-file=file

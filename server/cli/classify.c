@@ -95,8 +95,10 @@ static bool compute(const struct classifier *c, const char *path)
     }
     engine_images_begin(c->engine, &(const uint8_t *){pixels}, 1, fit.height, fit.width);
     free(pixels);
+    cli_wait_begin("classifying", path); /* which takes long only if the picture is shown at its own size */
     while (!engine_batch_step(c->engine))
         ;
+    cli_wait_end();
     return cli_check_logits(engine_batch_logits(c->engine, 0), m->config.classes);
 }
 
@@ -257,14 +259,14 @@ static int run(struct classifier *c, char **paths, int count)
 static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens_max, int argc, char **argv, int *count)
 {
     const struct cli_option options[] = {
-        {'k', "top-k", CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many pictures",
+        {"top-k", 'k', CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many pictures",
          "how many labels to print"},
-        CLI_JSON_OPTION(&c->json){0, "files-from", CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
+        CLI_JSON_OPTION(&c->json){"files-from", 0, CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
                                   "read names of pictures from a file, one a line; - is standard input"},
-        {'0', "null", CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "the names in it end with NUL, as find -print0 writes them"},
-        {0, "size", CLI_TEXT, (void *)&c->size, 0, 0, "SIZE", "the model's",
+        {"null", '0', CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "the names in it end with NUL, as find -print0 writes them"},
+        {"size", 0, CLI_TEXT, (void *)&c->size, 0, 0, "SIZE", "the model's",
          "what the model sees: HxW, or native for the picture's own"},
-        {0, "tokens-max", CLI_UNSIGNED, tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
+        {"tokens-max", 0, CLI_UNSIGNED, tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
          "most patches that --size may lead to"},
         CLI_ENGINE_OPTIONS(with) REMOTE_OPTIONS(&c->remote){0},
     };
@@ -275,6 +277,9 @@ static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens
         return code;
     if (*count < (c->asks ? 0 : 1) + (c->files_from != NULL ? 0 : 1))
         return cli_fail_few();
+    for (int i = c->asks ? 1 : 2; i <= *count && c->files_from != NULL; i++)
+        if (strcmp(c->files_from, "-") == 0 && strcmp(argv[i], "-") == 0)
+            return cli_fail_usage("standard input cannot be a picture and --files-from both");
     if (c->nul && c->files_from == NULL)
         return cli_fail_usage("--null is about --files-from, which is not given");
     if (c->asks && *tokens_max != 0)

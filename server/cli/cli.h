@@ -17,42 +17,39 @@
 enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /*   function  name  arguments  help  example */
-#define CLI_VERBS(X)                                                                                                  \
-    X(classify, "classify", "MODEL PICTURE...", "print the most likely labels of each picture (- is standard input)", \
-      "aft classify cifar10-aft-conv ship.jpg")                                                                       \
-    X(explain, "explain", "MODEL [PICTURE] -o PNG",                                                                   \
-      "draw what the model looks at in a picture, or its position biases",                                            \
-      "aft explain cifar10-aft-conv ship.jpg -o seen.png")                                                            \
-    X(generate, "generate", "MODEL", "continue a prompt byte by byte",                                                \
-      "aft generate enwik8-aft-local -p 'The history of ' -n 60 -s 1")                                                \
-    X(complete, "complete", "MODEL [PICTURE] -o PNG", "keep the first rows of a picture and draw the rest",           \
-      "aft complete cifar10-pixels-16 ship.jpg --samples 9 --scale 12 -o nine.png")                                   \
-    X(score, "score", "MODEL FILE",                                                                                   \
-      "print the bits per byte of a text, or per sub-pixel of a picture, under the model",                            \
-      "aft score enwik8-aft-local notes.txt")                                                                         \
-    X(compress, "compress", "MODEL [FILE]", "compress a file (standard input) with the model's probabilities",        \
-      "aft compress enwik8-aft-local notes.txt -o notes.aftz")                                                        \
-    X(decompress, "decompress", "MODEL [FILE]", "restore what compress made with the same model",                     \
-      "aft decompress enwik8-aft-local notes.aftz -o notes.txt")                                                      \
-    X(models, "models", "[DIR...]", "list the models that can be named, or those in folders of models",               \
-      "aft models --json")                                                                                            \
-    X(inspect, "inspect", "MODEL", "print the architecture, sizes and tensors of a model",                            \
-      "aft inspect enwik8-aft-local")                                                                                 \
-    X(verify, "verify", "MODEL...", "run the inputs in the cases.safetensors of each model and compare the results",  \
-      "aft verify enwik8-aft-local --precision int8")                                                                 \
-    X(check_precision, "check-precision", "MODEL DATA",                                                               \
-      "measure what bf16 and int8 cost in quality and record it for precision=auto",                                  \
-      "aft check-precision ./my-model held-out.txt")                                                                  \
-    X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is",                   \
-      "aft bench enwik8-aft-local --threads 2")                                                                       \
-    X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need",    \
-      "aft key add alice --file keys.json --models enwik8-aft-local --rate 10/s")                                     \
-    X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers",                  \
-      "aft load http://127.0.0.1:8080 --concurrency 64 --duration 20 --warmup 2")                                     \
-    X(health, "health", "", "ask whether the daemon of this machine is well",                                         \
-      "aft health --config /etc/aftd/aftd.json --ready --timeout 2")                                                  \
-    X(ps, "ps", "", "list the requests that the daemon is working on", "aft ps --json")                               \
-    X(cancel, "cancel", "ID...", "end requests that aft ps lists", "aft cancel 5f0c2a")                               \
+#define CLI_VERBS(X)                                                                                                   \
+    X(classify, "classify", "MODEL PICTURE...", "print the most likely labels of pictures and of folders of them",     \
+      "aft classify cifar10-aft-conv ship.jpg")                                                                        \
+    X(explain, "explain", "MODEL [PICTURE] -o PNG", "draw what a model looks at in a picture, or its position biases", \
+      "aft explain cifar10-aft-conv ship.jpg -o seen.png")                                                             \
+    X(generate, "generate", "MODEL", "continue a prompt byte by byte",                                                 \
+      "aft generate enwik8-aft-local -p 'The history of ' -n 60 -s 1")                                                 \
+    X(complete, "complete", "MODEL [PICTURE] -o PNG", "keep the first rows of a picture and draw the rest",            \
+      "aft complete cifar10-pixels-16 ship.jpg --samples 9 --scale 12 -o nine.png")                                    \
+    X(score, "score", "MODEL FILE", "print the bits per byte of a text, or per sub-pixel of a picture",                \
+      "aft score enwik8-aft-local notes.txt")                                                                          \
+    X(compress, "compress", "MODEL [FILE]", "compress a file (standard input) with the model's probabilities",         \
+      "aft compress enwik8-aft-local notes.txt -o notes.aftz")                                                         \
+    X(decompress, "decompress", "MODEL [FILE]", "restore what compress made with the same model",                      \
+      "aft decompress enwik8-aft-local notes.aftz -o notes.txt")                                                       \
+    X(models, "models", "[DIR...]", "list the models that can be named, or those in folders of models",                \
+      "aft models --json")                                                                                             \
+    X(inspect, "inspect", "MODEL", "print the architecture, sizes and tensors of a model",                             \
+      "aft inspect enwik8-aft-local")                                                                                  \
+    X(verify, "verify", "MODEL...", "compare what models compute with their cases.safetensors",                        \
+      "aft verify enwik8-aft-local --precision int8")                                                                  \
+    X(check_precision, "check-precision", "MODEL DATA",                                                                \
+      "measure what bf16 and int8 cost in quality, for precision auto", "aft check-precision ./my-model held-out.txt") \
+    X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is",                    \
+      "aft bench enwik8-aft-local --threads 2")                                                                        \
+    X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need",     \
+      "aft key add alice --file keys.json --models enwik8-aft-local --rate 10/s")                                      \
+    X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers",                   \
+      "aft load http://127.0.0.1:8080 --concurrency 64 --duration 20 --warmup 2")                                      \
+    X(health, "health", "", "ask whether the daemon of this machine is well",                                          \
+      "aft health --config /etc/aftd/aftd.json --ready --timeout 2")                                                   \
+    X(ps, "ps", "", "list the requests that the daemon is working on", "aft ps --json")                                \
+    X(cancel, "cancel", "ID...", "end requests that aft ps lists", "aft cancel 5f0c2a")                                \
     X(top, "top", "", "show the daemon's models and requests, every second", "aft top --count 10")
 
 /* One option of a verb: `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag. With a letter also `-x VALUE`
@@ -64,8 +61,8 @@ struct cli_texts {
     size_t count;
 };
 struct cli_option {
-    char letter;      /* 0: none */
     const char *name; /* without dashes; NULL ends the list */
+    char letter;      /* 0: none */
     enum cli_kind kind;
     void *value;          /* bool, const char *, struct cli_texts, uint64_t, double */
     double min, max;      /* of a number; at most 2^53 for a whole one */
@@ -141,13 +138,13 @@ struct cli_engine {
     uint64_t threads;      /* 0: one for each processor */
 };
 /* Rows of a verb's options. */
-#define CLI_THREADS_OPTION(threads)            \
-    {'t',       "threads", CLI_UNSIGNED,       \
-     (threads), 0,         ENGINE_THREADS_MAX, \
-     "N",       "0",       "compute threads; 0: one for each processor"},
+#define CLI_THREADS_OPTION(threads)      \
+    {"threads", 't', CLI_UNSIGNED,       \
+     (threads), 0,   ENGINE_THREADS_MAX, \
+     "N",       "0", "compute threads; 0: one for each processor"},
 #define CLI_PRECISION_OPTION(e) \
-    {0,                         \
-     "precision",               \
+    {"precision",               \
+     0,                         \
      CLI_CHOICE,                \
      (void *)&(e)->precision,   \
      0,                         \
@@ -162,7 +159,7 @@ const char *cli_precision_wish(const struct cli_engine *with);
 /* Where a daemon is asked: CLI_OK if none of these options is given. Prints why not and returns CLI_USAGE. */
 int cli_engine_refuse(const struct cli_engine *with);
 
-/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set, that precision and as many threads. */
+/* As engine_open, of the latest model loaded, with AFTD_ISA's instruction set, that precision and those threads. */
 enum status cli_try_engine(struct engine **ret, const struct model *m, const struct cli_engine *with,
                            struct engine_options *o, struct error *err);
 /* The same; prints why and returns NULL. */
@@ -183,7 +180,7 @@ int cli_print_json(json_t *object);
 json_t *cli_json_text(const void *bytes, size_t size);
 /* The row of a verb's options that asks for such lines. */
 #define CLI_JSON_OPTION(flag) \
-    {0, "json", CLI_FLAG, (flag), 0, 0, NULL, NULL, "print each answer as a JSON object on one line"},
+    {"json", 0, CLI_FLAG, (flag), 0, 0, NULL, NULL, "print each answer as a JSON object on one line"},
 
 /* Print text that is not ours, such as a path: control characters, which a terminal would obey and which would end the
  * field of a line, as \xHH. */
@@ -213,8 +210,8 @@ void cli_progress_end(struct cli_progress *p);
 /* Wipe away what is drawn, before something else is printed. Messages do so themselves. */
 void cli_progress_wipe(void);
 
-/* From its first second on, a wait that nothing is known of is told: "loading NAME, 3 s". What follows may wait in
- * other ways than printing. Not within one another. */
+/* A wait of which nothing else is known is told from its first second on: "loading NAME, 3 s". Nothing may be printed
+ * until it has ended, and there is one at a time; to end it again does nothing. */
 void cli_wait_begin(const char *says, const char *whom);
 void cli_wait_end(void);
 

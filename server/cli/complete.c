@@ -1,5 +1,6 @@
 /* complete.c - aft complete MODEL [PICTURE] -o PNG, or [PICTURE] and a daemon: the first rows of a picture are kept,
  * the rest is drawn by a model of sub-pixels, as POST /complete does it. Single threaded. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,18 +95,18 @@ static bool draw_next(struct drawing *d, uint32_t at)
     return true;
 }
 
-static int draw(struct drawing *d, bool starts)
+/* False, and why is printed, if the model's logits are not finite. */
+static bool draw(struct drawing *d, bool starts)
 {
     struct cli_progress progress = cli_progress_begin(d->total - d->known);
-    int code = CLI_OK;
+    bool fine = true;
     feed_known(d, starts);
-    for (uint32_t at = d->known; at < d->total && code == CLI_OK; at++) {
-        if (!draw_next(d, at))
-            code = CLI_FAILED;
+    for (uint32_t at = d->known; at < d->total && fine; at++) {
+        fine = draw_next(d, at);
         cli_progress_show(&progress, at + 1 - d->known, "drawn");
     }
     cli_progress_end(&progress);
-    return code;
+    return fine;
 }
 
 static int write_grid(const struct drawing *d, const struct picture_grid *g, const char *path)
@@ -162,21 +163,21 @@ static int complete(const struct wish *w, const struct model *m)
         sampler_init(&d.samplers[i], &sampler);
     }
     d.known = 3 * size[1] * rows;
-    d.pixels = malloc((size_t)d.samples * d.total);
-    d.logits = malloc((size_t)d.samples * BYTE_VALUES * sizeof *d.logits);
-    if (d.pixels == NULL || d.logits == NULL)
-        code = cli_fail("out of memory");
+    assert(d.samples > 0 && d.total > d.known);
+    code = CLI_FAILED;
+    uint8_t *pixels = malloc((size_t)d.samples * d.total);
+    float *logits = malloc((size_t)d.samples * BYTE_VALUES * sizeof *logits);
+    d.pixels = pixels;
+    d.logits = logits;
+    if (pixels == NULL || logits == NULL)
+        (void)cli_fail("out of memory");
     else if (d.known > 0 && read_known(&d, w->picture, &err) != OK)
-        code = cli_fail_error(&err);
-    else
-        d.engine = cli_open_engine(m, &w->with, &o);
-    if (code == CLI_OK)
-        code = d.engine != NULL ? draw(&d, m->start_embed != NULL) : CLI_FAILED;
-    if (code == CLI_OK)
+        (void)cli_fail_error(&err);
+    else if ((d.engine = cli_open_engine(m, &w->with, &o)) != NULL && draw(&d, m->start_embed != NULL))
         code = write_grid(&d, &g, w->out);
     engine_close(d.engine);
-    free(d.logits);
-    free(d.pixels);
+    free(logits);
+    free(pixels);
     return code;
 }
 
@@ -237,12 +238,12 @@ int cli_complete(int argc, char **argv)
     struct wish w = {.rows = ROWS_UNSET, .samples = 1, .scale = 1, .sampling = CLI_SAMPLING_DEFAULT};
     bool asks = false;
     const struct cli_option options[] = {
-        {'o', "output", CLI_TEXT, (void *)&w.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
-        {'r', "rows", CLI_UNSIGNED, &w.rows, 0, MODEL_PICTURE_SIDE_MAX, "N", "half of them; 0 without PICTURE",
+        {"output", 'o', CLI_TEXT, (void *)&w.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
+        {"rows", 'r', CLI_UNSIGNED, &w.rows, 0, MODEL_PICTURE_SIDE_MAX, "N", "half of them; 0 without PICTURE",
          "how many first rows are kept"},
-        {'n', "samples", CLI_UNSIGNED, &w.samples, 1, COMPLETE_SAMPLES_MAX, "N", "1",
+        {"samples", 'n', CLI_UNSIGNED, &w.samples, 1, COMPLETE_SAMPLES_MAX, "N", "1",
          "how many pictures to draw, in a grid"},
-        {0, "scale", CLI_UNSIGNED, &w.scale, 1, COMPLETE_SCALE_MAX, "N", "1", "make each pixel a square of that side"},
+        {"scale", 0, CLI_UNSIGNED, &w.scale, 1, COMPLETE_SCALE_MAX, "N", "1", "make each pixel a square of that side"},
         CLI_SAMPLING_OPTIONS(&w.sampling, "value") CLI_ENGINE_OPTIONS(&w.with) REMOTE_OPTIONS(&w.remote){0},
     };
     int count;

@@ -159,9 +159,9 @@ static int ask(const struct wish *w, const uint8_t *bytes, size_t size)
 static int parse(struct wish *w, int argc, char **argv, bool *done)
 {
     const struct cli_option options[] = {
-        {'o', "output", CLI_TEXT, (void *)&w->out, 0, 0, "FILE", "standard output",
+        {"output", 'o', CLI_TEXT, (void *)&w->out, 0, 0, "FILE", "standard output",
          "file to write, completely or not at all"},
-        {0, "timeout-ms", CLI_UNSIGNED, &w->timeout_ms, 1, UINT32_MAX, "N", "the daemon's",
+        {"timeout-ms", 0, CLI_UNSIGNED, &w->timeout_ms, 1, UINT32_MAX, "N", "the daemon's",
          "how long the daemon may take"},
         CLI_ENGINE_OPTIONS(&w->with) REMOTE_OPTIONS(&w->remote){0},
     };

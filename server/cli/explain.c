@@ -44,8 +44,10 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
     }
     engine_images_begin(run->engine, &(const uint8_t *){pixels}, 1, fit.height, fit.width);
     engine_batch_want_map(run->engine, 0, what->layer, what->head);
+    cli_wait_begin("explaining", run->picture);
     while (!engine_batch_step(run->engine))
         ;
+    cli_wait_end();
     free(pixels);
     draw_map(ret, &box, engine_batch_map(run->engine, 0), fit.height / c->patch[0], fit.width / c->patch[1]);
     return cli_check_logits(engine_batch_logits(run->engine, 0), c->classes);
@@ -132,16 +134,16 @@ int cli_explain(int argc, char **argv)
     struct cli_engine with = {.precision = NULL};
     bool asks = false;
     const struct cli_option options[] = {
-        {'o', "output", CLI_TEXT, (void *)&run.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
-        {0, "view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
+        {"output", 'o', CLI_TEXT, (void *)&run.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
+        {"view", 0, CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
          "what to draw: keys, tokens or biases"},
-        {0, "layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, all",
+        {"layer", 0, CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, all",
          "block to look at, counted from 0"},
-        {0, "head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all", "head to look at, counted from 0"},
-        {0, "side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
-        {0, "size", CLI_TEXT, (void *)&run.size, 0, 0, "SIZE", "the model's",
+        {"head", 0, CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all", "head to look at, counted from 0"},
+        {"side", 0, CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
+        {"size", 0, CLI_TEXT, (void *)&run.size, 0, 0, "SIZE", "the model's",
          "what the model sees: HxW, or native for the picture's own"},
-        {0, "tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
+        {"tokens-max", 0, CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
          "most patches that --size may lead to"},
         CLI_ENGINE_OPTIONS(&with) REMOTE_OPTIONS(&remote){0},
     };

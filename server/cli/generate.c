@@ -202,6 +202,8 @@ struct listener {
     char model[MODEL_NAME_MAX + 1];
     json_int_t seed;
     int code;
+    struct cli_progress progress; /* counts bytes of the text */
+    size_t seen;
 };
 
 static bool fail_listener(struct listener *l, const char *what)
@@ -221,6 +223,8 @@ static bool on_bytes(struct listener *l, const json_t *base64)
     if (!remote_read_base64(&bytes, &size, base64))
         return fail_listener(l, "the daemon's answer has an event whose bytes are not base64");
     l->code = text_output_bytes(&l->out, bytes, size);
+    l->seen += size;
+    cli_progress_show(&l->progress, l->seen < l->progress.total ? l->seen : l->progress.total, "generated");
     free(bytes);
     return l->code == CLI_OK;
 }
@@ -286,6 +290,8 @@ static int conclude(struct listener *l, const struct request *r, size_t size)
 static int ask(const struct remote *remote, const struct request *r, const uint8_t *prompt, size_t size)
 {
     struct listener l = {.out = text_output_begin(r->json)};
+    if (r->json || cli_output_goes_to_file())
+        l.progress = cli_progress_begin((size_t)r->max_tokens);
     struct remote_answer answer = {0};
     char *body = describe(r, remote->model, prompt, size);
     if (body == NULL)
@@ -297,6 +303,7 @@ static int ask(const struct remote *remote, const struct request *r, const uint8
                                            .on_event = on_event,
                                            .arg = &l};
     int code = remote_post(remote, &request, &answer, NULL);
+    cli_progress_end(&l.progress);
     free(answer.bytes);
     free(body);
     if (code == CLI_OK)
@@ -329,21 +336,21 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
     struct cli_sampling sampling = CLI_SAMPLING_DEFAULT;
     const char *overflow = "shift";
     const struct cli_option options[] = {
-        {'p', "prompt", CLI_TEXT, &r->prompt, 0, 0, "TEXT", "empty",
+        {"prompt", 'p', CLI_TEXT, &r->prompt, 0, 0, "TEXT", "empty",
          "text to continue; - reads it from standard input"},
-        {'f', "prompt-file", CLI_TEXT, &r->prompt_file, 0, 0, "FILE", NULL, "read the text to continue from a file"},
-        {'n', "max-tokens", CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256",
+        {"prompt-file", 'f', CLI_TEXT, &r->prompt_file, 0, 0, "FILE", NULL, "read the text to continue from a file"},
+        {"max-tokens", 'n', CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256",
          "how many bytes to generate"},
-        {0, "stop", CLI_TEXTS, &r->stop_texts, 0, 0, "TEXT", NULL, "end before this text; may be repeated"},
-        {0, "context-overflow", CLI_CHOICE, &overflow, 0, 0, "shift|stop", "shift",
+        {"stop", 0, CLI_TEXTS, &r->stop_texts, 0, 0, "TEXT", NULL, "end before this text; may be repeated"},
+        {"context-overflow", 0, CLI_CHOICE, &overflow, 0, 0, "shift|stop", "shift",
          "at the end of the context: go on from its last half, or stop"},
-        CLI_SAMPLING_OPTIONS(&sampling, "byte"){0, "repetition-penalty", CLI_NUMBER, &penalty, 1e-3, 100, "X", "1",
+        CLI_SAMPLING_OPTIONS(&sampling, "byte"){"repetition-penalty", 0, CLI_NUMBER, &penalty, 1e-3, 100, "X", "1",
                                                 "make the last 64 bytes less likely; 1 turns this off"},
-        {0, "presence-penalty", CLI_NUMBER, &presence, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
+        {"presence-penalty", 0, CLI_NUMBER, &presence, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
          "take X off the logit of each of the last 64 bytes"},
-        {0, "frequency-penalty", CLI_NUMBER, &frequency, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
+        {"frequency-penalty", 0, CLI_NUMBER, &frequency, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
          "take X off for each time that a byte is among the last 64"},
-        {0, "utf8", CLI_FLAG, &utf8, 0, 0, NULL, NULL, "draw no byte that cannot come next in UTF-8"},
+        {"utf8", 0, CLI_FLAG, &utf8, 0, 0, NULL, NULL, "draw no byte that cannot come next in UTF-8"},
         CLI_JSON_OPTION(&r->json) CLI_ENGINE_OPTIONS(&r->with) REMOTE_OPTIONS(remote){0},
     };
     int code = cli_parse(options, argc, argv, 0, 1, count);

@@ -18,20 +18,12 @@ struct locate {
 };
 /* Rows of a verb's options. */
 #define LOCATE_OPTIONS(l)                                                                                          \
-    {0, "config", CLI_TEXT, (void *)&(l)->config, 0, 0, "FILE", "what aftd reads", "the daemon's configuration"},  \
-        {0, "url", CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", NULL, "ask the daemon at http(s)://HOST:PORT"},    \
-        {0, "unix", CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", NULL, "the same through a Unix socket"}, \
-        {0,                                                                                                        \
-         "ca-file",                                                                                                \
-         CLI_TEXT,                                                                                                 \
-         (void *)&(l)->to.ca_file,                                                                                 \
-         0,                                                                                                        \
-         0,                                                                                                        \
-         "FILE",                                                                                                   \
-         "the system's",                                                                                           \
-         "PEM file of certificates to trust, with --url"},
+    {"config", 'c', CLI_TEXT, (void *)&(l)->config, 0, 0, "FILE", "aftd's own", "the daemon's configuration"},     \
+        {"url", 0, CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", NULL, "the daemon is at http(s)://HOST:PORT"},     \
+        {"unix", 0, CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", NULL, "the daemon is at a Unix socket"}, \
+        {"ca-file", 0, CLI_TEXT, (void *)&(l)->to.ca_file, 0, 0, "FILE", "the system's", "PEM file of what to trust"},
 #define LOCATE_KEY_OPTION(l) \
-    {0, "key", CLI_TEXT, (void *)&(l)->to.key, 0, 0, "KEY", "$AFT_KEY", "key for the daemon; other users can see it"},
+    {"key", 0, CLI_TEXT, (void *)&(l)->to.key, 0, 0, "KEY", "$AFT_KEY", "the daemon's key; other users can see it"},
 
 /* Fill in `to`: from the options, or else from the configuration. Prints what is wrong and returns CLI_USAGE.
  * locate_daemon: where it serves everybody. An address that means every interface becomes the loopback's, and the

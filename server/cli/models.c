@@ -83,7 +83,10 @@ static void add_dir(struct listing *l, const char *dir)
     for (size_t i = 0; i < count; i++) {
         if (is_listed(l, found[i].name))
             continue;
-        if (read_model(&l->at[l->count], &found[i], l->precision, &err) == OK) {
+        cli_wait_begin("reading", found[i].path);
+        const enum status st = read_model(&l->at[l->count], &found[i], l->precision, &err);
+        cli_wait_end();
+        if (st == OK) {
             l->count++;
         } else {
             (void)cli_fail_error(&err);

@@ -68,12 +68,13 @@ static enum status find_model(struct found_model *ret, const char *name, struct 
 static void warn(void *arg, const char *message)
 {
     (void)arg;
+    cli_wait_end(); /* that for the model, which prints too */
     cli_warn(message);
 }
 
 enum status cli_try_model(struct model **ret, const char *name, struct error *err)
 {
-    struct found_model found;
+    struct found_model found = {.version = 0};
     enum status st = find_model(&found, name, err);
     if (st == OK && found.version != 0) /* whose folder is named by a number */
         st = model_check_name(found.name, strlen(found.name), found.path, err);
@@ -126,12 +127,15 @@ enum status cli_try_engine(struct engine **ret, const struct model *m, const str
     struct precision_choice chosen;
     o->isa = getenv("AFTD_ISA");
     o->threads = (uint32_t)with->threads;
-    const enum status st =
+    enum status st =
         precision_choose(&chosen, cli_precision_wish(with), m->name, loaded_dir, precision_stored(m), o->isa, err);
     if (st != OK)
         return st;
     o->precision = chosen.precision;
-    return engine_open(ret, m, o, err);
+    cli_wait_begin("packing the weights of", m->name);
+    st = engine_open(ret, m, o, err);
+    cli_wait_end();
+    return st;
 }
 
 struct engine *cli_open_engine(const struct model *m, const struct cli_engine *with, struct engine_options *o)

@@ -1,5 +1,6 @@
 /* options.c - the command line, see cli.h: the verbs, their options, what --help prints. Single threaded; the state is
  * who answers --help. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,7 +46,7 @@ static void print_option(const struct cli_option *o, int column)
 
 static void print_help(const struct cli_verb *verb, const struct cli_option *options)
 {
-    static const struct cli_option help = {'h', "help", CLI_FLAG, NULL, 0, 0, NULL, NULL, "print this"};
+    static const struct cli_option help = {"help", 'h', CLI_FLAG, NULL, 0, 0, NULL, NULL, "print this"};
     char names[128];
     int column = print_names(names, sizeof names, &help);
     for (const struct cli_option *o = options; o->name != NULL; o++) {
@@ -131,6 +132,7 @@ static void list_words(const char *words, char *out, size_t size)
 static int set_choice(const struct cli_option *o, const char *value)
 {
     char expected[128];
+    assert(o->argument != NULL);
     for (const char *at = o->argument; value[0] != '\0' && at != NULL; at = strchr(at, '|')) {
         at += *at == '|' ? 1 : 0;
         if (strcspn(at, "|") == strlen(value) && strncmp(at, value, strlen(value)) == 0) {

@@ -19,29 +19,12 @@ struct remote {
     bool trusts_all;  /* with https, whatever certificate there is */
 };
 /* Rows of a verb's options. */
-#define REMOTE_OPTIONS(r)                                                                                          \
-    {                                                                                                              \
-        0,                                                                                                         \
-        "url",                                                                                                     \
-        CLI_TEXT,                                                                                                  \
-        (void *)&(r)->url,                                                                                         \
-        0,                                                                                                         \
-        0,                                                                                                         \
-        "URL",                                                                                                     \
-        NULL,                                                                                                      \
-        "ask the daemon at http(s)://HOST:PORT, without MODEL"},                                                   \
-        {0, "unix", CLI_TEXT, (void *)&(r)->unix_path, 0, 0, "SOCKET", NULL, "the same through its Unix socket"},  \
-        {'m', "model", CLI_TEXT, (void *)&(r)->model, 0, 0, "NAME", "its own", "the daemon's model to use"},       \
-        {0, "key", CLI_TEXT, (void *)&(r)->key, 0, 0, "KEY", "$AFT_KEY", "key for the daemon; others can see it"}, \
-        {0,                                                                                                        \
-         "ca-file",                                                                                                \
-         CLI_TEXT,                                                                                                 \
-         (void *)&(r)->ca_file,                                                                                    \
-         0,                                                                                                        \
-         0,                                                                                                        \
-         "FILE",                                                                                                   \
-         "the system's",                                                                                           \
-         "PEM file of certificates to trust"},
+#define REMOTE_OPTIONS(r)                                                                                             \
+    {"url", 0, CLI_TEXT, (void *)&(r)->url, 0, 0, "URL", NULL, "ask the daemon at http(s)://HOST:PORT instead"},      \
+        {"unix", 0, CLI_TEXT, (void *)&(r)->unix_path, 0, 0, "SOCKET", NULL, "the same through its Unix socket"},     \
+        {"model", 'm', CLI_TEXT, (void *)&(r)->model, 0, 0, "NAME", "its own", "the daemon's model to use"},          \
+        {"key", 0, CLI_TEXT, (void *)&(r)->key, 0, 0, "KEY", "$AFT_KEY", "the daemon's key; other users can see it"}, \
+        {"ca-file", 0, CLI_TEXT, (void *)&(r)->ca_file, 0, 0, "FILE", "the system's", "PEM file of what to trust"},
 
 /* *wanted: there is a daemon to ask. Fills in what is left out (the key, the URL of a socket). Prints what is wrong and
  * returns CLI_USAGE. */

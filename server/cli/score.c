@@ -77,21 +77,27 @@ static int print_score(const struct scoring *s, const char *model, bool picture,
 
 /* ---- by an engine of our own ------------------------------------------------------------------------------------- */
 
-/* The model's elements of the file, its bytes or those of a picture as the model sees it: *ret is malloc'd. */
-static int read_elements(const struct scoring *s, const struct model *m, uint8_t **ret, size_t *size)
+/* The model's elements of the file, its bytes or those of a picture as the model sees it: *ret is malloc'd. False, and
+ * why is printed, if it cannot be read. */
+static bool read_elements(const struct scoring *s, const struct model *m, uint8_t **ret, size_t *size)
 {
     const struct model_config *c = &m->config;
     struct error err;
-    if (c->task == TASK_TEXT_GENERATION)
-        return cli_read(ret, size, s->file, SCORE_FILE_MAX, &err) == OK ? CLI_OK : cli_fail_error(&err);
     const struct picture_fit trained = {.resize_to = c->resize_to, .height = c->size[0], .width = c->size[1]};
     struct picture picture = {0};
-    enum status st = cli_read_picture(&picture, s->file, &(const struct picture_wish){.shorter = c->resize_to}, &err);
-    if (st == OK)
-        st = picture_fit_apply(ret, &trained, &picture, c, &err);
-    picture_clear(&picture);
-    *size = (size_t)3 * c->size[0] * c->size[1];
-    return st == OK ? CLI_OK : cli_fail_error(&err);
+    enum status st;
+    if (c->task == TASK_TEXT_GENERATION) {
+        st = cli_read(ret, size, s->file, SCORE_FILE_MAX, &err);
+    } else {
+        st = cli_read_picture(&picture, s->file, &(const struct picture_wish){.shorter = c->resize_to}, &err);
+        if (st == OK)
+            st = picture_fit_apply(ret, &trained, &picture, c, &err);
+        *size = (size_t)3 * c->size[0] * c->size[1];
+        picture_clear(&picture);
+    }
+    if (st != OK)
+        (void)cli_fail_error(&err);
+    return st == OK;
 }
 
 static int run(const struct scoring *s, const struct model *m)
@@ -102,13 +108,13 @@ static int run(const struct scoring *s, const struct model *m)
     uint8_t *elements = NULL;
     size_t size = 0;
     double bits = 0.0;
-    int code = read_elements(s, m, &elements, &size);
-    if (code != CLI_OK)
+    int code = CLI_FAILED;
+    if (!read_elements(s, m, &elements, &size))
         return code;
     const size_t scored = size - (starts || size == 0 ? 0 : 1);
     if (scored == 0) {
-        code = cli_fail("%s has %zu byte%s, expected at least %s", name_of(s->file), size, size == 1 ? "" : "s",
-                        starts ? "1" : "2: the first is not scored");
+        (void)cli_fail("%s has %zu byte%s, expected at least %s", name_of(s->file), size, size == 1 ? "" : "s",
+                       starts ? "1" : "2: the first is not scored");
         goto done;
     }
     e = cli_open_engine(m, &s->with, &o);
@@ -139,7 +145,7 @@ static int run_with(const struct scoring *s, const char *model)
     return code;
 }
 
-/* ---- by a daemon, which accepts fewer bytes --------------------------------------------------------------------- */
+/* ---- by a daemon, which accepts fewer bytes ---------------------------------------------------------------------- */
 
 static int ask_of_text(const struct scoring *s, const uint8_t *bytes, size_t size, json_t **answer)
 {

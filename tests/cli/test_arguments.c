@@ -268,6 +268,13 @@ static void models_that_cannot_be_had_are_explained(void **state)
 
 enum { COLUMNS_MAX = 120 };
 
+static void check_width(const char *text)
+{
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+        if (strcspn(line, "\n") > COLUMNS_MAX)
+            fail_msg("more than %d columns: %.*s", COLUMNS_MAX, (int)strcspn(line, "\n"), line);
+}
+
 /* All of one kind: a line for each option, none wider than a wide terminal, -h at the end, and an example whose options
  * there are. */
 static void check_help(const struct cli_verb *verb)
@@ -283,10 +290,7 @@ static void check_help(const struct cli_verb *verb)
     const size_t own = strlen("\n\nexample:\n  aft ");
     if (strncmp(shown + own, verb->name, strlen(verb->name)) != 0)
         fail_msg("the example of aft %s is one of another verb: %s", verb->name, shown);
-    for (const char *line = p.out; *line != '\0'; line += strcspn(line, "\n") + 1)
-        if (strcspn(line, "\n") > COLUMNS_MAX)
-            fail_msg("aft %s --help: more than %d columns: %.*s", verb->name, COLUMNS_MAX, (int)strcspn(line, "\n"),
-                     line);
+    check_width(p.out);
     for (const char *at = strstr(shown, " -"); at != NULL; at = strstr(at + 1, " -")) {
         const bool is_long = at[2] == '-';
         (void)snprintf(example, sizeof example, is_long ? " %.*s" : "\n  %.*s,", (int)strcspn(at + 1, " \n"), at + 1);
@@ -300,8 +304,12 @@ static void check_help(const struct cli_verb *verb)
 static void help_of_all_verbs_is_of_one_kind(void **state)
 {
     (void)state;
+    struct program_run p = {.argv = {aft, "--help"}};
     for (size_t i = 0; i < cli_verb_count; i++)
         check_help(&cli_verbs[i]);
+    program_run(&p);
+    check_width(p.out);
+    program_run_clear(&p);
 }
 
 /* A name is looked for in the folder itself, $AFTD_MODELS_DIR and weights/models, in this order. */

@@ -151,6 +151,12 @@ static void names_of_pictures_come_from_a_list(void **state)
     static const struct program_case cases[] = {
         {"no such list", {"classify", model, "--files-from", "/no/such"}, NULL, 1, "", "/no/such: No such file"},
         {"a folder", {"classify", model, "--files-from", "tests"}, NULL, 1, "", "tests: Is a directory"},
+        {"standard input twice",
+         {"classify", model, "-", "--files-from", "-"},
+         NULL,
+         2,
+         "",
+         "standard input cannot be a picture and --files-from both"},
         {"-0 without a list", {"classify", model, gray, "-0"}, NULL, 2, "", "--null is about --files-from"},
         {"neither pictures nor a list", {"classify", model}, NULL, 2, "", "too few arguments"},
     };

@@ -93,9 +93,10 @@ static void the_rows_given_are_kept(void **state)
     assert_int_equal(picture_decode(&picture, bytes, size, NULL), OK);
     assert_int_equal(image_prepare(wanted, SIDE, SIDE, &picture, SIDE, INTERPOLATION_BICUBIC, NULL), OK);
     assert_true(width == SIDE && height == SIDE);
-    assert_memory_equal(one, wanted, 5 * ROW);
-    assert_memory_equal(other, wanted, 5 * ROW);
-    assert_memory_not_equal(one + 5 * ROW, other + 5 * ROW, (size_t)(SIDE - 5) * ROW);
+    const size_t kept = (size_t)5 * ROW;
+    assert_memory_equal(one, wanted, kept);
+    assert_memory_equal(other, wanted, kept);
+    assert_memory_not_equal(one + kept, other + kept, sizeof wanted - kept);
     picture_clear(&picture);
     free(bytes);
     free(one);
