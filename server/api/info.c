@@ -90,6 +90,19 @@ static json_t *describe_model(const struct exchange *x, const struct registry_li
     return m;
 }
 
+/* What a classifier knows, for whoever asks for it alone: a list of models would be long with thousands of them. */
+static int add_labels(json_t *m, const struct model_config *c)
+{
+    json_t *labels = json_array();
+    int failed = labels == NULL;
+    for (uint32_t i = 0; i < c->classes && failed == 0; i++)
+        failed = json_array_append_new(labels, json_string(c->labels[i]));
+    if (c->classes > 0)
+        return failed | json_object_set_new(m, "labels", labels);
+    json_decref(labels);
+    return failed;
+}
+
 void api_models(struct exchange *x)
 {
     struct registry_listed *list = NULL;
@@ -115,7 +128,12 @@ void api_model(struct exchange *x)
     char room[MODEL_WISH_MAX + 1];
     if (registry_list_one(r, registry_real_name(r, x->api->segments[0], room), &one) &&
         auth_may_use(&x->api->grant, one.name)) {
-        reply_send_json(x, 200, describe_model(x, &one));
+        json_t *m = describe_model(x, &one);
+        if (m != NULL && one.hosted != NULL && add_labels(m, &one.hosted->model->config) != 0) {
+            json_decref(m);
+            m = NULL;
+        }
+        reply_send_json(x, 200, m);
     } else {
         (void)error_set_param(&err, ERR_NOT_FOUND, "model", "there is no model \"%s\"; GET /v1/models lists them",
                               json_quote(x->api->segments[0]).text);

@@ -223,11 +223,25 @@ static json_t *describe_page(struct exchange *x, const struct list_request *r, s
     return page;
 }
 
+/* Without keys an id is all that protects a session: many clients may share an address, as behind a proxy. */
+static enum status check_key(const struct exchange *x, struct error *err)
+{
+    if (x->api->grant.key != NULL)
+        return OK;
+    return error_set(
+        err, ERR_FORBIDDEN,
+        "sessions are listed for those of a key, and this daemon needs none (keys_file): whoever shares an "
+        "address would see the ids of others; keep those that POST /v1/sessions gives you");
+}
+
 void api_sessions(struct exchange *x)
 {
     struct list_request r = {.limit = SESSIONS_LISTED};
     struct error err;
-    if (read_list(&r, x, &err) != OK) {
+    enum status st = check_key(x, &err);
+    if (st == OK)
+        st = read_list(&r, x, &err);
+    if (st != OK) {
         reply_send_error(x, &err);
         return;
     }

@@ -74,7 +74,25 @@ static void the_list_tells_what_a_model_costs(void **state)
                      0);
     assert_string_equal(mixer, "aft-local");
     assert_true(state_bytes == 317952 && token == 2703360 && token_mixing == 74880);
+    assert_null(json_object_get(picture, "labels")); /* thousands of some models */
     json_decref(list);
+    reply_clear(&r);
+}
+
+static void a_classifier_by_name_tells_its_labels(void **state)
+{
+    struct reply r;
+    (void)state;
+    client_get(&aftd, "/v1/models/cifar10-aft-conv", &r);
+    json_t *m = reply_json(&r);
+    assert_int_equal(json_array_size(json_object_get(m, "labels")), 10);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(m, "labels"), 8)), "ship");
+    json_decref(m);
+    reply_clear(&r);
+    client_get(&aftd, "/v1/models/enwik8-aft-local", &r);
+    m = reply_json(&r);
+    assert_null(json_object_get(m, "labels"));
+    json_decref(m);
     reply_clear(&r);
 }
 
@@ -411,6 +429,7 @@ int main(void)
         cmocka_unit_test(health_and_readiness_are_200),
         cmocka_unit_test(models_are_listed_as_openai_lists_them),
         cmocka_unit_test(the_list_tells_what_a_model_costs),
+        cmocka_unit_test(a_classifier_by_name_tells_its_labels),
         cmocka_unit_test(wrong_paths_and_methods_are_refused),
         cmocka_unit_test(head_is_get_without_the_body),
         cmocka_unit_test(a_clients_request_id_comes_back),
