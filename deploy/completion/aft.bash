@@ -138,7 +138,7 @@ _aft_verb() {
             --key=text
             --ca-file=file' ;;
     models)
-        arguments='text...'
+        arguments='file...'
         options='-h --help
             --json
             --precision=f32|bf16|int8|auto' ;;

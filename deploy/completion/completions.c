@@ -24,7 +24,7 @@ enum { KIND_BYTES_MAX = 256 };
 /* Of what help calls a value, "FILE" or "add|list|remove"; `name` has `length` bytes. */
 static const char *kind_of(const char *name, size_t length, char words[KIND_BYTES_MAX])
 {
-    static const char *const files[] = {"FILE", "PICTURE", "PNG", "OUT", "DATA", "SOCKET"};
+    static const char *const files[] = {"FILE", "PICTURE", "PNG", "OUT", "DATA", "DIR", "SOCKET"};
     (void)snprintf(words, KIND_BYTES_MAX, "%.*s", (int)length, name);
     if (strcmp(words, "MODEL") == 0)
         return "model";

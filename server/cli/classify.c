@@ -2,6 +2,7 @@
  * alone has a line for each label; of many, each has one line, so that scripts can read them. Single threaded. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,30 +213,45 @@ static void take_arguments(struct classifier *c, char **paths, int count)
     cli_pictures_clear(&all);
 }
 
+/* The next name of a list, without what ends it: CLI_OK, or it is not one, and why is printed. *more: there was one. */
+static int read_name(char path[PATH_MAX], bool *more, FILE *list, const char *of, int end)
+{
+    size_t size = 0;
+    int c;
+    errno = 0;
+    while ((c = getc_unlocked(list)) != EOF && c != end) {
+        if (size == PATH_MAX - 1)
+            return cli_fail("%s: a name has more than %d bytes", of, PATH_MAX - 1);
+        if (c == '\0')
+            return cli_fail("%s: a name has a NUL byte; with -0, names end with such", of);
+        path[size++] = (char)c;
+    }
+    if (c == EOF && ferror(list) != 0)
+        return cli_fail("%s: %s", of, strerror(errno));
+    path[size] = '\0';
+    *more = c != EOF || size > 0;
+    return CLI_OK;
+}
+
 /* Each as soon as its name is read: the list may be still in the making. */
 static void take_list(struct classifier *c)
 {
     const bool standard = strcmp(c->files_from, "-") == 0;
+    const char *of = standard ? "standard input" : c->files_from;
     FILE *list = standard ? stdin : fopen(c->files_from, "re");
-    char *path = NULL;
-    size_t room = 0;
-    const int end = c->nul ? '\0' : '\n';
-    if (list == NULL) {
-        c->code = cli_fail("%s: %s", c->files_from, strerror(errno));
-        return;
+    char path[PATH_MAX] = "";
+    bool more = list != NULL;
+    if (list == NULL)
+        c->code = cli_fail("%s: %s", of, strerror(errno));
+    while (more) {
+        if (read_name(path, &more, list, of, c->nul ? '\0' : '\n') != CLI_OK) {
+            c->code = CLI_FAILED;
+            break;
+        }
+        if (more && path[0] != '\0' && !take_named(c, path))
+            break;
     }
-    errno = 0;
-    for (bool goes_on = true; goes_on && getdelim(&path, &room, end, list) > 0; errno = 0) {
-        const size_t size = strlen(path);
-        if (size > 0 && path[size - 1] == end)
-            path[size - 1] = '\0';
-        if (path[0] != '\0')
-            goes_on = take_named(c, path);
-    }
-    if (ferror(list) != 0)
-        c->code = cli_fail("%s: %s", standard ? "standard input" : c->files_from, strerror(errno));
-    free(path);
-    if (!standard)
+    if (list != NULL && !standard)
         (void)fclose(list);
 }
 

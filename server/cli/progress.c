@@ -123,11 +123,11 @@ static void *tell_wait(void *arg)
 {
     struct timespec next;
     (void)arg;
-    (void)clock_gettime(CLOCK_REALTIME, &next);
+    (void)clock_gettime(CLOCK_MONOTONIC, &next);
     (void)pthread_mutex_lock(&waiting.lock);
     while (!waiting.is_over) {
         next.tv_sec++; /* not before the first second is over */
-        if (pthread_cond_timedwait(&waiting.ended, &waiting.lock, &next) != 0 && !waiting.is_over)
+        if (pthread_cond_clockwait(&waiting.ended, &waiting.lock, CLOCK_MONOTONIC, &next) != 0 && !waiting.is_over)
             cli_progress_show(&waiting.progress, 0, waiting.says);
     }
     (void)pthread_mutex_unlock(&waiting.lock);

@@ -148,8 +148,21 @@ static void names_of_pictures_come_from_a_list(void **state)
                              .input_size = strlen("/no/such.jpg\n" PICTURES_DIR "gray.jpg\n")};
     expect_output("one that fails does not stop the others", &p, 1, GRAY_LINE,
                   "aft classify: /no/such.jpg: No such file or directory\n");
+    char *large = malloc(1 << 20);
+    memset(large, 'x', 1 << 20);
+    p = (struct program_run){
+        .argv = {aft, "classify", model, "--files-from", "-"}, .input = large, .input_size = 1 << 20};
+    expect_output("a name that is too long", &p, 1, "",
+                  "aft classify: standard input: a name has more than 4095 bytes\n");
+    free(large);
     static const struct program_case cases[] = {
         {"no such list", {"classify", model, "--files-from", "/no/such"}, NULL, 1, "", "/no/such: No such file"},
+        {"a name without end",
+         {"classify", model, "--files-from", "/dev/zero", "-k1"},
+         NULL,
+         1,
+         "",
+         "/dev/zero: a name has a NUL byte; with -0, names end with such"},
         {"a folder", {"classify", model, "--files-from", "tests"}, NULL, 1, "", "tests: Is a directory"},
         {"standard input twice",
          {"classify", model, "-", "--files-from", "-"},

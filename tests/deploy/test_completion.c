@@ -35,6 +35,7 @@ static const struct completion_case cases[] = {
     {"an option of a verb", {"aft", "generate", "--ma"}, "--max-tokens\n"},
     {"a word to choose", {"aft", "generate", "--context-overflow", ""}, "shift\nstop\n"},
     {"a word to choose behind an equals sign", {"aft", "verify", "--precision", "=", "b"}, "bf16\n"},
+    {"a folder of models", {"aft", "models", "deploy/syst"}, "deploy/systemd\n"},
     {"the value of a letter", {"aft", "compress", "-o", "READ"}, "README.md\n"},
     {"an option of another verb", {"aft", "inspect", "--ma"}, "\n"},
     {"a model by name", {"aft", "generate", "enwik8"}, "enwik8-aft-local\n"},
