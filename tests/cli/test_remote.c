@@ -39,6 +39,7 @@ static int setup(void **state)
     char flag[PATH_MAX + 32];
     (void)state;
     program_find(aft, "aft", "AFTD_TEST_CLI");
+    assert_int_equal(setenv("AFTD_PRECISION", "f32", 1), 0); /* of both, whose folders of models differ */
     temp_dir_create(dir);
     temp_path(socket_path, dir, "aftd.socket");
     (void)snprintf(flag, sizeof flag, "--listen-unix=%s", socket_path);

@@ -24,6 +24,7 @@ static int setup(void **state)
 {
     (void)state;
     program_find(aft, "aft", "AFTD_TEST_CLI");
+    assert_int_equal(setenv("AFTD_PRECISION", "f32", 1), 0); /* as in the reference's figures */
     temp_dir_create(dir);
     return 0;
 }
