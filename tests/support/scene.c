@@ -48,7 +48,6 @@ struct request scene_requests[] = {
     {.path = "/v1/models/text"},
     {.path = "/metrics"},
     {.path = "/openapi.json"},
-    {.path = "/v1/sessions"},
     {.path = "/v2/models/text"},
     {.path = "/v2/models/picture/config"},
     {.path = "/v2/models/stats"},
