@@ -70,7 +70,7 @@
 #define PICTURE_SCANS_MAX 100       /* progressive JPEGs in the wild have about 10; each scan costs a pass */
 /* Pixels times scans, what a progressive JPEG costs: 12 scans of the largest picture, 100 of one with 4 Mpixel. */
 #define PICTURE_SCAN_PIXELS_MAX (UINT64_C(12) * PICTURE_PIXELS_MAX)
-#define PICTURE_DECODER_BYTES_MAX (400u << 20) /* what libjpeg may allocate: coefficients of the largest picture */
+#define PICTURE_DECODER_BYTES_MAX (400u << 20) /* what libjpeg may allocate: coefficients of 33 megapixels or more */
 #define PICTURE_BLOCK_PIXELS 64 /* 8 x 8, a JPEG's block: an ordinary file has more than a byte for each */
 /* A JPEG of at least so many pixels is decoded to fewer, down to GAP times the pixels a side that are wanted. A smaller
  * one takes some milliseconds, and comes out as where the model was trained, bit for bit. */

@@ -349,6 +349,8 @@ static enum status check_all(const struct settings *s, struct error *err)
         st = describe_engine(s, err);
     if (st == OK)
         st = http_check(s, err);
+    if (st == OK)
+        st = listeners_check(s, err);
     if (st == OK && strcmp(s->keys_file, "off") != 0)
         st = keys_file_read(&keys, s->keys_file, err);
     keys_file_clear(&keys);

@@ -78,8 +78,8 @@ struct exchange {
 
 /* ---- the server, main thread ----------------------------------------------------------------------------------- */
 
-/* What can be wrong with the settings and the files that they name, whatever else runs here. Errors: ERR_CONFIG,
- * ERR_IO, ERR_NOMEM, naming the setting. */
+/* What can be wrong with the settings and the files that they name, but for addresses (listeners.h). Errors:
+ * ERR_CONFIG, ERR_IO, ERR_NOMEM, naming the setting. */
 enum status http_check(const struct settings *s, struct error *err);
 /* Listen and serve; thread i, 0 .. http_threads - 1, has mailbox i of `mailboxes`. The listeners are taken over once
  * there is memory for it all, and are then empty; all other arguments are borrowed until http_stop. *ret is set only on

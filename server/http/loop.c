@@ -266,7 +266,7 @@ enum status http_check(const struct settings *s, struct error *err)
     if (st == OK)
         st = tls_read(&identity, s, err);
     tls_free(identity);
-    return st == OK ? listeners_check(s, err) : st;
+    return st;
 }
 
 enum status http_start(struct http **ret, const struct settings *s, struct listeners *listeners, struct watcher *w,

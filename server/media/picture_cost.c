@@ -145,8 +145,9 @@ struct picture_cost picture_cost_of(const uint8_t *bytes, size_t size, const str
         return cost;
     struct header h = {0};
     if (!formats[format].read(&h, bytes, size)) { /* it does not decode, or tells its size behind much else */
-        cost.ns += (uint64_t)PICTURE_PIXELS_MAX * NS_ARITHMETIC;
-        cost.pixels = PICTURE_PIXELS_MAX;
+        const bool reducible = format == JPEG && (wish->shorter != 0 || wish->longer != 0);
+        cost.pixels = reducible ? PICTURE_FILE_PIXELS_MAX : PICTURE_PIXELS_MAX;
+        cost.ns += cost.pixels * NS_ARITHMETIC;
         cost.bytes = PICTURE_DECODER_BYTES_MAX + (uint64_t)PICTURE_PIXELS_MAX * PICTURE_CHANNELS;
         return cost;
     }

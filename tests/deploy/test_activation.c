@@ -123,6 +123,19 @@ static void passed_sockets_take_the_place_of_settings(void **state)
     end();
 }
 
+/* What is not used is not looked at either. */
+static void settings_of_passed_sockets_may_be_off(void **state)
+{
+    (void)state;
+    const uint16_t port = manager_pass_tcp(&manager, "http");
+    assert_int_equal(manager_start(&manager, &aftd,
+                                   (const char *const[]){"--listen-address=off", "--listen-unix=off",
+                                                         "--listen-unix-mode=999", NULL}),
+                     0);
+    assert_int_equal(aftd.port, port);
+    end();
+}
+
 static void admin_sockets_alone_leave_the_others_to_the_settings(void **state)
 {
     char path[PATH_MAX], own[PATH_MAX], flag[PATH_MAX + 32];
@@ -307,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_name_tells_whom_a_socket_is_for),
         TEST(passed_sockets_take_the_place_of_settings),
+        TEST(settings_of_passed_sockets_may_be_off),
         TEST(admin_sockets_alone_leave_the_others_to_the_settings),
         TEST(sockets_for_another_process_are_left_alone),
         TEST(what_comes_between_two_daemons_is_answered_by_the_second),

@@ -106,6 +106,8 @@ static void what_tells_no_size_counts_as_the_largest(void **state)
     const size_t frame = (size_t)(jpeg_frame(jpeg, size) - jpeg);
     const struct picture_cost cut = picture_cost_of(jpeg, frame + 6, &whole);
     assert_int_equal(cut.pixels, PICTURE_PIXELS_MAX);
+    const struct picture_wish small = {.shorter = 32};
+    assert_int_equal(picture_cost_of(jpeg, frame + 6, &small).pixels, PICTURE_FILE_PIXELS_MAX);
     assert_true(cut.bytes >= (uint64_t)PICTURE_PIXELS_MAX * 3);
     assert_int_equal(picture_cost_of((const uint8_t *)"\x89PNG\r\n\x1a\n", 8, &whole).pixels, PICTURE_PIXELS_MAX);
 
