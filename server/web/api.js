@@ -14,7 +14,8 @@ export function onKeyWanted(ask) {
 }
 
 export function setKey(key) {
-    sessionStorage.setItem(KEY, key);
+    if (key) sessionStorage.setItem(KEY, key);
+    else sessionStorage.removeItem(KEY);
 }
 
 /** The address of one of the daemon's paths, such as "classify" or "page/sample.jpg". */

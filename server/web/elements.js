@@ -14,7 +14,7 @@ export function make(tag, properties = {}, ...children) {
 export const inBytes = (count) => `${count.toLocaleString("en")} ${count === 1 ? "byte" : "bytes"}`;
 
 /** The daemon's messages begin with a lower-case letter and have no full stop. */
-export const sentence = (message) => `${message[0].toUpperCase()}${message.slice(1)}.`;
+export const sentence = (message) => `${message.charAt(0).toUpperCase()}${message.slice(1)}.`;
 
 /** Show a panel's error; null hides it, and so does an abort by the user. */
 export function showError(panel, error) {
