@@ -33,6 +33,10 @@ def written(daemon):
         return json.load(answer)["text"]
 
 
+def twice(text):
+    return f"{PROMPT}{text}\n{text}\n"
+
+
 def test_python_alone(daemon):
     labels, text = run(sys.executable, EXAMPLES / "plain.py", daemon.url).split("\n", 3)[:4:3]
     assert re.fullmatch(r"0\.9\d+ ship", labels) and text == PROMPT + written(daemon) + "\n"
@@ -55,12 +59,12 @@ def test_a_folder_of_pictures(daemon, tmp_path):
 
 def test_langchain(daemon):
     pytest.importorskip("langchain_openai", reason="langchain-openai is not installed: make deps-clients")
-    assert run(sys.executable, EXAMPLES / "with_langchain.py", daemon.url) == f"{PROMPT}{written(daemon)}\n{written(daemon)}\n"
+    assert run(sys.executable, EXAMPLES / "with_langchain.py", daemon.url) == twice(written(daemon))
 
 
 def test_litellm(daemon):
     pytest.importorskip("litellm", reason="litellm is not installed: make deps-clients")
-    assert run(sys.executable, EXAMPLES / "with_litellm.py", daemon.url) == f"{PROMPT}{written(daemon)}\n{written(daemon)}\n"
+    assert run(sys.executable, EXAMPLES / "with_litellm.py", daemon.url) == twice(written(daemon))
 
 
 @pytest.mark.skipif(not KSERVE.exists(), reason="kserve is not installed: make deps-clients")
