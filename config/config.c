@@ -64,13 +64,13 @@ static enum status refuse_value(const struct config *c, size_t id, const json_t 
 /* Refuse a name that no setting has; `dash` is what users write for '_' there. */
 static enum status refuse_name(const char *where, const char *name, size_t length, char dash, struct error *err)
 {
-    const struct setting *near = setting_nearest(name, length);
+    const char *near = setting_nearest(name, length);
     char shown[VALUE_SHOWN_MAX + 4], suggestion[ERROR_PARAM_MAX] = "";
     json_t *text = json_stringn(name, length);
     show_value(text, shown);
     json_decref(text);
     if (near != NULL)
-        (void)snprintf(suggestion, sizeof suggestion, "; did you mean %s%s?", dash == '-' ? "--" : "", near->name);
+        (void)snprintf(suggestion, sizeof suggestion, "; did you mean %s%s?", dash == '-' ? "--" : "", near);
     for (char *c = suggestion; *c != '\0'; c++)
         *c = (char)(*c == '_' ? dash : *c);
     return error_set(err, ERR_CONFIG, "%s: no setting is named %s%s", where, shown, suggestion);

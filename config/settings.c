@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/nearest.h"
 #include "config/utf8.h"
 
 /* ---- the table as data ----------------------------------------------------------------------------------------- */
@@ -77,42 +78,12 @@ const struct setting *setting_find(const char *name, size_t length)
     return NULL;
 }
 
-enum { NEAREST_NAME_MAX = 64 }; /* longer than any setting's name; what is longer resembles none */
-
-/* Levenshtein's distance: the fewest bytes to insert, delete or replace. Row by row of the usual matrix. */
-static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length)
+const char *setting_nearest(const char *name, size_t length)
 {
-    size_t row[NEAREST_NAME_MAX + 1];
-    assert(b_length <= NEAREST_NAME_MAX);
-    for (size_t j = 0; j <= b_length; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_length; j++) {
-            const size_t replaced = diagonal + (plain(a[i - 1]) != b[j - 1]);
-            const size_t inserted = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = replaced < inserted ? replaced : inserted;
-        }
-    }
-    return row[b_length];
-}
-
-const struct setting *setting_nearest(const char *name, size_t length)
-{
-    const struct setting *best = NULL;
-    if (length > NEAREST_NAME_MAX)
-        return NULL;
-    size_t best_distance = 1 + (length + 2) / 3; /* with more than a third wrong it is another word */
-    for (size_t id = 0; id < SETTING_COUNT; id++) {
-        const size_t d = distance(name, length, rows[id].name, strlen(rows[id].name));
-        if (d < best_distance) {
-            best_distance = d;
-            best = &rows[id];
-        }
-    }
-    return best;
+    struct nearest near = nearest_to(name, length);
+    for (size_t id = 0; id < SETTING_COUNT; id++)
+        nearest_offer(&near, rows[id].name);
+    return near.name;
 }
 
 /* ---- storing --------------------------------------------------------------------------------------------------- */

@@ -165,8 +165,8 @@ struct setting {
 const struct setting *setting_at(size_t id);
 /* By name, '-' counting as '_'; NULL where there is none. `length` bytes of name are looked at. */
 const struct setting *setting_find(const char *name, size_t length);
-/* The setting whose name is nearest to what was written; NULL where none is near enough to suggest. */
-const struct setting *setting_nearest(const char *name, size_t length);
+/* The setting's name that was meant (nearest.h); NULL where none is near enough to suggest. */
+const char *setting_nearest(const char *name, size_t length);
 
 /* Every setting at its default. */
 void settings_init(struct settings *ret);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/nearest.h"
 #include "config/version.h"
 #include "server/cli/cli.h"
 #include "server/core/address_space.h"
@@ -35,9 +36,15 @@ static int run_without_verb(const char *what)
         cli_print_version(AFTD_COMMIT);
         return CLI_OK;
     }
-    (void)fprintf(stderr, "aft: there is no verb \"%s\", expected one of", what);
+    struct nearest near = nearest_to(what, strlen(what));
     for (size_t i = 0; i < cli_verb_count; i++)
-        (void)fprintf(stderr, " %s", cli_verbs[i].name);
+        nearest_offer(&near, cli_verbs[i].name);
+    (void)fprintf(stderr, "aft: there is no verb \"%s\"", what);
+    if (near.name != NULL)
+        (void)fprintf(stderr, ", did you mean %s?", near.name);
+    (void)fprintf(stderr, "%s", near.name != NULL ? " Expected one of" : ", expected one of");
+    for (size_t i = 0; i < cli_verb_count; i++)
+        (void)fprintf(stderr, "%s %s", i > 0 ? "," : "", cli_verbs[i].name);
     (void)fprintf(stderr, "\n");
     return CLI_USAGE;
 }
@@ -50,8 +57,10 @@ int main(int argc, char **argv)
         return CLI_USAGE;
     }
     char help[] = "--help", *helped[] = {argv[0], argv[2], help, NULL};
-    if (argc == 3 && strcmp(argv[1], "help") == 0 && cli_find_verb(argv[2]) != NULL)
+    if (argc > 2 && strcmp(argv[1], "help") == 0) {
         argv = helped; /* aft help VERB is aft VERB --help */
+        argc = 3;
+    }
     const struct cli_verb *verb = cli_find_verb(argv[1]);
     if (verb != NULL)
         cli_set_verb(verb->name);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/nearest.h"
 #include "server/cli/cli.h"
 
 const struct cli_verb cli_verbs[] = {
@@ -185,6 +186,17 @@ static const struct cli_option *find_short(const struct cli_option *options, cha
     return NULL;
 }
 
+static int refuse_option(const struct cli_option *options, const char *given)
+{
+    const char *name = given + strspn(given, "-");
+    struct nearest near = nearest_to(name, strcspn(name, "="));
+    for (const struct cli_option *o = options; o->name != NULL; o++)
+        nearest_offer(&near, o->name);
+    if (near.name == NULL || given[1] != '-')
+        return cli_fail_usage("unknown option \"%s\"", given);
+    return cli_fail_usage("unknown option \"%s\" (did you mean --%s?)", given, near.name);
+}
+
 /* argv[*at] begins with "-": find its option and set it, moving *at over a value of its own. */
 static int take_option(const struct cli_option *options, int argc, char **argv, int *at)
 {
@@ -201,7 +213,7 @@ static int take_option(const struct cli_option *options, int argc, char **argv, 
         value = equals != NULL ? equals + 1 : NULL;
     }
     if (o == NULL)
-        return cli_fail_usage("unknown option \"%s\"", given);
+        return refuse_option(options, given);
     if (o->kind == CLI_FLAG && value != NULL)
         return cli_fail_usage("--%s takes no value", o->name);
     if (o->kind == CLI_FLAG || value != NULL)

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "config/json.h"
+#include "config/nearest.h"
 
 double field_max_tokens(const struct settings *s)
 {
@@ -120,83 +121,20 @@ static bool read_field(const struct field *f, const struct settings *s, const js
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
-/* What other servers call it, in their own words: llama-server, Ollama, TGI, vLLM, OpenAI's chat. */
-static const char *const other_names[][2] = {
-    {"n_predict", "max_tokens"},
-    {"num_predict", "max_tokens"},
-    {"max_new_tokens", "max_tokens"},
-    {"max_completion_tokens", "max_tokens"},
-    {"max_output_tokens", "max_tokens"},
-    {"max_length", "max_tokens"},
-    {"repeat_penalty", "repetition_penalty"},
-    {"temp", "temperature"},
-    {"n_probs", "logprobs"},
-    {"top_logprobs", "logprobs"},
-    {"stop_sequences", "stop"},
-    {"input", "prompt"},
-    {"inputs", "prompt"},
-    {"text", "prompt"},
-    {"prompt", "text"},
-    {"prompt", "input"},
-    {"text", "input"},
-    {"timeout", "timeout_ms"},
-    {"ttl", "ttl_s"},
-};
-
-enum { NAME_LETTERS = 32 };
-
-/* How many letters to insert, leave out or exchange (Levenshtein 1966); NAME_LETTERS if a name is longer than that. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[NAME_LETTERS + 1];
-    const size_t n = strlen(a), m = strlen(b);
-    if (n > NAME_LETTERS || m > NAME_LETTERS)
-        return NAME_LETTERS;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            const size_t exchanged = diagonal + (a[i - 1] != b[j - 1]),
-                         other = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
-            diagonal = row[j];
-            row[j] = exchanged < other ? exchanged : other;
-        }
-    }
-    return row[m];
-}
-
-/* The field that was meant, by its name elsewhere or but for a slip of the fingers; NULL: none is near. */
-static const char *near_name(const struct field *table, size_t count, const char *name)
-{
-    const char *nearest = NULL;
-    size_t least = strlen(name) < 6 ? 2 : 3; /* from here on it is another word */
-    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++)
-        if (strcmp(name, other_names[i][0]) == 0 && fields_find(table, count, other_names[i][1]) != NULL)
-            return other_names[i][1];
-    for (size_t i = 0; i < count; i++) {
-        const size_t far = distance(name, table[i].name);
-        if (far < least && far < strlen(table[i].name)) {
-            least = far;
-            nearest = table[i].name;
-        }
-    }
-    return nearest;
-}
-
 enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
                           struct error *err)
 {
     char names[ERROR_MESSAGE_MAX / 2] = "";
     size_t used = 0;
+    struct nearest near = nearest_to(name, strlen(name));
+    for (size_t i = 0; i < count; i++)
+        nearest_offer(&near, table[i].name);
     for (size_t i = 0; i < count && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", table[i].name);
-    const char *near = near_name(table, count, name);
-    if (near != NULL)
+    if (near.name != NULL)
         return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
                                "there is no %s \"%s\" here; did you mean \"%s\"? Expected: %s", kind,
-                               json_quote(name).text, near, names);
+                               json_quote(name).text, near.name, names);
     return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no %s \"%s\" here; expected: %s", kind,
                            json_quote(name).text, count > 0 ? names : "none");
 }
