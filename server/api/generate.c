@@ -422,26 +422,33 @@ void api_generate(struct exchange *x)
 
 /* ---- GET /generate ---------------------------------------------------------------------------------------------- */
 
-/* EventSource asks again when a stream has ended, with the id that an event told. Of an answer with 204 it knows that
- * there is nothing more (HTML standard, 9.2.3). It sends its origin to other sites, but nothing does so that merely
- * follows a link or shows a picture, and none of these may have anything computed. True: it was answered. */
-static bool answer_without_text(struct exchange *x)
+/* Nothing that merely follows a link or shows a picture of another site may have anything computed; EventSource sends
+ * its origin there. */
+static enum status check_site(struct exchange *x, struct error *err)
 {
     const char *site = http_header(x, "Sec-Fetch-Site");
-    struct error err;
+    if (site == NULL || http_header(x, "Origin") != NULL || strcmp(site, "same-origin") == 0 ||
+        strcmp(site, "none") == 0)
+        return OK;
+    return error_set_param(err, ERR_FORBIDDEN, "Sec-Fetch-Site",
+                           "the request comes from a page of another site, without its Origin; expected an "
+                           "EventSource, which sends it");
+}
+
+/* True: nobody would read the text of a HEAD, and an EventSource asks again when a stream has ended, with the id that
+ * an event told. Of an answer with 204 it knows that there is nothing more (HTML standard, 9.2.3). */
+static bool answer_without_text(struct exchange *x)
+{
     if (http_header(x, "Last-Event-ID") != NULL) {
         http_add_header(x, "Cache-Control", "no-cache");
         http_reply(x, 204, NULL, NULL, 0);
         return true;
     }
-    if (site == NULL || http_header(x, "Origin") != NULL || strcmp(site, "same-origin") == 0 ||
-        strcmp(site, "none") == 0)
-        return request_job_refuse_if_full(x);
-    (void)error_set_param(&err, ERR_FORBIDDEN, "Sec-Fetch-Site",
-                          "the request comes from a page of another site, without its Origin; expected an EventSource, "
-                          "which sends it");
-    reply_send_error(x, &err);
-    return true;
+    if (strcmp(x->method, "HEAD") == 0) {
+        http_reply(x, 200, EVENT_STREAM, NULL, 0);
+        return true;
+    }
+    return request_job_refuse_if_full(x);
 }
 
 void api_generate_events(struct exchange *x)
@@ -450,16 +457,14 @@ void api_generate_events(struct exchange *x)
     struct generate_request r = {0};
     json_t *query = NULL;
     struct error err;
-    if (answer_without_text(x))
-        return;
-    enum status st = request_query_parse(&query, generate_query.table, generate_query.count, x, &err);
+    enum status st = check_site(x, &err);
+    if (st == OK)
+        st = request_query_parse(&query, generate_query.table, generate_query.count, x, &err);
     if (st == OK)
         st = generate_request_read_query(&r, query, s, &err);
     json_decref(query);
-    if (st == OK && strcmp(x->method, "HEAD") == 0) { /* nobody would read the text */
-        http_reply(x, 200, EVENT_STREAM, NULL, 0);
+    if (st == OK && answer_without_text(x))
         generate_request_clear(&r);
-        return;
-    }
-    submit(x, st, &r, true, &err);
+    else
+        submit(x, st, &r, true, &err);
 }

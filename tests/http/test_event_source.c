@@ -118,8 +118,7 @@ static void the_first_event_tells_the_requests_id(void **state)
 static void a_stream_that_ended_is_not_begun_again(void **state)
 {
     static const char *const again[] = {"Last-Event-ID: my-own.1", "Accept: text/event-stream", NULL};
-    static const char *const paths[] = {"/generate?prompt=x&max_tokens=3", "/generate?prompt=x&max_tokens=0",
-                                        "/generate"};
+    static const char *const paths[] = {"/generate?prompt=x&max_tokens=3", "/generate?prompt=x&max_tokens=4"};
     const double before = client_metric(&aftd, GENERATED);
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
