@@ -51,6 +51,7 @@ _aft_verb() {
             --side=text
             --size=text
             --tokens-max=text
+            --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
             --url=text
@@ -95,6 +96,7 @@ _aft_verb() {
             --top-p=text
             --min-p=text
             -s=text --seed=text
+            --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
             --url=text
@@ -118,6 +120,7 @@ _aft_verb() {
         options='-h --help
             -o=file --output=file
             --timeout-ms=text
+            --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
             --url=text
@@ -130,6 +133,7 @@ _aft_verb() {
         options='-h --help
             -o=file --output=file
             --timeout-ms=text
+            --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
             --url=text

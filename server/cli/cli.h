@@ -137,22 +137,22 @@ struct cli_engine {
     const char *precision; /* NULL: AFTD_PRECISION, else the daemon's default */
     uint64_t threads;      /* 0: one for each processor */
 };
-/* Rows of a verb's options. */
+/* Rows of a verb's options; `otherwise` is the precision without the option, for help. */
 #define CLI_THREADS_OPTION(threads)      \
     {"threads", 't', CLI_UNSIGNED,       \
      (threads), 0,   ENGINE_THREADS_MAX, \
      "N",       "0", "compute threads; 0: one for each processor"},
-#define CLI_PRECISION_OPTION(e) \
-    {"precision",               \
-     0,                         \
-     CLI_CHOICE,                \
-     (void *)&(e)->precision,   \
-     0,                         \
-     0,                         \
-     "f32|bf16|int8|auto",      \
-     "$AFTD_PRECISION",         \
+#define CLI_PRECISION_OPTION(e, otherwise) \
+    {"precision",                          \
+     0,                                    \
+     CLI_CHOICE,                           \
+     (void *)&(e)->precision,              \
+     0,                                    \
+     0,                                    \
+     "f32|bf16|int8|auto",                 \
+     (otherwise),                          \
      "precision; auto: the fastest found good enough"},
-#define CLI_ENGINE_OPTIONS(e) CLI_THREADS_OPTION(&(e)->threads) CLI_PRECISION_OPTION(e)
+#define CLI_ENGINE_OPTIONS(e) CLI_THREADS_OPTION(&(e)->threads) CLI_PRECISION_OPTION(e, "$AFTD_PRECISION, or auto")
 
 /* What precision_choose is to be asked for; NULL: the daemon's default. */
 const char *cli_precision_wish(const struct cli_engine *with);
@@ -172,6 +172,20 @@ enum status cli_read(uint8_t **ret, size_t *size, const char *path, size_t max, 
 /* Write `bytes` to the file, whole or not at all, or to standard output for "-" (cli_flush reports what is lost there).
  * Prints why and returns CLI_FAILED. */
 int cli_write(const char *path, const void *bytes, size_t size);
+
+/* A file that a verb writes, and whether it is to say so in JSON. */
+struct cli_output {
+    const char *path; /* "-": standard output */
+    bool json;
+};
+/* The row of a verb's options. */
+#define CLI_OUTPUT_JSON_OPTION(output) \
+    {"json", 0, CLI_FLAG, &(output)->json, 0, 0, NULL, NULL, "say what was written, as a JSON object on one line"},
+/* Prints why and returns CLI_USAGE if both would go to standard output. */
+int cli_output_check(const struct cli_output *o);
+/* cli_write; then, if that is wished, print {"path": input, "bytes_read", "output", "bytes"}. `input` may be NULL; the
+ * second is left out if `read` is 0. */
+int cli_output_write(const struct cli_output *o, const void *bytes, size_t size, const char *input, size_t read);
 
 /* Print an object on a line of its own; taken. NULL: there was no memory for it. Prints why and returns CLI_FAILED if
  * it cannot. */

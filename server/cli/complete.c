@@ -20,7 +20,8 @@ enum { PREFILL_ROWS = 64 }; /* sub-pixels of a pass over what is given */
 
 /* What the command line says. */
 struct wish {
-    const char *picture, *out; /* picture NULL: none was named */
+    const char *picture; /* NULL: none was named */
+    struct cli_output out;
     uint64_t rows, samples, scale;
     struct cli_sampling sampling;
     struct cli_engine with;
@@ -109,7 +110,7 @@ static bool draw(struct drawing *d, bool starts)
     return fine;
 }
 
-static int write_grid(const struct drawing *d, const struct picture_grid *g, const char *path)
+static int write_grid(const struct drawing *d, const struct picture_grid *g, const struct wish *w)
 {
     struct picture picture = {0};
     struct error err;
@@ -119,7 +120,7 @@ static int write_grid(const struct drawing *d, const struct picture_grid *g, con
     if (st == OK)
         st = png_encode(&png, &size, &picture, &err);
     picture_clear(&picture);
-    const int code = st == OK ? cli_write(path, png, size) : cli_fail_error(&err);
+    const int code = st == OK ? cli_output_write(&w->out, png, size, w->picture, 0) : cli_fail_error(&err);
     free(png);
     return code;
 }
@@ -174,7 +175,7 @@ static int complete(const struct wish *w, const struct model *m)
     else if (d.known > 0 && read_known(&d, w->picture, &err) != OK)
         (void)cli_fail_error(&err);
     else if ((d.engine = cli_open_engine(m, &w->with, &o)) != NULL && draw(&d, m->start_embed != NULL))
-        code = write_grid(&d, &g, w->out);
+        code = write_grid(&d, &g, w);
     engine_close(d.engine);
     free(logits);
     free(pixels);
@@ -225,7 +226,7 @@ static int ask(const struct wish *w)
         if (strcmp(param, ours[i]) == 0)
             code = CLI_USAGE;
     if (code == CLI_OK)
-        code = cli_write(w->out, answer.bytes, answer.size);
+        code = cli_output_write(&w->out, answer.bytes, answer.size, w->picture, 0);
     free(answer.bytes);
     free(bytes);
     return code;
@@ -238,13 +239,15 @@ int cli_complete(int argc, char **argv)
     struct wish w = {.rows = ROWS_UNSET, .samples = 1, .scale = 1, .sampling = CLI_SAMPLING_DEFAULT};
     bool asks = false;
     const struct cli_option options[] = {
-        {"output", 'o', CLI_TEXT, (void *)&w.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
+        {"output", 'o', CLI_TEXT, (void *)&w.out.path, 0, 0, "PNG", NULL,
+         "file to write, required; - is standard output"},
         {"rows", 'r', CLI_UNSIGNED, &w.rows, 0, MODEL_PICTURE_SIDE_MAX, "N", "half of them; 0 without PICTURE",
          "how many first rows are kept"},
         {"samples", 'n', CLI_UNSIGNED, &w.samples, 1, COMPLETE_SAMPLES_MAX, "N", "1",
          "how many pictures to draw, in a grid"},
         {"scale", 0, CLI_UNSIGNED, &w.scale, 1, COMPLETE_SCALE_MAX, "N", "1", "make each pixel a square of that side"},
-        CLI_SAMPLING_OPTIONS(&w.sampling, "value") CLI_ENGINE_OPTIONS(&w.with) REMOTE_OPTIONS(&w.remote){0},
+        CLI_SAMPLING_OPTIONS(&w.sampling, "value") CLI_OUTPUT_JSON_OPTION(&w.out) CLI_ENGINE_OPTIONS(&w.with)
+            REMOTE_OPTIONS(&w.remote){0},
     };
     int count;
     int code = cli_parse(options, argc, argv, 0, 2, &count);
@@ -254,8 +257,10 @@ int cli_complete(int argc, char **argv)
         return code;
     if (!asks && count < 1)
         return cli_fail_few();
-    if (w.out == NULL)
+    if (w.out.path == NULL)
         return cli_fail_usage("-o is missing: where to write the PNG");
+    if (cli_output_check(&w.out) != CLI_OK)
+        return CLI_USAGE;
     if (asks && count > 1)
         return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
     const int first = asks ? 1 : 2;

@@ -17,7 +17,9 @@
 /* What the command line says. */
 struct wish {
     bool restores;
-    const char *model, *file, *out;
+    const char *model, *file;
+    size_t file_bytes;
+    struct cli_output out;
     uint64_t timeout_ms;    /* 0: the daemon's own */
     struct cli_engine with; /* unless a daemon is asked */
     struct remote remote;
@@ -53,10 +55,10 @@ static bool is_plain_text(const uint8_t *bytes, size_t size)
 
 static int write_out(const struct wish *w, const void *bytes, size_t size)
 {
-    if (goes_to_terminal(w->out) && !is_plain_text(bytes, size))
+    if (goes_to_terminal(w->out.path) && !is_plain_text(bytes, size))
         return cli_fail("%s holds something that is not text, and standard output is a terminal: use -o FILE or a pipe",
                         name_of(w->file));
-    return cli_write(w->out, bytes, size);
+    return cli_output_write(&w->out, bytes, size, w->file, w->file_bytes);
 }
 
 /* ---- with the model itself --------------------------------------------------------------------------------------- */
@@ -159,11 +161,11 @@ static int ask(const struct wish *w, const uint8_t *bytes, size_t size)
 static int parse(struct wish *w, int argc, char **argv, bool *done)
 {
     const struct cli_option options[] = {
-        {"output", 'o', CLI_TEXT, (void *)&w->out, 0, 0, "FILE", "standard output",
+        {"output", 'o', CLI_TEXT, (void *)&w->out.path, 0, 0, "FILE", "standard output",
          "file to write, completely or not at all"},
         {"timeout-ms", 0, CLI_UNSIGNED, &w->timeout_ms, 1, UINT32_MAX, "N", "the daemon's",
          "how long the daemon may take"},
-        CLI_ENGINE_OPTIONS(&w->with) REMOTE_OPTIONS(&w->remote){0},
+        CLI_OUTPUT_JSON_OPTION(&w->out) CLI_ENGINE_OPTIONS(&w->with) REMOTE_OPTIONS(&w->remote){0},
     };
     int count;
     int code = cli_parse(options, argc, argv, 0, 2, &count);
@@ -180,8 +182,10 @@ static int parse(struct wish *w, int argc, char **argv, bool *done)
         return cli_fail_few();
     if (!w->asks && w->timeout_ms != 0)
         return cli_fail_usage("--timeout-ms is for a daemon, and neither --url nor --unix names one");
-    if (!w->restores && goes_to_terminal(w->out))
+    if (!w->restores && goes_to_terminal(w->out.path))
         return cli_fail_usage("an archive is not text, and standard output is a terminal: use -o FILE or a pipe");
+    if (cli_output_check(&w->out) != CLI_OK)
+        return CLI_USAGE;
     const int first = w->asks ? 1 : 2;
     w->model = w->asks ? NULL : argv[1];
     w->file = count >= first ? argv[first] : "-";
@@ -190,7 +194,7 @@ static int parse(struct wish *w, int argc, char **argv, bool *done)
 
 static int compress(bool restores, int argc, char **argv)
 {
-    struct wish w = {.restores = restores, .out = "-"};
+    struct wish w = {.restores = restores, .out = {.path = "-"}};
     bool done;
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -200,6 +204,7 @@ static int compress(bool restores, int argc, char **argv)
         return code;
     if (cli_read(&bytes, &size, w.file, restores ? ARCHIVE_BYTES_MAX : COMPRESS_BYTES_MAX, &err) != OK)
         return cli_fail_error(&err);
+    w.file_bytes = size;
     code = w.asks ? ask(&w, bytes, size) : run(&w, bytes, size);
     free(bytes);
     return code;

@@ -15,7 +15,8 @@
 /* What there is to do, and the values of the options, which are checked once the model is known. */
 struct explain_run {
     struct explain_request request;
-    const char *out, *size;
+    struct cli_output out;
+    const char *size;
     const char *picture; /* NULL: none was named */
     const struct model *model;
     struct engine *engine;
@@ -53,14 +54,14 @@ static bool draw_explained(struct picture *ret, const struct explain_run *run, c
     return cli_check_logits(engine_batch_logits(run->engine, 0), c->classes);
 }
 
-static int write_png(const struct picture *p, const char *path)
+static int write_png(const struct picture *p, const struct explain_run *run)
 {
     char *bytes = NULL;
     size_t size = 0;
     struct error err;
     if (png_encode(&bytes, &size, p, &err) != OK)
         return cli_fail_error(&err);
-    const int code = cli_write(path, bytes, size);
+    const int code = cli_output_write(&run->out, bytes, size, run->picture, 0);
     free(bytes);
     return code;
 }
@@ -87,7 +88,7 @@ static int explain(const struct explain_run *run)
     } else if (!draw_explained(&drawn, run, &what, &picture)) {
         goto done;
     }
-    code = write_png(&drawn, run->out);
+    code = write_png(&drawn, run);
 done:
     picture_clear(&picture);
     picture_clear(&drawn);
@@ -120,7 +121,7 @@ static int ask(const struct remote *r, const struct explain_run *run)
         if (strcmp(param, ours[i]) == 0)
             code = CLI_USAGE;
     if (code == CLI_OK)
-        code = cli_write(run->out, answer.bytes, answer.size);
+        code = cli_output_write(&run->out, answer.bytes, answer.size, run->picture, 0);
     free(answer.bytes);
     free(bytes);
     return code;
@@ -128,13 +129,14 @@ static int ask(const struct remote *r, const struct explain_run *run)
 
 int cli_explain(int argc, char **argv)
 {
-    struct explain_run run = {.out = NULL};
+    struct explain_run run = {.out = {.path = NULL}};
     uint64_t tokens_max = 0;
     struct remote remote = {0};
     struct cli_engine with = {.precision = NULL};
     bool asks = false;
     const struct cli_option options[] = {
-        {"output", 'o', CLI_TEXT, (void *)&run.out, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
+        {"output", 'o', CLI_TEXT, (void *)&run.out.path, 0, 0, "PNG", NULL,
+         "file to write, required; - is standard output"},
         {"view", 0, CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
          "what to draw: keys, tokens or biases"},
         {"layer", 0, CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, all",
@@ -145,7 +147,7 @@ int cli_explain(int argc, char **argv)
          "what the model sees: HxW, or native for the picture's own"},
         {"tokens-max", 0, CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
          "most patches that --size may lead to"},
-        CLI_ENGINE_OPTIONS(&with) REMOTE_OPTIONS(&remote){0},
+        CLI_OUTPUT_JSON_OPTION(&run.out) CLI_ENGINE_OPTIONS(&with) REMOTE_OPTIONS(&remote){0},
     };
     int count;
     int code = cli_parse(options, argc, argv, 0, 2, &count);
@@ -155,8 +157,10 @@ int cli_explain(int argc, char **argv)
         return code;
     if (!asks && count < 1)
         return cli_fail_few();
-    if (run.out == NULL)
+    if (run.out.path == NULL)
         return cli_fail_usage("-o is missing: where to write the PNG");
+    if (cli_output_check(&run.out) != CLI_OK)
+        return CLI_USAGE;
     if (asks && tokens_max != 0)
         return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
     if (asks && count > 1)

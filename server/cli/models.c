@@ -159,7 +159,8 @@ int cli_models(int argc, char **argv)
     struct listing l = {.at = NULL};
     struct cli_engine with = {.precision = NULL};
     bool json = false;
-    const struct cli_option options[] = {CLI_JSON_OPTION(&json) CLI_PRECISION_OPTION(&with){0}};
+    const struct cli_option options[] = {CLI_JSON_OPTION(&json)
+                                             CLI_PRECISION_OPTION(&with, "$AFTD_PRECISION, or auto"){0}};
     int count;
     int code = cli_parse(options, argc, argv, 0, argc, &count);
     if (code != CLI_OK || count < 0)

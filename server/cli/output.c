@@ -107,6 +107,29 @@ json_t *cli_json_text(const void *bytes, size_t size)
     return value;
 }
 
+int cli_output_check(const struct cli_output *o)
+{
+    if (o->json && strcmp(o->path, "-") == 0)
+        return cli_fail_usage("--json and the file would both go to standard output: use -o FILE");
+    return CLI_OK;
+}
+
+int cli_output_write(const struct cli_output *o, const void *bytes, size_t size, const char *input, size_t read)
+{
+    const int code = cli_write(o->path, bytes, size);
+    if (code != CLI_OK || !o->json)
+        return code;
+    json_t *told = json_pack("{s:o}", "path", input != NULL ? cli_json_text(input, strlen(input)) : json_null());
+    int failed = read > 0 ? json_object_set_new(told, "bytes_read", json_integer((json_int_t)read)) : 0;
+    failed |= json_object_set_new(told, "output", cli_json_text(o->path, strlen(o->path)));
+    failed |= json_object_set_new(told, "bytes", json_integer((json_int_t)size));
+    if (failed != 0) {
+        json_decref(told);
+        told = NULL;
+    }
+    return cli_print_json(told);
+}
+
 void cli_print_field(const char *text)
 {
     for (; *text != '\0'; text++)

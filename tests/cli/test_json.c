@@ -228,13 +228,61 @@ static void figures_are_on_one_line(void **state)
     json_decref(o);
 }
 
+static void what_was_written_is_told(void **state)
+{
+    (void)state;
+    char archive[PATH_MAX], back[PATH_MAX], png[PATH_MAX];
+    struct stat at;
+    temp_path(archive, dir, "a.aftz");
+    temp_path(back, dir, "a.txt");
+    temp_path(png, dir, "a.png");
+    json_t *o = object_of(LIST("compress", text_model, "LICENSE", "-o", archive), NULL);
+    assert_int_equal(stat(archive, &at), 0);
+    assert_string_equal(text(o, "path"), "LICENSE");
+    assert_string_equal(text(o, "output"), archive);
+    assert_true(number(o, "bytes") == (double)at.st_size);
+    assert_int_equal(stat("LICENSE", &at), 0);
+    assert_true(number(o, "bytes_read") == (double)at.st_size);
+    json_decref(o);
+    o = object_of(LIST("decompress", text_model, archive, "-o", back), NULL);
+    assert_true(number(o, "bytes") == (double)at.st_size);
+    json_decref(o);
+    o = object_of(LIST("complete", drawing_model, "-o", png, "-t", "1"), NULL);
+    assert_int_equal(stat(png, &at), 0);
+    assert_true(json_is_null(json_object_get(o, "path")));
+    assert_true(number(o, "bytes") == (double)at.st_size);
+    json_decref(o);
+    o = object_of(LIST("explain", picture_model, "--view", "biases", "-o", png), NULL);
+    assert_int_equal(stat(png, &at), 0);
+    assert_true(number(o, "bytes") == (double)at.st_size);
+    json_decref(o);
+}
+
+static void only_one_thing_goes_to_standard_output(void **state)
+{
+    (void)state;
+    static const char both[] = "--json and the file would both go to standard output: use -o FILE";
+    static const struct program_case cases[] = {
+        {"compress", {"compress", text_model, "LICENSE", "--json"}, NULL, 2, "", both},
+        {"decompress", {"decompress", text_model, "LICENSE", "--json", "-o", "-"}, NULL, 2, "", both},
+        {"complete", {"complete", drawing_model, "--json", "-o", "-"}, NULL, 2, "", both},
+        {"explain", {"explain", picture_model, "--view", "biases", "--json", "-o", "-"}, NULL, 2, "", both},
+    };
+    program_expect(aft, cases, sizeof cases / sizeof cases[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(verify_tells_each_model),          cmocka_unit_test(scores_are_of_texts_and_of_pictures),
-        cmocka_unit_test(inspect_tells_what_the_model_is),  cmocka_unit_test(generate_tells_text_and_end),
-        cmocka_unit_test(check_precision_tells_its_record), cmocka_unit_test(keys_are_told_as_they_are),
+        cmocka_unit_test(verify_tells_each_model),
+        cmocka_unit_test(scores_are_of_texts_and_of_pictures),
+        cmocka_unit_test(inspect_tells_what_the_model_is),
+        cmocka_unit_test(generate_tells_text_and_end),
+        cmocka_unit_test(check_precision_tells_its_record),
+        cmocka_unit_test(keys_are_told_as_they_are),
         cmocka_unit_test(figures_are_on_one_line),
+        cmocka_unit_test(what_was_written_is_told),
+        cmocka_unit_test(only_one_thing_goes_to_standard_output),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
