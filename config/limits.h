@@ -185,6 +185,9 @@
 #define SESSIONS_MAX 65536                 /* that a daemon may keep: a few hundred bytes each, besides their states */
 #define SESSION_TTL_MAX_S 2592000          /* a month: what must last longer does not belong in memory */
 #define SESSION_ID_RANDOM_BYTES 16         /* nobody guesses one of 2^128 */
+#define SESSION_ID_MAX 64                  /* bytes of one that a client has chosen */
+#define SESSION_STORE_THREADS 4            /* that read and write where sessions are kept: disks and networks wait */
+#define SESSIONS_DAMAGED_MAX 32            /* files that were set aside, for whoever wants to see why */
 #define SESSION_FORKS_MAX 64               /* of one request */
 #define SESSIONS_LISTED_MAX 100            /* in one answer */
 #define SESSIONS_KEPT_PART 4               /* a quarter of their room is kept for clients that have little */

@@ -96,6 +96,17 @@ enum log_format { LOG_FORMATS(X) };
            "most sessions of one client: a key or, without keys, an address; 0: three quarters of the room,"           \
            " since the last quarter is kept for clients that have at most a 64th of it")                               \
     NUMBER(sessions_memory_max_mb, 256, 1, 1048576, "most memory of all sessions together, in MiB")                    \
+    TEXT(sessions_dir, "off",                                                                                          \
+         "folder in which sessions outlast the daemon; sessions_max and sessions_memory_max_mb then bound those in "   \
+         "memory; or off")                                                                                             \
+    NUMBER(sessions_stored_max, 4096, 1, SESSIONS_MAX,                                                                 \
+           "most sessions in sessions_dir; for another, the one goes that was not used for longest")                   \
+    NUMBER(sessions_dir_max_mb, 2048, 1, 16777216, "most that their files can come to, in MiB")                        \
+    SWITCH(sessions_sync, false,                                                                                       \
+           "have the disk write a session before its request is answered: then it outlasts a power cut, not just the " \
+           "daemon")                                                                                                   \
+    SWITCH(session_cookie, false,                                                                                      \
+           "tell browsers a new session's id as a cookie, aftd-session, for balancers that keep clients by one")       \
     NUMBER(session_ttl_s, 3600, 1, SESSION_TTL_MAX_S, "how long a session is kept after its last use")                 \
     NUMBER(http_threads, 4, 1, 64, "threads that serve connections")                                                   \
     NUMBER(connections_max, 4096, CONNECTIONS_MIN, 65536,                                                              \

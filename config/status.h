@@ -28,6 +28,7 @@
     X(ERR_NOMEM, 503, "overloaded_error", "out_of_memory")               \
     X(ERR_FULL, 503, "overloaded_error", "queue_full")                   \
     X(ERR_SESSIONS, 503, "overloaded_error", "sessions_full")            \
+    X(ERR_STORE, 503, "overloaded_error", "session_store")               \
     X(ERR_UNAVAILABLE, 503, "overloaded_error", "unavailable")           \
     X(ERR_LOADING, 503, "overloaded_error", "model_loading")             \
     X(ERR_IO, 500, "server_error", "io")                                 \

@@ -64,8 +64,8 @@ struct daemon {
     char **argv;
     struct mailboxes *mailboxes;
     struct hosting *hosting;
-    struct batcher *batcher; /* of the models */
-    struct workers *workers;
+    struct batcher *batcher;           /* of the models */
+    struct workers *workers, *keepers; /* the latter NULL without stored sessions */
     struct reload *reload;
     struct loader *loader;
     struct watcher *watcher;
@@ -146,6 +146,36 @@ static void drop_sessions_of_gone_keys(void *arg)
     sessions_keep(d->service.sessions, key_is_there, d->service.keys);
 }
 
+static enum status start_workers(struct daemon *d, struct error *err)
+{
+    const struct workers_purpose pictures = {.threads = d->settings->picture_threads,
+                                             .name = "pictures",
+                                             .work = "decode pictures",
+                                             .setting = "picture_threads",
+                                             .nice = 10,
+                                             .prepare = METRIC_PICTURE_PREPARE,
+                                             .conclude = METRIC_PICTURE_DRAW};
+    return workers_start(&d->workers, &pictures, d->settings, d->mailboxes, err);
+}
+
+static enum status start_sessions(struct daemon *d, struct error *err)
+{
+    const struct workers_purpose stored = {.threads = SESSION_STORE_THREADS,
+                                           .name = "sessions",
+                                           .work = "read and write sessions",
+                                           .setting = "them",
+                                           .prepare = METRIC_SESSION_STORE,
+                                           .conclude = METRIC_SESSION_STORE};
+    enum status st = sessions_create(&d->service.sessions, d->settings, d->watcher, err);
+    if (st == OK && sessions_are_stored(d->service.sessions))
+        st = workers_start(&d->keepers, &stored, d->settings, d->mailboxes, err);
+    if (st != OK || d->service.keys == NULL)
+        return st;
+    auth_on_change(d->service.keys, drop_sessions_of_gone_keys, d);
+    drop_sessions_of_gone_keys(d); /* stored ones, of keys that were taken back meanwhile */
+    return OK;
+}
+
 static enum status start(struct daemon *d, struct error *err)
 {
     const char *paths[METRICS_ENDPOINTS_MAX];
@@ -181,23 +211,21 @@ static enum status start(struct daemon *d, struct error *err)
         st = loader_start(&d->loader, d->hosting, d->reload, d->mailboxes, err);
     if (st != OK)
         return st;
-    st = workers_start(&d->workers, d->settings, d->mailboxes, err);
+    st = start_workers(d, err);
     if (st == OK)
         st = watcher_start(&d->watcher, err);
     if (st != OK)
         return st;
-    st = sessions_create(&d->service.sessions, d->settings, d->watcher);
-    if (st != OK)
-        return error_set(err, st, "out of memory for sessions");
-    if (d->service.keys != NULL)
-        auth_on_change(d->service.keys, drop_sessions_of_gone_keys, d);
-    st = openapi_text_create(&d->service.openapi, d->settings, err);
+    st = start_sessions(d, err);
+    if (st == OK)
+        st = openapi_text_create(&d->service.openapi, d->settings, err);
     if (st != OK)
         return st;
     d->service.settings = d->settings;
     d->service.batcher = d->batcher;
     d->service.queue = batcher_queue(d->batcher);
     d->service.workers = d->workers;
+    d->service.keepers = d->keepers;
     d->service.registry = hosting_registry(d->hosting);
     d->service.loader = d->loader;
     d->service.reload = d->reload;
@@ -297,7 +325,8 @@ static void stop(struct daemon *d)
     if (d->loader != NULL)
         loader_stop(d->loader);
     workers_stop(d->workers); /* what they had is with the engine, or done */
-    hosting_stop(d->hosting); /* now every job is done, so no connection is suspended for long */
+    hosting_stop(d->hosting);
+    workers_stop(d->keepers); /* now every job is done, so no connection is suspended for long */
     if (d->http != NULL)
         (void)wait_for_exchanges(d, LAST_ANSWERS_MS);
     http_stop(d->http);
@@ -309,6 +338,7 @@ static void stop(struct daemon *d)
     reload_free(d->reload);
     auth_free(d->service.keys);
     workers_free(d->workers);
+    workers_free(d->keepers);
     hosting_free(d->hosting);
     mailbox_free(d->mailboxes);
 }

@@ -18,6 +18,7 @@
 #include "server/api/request_model.h"
 #include "server/api/request_query.h"
 #include "server/api/service.h"
+#include "server/api/session_work.h"
 #include "server/api/text_reader.h"
 #include "server/core/log.h"
 #include "server/models/registry.h"
@@ -29,17 +30,15 @@
 struct generation {
     struct text_reader *reader;
     bool bytes_base64, return_state;
-    bool said_finish;            /* the last event was made */
-    bool tells_id;               /* the next event has the request's id, with which browsers ask again */
-    struct sessions *sessions;   /* the service's */
-    struct session_info session; /* the session that the text continues, while it is held */
+    bool said_finish;             /* the last event was made */
+    bool tells_id;                /* the next event has the request's id, with which browsers ask again */
+    struct session_work *session; /* the session that the text continues, until its job has it; NULL: none */
 };
 
 static void generation_free(void *arg)
 {
     struct generation *g = arg;
-    if (g->session.held != NULL) /* the client did not get all of its text */
-        (void)sessions_end(g->sessions, &g->session, NULL);
+    session_work_free(g->session);
     text_reader_free(g->reader);
     free(g);
 }
@@ -108,15 +107,15 @@ static json_t *describe_state(const struct job *j)
 }
 
 /* Release the session, if there is one, to others: moved to the text's end, or where it was before. Call this before
- * the client can know of the end. */
+ * the client can know of the end. A stored one has moved already. */
 static void end_session(struct exchange *x, bool moves)
 {
-    struct generation *g = x->api->state;
-    if (g == NULL || g->session.held == NULL)
+    struct session_work *k = (struct session_work *)(void *)x->job->work;
+    if (k == NULL || k->infos[0].held == NULL)
         return;
-    struct generate_job *j = moves ? generate_job_of(x->job) : NULL;
-    const bool has_moved = moves && j->has_saved;
-    if (!sessions_end(g->sessions, &g->session, has_moved ? &j->saved : NULL))
+    struct generate_job *j = generate_job_of(x->job);
+    const bool has_moved = moves && j->has_saved && !sessions_are_stored(k->sessions);
+    if (!sessions_end(k->sessions, &k->infos[0], has_moved ? &j->saved : NULL))
         log_warning("out of memory for the state of a session: it stays where it was before request %s", x->id);
     else if (has_moved)
         j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
@@ -340,15 +339,17 @@ static void answer_stream(struct exchange *x)
 static enum status begin_session(struct exchange *x, struct generate_request *r, struct error *err)
 {
     struct generation *g = x->api->state;
-    if (r->session[0] == '\0')
-        return OK;
     const struct client_id who = request_client(x);
-    const enum status st = sessions_begin(service_of(x)->sessions, &who, r->session, &g->session, err);
-    if (st != OK)
-        return st;
-    if (r->model[0] == '\0')
-        (void)snprintf(r->model, sizeof r->model, "%s", g->session.model);
-    return OK;
+    enum status st = OK;
+    if (r->session[0] != '\0' && g->session == NULL) { /* else it was fetched */
+        g->session = session_work_create(x, 1);
+        if (g->session == NULL)
+            return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        st = sessions_begin(service_of(x)->sessions, &who, r->session, &g->session->infos[0], err);
+    }
+    if (st == OK && g->session != NULL && r->model[0] == '\0')
+        (void)snprintf(r->model, sizeof r->model, "%s", g->session->infos[0].model);
+    return st;
 }
 
 static enum status open_state(const struct generation *g, struct generate_request *r, const struct hosted_model *e,
@@ -356,30 +357,50 @@ static enum status open_state(const struct generation *g, struct generate_reques
 {
     if (r->state != NULL)
         return generate_state_read(r, e, err);
-    if (g->session.held == NULL)
+    if (g->session == NULL)
         return OK;
-    if (strcmp(e->model->name, g->session.model) != 0)
+    const struct session_info *i = &g->session->infos[0];
+    if (strcmp(e->model->name, i->model) != 0)
         return error_set_param(err, ERR_ARGUMENT, "model",
                                "the model \"%s\" is not the session's; expected \"%s\", or none", e->model->name,
-                               g->session.model);
-    const enum status st = session_info_check_model(&g->session, e, err);
-    return st == OK ? generate_state_continue(r, e, &g->session.snapshot, err) : st;
+                               i->model);
+    enum status st = session_info_check_model(i, e, err);
+    if (st == OK && sessions_are_stored(g->session->sessions)) /* whoever may write there may have changed it */
+        st = stream_snapshot_check(&i->snapshot, e->engine, err);
+    return st == OK ? generate_state_continue(r, e, &i->snapshot, err) : st;
 }
 
-/* The job takes what it needs from `r`. */
+/* NULL: out of memory. */
+static struct generation *begin(struct exchange *x)
+{
+    struct generation *g = x->api->state;
+    if (g != NULL) /* once more, now that the session was fetched */
+        return g;
+    g = calloc(1, sizeof *g);
+    x->api->state = g;
+    x->api->state_free = generation_free;
+    return g;
+}
+
+static bool must_fetch(const struct exchange *x)
+{
+    const struct generation *g = x->api->state;
+    return g != NULL && g->session != NULL && g->session->infos[0].held != NULL && g->session->infos[0].state == NULL;
+}
+
+/* The job takes what it needs from `r`. *ret stays NULL if the session must be fetched first. */
 static enum status prepare(struct exchange *x, struct generate_request *r, struct job **ret, struct error *err)
 {
     const struct service *s = service_of(x);
     struct hosted_model *e;
-    struct generation *g = calloc(1, sizeof *g);
+    struct generation *g = begin(x);
     if (g == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-    g->sessions = s->sessions;
     g->bytes_base64 = r->bytes_base64;
     g->return_state = r->return_state;
-    x->api->state = g;
-    x->api->state_free = generation_free;
     enum status st = begin_session(x, r, err);
+    if (st == OK && must_fetch(x))
+        return OK;
     if (st == OK)
         st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
@@ -393,7 +414,23 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
         r->in.prompt = r->in.from.memory = NULL; /* the job's now */
         st = text_reader_create(&g->reader, *ret, r->echo);
     }
-    return st == OK ? OK : error_set(err, st, "out of memory for the request; try again later");
+    if (st != OK)
+        return error_set(err, st, "out of memory for the request; try again later");
+    if (g->session != NULL)
+        session_work_follow(g->session, *ret);
+    g->session = NULL;
+    return OK;
+}
+
+static http_handler generate_fetched;
+
+/* The session goes to a job of its own, and comes back. */
+static void fetch_session(struct exchange *x)
+{
+    struct generation *g = x->api->state;
+    struct session_work *k = g->session;
+    g->session = NULL;
+    session_work_run(x, k, session_work_fetch, generate_fetched);
 }
 
 /* With what was read into `r`, or why it could not be. */
@@ -404,20 +441,50 @@ static void submit(struct exchange *x, enum status st, struct generate_request *
         st = prepare(x, r, &j, err);
     if (st == OK)
         ((struct generation *)x->api->state)->tells_id = tells_id;
-    request_job_submit_or_refuse(x, st, err, j, r->timeout_ms, r->in.stream ? answer_stream : answer_whole);
-    if (x->job == NULL) /* refused; the client cannot read that before this returns */
-        end_session(x, false);
+    struct generation *g = x->api->state;
+    if (st == OK && j == NULL) {
+        fetch_session(x);
+    } else {
+        if (st != OK && g != NULL)
+            session_work_let_go(g->session);
+        request_job_submit_or_refuse(x, st, err, j, r->timeout_ms, r->in.stream ? answer_stream : answer_whole);
+    }
     generate_request_clear(r);
+}
+
+static void generate(struct exchange *x)
+{
+    struct generate_request r = {0};
+    struct error err;
+    enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, service_of(x)->settings, &err);
+    if (st == OK)
+        st = generate_request_name_session(&r, http_header(x, SESSION_HEADER), &err);
+    submit(x, st, &r, false, &err);
+}
+
+static void generate_fetched(struct exchange *x)
+{
+    struct session_work *done = session_work_done(x);
+    if (done == NULL)
+        return;
+    struct generation *g = x->api->state;
+    g->session = session_work_create(x, 1);
+    if (g->session == NULL) {
+        struct error err;
+        session_work_let_go(done);
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+        reply_send_error(x, &err);
+        return;
+    }
+    g->session->infos[0] = done->infos[0];
+    done->infos[0] = (struct session_info){.held = NULL};
+    generate(x);
 }
 
 void api_generate(struct exchange *x)
 {
-    struct generate_request r = {0};
-    struct error err;
-    if (request_job_refuse_if_full(x))
-        return;
-    const enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, service_of(x)->settings, &err);
-    submit(x, st, &r, false, &err);
+    if (!request_job_refuse_if_full(x))
+        generate(x);
 }
 
 /* ---- GET /generate ---------------------------------------------------------------------------------------------- */

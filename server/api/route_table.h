@@ -35,6 +35,8 @@
     X("POST", "/v1/sessions", API_NATIVE, BODY, request_type_json, api_sessions_create, no_fields, session_fields)    \
     X("GET", "/v1/sessions", API_NATIVE, NO_BODY, request_type_any, api_sessions, sessions_query, no_fields)          \
     ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                        \
+    X("PUT", "/v1/sessions/{}", API_NATIVE, MAYBE_BODY, request_type_json, api_sessions_create, no_fields,            \
+      session_fields)                                                                                                 \
     ROUTE_PLAIN(X, "DELETE", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session_delete)                              \
     X("POST", "/v1/sessions/{}/fork", API_NATIVE, MAYBE_BODY, request_type_json, api_session_fork, no_fields,         \
       fork_fields)                                                                                                    \

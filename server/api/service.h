@@ -24,6 +24,7 @@ struct service {
     struct batcher *batcher;
     struct queue *queue; /* the batcher's */
     struct workers *workers;
+    struct workers *keepers; /* for stored sessions; NULL: there is no store */
     struct registry *registry;
     struct loader *loader;
     struct reload *reload;

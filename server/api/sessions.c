@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/json.h"
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/generate_state.h"
@@ -16,9 +17,11 @@
 #include "server/api/request_model.h"
 #include "server/api/request_query.h"
 #include "server/api/service.h"
+#include "server/api/session_work.h"
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"
 #include "server/request/request_json.h"
+#include "server/session/session_record.h"
 #include "server/session/sessions.h"
 #include "server/session/state_blob.h"
 
@@ -49,12 +52,11 @@ static void refuse(struct exchange *x, const struct error *err, unsigned wait_s)
 /* NULL for want of memory. */
 static json_t *describe(const struct session_info *i)
 {
-    const struct stream_snapshot *s = &i->snapshot;
-    const size_t blob = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
-    return json_pack("{s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I}", "id", i->id, "model", i->model, "created",
+    const struct session_place *p = &i->place;
+    return json_pack("{s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:I}", "id", i->id, "model", i->model, "created",
                      (json_int_t)i->created_s, "expires_in_s", (json_int_t)i->expires_in_s, "busy", i->is_busy ? 1 : 0,
-                     "position", (json_int_t)s->position + s->pending_count, "state_bytes", (json_int_t)blob, "seed",
-                     (json_int_t)s->sampler.options.seed);
+                     "position", (json_int_t)p->position, "state_bytes", (json_int_t)p->blob_bytes, "seed",
+                     (json_int_t)p->seed, "turn", (json_int_t)p->turn);
 }
 
 /* Answer with the session's description, and clear `i`. */
@@ -76,26 +78,62 @@ static bool find(struct exchange *x, struct session_info *ret)
     return false;
 }
 
-/* ---- POST /v1/sessions ------------------------------------------------------------------------------------------ */
-
-/* The snapshot's memory is taken. */
-static void reply_created(struct exchange *x, const struct beginning *b, struct stream_snapshot *snapshot)
+/* The id that the path of a PUT names; NULL: the daemon chooses one. */
+static const char *chosen_id(const struct exchange *x)
 {
-    const struct client_id who = request_client(x);
-    struct session_info info;
-    struct error err;
-    unsigned wait_s = 0;
+    return strcmp(x->method, "PUT") == 0 ? x->api->segments[0] : NULL;
+}
+
+/* A header names it too, for balancers: then it must be the same. */
+static enum status check_id(const struct exchange *x, struct error *err)
+{
+    const char *id = chosen_id(x), *header = http_header(x, SESSION_HEADER);
+    if (id == NULL)
+        return OK;
+    if (!session_id_is_fine(id))
+        return error_set_param(err, ERR_ARGUMENT, "session",
+                               "the session's id is \"%s\", expected 1 to %d letters, digits and any of -._~",
+                               json_quote(id).text, SESSION_ID_MAX);
+    if (header != NULL && strcmp(header, id) != 0)
+        return error_set_param(err, ERR_ARGUMENT, SESSION_HEADER,
+                               "the header " SESSION_HEADER " is \"%s\" and the path names \"%s\"; expected the same",
+                               json_quote(header).text, id);
+    return OK;
+}
+
+/* A PUT without a body begins an empty text. */
+static enum status read_beginning(struct generate_request *ret, const struct exchange *x, struct error *err)
+{
+    const bool is_empty = x->body.size == 0 && chosen_id(x) != NULL;
+    const uint8_t *body = is_empty ? (const uint8_t *)"{}" : x->body.bytes;
+    return generate_request_parse_session(ret, body, is_empty ? 2 : x->body.size, service_of(x)->settings, err);
+}
+
+/* Browsers send it along with whatever they ask next, and a balancer may go by it; nobody here reads it. */
+static void set_cookie(struct exchange *x, const char *id)
+{
+    char cookie[sizeof "aftd-session=; Path=/; HttpOnly; SameSite=Strict" + SESSION_ID_BYTES];
+    (void)snprintf(cookie, sizeof cookie, "aftd-session=%s; Path=/; HttpOnly; SameSite=Strict", id);
+    if (service_of(x)->settings->session_cookie)
+        http_add_header(x, "Set-Cookie", cookie);
+}
+
+/* ---- POST /v1/sessions, PUT /v1/sessions/ID ------------------------------------------------------------------------------------------ */
+
+/* It is there, and nobody has it yet; `info` is cleared, and let go if it is held. */
+static void tell_created(struct exchange *x, struct session_info *info)
+{
+    const struct beginning *b = x->api->state;
     char location[sizeof "/v1/sessions/" + SESSION_ID_BYTES];
-    if (sessions_add(sessions_of(x), &who, x->api->hosted, snapshot, &info, &wait_s, &err) != OK) {
-        stream_snapshot_clear(snapshot);
-        refuse(x, &err, wait_s);
-        return;
-    }
-    *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
-    (void)snprintf(location, sizeof location, "/v1/sessions/%s", info.id);
+    (void)snprintf(location, sizeof location, "/v1/sessions/%s", info->id);
     http_add_header(x, "Location", location);
-    json_t *answer = describe(&info);
-    session_info_clear(&info);
+    http_add_header(x, SESSION_HEADER, info->id);
+    set_cookie(x, info->id);
+    json_t *answer = describe(info);
+    if (info->held != NULL)
+        (void)sessions_end(sessions_of(x), info, NULL);
+    else
+        session_info_clear(info);
     const json_int_t prompt = (json_int_t)b->prompt_bytes;
     if (json_object_set_new(answer, "usage",
                             json_pack("{s:I, s:i, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", 0,
@@ -106,6 +144,40 @@ static void reply_created(struct exchange *x, const struct beginning *b, struct 
     reply_send_json(x, 201, answer);
 }
 
+static void answer_written(struct exchange *x)
+{
+    struct session_work *k = session_work_done(x);
+    if (k != NULL)
+        tell_created(x, &k->infos[0]);
+}
+
+/* The snapshot's memory is taken. */
+static void reply_created(struct exchange *x, struct stream_snapshot *snapshot)
+{
+    const struct client_id who = request_client(x);
+    struct session_info info;
+    struct error err;
+    unsigned wait_s = 0;
+    struct session_work *k = session_work_create(x, 1);
+    enum status st = k != NULL ? OK : error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+    if (st == OK)
+        st = sessions_add(sessions_of(x), &who, chosen_id(x), x->api->hosted, snapshot, &info, &wait_s, &err);
+    if (st != OK) {
+        session_work_free(k);
+        stream_snapshot_clear(snapshot);
+        refuse(x, &err, wait_s);
+        return;
+    }
+    *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
+    if (info.held == NULL) {
+        session_work_free(k);
+        tell_created(x, &info);
+        return;
+    }
+    k->infos[0] = info;
+    session_work_run(x, k, session_work_write_new, answer_written);
+}
+
 /* The prompt has been fed. */
 static void answer_fed(struct exchange *x)
 {
@@ -114,7 +186,7 @@ static void answer_fed(struct exchange *x)
     if (job_result(j)->status != OK)
         reply_send_job_error(x, j);
     else
-        reply_created(x, x->api->state, &generate_job_of(j)->saved);
+        reply_created(x, &generate_job_of(j)->saved);
 }
 
 /* *job: the job that feeds the prompt; left NULL if *snapshot is where the session begins. */
@@ -152,7 +224,6 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
 
 void api_sessions_create(struct exchange *x)
 {
-    const struct settings *s = service_of(x)->settings;
     struct generate_request r = {0};
     struct stream_snapshot snapshot = {.memory = NULL};
     struct job *j = NULL;
@@ -168,13 +239,15 @@ void api_sessions_create(struct exchange *x)
         reply_send_error(x, &err);
         return;
     }
-    enum status st = generate_request_parse_session(&r, x->body.bytes, x->body.size, s, &err);
+    enum status st = check_id(x, &err);
+    if (st == OK)
+        st = read_beginning(&r, x, &err);
     if (st == OK)
         st = prepare(x, &r, b, &j, &snapshot, &wait_s, &err);
     if (st != OK) {
         refuse(x, &err, wait_s);
     } else if (j == NULL) {
-        reply_created(x, b, &snapshot);
+        reply_created(x, &snapshot);
     } else {
         http_drop_body(x);
         request_job_submit(x, j, r.timeout_ms, answer_fed);
@@ -250,6 +323,52 @@ void api_sessions(struct exchange *x)
     free(infos);
 }
 
+/* ---- with its state ---------------------------------------------------------------------------------------------- */
+
+typedef void session_use(struct exchange *x, const struct session_info *i);
+
+/* What is to be done once the state was fetched: the exchange's state. */
+struct fetching {
+    session_use *use;
+};
+
+static void fetched(struct exchange *x)
+{
+    const struct fetching *f = x->api->state;
+    struct session_work *k = session_work_done(x);
+    if (k != NULL)
+        f->use(x, &k->infos[0]);
+}
+
+/* Use the session that the path names, with its state, which may have to be fetched; or answer why not. */
+static void with_state(struct exchange *x, session_use *use)
+{
+    struct session_info info;
+    struct error err;
+    if (!find(x, &info))
+        return;
+    if (info.state != NULL) {
+        use(x, &info);
+        session_info_clear(&info);
+        return;
+    }
+    struct fetching *f = malloc(sizeof *f);
+    struct session_work *k = session_work_create(x, 1);
+    if (f == NULL || k == NULL) {
+        free(f);
+        session_work_free(k);
+        session_info_clear(&info);
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+        reply_send_error(x, &err);
+        return;
+    }
+    f->use = use;
+    x->api->state = f;
+    x->api->state_free = free;
+    k->infos[0] = info;
+    session_work_run(x, k, session_work_fetch, fetched);
+}
+
 /* ---- one session ------------------------------------------------------------------------------------------------ */
 
 void api_session(struct exchange *x)
@@ -291,80 +410,139 @@ static enum status read_fork(const struct exchange *x, size_t *n, struct error *
     return st;
 }
 
-void api_session_fork(struct exchange *x)
+static void list_forks(struct exchange *x, struct session_info *forks, size_t n)
 {
-    const struct client_id who = request_client(x);
-    struct session_info info, forks[SESSION_FORKS_MAX];
-    struct error err;
-    unsigned wait_s = 0;
-    size_t n;
-    if (!find(x, &info))
-        return;
-    enum status st = read_fork(x, &n, &err);
-    if (st == OK)
-        st = authorise_model(x, info.model, &err);
-    session_info_clear(&info);
-    if (st == OK)
-        st = sessions_fork(sessions_of(x), &who, x->api->segments[0], n, forks, &wait_s, &err);
-    if (st != OK) {
-        refuse(x, &err, wait_s);
-        return;
-    }
     json_t *list = json_array();
     bool fine = list != NULL;
     for (size_t i = 0; i < n; i++) {
         fine = fine && json_array_append_new(list, describe(&forks[i])) == 0;
-        session_info_clear(&forks[i]);
+        if (forks[i].held != NULL)
+            (void)sessions_end(sessions_of(x), &forks[i], NULL);
+        else
+            session_info_clear(&forks[i]);
     }
     reply_send_json(x, 201, fine ? json_pack("{s:O}", "sessions", list) : NULL);
     json_decref(list);
 }
 
+static void forks_written(struct exchange *x)
+{
+    struct session_work *k = session_work_done(x);
+    if (k == NULL)
+        return;
+    if (k->parent.held != NULL)
+        (void)sessions_end(k->sessions, &k->parent, NULL);
+    list_forks(x, k->infos, k->count);
+}
+
+/* `of` has its state. */
+static void fork_session(struct exchange *x, const struct session_info *of)
+{
+    const struct client_id who = request_client(x);
+    struct error err;
+    unsigned wait_s = 0;
+    size_t n = 0;
+    enum status st = read_fork(x, &n, &err);
+    struct session_work *k = st == OK ? session_work_create(x, n) : NULL;
+    if (st == OK && k == NULL)
+        st = error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+    if (st == OK)
+        st = authorise_model(x, of->model, &err);
+    if (st == OK)
+        st = sessions_fork(sessions_of(x), &who, of, n, k->infos, &k->parent, &wait_s, &err);
+    if (st != OK) {
+        session_work_free(k);
+        refuse(x, &err, wait_s);
+    } else if (sessions_are_stored(sessions_of(x))) {
+        session_work_run(x, k, session_work_write_new, forks_written);
+    } else {
+        list_forks(x, k->infos, n);
+        session_work_free(k);
+    }
+}
+
+void api_session_fork(struct exchange *x)
+{
+    with_state(x, fork_session);
+}
+
 /* ---- /v1/sessions/ID/state -------------------------------------------------------------------------------------- */
 
-void api_session_state(struct exchange *x)
+static void send_state(struct exchange *x, const struct session_info *i)
 {
-    struct session_info info;
     struct error err;
     uint8_t *blob;
     size_t size;
-    if (!find(x, &info))
-        return;
-    enum status st = authorise_model(x, info.model, &err);
+    enum status st = authorise_model(x, i->model, &err);
     if (st == OK)
-        st = state_blob_make(&blob, &size, &info.snapshot, &info.identity, &err);
+        st = state_blob_make(&blob, &size, &i->snapshot, &i->identity, &err);
     if (st == OK)
         http_reply(x, 200, "application/octet-stream", (char *)blob, size);
     else
         reply_send_error(x, &err);
-    session_info_clear(&info);
+}
+
+void api_session_state(struct exchange *x)
+{
+    with_state(x, send_state);
+}
+
+static void tell_moved(struct exchange *x)
+{
+    struct session_info info;
+    if (find(x, &info))
+        reply_session(x, 200, &info);
+}
+
+static void moved(struct exchange *x)
+{
+    struct session_work *k = session_work_done(x);
+    if (k == NULL)
+        return;
+    session_work_let_go(k);
+    tell_moved(x);
+}
+
+/* To k->snapshot. */
+static void move_session(struct exchange *x, struct session_work *k)
+{
+    struct error err;
+    if (sessions_are_stored(k->sessions)) {
+        session_work_run(x, k, session_work_move, moved);
+        return;
+    }
+    const bool fine = sessions_end(k->sessions, &k->infos[0], &k->snapshot);
+    if (fine)
+        k->snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
+    session_work_free(k);
+    if (fine) {
+        tell_moved(x);
+        return;
+    }
+    (void)error_set(&err, ERR_NOMEM, "out of memory for the state; try again later");
+    reply_send_error(x, &err);
 }
 
 /* Replace the session's state by the body. */
 void api_session_put(struct exchange *x)
 {
     const struct client_id who = request_client(x);
-    struct sessions *s = sessions_of(x);
-    struct session_info info = {.held = NULL};
-    struct stream_snapshot snapshot = {.memory = NULL};
+    struct session_work *k = session_work_create(x, 1);
     struct error err;
     struct hosted_model *e;
-    enum status st = sessions_begin(s, &who, x->api->segments[0], &info, &err);
-    if (st != OK) {
-        reply_send_error(x, &err);
+    enum status st = k != NULL ? OK : error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+    if (st == OK)
+        st = sessions_begin(k->sessions, &who, x->api->segments[0], &k->infos[0], &err);
+    if (st == OK)
+        st = request_model_acquire(x, k->infos[0].model, TASK_TEXT_GENERATION, &e, &err);
+    if (st == OK)
+        st = session_info_check_model(&k->infos[0], e, &err);
+    if (st == OK)
+        st = generate_state_open(&k->snapshot, x->body.bytes, x->body.size, e, &err);
+    if (st == OK) {
+        move_session(x, k);
         return;
     }
-    st = request_model_acquire(x, info.model, TASK_TEXT_GENERATION, &e, &err);
-    if (st == OK)
-        st = session_info_check_model(&info, e, &err);
-    if (st == OK)
-        st = generate_state_open(&snapshot, x->body.bytes, x->body.size, e, &err);
-    if (!sessions_end(s, &info, st == OK ? &snapshot : NULL)) {
-        stream_snapshot_clear(&snapshot);
-        st = error_set(&err, ERR_NOMEM, "out of memory for the state; try again later");
-    }
-    if (st != OK)
-        reply_send_error(x, &err);
-    else if (find(x, &info))
-        reply_session(x, 200, &info);
+    session_work_free(k);
+    reply_send_error(x, &err);
 }

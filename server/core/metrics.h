@@ -110,6 +110,12 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_SESSIONS_BYTES, "aftd_session_bytes", COUNT, NONE, "Most memory that the kept sessions can take.")  \
     COUNTER(METRIC_SESSIONS_CREATED, "aftd_sessions_created_total", COUNT, NONE, "Sessions begun or forked.")        \
     COUNTER(METRIC_SESSIONS_EXPIRED, "aftd_sessions_expired_total", COUNT, NONE, "Sessions that expired unused.")    \
+    COUNTER(METRIC_SESSIONS_EVICTED, "aftd_sessions_evicted_total", COUNT, NONE,                                     \
+            "Stored sessions that ended early, for the room of others.")                                             \
+    GAUGE(METRIC_SESSIONS_LOADED_BYTES, "aftd_sessions_loaded_bytes", COUNT, NONE,                                   \
+          "Most memory that those of the stored sessions take which are in memory.")                                 \
+    HISTOGRAM(METRIC_SESSION_STORE, "aftd_session_store_seconds", SECONDS, MODEL, FINE,                              \
+              "Time to read or write stored sessions, for one request.")                                             \
     COUNTER(METRIC_SESSIONS_REFUSED, "aftd_sessions_refused_total", COUNT, NONE,                                     \
             "Sessions that were refused for lack of room.")                                                          \
     COUNTER(METRIC_CANCELLED, "aftd_requests_cancelled_total", COUNT, MODEL, "Requests that were cancelled.")        \

@@ -50,9 +50,15 @@ void http_go_on(struct http_exchange *x)
 void http_await(struct exchange *base, struct job *job, http_handler *next)
 {
     struct http_exchange *x = http_exchange_of(base);
-    assert(base->job == NULL);
+    struct job *before = base->job;
+    assert(before == NULL || job_is_done(before));
+    watcher_remove(x->http->watcher, &x->watch); /* which looks at that job */
     job_reference(job);
     http_roll_set_job(x, job);
+    if (before != NULL) {
+        job_detach(before);
+        job_release(before);
+    }
     x->next = next;
     job_attach(job, &x->waiter);
     x->watch = (struct watch){.notify = watch_exchange, .arg = x, .fd = x->connection->fd, .due_ns = job->deadline_ns};

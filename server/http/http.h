@@ -142,8 +142,8 @@ void http_reply(struct exchange *x, unsigned status, const char *type, char *bod
 void http_reply_stream(struct exchange *x, const char *type, http_reader *reader);
 
 /* Suspend the exchange until job_await says that the job is ready, then call `next`, perhaps at once. The job has been
- * submitted; a reference is taken. If the client leaves or the job's deadline passes, the job is cancelled. Once per
- * exchange. */
+ * submitted; a reference is taken. If the client leaves or the job's deadline passes, the job is cancelled. Again for
+ * another job only once the one before is done, to which the exchange's reference then ends. */
 void http_await(struct exchange *x, struct job *job, http_handler *next);
 
 /* ---- all exchanges, an HTTP thread ------------------------------------------------------------------------------- */

@@ -121,6 +121,17 @@ enum status job_pass(struct job *j, struct queue *q, uint32_t lane)
     return st;
 }
 
+enum status job_commit(struct job *j, struct queue *q, uint32_t lane)
+{
+    job_reference(j);
+    (void)pthread_mutex_lock(&j->lock);
+    j->commits = true;
+    const enum status st = queue_push(q, lane, &j->item);
+    (void)pthread_mutex_unlock(&j->lock);
+    job_release(j);
+    return st;
+}
+
 /* ---- waiting and reading --------------------------------------------------------------------------------------- */
 
 void job_attach(struct job *j, const struct job_waiter *waiter)
@@ -224,7 +235,7 @@ void job_cancel(struct job *j, enum status st)
     int none = OK;
     (void)atomic_compare_exchange_strong(&j->cancelled, &none, (int)st);
     (void)pthread_mutex_lock(&j->lock);
-    const bool waited = queue_remove(j->queue, &j->item);
+    const bool waited = !j->commits && queue_remove(j->queue, &j->item);
     (void)pthread_mutex_unlock(&j->lock);
     if (waited)
         job_abort(j, (enum status)atomic_load(&j->cancelled), NULL, clock_now_ns());
@@ -325,7 +336,7 @@ void job_abort(struct job *j, enum status st, const char *message, uint64_t now_
     assert(st != OK);
     const bool begun = j->result.generated > 0;
     if (begun && st == ERR_TIMEOUT && (j->kind->ends_late || j->streams))
-        job_end(j, OK, FINISH_TIMEOUT, "", now_ns);
+        job_finish(j, FINISH_TIMEOUT, now_ns);
     else if (begun && j->streams && (st == ERR_CANCELLED || st == ERR_STOPPED || st == ERR_UNAVAILABLE))
         job_end(j, OK, FINISH_CANCELLED, "", now_ns);
     else

@@ -79,7 +79,8 @@ struct job_result {
 
 /* What else is to be done for a job: the part of struct job_work (workers.h) that a job calls. */
 struct job_way {
-    /* The engine has ended the job with an answer: true: a worker goes on with it, and ends it. */
+    /* The engine has ended the job with an answer: true: a worker goes on with it, and ends it. Asked again of a job
+     * that has been with one, it says false. */
     bool (*goes_on)(struct job_work *w, struct job *j, enum job_finish finish, uint64_t now_ns);
     void (*free)(struct job_work *w);
 };
@@ -105,6 +106,7 @@ struct job {
     enum job_state state;
     bool attached;  /* the waiter may be called */
     bool suspended; /* the waiter's suspend was called, resume not yet */
+    bool commits;   /* job_cancel comes too late: what the engine has made of it is being kept */
     bool ping;
     struct job_waiter waiter;
     struct job_result result;
@@ -126,6 +128,9 @@ enum status job_submit(struct job *j, struct queue *q, uint32_t lane, uint64_t d
 /* Put a job that was submitted, and that its caller has popped, into another queue, which may change its cost. Errors:
  * why it must stop now (job_cancel); ERR_FULL, ERR_UNAVAILABLE, as job_submit: it is still the caller's. */
 enum status job_pass(struct job *j, struct queue *q, uint32_t lane);
+/* Likewise, of a job that from now on is not cancelled any more: there must be room for it in the queue. Errors:
+ * ERR_FULL, ERR_UNAVAILABLE. */
+enum status job_commit(struct job *j, struct queue *q, uint32_t lane);
 
 /* Set the waiter. After job_detach has returned, it is not called any more. */
 void job_attach(struct job *j, const struct job_waiter *waiter);

@@ -5,13 +5,13 @@
 
 #include "server/job/job.h"
 
-enum status work_turns_create(struct work_turns **ret, const struct settings *s)
+enum status work_turns_create(struct work_turns **ret, const struct settings *s, uint32_t threads)
 {
-    struct work_turns *t = calloc(1, sizeof *t + s->picture_threads * sizeof t->threads[0]);
+    struct work_turns *t = calloc(1, sizeof *t + threads * sizeof t->threads[0]);
     if (t == NULL)
         return ERR_NOMEM;
-    t->thread_count = s->picture_threads;
-    t->each_max = s->picture_threads > 1 ? s->picture_threads - 1 : 1;
+    t->thread_count = threads;
+    t->each_max = threads > 1 ? threads - 1 : 1;
     t->ahead_max = WORK_AHEAD_BATCHES * s->batch_images_max;
     /* Whatever was prepared ahead may come to be concluded: workers_submit prepares nothing else that will be. */
     if (queue_create(&t->waiting, WORK_LANES, s->queue_jobs_max) != OK ||

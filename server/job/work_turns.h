@@ -34,11 +34,11 @@ struct work_turns {
     uint32_t turn;         /* the lane that is next */
     uint32_t ahead[BATCHER_LANES_MAX];
     uint32_t thread_count;
-    struct work_thread threads[]; /* [picture_threads] */
+    struct work_thread threads[]; /* [thread_count] */
 };
 
-/* *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status work_turns_create(struct work_turns **ret, const struct settings *s);
+/* For a pool of that many threads. *ret is set only on OK. Errors: ERR_NOMEM. */
+enum status work_turns_create(struct work_turns **ret, const struct settings *s, uint32_t threads);
 void work_turns_free(struct work_turns *t); /* NULL is a no-op; the queues must be empty */
 
 /* Take out the job whose turn it is: of those that the engine is done with; and of all others, *lane being where it

@@ -27,12 +27,10 @@
 
 #define TRIM_BYTES (UINT64_C(16) << 20) /* taken since the memory was last returned to the system: worth a look */
 
-enum {
-    NICE = 10,    /* below the threads that stream and answer */
-    LOOK_MS = 50, /* at a job that waits for room */
-};
+enum { LOOK_MS = 50 }; /* at a job that waits for room */
 
 struct workers {
+    struct workers_purpose purpose;
     const struct settings *settings;
     struct mailboxes *mailboxes;
     uint64_t bytes_max;
@@ -51,7 +49,7 @@ struct workers {
     uint32_t begun; /* threads: each takes the next place among `turns` */
     /* the starting thread's */
     uint32_t started;
-    pthread_t threads[]; /* [picture_threads] */
+    pthread_t threads[]; /* [purpose.threads] */
 };
 
 /* What a worker does next. */
@@ -168,7 +166,7 @@ static enum status prepare(struct job *j, struct error *err)
 {
     const uint64_t start_ns = clock_now_ns();
     const enum status st = j->work->prepare(j, err);
-    metrics_histogram_observe(METRIC_PICTURE_PREPARE, label_of(j), clock_now_ns() - start_ns);
+    metrics_histogram_observe(j->work->workers->purpose.prepare, label_of(j), clock_now_ns() - start_ns);
     keep(j->work, st == OK ? j->work->kept : 0);
     return st;
 }
@@ -178,7 +176,7 @@ static enum status conclude(struct job *j, struct error *err)
     const uint64_t start_ns = clock_now_ns();
     const enum status st = j->work->conclude(j, err);
     j->work->is_concluded = true;
-    metrics_histogram_observe(METRIC_PICTURE_DRAW, label_of(j), clock_now_ns() - start_ns);
+    metrics_histogram_observe(j->work->workers->purpose.conclude, label_of(j), clock_now_ns() - start_ns);
     keep(j->work, 0);
     return st;
 }
@@ -202,7 +200,7 @@ static void run(struct workers *w, const struct task *t)
     enum status st = job_stop_reason(j, clock_now_ns());
     if (st == OK && w->is_cancelled) /* never unset: if it is just being set, the job is among the last that run */
         st = ERR_UNAVAILABLE;
-    if (st != OK) {
+    if (st != OK && !(t->concludes && k->commits)) {
         abandon(j, st, NULL);
         return;
     }
@@ -243,7 +241,8 @@ static void *worker_thread(void *arg)
 {
     struct workers *w = arg;
     const int before = getpriority(PRIO_PROCESS, (id_t)gettid());
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), before + NICE); /* at most the lowest; needs no privilege */
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(),
+                      before + w->purpose.nice); /* at most the lowest; needs no privilege */
     struct task t;
     (void)pthread_mutex_lock(&w->lock);
     struct work_thread *self = &w->turns->threads[w->begun++];
@@ -276,12 +275,13 @@ static void *worker_thread(void *arg)
 
 /* ---- start and end ----------------------------------------------------------------------------------------------- */
 
-enum status workers_start(struct workers **ret, const struct settings *s, struct mailboxes *mailboxes,
-                          struct error *err)
+enum status workers_start(struct workers **ret, const struct workers_purpose *p, const struct settings *s,
+                          struct mailboxes *mailboxes, struct error *err)
 {
-    struct workers *w = calloc(1, sizeof *w + s->picture_threads * sizeof w->threads[0]);
+    struct workers *w = calloc(1, sizeof *w + p->threads * sizeof w->threads[0]);
     if (w == NULL)
-        return error_set(err, ERR_NOMEM, "no memory for the threads that decode pictures");
+        return error_set(err, ERR_NOMEM, "no memory for the threads that %s", p->work);
+    w->purpose = *p;
     w->settings = s;
     w->mailboxes = mailboxes;
     w->bytes_max = (uint64_t)s->pictures_memory_max_mb << 20;
@@ -291,24 +291,22 @@ enum status workers_start(struct workers **ret, const struct settings *s, struct
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_cond_init(&w->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
-    if (work_turns_create(&w->turns, s) != OK) {
+    if (work_turns_create(&w->turns, s, p->threads) != OK) {
         workers_stop(w);
         workers_free(w);
-        return error_set(err, ERR_NOMEM, "no memory for the queue of pictures");
+        return error_set(err, ERR_NOMEM, "no memory for the queue of the threads that %s", p->work);
     }
-    for (; w->started < s->picture_threads; w->started++) {
+    for (; w->started < p->threads; w->started++) {
         if (pthread_create(&w->threads[w->started], NULL, worker_thread, w) != 0) {
             const enum status st =
-                error_set(err, ERR_NOMEM,
-                          "thread %u of %u that decode pictures cannot be started; expected room for picture_threads",
-                          w->started + 1, s->picture_threads);
+                error_set(err, ERR_NOMEM, "thread %u of %u that %s cannot be started; expected room for %s",
+                          w->started + 1, p->threads, p->work, p->setting);
             workers_stop(w);
             workers_free(w);
             return st;
         }
-        (void)pthread_setname_np(w->threads[w->started], "pictures");
+        (void)pthread_setname_np(w->threads[w->started], p->name);
     }
-    metrics_gauge_set(METRIC_PICTURE_BYTES_MAX, 0, w->bytes_max);
     *ret = w;
     return OK;
 }
@@ -377,13 +375,13 @@ static bool concludes_later(const struct job_work *k)
 /* job_way.goes_on: what takes no time is left to the thread that answers. */
 static bool goes_on(struct job_work *k, struct job *j, enum job_finish finish, uint64_t now_ns)
 {
-    if (!concludes_later(k))
-        return false;
+    if (!concludes_later(k) || j->result.computed_ns != 0)
+        return false; /* or it has been there */
     struct workers *w = k->workers;
     k->finish = finish;
     j->result.computed_ns = now_ns;
     j->item.cost = cost_of(k->conclude_ns);
-    const enum status st = job_pass(j, w->turns->kept, 0);
+    const enum status st = k->commits ? job_commit(j, w->turns->kept, 0) : job_pass(j, w->turns->kept, 0);
     if (push_and_wake(w, st) != OK)
         abandon(j, st, NULL);
     return true;
@@ -459,6 +457,7 @@ void workers_measure(struct workers *w)
     metrics_gauge_set(METRIC_PICTURES_WAITING, 0, waiting + (w->next != NULL ? 1 : 0));
     metrics_gauge_set(METRIC_PICTURES_RUNNING, 0, w->running);
     metrics_gauge_set(METRIC_PICTURE_BYTES, 0, w->held);
+    metrics_gauge_set(METRIC_PICTURE_BYTES_MAX, 0, w->bytes_max);
     (void)pthread_mutex_unlock(&w->lock);
 }
 

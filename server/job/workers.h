@@ -1,6 +1,6 @@
-/* workers.h - a pool of threads for what is done for a job beside the engine and takes more than a moment: pictures are
+/* workers.h - pools of threads for what is done for a job beside the engine and takes more than a moment: pictures are
  * decoded and fitted before it, drawn and encoded after it, so that neither the threads that serve connections nor the
- * engine's do that.
+ * engine's do that; and sessions are read and written where they are kept, in a pool of its own.
  *
  *     workers_submit -> waits -> prepare -> the engine's queue -> engine -> job_finish -> waits -> conclude -> done
  *
@@ -21,6 +21,7 @@
 
 #include "config/settings.h"
 #include "config/status.h"
+#include "server/core/metrics.h"
 #include "server/job/job.h"
 
 struct mailboxes;
@@ -39,6 +40,7 @@ struct job_work {
     uint64_t kept;                    /* ... until workers_give_back or the end of `conclude` */
     uint64_t conclude_bytes;          /* most that `conclude` takes beside that; not 0 only where nothing is kept */
     uint32_t pictures;                /* for a batch of the engine's; 0: it does not go into batches */
+    bool commits; /* what comes of the engine's work is not given up any more, not even when it is late: it is kept */
     /* workers.c's */
     struct workers *workers;
     struct queue *engine; /* where it goes from here; NULL: nowhere */
@@ -51,10 +53,18 @@ struct job_work {
 /* What takes no longer than this is done by the thread that has it: handing it over would take as long. */
 #define WORKERS_AT_ONCE_NS UINT64_C(1000000)
 
-/* Start settings.picture_threads threads. `s` and `mailboxes`, which are notified of jobs that end, are borrowed until
- * workers_free. *ret is set only on OK. Errors: ERR_NOMEM: memory, or a thread, cannot be had. */
-enum status workers_start(struct workers **ret, const struct settings *s, struct mailboxes *mailboxes,
-                          struct error *err);
+/* What the threads of a pool are for. */
+struct workers_purpose {
+    uint32_t threads;
+    const char *name, *work, *setting; /* of the threads; what they do; what says how many there are, for messages */
+    int nice;                          /* added to the process's: above 0 is below the threads that stream and answer */
+    enum metric prepare, conclude;     /* histograms of how long that takes */
+};
+
+/* Start the threads. `s` and `mailboxes`, which are notified of jobs that end, are borrowed until workers_free. *ret is
+ * set only on OK. Errors: ERR_NOMEM: memory, or a thread, cannot be had. */
+enum status workers_start(struct workers **ret, const struct workers_purpose *p, const struct settings *s,
+                          struct mailboxes *mailboxes, struct error *err);
 /* Refuse new jobs, and end all that wait, now or later, with ERR_UNAVAILABLE. Any thread. */
 void workers_cancel(struct workers *w);
 /* The same, and join the threads: no job is with them any more, nor will be. NULL is a no-op. */
@@ -65,7 +75,7 @@ void workers_free(struct workers *w);
 /* The job takes over the work. HTTP threads, before workers_submit. */
 void job_set_work(struct job *j, struct job_work *k);
 
-/* Submit a job that has work, in place of job_submit: prepare it, then put it into that lane of the engine's queue;
+/* Submit a job that has work to do, in place of job_submit: prepare it, then put it into that lane of the engine's queue;
  * with `engine` NULL, conclude it, and that is all. HTTP threads. Errors: ERR_FULL, ERR_UNAVAILABLE (closed); and with
  * *err set ERR_PICTURE (more memory than the budget has at all), and what `prepare` says if it ran at once: the job is
  * the caller's alone. */
@@ -79,7 +89,7 @@ void workers_give_back(struct job *j);
 
 /* Jobs that wait to be prepared, or are being. Any thread. */
 uint32_t workers_waiting(struct workers *w);
-/* Bring the gauges up to date. Any thread. */
+/* Bring the gauges of pictures up to date, for the pool that works for these. Any thread. */
 void workers_measure(struct workers *w);
 
 extern const struct job_kind job_kind_work;

@@ -274,16 +274,30 @@ void generate_end_sample(struct generate_job *g, uint32_t sample, enum job_finis
     (void)pthread_mutex_unlock(&j->lock);
 }
 
-/* End all samples that have not ended yet. */
-static enum job_finish end_locked(struct job *j, enum status st, enum job_finish finish)
+/* End all samples that have not ended yet; returns how the job has. */
+static enum job_finish end_all_locked(struct generate_job *g, enum job_finish finish)
 {
-    struct generate_job *g = generate_job_of(j);
     enum job_finish whole = FINISH_STOP;
-    (void)st;
     for (uint32_t i = 0; i < g->sample_count; i++) {
         end_sample_locked(g, &g->samples[i], finish);
         whole = g->samples[i].finish > whole ? g->samples[i].finish : whole;
     }
+    return whole;
+}
+
+bool generate_settle(struct job *j, enum job_finish finish)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    const enum job_finish whole = end_all_locked(generate_job_of(j), finish);
+    (void)pthread_mutex_unlock(&j->lock);
+    return whole != FINISH_CANCELLED;
+}
+
+static enum job_finish end_locked(struct job *j, enum status st, enum job_finish finish)
+{
+    struct generate_job *g = generate_job_of(j);
+    const enum job_finish whole = end_all_locked(g, finish);
+    (void)st;
     if (whole == FINISH_CANCELLED) /* part of the text could not be read: nobody can continue after it */
         g->has_saved = false;
     return whole;

@@ -112,6 +112,10 @@ struct generate_reading {
 /* The next event: bytes of a sample, or another one. Samples take turns. */
 enum job_event generate_read(struct job *j, struct generate_reading *r);
 
+/* End all samples with `finish` that have not ended, before the job does. True: all that was generated can be read, so
+ * that a text may go on behind it. Any thread. */
+bool generate_settle(struct job *j, enum job_finish finish);
+
 /* The prompt of a sample. */
 struct generate_prompt {
     const uint8_t *bytes; /* [size], may be NULL when that is 0 */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/json.h"
 #include "server/request/request_bytes.h"
 #include "server/request/request_json.h"
 
@@ -333,6 +334,23 @@ static enum status check_state(const struct generate_request *r, struct error *e
             "\"echo\" is true with \"%s\"; expected false: a state does not contain the text it was made from",
             r->state != NULL ? "state" : "session");
     return OK;
+}
+
+enum status generate_request_name_session(struct generate_request *r, const char *id, struct error *err)
+{
+    if (id == NULL || strcmp(id, r->session) == 0)
+        return OK;
+    if (r->session[0] != '\0')
+        return error_set_param(err, ERR_ARGUMENT, "X-Session-ID",
+                               "the header X-Session-ID is \"%s\" and \"session\" is \"%s\"; expected the same",
+                               json_quote(id).text, json_quote(r->session).text);
+    if (id[0] == '\0' || strlen(id) >= sizeof r->session)
+        return error_set_param(err, ERR_ARGUMENT, "X-Session-ID",
+                               "the header X-Session-ID has %zu bytes; expected a session's id, 1 to %zu", strlen(id),
+                               sizeof r->session - 1);
+    (void)snprintf(r->session, sizeof r->session, "%s", id);
+    r->in.saves = true;
+    return check_state(r, err);
 }
 
 static enum status build(struct generate_request *r, const struct fields *f, struct error *err)

@@ -20,9 +20,12 @@
 
 #include "config/json.h"
 #include "server/core/clock.h"
+#include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/models/hosted_model.h"
+#include "server/session/session_record.h"
 #include "server/session/sessions_inner.h"
+#include "server/session/state_blob.h"
 
 /* ---- what one was, and what is to be freed ---------------------------------------------------------------------- */
 
@@ -41,149 +44,54 @@ enum status session_info_check_model(const struct session_info *i, const struct 
     return error_set_param(err, ERR_CONFLICT, "session", "%s; it cannot continue, begin a new session", why.message);
 }
 
-static void sessions_drop(struct session *list)
+struct session_place session_place_of(const struct session_state *state)
 {
-    while (list != NULL) {
-        struct session *next = list->next;
-        session_state_release(list->state);
-        free(list);
-        list = next;
-    }
-}
-
-/* ---- the table and the list: under the lock --------------------------------------------------------------------- */
-
-static struct session **chain_of(struct sessions *s, const char *id)
-{
-    uint32_t hash = 0;
-    for (const char *c = id; *c != '\0'; c++)
-        hash = hash * 31 + (unsigned char)*c;
-    return &s->table[hash % BUCKETS];
-}
-
-static void list_append(struct sessions *s, struct session *one)
-{
-    one->used_ns = clock_now_ns();
-    one->newer = NULL;
-    one->older = s->newest;
-    *(s->newest != NULL ? &s->newest->newer : &s->oldest) = one;
-    s->newest = one;
-}
-
-static void list_remove(struct sessions *s, const struct session *one)
-{
-    *(one->older != NULL ? &one->older->newer : &s->oldest) = one->newer;
-    *(one->newer != NULL ? &one->newer->older : &s->newest) = one->older;
-}
-
-static void show(const struct sessions *s)
-{
-    metrics_gauge_set(METRIC_SESSIONS, 0, s->room.used.count);
-    metrics_gauge_set(METRIC_SESSIONS_BYTES, 0, s->room.used.bytes);
-}
-
-static void table_put(struct sessions *s, struct session *one, struct session_holder *holder)
-{
-    struct session **chain = chain_of(s, one->id);
-    one->holder = holder; /* which has taken the room */
-    one->next = *chain;
-    *chain = one;
-    one->serial = ++s->serial;
-    one->made_before = holder->newest;
-    if (holder->newest != NULL)
-        holder->newest->made_after = one;
-    holder->newest = one;
-    show(s);
-}
-
-static void table_take(struct sessions *s, struct session *one)
-{
-    struct session **at = chain_of(s, one->id);
-    while (*at != one)
-        at = &(*at)->next;
-    *at = one->next;
-    one->next = NULL;
-    *(one->made_after != NULL ? &one->made_after->made_before : &one->holder->newest) = one->made_before;
-    if (one->made_before != NULL)
-        one->made_before->made_after = one->made_after;
-    session_room_give(&s->room, one->holder, one->bytes);
-    one->holder = NULL;
-    show(s);
-}
-
-static uint64_t end_of(const struct sessions *s, const struct session *one)
-{
-    return one->used_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
-}
-
-/* Take those that have expired out of the table and the list; the caller drops them without the lock. */
-static struct session *sweep(struct sessions *s, uint64_t now_ns)
-{
-    struct session *gone = NULL;
-    while (s->oldest != NULL && now_ns >= end_of(s, s->oldest)) {
-        struct session *one = s->oldest;
-        list_remove(s, one);
-        table_take(s, one);
-        one->next = gone;
-        gone = one;
-        metrics_counter_add(METRIC_SESSIONS_EXPIRED, 0, 1);
-    }
-    return gone;
-}
-
-struct session *sessions_enter(struct sessions *s)
-{
-    (void)pthread_mutex_lock(&s->lock);
-    return sweep(s, clock_now_ns());
-}
-
-void sessions_leave(struct sessions *s, struct session *gone)
-{
-    const bool starts = s->room.used.count > 0 && !s->is_timed;
-    s->is_timed |= starts;
-    (void)pthread_mutex_unlock(&s->lock);
-    sessions_drop(gone);
-    if (starts)
-        watcher_set_time(s->watcher, &s->timer, clock_now_ns() + s->settings->session_ttl_s * CLOCK_NS_PER_S);
-}
-
-/* The timer comes when the oldest would expire if it were not used again; once none is left, it no longer comes. */
-static uint64_t on_time(void *arg, enum watch_event event, uint64_t now_ns)
-{
-    struct sessions *s = arg;
-    (void)event;
-    (void)pthread_mutex_lock(&s->lock);
-    struct session *gone = sweep(s, now_ns);
-    s->is_timed = s->room.used.count > 0;
-    const uint64_t due_ns =
-        s->oldest != NULL ? end_of(s, s->oldest) : now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
-    const uint64_t again_ns = s->is_timed ? due_ns : 0;
-    (void)pthread_mutex_unlock(&s->lock);
-    sessions_drop(gone);
-    return again_ns;
+    const struct stream_snapshot *n = &state->snapshot;
+    return (struct session_place){
+        .position = (uint64_t)n->position + n->pending_count,
+        .blob_bytes = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(n) + STATE_BLOB_CHECKSUM_BYTES,
+        .seed = n->sampler.options.seed,
+    };
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
 
-enum status sessions_create(struct sessions **ret, const struct settings *settings, struct watcher *w)
+static struct session_use room_of(uint64_t count, uint64_t megabytes)
+{
+    return (struct session_use){count, megabytes << 20};
+}
+
+enum status sessions_create(struct sessions **ret, const struct settings *settings, struct watcher *w,
+                            struct error *err)
 {
     struct sessions *s = calloc(1, sizeof *s);
     if (s == NULL || pthread_mutex_init(&s->lock, NULL) != 0) {
         free(s);
-        return ERR_NOMEM;
+        return error_set(err, ERR_NOMEM, "out of memory for sessions");
     }
     s->settings = settings;
     s->watcher = w;
-    s->room.most = (struct session_use){settings->sessions_max, settings->sessions_memory_max_mb * (UINT64_C(1) << 20)};
+    s->room.most = s->loaded_max = room_of(settings->sessions_max, settings->sessions_memory_max_mb);
     s->room.most_of_client = settings->sessions_per_key_max;
-    s->timer = (struct watch){.notify = on_time, .arg = s, .fd = -1};
-    if (watcher_add(w, &s->timer) != OK) {
-        (void)pthread_mutex_destroy(&s->lock);
-        free(s);
-        return ERR_NOMEM;
+    s->timer = (struct watch){.notify = sessions_on_time, .arg = s, .fd = -1};
+    enum status st = watcher_add(w, &s->timer);
+    if (st != OK)
+        (void)error_set(err, st, "out of memory for sessions");
+    else if (strcmp(settings->sessions_dir, "off") != 0 && settings->sessions_max > 0) {
+        s->room.most = room_of(settings->sessions_stored_max, settings->sessions_dir_max_mb);
+        st = sessions_restore(s, err);
+    }
+    if (st != OK) {
+        sessions_free(s);
+        return st;
     }
     *ret = s;
     return OK;
+}
+
+bool sessions_are_stored(const struct sessions *s)
+{
+    return s->store != NULL;
 }
 
 void sessions_free(struct sessions *s)
@@ -194,9 +102,12 @@ void sessions_free(struct sessions *s)
     for (size_t i = 0; i < BUCKETS; i++)
         while (s->table[i] != NULL) {
             struct session *one = s->table[i];
-            table_take(s, one);
-            sessions_drop(one);
+            sessions_take_locked(s, one);
+            one->is_stored = false; /* it stays there */
+            sessions_drop(s, one);
         }
+    if (s->store != NULL)
+        s->store->kind->free(s->store);
     (void)pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -210,19 +121,11 @@ size_t sessions_bytes_of(const struct hosted_model *e)
     return sizeof(struct session) + sizeof(struct session_state) + text + info->stream_bytes;
 }
 
-/* Is that one's session there for `who`? */
-static bool is_for(const struct client_id *one, const struct client_id *who)
-{
-    return one->kind == CLIENT_KEY ? client_id_is_same(one, who) : who->kind != CLIENT_KEY;
-}
-
 /* NULL: there is no such session, and *err is ERR_NOT_FOUND. */
 static struct session *find(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
-    struct session *one = *chain_of(s, id);
-    while (one != NULL && strcmp(one->id, id) != 0)
-        one = one->next;
-    if (one == NULL || !is_for(&one->holder->client, who)) {
+    struct session *one = sessions_look_up_locked(s, who, id);
+    if (one == NULL) {
         (void)error_set_param(
             err, ERR_NOT_FOUND, "session",
             "there is no session \"%s\": a session belongs to its key alone, and expires %u s after its "
@@ -231,8 +134,9 @@ static struct session *find(struct sessions *s, const struct client_id *who, con
         return NULL;
     }
     if (!one->is_held) {
-        list_remove(s, one);
-        list_append(s, one);
+        sessions_unidle_locked(s, one);
+        sessions_idle_locked(s, one);
+        sessions_touch_locked(s, one);
     }
     return one;
 }
@@ -247,14 +151,49 @@ static unsigned wait_of(struct sessions *s, const struct client_id *who, size_t 
         if (client_id_is_same(&one->holder->client, who))
             has = (struct session_use){has.count - 1, has.bytes - one->bytes};
         if (session_room_ask(&s->room, &used, &has, count, bytes) == SESSION_ROOM_FITS)
-            return end_of(s, one) > now_ns ? (unsigned)((end_of(s, one) - now_ns - 1) / CLOCK_NS_PER_S + 1) : 1;
+            return sessions_end_of(s, one) > now_ns
+                       ? (unsigned)((sessions_end_of(s, one) - now_ns - 1) / CLOCK_NS_PER_S + 1)
+                       : 1;
     }
     return s->settings->session_ttl_s; /* those in use last at least so long */
 }
 
-static enum status check(struct sessions *s, const struct client_id *who, size_t bytes, size_t count, unsigned *wait_s,
-                         struct error *err)
+/* With a store: the idle one that was not used for longest, of a client that has no fewer than `who`. NULL: none. */
+static struct session *find_victim(const struct sessions *s, const struct client_id *who)
 {
+    const uint64_t has = session_room_use(&s->room, who).count;
+    struct session *one = s->oldest;
+    while (one != NULL && one->holder->has.count < has)
+        one = one->newer;
+    return one;
+}
+
+/* With a store, whoever would have to be refused for want of room gets that of others. */
+static struct session *make_room(struct sessions *s, const struct client_id *who, size_t bytes, size_t count,
+                                 struct session *gone)
+{
+    struct session *victim;
+    const struct session_room *r = &s->room;
+    for (;;) {
+        const struct session_use has = session_room_use(r, who);
+        const enum session_answer answer = session_room_ask(r, &r->used, &has, count, bytes);
+        if ((answer != SESSION_ROOM_TOO_MANY && answer != SESSION_ROOM_TOO_LARGE) || count > r->most.count ||
+            bytes * count > r->most.bytes || (victim = find_victim(s, who)) == NULL)
+            return gone;
+        gone = sessions_take_out_locked(s, victim, gone);
+        metrics_counter_add(METRIC_SESSIONS_EVICTED, 0, 1);
+    }
+}
+
+/* *gone: what goes for it. */
+static enum status check(struct sessions *s, const struct client_id *who, size_t bytes, size_t count,
+                         struct session **gone, unsigned *wait_s, struct error *err)
+{
+    if (s->store != NULL)
+        *gone = make_room(s, who, bytes, count, *gone);
+    const struct session_use has = session_room_use(&s->room, who);
+    if (s->store != NULL && session_room_ask(&s->room, &s->room.used, &has, count, bytes) == SESSION_ROOM_KEPT_BACK)
+        return OK; /* whoever has less will get it */
     const enum status st = session_room_check(&s->room, who, count, bytes, err);
     if (st == OK)
         return OK;
@@ -267,26 +206,30 @@ enum status sessions_check(struct sessions *s, const struct client_id *who, cons
                            unsigned *wait_s, struct error *err)
 {
     struct session *gone = sessions_enter(s);
-    const enum status st = check(s, who, sessions_bytes_of(e), count, wait_s, err);
+    const enum status st = check(s, who, sessions_bytes_of(e), count, &gone, wait_s, err);
     sessions_leave(s, gone);
     return st;
 }
 
 struct session_info sessions_info_locked(const struct sessions *s, const struct session *one)
 {
-    const uint64_t now_ns = clock_now_ns(),
-                   end_ns = one->is_held ? now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S : end_of(s, one);
+    const uint64_t now_ns = clock_now_ns(), end_ns = one->is_held ? now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S
+                                                                  : sessions_end_of(s, one);
     struct session_info info = {
         .identity = one->identity,
-        .snapshot = one->state->snapshot,
+        .place = one->place,
+        .key = one->key,
         .created_s = one->created_s,
         .is_busy = one->is_held,
         .expires_in_s = end_ns > now_ns ? (uint32_t)((end_ns - now_ns - 1) / CLOCK_NS_PER_S + 1) : 0,
-        .state = session_state_reference(one->state),
     };
+    if (one->state != NULL) {
+        info.state = session_state_reference(one->state);
+        info.snapshot = one->state->snapshot;
+        info.snapshot.sampler.options.sample = one->sample;
+    }
     memcpy(info.id, one->id, sizeof info.id);
     memcpy(info.model, one->model, sizeof info.model);
-    info.snapshot.sampler.options.sample = one->sample;
     return info;
 }
 
@@ -299,7 +242,7 @@ static struct session *create_list(size_t count)
         struct session *one = calloc(1, sizeof *one);
         if (one == NULL || getrandom(chance, sizeof chance, 0) != (ssize_t)sizeof chance) {
             free(one);
-            sessions_drop(list);
+            sessions_drop(NULL, list);
             return NULL;
         }
         for (size_t b = 0; b < sizeof chance; b++)
@@ -311,25 +254,54 @@ static struct session *create_list(size_t count)
     return list;
 }
 
-/* Put a list of `count`, all of one size. Errors: ERR_NOMEM: the list is still the caller's. */
+/* Put a list of `count`, all of one size and with states. With a store they are held, and in memory. Errors: ERR_NOMEM,
+ * ERR_SESSIONS: the list is still the caller's. */
 static enum status put_list(struct sessions *s, const struct client_id *who, struct session *list, size_t count,
                             struct session_info ret[], struct error *err)
 {
+    const bool is_held = s->store != NULL;
+    for (struct session *one = list; one != NULL && is_held; one = one->next)
+        if (!sessions_load_locked(s, one)) {
+            for (struct session *loaded = list; loaded != one; loaded = loaded->next)
+                sessions_unload_locked(s, loaded);
+            return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
+        }
     struct session_holder *holder = session_room_take(&s->room, who, count, list->bytes);
-    if (holder == NULL)
+    if (holder == NULL) {
+        for (struct session *one = list; one != NULL; one = one->next)
+            sessions_unload_locked(s, one);
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
+    }
     for (size_t i = 0; list != NULL; i++) {
         struct session *one = list;
         list = one->next;
-        table_put(s, one, holder);
-        list_append(s, one);
+        one->owner = *who;
+        one->key = session_key_of(who, one->id);
+        one->place = session_place_of(one->state);
+        one->place.turn = 1;
+        sessions_put_locked(s, one, holder, is_held);
         ret[i] = sessions_info_locked(s, one);
+        ret[i].held = is_held ? one : NULL;
+        ret[i].is_busy = false; /* once it is written */
         metrics_counter_add(METRIC_SESSIONS_CREATED, 0, 1);
     }
     return OK;
 }
 
-enum status sessions_add(struct sessions *s, const struct client_id *who, const struct hosted_model *e,
+/* Is an id free? One that was removed is not before the request that has it is over. */
+static enum status check_id(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
+{
+    const struct session *one = sessions_look_up_locked(s, who, id);
+    if (one != NULL)
+        return error_set_param(err, ERR_CONFLICT, "session", "there is a session \"%s\" already", id);
+    for (one = s->leaving; one != NULL; one = one->next_leaving)
+        if (strcmp(one->id, id) == 0 && sessions_is_for(&one->owner, who))
+            return error_set_param(err, ERR_CONFLICT, "session",
+                                   "the session \"%s\" was removed, and a request that uses it is not yet over", id);
+    return OK;
+}
+
+enum status sessions_add(struct sessions *s, const struct client_id *who, const char *id, const struct hosted_model *e,
                          const struct stream_snapshot *snapshot, struct session_info *ret, unsigned *wait_s,
                          struct error *err)
 {
@@ -340,13 +312,18 @@ enum status sessions_add(struct sessions *s, const struct client_id *who, const 
         free(state); /* the memory of the snapshot still belongs to the caller */
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     }
+    if (id != NULL)
+        (void)snprintf(one->id, sizeof one->id, "%s", id);
     (void)snprintf(one->model, sizeof one->model, "%s", e->model->name);
     one->identity = e->identity;
     one->bytes = sessions_bytes_of(e);
     one->sample = snapshot->sampler.options.sample;
+    one->is_foreign = snapshot->is_foreign;
     one->state = state;
     struct session *gone = sessions_enter(s);
-    enum status st = check(s, who, one->bytes, 1, wait_s, err);
+    enum status st = id != NULL ? check_id(s, who, id, err) : OK;
+    if (st == OK)
+        st = check(s, who, one->bytes, 1, &gone, wait_s, err);
     if (st == OK)
         st = put_list(s, who, one, 1, ret, err);
     sessions_leave(s, gone);
@@ -368,48 +345,60 @@ enum status sessions_find(struct sessions *s, const struct client_id *who, const
     return one != NULL ? OK : ERR_NOT_FOUND;
 }
 
-enum status sessions_fork(struct sessions *s, const struct client_id *who, const char *id, size_t count,
-                          struct session_info ret[], unsigned *wait_s, struct error *err)
+/* Its state is that of `of`, unless it has gone on since, when nothing of the forks concerns it. */
+static void hold_parent(struct sessions *s, struct session *one, const struct session_info *of,
+                        struct session_info *parent)
+{
+    if (one->place.turn != of->place.turn)
+        return;
+    sessions_unidle_locked(s, one);
+    one->is_held = true;
+    one->next_sample = of->state->next_sample;
+    *parent = sessions_info_locked(s, one);
+    session_state_release(parent->state);
+    parent->state = session_state_reference(of->state);
+    parent->snapshot = of->snapshot;
+    parent->held = one;
+}
+
+enum status sessions_fork(struct sessions *s, const struct client_id *who, const struct session_info *of, size_t count,
+                          struct session_info ret[], struct session_info *parent, unsigned *wait_s, struct error *err)
 {
     struct session *list = create_list(count);
     if (list == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for %zu sessions; try again later", count);
-    struct session *gone = sessions_enter(s);
-    const struct session *of = find(s, who, id, err);
-    enum status st = of != NULL ? check(s, who, of->bytes, count, wait_s, err) : ERR_NOT_FOUND;
+    *parent = (struct session_info){.held = NULL};
+    struct session *gone = sessions_enter(s), *from = find(s, who, of->id, err);
+    const size_t bytes = from != NULL ? from->bytes : 0;
+    enum status st = from != NULL ? check(s, who, bytes, count, &gone, wait_s, err) : ERR_NOT_FOUND;
     for (struct session *one = list; one != NULL && st == OK; one = one->next) {
         memcpy(one->model, of->model, sizeof one->model);
         one->identity = of->identity;
-        one->bytes = of->bytes;
+        one->bytes = bytes;
         one->sample = of->state->next_sample++;
+        one->is_foreign = of->snapshot.is_foreign;
         one->state = session_state_reference(of->state);
     }
     if (st == OK)
         st = put_list(s, who, list, count, ret, err);
+    if (st == OK && s->store != NULL && !from->is_removed && !from->is_held)
+        hold_parent(s, from, of, parent);
     sessions_leave(s, gone);
     if (st != OK)
-        sessions_drop(list);
+        sessions_drop(s, list);
     return st;
-}
-
-/* Take one out that is not to be found any more; returns the list of what is to be freed. */
-static struct session *take_out(struct sessions *s, struct session *one, struct session *gone)
-{
-    table_take(s, one);
-    one->is_removed = true;
-    if (one->is_held)
-        return gone;
-    list_remove(s, one);
-    one->next = gone;
-    return one;
 }
 
 enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
     struct session *gone = sessions_enter(s), *one = find(s, who, id, err);
+    const bool is_left = one != NULL && one->is_held && one->is_stored; /* it must not be there after a restart */
+    const struct session_key key = one != NULL ? one->key : (struct session_key){0};
     if (one != NULL)
-        gone = take_out(s, one, gone);
+        gone = sessions_take_out_locked(s, one, gone);
     sessions_leave(s, gone);
+    if (is_left)
+        return s->store->kind->remove(s->store, &key, err);
     return one != NULL ? OK : ERR_NOT_FOUND;
 }
 
@@ -421,7 +410,7 @@ void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct cli
         for (struct session *one = s->table[i], *next; one != NULL; one = next) {
             next = one->next;
             if (one->holder->is_marked)
-                gone = take_out(s, one, gone);
+                gone = sessions_take_out_locked(s, one, gone);
         }
     sessions_leave(s, gone);
 }
@@ -437,10 +426,16 @@ enum status sessions_begin(struct sessions *s, const struct client_id *who, cons
                              "answered",
                              one->id);
     } else if (one != NULL) {
-        list_remove(s, one);
+        sessions_unidle_locked(s, one);
         one->is_held = true;
-        *ret = sessions_info_locked(s, one);
-        ret->held = one;
+        if (!sessions_load_locked(s, one)) {
+            one->is_held = false;
+            sessions_idle_locked(s, one);
+            st = error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
+        } else {
+            *ret = sessions_info_locked(s, one);
+            ret->held = one;
+        }
     }
     sessions_leave(s, gone);
     return st;
@@ -451,16 +446,22 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
     struct session *one = held->held;
     struct session_state *state = snapshot != NULL ? session_state_create(snapshot) : NULL, *old = NULL;
     const bool fine = snapshot == NULL || state != NULL;
-    assert(one != NULL && one->is_held);
+    assert(one != NULL && one->is_held && (snapshot == NULL || s->store == NULL));
     struct session *gone = sessions_enter(s);
     if (state != NULL) {
         old = one->state;
         one->state = state;
         one->sample = snapshot->sampler.options.sample;
+        const uint64_t turn = one->place.turn + 1;
+        one->place = session_place_of(state);
+        one->place.turn = turn;
     }
     one->is_held = false;
     if (!one->is_removed) {
-        list_append(s, one);
+        if (one->state == NULL)
+            sessions_unload_locked(s, one);
+        sessions_idle_locked(s, one);
+        sessions_touch_locked(s, one);
     } else {
         one->next = gone;
         gone = one;

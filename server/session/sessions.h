@@ -1,15 +1,23 @@
 /* sessions.h - texts that the daemon keeps for its clients between requests: for each, the stream's state where the
  * last answer ended, its model and its client.
  *
- * Each session is bounded in time (session_ttl_s since its last use), all together in number and memory (sessions_max,
- * sessions_memory_max_mb), and those of one client as session_room.h says: what does not fit is refused, and no kept
- * session is dropped for it. Each counts as the most memory that its state can take, so a session that was admitted can
- * always go on.
+ * Without a store (sessions_dir) they end with the daemon. Each is bounded in time (session_ttl_s since its last use),
+ * all together in number and memory (sessions_max, sessions_memory_max_mb), and those of one client as session_room.h
+ * says: what does not fit is refused, and no kept session is dropped for it. Each counts as the most memory that its
+ * state can take, so a session that was admitted can always go on.
+ *
+ * With a store each is written before its request is answered, and read when it is next asked for. In memory are as many
+ * as those bounds allow, the latest used; in the store as many as sessions_stored_max and sessions_dir_max_mb allow, and
+ * for another one goes that was not used for longest, of a client that has no fewer than the one that asks: so nobody
+ * can push out what others have by making many. What reads or writes it may block, and is for threads that may wait
+ * (workers.h): sessions_fetch, sessions_write, sessions_write_new.
+ *
  * A state is constant and reference-counted: forks share it until they go on, and every holder may read it for as long
  * as it likes, whatever becomes of the session.
  *
- * Any thread. One lock, under which nothing long is done and no engine is called. Lock order: watcher -> sessions;
- * so nobody may call this module while holding a lock, and it calls the watcher only without its own. */
+ * Any thread. One lock, under which nothing long is done and no engine or store is called, but to tell a store of a
+ * use. Lock order: watcher -> sessions; so nobody may call this module while holding a lock, and it calls the watcher
+ * only without its own. */
 #ifndef SERVER_SESSION_SESSIONS_H
 #define SERVER_SESSION_SESSIONS_H
 
@@ -22,22 +30,33 @@
 #include "server/core/client_id.h"
 #include "server/core/watcher.h"
 #include "server/models/model_identity.h"
+#include "server/session/session_store.h"
 #include "server/stream/stream_snapshot.h"
 
-enum { SESSION_ID_BYTES = 2 * SESSION_ID_RANDOM_BYTES + 1 }; /* as text, with its NUL */
+enum { SESSION_ID_BYTES = SESSION_ID_MAX + 1 }; /* as text, with its NUL */
 
 struct hosted_model;
 struct session;
 struct session_state;
 struct sessions;
 
+/* Where a session's text is. */
+struct session_place {
+    uint64_t turn;       /* rises by one whenever the text goes on; the first is 1 */
+    uint64_t position;   /* bytes of the context that it takes */
+    uint64_t blob_bytes; /* of its state (state_blob.h) */
+    uint64_t seed;
+};
+
 /* What a session was at some moment. */
 struct session_info {
-    struct session_state *state;     /* a reference */
-    struct session *held;            /* of sessions_begin; else NULL */
+    struct session_state *state;     /* a reference; NULL: it is not in memory, sessions_fetch gets it */
+    struct session *held;            /* of sessions_begin, or a new one that is to be written; else NULL */
     struct stream_snapshot snapshot; /* where the last answer ended; its memory is `state`'s */
-    int64_t created_s;               /* Unix time */
-    uint32_t expires_in_s;           /* unless it is used */
+    struct session_place place;
+    struct session_key key; /* of the store */
+    int64_t created_s;      /* Unix time */
+    uint32_t expires_in_s;  /* unless it is used */
     bool is_busy;
     char id[SESSION_ID_BYTES];
     char model[MODEL_NAME_MAX + 1];
@@ -50,9 +69,11 @@ void session_info_clear(struct session_info *i);
  * model has replaced the session's. */
 enum status session_info_check_model(const struct session_info *i, const struct hosted_model *e, struct error *err);
 
-/* *ret is set only on OK; free with sessions_free, when nobody asks any more. Settings and watcher are borrowed.
- * Errors: ERR_NOMEM. */
-enum status sessions_create(struct sessions **ret, const struct settings *s, struct watcher *w);
+/* With what the store has, if there is one. *ret is set only on OK; free with sessions_free, when nobody asks any more.
+ * Settings and watcher are borrowed. Errors: ERR_NOMEM, ERR_CONFIG (the store cannot be used), ERR_STORE. */
+enum status sessions_create(struct sessions **ret, const struct settings *s, struct watcher *w, struct error *err);
+/* Are they written, and read, anywhere? */
+bool sessions_are_stored(const struct sessions *s);
 void sessions_free(struct sessions *s); /* NULL is a no-op */
 
 /* The most memory that a session with such a model takes, in bytes. */
@@ -68,8 +89,10 @@ size_t sessions_bytes_of(const struct hosted_model *e);
  * session is used, made or ended: seconds, from 1 to session_ttl_s. */
 enum status sessions_check(struct sessions *s, const struct client_id *who, const struct hosted_model *e, size_t count,
                            unsigned *wait_s, struct error *err);
-/* Add a new session at `snapshot`, whose memory it takes. Errors: as above, ERR_NOMEM. */
-enum status sessions_add(struct sessions *s, const struct client_id *who, const struct hosted_model *e,
+/* Add a new session at `snapshot`, whose memory it takes, with that id (session_id_is_fine), or with one that nobody can
+ * guess if it is NULL. With a store it is held: sessions_write_new, sessions_end. Errors: as above, ERR_NOMEM;
+ * ERR_CONFLICT (param "session"): there is one of that id. */
+enum status sessions_add(struct sessions *s, const struct client_id *who, const char *id, const struct hosted_model *e,
                          const struct stream_snapshot *snapshot, struct session_info *ret, unsigned *wait_s,
                          struct error *err);
 /* Errors of the rest: ERR_NOT_FOUND (param "session"). */
@@ -82,20 +105,37 @@ size_t sessions_list(struct sessions *s, const struct client_id *who, uint64_t b
                      struct session_info ret[], uint64_t *next, uint64_t *total);
 /* Add `count` new sessions at the place where this one is; ret [count]. Their sample numbers differ from its own and
  * from those of its other forks, the first being 1 if its own is 0: so their texts differ although their seed is the
- * same. All or none.
+ * same. All or none. `of` is the session as sessions_find or sessions_fetch gave it, with its state in memory. With a
+ * store they are held: sessions_write_new, sessions_end; and so is, if nobody else has it, the session, *parent, since
+ * the store is to know how many forks it has: sessions_rewrite, sessions_end. Else parent->held is NULL.
  * Errors: as sessions_add. */
-enum status sessions_fork(struct sessions *s, const struct client_id *who, const char *id, size_t count,
-                          struct session_info ret[], unsigned *wait_s, struct error *err);
+enum status sessions_fork(struct sessions *s, const struct client_id *who, const struct session_info *of, size_t count,
+                          struct session_info ret[], struct session_info *parent, unsigned *wait_s, struct error *err);
 /* Remove it: nobody finds it any more. If it is held, the holder can still finish. */
 enum status sessions_remove(struct sessions *s, const struct client_id *who, const char *id, struct error *err);
 /* Remove in the same way all sessions of the clients that stays() says not to stay, which is called under the lock. */
 void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct client_id *client), void *arg);
 
-/* Hold it exclusively until sessions_end; it does not expire meanwhile. Errors: ERR_CONFLICT: somebody else has it. */
+/* Hold it exclusively until sessions_end; it does not expire meanwhile. Errors: ERR_CONFLICT: somebody else has it;
+ * ERR_SESSIONS: its state is not in memory, and all that are there are in use. */
 enum status sessions_begin(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                            struct error *err);
-/* Clears what sessions_begin returned. `snapshot` is where the session is now, and its memory is taken; NULL: where it
- * was. False if out of memory: it is where it was. */
+/* Clears what is held. `snapshot` is where the session is now, and its memory is taken; NULL: where it was, or where
+ * sessions_write has put it. With a store it must be NULL. False if out of memory: it is where it was. */
 bool sessions_end(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot);
+
+/* ---- with a store: these may block ------------------------------------------------------------------------------- */
+
+/* Read the state of a session, held or not, that is not in memory: i->state, i->snapshot. Errors: ERR_NOT_FOUND: it has
+ * ended meanwhile, or its record is of no use and was set aside; ERR_STORE, ERR_NOMEM. */
+enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
+/* Move a session that is held on to `snapshot`, whose memory is taken on OK, once the store has it. Errors: ERR_STORE,
+ * ERR_NOMEM: it is where it was. */
+enum status sessions_write(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot,
+                           struct error *err);
+/* Write a session that is held again where it is: what it counts of its forks has changed. Errors: as above. */
+enum status sessions_rewrite(struct sessions *s, const struct session_info *held, struct error *err);
+/* Write new ones, which are held: all, or on an error none: then they end, and infos [count] are cleared. */
+enum status sessions_write_new(struct sessions *s, struct session_info infos[], size_t count, struct error *err);
 
 #endif

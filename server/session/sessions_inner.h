@@ -7,24 +7,34 @@
 #include "config/limits.h"
 #include "server/session/session_room.h"
 #include "server/session/session_state.h"
+#include "server/session/session_store.h"
 #include "server/session/sessions.h"
 
 enum { BUCKETS = 4096 }; /* chains of the table: on average of at most 16 sessions, by default of one */
 
 struct session {
     char id[SESSION_ID_BYTES];
-    struct session_holder *holder; /* whose it is, while it is in the table */
+    struct client_id owner;
+    struct session_holder *holder; /* that of its owner, while it is in the table */
     char model[MODEL_NAME_MAX + 1];
     struct model_identity identity;
-    size_t bytes; /* that it counts as */
-    uint32_t sample;
-    struct session_state *state;
+    size_t bytes;                 /* that it counts as */
+    uint32_t sample, next_sample; /* its own, and its next fork's unless its state is in memory */
+    struct session_state *state;  /* NULL: only the store has it */
+    struct session_place place;   /* where its text is */
     int64_t created_s;
-    uint64_t used_ns;
+    uint64_t used_ns, touched_ns; /* its last use, and the last of which the store knows */
+    struct session_key key;       /* of the store */
     bool is_held, is_removed;
+    bool is_stored;  /* the store has it, where it is now */
+    bool is_counted; /* among those in memory, `loaded` */
+    bool is_warm;    /* in the list of those whose state can be dropped from memory */
+    bool is_foreign;
     struct session *next;          /* of its chain, while it is in the table; later of a list to be freed */
+    struct session *next_leaving;  /* removed, and with a store */
     struct session *older, *newer; /* of the list, while it is idle */
-    uint64_t serial;               /* later ones have a higher one */
+    struct session *colder, *warmer;
+    uint64_t serial; /* later ones have a higher one */
     /* Of its client's, by their age, while it is in the table. */
     struct session *made_before, *made_after;
 };
@@ -32,21 +42,71 @@ struct session {
 struct sessions {
     const struct settings *settings;
     struct watcher *watcher;
+    struct session_store *store;   /* NULL: none; owned */
+    struct session_use loaded_max; /* with a store: most in memory */
     struct watch timer;
     pthread_mutex_t lock;
     /* under the lock */
     struct session *table[BUCKETS];
-    struct session *oldest, *newest; /* idle ones, by their last use */
-    struct session_room room;        /* of those in the table */
-    uint64_t serial;                 /* of the latest */
-    bool is_timed;                   /* the timer will come */
+    struct session *oldest, *newest;   /* idle ones, by their last use */
+    struct session_room room;          /* of those in the table */
+    struct session_use loaded;         /* with a store: those whose states are in memory, or about to be ... */
+    struct session *coldest, *warmest; /* ... and the idle ones among them, by their last use */
+    struct session *leaving;           /* removed while a request has them: their keys are not free yet */
+    uint64_t serial;                   /* of the latest */
+    bool is_timed;                     /* the timer will come */
 };
+
+/* ---- sessions_table.c; what is named _locked is under the lock --------------------------------------------------- */
 
 /* Take the lock; returns what has expired meanwhile. */
 struct session *sessions_enter(struct sessions *s);
-/* Release the lock, free what sessions_enter returned, and set the timer if there is something to wait for. */
+/* Release the lock, end what sessions_enter returned and sessions_take_out_locked has added (sessions_drop), and set the
+ * timer if there is something to wait for. */
 void sessions_leave(struct sessions *s, struct session *gone);
+/* Without the lock: free a list, and remove what the store has of them. */
+void sessions_drop(struct sessions *s, struct session *list);
+/* The timer's. It comes when the oldest would expire if it were not used again; not once none is left. */
+uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns);
+
+/* One that has all but its place in the table gets that, idle or held. The holder has taken its room. */
+void sessions_put_locked(struct sessions *s, struct session *one, struct session_holder *holder, bool is_held);
+void sessions_take_locked(struct sessions *s, struct session *one);
+/* Nobody finds it any more: out of the table, and among `gone` unless a request has it. Returns the list. */
+struct session *sessions_take_out_locked(struct sessions *s, struct session *one, struct session *gone);
+/* It becomes the latest used of the idle ones; or it is none of these. */
+void sessions_idle_locked(struct sessions *s, struct session *one);
+void sessions_unidle_locked(struct sessions *s, struct session *one);
+/* When an idle one expires. */
+uint64_t sessions_end_of(const struct sessions *s, const struct session *one);
+
+/* Is that one's session there for `who`? */
+bool sessions_is_for(const struct client_id *one, const struct client_id *who);
+/* Each key has ids of its own. NULL: there is none. */
+struct session *sessions_look_up_locked(struct sessions *s, const struct client_id *who, const char *id);
+struct session *sessions_by_key_locked(struct sessions *s, const struct session_key *key, const char *id);
+
+/* ---- sessions.c -------------------------------------------------------------------------------------------------- */
+
 /* What it is now. Under the lock. */
 struct session_info sessions_info_locked(const struct sessions *s, const struct session *one);
+/* Where the text of a state is, but for its turn. */
+struct session_place session_place_of(const struct session_state *state);
+
+/* ---- sessions_stored.c, with a store ----------------------------------------------------------------------------- */
+
+/* Its state is about to be in memory: make room for it there, by dropping those that were not used for longest. False:
+ * all others are in use. Under the lock. */
+bool sessions_load_locked(struct sessions *s, struct session *one);
+/* Its state is not, or no longer. */
+void sessions_unload_locked(struct sessions *s, struct session *one);
+/* It is idle: its state can be dropped; or no longer. No-ops without a store. Under the lock. */
+void sessions_warm_locked(struct sessions *s, struct session *one);
+void sessions_unwarm_locked(struct sessions *s, struct session *one);
+/* It was used: let the store know, unless it was told of late. Under the lock; brief. */
+void sessions_touch_locked(struct sessions *s, struct session *one);
+/* Open the store that the settings name, and put what it has into the table. Errors: ERR_CONFIG, ERR_NOMEM,
+ * ERR_STORE. */
+enum status sessions_restore(struct sessions *s, struct error *err);
 
 #endif

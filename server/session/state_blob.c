@@ -168,12 +168,9 @@ static enum status check_size(size_t size, size_t least, struct error *err)
 }
 
 /* *header: the bytes that its version has. */
-static enum status check_version(size_t *header, const uint8_t *blob, size_t size, struct error *err)
+static enum status check_version(size_t *header, const uint8_t *blob, struct error *err)
 {
     const uint8_t *at = blob + sizeof magic;
-    const enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES + STATE_BLOB_CHECKSUM_BYTES, err);
-    if (st != OK)
-        return st;
     if (memcmp(blob, magic, sizeof magic) != 0)
         return error_set_param(err, ERR_ARGUMENT, "state", "this is not a state: it does not begin with \"aftdstat\"");
     const uint64_t version = le_take(&at, 4);
@@ -183,7 +180,38 @@ static enum status check_version(size_t *header, const uint8_t *blob, size_t siz
                                "states this one cannot read",
                                (unsigned long long)version, STATE_BLOB_VERSION_LEAST, STATE_BLOB_VERSION);
     *header = version == STATE_BLOB_VERSION ? STATE_BLOB_HEADER_BYTES : STATE_BLOB_HEADER_2_BYTES;
-    return check_size(size, *header + STATE_BLOB_CHECKSUM_BYTES, err);
+    return OK;
+}
+
+static enum status take_identity(const uint8_t **at, struct model_identity *id, struct error *err)
+{
+    take_bytes(at, id->digest, sizeof id->digest);
+    take_bytes(at, id->arithmetic, sizeof id->arithmetic);
+    if (memchr(id->arithmetic, '\0', sizeof id->arithmetic) == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state's name of its arithmetic does not end: expected a NUL after it");
+    return OK;
+}
+
+enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, size_t size, struct error *err)
+{
+    struct state_blob_head head = {0};
+    const uint8_t *at = blob + sizeof magic + 4;
+    size_t header;
+    enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES, err);
+    if (st == OK)
+        st = check_version(&header, blob, err);
+    if (st != OK)
+        return st;
+    head.pending_count = (uint32_t)le_take(&at, 4);
+    at += 4;
+    head.position = (uint32_t)le_take(&at, 4);
+    at += 8;
+    st = take_identity(&at, &head.identity, err);
+    head.seed = le_take(&at, 8);
+    if (st == OK)
+        *ret = head;
+    return st;
 }
 
 /* Check the lengths, on which all other offsets depend, and the checksum. *s gets the lengths. */
@@ -226,20 +254,20 @@ enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, si
     struct sampler sampler;
     const uint8_t *at = blob + 32;
     size_t header = 0;
-    enum status st = check_version(&header, blob, size, err);
+    enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES + STATE_BLOB_CHECKSUM_BYTES, err);
+    if (st == OK)
+        st = check_version(&header, blob, err);
+    if (st == OK)
+        st = check_size(size, header + STATE_BLOB_CHECKSUM_BYTES, err);
     if (st == OK)
         st = check_frame(&sizes, blob, size, header, err);
     if (st != OK)
         return st;
-    take_bytes(&at, theirs.digest, sizeof theirs.digest);
-    take_bytes(&at, theirs.arithmetic, sizeof theirs.arithmetic);
-    st = take_sampler(&at, &sampler, header, err);
-    if (st != OK)
-        return st;
-    if (memchr(theirs.arithmetic, '\0', sizeof theirs.arithmetic) == NULL)
-        return error_set_param(err, ERR_ARGUMENT, "state",
-                               "the state's name of its arithmetic does not end: expected a NUL after it");
-    st = model_identity_check(id, &theirs, "the state", "state", err);
+    st = take_identity(&at, &theirs, err);
+    if (st == OK)
+        st = take_sampler(&at, &sampler, header, err);
+    if (st == OK)
+        st = model_identity_check(id, &theirs, "the state", "state", err);
     if (st == OK)
         st = check_sampler(&sampler, err);
     if (st == OK)

@@ -40,6 +40,15 @@ enum {
     STATE_BLOB_CHECKSUM_BYTES = 32
 };
 
+/* What a blob says of itself, unchecked but for its beginning and its version. */
+struct state_blob_head {
+    uint32_t position, pending_count;
+    uint64_t seed;
+    struct model_identity identity; /* which ends with a NUL */
+};
+/* `blob` may be the beginning of one, STATE_BLOB_HEADER_2_BYTES at least. Errors: ERR_ARGUMENT (param "state"). */
+enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, size_t size, struct error *err);
+
 /* *ret is malloc'd, *size bytes. Set only on OK. Errors: ERR_NOMEM. */
 enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
                             const struct model_identity *id, struct error *err);

@@ -152,11 +152,22 @@ static enum status result_of(struct trial *t)
     return job_result(t->job)->status;
 }
 
+static struct workers_purpose decoding(uint32_t threads)
+{
+    return (struct workers_purpose){.threads = threads,
+                                    .name = "pictures",
+                                    .work = "decode pictures",
+                                    .setting = "picture_threads",
+                                    .nice = 10,
+                                    .prepare = METRIC_PICTURE_PREPARE,
+                                    .conclude = METRIC_PICTURE_DRAW};
+}
+
 static void start(struct scene *s, uint32_t threads)
 {
+    const struct workers_purpose purpose = decoding(threads);
     struct error err;
-    s->settings.picture_threads = threads;
-    if (workers_start(&s->workers, &s->settings, s->mailboxes, &err) != OK)
+    if (workers_start(&s->workers, &purpose, &s->settings, s->mailboxes, &err) != OK)
         fail_msg("%s", err.message);
 }
 
@@ -465,8 +476,8 @@ static void a_thread_that_cannot_be_started_is_an_error_that_says_so(void **stat
     assert_int_equal(pthread_attr_init(&vast), 0);
     assert_int_equal(pthread_attr_setstacksize(&vast, (size_t)1 << 50), 0); /* no address space for that */
     assert_int_equal(pthread_setattr_default_np(&vast), 0);
-    s->settings.picture_threads = 3;
-    const enum status st = workers_start(&s->workers, &s->settings, s->mailboxes, &err);
+    const struct workers_purpose purpose = decoding(3);
+    const enum status st = workers_start(&s->workers, &purpose, &s->settings, s->mailboxes, &err);
     assert_int_equal(pthread_setattr_default_np(&usual), 0);
     assert_int_equal(st, ERR_NOMEM);
     assert_non_null(strstr(err.message, "thread 1 of 3 that decode pictures"));

@@ -41,7 +41,7 @@ static int start(void **state)
     settings.sessions_max = MOST;
     settings.session_ttl_s = 600;
     if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK ||
-        sessions_create(&sessions, &settings, watcher) != OK) {
+        sessions_create(&sessions, &settings, watcher, &err) != OK) {
         print_error("%s\n", err.message);
         return -1;
     }
@@ -79,13 +79,20 @@ static bool is_whole(const struct stream_snapshot *s)
 static enum status add(const struct client_id *who, struct stream_snapshot *s, struct session_info *ret)
 {
     unsigned wait_s;
-    return sessions_add(sessions, who, hosted, s, ret, &wait_s, NULL);
+    return sessions_add(sessions, who, NULL, hosted, s, ret, &wait_s, NULL);
 }
 
 static enum status fork_of(const struct client_id *who, const char *id, size_t count, struct session_info ret[])
 {
     unsigned wait_s;
-    return sessions_fork(sessions, who, id, count, ret, &wait_s, NULL);
+    struct session_info of, parent;
+    enum status st = sessions_find(sessions, who, id, &of, NULL);
+    if (st != OK)
+        return st;
+    st = sessions_fork(sessions, who, &of, count, ret, &parent, &wait_s, NULL);
+    assert_null(parent.held);
+    session_info_clear(&of);
+    return st;
 }
 
 /* ---- one thread ------------------------------------------------------------------------------------------------- */

@@ -71,7 +71,7 @@ static void begin(uint32_t most, uint32_t of_client)
     settings.sessions_per_key_max = of_client;
     atomic_store(&later_s, 0);
     assert_int_equal(watcher_start(&watcher, &err), OK);
-    assert_int_equal(sessions_create(&sessions, &settings, watcher), OK);
+    assert_int_equal(sessions_create(&sessions, &settings, watcher, NULL), OK);
 }
 
 static void end(void)
@@ -90,7 +90,7 @@ static void expect(const struct client_id *who, int at_s, unsigned want_s, char 
     assert_int_equal(stream_snapshot_create(&s, 4, 1, 64, NULL), OK);
     s.position = 4;
     memset(s.memory, 0, stream_snapshot_bytes(&s));
-    const enum status st = sessions_add(sessions, who, hosted, &s, &made, &wait_s, NULL);
+    const enum status st = sessions_add(sessions, who, NULL, hosted, &s, &made, &wait_s, NULL);
     assert_int_equal(wait_s, want_s);
     if (st != OK) {
         assert_true(st == ERR_SESSIONS || st == ERR_RATE);
@@ -177,7 +177,10 @@ static void several_wait_for_as_many_ends(void **state)
     expect(&alice, 0, 0, NULL);
     expect(&alice, 10, 0, NULL);
     expect(&alice, 20, 0, id);
-    assert_int_equal(sessions_fork(sessions, &alice, id, 2, forks, &wait_s, NULL), ERR_SESSIONS);
+    struct session_info of, parent;
+    assert_int_equal(sessions_find(sessions, &alice, id, &of, NULL), OK);
+    assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &parent, &wait_s, NULL), ERR_SESSIONS);
+    session_info_clear(&of);
     assert_int_equal(wait_s, TTL_S - 10);
     end();
 }

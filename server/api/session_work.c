@@ -1,0 +1,142 @@
+/* session_work.c - see session_work.h. */
+#include "server/api/session_work.h"
+
+#include <stdlib.h>
+
+#include "server/api/reply.h"
+#include "server/api/request_client.h"
+#include "server/api/service.h"
+#include "server/core/clock.h"
+#include "server/kinds/generate.h"
+
+#define STORED_NS (2 * WORKERS_AT_ONCE_NS) /* about, to read or write one; in any case not for an HTTP thread to do */
+
+static struct session_work *work_of(const struct job *j)
+{
+    return (struct session_work *)(void *)j->work;
+}
+
+static void free_work(struct job_work *w)
+{
+    session_work_free((struct session_work *)(void *)w);
+}
+
+struct session_work *session_work_create(struct exchange *x, size_t count)
+{
+    struct session_work *k = calloc(1, sizeof *k + count * sizeof k->infos[0]);
+    if (k == NULL)
+        return NULL;
+    k->work = (struct job_work){.free = free_work, .conclude_ns = STORED_NS};
+    k->sessions = service_of(x)->sessions;
+    k->count = count;
+    return k;
+}
+
+static void let_go(struct sessions *s, struct session_info *i)
+{
+    if (i->held != NULL)
+        (void)sessions_end(s, i, NULL);
+    else
+        session_info_clear(i);
+}
+
+void session_work_let_go(struct session_work *k)
+{
+    for (size_t i = 0; k != NULL && i < k->count; i++)
+        let_go(k->sessions, &k->infos[i]);
+    if (k != NULL)
+        let_go(k->sessions, &k->parent);
+}
+
+void session_work_free(struct session_work *k)
+{
+    if (k == NULL)
+        return;
+    session_work_let_go(k);
+    stream_snapshot_clear(&k->snapshot);
+    free(k);
+}
+
+/* ---- in the pool ------------------------------------------------------------------------------------------------- */
+
+enum status session_work_fetch(struct job *j, struct error *err)
+{
+    struct session_work *k = work_of(j);
+    return sessions_fetch(k->sessions, &k->infos[0], err);
+}
+
+enum status session_work_write_new(struct job *j, struct error *err)
+{
+    struct session_work *k = work_of(j);
+    const enum status st = k->parent.held != NULL ? sessions_rewrite(k->sessions, &k->parent, err) : OK;
+    return st == OK ? sessions_write_new(k->sessions, k->infos, k->count, err) : st;
+}
+
+enum status session_work_move(struct job *j, struct error *err)
+{
+    struct session_work *k = work_of(j);
+    const enum status st = sessions_write(k->sessions, &k->infos[0], &k->snapshot, err);
+    if (st == OK)
+        k->snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
+    return st;
+}
+
+/* A text that can be read to its end moves its session; the job keeps its own copy of the state, which may be asked
+ * for. */
+static enum status move_behind_text(struct job *j, struct error *err)
+{
+    struct session_work *k = work_of(j);
+    const struct generate_job *g = generate_job_of(j);
+    if (!generate_settle(j, k->work.finish) || !g->has_saved)
+        return OK;
+    const enum status st = stream_snapshot_copy(&k->snapshot, &g->saved, err);
+    return st == OK ? session_work_move(j, err) : st;
+}
+
+/* ---- HTTP threads ------------------------------------------------------------------------------------------------ */
+
+void session_work_follow(struct session_work *k, struct job *j)
+{
+    if (sessions_are_stored(k->sessions)) {
+        k->work.conclude = move_behind_text;
+        k->work.commits = true;
+    }
+    job_set_work(j, &k->work);
+}
+
+void session_work_run(struct exchange *x, struct session_work *k, session_work_do *conclude, http_handler *next)
+{
+    const struct service *s = service_of(x);
+    struct job *j;
+    struct error err;
+    k->work.conclude = conclude;
+    if (work_job_create(&j, NULL, &k->work) != OK) {
+        session_work_free(k);
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+        reply_send_error(x, &err);
+        return;
+    }
+    j->item.client = request_client(x);
+    const uint64_t deadline_ns = x->received_ns + s->settings->timeout_ms * CLOCK_NS_PER_MS;
+    const enum status st = workers_submit(s->keepers, j, NULL, 0, deadline_ns, &err);
+    if (st == OK) {
+        http_await(x, j, next);
+    } else {
+        session_work_let_go(k);
+        (void)error_set(&err, st, "%s",
+                        st == ERR_FULL ? "too many requests wait for stored sessions; try again later"
+                                       : "the server is shutting down");
+        reply_send_error(x, &err);
+    }
+    job_release(j);
+}
+
+struct session_work *session_work_done(struct exchange *x)
+{
+    struct session_work *k = work_of(x->job);
+    if (job_result(x->job)->status == OK)
+        return k;
+    session_work_let_go(k);
+    reply_send_job_error(x, x->job);
+    return NULL;
+}

@@ -1,0 +1,49 @@
+/* session_work.h - sessions that a request holds or has found, and what is read or written of them where they are
+ * stored, on threads that may wait for a disk or a network (workers.h). It belongs to a job: one of its own, or that
+ * which generates a session's text; with that it ends, and so does whatever is still held. HTTP threads, except as the
+ * pool calls it. */
+#ifndef SERVER_API_SESSION_WORK_H
+#define SERVER_API_SESSION_WORK_H
+
+#include <stddef.h>
+
+#include "config/status.h"
+#include "server/http/http.h"
+#include "server/job/workers.h"
+#include "server/session/sessions.h"
+
+/* The id of the session that a request is about, in requests and in answers, where balancers see it. */
+#define SESSION_HEADER "X-Session-ID"
+
+struct session_work {
+    struct job_work work;
+    struct sessions *sessions;
+    struct session_info parent;      /* of forks */
+    struct stream_snapshot snapshot; /* where the first one is to be moved */
+    size_t count;
+    struct session_info infos[]; /* [count] */
+};
+
+/* With room for that many, zeroed. NULL: out of memory. */
+struct session_work *session_work_create(struct exchange *x, size_t count);
+/* End what is held, and free it. NULL is a no-op. */
+void session_work_free(struct session_work *k);
+/* End what is held, as it is, before the client can know of the request's end. NULL is a no-op. */
+void session_work_let_go(struct session_work *k);
+
+/* Continue with `next` when `conclude`, one of those below, has been run by the pool; or answer with an error. `k` is
+ * taken. */
+typedef enum status session_work_do(struct job *j, struct error *err);
+void session_work_run(struct exchange *x, struct session_work *k, session_work_do *conclude, http_handler *next);
+session_work_do session_work_fetch;     /* the first one */
+session_work_do session_work_write_new; /* all, and the parent again if it is held */
+session_work_do session_work_move;      /* the first one, to `snapshot` */
+
+/* The work of the exchange's job, which has some and is done. NULL: it has failed, and that was answered. */
+struct session_work *session_work_done(struct exchange *x);
+
+/* The job generates a text of the first one, which is held; with a store that has the text before the job is done. The
+ * work is the job's from now on. */
+void session_work_follow(struct session_work *k, struct job *j);
+
+#endif

@@ -1,0 +1,375 @@
+/* sessions_stored.c - sessions.h with a store: what it has when the daemon begins, which states are in memory besides,
+ * and what is read and written. A session's record is written before it is where the record says, and its key is used
+ * by one at a time: by whoever holds the session, or fetches it. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "config/json.h"
+#include "server/core/clock.h"
+#include "server/core/log.h"
+#include "server/core/metrics.h"
+#include "server/session/session_record.h"
+#include "server/session/sessions_inner.h"
+#include "server/session/store_dir.h"
+
+enum { TOUCHED_PART = 16 }; /* a store may think that a session was last used that part of session_ttl_s earlier */
+
+/* ---- which are in memory ----------------------------------------------------------------------------------------- */
+
+static void show(const struct sessions *s)
+{
+    metrics_gauge_set(METRIC_SESSIONS_LOADED_BYTES, 0, s->loaded.bytes);
+}
+
+void sessions_unload_locked(struct sessions *s, struct session *one)
+{
+    if (!one->is_counted)
+        return;
+    one->is_counted = false;
+    s->loaded.count--;
+    s->loaded.bytes -= one->bytes;
+    show(s);
+}
+
+/* The fork's number goes with the state, as long as there is one. */
+static void forget_state(struct sessions *s, struct session *one)
+{
+    one->next_sample = one->state->next_sample;
+    session_state_release(one->state);
+    one->state = NULL;
+    sessions_unload_locked(s, one);
+}
+
+bool sessions_load_locked(struct sessions *s, struct session *one)
+{
+    if (s->store == NULL || one->is_counted)
+        return true;
+    while (s->loaded.count + 1 > s->loaded_max.count || s->loaded.bytes + one->bytes > s->loaded_max.bytes) {
+        struct session *cold = s->coldest;
+        if (cold == NULL)
+            return false;
+        sessions_unwarm_locked(s, cold);
+        forget_state(s, cold);
+    }
+    one->is_counted = true;
+    s->loaded.count++;
+    s->loaded.bytes += one->bytes;
+    show(s);
+    return true;
+}
+
+void sessions_warm_locked(struct sessions *s, struct session *one)
+{
+    if (s->store == NULL || one->state == NULL || !one->is_stored || one->is_warm)
+        return;
+    one->is_warm = true;
+    one->warmer = NULL;
+    one->colder = s->warmest;
+    *(s->warmest != NULL ? &s->warmest->warmer : &s->coldest) = one;
+    s->warmest = one;
+}
+
+void sessions_unwarm_locked(struct sessions *s, struct session *one)
+{
+    if (!one->is_warm)
+        return;
+    one->is_warm = false;
+    *(one->colder != NULL ? &one->colder->warmer : &s->coldest) = one->warmer;
+    *(one->warmer != NULL ? &one->warmer->colder : &s->warmest) = one->colder;
+}
+
+void sessions_touch_locked(struct sessions *s, struct session *one)
+{
+    const uint64_t late_ns = s->settings->session_ttl_s * CLOCK_NS_PER_S / TOUCHED_PART;
+    if (!one->is_stored || one->used_ns - one->touched_ns < late_ns)
+        return;
+    one->touched_ns = one->used_ns;
+    s->store->kind->touch(s->store, &one->key, s->settings->session_ttl_s);
+}
+
+/* ---- records ----------------------------------------------------------------------------------------------------- */
+
+/* Of `one` at `snapshot`. */
+static enum status make_record(struct session_bytes *ret, const struct session_head *head,
+                               const struct stream_snapshot *snapshot, struct error *err)
+{
+    const enum status st = session_record_make(ret, head, snapshot, err);
+    if (st == OK && ret->size > STATE_BYTES_MAX) {
+        free(ret->bytes);
+        return error_set(err, ERR_STORE, "the session has %zu bytes, expected at most %d", ret->size, STATE_BYTES_MAX);
+    }
+    return st;
+}
+
+static struct session_head head_locked(const struct session *one)
+{
+    struct session_head head = {
+        .owner = one->owner,
+        .sample = one->sample,
+        .next_sample = one->state != NULL ? one->state->next_sample : one->next_sample,
+        .is_foreign = one->is_foreign,
+        .turn = one->place.turn,
+        .created_s = one->created_s,
+        .memory_bytes = one->bytes,
+        .state.identity = one->identity,
+    };
+    memcpy(head.id, one->id, sizeof head.id);
+    memcpy(head.model, one->model, sizeof head.model);
+    return head;
+}
+
+static struct session_head head_of(struct sessions *s, const struct session *one)
+{
+    struct session *gone = sessions_enter(s);
+    const struct session_head head = head_locked(one);
+    sessions_leave(s, gone);
+    return head;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* The record is of no use: nobody shall find the session any more, unless it has gone on meanwhile. */
+static enum status give_up(struct sessions *s, const struct session_info *i, const struct session_key *key,
+                           const struct error *why, struct error *err)
+{
+    log_warning("session %s is refused and set aside: %s", i->id, why->message);
+    s->store->kind->set_aside(s->store, key);
+    struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, key, i->id);
+    if (one != NULL && one->place.turn == i->place.turn) {
+        one->is_stored = false;
+        gone = sessions_take_out_locked(s, one, gone);
+    }
+    sessions_leave(s, gone);
+    return error_set_param(err, ERR_NOT_FOUND, "session", "the session \"%s\" cannot be read any more: %s",
+                           json_quote(i->id).text, why->message);
+}
+
+/* Another thread may have fetched it too, or it went on. */
+static void take_state(struct sessions *s, const struct session_key *key, const struct session_info *i,
+                       uint32_t next_sample)
+{
+    struct session *gone = sessions_enter(s);
+    struct session *one = sessions_by_key_locked(s, key, i->id);
+    if (one != NULL && one->state == NULL && one->place.turn == i->place.turn && sessions_load_locked(s, one)) {
+        one->state = session_state_reference(i->state);
+        i->state->next_sample = one->next_sample > next_sample ? one->next_sample : next_sample;
+        if (!one->is_held)
+            sessions_warm_locked(s, one);
+    }
+    sessions_leave(s, gone);
+}
+
+enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err)
+{
+    const struct session_key key = i->key;
+    struct session_bytes record = {.bytes = NULL};
+    struct stream_snapshot snapshot;
+    struct session_head head;
+    struct error why;
+    enum status st = s->store->kind->take(s->store, &key, 0, &record, &why);
+    if (st == OK)
+        st = session_record_read(&head, &snapshot, &record, &key, &why);
+    free(record.bytes);
+    if (st == ERR_FORMAT)
+        return give_up(s, i, &key, &why, err);
+    if (st == ERR_NOT_FOUND)
+        return error_set_param(err, st, "session", "there is no session \"%s\" any more", json_quote(i->id).text);
+    if (st != OK)
+        return error_set(err, st, "%s", why.message);
+    if (head.turn != i->place.turn) { /* only while it is not held: whoever had it has moved it on */
+        i->place.turn = head.turn;
+        i->place.position = (uint64_t)head.state.position + head.state.pending_count;
+        i->place.seed = head.state.seed;
+    }
+    i->state = session_state_create(&snapshot);
+    if (i->state == NULL) {
+        stream_snapshot_clear(&snapshot);
+        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
+    }
+    i->snapshot = snapshot;
+    i->snapshot.sampler.options.sample = head.sample;
+    take_state(s, &key, i, head.next_sample);
+    return OK;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+/* It was removed while it was being written: nothing of it may be left. */
+static void take_back(const struct sessions *s, const struct session_key *key)
+{
+    struct error err;
+    if (s->store->kind->remove(s->store, key, &err) != OK)
+        log_warning("a session that was removed is still stored: %s", err.message);
+}
+
+enum status sessions_write(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot,
+                           struct error *err)
+{
+    struct session *one = held->held;
+    struct session_head head = head_of(s, one);
+    struct session_bytes record;
+    assert(one->is_held);
+    head.turn++;
+    head.sample = snapshot->sampler.options.sample;
+    head.next_sample = head.sample + 1;
+    head.is_foreign = snapshot->is_foreign;
+    struct session_state *state = session_state_create(snapshot), *old = NULL;
+    if (state == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
+    enum status st = make_record(&record, &head, snapshot, err);
+    if (st == OK) {
+        st = s->store->kind->give(s->store, &one->key, head.turn, &record, err);
+        free(record.bytes);
+    }
+    if (st != OK) {
+        free(state); /* the snapshot's memory is still the caller's */
+        return st;
+    }
+    struct session *gone = sessions_enter(s);
+    old = one->state;
+    one->state = state;
+    one->sample = head.sample;
+    one->is_foreign = head.is_foreign;
+    one->place = session_place_of(state);
+    one->place.turn = head.turn;
+    one->touched_ns = clock_now_ns();
+    const bool is_removed = one->is_removed;
+    sessions_leave(s, gone);
+    session_state_release(old);
+    if (is_removed)
+        take_back(s, &one->key);
+    return OK;
+}
+
+enum status sessions_rewrite(struct sessions *s, const struct session_info *held, struct error *err)
+{
+    const struct session *one = held->held;
+    const struct session_head head = head_of(s, one);
+    struct session_bytes record;
+    enum status st = make_record(&record, &head, &held->snapshot, err);
+    if (st != OK)
+        return st;
+    st = s->store->kind->give(s->store, &one->key, head.turn, &record, err);
+    free(record.bytes);
+    return st;
+}
+
+static enum status write_first(struct sessions *s, const struct session_info *i, struct error *err)
+{
+    struct session *one = i->held;
+    const struct session_head head = head_of(s, one);
+    struct session_bytes record;
+    struct error why;
+    enum status st = make_record(&record, &head, &i->snapshot, err);
+    if (st != OK)
+        return st;
+    st = s->store->kind->add(s->store, &one->key, head.turn, &record, &why);
+    free(record.bytes);
+    if (st == ERR_CONFLICT)
+        return error_set_param(err, st, "session", "there is a session \"%s\" already", json_quote(i->id).text);
+    if (st != OK)
+        return error_set(err, st, "%s", why.message);
+    struct session *gone = sessions_enter(s);
+    one->is_stored = true;
+    one->touched_ns = clock_now_ns();
+    const bool is_removed = one->is_removed;
+    sessions_leave(s, gone);
+    if (is_removed)
+        take_back(s, &one->key);
+    return OK;
+}
+
+enum status sessions_write_new(struct sessions *s, struct session_info infos[], size_t count, struct error *err)
+{
+    enum status st = OK;
+    for (size_t i = 0; i < count && st == OK; i++)
+        st = write_first(s, &infos[i], err);
+    for (size_t i = 0; i < count && st != OK; i++) {
+        struct session *gone = sessions_enter(s);
+        if (!infos[i].held->is_removed)
+            gone = sessions_take_out_locked(s, infos[i].held, gone);
+        sessions_leave(s, gone);
+        (void)sessions_end(s, &infos[i], NULL);
+    }
+    return st;
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------------------------- */
+
+/* The latest used last. */
+static int by_use(const void *a, const void *b)
+{
+    const struct store_dir_found *x = a, *y = b;
+    return (x->used_s > y->used_s) - (x->used_s < y->used_s);
+}
+
+/* One that the store has becomes one that is idle. */
+static enum status put_found(struct sessions *s, const struct store_dir_found *f, uint64_t age_ns)
+{
+    const uint64_t now_ns = clock_now_ns();
+    struct session *one = calloc(1, sizeof *one);
+    struct session_holder *holder =
+        one != NULL ? session_room_take(&s->room, &f->head.owner, 1, f->head.memory_bytes) : NULL;
+    if (holder == NULL) {
+        free(one);
+        return ERR_NOMEM;
+    }
+    memcpy(one->id, f->head.id, sizeof one->id);
+    memcpy(one->model, f->head.model, sizeof one->model);
+    one->owner = f->head.owner;
+    one->identity = f->head.state.identity;
+    one->bytes = f->head.memory_bytes;
+    one->sample = f->head.sample;
+    one->next_sample = f->head.next_sample;
+    one->is_foreign = f->head.is_foreign;
+    one->created_s = f->head.created_s;
+    one->key = f->key;
+    one->is_stored = true;
+    one->place = (struct session_place){.turn = f->head.turn,
+                                        .position = (uint64_t)f->head.state.position + f->head.state.pending_count,
+                                        .blob_bytes = f->blob_bytes,
+                                        .seed = f->head.state.seed};
+    sessions_put_locked(s, one, holder, false);
+    one->used_ns = one->touched_ns = now_ns > age_ns ? now_ns - age_ns : 0;
+    return OK;
+}
+
+/* Those whose time is over go, and so do the ones used first if there are more than there may be. */
+static enum status put_all(struct sessions *s, struct store_dir_found *found, size_t count, struct error *err)
+{
+    const int64_t now_s = (int64_t)time(NULL), ttl_s = s->settings->session_ttl_s;
+    size_t first = count, kept = 0;
+    uint64_t bytes = 0;
+    qsort(found, count, sizeof *found, by_use);
+    while (first > 0 && now_s - found[first - 1].used_s < ttl_s && count - first < s->room.most.count &&
+           bytes + found[first - 1].head.memory_bytes <= s->room.most.bytes)
+        bytes += found[--first].head.memory_bytes;
+    for (size_t i = 0; i < first; i++)
+        take_back(s, &found[i].key);
+    for (size_t i = first; i < count; i++, kept++) {
+        const int64_t age_s = now_s - found[i].used_s;
+        if (put_found(s, &found[i], age_s > 0 ? (uint64_t)age_s * CLOCK_NS_PER_S : 0) != OK)
+            return error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");
+    }
+    log_info("sessions: %zu are kept in %s, %zu have ended", kept, s->settings->sessions_dir, first);
+    return OK;
+}
+
+enum status sessions_restore(struct sessions *s, struct error *err)
+{
+    const struct store_dir_options o = {.path = s->settings->sessions_dir, .syncs = s->settings->sessions_sync};
+    struct store_dir_found *found = NULL;
+    size_t count = 0;
+    enum status st = store_dir_open(&s->store, &o, err);
+    if (st == OK)
+        st = store_dir_list(s->store, &found, &count, err);
+    struct session *gone = sessions_enter(s);
+    if (st == OK)
+        st = put_all(s, found, count, err);
+    sessions_leave(s, gone);
+    free(found);
+    return st;
+}

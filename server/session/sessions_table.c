@@ -1,0 +1,192 @@
+/* sessions_table.c - the table of sessions, and the list of those that are idle. All but sessions_enter and what is
+ * told without it is under the lock. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core/clock.h"
+#include "server/core/log.h"
+#include "server/core/metrics.h"
+#include "server/session/sessions_inner.h"
+
+enum { SWEPT_AT_ONCE = 64 }; /* as that takes time if they are stored */
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static struct session **chain_of(struct sessions *s, const char *id)
+{
+    uint32_t hash = 0;
+    for (const char *c = id; *c != '\0'; c++)
+        hash = hash * 31 + (unsigned char)*c;
+    return &s->table[hash % BUCKETS];
+}
+
+static void show(const struct sessions *s)
+{
+    metrics_gauge_set(METRIC_SESSIONS, 0, s->room.used.count);
+    metrics_gauge_set(METRIC_SESSIONS_BYTES, 0, s->room.used.bytes);
+}
+
+void sessions_put_locked(struct sessions *s, struct session *one, struct session_holder *holder, bool is_held)
+{
+    struct session **chain = chain_of(s, one->id);
+    one->holder = holder; /* which has taken the room */
+    one->next = *chain;
+    *chain = one;
+    one->serial = ++s->serial;
+    one->made_before = holder->newest;
+    if (holder->newest != NULL)
+        holder->newest->made_after = one;
+    holder->newest = one;
+    one->is_held = is_held;
+    if (!is_held)
+        sessions_idle_locked(s, one);
+    show(s);
+}
+
+void sessions_take_locked(struct sessions *s, struct session *one)
+{
+    struct session **at = chain_of(s, one->id);
+    while (*at != one)
+        at = &(*at)->next;
+    *at = one->next;
+    one->next = NULL;
+    *(one->made_after != NULL ? &one->made_after->made_before : &one->holder->newest) = one->made_before;
+    if (one->made_before != NULL)
+        one->made_before->made_after = one->made_after;
+    session_room_give(&s->room, one->holder, one->bytes);
+    one->holder = NULL;
+    sessions_unload_locked(s, one);
+    show(s);
+}
+
+bool sessions_is_for(const struct client_id *one, const struct client_id *who)
+{
+    return one->kind == CLIENT_KEY ? client_id_is_same(one, who) : who->kind != CLIENT_KEY;
+}
+
+struct session *sessions_look_up_locked(struct sessions *s, const struct client_id *who, const char *id)
+{
+    struct session *one = *chain_of(s, id);
+    while (one != NULL && (strcmp(one->id, id) != 0 || !sessions_is_for(&one->owner, who)))
+        one = one->next;
+    return one;
+}
+
+struct session *sessions_by_key_locked(struct sessions *s, const struct session_key *key, const char *id)
+{
+    struct session *one = *chain_of(s, id);
+    while (one != NULL && memcmp(one->key.bytes, key->bytes, sizeof key->bytes) != 0)
+        one = one->next;
+    return one;
+}
+
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
+
+void sessions_idle_locked(struct sessions *s, struct session *one)
+{
+    one->used_ns = clock_now_ns();
+    one->newer = NULL;
+    one->older = s->newest;
+    *(s->newest != NULL ? &s->newest->newer : &s->oldest) = one;
+    s->newest = one;
+    sessions_warm_locked(s, one);
+}
+
+void sessions_unidle_locked(struct sessions *s, struct session *one)
+{
+    sessions_unwarm_locked(s, one);
+    *(one->older != NULL ? &one->older->newer : &s->oldest) = one->newer;
+    *(one->newer != NULL ? &one->newer->older : &s->newest) = one->older;
+}
+
+uint64_t sessions_end_of(const struct sessions *s, const struct session *one)
+{
+    return one->used_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
+}
+
+/* ---- the end of one ---------------------------------------------------------------------------------------------- */
+
+struct session *sessions_take_out_locked(struct sessions *s, struct session *one, struct session *gone)
+{
+    sessions_take_locked(s, one);
+    one->is_removed = true;
+    if (s->store != NULL) {
+        one->next_leaving = s->leaving;
+        s->leaving = one;
+    }
+    if (one->is_held)
+        return gone;
+    sessions_unidle_locked(s, one);
+    one->next = gone;
+    return one;
+}
+
+/* Its key is free from now on. */
+static void leave(struct sessions *s, const struct session *one)
+{
+    struct session **at = &s->leaving;
+    (void)pthread_mutex_lock(&s->lock);
+    while (*at != NULL && *at != one)
+        at = &(*at)->next_leaving;
+    if (*at != NULL)
+        *at = one->next_leaving;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+void sessions_drop(struct sessions *s, struct session *list)
+{
+    while (list != NULL) {
+        struct session *next = list->next;
+        struct error err;
+        if (list->is_stored && s->store->kind->remove(s->store, &list->key, &err) != OK)
+            log_warning("a session that has ended is still stored: %s", err.message);
+        if (s != NULL && s->store != NULL)
+            leave(s, list);
+        session_state_release(list->state);
+        free(list);
+        list = next;
+    }
+}
+
+/* Those that have expired are not found any more. */
+static struct session *sweep(struct sessions *s, uint64_t now_ns)
+{
+    struct session *gone = NULL;
+    for (int i = 0; i < SWEPT_AT_ONCE && s->oldest != NULL && now_ns >= sessions_end_of(s, s->oldest); i++) {
+        gone = sessions_take_out_locked(s, s->oldest, gone);
+        metrics_counter_add(METRIC_SESSIONS_EXPIRED, 0, 1);
+    }
+    return gone;
+}
+
+struct session *sessions_enter(struct sessions *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    return sweep(s, clock_now_ns());
+}
+
+void sessions_leave(struct sessions *s, struct session *gone)
+{
+    const bool starts = s->room.used.count > 0 && !s->is_timed;
+    s->is_timed |= starts;
+    (void)pthread_mutex_unlock(&s->lock);
+    sessions_drop(s, gone);
+    if (starts)
+        watcher_set_time(s->watcher, &s->timer, clock_now_ns() + s->settings->session_ttl_s * CLOCK_NS_PER_S);
+}
+
+uint64_t sessions_on_time(void *arg, enum watch_event event, uint64_t now_ns)
+{
+    struct sessions *s = arg;
+    (void)event;
+    (void)pthread_mutex_lock(&s->lock);
+    struct session *gone = sweep(s, now_ns);
+    s->is_timed = s->room.used.count > 0;
+    const uint64_t due_ns =
+        s->oldest != NULL ? sessions_end_of(s, s->oldest) : now_ns + s->settings->session_ttl_s * CLOCK_NS_PER_S;
+    const uint64_t again_ns = s->is_timed ? due_ns : 0;
+    (void)pthread_mutex_unlock(&s->lock);
+    sessions_drop(s, gone);
+    return again_ns;
+}

@@ -1,0 +1,393 @@
+/* store_dir.c - see store_dir.h. A record is written beside its place, under a name of its own, and then takes the
+ * place of the one before; leftovers of that are removed when the folder is opened. The file's time is that of the
+ * session's last use. */
+#include "server/session/store_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/core/log.h"
+
+#define RECORD_END ".session"
+#define DAMAGED_END ".damaged"
+#define WRITTEN_END ".new"
+
+enum { NAME_BYTES = SESSION_KEY_TEXT + sizeof DAMAGED_END };
+
+struct store_dir {
+    struct session_store store; /* first */
+    int fd;                     /* the folder */
+    int lock;                   /* of it */
+    bool syncs;
+    char path[]; /* for messages */
+};
+
+static struct store_dir *dir_of(struct session_store *s)
+{
+    return (struct store_dir *)(void *)s;
+}
+
+static void name_of(char out[NAME_BYTES], const struct session_key *key, const char *end)
+{
+    char text[SESSION_KEY_TEXT];
+    session_key_print(key, text);
+    (void)snprintf(out, NAME_BYTES, "%s%s", text, end);
+}
+
+static enum status fail(const struct store_dir *d, const char *doing, const char *name, struct error *err)
+{
+    const int why = errno;
+    return error_set(err, why == ENOMEM ? ERR_NOMEM : ERR_STORE, "cannot %s %s/%s: %s", doing, d->path, name,
+                     strerror(why));
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+static bool write_all(int fd, const uint8_t *bytes, size_t size)
+{
+    for (size_t at = 0; at < size;) {
+        const ssize_t n = write(fd, bytes + at, size - at);
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static bool write_file(const struct store_dir *d, const char *name, const struct session_bytes *record)
+{
+    const int fd = openat(d->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return false;
+    const bool written = write_all(fd, record->bytes, record->size) && (!d->syncs || fdatasync(fd) == 0);
+    const int why = errno;
+    const bool closed = close(fd) == 0;
+    errno = written ? errno : why;
+    return written && closed;
+}
+
+static enum status put(struct store_dir *d, const struct session_key *key, const struct session_bytes *record,
+                       struct error *err)
+{
+    char aside[NAME_BYTES], name[NAME_BYTES];
+    name_of(aside, key, WRITTEN_END);
+    name_of(name, key, RECORD_END);
+    if (!write_file(d, aside, record) || renameat(d->fd, aside, d->fd, name) != 0) {
+        const enum status st = fail(d, "write", aside, err);
+        (void)unlinkat(d->fd, aside, 0);
+        return st;
+    }
+    if (d->syncs && fsync(d->fd) != 0)
+        return fail(d, "write", "", err);
+    return OK;
+}
+
+static enum status add(struct session_store *s, const struct session_key *key, uint64_t turn,
+                       const struct session_bytes *record, struct error *err)
+{
+    struct store_dir *d = dir_of(s);
+    char name[NAME_BYTES];
+    (void)turn;
+    name_of(name, key, RECORD_END);
+    if (faccessat(d->fd, name, F_OK, 0) == 0)
+        return error_set(err, ERR_CONFLICT, "%s/%s is there already", d->path, name);
+    return put(d, key, record, err);
+}
+
+static enum status give(struct session_store *s, const struct session_key *key, uint64_t turn,
+                        const struct session_bytes *record, struct error *err)
+{
+    (void)turn;
+    return record != NULL ? put(dir_of(s), key, record, err) : OK;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* At most `most` bytes of an open file that has `size`. */
+static enum status read_all(const struct store_dir *d, int fd, const char *name, size_t size, struct session_bytes *ret,
+                            struct error *err)
+{
+    uint8_t *bytes = malloc(size + 1);
+    size_t used = 0;
+    if (bytes == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the record of a session; try again later");
+    while (used < size) {
+        const ssize_t n = read(fd, bytes + used, size - used);
+        if (n == 0)
+            break; /* what is missing is told by whoever reads the record */
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            free(bytes);
+            return fail(d, "read", name, err);
+        }
+        used += (size_t)n;
+    }
+    *ret = (struct session_bytes){bytes, used};
+    return OK;
+}
+
+static enum status take(struct session_store *s, const struct session_key *key, uint64_t turn,
+                        struct session_bytes *ret, struct error *err)
+{
+    const struct store_dir *d = dir_of(s);
+    char name[NAME_BYTES];
+    struct stat about;
+    (void)turn;
+    name_of(name, key, RECORD_END);
+    const int fd = openat(d->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return errno == ENOENT ? error_set(err, ERR_NOT_FOUND, "%s/%s is not there", d->path, name)
+                               : fail(d, "open", name, err);
+    enum status st = fstat(fd, &about) == 0 ? OK : fail(d, "read", name, err);
+    if (st == OK && (!S_ISREG(about.st_mode) || about.st_size > HTTP_BODY_MAX))
+        st = error_set(err, ERR_STORE, "%s/%s is no file of at most %d bytes", d->path, name, HTTP_BODY_MAX);
+    if (st == OK)
+        st = read_all(d, fd, name, (size_t)about.st_size, ret, err);
+    (void)close(fd);
+    return st;
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
+
+static enum status remove_record(struct session_store *s, const struct session_key *key, struct error *err)
+{
+    const struct store_dir *d = dir_of(s);
+    char name[NAME_BYTES];
+    name_of(name, key, RECORD_END);
+    return unlinkat(d->fd, name, 0) == 0 || errno == ENOENT ? OK : fail(d, "remove", name, err);
+}
+
+static void touch(struct session_store *s, const struct session_key *key, uint32_t ttl_s)
+{
+    char name[NAME_BYTES];
+    (void)ttl_s;
+    name_of(name, key, RECORD_END);
+    (void)utimensat(dir_of(s)->fd, name, NULL, AT_SYMLINK_NOFOLLOW);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name), tail = strlen(end);
+    return length > tail && strcmp(name + length - tail, end) == 0;
+}
+
+/* The files of the folder, from the first; NULL: it cannot be read. */
+static DIR *list(const struct store_dir *d)
+{
+    const int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *files = fd >= 0 ? fdopendir(fd) : NULL;
+    if (files == NULL && fd >= 0)
+        (void)close(fd);
+    return files;
+}
+
+/* Of those that were set aside, as many as may be kept beside another: the oldest goes. */
+static void make_room_aside(const struct store_dir *d)
+{
+    char oldest[sizeof((struct dirent *)NULL)->d_name] = "";
+    time_t oldest_s = 0;
+    unsigned count = 0;
+    DIR *files = list(d);
+    for (const struct dirent *f; files != NULL && (f = readdir(files)) != NULL;) {
+        struct stat about;
+        if (!ends_with(f->d_name, DAMAGED_END) || fstatat(d->fd, f->d_name, &about, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        if (count++ == 0 || about.st_mtime < oldest_s) {
+            oldest_s = about.st_mtime;
+            (void)snprintf(oldest, sizeof oldest, "%s", f->d_name);
+        }
+    }
+    if (files != NULL)
+        (void)closedir(files);
+    if (count >= SESSIONS_DAMAGED_MAX)
+        (void)unlinkat(d->fd, oldest, 0);
+}
+
+/* Or removed, if it cannot be renamed, as a folder that has entries is not. */
+static void set_name_aside(const struct store_dir *d, const char *name)
+{
+    char aside[sizeof((struct dirent *)NULL)->d_name];
+    const size_t stem = strcspn(name, ".");
+    make_room_aside(d);
+    (void)snprintf(aside, sizeof aside, "%.*s%s", (int)(stem < 64 ? stem : 64), name, DAMAGED_END);
+    if (renameat(d->fd, name, d->fd, aside) != 0)
+        (void)unlinkat(d->fd, name, 0);
+}
+
+static void set_aside(struct session_store *s, const struct session_key *key)
+{
+    char name[NAME_BYTES];
+    name_of(name, key, RECORD_END);
+    set_name_aside(dir_of(s), name);
+}
+
+static void free_store(struct session_store *s)
+{
+    struct store_dir *d = dir_of(s);
+    if (d->lock >= 0)
+        (void)close(d->lock);
+    if (d->fd >= 0)
+        (void)close(d->fd);
+    free(d);
+}
+
+static const struct session_store_kind kind = {
+    .add = add,
+    .take = take,
+    .give = give,
+    .look = take,
+    .remove = remove_record,
+    .set_aside = set_aside,
+    .touch = touch,
+    .free = free_store,
+};
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+static enum status refuse(const struct store_dir *d, const char *why, struct error *err)
+{
+    return error_set_param(err, ERR_CONFIG, "sessions_dir", "sessions_dir: %s: %s", d->path, why);
+}
+
+static enum status enter(struct store_dir *d, struct error *err)
+{
+    struct stat about;
+    if (mkdir(d->path, 0700) != 0 && errno != EEXIST)
+        return refuse(d, strerror(errno), err);
+    d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->fd < 0 || fstat(d->fd, &about) != 0 || faccessat(d->fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0)
+        return refuse(d, strerror(errno), err);
+    if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        log_warning("sessions_dir: others than its owner may write in %s, and could so forge sessions", d->path);
+    d->lock = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (d->lock < 0)
+        return refuse(d, strerror(errno), err);
+    if (flock(d->lock, LOCK_EX | LOCK_NB) != 0)
+        return refuse(
+            d, errno == EWOULDBLOCK ? "another daemon has it; each needs a folder of its own" : strerror(errno), err);
+    return OK;
+}
+
+enum status store_dir_open(struct session_store **ret, const struct store_dir_options *o, struct error *err)
+{
+    const size_t length = strlen(o->path);
+    struct store_dir *d = calloc(1, sizeof *d + length + 1);
+    if (d == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the store of sessions");
+    d->store.kind = &kind;
+    d->syncs = o->syncs;
+    d->fd = d->lock = -1;
+    memcpy(d->path, o->path, length + 1);
+    const enum status st = enter(d, err);
+    if (st == OK)
+        *ret = &d->store;
+    else
+        free_store(&d->store);
+    return st;
+}
+
+/* ---- what is there ----------------------------------------------------------------------------------------------- */
+
+/* "0123...ef.session" */
+static bool read_name(struct session_key *ret, const char *name)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (strspn(name, digits) != SESSION_KEY_TEXT - 1 || strcmp(name + SESSION_KEY_TEXT - 1, RECORD_END) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof ret->bytes; i++)
+        ret->bytes[i] =
+            (uint8_t)((strchr(digits, name[2 * i]) - digits) << 4 | (strchr(digits, name[2 * i + 1]) - digits));
+    return true;
+}
+
+/* Only the head is read; the state is when it is asked for. */
+static enum status look_at(const struct store_dir *d, struct store_dir_found *ret, const char *name, struct error *err)
+{
+    struct session_bytes beginning;
+    struct stat about;
+    size_t blob_at;
+    const int fd = openat(d->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return fail(d, "open", name, err);
+    enum status st = fstat(fd, &about) == 0 ? OK : fail(d, "read", name, err);
+    if (st == OK && !S_ISREG(about.st_mode))
+        st = error_set(err, ERR_FORMAT, "it is no file");
+    if (st == OK)
+        st = read_all(d, fd, name, SESSION_RECORD_HEAD_MAX, &beginning, err);
+    (void)close(fd);
+    if (st != OK)
+        return st;
+    st = session_record_head(&ret->head, &blob_at, beginning.bytes, beginning.size, &ret->key, err);
+    free(beginning.bytes);
+    if (st != OK)
+        return st;
+    ret->used_s = about.st_mtime;
+    ret->blob_bytes = (uint64_t)about.st_size - blob_at;
+    return OK;
+}
+
+static enum status append(struct store_dir_found **all, size_t *count, size_t *room, const struct store_dir_found *one,
+                          struct error *err)
+{
+    if (*count == *room) {
+        const size_t more = *room == 0 ? 64 : 2 * *room;
+        struct store_dir_found *grown = realloc(*all, more * sizeof *grown);
+        if (grown == NULL)
+            return error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");
+        *all = grown;
+        *room = more;
+    }
+    (*all)[(*count)++] = *one;
+    return OK;
+}
+
+/* One file of the folder: a session, a leftover, or neither. */
+static enum status take_in(const struct store_dir *d, const char *name, struct store_dir_found **all, size_t *count,
+                           size_t *room, struct error *err)
+{
+    struct store_dir_found one;
+    struct error why;
+    if (ends_with(name, WRITTEN_END))
+        (void)unlinkat(d->fd, name, 0);
+    if (!read_name(&one.key, name))
+        return OK;
+    const enum status st = look_at(d, &one, name, &why);
+    if (st == OK)
+        return append(all, count, room, &one, err);
+    if (st == ERR_NOMEM)
+        return error_set(err, st, "%s", why.message);
+    log_warning("the session in %s/%s is refused: %s", d->path, name, why.message);
+    if (st == ERR_FORMAT)
+        set_name_aside(d, name);
+    return OK;
+}
+
+enum status store_dir_list(struct session_store *s, struct store_dir_found **ret, size_t *count, struct error *err)
+{
+    const struct store_dir *d = dir_of(s);
+    struct store_dir_found *all = NULL;
+    size_t found = 0, room = 0;
+    enum status st = OK;
+    DIR *files = list(d);
+    if (files == NULL)
+        return fail(d, "list", "", err);
+    for (const struct dirent *f; st == OK && (f = readdir(files)) != NULL;)
+        st = take_in(d, f->d_name, &all, &found, &room, err);
+    (void)closedir(files);
+    if (st != OK) {
+        free(all);
+        return st;
+    }
+    *ret = all;
+    *count = found;
+    return OK;
+}

@@ -1,0 +1,516 @@
+/* test_sessions_stored.c - sessions that outlast what keeps them: written, dropped from memory, read again, by another
+ * that begins where the first was left; bounds, and who has to go; files that were damaged, and names that come back.
+ * No daemon, no engine's pass. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "server/core/log.h"
+#include "server/core/metrics.h"
+#include "server/core/watcher.h"
+#include "server/models/hosted_model.h"
+#include "server/session/session_record.h"
+#include "server/session/sessions.h"
+#include "server/session/store_dir.h"
+#include "tests/support/random.h"
+#include "tests/support/temp_dir.h"
+
+#define MODEL "tests/data/golden/lm-local-8"
+
+enum { IN_MEMORY = 3, STORED = 8, MUTATIONS = 5000, FILES_MAX = 64 };
+
+static const struct client_id alice = {CLIENT_KEY, "alice"}, bob = {CLIENT_KEY, "bob"},
+                              anybody = {CLIENT_IPV4, {127, 0, 0, 1}};
+
+static struct settings settings;
+static struct watcher *watcher;
+static struct sessions *sessions;
+static struct hosted_model *hosted;
+static char dir[PATH_MAX];
+
+static void set_dir(const char *path)
+{
+    assert_true(strlen(path) < sizeof settings.sessions_dir);
+    memcpy(settings.sessions_dir, path, strlen(path) + 1);
+}
+
+/* ---- scenes ------------------------------------------------------------------------------------------------------ */
+
+static void begin_again(void)
+{
+    struct error err = {.message = ""};
+    sessions_free(sessions);
+    sessions = NULL;
+    if (sessions_create(&sessions, &settings, watcher, &err) != OK)
+        fail_msg("%s", err.message);
+}
+
+static int start(void **state)
+{
+    static const char *const endpoints[] = {"/"};
+    struct found_model found = {.name = "text", .path = MODEL};
+    struct error err = {.message = ""};
+    (void)state;
+    log_init(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
+    metrics_init(endpoints, 1);
+    settings_init(&settings);
+    settings.threads = 1;
+    settings.sessions_max = IN_MEMORY;
+    settings.sessions_stored_max = STORED;
+    settings.session_ttl_s = 600;
+    if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK) {
+        print_error("%s\n", err.message);
+        return -1;
+    }
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    watcher_free(watcher);
+    hosted_model_release(hosted);
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    char path[PATH_MAX];
+    (void)state;
+    temp_dir_create(dir);
+    temp_path(path, dir, "sessions");
+    set_dir(path);
+    begin_again();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    sessions_free(sessions);
+    sessions = NULL;
+    temp_dir_remove(dir);
+    return 0;
+}
+
+/* A state that says how often it was moved on: by its number of draws and by each of its bytes. */
+static struct stream_snapshot snapshot_of(uint64_t draws)
+{
+    struct stream_snapshot s;
+    assert_int_equal(stream_snapshot_create(&s, 4, 1, 64, NULL), OK);
+    s.position = 4;
+    sampler_options_default(&s.sampler.options);
+    s.sampler.options.seed = 77;
+    s.sampler.draws = draws;
+    memset(s.memory, (int)(draws & 0xFF), stream_snapshot_bytes(&s));
+    return s;
+}
+
+static void assert_is_at(const struct stream_snapshot *s, uint64_t draws)
+{
+    assert_true(s->sampler.draws == draws);
+    for (size_t i = 0; i < stream_snapshot_bytes(s); i++)
+        assert_int_equal(s->memory[i], draws & 0xFF);
+}
+
+static enum status try_add(const struct client_id *who, const char *id, uint64_t draws, char out[SESSION_ID_BYTES],
+                           struct error *err)
+{
+    struct stream_snapshot s = snapshot_of(draws);
+    struct session_info made;
+    unsigned wait_s;
+    enum status st = sessions_add(sessions, who, id, hosted, &s, &made, &wait_s, err);
+    if (st != OK) {
+        stream_snapshot_clear(&s);
+        return st;
+    }
+    st = sessions_write_new(sessions, &made, 1, err);
+    if (st != OK)
+        return st;
+    (void)snprintf(out, SESSION_ID_BYTES, "%s", made.id);
+    assert_true(sessions_end(sessions, &made, NULL));
+    return OK;
+}
+
+static void add(const struct client_id *who, const char *id, uint64_t draws, char out[SESSION_ID_BYTES])
+{
+    struct error err;
+    if (try_add(who, id, draws, out, &err) != OK)
+        fail_msg("%s", err.message);
+}
+
+static enum status find(const struct client_id *who, const char *id, struct session_info *ret, struct error *err)
+{
+    enum status st = sessions_find(sessions, who, id, ret, err);
+    if (st == OK && ret->state == NULL) {
+        st = sessions_fetch(sessions, ret, err);
+        if (st != OK)
+            session_info_clear(ret);
+    }
+    return st;
+}
+
+static void assert_found(const struct client_id *who, const char *id, uint64_t draws)
+{
+    struct session_info i;
+    struct error err;
+    if (find(who, id, &i, &err) != OK)
+        fail_msg("%s", err.message);
+    assert_is_at(&i.snapshot, draws);
+    session_info_clear(&i);
+}
+
+static void assert_gone(const struct client_id *who, const char *id)
+{
+    struct session_info i;
+    assert_int_equal(find(who, id, &i, NULL), ERR_NOT_FOUND);
+}
+
+static void move_to(const struct client_id *who, const char *id, uint64_t draws)
+{
+    struct session_info held;
+    struct stream_snapshot s = snapshot_of(draws);
+    struct error err;
+    assert_int_equal(sessions_begin(sessions, who, id, &held, &err), OK);
+    if (sessions_write(sessions, &held, &s, &err) != OK)
+        fail_msg("%s", err.message);
+    assert_true(sessions_end(sessions, &held, NULL));
+}
+
+/* The names in the folder that end so. */
+static size_t files(char out[][PATH_MAX], const char *end)
+{
+    DIR *d = opendir(settings.sessions_dir);
+    size_t count = 0;
+    assert_non_null(d);
+    for (const struct dirent *f; (f = readdir(d)) != NULL;) {
+        const size_t length = strlen(f->d_name);
+        if (length > strlen(end) && strcmp(f->d_name + length - strlen(end), end) == 0 && count < FILES_MAX)
+            temp_path(out[count++], settings.sessions_dir, f->d_name);
+    }
+    (void)closedir(d);
+    return count;
+}
+
+static size_t count_files(const char *end)
+{
+    static char names[FILES_MAX][PATH_MAX];
+    return files(names, end);
+}
+
+/* ---- what is kept ------------------------------------------------------------------------------------------------ */
+
+static void what_was_written_is_there_after_an_end(void **state)
+{
+    char one[SESSION_ID_BYTES], two[SESSION_ID_BYTES];
+    struct session_info i;
+    (void)state;
+    add(&alice, NULL, 7, one);
+    add(&anybody, NULL, 8, two);
+    move_to(&alice, one, 9);
+    begin_again();
+    assert_int_equal(sessions_find(sessions, &alice, one, &i, NULL), OK);
+    assert_null(i.state); /* it is read when it is asked for */
+    assert_true(i.place.turn == 2 && i.place.position == 5 && i.place.seed == 77);
+    assert_string_equal(i.model, "text");
+    assert_true(i.expires_in_s > 590 && i.expires_in_s <= 600);
+    session_info_clear(&i);
+    assert_found(&alice, one, 9);
+    assert_found(&anybody, two, 8);
+    assert_gone(&bob, one);
+    assert_gone(&anybody, one);
+    move_to(&alice, one, 10);
+    begin_again();
+    assert_found(&alice, one, 10);
+}
+
+static void a_session_that_is_not_in_memory_is_moved_on(void **state)
+{
+    char ids[IN_MEMORY + 2][SESSION_ID_BYTES];
+    (void)state;
+    for (uint64_t i = 0; i < IN_MEMORY + 2; i++)
+        add(&alice, NULL, i, ids[i]);
+    for (uint64_t i = 0; i < IN_MEMORY + 2; i++)
+        move_to(&alice, ids[i], 100 + i);
+    for (uint64_t i = 0; i < IN_MEMORY + 2; i++)
+        assert_found(&alice, ids[i], 100 + i);
+    begin_again();
+    for (uint64_t i = 0; i < IN_MEMORY + 2; i++)
+        assert_found(&alice, ids[i], 100 + i);
+}
+
+static void memory_is_bounded_and_given_to_whoever_needs_it(void **state)
+{
+    char ids[IN_MEMORY + 1][SESSION_ID_BYTES];
+    struct session_info held[IN_MEMORY], other;
+    struct error err;
+    (void)state;
+    for (uint64_t i = 0; i < IN_MEMORY + 1; i++)
+        add(&alice, NULL, i, ids[i]);
+    assert_int_equal(sessions_find(sessions, &alice, ids[0], &other, NULL), OK);
+    assert_null(other.state); /* the oldest gave way */
+    session_info_clear(&other);
+    for (size_t i = 0; i < IN_MEMORY; i++)
+        assert_int_equal(sessions_begin(sessions, &alice, ids[i], &held[i], NULL), OK);
+    assert_int_equal(sessions_begin(sessions, &alice, ids[IN_MEMORY], &other, &err), ERR_SESSIONS);
+    assert_non_null(strstr(err.message, "in use"));
+    assert_true(sessions_end(sessions, &held[0], NULL));
+    assert_int_equal(sessions_begin(sessions, &alice, ids[IN_MEMORY], &other, &err), OK);
+    assert_true(sessions_end(sessions, &other, NULL));
+    for (size_t i = 1; i < IN_MEMORY; i++)
+        assert_true(sessions_end(sessions, &held[i], NULL));
+    for (uint64_t i = 0; i < IN_MEMORY + 1; i++)
+        assert_found(&alice, ids[i], i);
+}
+
+static void the_one_not_used_for_longest_goes_of_those_who_have_most(void **state)
+{
+    char of_alice[STORED + 2][SESSION_ID_BYTES], of_bob[SESSION_ID_BYTES];
+    (void)state;
+    add(&bob, NULL, 50, of_bob);
+    for (uint64_t i = 0; i < STORED + 1; i++)
+        add(&alice, NULL, i, of_alice[i]);
+    assert_found(&bob, of_bob, 50); /* although it is the oldest */
+    assert_gone(&alice, of_alice[0]);
+    assert_gone(&alice, of_alice[1]);
+    assert_found(&alice, of_alice[2], 2);
+    assert_int_equal(count_files(".session"), STORED);
+    settings.sessions_stored_max = STORED - 2; /* from the next beginning on */
+    begin_again();
+    settings.sessions_stored_max = STORED;
+    assert_int_equal(count_files(".session"), STORED - 2);
+}
+
+static void forks_are_written_and_counted(void **state)
+{
+    char id[SESSION_ID_BYTES];
+    struct session_info of, forks[2], parent, again;
+    struct error err;
+    unsigned wait_s;
+    (void)state;
+    add(&alice, NULL, 3, id);
+    for (uint32_t round = 0; round < 2; round++) {
+        assert_int_equal(find(&alice, id, &of, &err), OK);
+        assert_int_equal(sessions_fork(sessions, &alice, &of, 2, forks, &parent, &wait_s, &err), OK);
+        assert_non_null(parent.held);
+        assert_int_equal(sessions_begin(sessions, &alice, id, &again, NULL), ERR_CONFLICT);
+        assert_int_equal(sessions_rewrite(sessions, &parent, &err), OK);
+        assert_int_equal(sessions_write_new(sessions, forks, 2, &err), OK);
+        uint32_t samples = 0;
+        for (size_t i = 0; i < 2; i++) {
+            assert_is_at(&forks[i].snapshot, 3);
+            samples += forks[i].snapshot.sampler.options.sample;
+            assert_true(sessions_end(sessions, &forks[i], NULL));
+        }
+        assert_int_equal(samples, round == 0 ? 1 + 2 : 3 + 4); /* also of a session that was read again */
+        assert_true(sessions_end(sessions, &parent, NULL));
+        session_info_clear(&of);
+        begin_again();
+    }
+    assert_int_equal(count_files(".session"), 5);
+}
+
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
+
+static void each_key_has_ids_of_its_own(void **state)
+{
+    char id[SESSION_ID_BYTES];
+    struct error err;
+    (void)state;
+    add(&alice, "chat-1", 1, id);
+    assert_string_equal(id, "chat-1");
+    add(&bob, "chat-1", 2, id);
+    add(&anybody, "chat-1", 3, id);
+    assert_int_equal(try_add(&alice, "chat-1", 4, id, &err), ERR_CONFLICT);
+    assert_string_equal(err.param, "session");
+    begin_again();
+    assert_found(&alice, "chat-1", 1);
+    assert_found(&bob, "chat-1", 2);
+    assert_found(&anybody, "chat-1", 3);
+    assert_int_equal(try_add(&alice, "chat-1", 4, id, &err), ERR_CONFLICT);
+}
+
+static void a_removed_session_is_not_there_after_an_end(void **state)
+{
+    char id[SESSION_ID_BYTES];
+    struct session_info held;
+    struct stream_snapshot s = snapshot_of(6);
+    struct error err;
+    (void)state;
+    add(&alice, "a", 1, id);
+    add(&alice, "b", 2, id);
+    assert_int_equal(sessions_remove(sessions, &alice, "a", NULL), OK);
+    assert_int_equal(sessions_begin(sessions, &alice, "b", &held, NULL), OK);
+    assert_int_equal(sessions_remove(sessions, &alice, "b", NULL), OK);
+    assert_int_equal(count_files(".session"), 0);
+    assert_int_equal(try_add(&alice, "b", 3, id, &err), ERR_CONFLICT); /* its request may still write it */
+    assert_int_equal(sessions_write(sessions, &held, &s, &err), OK);
+    assert_int_equal(count_files(".session"), 0);
+    assert_true(sessions_end(sessions, &held, NULL));
+    add(&alice, "a", 4, id);
+    add(&alice, "b", 5, id);
+    begin_again();
+    assert_found(&alice, "a", 4);
+    assert_found(&alice, "b", 5);
+}
+
+static void ids_are_letters_digits_and_few_signs(void **state)
+{
+    char longest[SESSION_ID_MAX + 2];
+    (void)state;
+    memset(longest, 'x', sizeof longest - 1);
+    longest[SESSION_ID_MAX + 1] = '\0';
+    assert_false(session_id_is_fine(longest));
+    assert_true(session_id_is_fine(longest + 1));
+    assert_true(session_id_is_fine("aZ09-._~"));
+    assert_false(session_id_is_fine(""));
+    assert_false(session_id_is_fine("a/b"));
+    assert_false(session_id_is_fine("a b"));
+    assert_false(session_id_is_fine("\xc3\xa4"));
+}
+
+/* ---- what is wrong ----------------------------------------------------------------------------------------------- */
+
+/* A bit, a byte, some bytes, the length. */
+static size_t mutate(uint8_t *bytes, size_t size, struct random *random)
+{
+    const uint64_t how = random_next(random) % 5, at = random_next(random) % size;
+    switch (how) {
+    case 0:
+        bytes[at] ^= (uint8_t)(1U << random_next(random) % 8);
+        return size;
+    case 1:
+        bytes[at] = (uint8_t)(bytes[at] + 1 + random_next(random) % 255);
+        return size;
+    case 2:
+        return at;
+    case 3:
+        bytes[at % 76] ^= 0x80; /* the header */
+        return size;
+    default:
+        bytes[size] = (uint8_t)random_next(random);
+        return size + 1;
+    }
+}
+
+/* Whatever is done to one file, the other is there; nothing that was changed is taken for a session. */
+static void damaged_files_are_set_aside(void **state)
+{
+    static char names[FILES_MAX][PATH_MAX];
+    char id[SESSION_ID_BYTES], good[SESSION_ID_BYTES];
+    size_t size;
+    struct random random = {18};
+    (void)state;
+    add(&alice, NULL, 5, id);
+    assert_int_equal(files(names, ".session"), 1);
+    char path[PATH_MAX];
+    memcpy(path, names[0], sizeof path);
+    char *bytes = temp_read(path, &size);
+    uint8_t *changed = malloc(size + 1);
+    assert_non_null(changed);
+    add(&bob, NULL, 6, good);
+    for (int i = 0; i < MUTATIONS; i++) {
+        struct session_info info;
+        struct error err = {.message = ""};
+        memcpy(changed, bytes, size);
+        temp_write(path, changed, mutate(changed, size, &random));
+        begin_again();
+        const enum status st = find(&alice, id, &info, &err);
+        if (st != ERR_NOT_FOUND)
+            fail_msg("mutation %d: status %d, \"%s\"", i, st, err.message);
+        assert_found(&bob, good, 6);
+        assert_int_equal(count_files(".session"), 1);
+        const size_t aside = count_files(".damaged");
+        assert_true(aside >= 1 && aside <= SESSIONS_DAMAGED_MAX);
+    }
+    temp_write(path, bytes, size);
+    begin_again();
+    assert_found(&alice, id, 5);
+    free(changed);
+    free(bytes);
+}
+
+static void what_else_lies_there_is_left_alone(void **state)
+{
+    char id[SESSION_ID_BYTES], other[PATH_MAX], leftover[PATH_MAX], folder[PATH_MAX];
+    (void)state;
+    add(&alice, NULL, 1, id);
+    temp_path(other, settings.sessions_dir, "notes.txt");
+    temp_path(leftover, settings.sessions_dir, "0123456789abcdef0123456789abcdef.new");
+    temp_path(folder, settings.sessions_dir, "0123456789abcdef0123456789abcdef.session");
+    temp_write(other, "x", 1);
+    temp_write(leftover, "x", 1);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    begin_again();
+    assert_found(&alice, id, 1);
+    assert_int_equal(access(other, F_OK), 0);
+    assert_int_equal(access(leftover, F_OK), -1);
+    assert_int_equal(access(folder, F_OK), -1);
+}
+
+static void one_daemon_has_a_folder(void **state)
+{
+    struct sessions *second;
+    struct error err;
+    (void)state;
+    assert_int_equal(sessions_create(&second, &settings, watcher, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "another daemon has it"));
+    char before[SETTING_TEXT_MAX + 1], file[PATH_MAX];
+    memcpy(before, settings.sessions_dir, sizeof before);
+    temp_path(file, dir, "file");
+    temp_write(file, "x", 1);
+    set_dir(file);
+    assert_int_equal(sessions_create(&second, &settings, watcher, &err), ERR_CONFIG);
+    assert_string_equal(err.param, "sessions_dir");
+    set_dir("/no/such/folder");
+    assert_int_equal(sessions_create(&second, &settings, watcher, &err), ERR_CONFIG);
+    memcpy(settings.sessions_dir, before, sizeof before);
+}
+
+static void a_folder_that_is_lost_is_told(void **state)
+{
+    char id[SESSION_ID_BYTES], moved[PATH_MAX];
+    struct session_info held;
+    struct error err;
+    (void)state;
+    add(&alice, NULL, 1, id);
+    struct stream_snapshot s = snapshot_of(2);
+    assert_int_equal(sessions_begin(sessions, &alice, id, &held, &err), OK);
+    temp_dir_remove(settings.sessions_dir);
+    assert_int_equal(sessions_write(sessions, &held, &s, &err), ERR_STORE);
+    assert_non_null(strstr(err.message, "cannot write"));
+    stream_snapshot_clear(&s);
+    assert_true(sessions_end(sessions, &held, NULL));
+    assert_found(&alice, id, 1); /* it stands where it was, in memory */
+    assert_int_equal(try_add(&alice, NULL, 3, moved, &err), ERR_STORE);
+}
+
+int main(void)
+{
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        EACH(what_was_written_is_there_after_an_end),
+        EACH(a_session_that_is_not_in_memory_is_moved_on),
+        EACH(memory_is_bounded_and_given_to_whoever_needs_it),
+        EACH(the_one_not_used_for_longest_goes_of_those_who_have_most),
+        EACH(forks_are_written_and_counted),
+        EACH(each_key_has_ids_of_its_own),
+        EACH(a_removed_session_is_not_there_after_an_end),
+        EACH(ids_are_letters_digits_and_few_signs),
+        EACH(damaged_files_are_set_aside),
+        EACH(what_else_lies_there_is_left_alone),
+        EACH(one_daemon_has_a_folder),
+        EACH(a_folder_that_is_lost_is_told),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
