@@ -37,6 +37,9 @@
     X(page_complete, "complete.js", "server/web/complete.js", SCRIPT)                \
     X(page_many, "many.js", "server/web/many.js", SCRIPT)                            \
     X(page_score, "score.js", "server/web/score.js", SCRIPT)                         \
+    X(page_surprise, "surprise.js", "server/web/surprise.js", SCRIPT)                \
+    X(page_maps, "maps.js", "server/web/maps.js", SCRIPT)                            \
+    X(page_seen, "seen.js", "server/web/seen.js", SCRIPT)                            \
     X(page_label, "label.js", "server/web/label.js", SCRIPT)                         \
     X(page_labels, "labels.js", "server/web/labels.js", SCRIPT)                      \
     X(page_live, "live.js", "server/web/live.js", SCRIPT)                            \

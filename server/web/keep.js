@@ -11,14 +11,16 @@ function read() {
     }
 }
 
+const isTicked = ({ type }) => type === "checkbox" || type === "radio";
+
 const keyOf = (field) =>
-    [field.closest("[role=tabpanel]").id, field.name, field.type === "checkbox" ? field.value : ""].join(" ");
+    [field.closest(".part, [role=tabpanel]").id, field.name, isTicked(field) ? field.value : ""].join(" ");
 
 /** Put into a field of a panel what was there before the reload, if it was. */
 export function recall(field) {
     const value = saved[keyOf(field)];
     if (value === undefined) return;
-    if (field.type === "checkbox") field.checked = value;
+    if (isTicked(field)) field.checked = value;
     else if (!field.options || [...field.options].some((option) => option.value === value)) field.value = value;
 }
 
@@ -26,7 +28,7 @@ const fields = () => document.querySelectorAll("[role=tabpanel] :is(input, texta
 
 function save() {
     for (const field of fields()) {
-        if (field.type === "checkbox") saved[keyOf(field)] = field.checked;
+        if (isTicked(field)) saved[keyOf(field)] = field.checked;
         else if (field.value !== "" || !field.options) saved[keyOf(field)] = field.value; // models may not be known yet
     }
     try {

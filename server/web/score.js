@@ -1,14 +1,18 @@
-// score.js - the panel that tells how probable a text is under a model, each byte coloured by its probability.
+// score.js - the panel that tells how probable a text is under a model, each byte coloured by its probability; its part
+// for pictures is surprise.js.
 import { Turn, askModel } from "./api.js";
 import { colouring, fillLegend, tellBytes } from "./coloured.js";
 import { curl, offerCommand } from "./command.js";
 import { inBytes, make, showError, showLoading, showStatus } from "./elements.js";
 import { offer, offerModels } from "./models.js";
+import * as surprise from "./surprise.js";
+
+export { picture } from "./surprise.js"; // those that are dropped are scored
 
 const COLOURED_MAX = 20_000; // bytes: more elements would take long to lay out
 const POINT = "Point at a character, or go to it with the arrow keys, to see how likely it was.";
 
-const panel = document.getElementById("score");
+const panel = document.getElementById("score-text");
 const form = panel.querySelector("form");
 const fields = form.elements;
 const text = panel.querySelector(".text");
@@ -61,6 +65,7 @@ async function score() {
 
 export function setModels() {
     offerModels(fields.model, offer(panel, "text-generation", "How likely each byte is appears here."));
+    surprise.setModels();
 }
 
 form.addEventListener("submit", (event) => {

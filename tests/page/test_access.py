@@ -2,9 +2,20 @@
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
-from test_page import panel, status
+from test_page import panel, scoring, status
 
 TABS = ("Classify", "Write", "Complete", "Score")
+
+
+def look_at_everything(page):
+    """Opens one panel after the other, and both parts of that for scores; gives each one's name."""
+    for name in TABS[:-1]:
+        panel(page, name)
+        yield name.lower()
+    for what in ("A picture", "A text"):
+        scoring(page, what)
+        yield "score-" + what.split()[-1]
+
 
 FOCUSED = """() => {
     const e = document.activeElement;
@@ -39,7 +50,10 @@ def test_the_keyboard_goes_in_the_order_of_reading(visit):
                                     "As curl", "Pause"]
     page.get_by_role("tab", name="Complete").focus()
     page.keyboard.press("End")
-    assert tab_through(page, 4) == ["Text", "Score", "As curl", "Pause"]
+    assert tab_through(page, 4) == ["A text", "Text", "Score", "As curl"]
+    page.get_by_role("radio", name="A text").focus()
+    page.keyboard.press("ArrowRight")
+    assert tab_through(page, 5) == ["Choose…", "Sample", "Score", "As curl", "Pause"]
     page.get_by_role("tab", name="Score").focus()
     page.keyboard.press("ArrowRight")  # round
     assert page.evaluate(FOCUSED) == "Classify"
@@ -70,9 +84,21 @@ def go_through_by_keyboard(page):
     expect(status(page.locator("#complete"))).to_contain_text("4 drawn")
     page.get_by_role("tab", name="Complete").focus()
     page.keyboard.press("ArrowRight")
+    tab_through(page, 3)
+    page.keyboard.press("Enter")
+    expect(status(page.locator("#score-text"))).to_contain_text("bits per byte")
+    page.get_by_role("tab", name="Score").focus()
+    tab_through(page, 1)
+    page.keyboard.press("ArrowDown")  # a picture
     tab_through(page, 2)
     page.keyboard.press("Enter")
-    expect(status(page.locator("#score"))).to_contain_text("bits per byte")
+    expect(page.locator("#score-picture").get_by_alt_text("Your picture")).to_be_visible()
+    tab_through(page, 1)
+    page.keyboard.press("Enter")
+    expect(status(page.locator("#score-picture"))).to_contain_text("bits per sub-pixel")
+    assert tab_through(page, 2) == ["As curl", "Pixels"]
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#score-picture .told")).to_contain_text("Pixel in row 1, column 1: ")
 
 
 def test_every_use_goes_without_a_mouse(visit):
@@ -105,9 +131,14 @@ def use_everything(page):
     part.get_by_label("Pictures").fill("9")
     part.get_by_role("button", name="Draw").click()
     expect(status(part)).to_contain_text("9 drawn")
-    part = panel(page, "Score")
+    part = scoring(page, "A text")
     part.get_by_role("button", name="Score").click()
     expect(status(part)).to_contain_text("bits per byte")
+    part = scoring(page, "A picture")
+    part.get_by_role("button", name="Sample").click()
+    part.get_by_role("button", name="Score").click()
+    expect(status(part)).to_contain_text("bits per sub-pixel")
+    part.get_by_role("application").press("ArrowDown")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -116,9 +147,8 @@ def test_nothing_stands_in_the_way(visit, shoot, theme, width):
     page = visit(width=width, height=1000 if width > 500 else 2600, color_scheme=theme)
     shoot(page, f"empty-{theme}-{width}")
     use_everything(page)
-    for name in TABS:
-        panel(page, name)
-        shoot(page, f"{name.lower()}-{theme}-{width}")
+    for name in look_at_everything(page):
+        shoot(page, f"{name}-{theme}-{width}")
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -144,8 +174,9 @@ def test_screen_readers_are_told_what_happens(visit):
     page = visit()
     for name in TABS:
         part = panel(page, name)
-        expect(status(part)).to_have_role("status")
-        expect(part.locator(".error")).to_have_attribute("role", "alert")
+        for at in part.locator(".pane + .pane").all():
+            expect(status(at)).to_have_role("status")
+            expect(at.locator(".error")).to_have_attribute("role", "alert")
         assert part.get_attribute("aria-labelledby") == page.get_by_role("tab", name=name).get_attribute("id")
         expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
     expect(page.get_by_role("heading", level=1)).to_have_text("aftd")

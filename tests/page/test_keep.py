@@ -1,6 +1,6 @@
 """What somebody entered is there again after a reload, and nowhere else."""
 from playwright.sync_api import expect
-from test_page import SAMPLE, panel, status
+from test_page import SAMPLE, panel, scoring, status
 
 
 def test_fields_stay_over_a_reload(visit):
@@ -12,6 +12,8 @@ def test_fields_stay_over_a_reload(visit):
     part = panel(page, "Complete")
     part.get_by_label("Pictures").fill("2")
     part.get_by_label("Rows kept").fill("3")
+    scoring(page, "A text").get_by_role("textbox").fill("kept")
+    scoring(page, "A picture")
     part = panel(page, "Write")
     part.get_by_label("Prompt").fill("‘Twas\n\"$brillig\" ")
     part.get_by_label("Temperature").fill("0.25")
@@ -31,6 +33,9 @@ def test_fields_stay_over_a_reload(visit):
     part = panel(page, "Complete")
     expect(part.get_by_label("Pictures")).to_have_value("2")
     expect(part.get_by_label("Rows kept")).to_have_value("3")
+    expect(panel(page, "Score").get_by_role("radio", name="A picture")).to_be_checked()
+    expect(page.locator("#score-text")).to_be_hidden()
+    expect(scoring(page, "A text").get_by_role("textbox")).to_have_value("kept")
     part = panel(page, "Classify")
     part.locator("input[type=file]").first.set_input_files(SAMPLE)
     expect(status(part)).to_have_text("cifar10-sima: ship, 93 %")

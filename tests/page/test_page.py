@@ -18,6 +18,12 @@ def panel(page, name):
     return page.get_by_role("tabpanel")
 
 
+def scoring(page, what):
+    """The part of the panel Score for "A text" or "A picture"."""
+    panel(page, "Score").get_by_role("radio", name=what).check()
+    return page.locator("#score-text" if what == "A text" else "#score-picture")
+
+
 def status(part):
     return part.locator(".status")
 

@@ -70,7 +70,7 @@ def answered_size(answer):
 # ---- from where ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tab", ["Classify", "Write", "Complete"])
+@pytest.mark.parametrize("tab", ["Classify", "Write", "Complete", "Score"])
 def test_a_file_may_be_dropped_anywhere(visit, tab):
     """As the browser itself does it, which would otherwise show the file in the place of the page."""
     page = visit()
@@ -82,10 +82,12 @@ def test_a_file_may_be_dropped_anywhere(visit, tab):
         devices.send("Input.dispatchDragEvent", {"type": kind, "x": at["x"] + 5, "y": at["y"] + 5, "data": data})
     expect(page.get_by_role("tabpanel")).to_have_class("card over")
     devices.send("Input.dispatchDragEvent", {"type": "drop", "x": at["x"] + 5, "y": at["y"] + 5, "data": data})
-    part = page.locator("#complete" if tab == "Complete" else "#classify")
+    part = page.locator({"Complete": "#complete", "Score": "#score"}.get(tab, "#classify"))
     expect(part.get_by_alt_text("Your picture")).to_be_visible()
     expect(part).to_have_class("card")
-    if tab != "Complete":
+    if tab == "Score":
+        expect(part.get_by_role("radio", name="A picture")).to_be_checked()
+    elif tab != "Complete":
         expect(status(part)).to_contain_text("ship")
     assert page.evaluate("location.pathname") == "/"
 

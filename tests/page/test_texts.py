@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from conftest import ROOT
 from playwright.sync_api import expect
 from test_command import ODD, command_of, run
-from test_page import SAMPLE, panel, status
+from test_page import SAMPLE, panel, scoring, status
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
 
@@ -19,7 +19,7 @@ def reload_models(page):
 
 def test_a_text_is_scored_byte_by_byte(visit, shoot, tmp_path):
     page = visit()
-    part = panel(page, "Score")
+    part = scoring(page, "A text")
     text = part.get_by_role("region", name="Text")
     part.get_by_role("textbox", name="Text").fill("The history of Köln")
     with page.expect_response("**/score") as answer:
@@ -51,7 +51,7 @@ def test_a_text_is_scored_byte_by_byte(visit, shoot, tmp_path):
 
 def test_a_long_text_is_scored_whole_and_shown_in_part(visit):
     page = visit()
-    part = panel(page, "Score")
+    part = scoring(page, "A text")
     part.get_by_role("textbox", name="Text").fill("x " * 15000)
     part.get_by_role("button", name="Score").click()
     expect(status(part)).to_contain_text("30,000 bytes")
