@@ -4,8 +4,8 @@
     deps-units deps-container deps-valgrind test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-restart test-units \
     torture torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
-    torture-process torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built fuzz-replay fuzz-replay-built \
-    fuzz-corpus fuzz-corpus-built valgrind cover
+    torture-process torture-sessions torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built \
+    fuzz-replay fuzz-replay-built fuzz-corpus fuzz-corpus-built valgrind cover
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ fuzz-corpus-built: $(FUZZERS)
 
 # What `make test` does in part, whole: nothing here has a place in CI.
 torture: torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
-    torture-process torture-injection torture-soak ## all that is done to break the daemon on purpose, in its long form
+    torture-process torture-sessions torture-injection torture-soak ## all that is done to break the daemon on purpose, in its long form
 
 torture-memory: deps-test ## refuse each allocation of the daemon once, and all from each one on
 	+@$(BUILD) programs $(addprefix $B/tests/,torture/test_memory http/test_memory http/test_memory_models)
@@ -291,13 +291,17 @@ torture-process: ## signals, a clock that jumps, a log that cannot be written, m
 	+@$(BUILD) programs $B/tests/shifted_clock.so
 	@tests/torture/process.py
 
+torture-sessions: ## 1,000 kills while sessions are written: what was answered is there, byte for byte
+	+@$(BUILD) programs
+	@tests/torture/sessions.py
+
 torture-injection: ## line ends, controls, quotes and paths in every field that reaches headers, the log, metrics or files
 	+@$(BUILD) programs
 	@tests/torture/injection.py
 
-torture-short: deps-lint ## the last five of these in short, some seconds each
+torture-short: deps-lint ## the last six of these in short, some seconds each
 	+@$(BUILD) programs build/tests/shifted_clock.so
-	@n=0; for what in clients overload process injection soak; do \
+	@n=0; for what in clients overload process sessions injection soak; do \
 	    echo "---- $$what" && AFTD_TEST_SLOW=$${AFTD_TEST_SLOW:-4} tests/torture/$$what.py --short || exit 1; n=$$((n + 1)); done; \
 	    echo "$$n passed, 0 failed"
 

@@ -1,5 +1,6 @@
 /* test_sessions.c - texts that go through sessions have the bytes of those that do not: in pieces, forked, moved
- * to another daemon, cut by a deadline; and where a request leaves none, its session is where it was. Real
+ * to another daemon, cut by a deadline; and where a request leaves none, its session is where it was. All of it once
+ * with sessions in memory, and once with stored ones, of which memory holds so few that most are read each time. Real
  * daemons. */
 #include <jansson.h>
 #include <setjmp.h>
@@ -28,6 +29,7 @@ enum { LIMIT_S = 150, TEXT = 60, FORKS = 4, CUTS = 6, PIECE = 12, COME_MS = 2000
 
 static char models[PATH_MAX];
 static struct daemon here, there;
+static bool is_stored;
 static const char *const names[] = {LM, "lm-attention", "lm-local-no-global", "starting", "endless"};
 
 static int start(void **state)
@@ -41,8 +43,13 @@ static int start(void **state)
     model_variants_write(models);
     model_variants_write_endless(models, "endless-600", "tests/data/golden/lm-conv-heads4-k5", 600);
     (void)snprintf(flag, sizeof flag, "--models-dir=%s", models);
-    daemon_start(&here, (const char *const[]){flag, NULL});
-    daemon_start(&there, (const char *const[]){flag, "--streams-max=3", "--pass-rows-max=5", NULL});
+    char stores[2][PATH_MAX + 32];
+    for (int i = 0; i < 2; i++)
+        (void)snprintf(stores[i], sizeof stores[i], "--sessions-dir=%s/sessions-%d", is_stored ? models : "", i);
+    const char *none = NULL, *most = "--sessions-max=6";
+    daemon_start(&here, (const char *const[]){flag, is_stored ? stores[0] : none, most, NULL});
+    daemon_start(&there, (const char *const[]){flag, "--streams-max=3", "--pass-rows-max=5",
+                                               is_stored ? stores[1] : none, most, NULL});
     return 0;
 }
 
@@ -323,7 +330,7 @@ static void a_deadline_leaves_the_session_behind_its_last_byte(void **state)
         assert_true(got != NULL && want != NULL);
         session_create(&here, beginning(name, "The history of "), id);
         json_t *fields = more(65536);
-        assert_int_equal(json_object_set_new(fields, "timeout_ms", json_integer(test_ms(60))), 0);
+        assert_int_equal(json_object_set_new(fields, "timeout_ms", json_integer(test_ms(120))), 0);
         json_t *cut = session_generate(&here, id, fields, got, &n);
         assert_string_equal(json_string_value(json_object_get(cut, "finish_reason")), "timeout");
         json_decref(cut);
@@ -478,6 +485,8 @@ int main(void)
         cmocka_unit_test(one_request_at_a_time_has_a_session),
         cmocka_unit_test(what_is_refused_leaves_the_session_where_it_was),
     };
-    test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests_name("http_sessions", tests, start, stop);
+    test_limit_s(2 * LIMIT_S);
+    const int failed = cmocka_run_group_tests_name("http_sessions", tests, start, stop);
+    is_stored = true;
+    return failed + cmocka_run_group_tests_name("http_sessions_stored", tests, start, stop);
 }

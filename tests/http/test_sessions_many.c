@@ -1,8 +1,10 @@
 /* test_sessions_many.c - many sessions at once keep apart, and of many requests for one session one at a time has
- * it; none of it is lost or left. The real daemon. */
+ * it; none of it is lost or left: sessions in memory, and stored ones. The real
+ * daemon. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,17 +16,23 @@
 #include "tests/support/daemon.h"
 #include "tests/support/generation.h"
 #include "tests/support/sessions.h"
+#include "tests/support/temp_dir.h"
 
 #define LM "enwik8-aft-local"
 
 enum { LIMIT_S = 120, MANY = 64, ROUNDS = 3, PIECE = 12, BIT = 5 };
 
 static struct daemon here;
+static bool is_stored;
+static char dir[PATH_MAX];
 
 static int start(void **state)
 {
     (void)state;
-    daemon_start(&here, NULL);
+    char store[PATH_MAX + 32];
+    temp_dir_create(dir);
+    (void)snprintf(store, sizeof store, "--sessions-dir=%s/sessions", dir);
+    daemon_start(&here, is_stored ? (const char *const[]){store, "--sessions-max=70", NULL} : NULL);
     return 0;
 }
 
@@ -32,6 +40,7 @@ static int stop(void **state)
 {
     (void)state;
     daemon_stop(&here);
+    temp_dir_remove(dir);
     return 0;
 }
 
@@ -121,5 +130,7 @@ int main(void)
         cmocka_unit_test(many_requests_for_one_session_take_turns),
     };
     test_limit_s(LIMIT_S);
-    return cmocka_run_group_tests_name("http_sessions_many", tests, start, stop);
+    const int failed = cmocka_run_group_tests_name("http_sessions_many", tests, start, stop);
+    is_stored = true;
+    return failed + cmocka_run_group_tests_name("http_sessions_many_stored", tests, start, stop);
 }
