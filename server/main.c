@@ -381,6 +381,8 @@ static enum status check_all(const struct settings *s, struct error *err)
         st = http_check(s, err);
     if (st == OK)
         st = listeners_check(s, err);
+    if (st == OK)
+        st = sessions_check_settings(s, err);
     if (st == OK && strcmp(s->keys_file, "off") != 0)
         st = keys_file_read(&keys, s->keys_file, err);
     keys_file_clear(&keys);

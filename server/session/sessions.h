@@ -69,6 +69,8 @@ void session_info_clear(struct session_info *i);
  * model has replaced the session's. */
 enum status session_info_check_model(const struct session_info *i, const struct hosted_model *e, struct error *err);
 
+/* What can be told of the settings without beginning. Errors: ERR_CONFIG. */
+enum status sessions_check_settings(const struct settings *s, struct error *err);
 /* With what the store has, if there is one. *ret is set only on OK; free with sessions_free, when nobody asks any more.
  * Settings and watcher are borrowed. Errors: ERR_NOMEM, ERR_CONFIG (the store cannot be used), ERR_STORE. */
 enum status sessions_create(struct sessions **ret, const struct settings *s, struct watcher *w, struct error *err);

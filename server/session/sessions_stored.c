@@ -358,6 +358,11 @@ static enum status put_all(struct sessions *s, struct store_dir_found *found, si
     return OK;
 }
 
+enum status sessions_check_settings(const struct settings *s, struct error *err)
+{
+    return strcmp(s->sessions_dir, "off") != 0 ? store_dir_check(s->sessions_dir, err) : OK;
+}
+
 enum status sessions_restore(struct sessions *s, struct error *err)
 {
     const struct store_dir_options o = {.path = s->settings->sessions_dir, .syncs = s->settings->sessions_sync};

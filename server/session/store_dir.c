@@ -253,9 +253,41 @@ static const struct session_store_kind kind = {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
+static enum status refuse_path(const char *path, const char *why, struct error *err)
+{
+    return error_set_param(err, ERR_CONFIG, "sessions_dir", "sessions_dir: %s: %s", path, why);
+}
+
 static enum status refuse(const struct store_dir *d, const char *why, struct error *err)
 {
-    return error_set_param(err, ERR_CONFIG, "sessions_dir", "sessions_dir: %s: %s", d->path, why);
+    return refuse_path(d->path, why, err);
+}
+
+/* It would be made: can it be? */
+static enum status check_parent(const char *path, struct error *err)
+{
+    char parent[SETTING_TEXT_MAX + 1];
+    struct stat about;
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    while (length > 0 && path[length - 1] != '/')
+        length--;
+    (void)snprintf(parent, sizeof parent, "%.*s", length > 0 ? (int)length : 1, length > 0 ? path : ".");
+    if (stat(parent, &about) != 0 || faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0)
+        return refuse_path(path, strerror(errno), err);
+    return S_ISDIR(about.st_mode) ? OK : refuse_path(path, strerror(ENOTDIR), err);
+}
+
+enum status store_dir_check(const char *path, struct error *err)
+{
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return errno == ENOENT ? check_parent(path, err) : refuse_path(path, strerror(errno), err);
+    if (!S_ISDIR(about.st_mode))
+        return refuse_path(path, strerror(ENOTDIR), err);
+    return faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 ? OK
+                                                                          : refuse_path(path, strerror(errno), err);
 }
 
 static enum status enter(struct store_dir *d, struct error *err)

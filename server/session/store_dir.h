@@ -16,6 +16,10 @@ struct store_dir_options {
  * ERR_NOMEM. */
 enum status store_dir_open(struct session_store **ret, const struct store_dir_options *o, struct error *err);
 
+/* Could it be opened, as far as can be told without changing anything, or asking whether another daemon has it? Errors:
+ * ERR_CONFIG (param "sessions_dir"). */
+enum status store_dir_check(const char *path, struct error *err);
+
 /* What there is when the daemon begins. What is no session's record is set aside, with a line in the log. */
 struct store_dir_found {
     struct session_key key;

@@ -477,6 +477,28 @@ static void one_daemon_has_a_folder(void **state)
     memcpy(settings.sessions_dir, before, sizeof before);
 }
 
+static void what_cannot_be_a_folder_is_told_before(void **state)
+{
+    char missing[PATH_MAX], below[PATH_MAX], file[PATH_MAX];
+    struct error err;
+    (void)state;
+    temp_path(missing, dir, "missing");
+    temp_path(below, missing, "below");
+    temp_path(file, dir, "file");
+    temp_write(file, "x", 1);
+    assert_int_equal(store_dir_check(dir, &err), OK);
+    assert_int_equal(store_dir_check(missing, &err), OK); /* it would be made */
+    assert_int_equal(access(missing, F_OK), -1);
+    assert_int_equal(store_dir_check("missing", &err), OK);
+    assert_int_equal(store_dir_check(below, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.message, "No such file"));
+    assert_int_equal(store_dir_check(file, &err), ERR_CONFIG);
+    assert_string_equal(err.param, "sessions_dir");
+    temp_path(below, file, "below");
+    assert_int_equal(store_dir_check(below, &err), ERR_CONFIG);
+    assert_int_equal(store_dir_check(settings.sessions_dir, &err), OK); /* whoever has it */
+}
+
 static void a_folder_that_is_lost_is_told(void **state)
 {
     char id[SESSION_ID_BYTES], moved[PATH_MAX];
@@ -510,6 +532,7 @@ int main(void)
         EACH(damaged_files_are_set_aside),
         EACH(what_else_lies_there_is_left_alone),
         EACH(one_daemon_has_a_folder),
+        EACH(what_cannot_be_a_folder_is_told_before),
         EACH(a_folder_that_is_lost_is_told),
     };
     return cmocka_run_group_tests(tests, start, stop);
