@@ -464,20 +464,10 @@ static void generate(struct exchange *x)
 
 static void generate_fetched(struct exchange *x)
 {
-    struct session_work *done = session_work_done(x);
-    if (done == NULL)
+    struct session_work *done = session_work_done(x), *k = done != NULL ? session_work_take(x, done) : NULL;
+    if (k == NULL)
         return;
-    struct generation *g = x->api->state;
-    g->session = session_work_create(x, 1);
-    if (g->session == NULL) {
-        struct error err;
-        session_work_let_go(done);
-        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-        reply_send_error(x, &err);
-        return;
-    }
-    g->session->infos[0] = done->infos[0];
-    done->infos[0] = (struct session_info){.held = NULL};
+    ((struct generation *)x->api->state)->session = k;
     generate(x);
 }
 

@@ -28,6 +28,7 @@ struct session_work *session_work_create(struct exchange *x, size_t count)
         return NULL;
     k->work = (struct job_work){.free = free_work, .conclude_ns = STORED_NS};
     k->sessions = service_of(x)->sessions;
+    k->client = request_client(x);
     k->count = count;
     return k;
 }
@@ -79,6 +80,12 @@ enum status session_work_move(struct job *j, struct error *err)
     if (st == OK)
         k->snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
     return st;
+}
+
+enum status session_work_remove(struct job *j, struct error *err)
+{
+    struct session_work *k = work_of(j);
+    return sessions_remove_shared(k->sessions, &k->client, k->infos[0].id, err);
 }
 
 /* A text that can be read to its end moves its session; the job keeps its own copy of the state, which may be asked
@@ -138,5 +145,20 @@ struct session_work *session_work_done(struct exchange *x)
         return k;
     session_work_let_go(k);
     reply_send_job_error(x, x->job);
+    return NULL;
+}
+
+struct session_work *session_work_take(struct exchange *x, struct session_work *done)
+{
+    struct session_work *k = session_work_create(x, 1);
+    if (k != NULL) {
+        k->infos[0] = done->infos[0];
+        done->infos[0] = (struct session_info){.held = NULL};
+        return k;
+    }
+    struct error err;
+    session_work_let_go(done);
+    (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+    reply_send_error(x, &err);
     return NULL;
 }

@@ -20,6 +20,7 @@ struct session_work {
     struct sessions *sessions;
     struct session_info parent;      /* of forks */
     struct stream_snapshot snapshot; /* where the first one is to be moved */
+    struct client_id client;         /* whose request it is */
     size_t count;
     struct session_info infos[]; /* [count] */
 };
@@ -38,9 +39,13 @@ void session_work_run(struct exchange *x, struct session_work *k, session_work_d
 session_work_do session_work_fetch;     /* the first one */
 session_work_do session_work_write_new; /* all, and the parent again if it is held */
 session_work_do session_work_move;      /* the first one, to `snapshot` */
+session_work_do session_work_remove;    /* the first one, of a store that is shared */
 
 /* The work of the exchange's job, which has some and is done. NULL: it has failed, and that was answered. */
 struct session_work *session_work_done(struct exchange *x);
+
+/* The first one of what is done, for more to be done with it. NULL: out of memory, and that was answered. */
+struct session_work *session_work_take(struct exchange *x, struct session_work *done);
 
 /* The job generates a text of the first one, which is held; with a store that has the text before the job is done. The
  * work is the job's from now on. */

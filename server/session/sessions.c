@@ -94,6 +94,11 @@ bool sessions_are_stored(const struct sessions *s)
     return s->store != NULL;
 }
 
+bool sessions_are_shared(const struct sessions *s)
+{
+    return s->store != NULL && s->store->kind->is_shared;
+}
+
 void sessions_free(struct sessions *s)
 {
     if (s == NULL)
@@ -219,6 +224,7 @@ struct session_info sessions_info_locked(const struct sessions *s, const struct 
         .identity = one->identity,
         .place = one->place,
         .key = one->key,
+        .memory_bytes = one->bytes,
         .created_s = one->created_s,
         .is_busy = one->is_held,
         .expires_in_s = end_ns > now_ns ? (uint32_t)((end_ns - now_ns - 1) / CLOCK_NS_PER_S + 1) : 0,
@@ -337,6 +343,10 @@ enum status sessions_add(struct sessions *s, const struct client_id *who, const 
 enum status sessions_find(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                           struct error *err)
 {
+    if (sessions_are_shared(s)) {
+        *ret = sessions_unknown(s, who, id);
+        return OK;
+    }
     struct session *gone = sessions_enter(s);
     const struct session *one = find(s, who, id, err);
     if (one != NULL)
@@ -361,6 +371,15 @@ static void hold_parent(struct sessions *s, struct session *one, const struct se
     parent->held = one;
 }
 
+/* The sample of another fork from here. Daemons that share a store do not know of each other's, so they draw lots. */
+static uint32_t next_sample(const struct sessions *s, struct session_state *state)
+{
+    uint32_t drawn;
+    if (!sessions_are_shared(s) || getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+        return state->next_sample++;
+    return drawn;
+}
+
 enum status sessions_fork(struct sessions *s, const struct client_id *who, const struct session_info *of, size_t count,
                           struct session_info ret[], struct session_info *parent, unsigned *wait_s, struct error *err)
 {
@@ -368,20 +387,21 @@ enum status sessions_fork(struct sessions *s, const struct client_id *who, const
     if (list == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for %zu sessions; try again later", count);
     *parent = (struct session_info){.held = NULL};
-    struct session *gone = sessions_enter(s), *from = find(s, who, of->id, err);
-    const size_t bytes = from != NULL ? from->bytes : 0;
-    enum status st = from != NULL ? check(s, who, bytes, count, &gone, wait_s, err) : ERR_NOT_FOUND;
+    struct session *gone = sessions_enter(s), *from = sessions_are_shared(s) ? NULL : find(s, who, of->id, err);
+    const size_t bytes = from != NULL ? from->bytes : of->memory_bytes;
+    enum status st =
+        from != NULL || sessions_are_shared(s) ? check(s, who, bytes, count, &gone, wait_s, err) : ERR_NOT_FOUND;
     for (struct session *one = list; one != NULL && st == OK; one = one->next) {
         memcpy(one->model, of->model, sizeof one->model);
         one->identity = of->identity;
         one->bytes = bytes;
-        one->sample = of->state->next_sample++;
+        one->sample = next_sample(s, of->state);
         one->is_foreign = of->snapshot.is_foreign;
         one->state = session_state_reference(of->state);
     }
     if (st == OK)
         st = put_list(s, who, list, count, ret, err);
-    if (st == OK && s->store != NULL && !from->is_removed && !from->is_held)
+    if (st == OK && from != NULL && s->store != NULL && !from->is_removed && !from->is_held)
         hold_parent(s, from, of, parent);
     sessions_leave(s, gone);
     if (st != OK)
@@ -418,9 +438,13 @@ void sessions_keep(struct sessions *s, bool (*stays)(void *arg, const struct cli
 enum status sessions_begin(struct sessions *s, const struct client_id *who, const char *id, struct session_info *ret,
                            struct error *err)
 {
-    struct session *gone = sessions_enter(s), *one = find(s, who, id, err);
-    enum status st = one != NULL ? OK : ERR_NOT_FOUND;
-    if (one != NULL && one->is_held) {
+    const bool is_shared = sessions_are_shared(s);
+    struct session *gone = sessions_enter(s);
+    struct session *one = is_shared ? sessions_look_up_locked(s, who, id) : find(s, who, id, err);
+    enum status st = one != NULL || is_shared ? OK : ERR_NOT_FOUND;
+    if (one == NULL && is_shared) {
+        st = sessions_begin_shared_locked(s, who, id, ret, err);
+    } else if (one != NULL && one->is_held) {
         st = error_set_param(err, ERR_CONFLICT, "session",
                              "the session \"%s\" is in use by another request; try again when that has been "
                              "answered",
@@ -457,7 +481,9 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
         one->place.turn = turn;
     }
     one->is_held = false;
-    if (!one->is_removed) {
+    if (sessions_are_shared(s)) {
+        gone = sessions_let_go_locked(s, one, gone);
+    } else if (!one->is_removed) {
         if (one->state == NULL)
             sessions_unload_locked(s, one);
         sessions_idle_locked(s, one);

@@ -12,6 +12,9 @@
  * can push out what others have by making many. What reads or writes it may block, and is for threads that may wait
  * (workers.h): sessions_fetch, sessions_write, sessions_write_new.
  *
+ * A store may be shared with other daemons. Then only what requests have is in the table, under a lease of the store;
+ * all else is asked of it each time, since another may have moved it on, and neither listed nor counted here.
+ *
  * A state is constant and reference-counted: forks share it until they go on, and every holder may read it for as long
  * as it likes, whatever becomes of the session.
  *
@@ -55,6 +58,7 @@ struct session_info {
     struct stream_snapshot snapshot; /* where the last answer ended; its memory is `state`'s */
     struct session_place place;
     struct session_key key; /* of the store */
+    size_t memory_bytes;    /* most that it can take */
     int64_t created_s;      /* Unix time */
     uint32_t expires_in_s;  /* unless it is used */
     bool is_busy;
@@ -74,8 +78,9 @@ enum status sessions_check_settings(const struct settings *s, struct error *err)
 /* With what the store has, if there is one. *ret is set only on OK; free with sessions_free, when nobody asks any more.
  * Settings and watcher are borrowed. Errors: ERR_NOMEM, ERR_CONFIG (the store cannot be used), ERR_STORE. */
 enum status sessions_create(struct sessions **ret, const struct settings *s, struct watcher *w, struct error *err);
-/* Are they written, and read, anywhere? */
+/* Are they written, and read, anywhere? And by others too? */
 bool sessions_are_stored(const struct sessions *s);
+bool sessions_are_shared(const struct sessions *s);
 void sessions_free(struct sessions *s); /* NULL is a no-op */
 
 /* The most memory that a session with such a model takes, in bytes. */
@@ -128,13 +133,16 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
 
 /* ---- with a store: these may block ------------------------------------------------------------------------------- */
 
-/* Read the state of a session, held or not, that is not in memory: i->state, i->snapshot. Errors: ERR_NOT_FOUND: it has
- * ended meanwhile, or its record is of no use and was set aside; ERR_STORE, ERR_NOMEM. */
+/* Read the state of a session, held or not, that is not in memory: i->state, i->snapshot; and of a shared one all else.
+ * Errors: ERR_NOT_FOUND: it has ended meanwhile, or its record is of no use and was set aside; ERR_CONFLICT: another
+ * daemon has it; ERR_SESSIONS: there is no room in memory; ERR_STORE, ERR_NOMEM. */
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err);
 /* Move a session that is held on to `snapshot`, whose memory is taken on OK, once the store has it. Errors: ERR_STORE,
  * ERR_NOMEM: it is where it was. */
 enum status sessions_write(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot,
                            struct error *err);
+/* Remove a shared one, whoever has it. Errors: ERR_NOT_FOUND, ERR_STORE. */
+enum status sessions_remove_shared(struct sessions *s, const struct client_id *who, const char *id, struct error *err);
 /* Write a session that is held again where it is: what it counts of its forks has changed. Errors: as above. */
 enum status sessions_rewrite(struct sessions *s, const struct session_info *held, struct error *err);
 /* Write new ones, which are held: all, or on an error none: then they end, and infos [count] are cleared. */

@@ -30,6 +30,7 @@ struct session {
     bool is_counted; /* among those in memory, `loaded` */
     bool is_warm;    /* in the list of those whose state can be dropped from memory */
     bool is_foreign;
+    bool is_leased;                /* of a shared store: it is to be given back */
     struct session *next;          /* of its chain, while it is in the table; later of a list to be freed */
     struct session *next_leaving;  /* removed, and with a store */
     struct session *older, *newer; /* of the list, while it is idle */
@@ -74,6 +75,8 @@ void sessions_put_locked(struct sessions *s, struct session *one, struct session
 void sessions_take_locked(struct sessions *s, struct session *one);
 /* Nobody finds it any more: out of the table, and among `gone` unless a request has it. Returns the list. */
 struct session *sessions_take_out_locked(struct sessions *s, struct session *one, struct session *gone);
+/* Of a shared store: a request no longer has it, and the table neither; the store may have it as before. */
+struct session *sessions_let_go_locked(struct sessions *s, struct session *one, struct session *gone);
 /* It becomes the latest used of the idle ones; or it is none of these. */
 void sessions_idle_locked(struct sessions *s, struct session *one);
 void sessions_unidle_locked(struct sessions *s, struct session *one);
@@ -100,6 +103,12 @@ struct session_place session_place_of(const struct session_state *state);
 bool sessions_load_locked(struct sessions *s, struct session *one);
 /* Its state is not, or no longer. */
 void sessions_unload_locked(struct sessions *s, struct session *one);
+/* Another size than was thought. False: there is no room, and it keeps the one before. */
+bool sessions_resize_locked(struct sessions *s, struct session *one, size_t bytes);
+/* Of a shared store: one of which only the id is known becomes held; or a look at one that is not here. */
+enum status sessions_begin_shared_locked(struct sessions *s, const struct client_id *who, const char *id,
+                                         struct session_info *ret, struct error *err);
+struct session_info sessions_unknown(const struct sessions *s, const struct client_id *who, const char *id);
 /* It is idle: its state can be dropped; or no longer. No-ops without a store. Under the lock. */
 void sessions_warm_locked(struct sessions *s, struct session *one);
 void sessions_unwarm_locked(struct sessions *s, struct session *one);

@@ -61,6 +61,19 @@ bool sessions_load_locked(struct sessions *s, struct session *one)
     return true;
 }
 
+bool sessions_resize_locked(struct sessions *s, struct session *one, size_t bytes)
+{
+    struct session_holder *h = one->holder;
+    if (s->loaded.bytes - one->bytes + bytes > s->loaded_max.bytes)
+        return false;
+    s->loaded.bytes += bytes - one->bytes;
+    s->room.used.bytes += bytes - one->bytes;
+    h->has.bytes += bytes - one->bytes;
+    one->bytes = bytes;
+    show(s);
+    return true;
+}
+
 void sessions_warm_locked(struct sessions *s, struct session *one)
 {
     if (s->store == NULL || one->state == NULL || !one->is_stored || one->is_warm)
@@ -129,6 +142,81 @@ static struct session_head head_of(struct sessions *s, const struct session *one
     return head;
 }
 
+/* ---- shared ------------------------------------------------------------------------------------------------------ */
+
+struct session_info sessions_unknown(const struct sessions *s, const struct client_id *who, const char *id)
+{
+    struct session_info info = {.key = session_key_of(who, id), .expires_in_s = s->settings->session_ttl_s};
+    (void)snprintf(info.id, sizeof info.id, "%s", id);
+    return info;
+}
+
+enum status sessions_begin_shared_locked(struct sessions *s, const struct client_id *who, const char *id,
+                                         struct session_info *ret, struct error *err)
+{
+    struct session *one = session_id_is_fine(id) ? calloc(1, sizeof *one) : NULL;
+    if (!session_id_is_fine(id))
+        return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"", json_quote(id).text);
+    if (one == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
+    one->bytes = sizeof *one; /* until it was read */
+    if (!sessions_load_locked(s, one)) {
+        free(one);
+        return error_set(err, ERR_SESSIONS, "all sessions that are in memory are in use; try again soon");
+    }
+    struct session_holder *holder = session_room_take(&s->room, who, 1, one->bytes);
+    if (holder == NULL) {
+        sessions_unload_locked(s, one);
+        free(one);
+        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
+    }
+    (void)snprintf(one->id, sizeof one->id, "%s", id);
+    one->owner = *who;
+    one->key = session_key_of(who, id);
+    sessions_put_locked(s, one, holder, true);
+    *ret = sessions_info_locked(s, one);
+    ret->held = one;
+    return OK;
+}
+
+/* What its record says, of one that was begun by its id alone. */
+static enum status learn(struct sessions *s, struct session *one, const struct session_head *head, struct error *err)
+{
+    struct session *gone = sessions_enter(s);
+    const bool fits = sessions_resize_locked(s, one, head->memory_bytes);
+    if (fits) {
+        memcpy(one->model, head->model, sizeof one->model);
+        one->identity = head->state.identity;
+        one->owner = head->owner;
+        one->sample = head->sample;
+        one->next_sample = head->next_sample;
+        one->is_foreign = head->is_foreign;
+        one->created_s = head->created_s;
+        one->place.turn = head->turn;
+    }
+    sessions_leave(s, gone);
+    return fits ? OK
+                : error_set(err, ERR_SESSIONS, "sessions in use take all of sessions_memory_max_mb; try again soon");
+}
+
+enum status sessions_remove_shared(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
+{
+    const struct session_key key = session_key_of(who, id);
+    struct session_bytes record = {.bytes = NULL};
+    struct error why;
+    struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, &key, id);
+    if (one != NULL) /* a request has it, and may go on to its end */
+        gone = sessions_take_out_locked(s, one, gone);
+    sessions_leave(s, gone);
+    enum status st = s->store->kind->look(s->store, &key, 0, &record, &why);
+    free(record.bytes);
+    if (st == OK)
+        st = s->store->kind->remove(s->store, &key, &why);
+    if (st == ERR_NOT_FOUND)
+        return error_set_param(err, st, "session", "there is no session \"%s\"", json_quote(id).text);
+    return st == OK ? OK : error_set(err, st, "%s", why.message);
+}
+
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* The record is of no use: nobody shall find the session any more, unless it has gone on meanwhile. */
@@ -162,6 +250,17 @@ static void take_state(struct sessions *s, const struct session_key *key, const 
     sessions_leave(s, gone);
 }
 
+/* What the record says, which, if the session is not held, may be more than was known. */
+static void tell(struct session_info *i, const struct session_head *head)
+{
+    i->place = session_place_of(i->state);
+    i->place.turn = head->turn;
+    i->identity = head->state.identity;
+    i->created_s = head->created_s;
+    i->memory_bytes = head->memory_bytes;
+    memcpy(i->model, head->model, sizeof i->model);
+}
+
 enum status sessions_fetch(struct sessions *s, struct session_info *i, struct error *err)
 {
     const struct session_key key = i->key;
@@ -169,28 +268,31 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     struct stream_snapshot snapshot;
     struct session_head head;
     struct error why;
-    enum status st = s->store->kind->take(s->store, &key, 0, &record, &why);
+    enum status st = i->held != NULL ? s->store->kind->take(s->store, &key, 0, &record, &why)
+                                     : s->store->kind->look(s->store, &key, 0, &record, &why);
+    if (st == OK && i->held != NULL)
+        i->held->is_leased = s->store->kind->is_shared;
     if (st == OK)
         st = session_record_read(&head, &snapshot, &record, &key, &why);
     free(record.bytes);
     if (st == ERR_FORMAT)
         return give_up(s, i, &key, &why, err);
-    if (st == ERR_NOT_FOUND)
-        return error_set_param(err, st, "session", "there is no session \"%s\" any more", json_quote(i->id).text);
+    if (st == ERR_NOT_FOUND || st == ERR_CONFLICT)
+        return error_set_param(err, st, "session", st == ERR_CONFLICT ? "%s" : "there is no session \"%s\"",
+                               st == ERR_CONFLICT ? why.message : json_quote(i->id).text);
     if (st != OK)
         return error_set(err, st, "%s", why.message);
-    if (head.turn != i->place.turn) { /* only while it is not held: whoever had it has moved it on */
-        i->place.turn = head.turn;
-        i->place.position = (uint64_t)head.state.position + head.state.pending_count;
-        i->place.seed = head.state.seed;
-    }
-    i->state = session_state_create(&snapshot);
-    if (i->state == NULL) {
+    if (i->held != NULL && s->store->kind->is_shared)
+        st = learn(s, i->held, &head, err);
+    struct session_state *state = st == OK ? session_state_create(&snapshot) : NULL;
+    if (state == NULL) {
         stream_snapshot_clear(&snapshot);
-        return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
+        return st != OK ? st : error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     }
+    i->state = state;
     i->snapshot = snapshot;
     i->snapshot.sampler.options.sample = head.sample;
+    tell(i, &head);
     take_state(s, &key, i, head.next_sample);
     return OK;
 }
@@ -203,6 +305,14 @@ static void take_back(const struct sessions *s, const struct session_key *key)
     struct error err;
     if (s->store->kind->remove(s->store, key, &err) != OK)
         log_warning("a session that was removed is still stored: %s", err.message);
+}
+
+static bool was_removed(struct sessions *s, const struct session *one)
+{
+    struct session *gone = sessions_enter(s);
+    const bool is_removed = one->is_removed;
+    sessions_leave(s, gone);
+    return is_removed;
 }
 
 enum status sessions_write(struct sessions *s, struct session_info *held, const struct stream_snapshot *snapshot,
@@ -224,6 +334,8 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
         st = s->store->kind->give(s->store, &one->key, head.turn, &record, err);
         free(record.bytes);
     }
+    if (st == ERR_CONFLICT && was_removed(s, one))
+        st = OK; /* there is nothing left to move */
     if (st != OK) {
         free(state); /* the snapshot's memory is still the caller's */
         return st;
@@ -235,11 +347,11 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     one->is_foreign = head.is_foreign;
     one->place = session_place_of(state);
     one->place.turn = head.turn;
+    one->is_leased = false; /* it was given back with that */
     one->touched_ns = clock_now_ns();
-    const bool is_removed = one->is_removed;
     sessions_leave(s, gone);
     session_state_release(old);
-    if (is_removed)
+    if (was_removed(s, one))
         take_back(s, &one->key);
     return OK;
 }

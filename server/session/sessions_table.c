@@ -111,13 +111,22 @@ struct session *sessions_take_out_locked(struct sessions *s, struct session *one
 {
     sessions_take_locked(s, one);
     one->is_removed = true;
-    if (s->store != NULL) {
+    if (s->store != NULL && !s->store->kind->is_shared) {
         one->next_leaving = s->leaving;
         s->leaving = one;
     }
     if (one->is_held)
         return gone;
     sessions_unidle_locked(s, one);
+    one->next = gone;
+    return one;
+}
+
+struct session *sessions_let_go_locked(struct sessions *s, struct session *one, struct session *gone)
+{
+    if (!one->is_removed)
+        sessions_take_locked(s, one);
+    one->is_stored = false; /* the store keeps it */
     one->next = gone;
     return one;
 }
@@ -139,9 +148,11 @@ void sessions_drop(struct sessions *s, struct session *list)
     while (list != NULL) {
         struct session *next = list->next;
         struct error err;
+        if (list->is_leased && s->store->kind->give(s->store, &list->key, list->place.turn, NULL, &err) != OK)
+            log_warning("a session is kept from other daemons until its lease ends: %s", err.message);
         if (list->is_stored && s->store->kind->remove(s->store, &list->key, &err) != OK)
             log_warning("a session that has ended is still stored: %s", err.message);
-        if (s != NULL && s->store != NULL)
+        if (s != NULL && s->store != NULL && !s->store->kind->is_shared)
             leave(s, list);
         session_state_release(list->state);
         free(list);

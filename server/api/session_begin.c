@@ -1,0 +1,209 @@
+/* session_begin.c - POST /v1/sessions, PUT /v1/sessions/ID: a text that the daemon keeps, for /generate to continue.
+ * HTTP threads. It begins with a prompt, which the engine is fed except for its last byte (that stays pending until
+ * more follows), with a state, or with nothing. */
+#include "server/api/route_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/api/api_request.h"
+#include "server/api/authorise.h"
+#include "server/api/generate_state.h"
+#include "server/api/reply.h"
+#include "server/api/request_client.h"
+#include "server/api/request_job.h"
+#include "server/api/request_model.h"
+#include "server/api/service.h"
+#include "server/api/session_answer.h"
+#include "server/api/session_work.h"
+#include "server/models/registry.h"
+#include "server/request/generate_request.h"
+#include "server/session/session_record.h"
+#include "server/session/sessions.h"
+
+/* A prompt that is being fed: the exchange's state. */
+struct beginning {
+    size_t prompt_bytes, dropped;
+};
+
+static struct sessions *sessions_of(const struct exchange *x)
+{
+    return service_of(x)->sessions;
+}
+
+/* The id that the path of a PUT names; NULL: the daemon chooses one. */
+static const char *chosen_id(const struct exchange *x)
+{
+    return strcmp(x->method, "PUT") == 0 ? x->api->segments[0] : NULL;
+}
+
+/* A header names it too, for balancers: then it must be the same. */
+static enum status check_id(const struct exchange *x, struct error *err)
+{
+    const char *id = chosen_id(x), *header = http_header(x, SESSION_HEADER);
+    if (id == NULL)
+        return OK;
+    if (!session_id_is_fine(id))
+        return error_set_param(err, ERR_ARGUMENT, "session",
+                               "the session's id is \"%s\", expected 1 to %d letters, digits and any of -._~",
+                               json_quote(id).text, SESSION_ID_MAX);
+    if (header != NULL && strcmp(header, id) != 0)
+        return error_set_param(err, ERR_ARGUMENT, SESSION_HEADER,
+                               "the header " SESSION_HEADER " is \"%s\" and the path names \"%s\"; expected the same",
+                               json_quote(header).text, id);
+    return OK;
+}
+
+/* A PUT without a body begins an empty text. */
+static enum status read_beginning(struct generate_request *ret, const struct exchange *x, struct error *err)
+{
+    const bool is_empty = x->body.size == 0 && chosen_id(x) != NULL;
+    const uint8_t *body = is_empty ? (const uint8_t *)"{}" : x->body.bytes;
+    return generate_request_parse_session(ret, body, is_empty ? 2 : x->body.size, service_of(x)->settings, err);
+}
+
+/* Browsers send it along with whatever they ask next, and a balancer may go by it; nobody here reads it. */
+static void set_cookie(struct exchange *x, const char *id)
+{
+    char cookie[sizeof "aftd-session=; Path=/; HttpOnly; SameSite=Strict" + SESSION_ID_BYTES];
+    (void)snprintf(cookie, sizeof cookie, "aftd-session=%s; Path=/; HttpOnly; SameSite=Strict", id);
+    if (service_of(x)->settings->session_cookie)
+        http_add_header(x, "Set-Cookie", cookie);
+}
+
+/* It is there, and nobody has it yet; `info` is cleared, and let go if it is held. */
+static void tell_created(struct exchange *x, struct session_info *info)
+{
+    const struct beginning *b = x->api->state;
+    char location[sizeof "/v1/sessions/" + SESSION_ID_BYTES];
+    (void)snprintf(location, sizeof location, "/v1/sessions/%s", info->id);
+    http_add_header(x, "Location", location);
+    http_add_header(x, SESSION_HEADER, info->id);
+    set_cookie(x, info->id);
+    json_t *answer = session_describe(info);
+    if (info->held != NULL)
+        (void)sessions_end(sessions_of(x), info, NULL);
+    else
+        session_info_clear(info);
+    const json_int_t prompt = (json_int_t)b->prompt_bytes;
+    if (json_object_set_new(answer, "usage",
+                            json_pack("{s:I, s:i, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", 0,
+                                      "total_tokens", prompt, "prompt_tokens_dropped", (json_int_t)b->dropped)) != 0) {
+        json_decref(answer);
+        answer = NULL;
+    }
+    reply_send_json(x, 201, answer);
+}
+
+static void answer_written(struct exchange *x)
+{
+    struct session_work *k = session_work_done(x);
+    if (k != NULL)
+        tell_created(x, &k->infos[0]);
+}
+
+/* The snapshot's memory is taken. */
+static void reply_created(struct exchange *x, struct stream_snapshot *snapshot)
+{
+    const struct client_id who = request_client(x);
+    struct session_info info;
+    struct error err;
+    unsigned wait_s = 0;
+    struct session_work *k = session_work_create(x, 1);
+    enum status st = k != NULL ? OK : error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+    if (st == OK)
+        st = sessions_add(sessions_of(x), &who, chosen_id(x), x->api->hosted, snapshot, &info, &wait_s, &err);
+    if (st != OK) {
+        session_work_free(k);
+        stream_snapshot_clear(snapshot);
+        session_refuse(x, &err, wait_s);
+        return;
+    }
+    *snapshot = (struct stream_snapshot){.memory = NULL}; /* the session's */
+    if (info.held == NULL) {
+        session_work_free(k);
+        tell_created(x, &info);
+        return;
+    }
+    k->infos[0] = info;
+    session_work_run(x, k, session_work_write_new, answer_written);
+}
+
+/* The prompt has been fed. */
+static void answer_fed(struct exchange *x)
+{
+    struct job *j = x->job;
+    request_job_note_times(x);
+    if (job_result(j)->status != OK)
+        reply_send_job_error(x, j);
+    else
+        reply_created(x, &generate_job_of(j)->saved);
+}
+
+/* *job: the job that feeds the prompt; left NULL if *snapshot is where the session begins. */
+static enum status prepare(struct exchange *x, struct generate_request *r, struct beginning *b, struct job **job,
+                           struct stream_snapshot *snapshot, unsigned *wait_s, struct error *err)
+{
+    const struct client_id who = request_client(x);
+    struct hosted_model *e;
+    enum status st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
+    if (st == OK) /* although nothing may have to be fed, and nothing to wait for a turn */
+        st = authorise_priority(x, r->in.priority, err);
+    if (st == OK)
+        st = sessions_check(sessions_of(x), &who, e, 1, wait_s, err);
+    if (st != OK)
+        return st;
+    if (r->state != NULL) {
+        st = generate_state_open(snapshot, r->state, r->state_size, e, err);
+        if (st != OK)
+            return st;
+        st = generate_state_take_options(r, &snapshot->sampler.options, err);
+        snapshot->sampler.options = r->in.sampler;
+        if (st != OK)
+            stream_snapshot_clear(snapshot);
+        return st;
+    }
+    b->prompt_bytes = r->in.prompt_bytes;
+    b->dropped = r->in.prompt_bytes - generate_state_kept(&r->in, e);
+    if (!generate_state_feeds(&r->in, e))
+        return generate_state_begin(snapshot, &r->in, e, err);
+    if (generate_job_create(job, e, &r->in, 1) != OK)
+        return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    r->in.prompt = NULL; /* the job's now */
+    return OK;
+}
+
+void api_sessions_create(struct exchange *x)
+{
+    struct generate_request r = {0};
+    struct stream_snapshot snapshot = {.memory = NULL};
+    struct job *j = NULL;
+    struct error err;
+    unsigned wait_s = 0;
+    if (request_job_refuse_if_full(x))
+        return;
+    struct beginning *b = calloc(1, sizeof *b);
+    x->api->state = b;
+    x->api->state_free = free;
+    if (b == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+        reply_send_error(x, &err);
+        return;
+    }
+    enum status st = check_id(x, &err);
+    if (st == OK)
+        st = read_beginning(&r, x, &err);
+    if (st == OK)
+        st = prepare(x, &r, b, &j, &snapshot, &wait_s, &err);
+    if (st != OK) {
+        session_refuse(x, &err, wait_s);
+    } else if (j == NULL) {
+        reply_created(x, &snapshot);
+    } else {
+        http_drop_body(x);
+        request_job_submit(x, j, r.timeout_ms, answer_fed);
+    }
+    generate_request_clear(&r);
+}
