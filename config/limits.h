@@ -176,6 +176,7 @@
 /* Pixels of all pictures of one request: sixteen photographs of a phone, some seconds of a thread to decode. */
 #define CLASSIFY_PIXELS_MAX PICTURE_FILE_PIXELS_MAX
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* what a JSON number carries exactly */
+#define STREAM_PLACE_MAX 80                /* bytes of the id of a stream's event: a seed, digests and a number */
 
 /* ---- saved streams and compression ------------------------------------------------------------------------------ */
 #define MODEL_ARITHMETIC_BYTES 160 /* version, instruction set, precision and the BLAS's description of itself */

@@ -11,11 +11,13 @@
 #include "server/api/request_job.h"
 #include "server/job/job.h"
 
-enum http_piece event_say(json_t *event, char **piece, size_t *bytes)
+/* The id stands between the two, which are empty where there is none. */
+static enum http_piece say(const char *before, const char *id, const char *after, json_t *event, char **piece,
+                           size_t *bytes)
 {
     char *text = event != NULL ? json_print(event, REPLY_JSON_FLAGS) : NULL;
     json_decref(event);
-    const int n = text != NULL ? asprintf(piece, "data: %s\n\n", text) : -1;
+    const int n = text != NULL ? asprintf(piece, "%s%s%sdata: %s\n\n", before, id, after, text) : -1;
     free(text);
     if (n < 0) {
         *piece = NULL; /* asprintf leaves it undefined */
@@ -25,26 +27,28 @@ enum http_piece event_say(json_t *event, char **piece, size_t *bytes)
     return HTTP_PIECE;
 }
 
-enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes)
+enum http_piece event_say(json_t *event, char **piece, size_t *bytes)
+{
+    return say("", "", "", event, piece, bytes);
+}
+
+enum http_piece event_say_at(const char *id, json_t *event, char **piece, size_t *bytes)
+{
+    return say("id: ", id, "\n", event, piece, bytes);
+}
+
+json_t *event_describe_error(struct exchange *x)
 {
     const struct job_result *r = job_result(x->job);
     struct error err;
     (void)error_set(&err, r->status, "%s", r->message);
     x->api->error = r->status;
-    return event_say(reply_describe_error(&err), piece, bytes);
+    return reply_describe_error(&err);
 }
 
-enum http_piece event_tell_id(const char *id, char **piece, size_t *bytes)
+enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes)
 {
-    char *event = *piece;
-    const int n = asprintf(piece, "id: %s\n%s", id, event);
-    free(event);
-    if (n < 0) {
-        *piece = NULL; /* asprintf leaves it undefined */
-        return HTTP_BROKEN;
-    }
-    *bytes = (size_t)n;
-    return HTTP_PIECE;
+    return event_say(event_describe_error(x), piece, bytes);
 }
 
 enum http_piece event_say_ping(char **piece, size_t *bytes)

@@ -11,10 +11,11 @@
 
 /* "data: JSON\n\n"; takes `event`, which may be NULL for want of memory: HTTP_BROKEN. */
 enum http_piece event_say(json_t *event, char **piece, size_t *bytes);
-/* The error that the exchange's job ended with. */
+/* The same after "id: ID\n", where the id has no line end. */
+enum http_piece event_say_at(const char *id, json_t *event, char **piece, size_t *bytes);
+/* The error that the exchange's job ended with; describe it for one of these, or say it. */
+json_t *event_describe_error(struct exchange *x);
 enum http_piece event_say_error(struct exchange *x, char **piece, size_t *bytes);
-/* Have an event tell an id, which has no line end. Takes and replaces *piece. */
-enum http_piece event_tell_id(const char *id, char **piece, size_t *bytes);
 /* A comment, so that nobody takes the silence for the end. */
 enum http_piece event_say_ping(char **piece, size_t *bytes);
 

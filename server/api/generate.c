@@ -3,14 +3,13 @@
  * that an error before it still has its own status. */
 #include "server/api/route_table.h"
 
-#include <math.h>
-#include <nettle/base64.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/api/api_request.h"
 #include "server/api/events.h"
+#include "server/api/generate_describe.h"
 #include "server/api/generate_state.h"
 #include "server/api/reply.h"
 #include "server/api/request_client.h"
@@ -19,19 +18,21 @@
 #include "server/api/request_query.h"
 #include "server/api/service.h"
 #include "server/api/session_work.h"
+#include "server/api/stream_place.h"
 #include "server/api/text_reader.h"
+#include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"
 #include "server/session/sessions.h"
-#include "server/session/state_blob.h"
 
 /* The exchange's state. */
 struct generation {
     struct text_reader *reader;
     bool bytes_base64, return_state;
     bool said_finish;             /* the last event was made */
-    bool tells_id;                /* the next event has the request's id, with which browsers ask again */
+    struct stream_place place;    /* of a stream: what the client has of the text, with the event that is being made */
+    uint64_t silent_ns;           /* since when what the client has is left out */
     struct session_work *session; /* the session that the text continues, until its job has it; NULL: none */
 };
 
@@ -44,67 +45,6 @@ static void generation_free(void *arg)
 }
 
 /* ---- what whole answers and streams both say ------------------------------------------------------------------- */
-
-static json_t *describe_usage(const struct job *j)
-{
-    const struct job_result *r = job_result(j);
-    const json_int_t prompt = (json_int_t)job_given(j), generated = r->generated;
-    return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens", prompt, "completion_tokens", generated, "total_tokens",
-                     prompt + generated, "prompt_tokens_dropped", (json_int_t)generate_job_of(j)->prompt_dropped);
-}
-
-/* {"byte", "logprob"}, the latter null if it is not known; NULL for want of memory. */
-static json_t *describe_byte(uint8_t byte, float logprob)
-{
-    return json_pack("{s:i, s:o}", "byte", (int)byte, "logprob",
-                     isnan(logprob) ? json_null() : json_real((double)logprob));
-}
-
-/* Append the log probabilities of a piece's bytes to `list`. */
-static int append_logprobs(json_t *list, const struct text_piece *p, size_t numbers)
-{
-    int failed = 0;
-    for (size_t i = 0; i < p->size; i++) {
-        const float *logprobs = p->logprobs + i * numbers;
-        json_t *byte = describe_byte(p->bytes[i], logprobs[0]);
-        if (numbers > 1) {
-            json_t *top = json_array();
-            for (size_t k = 1; k < numbers && !isnan(logprobs[0]); k++)
-                failed |=
-                    json_array_append_new(top, describe_byte(p->likeliest[i * (numbers - 1) + k - 1], logprobs[k]));
-            failed |= json_object_set_new(byte, "top", top);
-        }
-        failed |= json_array_append_new(list, byte);
-    }
-    return failed;
-}
-
-/* NULL for want of memory. */
-static json_t *in_base64(const uint8_t *bytes, size_t size)
-{
-    char *text = malloc(BASE64_ENCODE_RAW_LENGTH(size) + 1);
-    if (text == NULL)
-        return NULL;
-    base64_encode_raw(text, size, bytes);
-    json_t *value = json_stringn_nocheck(text, BASE64_ENCODE_RAW_LENGTH(size));
-    free(text);
-    return value;
-}
-
-/* The state that the request asked for, in base64; null if the text did not reach its end. NULL for want of memory. */
-static json_t *describe_state(const struct job *j)
-{
-    uint8_t *blob;
-    size_t size;
-    const struct generate_job *generated = generate_job_of(j);
-    if (!generated->has_saved)
-        return json_null();
-    if (state_blob_make(&blob, &size, &generated->saved, &j->model->identity, NULL) != OK)
-        return NULL;
-    json_t *value = in_base64(blob, size);
-    free(blob);
-    return value;
-}
 
 /* Release the session, if there is one, to others: moved to the text's end, or where it was before. Call this before
  * the client can know of the end. A stored one has moved already. */
@@ -179,7 +119,7 @@ static struct choice *read_choices(const struct generation *g, const struct gene
         c->tokens += (json_int_t)p.generated;
         fine = fwrite(p.text, 1, p.text_bytes, c->text) == p.text_bytes &&
                (!g->bytes_base64 || fwrite(p.bytes, 1, p.size, c->raw) == p.size) &&
-               (numbers == 0 || append_logprobs(c->logprobs, &p, numbers) == 0);
+               (numbers == 0 || generate_append_logprobs(c->logprobs, &p, numbers) == 0);
     }
     for (uint32_t i = 0; i < j->sample_count && fine; i++)
         fine = fflush(choices[i].text) == 0 && fflush(choices[i].raw) == 0;
@@ -197,7 +137,8 @@ static int describe_choice(json_t *to, const struct generation *g, const struct 
     failed |= json_object_set_new(to, "tokens", json_integer(c->tokens));
     failed |= json_object_set_new(to, "finish_reason", json_string(job_finish_word(c->finish)));
     if (g->bytes_base64)
-        failed |= json_object_set_new(to, "bytes_base64", in_base64((const uint8_t *)c->raw_bytes, c->raw_size));
+        failed |= json_object_set_new(to, "bytes_base64",
+                                      generate_describe_base64((const uint8_t *)c->raw_bytes, c->raw_size));
     if (c->logprobs != NULL)
         failed |= json_object_set(to, "logprobs", c->logprobs);
     return failed;
@@ -222,10 +163,10 @@ static json_t *describe_choices(const struct exchange *x, const struct choice *c
         }
     }
     failed |= json_object_set_new(whole, "seed", json_integer((json_int_t)generated->in.sampler.seed));
-    failed |= json_object_set_new(whole, "usage", describe_usage(j));
+    failed |= json_object_set_new(whole, "usage", generate_describe_usage(j));
     failed |= json_object_set_new(whole, "timings", request_job_timings(x));
     if (g->return_state)
-        failed |= json_object_set_new(whole, "state", describe_state(j));
+        failed |= json_object_set_new(whole, "state", generate_describe_state(j));
     if (failed == 0)
         return whole;
     json_decref(whole);
@@ -250,6 +191,32 @@ static void answer_whole(struct exchange *x)
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
 
+/* An event, with the id of the place after it. */
+static enum http_piece say(const struct generation *g, json_t *event, char **piece, size_t *bytes)
+{
+    char id[STREAM_PLACE_MAX + 1];
+    stream_place_print(&g->place, id);
+    return event_say_at(id, event, piece, bytes);
+}
+
+/* Does the text of the id that the client sent have more bytes than this one? */
+static bool is_beyond_end(const struct generation *g, const struct job *j)
+{
+    return job_result(j)->finish < FINISH_TIMEOUT && text_reader_to_skip(g->reader) > 0;
+}
+
+static enum http_piece say_failure(struct exchange *x, char **piece, size_t *bytes)
+{
+    const struct generation *g = x->api->state;
+    struct error err;
+    end_session(x, false);
+    if (job_result(x->job)->status != OK)
+        return say(g, event_describe_error(x), piece, bytes);
+    x->api->error = error_set_param(&err, ERR_CONFLICT, "Last-Event-ID",
+                                    "the text ends before the place that the id names: it is not the same text");
+    return say(g, reply_describe_error(&err), piece, bytes);
+}
+
 static enum http_piece say_finish(struct exchange *x, char **piece, size_t *bytes)
 {
     const struct job *j = x->job;
@@ -257,43 +224,54 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     struct generation *g = x->api->state;
     g->said_finish = true;
     request_job_note_times(x);
-    if (r->status != OK) {
-        end_session(x, false);
-        return event_say_error(x, piece, bytes);
-    }
+    g->place.is_end = true;
+    if (r->status != OK || is_beyond_end(g, j))
+        return say_failure(x, piece, bytes);
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
-                              describe_usage(j), "timings", request_job_timings(x), "seed",
+                              generate_describe_usage(j), "timings", request_job_timings(x), "seed",
                               (json_int_t)generate_job_of(j)->in.sampler.seed, "model", j->model->model->name);
-    if (g->return_state && json_object_set_new(event, "state", describe_state(j)) != 0) {
+    if (g->return_state && json_object_set_new(event, "state", generate_describe_state(j)) != 0) {
         json_decref(event);
         return HTTP_BROKEN;
     }
-    const enum http_piece said = event_say(event, piece, bytes);
+    const enum http_piece said = say(g, event, piece, bytes);
     end_session(x, said == HTTP_PIECE);
     return said;
 }
 
 static enum http_piece say_text(const struct exchange *x, const struct text_piece *p, char **piece, size_t *bytes)
 {
-    const struct generation *g = x->api->state;
+    struct generation *g = x->api->state;
     json_t *event = json_pack("{s:o, s:i, s:I}", "text", json_stringn(p->text, p->text_bytes), "index", (int)p->sample,
                               "tokens", (json_int_t)p->generated);
     int failed = 0;
     if (g->bytes_base64)
-        failed |= json_object_set_new(event, "bytes_base64", in_base64(p->bytes, p->size));
+        failed |= json_object_set_new(event, "bytes_base64", generate_describe_base64(p->bytes, p->size));
     if (p->logprobs != NULL) {
         json_t *list = json_array();
-        failed |= append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
+        failed |= generate_append_logprobs(list, p, generate_job_of(x->job)->in.logprobs);
         failed |= json_object_set_new(event, "logprobs", list);
     }
     if (failed != 0) {
         json_decref(event);
         return HTTP_BROKEN;
     }
-    return event_say(event, piece, bytes);
+    g->place.bytes = (uint32_t)(p->offset + p->size);
+    return say(g, event, piece, bytes);
 }
 
-static enum http_piece read_next(struct exchange *x, char **piece, size_t *bytes)
+/* While all that comes is left out, the job is never silent, so that no ping is due by itself. */
+static bool is_silent_for_long(const struct exchange *x)
+{
+    struct generation *g = x->api->state;
+    const uint64_t now_ns = clock_now_ns();
+    if (now_ns - g->silent_ns < service_of(x)->settings->ping_ms * CLOCK_NS_PER_MS)
+        return false;
+    g->silent_ns = now_ns;
+    return true;
+}
+
+static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
 {
     const struct generation *g = x->api->state;
     struct text_piece p;
@@ -304,27 +282,21 @@ static enum http_piece read_next(struct exchange *x, char **piece, size_t *bytes
         case JOB_EVENT_PING:
             return event_say_ping(piece, bytes);
         case JOB_EVENT_BYTES:
-            return say_text(x, &p, piece, bytes);
+            if (p.size > 0)
+                return say_text(x, &p, piece, bytes);
+            if (is_silent_for_long(x))
+                return event_say_ping(piece, bytes);
+            break;
         case JOB_EVENT_END:
             return g->said_finish ? HTTP_END : say_finish(x, piece, bytes);
         case JOB_EVENT_SAMPLE_END:
             if (is_several(x->job))
-                return event_say(
-                    json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_word(p.finish)), piece,
-                    bytes);
+                return say(g,
+                           json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_word(p.finish)),
+                           piece, bytes);
             break; /* with one text, its end is the last event */
         }
     }
-}
-
-static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
-{
-    struct generation *g = x->api->state;
-    const enum http_piece read = read_next(x, piece, bytes);
-    if (read != HTTP_PIECE || !g->tells_id || **piece == ':') /* a ping is no event */
-        return read;
-    g->tells_id = false;
-    return event_tell_id(x->id, piece, bytes);
 }
 
 static void answer_stream(struct exchange *x)
@@ -388,8 +360,23 @@ static bool must_fetch(const struct exchange *x)
     return g != NULL && g->session != NULL && g->session->infos[0].held != NULL && g->session->infos[0].state == NULL;
 }
 
+/* Where a stream's text begins, or goes on: after what the client has, which is at `from`. */
+static enum status find_place(struct exchange *x, const struct generate_request *r, const struct stream_place *from,
+                              const struct hosted_model *e, struct error *err)
+{
+    struct generation *g = x->api->state;
+    if (!r->in.stream)
+        return OK;
+    g->place = stream_place_begin(r, e);
+    g->silent_ns = clock_now_ns();
+    const enum status st = stream_place_check(from, &g->place, x, r, e, err);
+    g->place.bytes = from->bytes;
+    return st;
+}
+
 /* The job takes what it needs from `r`. *ret stays NULL if the session must be fetched first. */
-static enum status prepare(struct exchange *x, struct generate_request *r, struct job **ret, struct error *err)
+static enum status prepare(struct exchange *x, struct generate_request *r, const struct stream_place *from,
+                           struct job **ret, struct error *err)
 {
     const struct service *s = service_of(x);
     struct hosted_model *e;
@@ -405,9 +392,10 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
         st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
         st = open_state(g, r, e, err);
+    if (st == OK)
+        st = find_place(x, r, from, e, err);
     if (st != OK)
         return st;
-    r->in.stream = events_wanted(x, r->stream);
     const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
     st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
     if (st == OK) {
@@ -416,6 +404,8 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
     }
     if (st != OK)
         return error_set(err, st, "out of memory for the request; try again later");
+    if (from->bytes > 0)
+        text_reader_skip(g->reader, from->bytes);
     if (g->session != NULL)
         session_work_follow(g->session, *ret);
     g->session = NULL;
@@ -433,14 +423,21 @@ static void fetch_session(struct exchange *x)
     session_work_run(x, k, session_work_fetch, generate_fetched);
 }
 
-/* With what was read into `r`, or why it could not be. */
-static void submit(struct exchange *x, enum status st, struct generate_request *r, bool tells_id, struct error *err)
+/* The client has all of the text. Of an answer with 204 an EventSource knows that (HTML standard, 9.2.3): it would
+ * ask again for ever. */
+static void answer_nothing(struct exchange *x)
+{
+    http_add_header(x, "Cache-Control", "no-cache");
+    http_reply(x, 204, NULL, NULL, 0);
+}
+
+/* With what was read into `r` and `from`, or why it could not be. */
+static void submit(struct exchange *x, enum status st, struct generate_request *r, const struct stream_place *from,
+                   struct error *err)
 {
     struct job *j = NULL;
     if (st == OK)
-        st = prepare(x, r, &j, err);
-    if (st == OK)
-        ((struct generation *)x->api->state)->tells_id = tells_id;
+        st = prepare(x, r, from, &j, err);
     struct generation *g = x->api->state;
     if (st == OK && j == NULL) {
         fetch_session(x);
@@ -455,11 +452,20 @@ static void submit(struct exchange *x, enum status st, struct generate_request *
 static void generate(struct exchange *x)
 {
     struct generate_request r = {0};
+    struct stream_place from = {.is_given = false};
     struct error err;
     enum status st = generate_request_parse(&r, x->body.bytes, x->body.size, service_of(x)->settings, &err);
     if (st == OK)
         st = generate_request_name_session(&r, http_header(x, SESSION_HEADER), &err);
-    submit(x, st, &r, false, &err);
+    r.in.stream = events_wanted(x, r.stream);
+    if (st == OK)
+        st = stream_place_take(&from, x, &r, &err);
+    if (st != OK || !from.is_end) {
+        submit(x, st, &r, &from, &err);
+        return;
+    }
+    answer_nothing(x);
+    generate_request_clear(&r);
 }
 
 static void generate_fetched(struct exchange *x)
@@ -492,13 +498,11 @@ static enum status check_site(struct exchange *x, struct error *err)
                            "EventSource, which sends it");
 }
 
-/* True: nobody would read the text of a HEAD, and an EventSource asks again when a stream has ended, with the id that
- * an event told. Of an answer with 204 it knows that there is nothing more (HTML standard, 9.2.3). */
-static bool answer_without_text(struct exchange *x)
+/* True: there is no more of it, nobody would read the text of a HEAD, or it has to wait. */
+static bool answer_without_text(struct exchange *x, const struct stream_place *from)
 {
-    if (http_header(x, "Last-Event-ID") != NULL) {
-        http_add_header(x, "Cache-Control", "no-cache");
-        http_reply(x, 204, NULL, NULL, 0);
+    if (from->is_end) {
+        answer_nothing(x);
         return true;
     }
     if (strcmp(x->method, "HEAD") == 0) {
@@ -512,6 +516,7 @@ void api_generate_events(struct exchange *x)
 {
     const struct settings *s = service_of(x)->settings;
     struct generate_request r = {0};
+    struct stream_place from = {.is_given = false};
     json_t *query = NULL;
     struct error err;
     enum status st = check_site(x, &err);
@@ -520,8 +525,11 @@ void api_generate_events(struct exchange *x)
     if (st == OK)
         st = generate_request_read_query(&r, query, s, &err);
     json_decref(query);
-    if (st == OK && answer_without_text(x))
+    r.in.stream = true;
+    if (st == OK)
+        st = stream_place_take(&from, x, &r, &err);
+    if (st == OK && answer_without_text(x, &from))
         generate_request_clear(&r);
     else
-        submit(x, st, &r, true, &err);
+        submit(x, st, &r, &from, &err);
 }

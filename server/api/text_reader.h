@@ -18,8 +18,8 @@ struct text_piece {
     uint32_t sample;
     const char *text; /* [text_bytes], valid UTF-8 */
     size_t text_bytes;
-    const uint8_t *bytes; /* [size] that the text stands for */
-    size_t size;
+    const uint8_t *bytes;     /* [size] that the text stands for */
+    size_t size;              /* 0: what was read is left out (text_reader_skip) */
     size_t generated;         /* how many of these, at the end, were generated; the others are the prompt's */
     size_t offset;            /* of the first of these among the sample's bytes, an echoed prompt included */
     const float *logprobs;    /* as in generate_reading; NULL if the job reports none. NAN: not known */
@@ -31,6 +31,12 @@ struct text_piece {
  * *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status text_reader_create(struct text_reader **ret, struct job *j, bool echo);
 void text_reader_free(struct text_reader *r); /* NULL is a no-op */
+
+/* Leave out the first `bytes` bytes of the only sample, an echoed prompt included, which end where a piece does. Before
+ * the first event. As they are read, there are pieces of size 0. */
+void text_reader_skip(struct text_reader *r, size_t bytes);
+/* How many of them the job has not come to; after its end: that its text lacks. */
+size_t text_reader_to_skip(const struct text_reader *r);
 
 /* The job's next event, as from generate_read. */
 enum job_event text_reader_next(struct text_reader *r, struct text_piece *p);

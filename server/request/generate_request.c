@@ -21,7 +21,7 @@ struct fields {
     double presence_penalty, frequency_penalty; /* NAN: not given */
     enum field_switch stream, echo, bytes_base64, return_state, utf8;
     const json_t *logit_bias, *allowed_bytes;
-    const json_t *state, *session;
+    const json_t *state, *session, *from;
     const json_t *stop; /* one stop string, instead of `stops` */
     bool shift;
     int32_t priority;
@@ -216,6 +216,7 @@ static const struct field table[] = {
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
     {"return_state", FIELD_SWITCH, AT(return_state), FIELD_RANGE(0, 0)},
+    {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_PLACE_MAX)},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     BEGINNING(ROW)};
 static const struct field session_table[] = {BEGINNING(ROW)};
@@ -229,6 +230,7 @@ static const struct field query_table[] = {
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
+    {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_PLACE_MAX)},
 };
 #undef COMMON
 #undef BEGINNING
@@ -359,6 +361,7 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     const char *session = f->session != NULL ? json_string_value(f->session) : "";
     (void)snprintf(r->model, sizeof r->model, "%s", model);
     (void)snprintf(r->session, sizeof r->session, "%s", session);
+    (void)snprintf(r->place, sizeof r->place, "%s", f->from != NULL ? json_string_value(f->from) : "");
     r->stream = f->stream;
     r->timeout_ms = (uint32_t)f->timeout_ms;
     r->echo = f->echo == FIELD_TRUE;

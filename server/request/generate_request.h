@@ -23,7 +23,8 @@ struct generate_request {
     uint32_t timeout_ms;
     uint8_t *state; /* [state_size]: a blob to continue from, unchecked; NULL: none */
     size_t state_size;
-    char session[HTTP_SEGMENT_MAX]; /* the one to continue; empty: none */
+    char session[HTTP_SEGMENT_MAX];   /* the one to continue; empty: none */
+    char place[STREAM_PLACE_MAX + 1]; /* "from": the id of the event that the stream goes on after; empty: none */
     struct {
         bool seed, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
         bool logit_bias, allowed_bytes, utf8;

@@ -19,7 +19,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define GENERATED "aftd_generated_bytes_total"
 
-enum { LIMIT_S = 60, TEXT_MAX = 1000 };
+enum { LIMIT_S = 60, TEXT_MAX = 1000, ID_MAX = 100 };
 
 static struct daemon aftd;
 
@@ -42,18 +42,18 @@ static void get(const char *path, const char *const headers[], struct reply *ret
     client_call(&aftd, &(struct request){.path = path, .headers = headers}, ret);
 }
 
-/* The text that the events give, whose last must tell that it is the end; and how many of them tell an id. */
-static unsigned read_events(const struct reply *r, char text[TEXT_MAX])
+/* The text that the events give, whose last must tell that it is the end; each has an id. */
+static void read_events(const struct reply *r, char text[TEXT_MAX])
 {
-    unsigned ids = 0;
-    bool ended = false;
+    bool ended = false, has_id = false;
     text[0] = '\0';
     for (const char *at = r->body; *at != '\0'; at = strchr(at, '\n') + 1) {
         assert_non_null(strchr(at, '\n'));
-        ids += strncmp(at, "id: ", 4) == 0;
+        has_id |= strncmp(at, "id: ", 4) == 0;
         if (strncmp(at, "data: ", 6) != 0)
             continue;
-        assert_false(ended);
+        assert_true(has_id && !ended);
+        has_id = false;
         json_t *event = json_loadb(at + 6, strcspn(at + 6, "\n"), 0, NULL);
         assert_non_null(event);
         if (json_object_get(event, "text") != NULL)
@@ -62,7 +62,6 @@ static unsigned read_events(const struct reply *r, char text[TEXT_MAX])
         json_decref(event);
     }
     assert_true(ended);
-    return ids;
 }
 
 static void the_text_is_that_of_a_post(void **state)
@@ -92,7 +91,7 @@ static void the_text_is_that_of_a_post(void **state)
         client_call(&aftd, &(struct request){.path = "/generate", .body = cases[i].body, .size = strlen(cases[i].body)},
                     &whole);
         json_t *answer = reply_json(&whole);
-        assert_int_equal(read_events(&streamed, text), 1);
+        read_events(&streamed, text);
         assert_string_equal(text, json_string_value(json_object_get(answer, "text")));
         json_decref(answer);
         reply_clear(&streamed);
@@ -100,38 +99,70 @@ static void the_text_is_that_of_a_post(void **state)
     }
 }
 
-/* The id is the request's, and comes with the first event, so that a browser that has had any never begins anew. */
-static void the_first_event_tells_the_requests_id(void **state)
+static void last_id(const struct reply *r, char id[ID_MAX])
 {
-    static const char *const named[] = {"X-Request-Id: my-own.1", NULL};
+    const char *at = r->body;
+    for (const char *next; (next = strstr(at + 1, "id: ")) != NULL;)
+        at = next;
+    (void)snprintf(id, ID_MAX, "%.*s", (int)strcspn(at + 4, "\n"), at + 4);
+}
+
+/* GET with Last-Event-ID. */
+static void get_after(const char *path, const char *id, struct reply *ret)
+{
+    char header[ID_MAX + 20];
+    (void)snprintf(header, sizeof header, "Last-Event-ID: %s", id);
+    get(path, (const char *const[]){header, "Accept: text/event-stream", NULL}, ret);
+}
+
+static void a_stream_that_broke_goes_on(void **state)
+{
+    static const char path[] = "/generate?prompt=x&max_tokens=40";
+    char text[TEXT_MAX], rest[TEXT_MAX], id[ID_MAX], from[HTTP_URL_MAX];
     struct reply r;
     (void)state;
-    get("/generate?prompt=x&max_tokens=3", named, &r);
-    assert_int_equal(strncmp(r.body, "id: my-own.1\ndata: {\"text\":", 27), 0);
+    get(path, NULL, &r);
+    assert_int_equal(strncmp(r.body, "id: ", 4), 0);
+    (void)snprintf(id, sizeof id, "%.*s", (int)strcspn(r.body + 4, "\n"), r.body + 4); /* of the first event */
+    read_events(&r, text);
     reply_clear(&r);
-    static const char body[] = "{\"prompt\": \"x\", \"max_tokens\": 3, \"stream\": true}"; /* POST is as it was */
-    client_call(&aftd, &(struct request){.path = "/generate", .body = body, .size = sizeof body - 1}, &r);
-    assert_null(strstr(r.body, "id:"));
+    get_after(path, id, &r); /* whose seed the daemon has chosen */
+    read_events(&r, rest);
+    assert_in_range(strlen(rest), 1, strlen(text) - 1);
+    assert_string_equal(text + strlen(text) - strlen(rest), rest);
+    reply_clear(&r);
+    (void)snprintf(from, sizeof from, "%s&from=%s", path, id); /* as a page does that knows where it was */
+    get(from, NULL, &r);
+    read_events(&r, rest);
+    assert_string_equal(text + strlen(text) - strlen(rest), rest);
+    reply_clear(&r);
+    get_after("/generate?prompt=y&max_tokens=40", id, &r);
+    reply_assert_error(&r, 409, "conflict", "Last-Event-ID", "another request's");
+    reply_clear(&r);
+    get_after(path, "my-own.1", &r);
+    reply_assert_error(&r, 400, "invalid_value", "Last-Event-ID", "\"my-own.1\"");
     reply_clear(&r);
 }
 
 static void a_stream_that_ended_is_not_begun_again(void **state)
 {
-    static const char *const again[] = {"Last-Event-ID: my-own.1", "Accept: text/event-stream", NULL};
-    static const char *const paths[] = {"/generate?prompt=x&max_tokens=3", "/generate?prompt=x&max_tokens=4"};
-    const double before = client_metric(&aftd, GENERATED);
+    static const char *const paths[] = {"/generate?prompt=x&max_tokens=3", "/generate?prompt=x&max_tokens=3&n=2"};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        char cached[64];
+        char cached[64], id[ID_MAX];
         struct reply r;
-        get(paths[i], again, &r);
+        get(paths[i], NULL, &r);
+        last_id(&r, id);
+        reply_clear(&r);
+        const double before = client_metric(&aftd, GENERATED);
+        get_after(paths[i], id, &r);
         assert_int_equal(r.status, 204);
         assert_int_equal(r.size, 0);
         assert_true(reply_header(&r, "Cache-Control", cached, sizeof cached));
         assert_string_equal(cached, "no-cache");
         reply_clear(&r);
+        assert_true(client_metric(&aftd, GENERATED) == before);
     }
-    assert_true(client_metric(&aftd, GENERATED) == before);
 }
 
 static void what_is_wrong_with_a_query_is_said(void **state)
@@ -149,6 +180,8 @@ static void what_is_wrong_with_a_query_is_said(void **state)
         {"?prompt=%ff", "prompt", "not UTF-8"},
         {"?prompt=x&stop=", "stop", "\"stop\" is empty"},
         {"?prompt=x&maxtokens=3", "maxtokens", "did you mean \"max_tokens\"?"},
+        {"?prompt=x&from=", "from", "1 to 80 bytes"},
+        {"?prompt=x&from=0123", "from", "expected the id of an event"},
         {"?prompt=x&session=0123", "session", "there is no parameter \"session\" here"},
         {"?prompt=x&stream=false", "stream", "there is no parameter \"stream\" here"},
         {"?prompt=x&n=65", "n", "from 1 to 64"},
@@ -224,7 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_is_that_of_a_post),
-        cmocka_unit_test(the_first_event_tells_the_requests_id),
+        cmocka_unit_test(a_stream_that_broke_goes_on),
         cmocka_unit_test(a_stream_that_ended_is_not_begun_again),
         cmocka_unit_test(what_is_wrong_with_a_query_is_said),
         cmocka_unit_test(only_pages_that_may_have_something_computed),

@@ -119,6 +119,8 @@ static void read_stream(const char *body, size_t size, struct generation *g)
         }
         if (*at != ':') {
             const size_t start = sizeof EVENT_START - 1;
+            assert_int_equal(strncmp(at, "id: ", 4), 0); /* where the text could go on */
+            at += strcspn(at, "\n") + 1;
             assert_int_equal(strncmp(at, EVENT_START, start), 0);
             json_t *event =
                 json_loadb(at + start, (size_t)(blank - at) - start, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);

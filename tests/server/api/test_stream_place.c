@@ -1,0 +1,105 @@
+/* test_stream_place.c - the ids of events: what is printed is read again, and nothing else is an id. What the daemon
+ * makes of them is in tests/http/test_resume.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/api/stream_place.h"
+#include "tests/support/random.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+
+static void assert_same(const struct stream_place *a, const struct stream_place *b)
+{
+    assert_true(a->seed == b->seed && a->model == b->model && a->request == b->request);
+    assert_true(a->arithmetic == b->arithmetic && a->beginning == b->beginning && a->bytes == b->bytes);
+    assert_true(a->is_several == b->is_several && a->is_end == b->is_end && b->is_given);
+}
+
+static void what_is_printed_is_read(void **state)
+{
+    struct random random = {1};
+    char id[STREAM_PLACE_MAX + 1];
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        const unsigned less = random_below(&random, 53);
+        struct stream_place read, p = {
+                                      .seed = random_next(&random) % (SEED_MAX + 1) >> less,
+                                      .model = random_next(&random) >> less,
+                                      .request = random_next(&random) >> less,
+                                      .arithmetic = (uint32_t)random_next(&random) >> less % 32,
+                                      .beginning = (uint32_t)random_next(&random) >> less % 32,
+                                      .is_several = random_below(&random, 8) == 0,
+                                      .is_end = random_below(&random, 4) == 0,
+                                  };
+        p.bytes = p.is_several ? 0 : random_below(&random, 1u << 22);
+        stream_place_print(&p, id);
+        assert_true(stream_place_read(&read, id));
+        assert_same(&p, &read);
+    }
+    const struct stream_place most = {.seed = SEED_MAX,
+                                      .model = UINT64_MAX,
+                                      .request = UINT64_MAX,
+                                      .arithmetic = UINT32_MAX,
+                                      .beginning = UINT32_MAX,
+                                      .bytes = UINT32_MAX,
+                                      .is_end = true};
+    stream_place_print(&most, id);
+    struct stream_place read;
+    assert_true(stream_place_read(&read, id));
+    assert_same(&most, &read);
+}
+
+/* Each beginning of an id, and an id with one character more or another one. */
+static void nothing_else_is_an_id(void **state)
+{
+    static const char good[] = "1.7.f396f709dc0da91a.d0989655.498d65c05f49f8cd.0.3c.e";
+    static const char *const wrong[] = {"",
+                                        ".",
+                                        "1",
+                                        "1.",
+                                        "1.......",
+                                        "1.7.0.0.0.0.n.",
+                                        "1.7.0.0.0.0.n1",
+                                        "1.7.0.0.0.0.0.f",
+                                        "1.20000000000000.0.0.0.0.0",
+                                        "1.7.10000000000000000.0.0.0.0",
+                                        "1.7.0.100000000.0.0.0",
+                                        "1.7.0.0.0.0.100000000",
+                                        "1.+7.0.0.0.0.0",
+                                        "1. 7.0.0.0.0.0"};
+    struct stream_place read, before = {.bytes = 42};
+    (void)state;
+    assert_true(stream_place_read(&read, good));
+    read = before;
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+        assert_false(stream_place_read(&read, wrong[i]));
+    for (size_t at = 0; at <= strlen(good); at++) {
+        char id[sizeof good + 1];
+        memcpy(id, good, at);
+        id[at] = '\0';
+        const size_t left = strlen(good) - at;
+        assert_int_equal(stream_place_read(&read, id), left == 0 || left == 2 || left == 3); /* with ".e", or without */
+        for (const char *other = "gG+- \n%/"; *other != '\0'; other++) {
+            memcpy(id, good, at);
+            id[at] = *other;
+            memcpy(id + at + 1, good + at, sizeof good - at);
+            read = before;
+            assert_false(stream_place_read(&read, id));
+            assert_int_equal(read.bytes, before.bytes);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_printed_is_read),
+        cmocka_unit_test(nothing_else_is_an_id),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
