@@ -4,8 +4,8 @@
  * threads have the signals blocked; the main thread waits for them, so no handler ever runs.
  *
  * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are still accepted for drain_delay_ms; then connections are
- * refused, idle ones may bring a last request within drain_idle_ms, and what runs may end within drain_timeout_ms; then
- * the rest is cancelled, which resumes every suspended connection, and the answers are written. A second signal skips
+ * refused, streams that move end, idle connections may bring a last request within drain_idle_ms, and what runs may end
+ * within drain_timeout_ms; then the rest is cancelled, which resumes every suspended connection, and the answers are written. A second signal skips
  * the waiting.
  * On SIGHUP the loader's thread reads files again (reload.h).
  * While it waits, the main thread tells the service manager, if there is one, how the daemon is (heartbeat.h). */
@@ -44,6 +44,7 @@
 #include "server/core/watcher.h"
 #include "server/http/http.h"
 #include "server/http/listeners.h"
+#include "server/job/job.h"
 #include "server/job/workers.h"
 #include "server/session/sessions.h"
 
@@ -290,6 +291,14 @@ static bool wait_for_exchanges(struct daemon *d, uint32_t wait_ms)
     return true;
 }
 
+/* A stream whose client asked for it ends now, and goes on elsewhere; one that has not begun is refused, likewise. */
+static void move(void *arg, struct exchange *x)
+{
+    (void)arg;
+    if (x->job != NULL && x->job->moves)
+        job_cancel(x->job, ERR_UNAVAILABLE);
+}
+
 /* Wait until all connections have ended, for the last answers on them, as wait_for_exchanges does. */
 static bool wait_for_connections(struct daemon *d, uint32_t wait_ms)
 {
@@ -297,6 +306,7 @@ static bool wait_for_connections(struct daemon *d, uint32_t wait_ms)
     while (http_connections(d->http) > 0) {
         if (clock_now_ns() >= end_ns || signal_within(d, DRAIN_LOOK_MS))
             return http_exchanges(d->http) == 0;
+        http_see_all(d->http, move, NULL); /* again: a last request may have come */
         http_close_idle(d->http);
     }
     return true;

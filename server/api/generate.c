@@ -205,6 +205,13 @@ static bool is_beyond_end(const struct generation *g, const struct job *j)
     return job_result(j)->finish < FINISH_TIMEOUT && text_reader_to_skip(g->reader) > 0;
 }
 
+/* Was the text cut off because the daemon stops? Then another one, or the next, can go on with it. */
+static bool goes_on_elsewhere(const struct job *j)
+{
+    const struct job_result *r = job_result(j);
+    return r->status == OK && r->finish > FINISH_TIMEOUT && job_cancelled(j) == ERR_UNAVAILABLE;
+}
+
 static enum http_piece say_failure(struct exchange *x, char **piece, size_t *bytes)
 {
     const struct generation *g = x->api->state;
@@ -224,7 +231,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     struct generation *g = x->api->state;
     g->said_finish = true;
     request_job_note_times(x);
-    g->place.is_end = true;
+    g->place.is_end = !goes_on_elsewhere(j);
     if (r->status != OK || is_beyond_end(g, j))
         return say_failure(x, piece, bytes);
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
@@ -235,7 +242,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
         return HTTP_BROKEN;
     }
     const enum http_piece said = say(g, event, piece, bytes);
-    end_session(x, said == HTTP_PIECE);
+    end_session(x, said == HTTP_PIECE && r->finish <= FINISH_TIMEOUT);
     return said;
 }
 

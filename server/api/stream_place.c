@@ -13,7 +13,7 @@
 #define HEADER "Last-Event-ID"
 #define EXPECTED "expected the id of an event of a stream of /generate"
 
-_Static_assert(sizeof "1.1fffffffffffff.0123456789abcdef.01234567.0123456789abcdef.01234567.ffffffff.e" <=
+_Static_assert(sizeof "1.1fffffffffffff.0123456789abcdef.01234567.0123456789abcdef.01234567.ffffffff.z" <=
                    STREAM_PLACE_MAX + 1,
                "any id fits");
 
@@ -117,7 +117,7 @@ void stream_place_print(const struct stream_place *p, char out[STREAM_PLACE_MAX 
     else
         n += snprintf(out + n, STREAM_PLACE_MAX + 1 - (size_t)n, "%" PRIx32, p->bytes);
     if (p->is_end)
-        (void)snprintf(out + n, STREAM_PLACE_MAX + 1 - (size_t)n, ".e");
+        (void)snprintf(out + n, STREAM_PLACE_MAX + 1 - (size_t)n, ".z");
 }
 
 /* Take a number of at most `digits` digits from *at. False: there is none. */
@@ -150,7 +150,7 @@ bool stream_place_read(struct stream_place *ret, const char *id)
                       ((p.is_several = take(&id, "n")) || take_number(&id, 8, &bytes));
     if (!fine || p.seed > SEED_MAX)
         return false;
-    p.is_end = take(&id, ".e");
+    p.is_end = take(&id, ".z");
     if (*id != '\0')
         return false;
     p.arithmetic = (uint32_t)arithmetic;
@@ -179,6 +179,9 @@ enum status stream_place_take(struct stream_place *ret, const struct exchange *x
     const char *param, *id = asked_by(x, r, &param);
     struct stream_place p = {.is_given = false};
     *ret = p;
+    if (r->in.moves && !r->in.stream)
+        return error_set_param(err, ERR_ARGUMENT, "moves",
+                               "\"moves\" is true, and the request is for the whole text; expected \"stream\": true");
     if (id == NULL)
         return OK;
     if (!stream_place_read(&p, id))

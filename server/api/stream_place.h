@@ -1,11 +1,11 @@
 /* stream_place.h - how far a client is in the text of a stream, as the id that its events tell and that a client whose
  * connection broke sends back. The bytes of a text depend on the model's files, what they are computed with, the
  * request and the seed alone; so any daemon that has these in common computes the same text again, and sends what is
- * missing. An id is made of [0-9a-f.]; of digests it has the first bytes, in hexadecimal digits:
+ * missing. An id is made of [0-9a-fnz.]; of digests it has the first bytes, in hexadecimal digits:
  *
  *     1.SEED.MODEL.ARITHMETIC.REQUEST.BEGINNING.BYTES        after BYTES bytes, an echoed prompt included
- *     1.SEED.MODEL.ARITHMETIC.REQUEST.BEGINNING.BYTES.e      after the last event: there is nothing more
- *     1.SEED.MODEL.ARITHMETIC.REQUEST.BEGINNING.n[.e]        of several texts, which cannot go on
+ *     1.SEED.MODEL.ARITHMETIC.REQUEST.BEGINNING.BYTES.z      after the last event: there is nothing more
+ *     1.SEED.MODEL.ARITHMETIC.REQUEST.BEGINNING.n[.z]        of several texts, which cannot go on
  *
  * BEGINNING is that of the state or the session that the text goes on from, 0 without one. HTTP threads; a plain
  * value. */

@@ -142,7 +142,7 @@ static void make_move(struct stream_lane *l, const struct stream_move *m, uint64
         stream_places_begin(l->places, m->owner, now_ns);
 }
 
-/* What its kind saves at a deadline is saved from a slot. */
+/* What its kind saves when it is cut is saved from a slot. */
 static void return_parked(struct stream_lane *l, uint32_t owner, uint64_t now_ns)
 {
     struct stream_places *p = l->places;
@@ -160,12 +160,12 @@ static void return_parked(struct stream_lane *l, uint32_t owner, uint64_t now_ns
     }
 }
 
-/* A job's deadline has passed. */
+/* A job ends in the middle. */
 static void cut_samples(struct stream_lane *l, uint32_t owner, uint64_t now_ns)
 {
     const struct stream_places *p = l->places;
     const struct stream_kind *kind = kind_of(p->jobs[owner].job);
-    if (kind->cut == NULL)
+    if (kind->cut == NULL || !kind->saves(p->jobs[owner].job))
         return;
     return_parked(l, owner, now_ns);
     for (uint32_t place = 0; place < p->running; place++)
@@ -183,7 +183,7 @@ static uint32_t stop_jobs(struct stream_lane *l, uint64_t now_ns)
         left -= j != NULL;
         if (st == OK)
             continue;
-        if (st == ERR_TIMEOUT)
+        if (st != ERR_CANCELLED) /* then its client has left */
             cut_samples(l, i, now_ns);
         stream_places_leave_all(l->places, i);
         job_abort(j, st, NULL, now_ns);

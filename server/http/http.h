@@ -165,6 +165,9 @@ typedef void http_see(void *arg, struct exchange *other);
  * same walker, until it returns false: then there are no more. */
 bool http_walk(struct exchange *asker, struct http_place *walker, http_see *see, void *arg);
 
+/* See all that are shown, from the main thread. */
+void http_see_all(struct http *h, http_see *see, void *arg);
+
 enum http_stage { HTTP_RECEIVING, HTTP_WORKING, HTTP_ANSWERING };
 /* In http_see. */
 enum http_stage http_stage(const struct exchange *x);

@@ -68,27 +68,41 @@ void http_roll_set_job(struct http_exchange *x, struct job *job)
 
 /* ---- another exchange's thread ----------------------------------------------------------------------------------- */
 
-bool http_walk(struct exchange *asker, struct http_place *walker, http_see *see, void *arg)
+/* Up to `end`. */
+static bool walk(struct http *h, const struct http_place *end, struct http_place *walker, http_see *see, void *arg)
 {
-    struct http_exchange *me = http_exchange_of(asker);
-    struct http *h = me->http;
-    assert(me->place.exchange == asker);
     (void)pthread_mutex_lock(&h->roll.lock);
     if (walker->next == NULL)
         insert_before(h->roll.ends.next, walker);
-    for (int i = 0; i < HTTP_WALK_STEP && walker->next != &me->place; i++) {
+    for (int i = 0; i < HTTP_WALK_STEP && walker->next != end; i++) {
         struct http_place *at = walker->next;
         take_out(walker);
         insert_before(at->next, walker);
         if (at->exchange != NULL) /* rather than another walker */
             see(arg, at->exchange);
     }
-    const bool goes_on = walker->next != &me->place;
+    const bool goes_on = walker->next != end;
     if (!goes_on)
         take_out(walker);
     (void)pthread_mutex_unlock(&h->roll.lock);
     mailbox_notify(h->mailboxes); /* of what http_cancel has resumed */
     return goes_on;
+}
+
+bool http_walk(struct exchange *asker, struct http_place *walker, http_see *see, void *arg)
+{
+    struct http_exchange *me = http_exchange_of(asker);
+    assert(me->place.exchange == asker);
+    return walk(me->http, &me->place, walker, see, arg);
+}
+
+void http_see_all(struct http *h, http_see *see, void *arg)
+{
+    struct http_place walker = {.next = NULL};
+    bool goes_on;
+    do {
+        goes_on = walk(h, &h->roll.ends, &walker, see, arg);
+    } while (goes_on);
 }
 
 enum http_stage http_stage(const struct exchange *x)

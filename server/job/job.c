@@ -216,6 +216,11 @@ void job_progress(struct job *j, uint32_t *generated, uint64_t *first_ns)
     (void)pthread_mutex_unlock(&j->lock);
 }
 
+enum status job_cancelled(const struct job *j)
+{
+    return (enum status)atomic_load_explicit(&j->cancelled, memory_order_relaxed);
+}
+
 void job_look(struct job *j, struct job_look *ret)
 {
     (void)pthread_mutex_lock(&j->lock);
@@ -260,7 +265,7 @@ struct job *job_of_item(struct queue_item *item)
 
 enum status job_stop_reason(const struct job *j, uint64_t now_ns)
 {
-    const enum status st = (enum status)atomic_load_explicit(&j->cancelled, memory_order_relaxed);
+    const enum status st = job_cancelled(j);
     return st == OK && now_ns >= j->deadline_ns ? ERR_TIMEOUT : st;
 }
 
@@ -338,7 +343,7 @@ void job_abort(struct job *j, enum status st, const char *message, uint64_t now_
     if (begun && st == ERR_TIMEOUT && (j->kind->ends_late || j->streams))
         job_finish(j, FINISH_TIMEOUT, now_ns);
     else if (begun && j->streams && (st == ERR_CANCELLED || st == ERR_STOPPED || st == ERR_UNAVAILABLE))
-        job_end(j, OK, FINISH_CANCELLED, "", now_ns);
+        job_end(j, OK, st == ERR_UNAVAILABLE && j->moves ? FINISH_MOVED : FINISH_CANCELLED, "", now_ns);
     else
         job_end(j, st, FINISH_CANCELLED, message != NULL ? message : reason_text(st), now_ns);
 }

@@ -119,6 +119,7 @@ enum status generate_job_create(struct job **ret, struct hosted_model *model, co
         return ERR_NOMEM;
     }
     g->job.streams = in->stream;
+    g->job.moves = in->stream && in->moves;
     g->job.answer_bytes = answer_bytes(g, model);
     g->job.item.priority = in->priority;
     *ret = &g->job;
@@ -222,10 +223,12 @@ static void put_locked(struct generate_job *g, uint32_t sample, uint8_t byte, co
 }
 
 /* Make `size` withheld bytes readable: they are text. False, and none of them is, if that exceeds ring_limit. */
-static bool release_locked(const struct generate_job *g, struct generate_sample *s, size_t size)
+static bool release_locked(struct generate_job *g, struct generate_sample *s, size_t size)
 {
-    if (s->bytes + size > g->ring_limit)
+    if (s->bytes + size > g->ring_limit) {
+        g->is_overrun = true;
         return false;
+    }
     s->bytes += size;
     return true;
 }
@@ -287,10 +290,12 @@ static enum job_finish end_all_locked(struct generate_job *g, enum job_finish fi
 
 bool generate_settle(struct job *j, enum job_finish finish)
 {
+    struct generate_job *g = generate_job_of(j);
     (void)pthread_mutex_lock(&j->lock);
-    const enum job_finish whole = end_all_locked(generate_job_of(j), finish);
+    (void)end_all_locked(g, finish);
+    const bool is_whole = !g->is_overrun;
     (void)pthread_mutex_unlock(&j->lock);
-    return whole != FINISH_CANCELLED;
+    return is_whole;
 }
 
 static enum job_finish end_locked(struct job *j, enum status st, enum job_finish finish)
@@ -298,7 +303,7 @@ static enum job_finish end_locked(struct job *j, enum status st, enum job_finish
     struct generate_job *g = generate_job_of(j);
     const enum job_finish whole = end_all_locked(g, finish);
     (void)st;
-    if (whole == FINISH_CANCELLED) /* part of the text could not be read: nobody can continue after it */
+    if (g->is_overrun) /* part of the text could not be read: nobody can continue after it */
         g->has_saved = false;
     return whole;
 }

@@ -32,6 +32,7 @@ struct generate_input {
     uint32_t logprobs;                 /* logprobs given for a byte: its own and the likeliest; 0: none */
     bool prompt_logprobs;              /* of the prompts' bytes too */
     bool stream;                       /* hand out bytes as they come, rather than all at the end */
+    bool moves;                        /* a stream that ends where the daemon stops, and goes on elsewhere */
     bool shift;                        /* context_overflow */
     int32_t priority;                  /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX */
     struct sampler_options sampler;
@@ -79,6 +80,7 @@ struct generate_job {
     uint8_t *ring;                   /* [sample_count, ring_size] */
     float *ring_logprobs;            /* [sample_count, ring_size, in.logprobs] */
     uint8_t *ring_likeliest;         /* [sample_count, ring_size, in.logprobs - 1] */
+    bool is_overrun;                 /* bytes were lost, since a ring had no room for them */
     uint64_t resumed_ns;             /* the engine thread's: when generate_emit last resumed the waiter */
 };
 

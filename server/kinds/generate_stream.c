@@ -230,6 +230,11 @@ static void save(struct stream_slot *s)
     g->has_saved = true;
 }
 
+static bool saves(const struct job *j)
+{
+    return generate_job_of(j)->in.saves;
+}
+
 static void end(struct stream_slot *s, enum job_finish finish, bool last)
 {
     save(s);
@@ -245,6 +250,7 @@ const struct stream_kind stream_kind_generate = {
     .skip = skip,
     .look = look,
     .use = use,
-    .cut = save, /* a text that its deadline cuts off is valid as far as it got */
+    .saves = saves,
+    .cut = save, /* a text that is cut off is valid as far as it got */
     .end = end,
 };

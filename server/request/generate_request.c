@@ -19,7 +19,7 @@ struct fields {
     int64_t n, logprobs;                         /* logprobs -1: not given */
     double temperature, top_p, min_p, repetition_penalty;
     double presence_penalty, frequency_penalty; /* NAN: not given */
-    enum field_switch stream, echo, bytes_base64, return_state, utf8;
+    enum field_switch stream, echo, bytes_base64, return_state, moves, utf8;
     const json_t *logit_bias, *allowed_bytes;
     const json_t *state, *session, *from;
     const json_t *stop; /* one stop string, instead of `stops` */
@@ -217,6 +217,7 @@ static const struct field table[] = {
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
     {"return_state", FIELD_SWITCH, AT(return_state), FIELD_RANGE(0, 0)},
     {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_PLACE_MAX)},
+    {"moves", FIELD_SWITCH, AT(moves), FIELD_RANGE(0, 0)},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     BEGINNING(ROW)};
 static const struct field session_table[] = {BEGINNING(ROW)};
@@ -231,6 +232,7 @@ static const struct field query_table[] = {
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
     {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_PLACE_MAX)},
+    {"moves", FIELD_SWITCH, AT(moves), FIELD_RANGE(0, 0)},
 };
 #undef COMMON
 #undef BEGINNING
@@ -327,6 +329,9 @@ static enum status check_state(const struct generate_request *r, struct error *e
         return error_set_param(err, ERR_ARGUMENT, "n",
                                "\"n\" is %u with \"session\"; expected 1: a session is one text; fork it for more",
                                r->in.n);
+    if (r->in.moves && r->in.n > 1)
+        return error_set_param(err, ERR_ARGUMENT, "moves",
+                               "\"n\" is %u with \"moves\"; expected 1: several texts cannot go on elsewhere", r->in.n);
     if (r->return_state && r->in.n > 1)
         return error_set_param(err, ERR_ARGUMENT, "return_state",
                                "\"n\" is %u with \"return_state\"; expected 1: a state is that of one text", r->in.n);
@@ -377,6 +382,7 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     if (f->stop != NULL)
         (void)stop_set_add(&r->in.stops, json_string_value(f->stop), json_string_length(f->stop));
     r->return_state = f->return_state == FIELD_TRUE;
+    r->in.moves = f->moves == FIELD_TRUE;
     r->in.saves = r->return_state || r->session[0] != '\0';
     build_sampler(r, f);
     enum status st = request_bytes_read(&r->in.prompt, &r->in.prompt_bytes, "prompt", f->prompt, f->prompt_base64,

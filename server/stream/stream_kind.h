@@ -50,7 +50,9 @@ struct stream_kind {
      * entry): how the sample ended, if it has. */
     enum stream_after (*use)(struct stream_slot *s, const struct stream_logits *logits, const struct stream_turn *turn,
                              enum job_finish *finish);
-    /* The deadline has passed: save what there is to save. NULL: nothing. */
+    /* The job ends in the middle, by its deadline or because it was cancelled, and its client is there to read of it:
+     * save what there is to save, where `saves` says that there is anything. NULL: nothing. */
+    bool (*saves)(const struct job *j);
     void (*cut)(struct stream_slot *s);
     /* The sample has ended; `last`: the job is ended next. NULL: nothing to do. */
     void (*end)(struct stream_slot *s, enum job_finish finish, bool last);

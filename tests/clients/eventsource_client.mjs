@@ -44,7 +44,7 @@ const behaviours = {
   async "a text is read and the source closed at its end"() {
     const told = await read(query, true);
     assert.equal(told.text, whole.text);
-    assert.match(told.id, /^1\.7\.[0-9a-f.]+\.28\.e$/);
+    assert.match(told.id, /^1\.7\.[0-9a-f.]+\.28\.z$/);
     assert.deepEqual([told.ends, told.errors], [1, []]);
   },
 

@@ -180,6 +180,8 @@ static void what_is_wrong_with_a_query_is_said(void **state)
         {"?prompt=%ff", "prompt", "not UTF-8"},
         {"?prompt=x&stop=", "stop", "\"stop\" is empty"},
         {"?prompt=x&maxtokens=3", "maxtokens", "did you mean \"max_tokens\"?"},
+        {"?prompt=x&moves=2", "moves", "true or false"},
+        {"?prompt=x&moves=true&n=2", "moves", "several texts"},
         {"?prompt=x&from=", "from", "1 to 80 bytes"},
         {"?prompt=x&from=0123", "from", "expected the id of an event"},
         {"?prompt=x&session=0123", "session", "there is no parameter \"session\" here"},

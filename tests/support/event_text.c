@@ -16,7 +16,7 @@
 #include "tests/support/generation.h"
 #include "tests/support/raw_socket.h"
 
-enum { ANSWER_MS = 30000, ANSWER_BYTES = 1 << 20 };
+enum { ANSWER_MS = 30000, ANSWER_BYTES = 1 << 22 };
 
 void event_text_init(struct event_text *t)
 {
@@ -135,12 +135,22 @@ static size_t receive(int fd, char *to, size_t most)
     return size;
 }
 
+int event_text_send(const struct event_text *t, uint16_t port, const char *path, const char *body)
+{
+    const int fd = raw_connect(port);
+    send_request(fd, path, body, t->id);
+    return fd;
+}
+
 long event_text_ask(struct event_text *t, uint16_t port, const char *path, const char *body, size_t most)
+{
+    return event_text_receive(t, event_text_send(t, port, path, body), most);
+}
+
+long event_text_receive(struct event_text *t, int fd, size_t most)
 {
     char *answer = malloc(ANSWER_BYTES + 1);
     assert_non_null(answer);
-    const int fd = raw_connect(port);
-    send_request(fd, path, body, t->id);
     t->received = receive(fd, answer, most < ANSWER_BYTES ? most : ANSWER_BYTES);
     raw_close(fd);
     answer[t->received] = '\0';

@@ -23,6 +23,9 @@ struct event_text {
 void event_text_init(struct event_text *t);
 void event_text_clear(struct event_text *t);
 
+/* The two halves of event_text_ask: send, and returns the connection; receive and close it. */
+int event_text_send(const struct event_text *t, uint16_t port, const char *path, const char *body);
+long event_text_receive(struct event_text *t, int fd, size_t most);
 /* POST /generate with `body` and, if `t` has an id, Last-Event-ID; for a body of NULL GET `path` in the same way. The
  * connection is closed once `most` bytes of the answer have come (SIZE_MAX: at its end). The events are added to `t`.
  * Returns the status; 0: no status line had come. */

@@ -296,24 +296,27 @@ static const struct {
     const char *name;
     enum status reason;
     bool stream;
+    bool moves;
     const char *generated; /* NULL: cancelled in the queue */
     enum status status;
     enum job_finish finish;
 } end_cases[] = {
-    {"deadline in the queue", ERR_TIMEOUT, true, NULL, ERR_TIMEOUT, 0},
-    {"client leaves the queue", ERR_CANCELLED, false, NULL, ERR_CANCELLED, 0},
-    {"deadline before the first byte", ERR_TIMEOUT, true, "", ERR_TIMEOUT, 0},
-    {"deadline in a stream", ERR_TIMEOUT, true, "a", OK, FINISH_TIMEOUT},
-    {"deadline in a whole answer", ERR_TIMEOUT, false, "a", OK, FINISH_TIMEOUT},
-    {"client leaves a stream", ERR_CANCELLED, true, "a", OK, FINISH_CANCELLED},
-    {"client leaves a whole answer", ERR_CANCELLED, false, "a", ERR_CANCELLED, 0},
-    {"shutdown before the first byte", ERR_UNAVAILABLE, true, "", ERR_UNAVAILABLE, 0},
-    {"shutdown in a stream", ERR_UNAVAILABLE, true, "a", OK, FINISH_CANCELLED},
-    {"shutdown in a whole answer", ERR_UNAVAILABLE, false, "a", ERR_UNAVAILABLE, 0},
-    {"an administrator ends what waits", ERR_STOPPED, false, NULL, ERR_STOPPED, 0},
-    {"an administrator ends a stream", ERR_STOPPED, true, "a", OK, FINISH_CANCELLED},
-    {"an administrator ends a whole answer", ERR_STOPPED, false, "a", ERR_STOPPED, 0},
-    {"our own fault in a stream", ERR_INTERNAL, true, "a", ERR_INTERNAL, 0},
+    {"deadline in the queue", ERR_TIMEOUT, true, false, NULL, ERR_TIMEOUT, 0},
+    {"client leaves the queue", ERR_CANCELLED, false, false, NULL, ERR_CANCELLED, 0},
+    {"deadline before the first byte", ERR_TIMEOUT, true, false, "", ERR_TIMEOUT, 0},
+    {"deadline in a stream", ERR_TIMEOUT, true, false, "a", OK, FINISH_TIMEOUT},
+    {"deadline in a whole answer", ERR_TIMEOUT, false, false, "a", OK, FINISH_TIMEOUT},
+    {"client leaves a stream", ERR_CANCELLED, true, false, "a", OK, FINISH_CANCELLED},
+    {"client leaves a whole answer", ERR_CANCELLED, false, false, "a", ERR_CANCELLED, 0},
+    {"shutdown before the first byte", ERR_UNAVAILABLE, true, false, "", ERR_UNAVAILABLE, 0},
+    {"shutdown in a stream", ERR_UNAVAILABLE, true, false, "a", OK, FINISH_CANCELLED},
+    {"shutdown in a stream that moves", ERR_UNAVAILABLE, true, true, "a", OK, FINISH_MOVED},
+    {"an administrator ends a stream that moves", ERR_STOPPED, true, true, "a", OK, FINISH_CANCELLED},
+    {"shutdown in a whole answer", ERR_UNAVAILABLE, false, false, "a", ERR_UNAVAILABLE, 0},
+    {"an administrator ends what waits", ERR_STOPPED, false, false, NULL, ERR_STOPPED, 0},
+    {"an administrator ends a stream", ERR_STOPPED, true, false, "a", OK, FINISH_CANCELLED},
+    {"an administrator ends a whole answer", ERR_STOPPED, false, false, "a", ERR_STOPPED, 0},
+    {"our own fault in a stream", ERR_INTERNAL, true, false, "a", ERR_INTERNAL, 0},
 };
 
 static void each_reason_to_stop_has_its_end(void **state)
@@ -328,6 +331,7 @@ static void each_reason_to_stop_has_its_end(void **state)
             assert_int_equal(queue_count(s->queue), 0);
         } else {
             start_job(s);
+            s->job->moves = end_cases[i].moves;
             (void)emit(s, end_cases[i].generated);
             job_cancel(s->job, end_cases[i].reason);
             assert_false(job_is_done(s->job)); /* the engine thread ends what it runs */

@@ -1,0 +1,348 @@
+/* test_moved.c - texts that end in the middle: streams that move when their daemon drains, and go on in another one;
+ * what is left of a text that an administrator or a drain cuts off; sessions whose stream was cut. Real daemons with
+ * the shipped text model. */
+#include <jansson.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/client.h"
+#include "tests/support/daemon.h"
+#include "tests/support/event_text.h"
+#include "tests/support/generation.h"
+#include "tests/support/raw_socket.h"
+#include "tests/support/running.h"
+#include "tests/support/sessions.h"
+
+enum { LIMIT_S = 120, LONG = 2000, COME_MS = 20000, EXIT_MS = 3000 };
+
+static struct daemon here, there;
+
+static int start(void **state)
+{
+    (void)state;
+    daemon_start(&there, NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    daemon_stop(&there);
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    daemon_clear(&here);
+    return 0;
+}
+
+/* The request for a long text, with more fields. */
+static void print_body(char out[512], int max_tokens, const char *more)
+{
+    assert_true(snprintf(out, 512, "{\"prompt\": \"The history of \", \"max_tokens\": %d, \"stream\": true%s}",
+                         max_tokens, more) < 512);
+}
+
+/* Ask `here`, and wait until something of the answer has come. */
+static int begin(const struct event_text *t, const char *path, const char *body)
+{
+    const int fd = event_text_send(t, here.port, path, body);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, (int)test_ms(COME_MS)), 1);
+    return fd;
+}
+
+static bool is_at_end(const struct event_text *t)
+{
+    const size_t size = strlen(t->id);
+    return size > 2 && strcmp(t->id + size - 2, ".z") == 0;
+}
+
+/* What `there` makes of the same request and seed is the text that `t` has now. */
+static void assert_whole(const struct event_text *t, const char *more)
+{
+    char body[512], seeded[256];
+    struct event_text whole;
+    event_text_init(&whole);
+    (void)snprintf(seeded, sizeof seeded, ", \"seed\": %lld%s",
+                   (long long)json_integer_value(json_object_get(t->last, "seed")), more);
+    print_body(body, LONG, seeded);
+    assert_int_equal(event_text_ask(&whole, there.port, "/generate", body, SIZE_MAX), 200);
+    event_text_assert_same(body, &whole, t);
+    event_text_clear(&whole);
+}
+
+static void forget_last(struct event_text *t)
+{
+    json_decref(t->last);
+    t->last = NULL;
+}
+
+/* ---- moving ------------------------------------------------------------------------------------------------------ */
+
+static void a_stream_that_moves_goes_on_elsewhere_and_others_come_to_their_end(void **state)
+{
+    static const char query[] = "/generate?prompt=The%20history%20of%20&max_tokens=2000&bytes_base64=true&moves=true";
+    struct event_text by_post, by_get, stays;
+    char moving[512], staying[512];
+    (void)state;
+    daemon_start(&here, (const char *const[]){test_flag_ms("drain-timeout-ms", 30000), NULL});
+    event_text_init(&by_post);
+    event_text_init(&by_get);
+    event_text_init(&stays);
+    print_body(moving, LONG, ", \"moves\": true, \"bytes_base64\": true");
+    print_body(staying, LONG, ", \"bytes_base64\": true");
+    const int post = begin(&by_post, "/generate", moving), get = begin(&by_get, query, NULL),
+              stay = begin(&stays, "/generate", staying);
+    daemon_signal(&here, SIGTERM);
+    assert_int_equal(event_text_receive(&by_post, post, SIZE_MAX), 200);
+    assert_int_equal(event_text_receive(&by_get, get, SIZE_MAX), 200);
+    assert_int_equal(event_text_receive(&stays, stay, SIZE_MAX), 200);
+    assert_int_equal(daemon_wait(&here, test_ms(EXIT_MS)), 0);
+    assert_string_equal(event_text_finish(&stays), "length");
+    assert_whole(&stays, ", \"bytes_base64\": true");
+    assert_string_equal(event_text_finish(&by_post), "moved");
+    assert_string_equal(event_text_finish(&by_get), "moved");
+    assert_false(is_at_end(&by_post) || is_at_end(&by_get));
+    assert_true(by_post.tokens < LONG && by_get.tokens < LONG);
+    forget_last(&by_post);
+    forget_last(&by_get);
+    assert_int_equal(event_text_ask(&by_post, there.port, "/generate", moving, SIZE_MAX), 200);
+    assert_int_equal(event_text_ask(&by_get, there.port, query, NULL, SIZE_MAX), 200);
+    assert_whole(&by_post, ", \"bytes_base64\": true");
+    assert_whole(&by_get, ", \"bytes_base64\": true");
+    char *log = daemon_log(&here);
+    assert_non_null(strstr(log, " 200 moved "));
+    free(log);
+    event_text_clear(&by_post);
+    event_text_clear(&by_get);
+    event_text_clear(&stays);
+}
+
+/* During the delay balancers still send clients here, so that a stream which moved would come back. */
+static void nothing_moves_before_new_connections_are_refused(void **state)
+{
+    enum { DELAY_MS = 300 };
+    struct event_text t;
+    char moving[512];
+    (void)state;
+    daemon_start(&here, (const char *const[]){test_flag_ms("drain-delay-ms", DELAY_MS), "--max-tokens-max=1000000",
+                                              test_flag_ms("drain-timeout-ms", 30000), NULL});
+    event_text_init(&t);
+    print_body(moving, 1000000, ", \"moves\": true");
+    const int64_t start_ms = test_now_ms();
+    daemon_signal(&here, SIGTERM);
+    const int fd = begin(&t, "/generate", moving);
+    assert_int_equal(event_text_receive(&t, fd, SIZE_MAX), 200);
+    assert_string_equal(event_text_finish(&t), "moved");
+    assert_in_range(test_now_ms() - start_ms, test_ms(DELAY_MS) - 10, test_ms(DELAY_MS + 5000));
+    assert_int_equal(daemon_wait(&here, test_ms(EXIT_MS)), 0);
+    event_text_clear(&t);
+}
+
+static void a_stream_that_moves_and_has_not_begun_is_refused_at_once(void **state)
+{
+    struct event_text runs, waits;
+    char running[512], waiting[512];
+    (void)state;
+    daemon_start(&here, (const char *const[]){"--streams-max=1", test_flag_ms("drain-timeout-ms", 30000), NULL});
+    event_text_init(&runs);
+    event_text_init(&waits);
+    print_body(running, LONG, ", \"seed\": 1");
+    print_body(waiting, LONG, ", \"seed\": 2, \"moves\": true");
+    const int fd = begin(&runs, "/generate", running), other = event_text_send(&waits, here.port, "/generate", waiting);
+    (void)client_await_metric(&here, "aftd_queue_depth", 1, test_ms(COME_MS));
+    daemon_signal(&here, SIGTERM);
+    assert_int_equal(event_text_receive(&waits, other, SIZE_MAX), 503);
+    assert_non_null(strstr(waits.answer, "\"code\":\"unavailable\""));
+    assert_int_equal(event_text_receive(&runs, fd, SIZE_MAX), 200);
+    assert_string_equal(event_text_finish(&runs), "length");
+    assert_int_equal(daemon_wait(&here, test_ms(EXIT_MS)), 0);
+    event_text_clear(&runs);
+    event_text_clear(&waits);
+}
+
+static void what_does_not_move_is_told(void **state)
+{
+    static const struct {
+        const char *body, *says;
+    } cases[] = {
+        {"{\"moves\": true}", "expected \"stream\": true"},
+        {"{\"moves\": true, \"stream\": true, \"n\": 2}", "several texts cannot go on elsewhere"},
+        {"{\"moves\": 1, \"stream\": true}", "true or false"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct request r = generate_request(cases[i].body);
+        struct reply reply;
+        client_call(&there, &r, &reply);
+        reply_assert_error(&reply, 400, "invalid_value", "moves", cases[i].says);
+        reply_clear(&reply);
+    }
+}
+
+/* ---- what is left of a text that was cut off ----------------------------------------------------------------------- */
+
+/* The bytes that `t` has are the text's beginning, and its state leads to those that follow. */
+static void assert_state_goes_on(const struct event_text *t)
+{
+    enum { MORE = 50 };
+    uint8_t all[LONG + MORE], rest[MORE];
+    size_t all_size = 0, rest_size = 0;
+    const size_t had = json_array_size(t->bytes);
+    const char *saved = json_string_value(json_object_get(t->last, "state"));
+    assert_non_null(saved);
+    assert_in_range(had, 1, LONG - 1);
+    json_decref(session_generate(&there, NULL,
+                                 json_pack("{s:s, s:i, s:O}", "prompt", "The history of ", "max_tokens",
+                                           (int)had + MORE, "seed", json_object_get(t->last, "seed")),
+                                 all, &all_size));
+    json_decref(session_generate(&there, NULL, json_pack("{s:s, s:i}", "state", saved, "max_tokens", (int)MORE), rest,
+                                 &rest_size));
+    assert_int_equal(all_size, had + MORE);
+    assert_int_equal(rest_size, MORE);
+    for (size_t i = 0; i < had; i++)
+        assert_int_equal(json_integer_value(json_array_get(t->bytes, i)), all[i]);
+    assert_memory_equal(rest, all + had, MORE);
+}
+
+static void a_text_that_an_administrator_ends_has_its_state(void **state)
+{
+    struct event_text t;
+    char body[512];
+    (void)state;
+    daemon_start(&here, (const char *const[]){"--admin-address=127.0.0.1", "--admin-port=0", NULL});
+    event_text_init(&t);
+    print_body(body, LONG, ", \"return_state\": true, \"bytes_base64\": true, \"moves\": true");
+    const int fd = begin(&t, "/generate", body);
+    json_t *list = running_list(&here);
+    const json_t *request = json_array_get(json_object_get(list, "requests"), 0);
+    struct reply r;
+    running_cancel(&here, running_text(request, "id"), &r);
+    assert_int_equal(r.status, 202);
+    reply_clear(&r);
+    json_decref(list);
+    assert_int_equal(event_text_receive(&t, fd, SIZE_MAX), 200);
+    assert_string_equal(event_text_finish(&t), "cancelled");
+    assert_true(is_at_end(&t)); /* nobody begins it again by itself */
+    assert_state_goes_on(&t);
+    daemon_stop(&here);
+    event_text_clear(&t);
+}
+
+/* Also of one that did not ask to move: an EventSource goes on with it at the next daemon. */
+static void a_text_that_a_drain_ends_has_its_state_and_can_go_on(void **state)
+{
+    static const char *const more[] = {", \"return_state\": true, \"bytes_base64\": true",
+                                       ", \"return_state\": true, \"bytes_base64\": true, \"moves\": true"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct event_text t;
+        char body[512];
+        daemon_start(&here, (const char *const[]){"--drain-timeout-ms=0", NULL});
+        event_text_init(&t);
+        print_body(body, LONG, more[i]);
+        const int fd = begin(&t, "/generate", body);
+        daemon_signal(&here, SIGTERM);
+        assert_int_equal(event_text_receive(&t, fd, SIZE_MAX), 200);
+        assert_string_equal(event_text_finish(&t), i == 0 ? "cancelled" : "moved");
+        assert_false(is_at_end(&t));
+        assert_state_goes_on(&t);
+        assert_int_equal(daemon_wait(&here, test_ms(EXIT_MS)), 0);
+        forget_last(&t);
+        assert_int_equal(event_text_ask(&t, there.port, "/generate", body, SIZE_MAX), 200);
+        assert_whole(&t, ", \"bytes_base64\": true");
+        event_text_clear(&t);
+        daemon_clear(&here);
+    }
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+
+/* How many bytes its text has. */
+static json_int_t position(const char *id)
+{
+    json_t *session = session_get(&there, id);
+    const json_int_t at = json_integer_value(json_object_get(session, "position"));
+    json_decref(session);
+    return at;
+}
+
+/* Ask for a text of the session until some, but not all, has come. */
+static void cut(struct event_text *t, const char *id, const char *body)
+{
+    for (size_t most = 400; t->events == 0; most += 50) {
+        assert_int_equal(event_text_ask(t, there.port, "/generate", body, most), 200);
+        assert_null(t->last);
+    }
+    for (const int64_t end_ms = test_now_ms() + test_ms(COME_MS);;) { /* until the daemon knows */
+        json_t *session = session_get(&there, id);
+        const bool is_busy = json_is_true(json_object_get(session, "busy"));
+        json_decref(session);
+        if (!is_busy)
+            break;
+        assert_true(test_now_ms() < end_ms);
+    }
+}
+
+static void a_stream_of_a_session_goes_on_while_that_stands_where_it_was(void **state)
+{
+    char id[TEST_SESSION_ID_BYTES], twin[1][TEST_SESSION_ID_BYTES], body[512];
+    uint8_t bytes[LONG];
+    size_t size = 0;
+    struct event_text t, late;
+    (void)state;
+    event_text_init(&t);
+    event_text_init(&late);
+    session_create(&there, json_pack("{s:s, s:i}", "prompt", "The history of ", "seed", 5), id);
+    session_fork(&there, id, 1, twin);
+    (void)snprintf(body, sizeof body,
+                   "{\"stream\": true, \"session\": \"%s\", \"max_tokens\": 1500, \"bytes_base64\": true}", id);
+    const json_int_t before = position(id);
+    cut(&t, id, body);
+    cut(&late, id, body);
+    assert_int_equal(position(id), before);
+    assert_int_equal(event_text_ask(&t, there.port, "/generate", body, SIZE_MAX), 200);
+    assert_string_equal(event_text_finish(&t), "length");
+    json_decref(session_generate(
+        &there, NULL, json_pack("{s:s, s:i, s:i}", "prompt", "The history of ", "max_tokens", 1500, "seed", 5), bytes,
+        &size));
+    assert_int_equal(size, json_array_size(t.bytes));
+    for (size_t i = 0; i < size; i++)
+        assert_int_equal(json_integer_value(json_array_get(t.bytes, i)), bytes[i]);
+    assert_true(position(id) != before);
+    assert_int_equal(event_text_ask(&late, there.port, "/generate", body, SIZE_MAX), 409);
+    assert_non_null(strstr(late.answer, "has moved on since"));
+    assert_int_equal(event_text_ask(&t, there.port, "/generate", body, SIZE_MAX), 204);
+    (void)snprintf(body, sizeof body,
+                   "{\"stream\": true, \"session\": \"%s\", \"max_tokens\": 1500, \"bytes_base64\": true}", twin[0]);
+    assert_int_equal(event_text_ask(&late, there.port, "/generate", body, SIZE_MAX), 409); /* draws for itself */
+    event_text_clear(&t);
+    event_text_clear(&late);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_stream_that_moves_goes_on_elsewhere_and_others_come_to_their_end, clear),
+        cmocka_unit_test_teardown(nothing_moves_before_new_connections_are_refused, clear),
+        cmocka_unit_test_teardown(a_stream_that_moves_and_has_not_begun_is_refused_at_once, clear),
+        cmocka_unit_test(what_does_not_move_is_told),
+        cmocka_unit_test_teardown(a_text_that_an_administrator_ends_has_its_state, clear),
+        cmocka_unit_test_teardown(a_text_that_a_drain_ends_has_its_state_and_can_go_on, clear),
+        cmocka_unit_test(a_stream_of_a_session_goes_on_while_that_stands_where_it_was),
+    };
+    test_limit_s(LIMIT_S);
+    return cmocka_run_group_tests_name("texts that end in the middle", tests, start, stop);
+}
