@@ -76,6 +76,7 @@ _aft_verb() {
             --presence-penalty=text
             --frequency-penalty=text
             --utf8
+            --retries=text
             --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto

@@ -4,42 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/json.h"
 #include "engine/sampler.h"
 #include "server/cli/cli.h"
+#include "server/cli/generate.h"
 #include "server/cli/remote.h"
 #include "server/cli/sampling.h"
 #include "server/cli/text_output.h"
 #include "server/core/text.h"
 #include "server/stream/stream_window.h"
 
-#define PREFILL_ROWS 64 /* bytes of a pass over the prompt */
-
-struct request {
-    struct cli_engine with; /* unless a daemon is asked */
-    const char *prompt, *prompt_file;
-    uint64_t max_tokens;
-    struct sampler_options sampler;
-    struct cli_texts stop_texts;
-    struct stop_set stops;
-    bool shift; /* else the text ends where the context does */
-    bool json;
-};
-
-/* How a text ended. */
-struct ending {
-    const char *finish; /* a literal; NULL: it has not */
-    json_int_t generated, dropped;
-};
+#define PREFILL_ROWS 64  /* bytes of a pass over the prompt */
+#define RETRIES_MAX 1000 /* an hour */
 
 /* ---- what a user should know ------------------------------------------------------------------------------------- */
 
-static void tell_dropped(size_t size, size_t kept)
+void generate_tell_dropped(size_t size, size_t kept)
 {
     (void)fprintf(stderr, "aft generate: the prompt has %zu bytes; its last %zu are used\n", size, kept);
 }
 
-static void tell_end_of_context(uint64_t generated)
+void generate_tell_end_of_context(uint64_t generated)
 {
     (void)fprintf(
         stderr,
@@ -48,9 +32,8 @@ static void tell_end_of_context(uint64_t generated)
         (unsigned long long)generated);
 }
 
-/* With --json: the text as a whole, and what /generate tells of it. Takes nothing. */
-static int print_json(const struct request *r, const struct text_output *o, const char *model, uint64_t seed,
-                      size_t prompt, const struct ending *end)
+int generate_print_json(const struct generate_options *r, const struct text_output *o, const char *model, uint64_t seed,
+                        size_t prompt, const struct generate_ending *end)
 {
     if (!r->json)
         return CLI_OK;
@@ -103,8 +86,8 @@ static void feed_prompt(struct stream_window *w, const uint8_t *prompt, size_t s
 /* Draw and print from the logits of the last byte fed, until max_tokens, a stop text or, if the text does not shift,
  * the end of the context. The last byte drawn is not fed, so prompt and text together are then at most T + 1 bytes
  * long, or T after a start embedding. */
-static int continue_text(struct stream_window *w, const struct request *r, struct sampler *sampler, float *logits,
-                         struct text_output *out, struct ending *end)
+static int continue_text(struct stream_window *w, const struct generate_options *r, struct sampler *sampler,
+                         float *logits, struct text_output *out, struct generate_ending *end)
 {
     uint8_t text[GENERATE_STOP_BYTES_MAX];
     size_t size;
@@ -138,11 +121,11 @@ static int continue_text(struct stream_window *w, const struct request *r, struc
         code = text_output_bytes(out, text, stop_matcher_flush(&matcher, text));
     text_output_end(out);
     if (end->finish != NULL && strcmp(end->finish, "context") == 0)
-        tell_end_of_context((uint64_t)end->generated);
+        generate_tell_end_of_context((uint64_t)end->generated);
     return code;
 }
 
-static int generate(const struct model *m, const struct request *r, const uint8_t *prompt, size_t size)
+static int generate(const struct model *m, const struct generate_options *r, const uint8_t *prompt, size_t size)
 {
     struct engine_options o = {.streams_max = 1, .rows_max = PREFILL_ROWS};
     struct engine *e = cli_open_engine(m, &r->with, &o);
@@ -151,7 +134,7 @@ static int generate(const struct model *m, const struct request *r, const uint8_
     const struct stream_model model = stream_model_of(e, m->config.context);
     struct stream_window w = {.model = &model, .elements = malloc(model.window_size)};
     struct text_output out = text_output_begin(r->json);
-    struct ending end = {.finish = NULL};
+    struct generate_ending end = {.finish = NULL};
     int code = CLI_FAILED;
     if (w.elements != NULL) {
         float logits[BYTE_VALUES];
@@ -162,11 +145,11 @@ static int generate(const struct model *m, const struct request *r, const uint8_
         for (size_t i = 0; i < size; i++)
             sampler_accept(&sampler, prompt[i]);
         if (kept < size)
-            tell_dropped(size, kept);
+            generate_tell_dropped(size, kept);
         feed_prompt(&w, prompt + (size - kept), kept, logits);
         code = continue_text(&w, r, &sampler, logits, &out, &end);
         if (code == CLI_OK)
-            code = print_json(r, &out, m->name, r->sampler.seed, size, &end);
+            code = generate_print_json(r, &out, m->name, r->sampler.seed, size, &end);
     } else {
         (void)cli_fail("out of memory");
     }
@@ -177,7 +160,7 @@ static int generate(const struct model *m, const struct request *r, const uint8_
 }
 
 /* The prompt of --prompt or --prompt-file; free *ret. */
-static int read_prompt(uint8_t **ret, size_t *size, const struct request *r)
+static int read_prompt(uint8_t **ret, size_t *size, const struct generate_options *r)
 {
     const char *file = r->prompt_file;
     struct error err;
@@ -193,130 +176,9 @@ static int read_prompt(uint8_t **ret, size_t *size, const struct request *r)
     return CLI_OK;
 }
 
-/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
-
-/* What receives the events of a daemon. */
-struct listener {
-    struct text_output out;
-    struct ending end; /* of the last event */
-    char model[MODEL_NAME_MAX + 1];
-    json_int_t seed;
-    int code;
-    struct cli_progress progress; /* counts bytes of the text */
-    size_t seen;
-};
-
-static bool fail_listener(struct listener *l, const char *what)
-{
-    text_output_end(&l->out);
-    l->code = cli_fail("%s", what);
-    return false;
-}
-
-/* Bytes as they were drawn, which need not be UTF-8, in base64. */
-static bool on_bytes(struct listener *l, const json_t *base64)
-{
-    uint8_t *bytes = NULL;
-    size_t size = 0;
-    if (base64 == NULL)
-        return true;
-    if (!remote_read_base64(&bytes, &size, base64))
-        return fail_listener(l, "the daemon's answer has an event whose bytes are not base64");
-    l->code = text_output_bytes(&l->out, bytes, size);
-    l->seen += size;
-    cli_progress_show(&l->progress, l->seen < l->progress.total ? l->seen : l->progress.total, "generated");
-    free(bytes);
-    return l->code == CLI_OK;
-}
-
-static bool on_event(void *arg, json_t *event)
-{
-    static const char *const words[] = {"length", "stop", "context", "timeout", "cancelled"};
-    struct listener *l = arg;
-    const char *finish = json_string_value(json_object_get(event, "finish_reason")), *message = NULL, *model = NULL;
-    if (json_unpack(event, "{s:{s:s}}", "error", "message", &message) == 0)
-        return fail_listener(l, message);
-    for (size_t i = 0; finish != NULL && i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(finish, words[i]) == 0)
-            l->end.finish = words[i];
-    (void)json_unpack(event, "{s:{s:I, s:I}}", "usage", "prompt_tokens_dropped", &l->end.dropped, "completion_tokens",
-                      &l->end.generated);
-    if (json_unpack(event, "{s:s, s:I}", "model", &model, "seed", &l->seed) == 0)
-        (void)snprintf(l->model, sizeof l->model, "%s", model);
-    return on_bytes(l, json_object_get(event, "bytes_base64"));
-}
-
-/* NULL: there are none. All are UTF-8, as read_stops has seen. */
-static json_t *describe_stops(const struct cli_texts *texts)
-{
-    json_t *list = texts->count > 0 ? json_array() : NULL;
-    for (size_t i = 0; i < texts->count; i++)
-        (void)json_array_append_new(list, json_string(texts->at[i]));
-    return list;
-}
-
-static char *describe(const struct request *r, const char *model, const uint8_t *prompt, size_t size)
-{
-    const struct sampler_options *s = &r->sampler;
-    json_t *object =
-        json_pack("{s:b, s:b, s:s, s:o, s:I, s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:b, s:I, s:o*, s:s*}", "stream", 1,
-                  "bytes_base64", 1, "context_overflow", r->shift ? "shift" : "stop", "prompt_base64",
-                  remote_base64(prompt, size), "max_tokens", (json_int_t)r->max_tokens, "temperature",
-                  (double)s->temperature, "top_k", (int)s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p,
-                  "repetition_penalty", (double)s->repetition_penalty, "presence_penalty", (double)s->presence_penalty,
-                  "frequency_penalty", (double)s->frequency_penalty, "utf8", (int)s->utf8, "seed", (json_int_t)s->seed,
-                  "stop", describe_stops(&r->stop_texts), "model", model);
-    char *text = object != NULL ? json_print(object, JSON_COMPACT) : NULL;
-    json_decref(object);
-    return text;
-}
-
-/* What is to be said once the events are over. */
-static int conclude(struct listener *l, const struct request *r, size_t size)
-{
-    text_output_end(&l->out);
-    if (l->end.dropped > 0)
-        tell_dropped(size, size - (size_t)l->end.dropped);
-    if (l->end.finish == NULL)
-        return cli_fail("the daemon's answer ends in the middle");
-    if (strcmp(l->end.finish, "context") == 0)
-        tell_end_of_context((uint64_t)l->end.generated);
-    const int code = print_json(r, &l->out, l->model, (uint64_t)l->seed, size, &l->end);
-    if (strcmp(l->end.finish, "timeout") == 0 || strcmp(l->end.finish, "cancelled") == 0)
-        return cli_fail("the daemon cut the text off: %s", l->end.finish);
-    return code;
-}
-
-static int ask(const struct remote *remote, const struct request *r, const uint8_t *prompt, size_t size)
-{
-    struct listener l = {.out = text_output_begin(r->json)};
-    if (r->json || cli_output_goes_to_file())
-        l.progress = cli_progress_begin((size_t)r->max_tokens);
-    struct remote_answer answer = {0};
-    char *body = describe(r, remote->model, prompt, size);
-    if (body == NULL)
-        return cli_fail("out of memory");
-    const struct remote_request request = {.path = "/generate",
-                                           .type = "application/json",
-                                           .body = body,
-                                           .size = strlen(body),
-                                           .on_event = on_event,
-                                           .arg = &l};
-    int code = remote_post(remote, &request, &answer, NULL);
-    cli_progress_end(&l.progress);
-    free(answer.bytes);
-    free(body);
-    if (code == CLI_OK)
-        code = conclude(&l, r, size);
-    else if (l.code != CLI_OK)
-        code = l.code;
-    text_output_clear(&l.out);
-    return code;
-}
-
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
-static int read_stops(struct request *r)
+static int read_stops(struct generate_options *r)
 {
     for (size_t i = 0; i < r->stop_texts.count; i++) {
         const char *text = r->stop_texts.at[i];
@@ -329,7 +191,7 @@ static int read_stops(struct request *r)
     return CLI_OK;
 }
 
-static int parse(struct request *r, struct remote *remote, int argc, char **argv, int *count)
+static int parse(struct generate_options *r, struct remote *remote, int argc, char **argv, int *count)
 {
     double penalty = 1.0, presence = 0.0, frequency = 0.0;
     bool utf8 = false;
@@ -351,6 +213,8 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
         {"frequency-penalty", 0, CLI_NUMBER, &frequency, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
          "take X off for each time that a byte is among the last 64"},
         {"utf8", 0, CLI_FLAG, &utf8, 0, 0, NULL, NULL, "draw no byte that cannot come next in UTF-8"},
+        {"retries", 0, CLI_UNSIGNED, &r->retries, 0, RETRIES_MAX, "N", "8",
+         "ask the daemon again where its text breaks off, N times for nothing"},
         CLI_JSON_OPTION(&r->json) CLI_ENGINE_OPTIONS(&r->with) REMOTE_OPTIONS(remote){0},
     };
     int code = cli_parse(options, argc, argv, 0, 1, count);
@@ -371,7 +235,7 @@ static int parse(struct request *r, struct remote *remote, int argc, char **argv
 
 int cli_generate(int argc, char **argv)
 {
-    struct request r = {.max_tokens = 256};
+    struct generate_options r = {.max_tokens = 256, .retries = UINT64_MAX};
     struct remote remote = {0};
     bool asks = false;
     uint8_t *prompt = NULL;
@@ -386,6 +250,8 @@ int cli_generate(int argc, char **argv)
         return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
     if (asks && cli_engine_refuse(&r.with) != CLI_OK)
         return CLI_USAGE;
+    if (!asks && r.retries != UINT64_MAX)
+        return cli_fail_usage("--retries is for a daemon, and neither --url nor --unix names one");
     if (!asks && count < 1)
         return cli_fail_few();
     struct model *m = asks ? NULL : cli_load_model(argv[1], &(enum model_task){TASK_TEXT_GENERATION});
@@ -393,7 +259,7 @@ int cli_generate(int argc, char **argv)
         return CLI_FAILED;
     code = read_prompt(&prompt, &size, &r);
     if (code == CLI_OK)
-        code = asks ? ask(&remote, &r, prompt, size) : generate(m, &r, prompt, size);
+        code = asks ? generate_by_daemon(&remote, &r, prompt, size) : generate(m, &r, prompt, size);
     free(prompt);
     model_free(m);
     return code;

@@ -3,6 +3,7 @@
 
 #include <curl/curl.h>
 #include <nettle/base64.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,10 @@ struct call {
     struct curl_slist *headers;
     char *url, *bytes;
     size_t size, room;
-    bool events;        /* the answer is events */
-    bool stopped;       /* on_event wants no more, or why was printed */
-    const char *excess; /* why the answer cannot be read; NULL: it can */
+    char id[REMOTE_ID_BYTES]; /* of the event whose lines come */
+    bool events;              /* the answer is events */
+    bool stopped;             /* on_event wants no more, or why was printed */
+    const char *excess;       /* why the answer cannot be read; NULL: it can */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -123,7 +125,8 @@ static int prepare(struct call *c, const struct remote *r)
     /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
     if (c->easy == NULL || !add_text(&c->url, q->path) || !add_query(&c->url, q) ||
         (q->type != NULL && !add_header(c, "Content-Type: ", q->type)) || !add_header(c, "Expect:", "") ||
-        (r->key != NULL && !add_header(c, "Authorization: Bearer ", r->key)))
+        (r->key != NULL && !add_header(c, "Authorization: Bearer ", r->key)) ||
+        (q->id != NULL && q->id[0] != '\0' && !add_header(c, "Last-Event-ID: ", q->id)))
         return cli_fail("out of memory");
     (void)curl_easy_setopt(c->easy, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(c->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -187,8 +190,10 @@ static bool keep(struct call *c, const char *bytes, size_t size, size_t max)
 /* The line that is complete now. */
 static bool take_line(struct call *c)
 {
-    static const char prefix[] = "data: ";
+    static const char prefix[] = "data: ", id_prefix[] = "id: ";
     bool good = true;
+    if (strncmp(c->bytes, id_prefix, strlen(id_prefix)) == 0)
+        (void)snprintf(c->id, sizeof c->id, "%s", c->bytes + strlen(id_prefix));
     if (strncmp(c->bytes, prefix, strlen(prefix)) == 0) {
         json_t *event = json_loads(c->bytes + strlen(prefix), JSON_ALLOW_NUL, NULL);
         good = json_is_object(event);
@@ -196,6 +201,8 @@ static bool take_line(struct call *c)
             c->excess = "has an event that is not a JSON object";
         else if (!c->request->on_event(c->request->arg, event))
             good = !(c->stopped = true);
+        else if (c->request->id != NULL)
+            (void)snprintf(c->request->id, REMOTE_ID_BYTES, "%s", c->id);
         json_decref(event);
     }
     c->size = 0;
@@ -219,6 +226,20 @@ static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
     return size;
 }
 
+/* Print it, or leave it to whoever may try again. */
+static int fail(const struct call *c, bool passes, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int fail(const struct call *c, bool passes, const char *format, ...)
+{
+    struct remote_trouble trouble = {.passes = passes && c->request->trouble != NULL};
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(trouble.message, sizeof trouble.message, format, arguments);
+    va_end(arguments);
+    if (c->request->trouble != NULL)
+        *c->request->trouble = trouble;
+    return trouble.passes ? CLI_FAILED : cli_fail("%s", trouble.message);
+}
+
 /* Print what an answer that is an error says, in its own words. */
 static int fail_refused(const struct call *c, long status, char param[ERROR_PARAM_MAX])
 {
@@ -229,12 +250,13 @@ static int fail_refused(const struct call *c, long status, char param[ERROR_PARA
     const char *before = subject != NULL ? subject : "", *colon = subject != NULL ? ": " : "";
     if (param != NULL)
         (void)snprintf(param, ERROR_PARAM_MAX, "%s", field != NULL ? field : "");
+    const bool passes = status == 502 || status == 503 || status == 504;
     if (message != NULL)
-        (void)cli_fail("%s%sthe daemon answers %ld: %s%s%s%s%s", before, colon, status, message,
-                       field != NULL ? " (" : "", field != NULL ? field : "", field != NULL ? ")" : "",
-                       status == 401 ? "; give it with --key or in AFT_KEY" : "");
+        (void)fail(c, passes, "%s%sthe daemon answers %ld: %s%s%s%s%s", before, colon, status, message,
+                   field != NULL ? " (" : "", field != NULL ? field : "", field != NULL ? ")" : "",
+                   status == 401 ? "; give it with --key or in AFT_KEY" : "");
     else
-        (void)cli_fail("%s%s%s answers %ld, expected 200; is it an aftd?", before, colon, c->name, status);
+        (void)fail(c, passes, "%s%s%s answers %ld, expected 200; is it an aftd?", before, colon, c->name, status);
     json_decref(answer);
     return CLI_FAILED;
 }
@@ -254,11 +276,12 @@ static int fail_without_answer(const struct call *c, CURLcode result, double tim
     long error = 0; /* of a system call */
     (void)curl_easy_getinfo(c->easy, CURLINFO_OS_ERRNO, &error);
     if (result == CURLE_OPERATION_TIMEDOUT && timeout_s > 0.0)
-        return cli_fail("%s: no answer within %g s", c->name, timeout_s);
+        return fail(c, false, "%s: no answer within %g s", c->name, timeout_s);
     if (result == CURLE_COULDNT_CONNECT && error != 0)
-        return cli_fail("%s: cannot connect: %s", c->name, strerror((int)error));
-    return cli_fail("%s: %s%s", c->name, c->why[0] != '\0' ? c->why : curl_easy_strerror(result),
-                    is_distrusted(c, result) ? "; --ca-file names the certificates to trust" : "");
+        return fail(c, true, "%s: cannot connect: %s", c->name, strerror((int)error));
+    return fail(c, !is_distrusted(c, result), "%s: %s%s", c->name,
+                c->why[0] != '\0' ? c->why : curl_easy_strerror(result),
+                is_distrusted(c, result) ? "; --ca-file names the certificates to trust" : "");
 }
 
 static int judge(const struct call *c, CURLcode result, double timeout_s, char param[ERROR_PARAM_MAX])

@@ -45,6 +45,19 @@ struct remote_request {
     /* If the answer is server-sent events: takes the value of each. False: go no further; it has printed why. */
     bool (*on_event)(void *arg, json_t *event);
     void *arg;
+    /* In: the id of the event that a stream goes on after, empty for none. Then that of the last event that on_event
+     * took. NULL: there is none to tell. */
+    char *id;                       /* [REMOTE_ID_BYTES] */
+    struct remote_trouble *trouble; /* NULL: print all that goes wrong */
+};
+
+enum { REMOTE_ID_BYTES = STREAM_PLACE_MAX + 1, REMOTE_MESSAGE_BYTES = 1024 };
+
+/* Why the whole answer did not come, where the same request may have it later: the connection broke, or could not be
+ * made, or the answer was 502, 503 or 504. It is not printed then. */
+struct remote_trouble {
+    bool passes; /* else it was printed */
+    char message[REMOTE_MESSAGE_BYTES];
 };
 
 /* The answer to a request that the daemon did not refuse. */
