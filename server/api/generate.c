@@ -10,7 +10,7 @@
 #include "server/api/api_request.h"
 #include "server/api/events.h"
 #include "server/api/generate_describe.h"
-#include "server/api/generate_state.h"
+#include "server/api/generate_session.h"
 #include "server/api/reply.h"
 #include "server/api/request_client.h"
 #include "server/api/request_job.h"
@@ -45,21 +45,6 @@ static void generation_free(void *arg)
 }
 
 /* ---- what whole answers and streams both say ------------------------------------------------------------------- */
-
-/* Release the session, if there is one, to others: moved to the text's end, or where it was before. Call this before
- * the client can know of the end. A stored one has moved already. */
-static void end_session(struct exchange *x, bool moves)
-{
-    struct session_work *k = (struct session_work *)(void *)x->job->work;
-    if (k == NULL || k->infos[0].held == NULL)
-        return;
-    struct generate_job *j = generate_job_of(x->job);
-    const bool has_moved = moves && j->has_saved && !sessions_are_stored(k->sessions);
-    if (!sessions_end(k->sessions, &k->infos[0], has_moved ? &j->saved : NULL))
-        log_warning("out of memory for the state of a session: it stays where it was before request %s", x->id);
-    else if (has_moved)
-        j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
-}
 
 /* Did the request ask for several texts? Then the answer has a list of them. */
 static bool is_several(const struct job *j)
@@ -178,13 +163,13 @@ static void answer_whole(struct exchange *x)
     struct job *j = x->job;
     request_job_note_times(x);
     if (job_result(j)->status != OK) {
-        end_session(x, false);
+        generate_session_end(x, false);
         reply_send_job_error(x, j);
         return;
     }
     struct choice *choices = read_choices(x->api->state, generate_job_of(j));
     json_t *answer = choices != NULL ? describe_choices(x, choices) : NULL;
-    end_session(x, answer != NULL);
+    generate_session_end(x, answer != NULL);
     reply_send_json(x, 200, answer);
     choices_free(choices, generate_job_of(j)->sample_count);
 }
@@ -216,7 +201,7 @@ static enum http_piece say_failure(struct exchange *x, char **piece, size_t *byt
 {
     const struct generation *g = x->api->state;
     struct error err;
-    end_session(x, false);
+    generate_session_end(x, false);
     if (job_result(x->job)->status != OK)
         return say(g, event_describe_error(x), piece, bytes);
     x->api->error = error_set_param(&err, ERR_CONFLICT, "Last-Event-ID",
@@ -242,7 +227,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
         return HTTP_BROKEN;
     }
     const enum http_piece said = say(g, event, piece, bytes);
-    end_session(x, said == HTTP_PIECE && r->finish <= FINISH_TIMEOUT);
+    generate_session_end(x, said == HTTP_PIECE && r->finish <= FINISH_TIMEOUT);
     return said;
 }
 
@@ -313,42 +298,6 @@ static void answer_stream(struct exchange *x)
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* Take the session that the request continues, which no other request can use until the answer; the model is the
- * session's. */
-static enum status begin_session(struct exchange *x, struct generate_request *r, struct error *err)
-{
-    struct generation *g = x->api->state;
-    const struct client_id who = request_client(x);
-    enum status st = OK;
-    if (r->session[0] != '\0' && g->session == NULL) { /* else it was fetched */
-        g->session = session_work_create(x, 1);
-        if (g->session == NULL)
-            return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
-        st = sessions_begin(service_of(x)->sessions, &who, r->session, &g->session->infos[0], err);
-    }
-    if (st == OK && g->session != NULL && r->model[0] == '\0')
-        (void)snprintf(r->model, sizeof r->model, "%s", g->session->infos[0].model);
-    return st;
-}
-
-static enum status open_state(const struct generation *g, struct generate_request *r, const struct hosted_model *e,
-                              struct error *err)
-{
-    if (r->state != NULL)
-        return generate_state_read(r, e, err);
-    if (g->session == NULL)
-        return OK;
-    const struct session_info *i = &g->session->infos[0];
-    if (strcmp(e->model->name, i->model) != 0)
-        return error_set_param(err, ERR_ARGUMENT, "model",
-                               "the model \"%s\" is not the session's; expected \"%s\", or none", e->model->name,
-                               i->model);
-    enum status st = session_info_check_model(i, e, err);
-    if (st == OK && sessions_are_stored(g->session->sessions)) /* whoever may write there may have changed it */
-        st = stream_snapshot_check(&i->snapshot, e->engine, err);
-    return st == OK ? generate_state_continue(r, e, &i->snapshot, err) : st;
-}
-
 /* NULL: out of memory. */
 static struct generation *begin(struct exchange *x)
 {
@@ -359,12 +308,6 @@ static struct generation *begin(struct exchange *x)
     x->api->state = g;
     x->api->state_free = generation_free;
     return g;
-}
-
-static bool must_fetch(const struct exchange *x)
-{
-    const struct generation *g = x->api->state;
-    return g != NULL && g->session != NULL && g->session->infos[0].held != NULL && g->session->infos[0].state == NULL;
 }
 
 /* Where a stream's text begins, or goes on: after what the client has, which is at `from`. */
@@ -392,13 +335,13 @@ static enum status prepare(struct exchange *x, struct generate_request *r, const
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     g->bytes_base64 = r->bytes_base64;
     g->return_state = r->return_state;
-    enum status st = begin_session(x, r, err);
-    if (st == OK && must_fetch(x))
+    enum status st = generate_session_begin(&g->session, x, r, err);
+    if (st == OK && generate_session_must_fetch(g->session))
         return OK;
     if (st == OK)
         st = request_model_acquire(x, r->model[0] != '\0' ? r->model : NULL, TASK_TEXT_GENERATION, &e, err);
     if (st == OK)
-        st = open_state(g, r, e, err);
+        st = generate_session_open(g->session, r, e, err);
     if (st == OK)
         st = find_place(x, r, from, e, err);
     if (st != OK)

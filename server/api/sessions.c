@@ -1,5 +1,5 @@
-/* sessions.c - /v1/sessions: texts that the daemon keeps, for /generate to continue, listed, looked at, forked, moved and
- * ended; session_begin.c makes them. HTTP threads. */
+/* sessions.c - /v1/sessions: texts that the daemon keeps, for /generate to continue, listed, looked at, forked,
+ * moved and ended; session_begin.c makes them. HTTP threads. */
 #include "server/api/route_table.h"
 
 #include <stdio.h>

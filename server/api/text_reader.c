@@ -176,8 +176,8 @@ static bool echo_piece(struct text_reader *r, uint32_t sample, const struct gene
     return make_piece(r, &r->prompt, sample, size, false, p);
 }
 
-/* The next piece of what was read, without what is to be left out of it; of size 0 if that is all of it. False: there is
- * none. */
+/* The next piece of what was read, without what is to be left out of it; of size 0 if that is all of it. False:
+ * there is none. */
 static bool read_piece(struct text_reader *r, struct text_piece *p)
 {
     const size_t size = r->reading.size, skipped = r->to_skip < size ? r->to_skip : size;

@@ -75,10 +75,10 @@ void workers_free(struct workers *w);
 /* The job takes over the work. HTTP threads, before workers_submit. */
 void job_set_work(struct job *j, struct job_work *k);
 
-/* Submit a job that has work to do, in place of job_submit: prepare it, then put it into that lane of the engine's queue;
- * with `engine` NULL, conclude it, and that is all. HTTP threads. Errors: ERR_FULL, ERR_UNAVAILABLE (closed); and with
- * *err set ERR_PICTURE (more memory than the budget has at all), and what `prepare` says if it ran at once: the job is
- * the caller's alone. */
+/* Submit a job that has work to do, in place of job_submit: prepare it, then put it into that lane of the engine's
+ * queue; with `engine` NULL, conclude it, and that is all. HTTP threads. Errors: ERR_FULL, ERR_UNAVAILABLE (closed);
+ * and with *err set ERR_PICTURE (more memory than the budget has at all), and what `prepare` says if it ran at once:
+ * the job is the caller's alone. */
 enum status workers_submit(struct workers *w, struct job *j, struct queue *engine, uint32_t lane, uint64_t deadline_ns,
                            struct error *err);
 /* Of a job that is done: conclude it, if that was left because it takes no time. HTTP threads. Errors: as

@@ -43,8 +43,8 @@ enum status generate_request_read(struct generate_request *ret, json_t *object, 
  * look at the path has anything computed. */
 enum status generate_request_read_query(struct generate_request *ret, json_t *query, const struct settings *s,
                                         struct error *err);
-/* A header names the session too (NULL: it does not). Errors: ERR_ARGUMENT (param "X-Session-ID": the body names another;
- * and what the fields must be with a session). */
+/* A header names the session too (NULL: it does not). Errors: ERR_ARGUMENT (param "X-Session-ID": the body names
+ * another; and what the fields must be with a session). */
 enum status generate_request_name_session(struct generate_request *r, const char *id, struct error *err);
 /* The body of POST /v1/sessions: how a text begins. The prompt is only fed (max_tokens 0), and the state after it
  * kept. */

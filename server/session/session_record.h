@@ -1,5 +1,5 @@
-/* session_record.h - a session as bytes, for a store (session_store.h), which the daemon that wrote them reads again, or
- * another of the same version:
+/* session_record.h - a session as bytes, for a store (session_store.h), which the daemon that wrote them reads
+ * again, or another of the same version:
  *
  *     offset  bytes
  *          0      8  "aftdsess"

@@ -6,11 +6,11 @@
  * says: what does not fit is refused, and no kept session is dropped for it. Each counts as the most memory that its
  * state can take, so a session that was admitted can always go on.
  *
- * With a store each is written before its request is answered, and read when it is next asked for. In memory are as many
- * as those bounds allow, the latest used; in the store as many as sessions_stored_max and sessions_dir_max_mb allow, and
- * for another one goes that was not used for longest, of a client that has no fewer than the one that asks: so nobody
- * can push out what others have by making many. What reads or writes it may block, and is for threads that may wait
- * (workers.h): sessions_fetch, sessions_write, sessions_write_new.
+ * With a store each is written before its request is answered, and read when it is next asked for. In memory are as
+ * many as those bounds allow, the latest used; in the store as many as sessions_stored_max and sessions_dir_max_mb
+ * allow, and for another one goes that was not used for longest, of a client that has no fewer than the one that
+ * asks: so nobody can push out what others have by making many. What reads or writes it may block, and is for
+ * threads that may wait (workers.h): sessions_fetch, sessions_write, sessions_write_new.
  *
  * A store may be shared with other daemons. Then only what requests have is in the table, under a lease of the store;
  * all else is asked of it each time, since another may have moved it on, and neither listed nor counted here.
@@ -96,8 +96,8 @@ size_t sessions_bytes_of(const struct hosted_model *e);
  * session is used, made or ended: seconds, from 1 to session_ttl_s. */
 enum status sessions_check(struct sessions *s, const struct client_id *who, const struct hosted_model *e, size_t count,
                            unsigned *wait_s, struct error *err);
-/* Add a new session at `snapshot`, whose memory it takes, with that id (session_id_is_fine), or with one that nobody can
- * guess if it is NULL. With a store it is held: sessions_write_new, sessions_end. Errors: as above, ERR_NOMEM;
+/* Add a new session at `snapshot`, whose memory it takes, with that id (session_id_is_fine), or with one that nobody
+ * can guess if it is NULL. With a store it is held: sessions_write_new, sessions_end. Errors: as above, ERR_NOMEM;
  * ERR_CONFLICT (param "session"): there is one of that id. */
 enum status sessions_add(struct sessions *s, const struct client_id *who, const char *id, const struct hosted_model *e,
                          const struct stream_snapshot *snapshot, struct session_info *ret, unsigned *wait_s,

@@ -62,8 +62,8 @@ struct sessions {
 
 /* Take the lock; returns what has expired meanwhile. */
 struct session *sessions_enter(struct sessions *s);
-/* Release the lock, end what sessions_enter returned and sessions_take_out_locked has added (sessions_drop), and set the
- * timer if there is something to wait for. */
+/* Release the lock, end what sessions_enter returned and sessions_take_out_locked has added (sessions_drop), and set
+ * the timer if there is something to wait for. */
 void sessions_leave(struct sessions *s, struct session *gone);
 /* Without the lock: free a list, and remove what the store has of them. */
 void sessions_drop(struct sessions *s, struct session *list);

@@ -1,6 +1,6 @@
-/* store_dir.h - sessions kept in a folder, which one daemon has to itself: a file for each, replaced as a whole, so that
- * a daemon that is killed at any moment leaves what was there before or what is there now. Only the daemon's user may
- * read it. */
+/* store_dir.h - sessions kept in a folder, which one daemon has to itself: a file for each, replaced as a whole, so
+ * that a daemon that is killed at any moment leaves what was there before or what is there now. Only the daemon's
+ * user may read it. */
 #ifndef SERVER_SESSION_STORE_DIR_H
 #define SERVER_SESSION_STORE_DIR_H
 

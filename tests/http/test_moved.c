@@ -192,7 +192,7 @@ static void what_does_not_move_is_told(void **state)
     }
 }
 
-/* ---- what is left of a text that was cut off ----------------------------------------------------------------------- */
+/* ---- what is left of a text that was cut off --------------------------------------------------------------------- */
 
 /* The bytes that `t` has are the text's beginning, and its state leads to those that follow. */
 static void assert_state_goes_on(const struct event_text *t)

@@ -1,5 +1,6 @@
 /* event_text.h - the text of a stream of /generate, put together from its events as a client does that goes on where
- * its connection broke: what comes after the last whole event is forgotten. One thread. A failing step ends the test. */
+ * its connection broke: what comes after the last whole event is forgotten. One thread. A failing step ends the
+ * test. */
 #ifndef TESTS_SUPPORT_EVENT_TEXT_H
 #define TESTS_SUPPORT_EVENT_TEXT_H
 

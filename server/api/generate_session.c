@@ -1,0 +1,64 @@
+/* generate_session.c - see generate_session.h. */
+#include "server/api/generate_session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "server/api/generate_state.h"
+#include "server/api/request_client.h"
+#include "server/api/service.h"
+#include "server/core/log.h"
+#include "server/kinds/generate.h"
+#include "server/models/hosted_model.h"
+
+enum status generate_session_begin(struct session_work **k, struct exchange *x, struct generate_request *r,
+                                   struct error *err)
+{
+    const struct client_id who = request_client(x);
+    enum status st = OK;
+    if (r->session[0] != '\0' && *k == NULL) { /* else it was fetched */
+        *k = session_work_create(x, 1);
+        if (*k == NULL)
+            return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+        st = sessions_begin(service_of(x)->sessions, &who, r->session, &(*k)->infos[0], err);
+    }
+    if (st == OK && *k != NULL && r->model[0] == '\0')
+        (void)snprintf(r->model, sizeof r->model, "%s", (*k)->infos[0].model);
+    return st;
+}
+
+bool generate_session_must_fetch(const struct session_work *k)
+{
+    return k != NULL && k->infos[0].held != NULL && k->infos[0].state == NULL;
+}
+
+enum status generate_session_open(const struct session_work *k, struct generate_request *r,
+                                  const struct hosted_model *e, struct error *err)
+{
+    if (r->state != NULL)
+        return generate_state_read(r, e, err);
+    if (k == NULL)
+        return OK;
+    const struct session_info *i = &k->infos[0];
+    if (strcmp(e->model->name, i->model) != 0)
+        return error_set_param(err, ERR_ARGUMENT, "model",
+                               "the model \"%s\" is not the session's; expected \"%s\", or none", e->model->name,
+                               i->model);
+    enum status st = session_info_check_model(i, e, err);
+    if (st == OK && sessions_are_stored(k->sessions)) /* whoever may write there may have changed it */
+        st = stream_snapshot_check(&i->snapshot, e->engine, err);
+    return st == OK ? generate_state_continue(r, e, &i->snapshot, err) : st;
+}
+
+void generate_session_end(struct exchange *x, bool moves)
+{
+    struct session_work *k = (struct session_work *)(void *)x->job->work;
+    if (k == NULL || k->infos[0].held == NULL)
+        return;
+    struct generate_job *j = generate_job_of(x->job);
+    const bool has_moved = moves && j->has_saved && !sessions_are_stored(k->sessions);
+    if (!sessions_end(k->sessions, &k->infos[0], has_moved ? &j->saved : NULL))
+        log_warning("out of memory for the state of a session: it stays where it was before request %s", x->id);
+    else if (has_moved)
+        j->saved = (struct stream_snapshot){.memory = NULL}; /* the session's */
+}
