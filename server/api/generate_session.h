@@ -1,5 +1,5 @@
-/* generate_session.h - the session whose text a request to /generate continues: from when the request takes it until its
- * answer, when it stands behind that or where it was. HTTP threads; no state. */
+/* generate_session.h - the session whose text a request to /generate continues: from when the request takes it until
+ * its answer, when it stands behind that or where it was. HTTP threads; no state. */
 #ifndef SERVER_API_GENERATE_SESSION_H
 #define SERVER_API_GENERATE_SESSION_H
 

@@ -5,6 +5,7 @@
 #ifndef TESTS_SUPPORT_REFUSED_MEMORY_H
 #define TESTS_SUPPORT_REFUSED_MEMORY_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -47,6 +48,8 @@ static bool is_refused(void)
     if (refused && !refused_on)
         refused_from = 0;
     refused_count += refused;
+    if (refused)
+        errno = ENOMEM;
     return refused;
 }
 
