@@ -380,10 +380,10 @@ void api_session_put(struct exchange *x)
     const struct client_id who = request_client(x);
     struct session_work *k = session_work_create(x, 1);
     struct error err;
-    enum status st = k != NULL ? OK : error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
-    if (st == OK)
-        st = sessions_begin(k->sessions, &who, x->api->segments[0], &k->infos[0], &err);
-    if (st != OK) {
+    if (k == NULL) {
+        (void)error_set(&err, ERR_NOMEM, "out of memory for the request; try again later");
+        reply_send_error(x, &err);
+    } else if (sessions_begin(k->sessions, &who, x->api->segments[0], &k->infos[0], &err) != OK) {
         session_work_free(k);
         reply_send_error(x, &err);
     } else if (sessions_are_shared(k->sessions)) { /* its model is not known yet */

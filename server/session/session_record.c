@@ -221,7 +221,7 @@ enum status session_record_head(struct session_head *ret, size_t *blob_at, const
 enum status session_record_read(struct session_head *ret, struct stream_snapshot *snapshot,
                                 const struct session_bytes *record, const struct session_key *key, struct error *err)
 {
-    struct session_head h;
+    struct session_head h = {.turn = 0};
     struct error why;
     size_t at = 0;
     enum status st = session_record_head(&h, &at, record->bytes, record->size, key, err);

@@ -37,6 +37,7 @@ void sessions_unload_locked(struct sessions *s, struct session *one)
 /* The fork's number goes with the state, as long as there is one. */
 static void forget_state(struct sessions *s, struct session *one)
 {
+    assert(one->state != NULL);
     one->next_sample = one->state->next_sample;
     session_state_release(one->state);
     one->state = NULL;
@@ -154,9 +155,9 @@ struct session_info sessions_unknown(const struct sessions *s, const struct clie
 enum status sessions_begin_shared_locked(struct sessions *s, const struct client_id *who, const char *id,
                                          struct session_info *ret, struct error *err)
 {
-    struct session *one = session_id_is_fine(id) ? calloc(1, sizeof *one) : NULL;
     if (!session_id_is_fine(id))
         return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"", json_quote(id).text);
+    struct session *one = calloc(1, sizeof *one);
     if (one == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
     one->bytes = sizeof *one; /* until it was read */
@@ -455,7 +456,8 @@ static enum status put_all(struct sessions *s, struct store_dir_found *found, si
     const int64_t now_s = (int64_t)time(NULL), ttl_s = s->settings->session_ttl_s;
     size_t first = count, kept = 0;
     uint64_t bytes = 0;
-    qsort(found, count, sizeof *found, by_use);
+    if (count > 0)
+        qsort(found, count, sizeof *found, by_use);
     while (first > 0 && now_s - found[first - 1].used_s < ttl_s && count - first < s->room.most.count &&
            bytes + found[first - 1].head.memory_bytes <= s->room.most.bytes)
         bytes += found[--first].head.memory_bytes;

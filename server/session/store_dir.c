@@ -344,7 +344,7 @@ static bool read_name(struct session_key *ret, const char *name)
 /* Only the head is read; the state is when it is asked for. */
 static enum status look_at(const struct store_dir *d, struct store_dir_found *ret, const char *name, struct error *err)
 {
-    struct session_bytes beginning;
+    struct session_bytes beginning = {.bytes = NULL};
     struct stat about;
     size_t blob_at;
     const int fd = openat(d->fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

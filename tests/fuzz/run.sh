@@ -193,6 +193,27 @@ words server/access/keys_file.c >"$seeds/keys_file.dict"
 grep -oh '^ *[A-Z_]*([a-z_]*,' config/settings.h | sed 's/.*(\(.*\),/"\1"/' | sort -u >"$seeds/config.dict"
 words server/request/multipart.c >"$seeds/multipart.dict"
 
+seed_session_record() { # a header that is made to fit or not, and the beginning of a state
+    for fit in 0 1; do
+        {
+            number $fit 1
+            number 0 20
+            number 0 4
+            number 1 4
+            number 0 4
+            number 1 8
+            number 1 8
+            number 4096 8
+            number 4 4
+            printf 0123456789abcdefam
+            number 0 32
+            printf aftdstat
+            number 3 4
+            number 0 1424
+        } >"$1/$fit"
+    done
+}
+
 # libpng asks for what a chunk says to be long, up to 2 GB, before it reads any of it: for the sanitizer's books of that
 # nearly all time would be spent. It may be refused as well; no picture that is read takes 256 MB.
 picture_options=max_allocation_size_mb=256:allocator_may_return_null=1

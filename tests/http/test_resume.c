@@ -67,8 +67,8 @@ static const char *const variants[] = {
     "\"max_tokens\": 30, \"echo\": true, \"prompt\": \"Caf\u00e9 \u2014 \U0001F600 and more\"",
     "\"max_tokens\": 30, \"echo\": true, \"logprobs\": 2, \"prompt\": \"\u0436\u0438\u0432\u0438\"",
     "\"max_tokens\": 20, \"echo\": true, \"bytes_base64\": true, \"prompt_base64\": \"4oKs4oL/gEE=\"",
-    "\"max_tokens\": 190, \"context_overflow\": \"shift\", \"prompt\": \"longer than what the context has room for, "
-    "which is forty-eight bytes\"",
+    ("\"max_tokens\": 190, \"context_overflow\": \"shift\", \"prompt\": \"longer than what the context has room for, "
+     "which is forty-eight bytes\""),
     "\"max_tokens\": 190, \"context_overflow\": \"stop\"",
     "\"max_tokens\": 200, \"stop\": [\"a\", \"ee\", \"\u00e9\"], \"allowed_bytes\": \"aeiou \u00e9\u00e8\"",
     "\"max_tokens\": 140, \"logprobs\": 0, \"bytes_base64\": true, \"model\": \"conv\"",
