@@ -45,6 +45,7 @@
 #include "server/http/http.h"
 #include "server/http/listeners.h"
 #include "server/job/job.h"
+#include "server/job/work_turns.h"
 #include "server/job/workers.h"
 #include "server/session/sessions.h"
 
@@ -150,6 +151,7 @@ static void drop_sessions_of_gone_keys(void *arg)
 static enum status start_workers(struct daemon *d, struct error *err)
 {
     const struct workers_purpose pictures = {.threads = d->settings->picture_threads,
+                                             .kept_max = work_turns_ahead(d->settings),
                                              .name = "pictures",
                                              .work = "decode pictures",
                                              .setting = "picture_threads",
@@ -162,6 +164,7 @@ static enum status start_workers(struct daemon *d, struct error *err)
 static enum status start_sessions(struct daemon *d, struct error *err)
 {
     const struct workers_purpose stored = {.threads = SESSION_STORE_THREADS,
+                                           .kept_max = BATCHER_LANES_MAX * d->settings->streams_max,
                                            .name = "sessions",
                                            .work = "read and write sessions",
                                            .setting = "them",

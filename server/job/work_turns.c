@@ -5,7 +5,12 @@
 
 #include "server/job/job.h"
 
-enum status work_turns_create(struct work_turns **ret, const struct settings *s, uint32_t threads)
+uint32_t work_turns_ahead(const struct settings *s)
+{
+    return BATCHER_LANES_MAX * WORK_AHEAD_BATCHES * s->batch_images_max;
+}
+
+enum status work_turns_create(struct work_turns **ret, const struct settings *s, uint32_t threads, uint32_t kept_max)
 {
     struct work_turns *t = calloc(1, sizeof *t + threads * sizeof t->threads[0]);
     if (t == NULL)
@@ -13,9 +18,7 @@ enum status work_turns_create(struct work_turns **ret, const struct settings *s,
     t->thread_count = threads;
     t->each_max = threads > 1 ? threads - 1 : 1;
     t->ahead_max = WORK_AHEAD_BATCHES * s->batch_images_max;
-    /* Whatever was prepared ahead may come to be concluded: workers_submit prepares nothing else that will be. */
-    if (queue_create(&t->waiting, WORK_LANES, s->queue_jobs_max) != OK ||
-        queue_create(&t->kept, 1, BATCHER_LANES_MAX * t->ahead_max) != OK) {
+    if (queue_create(&t->waiting, WORK_LANES, s->queue_jobs_max) != OK || queue_create(&t->kept, 1, kept_max) != OK) {
         work_turns_free(t);
         return ERR_NOMEM;
     }

@@ -37,8 +37,11 @@ struct work_turns {
     struct work_thread threads[]; /* [thread_count] */
 };
 
-/* For a pool of that many threads. *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status work_turns_create(struct work_turns **ret, const struct settings *s, uint32_t threads);
+/* For a pool of that many threads, in which so many jobs may wait to be concluded. *ret is set only on OK. Errors:
+ * ERR_NOMEM. */
+enum status work_turns_create(struct work_turns **ret, const struct settings *s, uint32_t threads, uint32_t kept_max);
+/* Of pictures: whatever was prepared ahead may come to be concluded, as nothing else is prepared that will be. */
+uint32_t work_turns_ahead(const struct settings *s);
 void work_turns_free(struct work_turns *t); /* NULL is a no-op; the queues must be empty */
 
 /* Take out the job whose turn it is: of those that the engine is done with; and of all others, *lane being where it

@@ -291,7 +291,7 @@ enum status workers_start(struct workers **ret, const struct workers_purpose *p,
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_cond_init(&w->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
-    if (work_turns_create(&w->turns, s, p->threads) != OK) {
+    if (work_turns_create(&w->turns, s, p->threads, p->kept_max) != OK) {
         workers_stop(w);
         workers_free(w);
         return error_set(err, ERR_NOMEM, "no memory for the queue of the threads that %s", p->work);

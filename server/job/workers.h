@@ -56,6 +56,7 @@ struct job_work {
 /* What the threads of a pool are for. */
 struct workers_purpose {
     uint32_t threads;
+    uint32_t kept_max;                 /* jobs that may wait to be concluded: as many as the engine may end */
     const char *name, *work, *setting; /* of the threads; what they do; what says how many there are, for messages */
     int nice;                          /* added to the process's: above 0 is below the threads that stream and answer */
     enum metric prepare, conclude;     /* histograms of how long that takes */

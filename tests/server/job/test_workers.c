@@ -155,6 +155,7 @@ static enum status result_of(struct trial *t)
 static struct workers_purpose decoding(uint32_t threads)
 {
     return (struct workers_purpose){.threads = threads,
+                                    .kept_max = 1000,
                                     .name = "pictures",
                                     .work = "decode pictures",
                                     .setting = "picture_threads",
