@@ -458,6 +458,40 @@ static void what_else_lies_there_is_left_alone(void **state)
     assert_int_equal(access(folder, F_OK), -1);
 }
 
+/* Killed between two steps of writing: a file for each state in which that can leave the folder. */
+static void what_was_being_written_is_settled(void **state)
+{
+    static char names[FILES_MAX][PATH_MAX];
+    char id[SESSION_ID_BYTES], aside[PATH_MAX];
+    size_t old_size, new_size;
+    (void)state;
+    add(&alice, "a", 1, id);
+    assert_int_equal(files(names, ".session"), 1);
+    char *old = temp_read(names[0], &old_size);
+    move_to(&alice, "a", 2);
+    char *new = temp_read(names[0], &new_size);
+    (void)snprintf(aside, sizeof aside, "%.*s.new", (int)(strlen(names[0]) - strlen(".session")), names[0]);
+    temp_write(names[0], old, old_size); /* not yet whole, and the one before is there */
+    temp_write(aside, new, new_size / 2);
+    begin_again();
+    assert_found(&alice, "a", 1);
+    assert_int_equal(count_files(".new"), 0);
+    temp_write(aside, new, new_size); /* whole, and the one before is there: nobody was answered */
+    begin_again();
+    assert_found(&alice, "a", 1);
+    temp_write(aside, new, new_size); /* the one before was removed */
+    assert_int_equal(unlink(names[0]), 0);
+    begin_again();
+    assert_found(&alice, "a", 2);
+    assert_int_equal(sessions_remove(sessions, &alice, "a", NULL), OK);
+    temp_write(aside, new, new_size / 2); /* the first of a session, not whole */
+    begin_again();
+    assert_gone(&alice, "a");
+    add(&alice, "a", 3, id);
+    free(new);
+    free(old);
+}
+
 static void one_daemon_has_a_folder(void **state)
 {
     struct sessions *second;
@@ -531,6 +565,7 @@ int main(void)
         EACH(ids_are_letters_digits_and_few_signs),
         EACH(damaged_files_are_set_aside),
         EACH(what_else_lies_there_is_left_alone),
+        EACH(what_was_being_written_is_settled),
         EACH(one_daemon_has_a_folder),
         EACH(what_cannot_be_a_folder_is_told_before),
         EACH(a_folder_that_is_lost_is_told),
