@@ -45,7 +45,7 @@ export async function call(path, options = {}) {
         response = await fetch(addressOf(path), { ...options, headers });
     } catch (error) {
         if (error.name === "AbortError") throw error;
-        throw new Error("the daemon cannot be reached");
+        throw Object.assign(new Error("the daemon cannot be reached"), { isCut: true });
     }
     if (response.ok) return response;
     const error = await errorOf(response);
@@ -53,7 +53,7 @@ export async function call(path, options = {}) {
     throw error;
 }
 
-const pause = (ms, signal) => new Promise((resolve, reject) => {
+export const pause = (ms, signal) => new Promise((resolve, reject) => {
     setTimeout(resolve, ms);
     signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
 });
@@ -83,26 +83,41 @@ export function withQuery(path, parameters) {
     return given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-/** The events of a stream, parsed. The daemon writes each as one line "data: JSON"; other lines are pings and blanks.
- *  EventSource would do this, but it cannot POST, send a key or be told why it was refused. */
-export async function* events(response) {
+/** The next piece of a stream's text; undefined where the connection breaks or ends. */
+async function readPiece(reader) {
+    try {
+        return (await reader.read()).value;
+    } catch (error) {
+        if (error.name === "AbortError") throw error;
+        return undefined;
+    }
+}
+
+/** The events of a stream, parsed. The daemon writes each as one line "data: JSON", those of /generate after "id: ID",
+ *  which `onId` is given when the event has been taken; other lines are pings and blanks. If the last event does not
+ *  come, the exception has `isCut`. EventSource would do this, but it cannot POST, send a key or be told why it was
+ *  refused. */
+export async function* events(response, onId = () => {}) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
+    let id = null;
     let finished = false;
     for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
+        const value = await readPiece(reader);
+        if (value === undefined) break;
         const lines = (rest + value).split("\n");
         rest = lines.pop();
         for (const line of lines) {
+            if (line.startsWith("id: ")) id = line.slice("id: ".length);
             if (!line.startsWith("data: ")) continue;
             const event = JSON.parse(line.slice("data: ".length));
             if (event.error) throw new Error(event.error.message);
             finished ||= "finish_reason" in event;
+            onId(id);
             yield event;
         }
     }
-    if (!finished) throw new Error("the daemon cut the connection before the end");
+    if (!finished) throw Object.assign(new Error("the daemon cut the connection before the end"), { isCut: true });
 }
 
 /** One request of a panel at a time: a new one aborts the one before, cancel() the last one. So does stop(), for

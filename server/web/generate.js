@@ -1,7 +1,8 @@
 // generate.js - the panel that continues a prompt: text as it is drawn, each byte coloured by its probability if asked.
-import { Turn, askModel, events } from "./api.js";
+import { Turn } from "./api.js";
 import { colouring, fillLegend, tellBytes } from "./coloured.js";
 import { copyButton, curl, offerCommand } from "./command.js";
+import { generation } from "./going_on.js";
 import { inBytes, make, offerSeed, showError, showLoading, showStatus } from "./elements.js";
 import { modelOf, offer, offerModels } from "./models.js";
 import { Revisions } from "./revisions.js";
@@ -85,6 +86,11 @@ async function generate() {
     const asked = request();
     const colour = colouring();
     let bytes = 0;
+    let waiting = false;
+    const waits = () => {
+        waiting = true;
+        showStatus(panel, `The text broke off after ${inBytes(bytes)}. Waiting to go on…`);
+    };
     if (text.hasChildNodes()) revisions.keep();
     showError(panel, null);
     showStatus(panel, "Writing…");
@@ -97,8 +103,9 @@ async function generate() {
     stop.disabled = false;
     afterwards.hidden = true;
     try {
-        const response = await askModel("generate", asked, signal, () => showLoading(panel));
-        for await (const event of events(response)) {
+        for await (const event of generation(asked, signal, () => showLoading(panel), waits)) {
+            if (waiting) showStatus(panel, "Writing…");
+            waiting = false;
             if ("text" in event) append(...(event.logprobs ? colour(event.logprobs) : [event.text]));
             bytes += event.tokens ?? 0;
             if ("finish_reason" in event) finish(event);

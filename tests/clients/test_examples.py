@@ -2,9 +2,12 @@
 
 import json
 import re
+import select
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import urllib.parse
 import urllib.request
 
@@ -42,6 +45,57 @@ def test_python_alone(daemon):
     assert re.fullmatch(r"0\.9\d+ ship", labels) and text == PROMPT + written(daemon) + "\n"
     refused = run(sys.executable, EXAMPLES / "plain.py", daemon.url, ROOT / "README.md", code=1)
     assert refused == ""
+
+
+class BreakingProxy:
+    """Before a daemon: of each answer so many bytes come through, and all of those that come later."""
+
+    def __init__(self, port, cuts):
+        self.port, self.cuts, self.count = port, cuts, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            client, _ = self.listener.accept()
+            left = self.cuts[self.count] if self.count < len(self.cuts) else 1 << 30
+            self.count += 1
+            with client, socket.create_connection(("127.0.0.1", self.port)) as daemon:
+                while left > 0:
+                    for ready in select.select([client, daemon], [], [])[0]:
+                        data = ready.recv(min(left, 4096) if ready is daemon else 4096)
+                        if not data:
+                            left = 0
+                        elif ready is client:
+                            daemon.sendall(data)
+                        else:
+                            client.sendall(data)
+                            left -= len(data)
+
+
+@pytest.mark.parametrize("program", [[sys.executable, "going_on.py"], ["node", "going_on.mjs"]])
+def test_a_text_that_goes_on(daemon, program):
+    if shutil.which(program[0]) is None:
+        pytest.skip("node is not installed: make deps-clients")
+    command = [program[0], EXAMPLES / program[1]]
+    fields = {"prompt": PROMPT, "max_tokens": 1000, "seed": 1}
+    with urllib.request.urlopen(daemon.url + "/generate", json.dumps(fields).encode(), timeout=60 * SLOW) as answer:
+        text = json.load(answer)["text"]
+    proxy = BreakingProxy(daemon.port, [2000, 100, 700, 1500])
+    assert run(*command, proxy.url, PROMPT, "1000") == text + "\n"
+    assert proxy.count == 5
+    assert run(*command, proxy.url, PROMPT, "0", code=1) == ""
+
+
+def test_the_document_has_the_clients_that_go_on():
+    document = (ROOT / "server" / "HTTP.md").read_text()
+    for name, begins, ends in (
+        ("going_on.py", "def generate", "\n\n\ndef main"),
+        ("going_on.mjs", "async function* generate", "\n\nfor await"),
+    ):
+        program = (EXAMPLES / name).read_text()
+        assert program[program.index(begins) : program.index(ends)] in document
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

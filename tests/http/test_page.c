@@ -34,6 +34,7 @@ static const struct {
     {"/page/sending.js", "text/javascript; charset=utf-8", "export"},
     {"/page/classify.js", "text/javascript; charset=utf-8", "\"classify\""},
     {"/page/generate.js", "text/javascript; charset=utf-8", "\"generate\""},
+    {"/page/going_on.js", "text/javascript; charset=utf-8", "export"},
     {"/page/coloured.js", "text/javascript; charset=utf-8", "export"},
     {"/page/command.js", "text/javascript; charset=utf-8", "export"},
     {"/page/revisions.js", "text/javascript; charset=utf-8", "export"},

@@ -48,7 +48,7 @@ def test_options_reach_the_daemon(visit):
     with page.expect_request("**/generate") as sent:
         part.get_by_role("button", name="Write").click()
     assert sent.value.post_data_json == {
-        "prompt": "x", "temperature": 0.25, "stream": True, "model": "enwik8-aft-local", "max_tokens": 7,
+        "prompt": "x", "temperature": 0.25, "stream": True, "moves": True, "model": "enwik8-aft-local", "max_tokens": 7,
         "seed": 9007199254740991, "top_k": 3, "top_p": 0.5, "min_p": 0.01, "repetition_penalty": 1.2,
         "context_overflow": "shift"}
     expect(status(part)).to_contain_text("7 bytes, full length")
@@ -97,6 +97,65 @@ def test_a_text_can_be_stopped(visit):
     until = time.monotonic() + 10 * SLOW
     while metric(page, "aftd_streams_running") > 0 or metric(page, "aftd_requests_cancelled_total") == before:
         assert time.monotonic() < until
+
+
+def test_a_text_that_breaks_off_goes_on(visit):
+    """Cut in the middle of an event, refused, moved, cut again: the text is that of an undisturbed stream."""
+    page = visit(expect=["status of 503"])
+    part = panel(page, "Write")
+    text = part.get_by_role("region", name="Text")
+    part.get_by_label("Seed").fill("5")
+    part.get_by_label("Maximum bytes").fill("400")
+    part.get_by_role("button", name="Write").click()
+    expect(status(part)).to_contain_text("400 bytes, full length")
+    whole = text.text_content()
+    sent = []
+
+    def moved(body):
+        events = body.split(b"\n\n")[:20]
+        last_id = events[-1].split(b"\n")[0]
+        return b"\n\n".join([*events, last_id + b'\ndata: {"finish_reason":"moved"}', b""])
+
+    answers = [lambda body: body[:1500], None, moved, None, None, lambda body: body[:200], lambda body: body]
+
+    def answer(route):
+        what = answers[min(len(sent), len(answers) - 1)]
+        sent.append(route.request.post_data_json)
+        if what is None:
+            route.fulfill(status=503, body="no daemon", content_type="text/plain")
+        else:
+            response = route.fetch()
+            route.fulfill(response=response, body=what(response.body()))
+
+    page.route("**/generate", answer)
+    part.get_by_label("Prompt").press("Control+Enter")
+    expect(status(part)).to_contain_text("Waiting to go on")
+    expect(status(part)).to_contain_text("400 bytes, full length", timeout=20_000 * SLOW)
+    assert text.text_content() == whole
+    assert "from" not in sent[0] and len(sent) == len(answers)
+    assert sent[1]["from"] == sent[2]["from"] != sent[3]["from"] == sent[5]["from"]
+    expect(part.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_text_that_cannot_go_on_is_said(visit):
+    page = visit(expect=["status of 409"])
+    part = panel(page, "Write")
+    sent = []
+
+    def answer(route):
+        sent.append(route.request.post_data_json)
+        if len(sent) == 1:
+            response = route.fetch()
+            route.fulfill(response=response, body=response.body()[:1500])
+        else:  # the daemon itself refuses it: it is another request
+            route.continue_(post_data=json.dumps({**sent[-1], "max_tokens": 30}))
+
+    page.route("**/generate", answer)
+    part.get_by_label("Maximum bytes").fill("200")
+    part.get_by_role("button", name="Write").click()
+    expect(part.get_by_role("alert")).to_contain_text("is another request's")
+    assert len(sent) == 2
+    expect(part.get_by_role("button", name="Stop")).to_be_disabled()
 
 
 def test_a_new_text_ends_the_one_before(visit):
