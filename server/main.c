@@ -3,12 +3,12 @@
  * Started in the order log, engine thread and models, loader, workers, watcher, HTTP; ended in reverse order. All
  * threads have the signals blocked; the main thread waits for them, so no handler ever runs.
  *
- * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are still accepted for drain_delay_ms; then connections
- * are refused, streams that move end, idle connections may bring a last request within drain_idle_ms, and what runs
- * may end within drain_timeout_ms; then the rest is cancelled, which resumes every suspended connection, and the
- * answers are written. A second signal skips the waiting. On SIGHUP the loader's thread reads files again
- * (reload.h). While it waits, the main thread tells the service manager, if there is one, how the daemon is
- * (heartbeat.h). */
+ * Stopping (SIGTERM, SIGINT): /readyz says so, and requests are still accepted for drain_delay_ms; then connections are
+ * refused, streams that move end, idle connections may bring a last request within drain_idle_ms, and what runs may end
+ * within drain_timeout_ms; then the rest is cancelled, which resumes every suspended connection, and the answers are
+ * written. A second signal skips the waiting.
+ * On SIGHUP the loader's thread reads files again (reload.h).
+ * While it waits, the main thread tells the service manager, if there is one, how the daemon is (heartbeat.h). */
 #include <limits.h>
 #include <malloc.h>
 #include <signal.h>

@@ -31,7 +31,7 @@
     X(page_sending, "sending.js", "server/web/sending.js", SCRIPT)                   \
     X(page_classify, "classify.js", "server/web/classify.js", SCRIPT)                \
     X(page_generate, "generate.js", "server/web/generate.js", SCRIPT)                \
-    X(page_going_on, "going_on.js", "server/web/going_on.js", SCRIPT)               \
+    X(page_going_on, "going_on.js", "server/web/going_on.js", SCRIPT)                \
     X(page_coloured, "coloured.js", "server/web/coloured.js", SCRIPT)                \
     X(page_command, "command.js", "server/web/command.js", SCRIPT)                   \
     X(page_revisions, "revisions.js", "server/web/revisions.js", SCRIPT)             \

@@ -9,8 +9,8 @@ const MOST_MS = 5000;
 /** May the same request have an answer later? */
 const passes = (error) => error.isCut || [502, 503, 504].includes(error.status);
 
-/** The events of POST /generate, the last of which tells how the text ended. Where it breaks off, `waits` is called, and
- *  what is missing asked for until it comes; loading: as askModel's `waits`. */
+/** The events of POST /generate, the last of which tells how the text ended. Where it breaks off, `waits` is called,
+ *  and what is missing asked for until it comes; loading: as askModel's `waits`. */
 export async function* generation(asked, signal, loading, waits) {
     let id = null;
     let [left, ms] = [TRIES, FIRST_MS];

@@ -67,8 +67,7 @@ static const char *const variants[] = {
     "\"max_tokens\": 30, \"echo\": true, \"prompt\": \"Caf\u00e9 \u2014 \U0001F600 and more\"",
     "\"max_tokens\": 30, \"echo\": true, \"logprobs\": 2, \"prompt\": \"\u0436\u0438\u0432\u0438\"",
     "\"max_tokens\": 20, \"echo\": true, \"bytes_base64\": true, \"prompt_base64\": \"4oKs4oL/gEE=\"",
-    ("\"max_tokens\": 190, \"context_overflow\": \"shift\", \"prompt\": \"longer than what the context has room for, "
-     "which is forty-eight bytes\""),
+    "\"max_tokens\": 190, \"prompt\": \"longer than the context, which has room for forty-eight bytes\"",
     "\"max_tokens\": 190, \"context_overflow\": \"stop\"",
     "\"max_tokens\": 200, \"stop\": [\"a\", \"ee\", \"\u00e9\"], \"allowed_bytes\": \"aeiou \u00e9\u00e8\"",
     "\"max_tokens\": 140, \"logprobs\": 0, \"bytes_base64\": true, \"model\": \"conv\"",
@@ -325,6 +324,40 @@ static void after_the_end_there_is_nothing_more(void **state)
     event_text_clear(&b.got);
 }
 
+/* The client lacks the last event alone, so that all of the text is computed and left out. */
+static void what_is_left_out_is_computed_and_counted_with_pings_meanwhile(void **state)
+{
+    enum { LONG = 50000 };
+    struct daemon pinging = {.pid = 0};
+    struct event_text t;
+    char models[PATH_MAX + 20], body[200];
+    (void)state;
+    (void)snprintf(models, sizeof models, "--models-dir=%s", folder);
+    (void)snprintf(body, sizeof body, "{\"stream\": true, \"model\": \"local\", \"max_tokens\": %d}", LONG);
+    daemon_start(&pinging, (const char *const[]){models, "--ping-ms=100", NULL});
+    event_text_init(&t);
+    assert_int_equal(event_text_ask(&t, pinging.port, "/generate", body, SIZE_MAX), 200);
+    assert_string_equal(event_text_finish(&t), "length");
+    json_t *usage = json_incref(json_object_get(t.last, "usage"));
+    json_decref(t.last);
+    t.last = NULL;
+    t.id[strlen(t.id) - 2] = '\0'; /* without the mark of the end */
+    const unsigned events = t.events, pings = t.pings;
+    const double before = client_metric(&pinging, "aftd_generated_bytes_total");
+    const int64_t start_ms = test_now_ms();
+    assert_int_equal(event_text_ask(&t, pinging.port, "/generate", body, SIZE_MAX), 200);
+    const int64_t took_ms = test_now_ms() - start_ms;
+    assert_string_equal(event_text_finish(&t), "length");
+    assert_int_equal(t.events, events + 1);
+    assert_true(json_equal(json_object_get(t.last, "usage"), usage));
+    assert_true(client_metric(&pinging, "aftd_generated_bytes_total") == before + LONG);
+    assert_true(t.pings > pings || took_ms < 150);
+    (void)printf("  %u pings in %d ms\n", t.pings - pings, (int)took_ms);
+    json_decref(usage);
+    event_text_clear(&t);
+    daemon_stop(&pinging);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_daemon_of_another_precision_does_not_go_on),
         cmocka_unit_test(the_field_does_what_the_header_does_which_goes_before_it),
         cmocka_unit_test(after_the_end_there_is_nothing_more),
+        cmocka_unit_test(what_is_left_out_is_computed_and_counted_with_pings_meanwhile),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("streams that go on", tests, start, stop);

@@ -16,7 +16,7 @@
 #include "tests/support/generation.h"
 #include "tests/support/raw_socket.h"
 
-enum { ANSWER_MS = 30000, ANSWER_BYTES = 1 << 22 };
+enum { ANSWER_MS = 30000, ANSWER_BYTES = 1 << 24 };
 
 void event_text_init(struct event_text *t)
 {
