@@ -1,6 +1,6 @@
 # Benchmarks: commands, never timed tests; included by the Makefile. tests/bench/RESULTS.md has what they said.
 
-.PHONY: deps-bench deps-peers bench bench-mixers bench-http bench-beside bench-builds bench-peers
+.PHONY: deps-bench deps-peers bench bench-mixers bench-http bench-beside bench-sessions bench-builds bench-peers
 
 DEPS_BENCH := libcmocka-dev python3 # the former for what tests/bench shares with the tests
 DEPS_PEERS := g++ python3-dev # torch.compile writes C++
@@ -31,6 +31,10 @@ bench-http: deps-bench ## what 64 streams through HTTP reach of what they reach 
 bench-beside: deps-bench ## what pictures do to running streams, and streams to pictures (2 minutes)
 	+@$(BUILD) programs
 	@tests/bench/beside.py $(BESIDE_FLAGS)
+
+bench-sessions: ## what it costs that sessions are stored: 64 streams beside as many in memory (4 minutes)
+	+@$(BUILD) programs
+	@tests/bench/sessions.py $(SESSIONS_FLAGS)
 
 bench-builds: deps-bench ## how fast the engine is beside that of OTHER=DIR, another checkout where make has run (6 minutes)
 	+@$(BUILD) programs

@@ -26,7 +26,8 @@ def start(folder, streams, flags):
     os.mkdir(folder)
     path = os.path.join(folder, "log")
     command = ["build/aftd", "--models-dir=off", "--model=weights/models/" + MODEL, "--listen-port=0",
-               "--log-requests=false", "--idle-timeout-ms=3600000", f"--streams-max={streams}", f"--sessions-max={4 * streams}",
+               "--log-requests=false", "--idle-timeout-ms=3600000",
+               f"--streams-max={streams}", f"--sessions-max={4 * streams}",
                f"--sessions-per-key-max={4 * streams}", "--sessions-memory-max-mb=4096", *flags]
     with open(path, "wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
@@ -44,7 +45,7 @@ class Client:
     def __init__(self, port, number):
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         self.id = f"bench-{number}"
-        assert self.ask("PUT", "/v1/sessions/" + self.id, {"prompt": "The history of ", "seed": number})["id"] == self.id
+        self.ask("PUT", "/v1/sessions/" + self.id, {"prompt": "The history of ", "seed": number})
 
     def ask(self, method, path, fields):
         self.connection.request(method, path, json.dumps(fields), JSON)

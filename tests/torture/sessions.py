@@ -189,7 +189,7 @@ def main():
     try:
         scene = Scene(folder, report)
         whole = whole_texts()
-        threads = [threading.Thread(target=client, args=(scene, i, whole)) for i in range(CLIENTS)]
+        threads = [threading.Thread(target=client, args=(scene, i, whole), daemon=True) for i in range(CLIENTS)]
         for t in threads:
             t.start()
         for _ in range(KILLS):
