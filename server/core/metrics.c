@@ -152,8 +152,9 @@ static size_t series_of(const struct metrics_row *row, unsigned label)
 {
     if (row->labels == LABELS_MODEL)
         return label < METRICS_MODEL_LABELS ? label : METRICS_MODEL_OTHER;
-    assert(label < row->series && (row->labels == LABELS_NONE || row->labels == LABELS_IF_SET ||
-                                   row->labels == LABELS_KEY || row->labels == LABELS_REASON));
+    assert(label < row->series &&
+           (row->labels == LABELS_NONE || row->labels == LABELS_IF_SET || row->labels == LABELS_IF_TOLD ||
+            row->labels == LABELS_KEY || row->labels == LABELS_REASON));
     return label;
 }
 
@@ -202,12 +203,14 @@ void metrics_counter_add(enum metric m, unsigned label, uint64_t n)
 void metrics_gauge_set(enum metric m, unsigned label, uint64_t value)
 {
     const struct metrics_row *row = row_of(m, TYPE_GAUGE);
-    atomic_store_explicit(&row->values[series_of(row, label)], value, memory_order_relaxed);
+    const uint64_t told = row->labels == LABELS_IF_TOLD ? 1 : 0;
+    atomic_store_explicit(&row->values[series_of(row, label)], value + told, memory_order_relaxed);
 }
 
 void metrics_gauge_add(enum metric m, unsigned label, int64_t change)
 {
     const struct metrics_row *row = row_of(m, TYPE_GAUGE);
+    assert(row->labels != LABELS_IF_TOLD);
     atomic_fetch_add_explicit(&row->values[series_of(row, label)], (uint64_t)change, memory_order_relaxed);
 }
 
@@ -215,7 +218,7 @@ uint64_t metrics_total(enum metric m)
 {
     const struct metrics_row *row = &metrics_rows[m];
     uint64_t total = 0;
-    assert(row->type != TYPE_HISTOGRAM);
+    assert(row->type != TYPE_HISTOGRAM && row->labels != LABELS_IF_TOLD);
     for (size_t i = 0; i < row->series; i++)
         total += atomic_load_explicit(&row->values[i], memory_order_relaxed);
     return total;

@@ -43,7 +43,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
  * unit    COUNT    values are whole numbers
  *         SECONDS  values are given in nanoseconds and shown in seconds
  * labels  NONE, MODEL, KEY, REASON: what the `label` of an update means (0 for NONE); IF_SET: as NONE, and there is no
- *         series while the value is 0
+ *         series while the value is 0; IF_TOLD: as NONE, and there is no series before a value is set
  * Updates of {endpoint,model}, {endpoint,model,status}, {version,isa,blas} and the labels of aftd_model_info have
  * functions of their own. Refusals have no {model}, as most of them come before it is known which one is asked for: a
  * full queue is told before the body is read. */
@@ -118,6 +118,9 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
               "Time to read or write stored sessions, for one request.")                                             \
     COUNTER(METRIC_SESSIONS_REFUSED, "aftd_sessions_refused_total", COUNT, NONE,                                     \
             "Sessions that were refused for lack of room.")                                                          \
+    GAUGE(METRIC_STORE_UP, "aftd_session_store_up", COUNT, IF_TOLD, "Whether the store of sessions answers.")        \
+    COUNTER(METRIC_STORE_ERRORS, "aftd_session_store_errors_total", COUNT, NONE,                                     \
+            "Calls of the store of sessions that failed, also at once while it is away.")                            \
     COUNTER(METRIC_CANCELLED, "aftd_requests_cancelled_total", COUNT, MODEL, "Requests that were cancelled.")        \
     COUNTER(METRIC_TIMED_OUT, "aftd_requests_timed_out_total", COUNT, MODEL, "Requests that passed their deadline.") \
     COUNTER(METRIC_REJECTED, "aftd_requests_rejected_total", COUNT, REASON, "Requests refused before any work.")     \

@@ -17,6 +17,7 @@ enum unit { UNIT_COUNT, UNIT_SECONDS };
 enum labels {
     LABELS_NONE,
     LABELS_IF_SET,
+    LABELS_IF_TOLD,
     LABELS_ENDPOINT_MODEL,
     LABELS_MODEL,
     LABELS_KEY,
@@ -45,6 +46,7 @@ enum { ENDPOINT_OTHER = METRICS_ENDPOINTS_MAX, ENDPOINT_LABELS };
 enum {
     SERIES_NONE = 1,
     SERIES_IF_SET = 1,
+    SERIES_IF_TOLD = 1,
     SERIES_ENDPOINT_MODEL = ENDPOINT_LABELS * METRICS_MODEL_LABELS,
     SERIES_MODEL = METRICS_MODEL_LABELS,
     SERIES_KEY = METRICS_KEYS_MAX + 1,
@@ -63,7 +65,7 @@ struct metrics_histogram {
 
 struct metrics_row {
     const char *name, *help;
-    _Atomic uint64_t *values;             /* [series]; NULL for histograms */
+    _Atomic uint64_t *values; /* [series]; NULL for histograms. IF_TOLD: 1 more than the value, 0: none was told */
     struct metrics_histogram *histograms; /* [series]; NULL for others */
     const uint64_t *bounds;
     size_t series;

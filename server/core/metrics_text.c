@@ -109,6 +109,7 @@ static void print_labels_locked(struct page *to, bool *first, const struct metri
     switch (row->labels) {
     case LABELS_NONE:
     case LABELS_IF_SET:
+    case LABELS_IF_TOLD:
         break;
     case LABELS_ENDPOINT_MODEL:
         print_endpoint_model_locked(to, first, series);
@@ -185,6 +186,7 @@ static bool is_shown_locked(const struct metrics_row *row, size_t series, bool c
     case LABELS_ENDPOINT_MODEL:
     case LABELS_REQUEST:
     case LABELS_IF_SET:
+    case LABELS_IF_TOLD:
         return counted;
     case LABELS_NONE:
     case LABELS_REASON:
@@ -218,7 +220,7 @@ static void print_series_locked(struct page *to, const struct metrics_row *row, 
     if (row->type == TYPE_HISTOGRAM)
         print_histogram_locked(to, row, series, counts, sum);
     else
-        print_sample_locked(to, row, "", series, NULL, row->unit, value);
+        print_sample_locked(to, row, "", series, NULL, row->unit, value - (row->labels == LABELS_IF_TOLD ? 1 : 0));
 }
 
 static void update_process(void)

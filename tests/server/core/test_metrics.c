@@ -84,6 +84,7 @@ static void a_fresh_set_shows_zeros_and_no_requests(void **state)
     assert_series(text, "aftd_requests_rejected_total{reason=\"queue_full\"}", "0");
     assert_null(strstr(text, "aftd_time_to_first_byte_seconds"));
     assert_null(strstr(text, "aftd_tls_certificate_expiry_timestamp_seconds")); /* 1970 would be an alert */
+    assert_null(strstr(text, "aftd_session_store_up")); /* there is no store that could be away */
     assert_series(text, "aftd_build_info{version=\"\",isa=\"\",blas=\"\"}", "1");
     assert_null(strstr(text, "aftd_requests_total"));
     assert_null(strstr(text, "aftd_request_duration_seconds"));
@@ -226,6 +227,12 @@ static void what_may_be_missing_is_shown_once_it_is_there(void **state)
     char *text = render();
     assert_series(text, "aftd_tls_certificate_expiry_timestamp_seconds", "1900000000");
     free(text);
+    for (uint64_t up = 0; up < 2; up++) {
+        metrics_gauge_set(METRIC_STORE_UP, 0, up);
+        text = render();
+        assert_series(text, "aftd_session_store_up", up == 0 ? "0" : "1");
+        free(text);
+    }
 }
 
 /* Bucket bounds are inclusive, counts cumulative, the sum exact. */
@@ -400,6 +407,7 @@ static void fill_everything(void)
     metrics_request(99, 99, 99, MS);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, model, 3 * MS);
     metrics_gauge_set(METRIC_TLS_EXPIRY, 0, UINT64_C(1900000000) * 1000 * MS);
+    metrics_gauge_set(METRIC_STORE_UP, 0, 1);
     metrics_counter_add(METRIC_IMAGES, METRICS_MODEL_NONE, 1);
 }
 
