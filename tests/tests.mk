@@ -9,7 +9,8 @@
 
 # ---- what they need --------------------------------------------------------------------------------------------------
 
-DEPS_TEST := libcmocka-dev xz-utils openssl zsh
+# redis-tools has all of Debian's redis-server but its service: the program is named redis-check-rdb there.
+DEPS_TEST := libcmocka-dev xz-utils openssl zsh redis-tools
 DEPS_PROXIES := nginx haproxy
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
