@@ -105,6 +105,15 @@ enum log_format { LOG_FORMATS(X) };
     SWITCH(sessions_sync, false,                                                                                       \
            "have the disk write a session before its request is answered: then it outlasts a power cut, not just the " \
            "daemon")                                                                                                   \
+    TEXT(sessions_redis, "off",                                                                                        \
+         "Redis or Valkey server in which several daemons share sessions: redis://HOST:PORT/DB or unix:/PATH; or off") \
+    TEXT(sessions_redis_password_file, "off",                                                                          \
+         "file of one line for that server: PASSWORD or USER:PASSWORD; off: none is sent")                             \
+    TEXT(sessions_redis_prefix, "aftd:", "what the names of its keys begin with")                                      \
+    NUMBER(sessions_redis_timeout_ms, 1000, 10, 60000, "how long that server may take for a session")                  \
+    NUMBER(sessions_lease_ms, 10000, 1000, 600000,                                                                     \
+           "how long a daemon that has died keeps others from the sessions that it was using")                         \
+    TEXT(replica, "auto", "name of this daemon for others that share its sessions; auto: the machine's name")          \
     SWITCH(session_cookie, false,                                                                                      \
            "tell browsers a new session's id as a cookie, aftd-session, for balancers that keep clients by one")       \
     NUMBER(session_ttl_s, 3600, 1, SESSION_TTL_MAX_S, "how long a session is kept after its last use")                 \

@@ -45,8 +45,7 @@ struct session_store_kind {
      * here). Errors: ERR_NOT_FOUND; ERR_CONFLICT: another daemon has it. */
     enum status (*take)(struct session_store *s, const struct session_key *key, uint64_t turn,
                         struct session_bytes *ret, struct error *err);
-    /* Put it back, as the record of a later turn, or with NULL unchanged, which does not block: a store that has to ask
-     * somebody does so by itself. Errors: ERR_CONFLICT: the lease was lost, or
+    /* Put it back, as the record of a later turn, or with NULL unchanged. Errors: ERR_CONFLICT: the lease was lost, or
      * the session was removed meanwhile; nothing is changed. */
     enum status (*give)(struct session_store *s, const struct session_key *key, uint64_t turn,
                         const struct session_bytes *record, struct error *err);

@@ -77,7 +77,7 @@ enum status sessions_create(struct sessions **ret, const struct settings *settin
     enum status st = watcher_add(w, &s->timer);
     if (st != OK)
         (void)error_set(err, st, "out of memory for sessions");
-    else if (strcmp(settings->sessions_dir, "off") != 0 && settings->sessions_max > 0) {
+    else if (sessions_want_store(settings)) {
         s->room.most = room_of(settings->sessions_stored_max, settings->sessions_dir_max_mb);
         st = sessions_restore(s, err);
     }

@@ -114,6 +114,12 @@ void sessions_warm_locked(struct sessions *s, struct session *one);
 void sessions_unwarm_locked(struct sessions *s, struct session *one);
 /* It was used: let the store know, unless it was told of late. Under the lock; brief. */
 void sessions_touch_locked(struct sessions *s, struct session *one);
+/* Nothing of it may be left in the store. It may block. */
+void sessions_take_back(const struct sessions *s, const struct session_key *key);
+
+/* ---- sessions_open.c --------------------------------------------------------------------------------------------- */
+
+bool sessions_want_store(const struct settings *s);
 /* Open the store that the settings name, and put what it has into the table. Errors: ERR_CONFIG, ERR_NOMEM,
  * ERR_STORE. */
 enum status sessions_restore(struct sessions *s, struct error *err);

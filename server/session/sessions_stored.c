@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "config/json.h"
 #include "server/core/clock.h"
@@ -13,7 +12,6 @@
 #include "server/core/metrics.h"
 #include "server/session/session_record.h"
 #include "server/session/sessions_inner.h"
-#include "server/session/store_dir.h"
 
 enum { TOUCHED_PART = 16 }; /* a store may think that a session was last used that part of session_ttl_s earlier */
 
@@ -300,8 +298,7 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* It was removed while it was being written: nothing of it may be left. */
-static void take_back(const struct sessions *s, const struct session_key *key)
+void sessions_take_back(const struct sessions *s, const struct session_key *key)
 {
     struct error err;
     if (s->store->kind->remove(s->store, key, &err) != OK)
@@ -353,7 +350,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     sessions_leave(s, gone);
     session_state_release(old);
     if (was_removed(s, one))
-        take_back(s, &one->key);
+        sessions_take_back(s, &one->key);
     return OK;
 }
 
@@ -391,7 +388,7 @@ static enum status write_first(struct sessions *s, const struct session_info *i,
     const bool is_removed = one->is_removed;
     sessions_leave(s, gone);
     if (is_removed)
-        take_back(s, &one->key);
+        sessions_take_back(s, &one->key);
     return OK;
 }
 
@@ -407,88 +404,5 @@ enum status sessions_write_new(struct sessions *s, struct session_info infos[], 
         sessions_leave(s, gone);
         (void)sessions_end(s, &infos[i], NULL);
     }
-    return st;
-}
-
-/* ---- the beginning ----------------------------------------------------------------------------------------------- */
-
-/* The latest used last. */
-static int by_use(const void *a, const void *b)
-{
-    const struct store_dir_found *x = a, *y = b;
-    return (x->used_s > y->used_s) - (x->used_s < y->used_s);
-}
-
-/* One that the store has becomes one that is idle. */
-static enum status put_found(struct sessions *s, const struct store_dir_found *f, uint64_t age_ns)
-{
-    const uint64_t now_ns = clock_now_ns();
-    struct session *one = calloc(1, sizeof *one);
-    struct session_holder *holder =
-        one != NULL ? session_room_take(&s->room, &f->head.owner, 1, f->head.memory_bytes) : NULL;
-    if (holder == NULL) {
-        free(one);
-        return ERR_NOMEM;
-    }
-    memcpy(one->id, f->head.id, sizeof one->id);
-    memcpy(one->model, f->head.model, sizeof one->model);
-    one->owner = f->head.owner;
-    one->identity = f->head.state.identity;
-    one->bytes = f->head.memory_bytes;
-    one->sample = f->head.sample;
-    one->next_sample = f->head.next_sample;
-    one->is_foreign = f->head.is_foreign;
-    one->created_s = f->head.created_s;
-    one->key = f->key;
-    one->is_stored = true;
-    one->place = (struct session_place){.turn = f->head.turn,
-                                        .position = (uint64_t)f->head.state.position + f->head.state.pending_count,
-                                        .blob_bytes = f->blob_bytes,
-                                        .seed = f->head.state.seed};
-    sessions_put_locked(s, one, holder, false);
-    one->used_ns = one->touched_ns = now_ns > age_ns ? now_ns - age_ns : 0;
-    return OK;
-}
-
-/* Those whose time is over go, and so do the ones used first if there are more than there may be. */
-static enum status put_all(struct sessions *s, struct store_dir_found *found, size_t count, struct error *err)
-{
-    const int64_t now_s = (int64_t)time(NULL), ttl_s = s->settings->session_ttl_s;
-    size_t first = count, kept = 0;
-    uint64_t bytes = 0;
-    if (count > 0)
-        qsort(found, count, sizeof *found, by_use);
-    while (first > 0 && now_s - found[first - 1].used_s < ttl_s && count - first < s->room.most.count &&
-           bytes + found[first - 1].head.memory_bytes <= s->room.most.bytes)
-        bytes += found[--first].head.memory_bytes;
-    for (size_t i = 0; i < first; i++)
-        take_back(s, &found[i].key);
-    for (size_t i = first; i < count; i++, kept++) {
-        const int64_t age_s = now_s - found[i].used_s;
-        if (put_found(s, &found[i], age_s > 0 ? (uint64_t)age_s * CLOCK_NS_PER_S : 0) != OK)
-            return error_set(err, ERR_NOMEM, "out of memory for the sessions that are kept");
-    }
-    log_info("sessions: %zu are kept in %s, %zu have ended", kept, s->settings->sessions_dir, first);
-    return OK;
-}
-
-enum status sessions_check_settings(const struct settings *s, struct error *err)
-{
-    return strcmp(s->sessions_dir, "off") != 0 ? store_dir_check(s->sessions_dir, err) : OK;
-}
-
-enum status sessions_restore(struct sessions *s, struct error *err)
-{
-    const struct store_dir_options o = {.path = s->settings->sessions_dir, .syncs = s->settings->sessions_sync};
-    struct store_dir_found *found = NULL;
-    size_t count = 0;
-    enum status st = store_dir_open(&s->store, &o, err);
-    if (st == OK)
-        st = store_dir_list(s->store, &found, &count, err);
-    struct session *gone = sessions_enter(s);
-    if (st == OK)
-        st = put_all(s, found, count, err);
-    sessions_leave(s, gone);
-    free(found);
     return st;
 }
