@@ -242,6 +242,8 @@ static void list_forks(struct exchange *x, struct session_info *forks, size_t n)
 {
     json_t *list = json_array();
     bool fine = list != NULL;
+    if (n == 1) /* as for a session that is begun; a header names one only */
+        http_add_header(x, SESSION_HEADER, forks[0].id);
     for (size_t i = 0; i < n; i++) {
         fine = fine && json_array_append_new(list, session_describe(&forks[i])) == 0;
         if (forks[i].held != NULL)
