@@ -54,7 +54,8 @@ man: ## write manual pages and completions in deploy/ anew, from their templates
 
 # FROM=TO: what is copied as it is, and texts in which directories are replaced.
 SHIPPED = $(foreach file,$(wildcard weights/models/*.md weights/models/*/*),$(file)=$(datadir)/aftd/$(file:weights/%=%)) \
-    $(foreach file,$(wildcard deploy/prometheus/*.yml deploy/grafana/*.json deploy/grafana/*/*/*), \
+    $(foreach file,$(wildcard deploy/prometheus/*.yml deploy/grafana/*.json deploy/grafana/*/*/* \
+        deploy/haproxy/*.cfg deploy/nginx/*.conf deploy/nginx/*/*.conf), \
         $(file)=$(datadir)/aftd/$(file:deploy/%=%))
 TEXTS = $(foreach page,$(PAGES),$(page)=$(mandir)/man$(patsubst .%,%,$(suffix $(page)))/$(notdir $(page))) \
     $(foreach script,$(filter %.bash,$(COMPLETIONS)),$(script)=$(bashcompdir)/$(basename $(notdir $(script)))) \
