@@ -94,7 +94,7 @@ void http_refuse_connections(struct http *h);
  * there are none: a client may send its next request at the very moment in which its connection is closed, so it gets
  * the time to send one more, whose answer tells it that the connection ends. */
 void http_close_idle(struct http *h);
-/* Open connections. Any thread. */
+/* Open connections; once they are refused, one more until those that had come before are accepted. Any thread. */
 uint32_t http_connections(const struct http *h);
 /* Requests that are being received, worked on or answered. Any thread. */
 uint32_t http_exchanges(const struct http *h);

@@ -37,6 +37,7 @@ struct http_loop {
     struct connection *all;    /* its connections */
     struct connection *coming; /* accepted, and not yet announced by the library; linked by next_of_loop */
     uint64_t refuses_ns;       /* when it has given up the listening sockets; 0: not yet */
+    bool is_last;              /* of all to do so */
     uint64_t accepts_again_ns; /* the system had no descriptor left: not before this time; 0: at once */
     uint64_t accept_failed_ns; /* when that was last so; 0: never */
     struct {
@@ -68,6 +69,7 @@ struct http {
     atomic_bool closes_after_answers;
     atomic_bool accepts, refuses, ends; /* what the loops are told, and are then woken for */
     atomic_uint listening;              /* loops that may still accept */
+    atomic_bool has_all;                /* none does, and what the last has accepted counts as open */
     atomic_uint exchanges;
     atomic_uint open;                       /* connections */
     struct room rooms[LISTENER_KIND_COUNT]; /* for connections, which a unit is */

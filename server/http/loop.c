@@ -61,18 +61,6 @@ static void take_mail(const struct http_loop *l)
     }
 }
 
-/* Accept no more. The last loop to do so closes the sockets, so that clients are refused rather than left in the
- * backlog. */
-static void give_up_listening(struct http_loop *l)
-{
-    struct http *h = l->http;
-    if (l->refuses_ns != 0)
-        return;
-    l->refuses_ns = clock_now_ns();
-    if (atomic_fetch_sub(&h->listening, 1) == 1)
-        listeners_close(&h->listeners);
-}
-
 /* No connection can be accepted, mostly for lack of descriptors or memory: a listening socket stays readable, and
  * polling it would spin. */
 static void pause_accepting(struct http_loop *l, int why)
@@ -92,8 +80,8 @@ static bool may_accept(struct http_loop *l)
     return atomic_load(&l->http->accepts) && l->refuses_ns == 0 && l->accepts_again_ns == 0;
 }
 
-/* A few at a time, so that the other loops get their share of a burst. */
-static void accept_from(struct http_loop *l, size_t listener)
+/* A few at a time, so that the other loops get their share of a burst. True: there may be more. */
+static bool accept_from(struct http_loop *l, size_t listener)
 {
     const struct listener *from = &l->http->listeners.all[listener];
     for (int i = 0; i < ACCEPTS_AT_A_TIME; i++) {
@@ -103,7 +91,7 @@ static void accept_from(struct http_loop *l, size_t listener)
         if (fd < 0) {
             if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
                 pause_accepting(l, errno);
-            return; /* else another loop was faster, or the client has left */
+            return false; /* else another loop was faster, or the client has left */
         }
         if (from->is_local)
             listen_bound_sending(fd);
@@ -112,6 +100,25 @@ static void accept_from(struct http_loop *l, size_t listener)
             (void)MHD_add_connection(l->libraries[from->is_tls ? HTTP_TLS : HTTP_PLAIN], fd, &peer.any,
                                      sizeof peer); /* closes it if it cannot */
     }
+    return true;
+}
+
+/* Accept no more. The last loop to do so takes what has connected before, whose requests may be on their way and would
+ * be lost with the sockets, and closes these, so that clients are refused rather than left in the backlog. What has
+ * connected to a passed socket waits for the next process. */
+static void give_up_listening(struct http_loop *l)
+{
+    struct http *h = l->http;
+    if (l->refuses_ns != 0)
+        return;
+    l->refuses_ns = clock_now_ns();
+    if (atomic_fetch_sub(&h->listening, 1) != 1)
+        return;
+    for (size_t i = 0; i < h->listeners.count; i++)
+        while (!h->listeners.all[i].is_passed && accept_from(l, i))
+            ;
+    listeners_close(&h->listeners);
+    l->is_last = true;
 }
 
 /* How many milliseconds to sleep unless something happens; -1: forever. */
@@ -177,10 +184,12 @@ static void *serve(void *arg)
             give_up_listening(l);
         for (size_t i = 0; i < listeners && accepts && l->refuses_ns == 0; i++)
             if (fds[POLL_LISTENERS + i].revents != 0)
-                accept_from(l, i);
+                (void)accept_from(l, i);
         for (size_t i = 0; i < HTTP_LIBRARIES; i++)
             if (l->libraries[i] != NULL)
                 (void)MHD_run(l->libraries[i]);
+        if (l->is_last)
+            atomic_store(&h->has_all, true);
         http_hold_shakes(l);
         http_forget_lost(l);
         if (http_owes_memory(l))
@@ -329,7 +338,8 @@ void http_close_idle(struct http *h)
 
 uint32_t http_connections(const struct http *h)
 {
-    return atomic_load(&h->open);
+    const bool more_come = atomic_load(&h->refuses) && !atomic_load(&h->has_all);
+    return atomic_load(&h->open) + (more_come ? 1 : 0);
 }
 
 uint32_t http_exchanges(const struct http *h)

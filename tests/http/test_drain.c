@@ -163,6 +163,30 @@ static void requests_are_taken_during_the_delay_but_readiness_is_gone(void **sta
     assert_exits(test_ms(EXIT_MS));
 }
 
+/* They have connected and asked before it could accept them; a proxy could not know whether they were heard. */
+static void what_has_connected_before_the_end_is_answered(void **state)
+{
+    enum { EARLY = 200 };
+    static const char request[] = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    int fds[EARLY];
+    (void)state;
+    daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-timeout-ms", 30000), NULL});
+    daemon_signal(&aftd, SIGSTOP);
+    for (int i = 0; i < EARLY; i++) {
+        fds[i] = raw_connect(aftd.port);
+        assert_true(raw_send_text(fds[i], request));
+    }
+    daemon_signal(&aftd, SIGTERM);
+    daemon_signal(&aftd, SIGCONT);
+    for (int i = 0; i < EARLY; i++) {
+        const enum raw_end end = raw_receive(fds[i], &in, NULL, test_ms(COME_MS));
+        if (end != RAW_CLOSED || raw_status(&in) != 200)
+            fail_msg("of %d requests number %d: %ld, %s", EARLY, i, raw_status(&in), end == RAW_RESET ? "reset" : "");
+        raw_close(fds[i]);
+    }
+    assert_exits(test_ms(EXIT_MS));
+}
+
 /* ---- what does not end by itself ------------------------------------------------------------------------------- */
 
 static void streams_that_last_too_long_are_told_that_they_are_cancelled(void **state)
@@ -374,6 +398,7 @@ int main(void)
         cmocka_unit_test_teardown(an_idle_daemon_ends_at_once, clear),
         cmocka_unit_test_teardown(running_streams_finish_and_connections_are_refused, clear),
         cmocka_unit_test_teardown(requests_are_taken_during_the_delay_but_readiness_is_gone, clear),
+        cmocka_unit_test_teardown(what_has_connected_before_the_end_is_answered, clear),
         cmocka_unit_test_teardown(streams_that_last_too_long_are_told_that_they_are_cancelled, clear),
         cmocka_unit_test_teardown(waiting_jobs_are_answered_503, clear),
         cmocka_unit_test_teardown(a_second_signal_skips_the_waiting, clear),
