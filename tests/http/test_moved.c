@@ -21,6 +21,7 @@
 #include "tests/support/raw_socket.h"
 #include "tests/support/running.h"
 #include "tests/support/sessions.h"
+#include "tests/support/temp_dir.h"
 
 enum { LIMIT_S = 120, LONG = 2000, COME_MS = 20000, EXIT_MS = 3000 };
 
@@ -279,20 +280,25 @@ static json_int_t position(const char *id)
     return at;
 }
 
+/* Until the daemon knows that the client has left. */
+static void await_idle(const char *id)
+{
+    bool is_busy = true;
+    for (const int64_t end_ms = test_now_ms() + test_ms(COME_MS); is_busy; test_sleep_ms(1)) {
+        json_t *session = session_get(&there, id);
+        is_busy = json_is_true(json_object_get(session, "busy"));
+        json_decref(session);
+        assert_true(test_now_ms() < end_ms);
+    }
+}
+
 /* Ask for a text of the session until some, but not all, has come. */
 static void cut(struct event_text *t, const char *id, const char *body)
 {
-    for (size_t most = 400; t->events == 0; most += 50) {
+    for (size_t most = 500; t->events == 0; most += 100) {
         assert_int_equal(event_text_ask(t, there.port, "/generate", body, most), 200);
         assert_null(t->last);
-    }
-    for (const int64_t end_ms = test_now_ms() + test_ms(COME_MS);;) { /* until the daemon knows */
-        json_t *session = session_get(&there, id);
-        const bool is_busy = json_is_true(json_object_get(session, "busy"));
-        json_decref(session);
-        if (!is_busy)
-            break;
-        assert_true(test_now_ms() < end_ms);
+        await_idle(id);
     }
 }
 
@@ -332,6 +338,44 @@ static void a_stream_of_a_session_goes_on_while_that_stands_where_it_was(void **
     event_text_clear(&late);
 }
 
+/* The next daemon finds the session in the folder where it was before, and so the text. */
+static void a_stream_of_a_session_moves_to_the_next_daemon_on_its_folder(void **state)
+{
+    char folder[PATH_MAX], flag[PATH_MAX + 32], id[TEST_SESSION_ID_BYTES], body[512];
+    uint8_t bytes[LONG];
+    size_t size = 0;
+    struct event_text t;
+    (void)state;
+    temp_dir_create(folder);
+    (void)snprintf(flag, sizeof flag, "--sessions-dir=%s", folder);
+    daemon_start(&here, (const char *const[]){flag, test_flag_ms("drain-timeout-ms", 30000), NULL});
+    event_text_init(&t);
+    session_create(&here, json_pack("{s:s, s:i}", "prompt", "The history of ", "seed", 5), id);
+    (void)snprintf(body, sizeof body,
+                   "{\"stream\": true, \"moves\": true, \"session\": \"%s\", \"max_tokens\": 1500, "
+                   "\"bytes_base64\": true}",
+                   id);
+    const int fd = begin(&t, "/generate", body);
+    daemon_signal(&here, SIGTERM);
+    assert_int_equal(event_text_receive(&t, fd, SIZE_MAX), 200);
+    assert_string_equal(event_text_finish(&t), "moved");
+    assert_int_equal(daemon_wait(&here, test_ms(EXIT_MS)), 0);
+    daemon_clear(&here);
+    forget_last(&t);
+    daemon_start(&here, (const char *const[]){flag, NULL});
+    assert_int_equal(event_text_ask(&t, here.port, "/generate", body, SIZE_MAX), 200);
+    assert_string_equal(event_text_finish(&t), "length");
+    json_decref(session_generate(
+        &there, NULL, json_pack("{s:s, s:i, s:i}", "prompt", "The history of ", "max_tokens", 1500, "seed", 5), bytes,
+        &size));
+    assert_int_equal(size, json_array_size(t.bytes));
+    for (size_t i = 0; i < size; i++)
+        assert_int_equal(json_integer_value(json_array_get(t.bytes, i)), bytes[i]);
+    daemon_stop(&here);
+    temp_dir_remove(folder);
+    event_text_clear(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +386,7 @@ int main(void)
         cmocka_unit_test_teardown(a_text_that_an_administrator_ends_has_its_state, clear),
         cmocka_unit_test_teardown(a_text_that_a_drain_ends_has_its_state_and_can_go_on, clear),
         cmocka_unit_test(a_stream_of_a_session_goes_on_while_that_stands_where_it_was),
+        cmocka_unit_test_teardown(a_stream_of_a_session_moves_to_the_next_daemon_on_its_folder, clear),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("texts that end in the middle", tests, start, stop);
