@@ -288,7 +288,6 @@ enum status redis_link_ask(struct redis_link *l, const char *const args[], const
     redisReader *reader = redisReaderCreate();
     if (reader == NULL)
         return error_set(err, ERR_NOMEM, "finds no memory here for an answer");
-    reader->maxbuf = 0; /* else hiredis 0.14 asserts that there is memory when it takes a smaller buffer */
     enum status st = send_command(l, args, sizes, count, deadline_ns, err);
     if (st == OK)
         st = read_whole(l, reader, &whole, bytes_max, deadline_ns, err);
