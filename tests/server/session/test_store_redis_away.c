@@ -414,7 +414,7 @@ static void wrong_passwords_and_databases_are_refused(void **state)
     check(s->kind->add(s, &key, 1, &first, &err), &err, OK, "");
     assert_int_equal(redis_server_number(&server, "EXISTS aftd:" HEX), 0); /* of database 0 */
     s->kind->free(s);
-    (void)snprintf(url, sizeof url, "redis://localhost:%u/16", (unsigned)server.port);
+    (void)snprintf(url, sizeof url, "redis://127.0.0.1:%u/16", (unsigned)server.port);
     refuse(&o, ERR_CONFIG, "refuses the database: ERR DB index is out of range");
     temp_path(file, server.dir, "password");
     temp_write(file, "right\n", 6);
