@@ -13,7 +13,7 @@ import socket
 import ssl
 import subprocess
 
-from conftest import DEPLOY, ROOT, SLOW, TEXT, Process, await_true, make_certificate
+from conftest import DEPLOY, ENVIRONMENT, ROOT, SLOW, TEXT, Process, await_true, make_certificate
 
 PROGRAMS = {"nginx": "/usr/sbin/nginx", "haproxy": "/usr/sbin/haproxy"}
 DAEMON = os.environ.get("AFTD_TEST_DAEMON", str(ROOT / "build/aftd"))
@@ -81,7 +81,7 @@ class Daemon:
         self.log = self.folder / f"{self.name}-{self.starts}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stderr=log, cwd=ROOT, env={"GOMP_SPINCOUNT": "1000", **os.environ},
+                command, stdin=subprocess.DEVNULL, stderr=log, cwd=ROOT, env=ENVIRONMENT,
                 pass_fds=[self.socket.fileno()] if self.socket else [])
         await_true(f"{self.name}: {self.log.read_text()}", lambda: "listening on " in self.log.read_text())
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 
 import yaml
-from conftest import BUILD, DEPLOY, ROOT
+from conftest import BUILD, DEPLOY, ENVIRONMENT, ROOT
 
 CHART = DEPLOY / "helm/aftd"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -163,5 +163,5 @@ def command(root, container, *flags):
 
 
 def run(words):
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT)
     return done.returncode, done.stdout + done.stderr, shlex.join(map(str, words))

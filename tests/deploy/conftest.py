@@ -29,6 +29,8 @@ DEPLOY = ROOT / "deploy"
 BUILD = ROOT / "build"
 SLOW = float(os.environ.get("AFTD_TEST_SLOW", "1"))
 SECONDS = float(os.environ.get("FIGURES_SECONDS", "120"))
+# Of programs started here. AFTD_* are settings to a daemon; OpenMP's threads, which wait for work, give way soon.
+ENVIRONMENT = {"GOMP_SPINCOUNT": "1000", **{k: v for k, v in os.environ.items() if not k.startswith("AFTD_")}}
 TEXT, PICTURES, OVERFLOWS = "enwik8-aft-local", "cifar10-aft-conv", "overflows"
 
 
@@ -46,7 +48,7 @@ class Process:
         self.log = folder / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([str(a) for a in arguments], stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=log, cwd=ROOT, env={"GOMP_SPINCOUNT": "1000", **os.environ})
+                                            stderr=log, cwd=ROOT, env=ENVIRONMENT)
 
     def said(self, pattern=""):
         assert self.process.poll() is None, self.log.read_text()

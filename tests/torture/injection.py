@@ -46,9 +46,10 @@ HEADERS = {  # all that an answer may have
     "access-control-max-age", "access-control-expose-headers", "allow", "cache-control", "connection",
     "content-encoding", "content-length", "content-security-policy", "content-type",
     "cross-origin-resource-policy", "date", "etag", "inference-header-content-length", "location", "referrer-policy",
-    "retry-after", "server", "server-timing", "traceparent", "transfer-encoding", "vary", "www-authenticate",
+    "retry-after", "server", "server-timing", "set-cookie", "traceparent", "transfer-encoding", "vary",
+    "www-authenticate",
     "x-accel-buffering", "x-content-type-options", "x-explain-head", "x-explain-layer", "x-explain-prediction",
-    "x-explain-view", "x-frame-options", "x-model", "x-request-id", "x-seed"}
+    "x-explain-view", "x-frame-options", "x-model", "x-request-id", "x-seed", "x-session-id"}
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -103,6 +104,10 @@ def requests(evil):
         for path in IN_PATHS:
             yield request(target=path + form)
             yield request(b"DELETE", path + form)
+        yield request(b"PUT", b"/v1/sessions/" + form, [b"Content-Type: application/json"], b"{}")
+        for header in (b"X-Session-Id: ", b"Last-Event-ID: "):
+            yield request(b"POST", b"/generate", [b"Content-Type: application/json", header + form],
+                          b'{"max_tokens": 1, "stream": true}')
         for path in (b"/classify", b"/metrics", b"/v1/models", b"/generate", b"/complete"):
             yield request(target=path + b"?" + form + b"=1")
             yield request(b"POST", path + b"?model=" + form, body=PICTURE)
@@ -274,7 +279,8 @@ def as_text(evil):
 def attack_requests(report, folder, log_format):
     tally = {}
     with Daemon("--log-format=" + log_format, "--log-level=debug", "--trusted-proxies=127.0.0.1",
-                "--admin-address=127.0.0.1", "--admin-port=0", "--http-threads=2", models=folder) as d:
+                "--admin-address=127.0.0.1", "--admin-port=0", "--http-threads=2", "--session-cookie=on",
+                models=folder) as d:
         ports = (d.port, d.admin_port())
         before = check_metrics(report, "before", d.ask("GET", "/metrics")[2].decode())
         with_id = 1
