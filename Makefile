@@ -63,7 +63,7 @@ ifeq ($(VARIANT),arm64)
 endif
 
 # pkg-config is asked once, and only by what compiles or links: the first use replaces the variable by its value.
-PKGS := libmicrohttpd jansson libjpeg libpng libwebp libwebpdemux libexif nettle gnutls hiredis
+PKGS := libmicrohttpd jansson libjpeg libpng libwebp libwebpdemux libexif nettle gnutls hiredis libxxhash
 CLI_PKGS := libcurl # of aft alone
 once = $(eval $(1) := $(2))$($(1))
 PKG_CFLAGS = $(call once,PKG_CFLAGS,$(shell $(PKG_CONFIG) --cflags $(PKGS) $(CLI_PKGS)))
@@ -182,7 +182,7 @@ $(call objects,$(basename $(MAINS))): ISA_FLAGS = -DAFTD_COMMIT='"$(COMMIT)"'
 # ---- Debian packages -------------------------------------------------------------------------------------------------
 
 DEPS_BUILD := gcc libc6-dev make pkg-config libmicrohttpd-dev libjansson-dev libopenblas-openmp-dev libjpeg62-turbo-dev \
-    libpng-dev libwebp-dev libexif-dev nettle-dev libgnutls28-dev libhiredis-dev libcurl4-openssl-dev
+    libpng-dev libwebp-dev libexif-dev nettle-dev libgnutls28-dev libhiredis-dev libxxhash-dev libcurl4-openssl-dev
 
 # $(call install,PACKAGES): what is missing of them, as root; otherwise say what to type.
 define install

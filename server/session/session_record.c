@@ -68,16 +68,10 @@ enum status session_record_make(struct session_bytes *ret, const struct session_
 {
     const size_t id = strlen(h->id), model = strlen(h->model);
     const size_t head = SESSION_RECORD_HEADER_BYTES + id + model + SESSION_RECORD_CHECKSUM_BYTES;
-    uint8_t *blob;
-    size_t blob_bytes;
-    const enum status st = state_blob_make(&blob, &blob_bytes, s, &h->state.identity, err);
-    if (st != OK)
-        return st;
-    uint8_t *bytes = malloc(head + blob_bytes), *at = bytes;
-    if (bytes == NULL) {
-        free(blob);
+    const size_t size = head + state_blob_bytes(s);
+    uint8_t *bytes = malloc(size), *at = bytes;
+    if (bytes == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for the record of a session; try again later");
-    }
     put_bytes(&at, magic, sizeof magic);
     le_put(&at, SESSION_RECORD_VERSION, 4);
     le_put(&at, id, 4);
@@ -93,9 +87,8 @@ enum status session_record_make(struct session_bytes *ret, const struct session_
     put_bytes(&at, h->id, id);
     put_bytes(&at, h->model, model);
     checksum_of(at, bytes, head - SESSION_RECORD_CHECKSUM_BYTES);
-    memcpy(bytes + head, blob, blob_bytes);
-    free(blob);
-    *ret = (struct session_bytes){bytes, head + blob_bytes};
+    state_blob_put(bytes + head, s, &h->state.identity);
+    *ret = (struct session_bytes){bytes, size};
     return OK;
 }
 

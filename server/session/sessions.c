@@ -49,7 +49,7 @@ struct session_place session_place_of(const struct session_state *state)
     const struct stream_snapshot *n = &state->snapshot;
     return (struct session_place){
         .position = (uint64_t)n->position + n->pending_count,
-        .blob_bytes = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(n) + STATE_BLOB_CHECKSUM_BYTES,
+        .blob_bytes = state_blob_bytes(n),
         .seed = n->sampler.options.seed,
     };
 }

@@ -5,24 +5,68 @@
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "server/core/little_endian.h"
 
 static const char magic[8] = {'a', 'f', 't', 'd', 's', 't', 'a', 't'};
 
-_Static_assert(STATE_BLOB_CHECKSUM_BYTES == SHA256_DIGEST_SIZE, "the checksum is SHA-256");
+_Static_assert(STATE_BLOB_CHECKSUM_BYTES == sizeof(XXH128_canonical_t), "the checksum is XXH3 of 128 bits");
 _Static_assert(STATE_BLOB_HEADER_2_BYTES ==
                    32 + MODEL_DIGEST_BYTES + MODEL_ARITHMETIC_BYTES + 32 + 16 + SAMPLER_HISTORY,
                "the header is its fields");
 _Static_assert(STATE_BLOB_HEADER_BYTES == STATE_BLOB_HEADER_2_BYTES + 12 + BYTE_VALUES / 8 + 4 * BYTE_VALUES,
                "and those that came later");
 
-static void checksum_of(uint8_t out[STATE_BLOB_CHECKSUM_BYTES], const uint8_t *bytes, size_t n)
+/* What the versions that can be read differ in. */
+struct layout {
+    size_t header, checksum; /* bytes; the latter tells which it is */
+};
+
+/* Errors: ERR_ARGUMENT. */
+static enum status find_layout(struct layout *ret, uint64_t version, struct error *err)
+{
+    static const struct layout layouts[STATE_BLOB_VERSION - STATE_BLOB_VERSION_LEAST + 1] = {
+        {STATE_BLOB_HEADER_2_BYTES, SHA256_DIGEST_SIZE},
+        {STATE_BLOB_HEADER_BYTES, SHA256_DIGEST_SIZE},
+        {STATE_BLOB_HEADER_BYTES, STATE_BLOB_CHECKSUM_BYTES},
+    };
+    if (version < STATE_BLOB_VERSION_LEAST || version > STATE_BLOB_VERSION)
+        return error_set_param(err, ERR_ARGUMENT, "state",
+                               "the state's version is %llu, expected %d to %d: another version of aftd made it, whose "
+                               "states this one cannot read",
+                               (unsigned long long)version, STATE_BLOB_VERSION_LEAST, STATE_BLOB_VERSION);
+    *ret = layouts[version - STATE_BLOB_VERSION_LEAST];
+    return OK;
+}
+
+/* In that order of bytes which is the same on all machines. */
+static XXH128_canonical_t checksum_of(const uint8_t *bytes, size_t n)
+{
+    XXH128_canonical_t ret;
+    XXH128_canonicalFromHash(&ret, XXH3_128bits(bytes, n));
+    return ret;
+}
+
+/* The checksum that versions 2 and 3 have. */
+static void sha256_of(uint8_t out[SHA256_DIGEST_SIZE], const uint8_t *bytes, size_t n)
 {
     struct sha256_ctx sha;
     sha256_init(&sha);
     sha256_update(&sha, n, bytes);
-    sha256_digest(&sha, STATE_BLOB_CHECKSUM_BYTES, out);
+    sha256_digest(&sha, SHA256_DIGEST_SIZE, out);
+}
+
+/* Is what stands behind the n bytes their checksum? */
+static bool checksum_is_right(const struct layout *l, const uint8_t *bytes, size_t n)
+{
+    uint8_t sha[SHA256_DIGEST_SIZE];
+    if (l->checksum == STATE_BLOB_CHECKSUM_BYTES) {
+        const XXH128_canonical_t sum = checksum_of(bytes, n);
+        return memcmp(sum.digest, bytes + n, sizeof sum.digest) == 0;
+    }
+    sha256_of(sha, bytes, n);
+    return memcmp(sha, bytes + n, sizeof sha) == 0;
 }
 
 static void put_bytes(uint8_t **at, const void *bytes, size_t n)
@@ -60,13 +104,14 @@ static void put_sampler(uint8_t **at, const struct sampler *s)
         le_put_float(at, o->bias[b]);
 }
 
-enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
-                            const struct model_identity *id, struct error *err)
+size_t state_blob_bytes(const struct stream_snapshot *s)
 {
-    const size_t bytes = STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
-    uint8_t *blob = malloc(bytes), *at = blob;
-    if (blob == NULL)
-        return error_set(err, ERR_NOMEM, "out of memory for the state of a stream; try again later");
+    return STATE_BLOB_HEADER_BYTES + stream_snapshot_bytes(s) + STATE_BLOB_CHECKSUM_BYTES;
+}
+
+void state_blob_put(uint8_t *to, const struct stream_snapshot *s, const struct model_identity *id)
+{
+    uint8_t *at = to;
     put_bytes(&at, magic, sizeof magic);
     le_put(&at, STATE_BLOB_VERSION, 4);
     le_put(&at, s->pending_count, 4);
@@ -77,9 +122,19 @@ enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_sna
     put_bytes(&at, id->arithmetic, sizeof id->arithmetic);
     put_sampler(&at, &s->sampler);
     put_bytes(&at, s->memory, stream_snapshot_bytes(s));
-    checksum_of(at, blob, bytes - STATE_BLOB_CHECKSUM_BYTES);
+    const XXH128_canonical_t sum = checksum_of(to, (size_t)(at - to));
+    put_bytes(&at, sum.digest, sizeof sum.digest);
+}
+
+enum status state_blob_make(uint8_t **ret, size_t *size, const struct stream_snapshot *s,
+                            const struct model_identity *id, struct error *err)
+{
+    uint8_t *blob = malloc(state_blob_bytes(s));
+    if (blob == NULL)
+        return error_set(err, ERR_NOMEM, "out of memory for the state of a stream; try again later");
+    state_blob_put(blob, s, id);
     *ret = blob;
-    *size = bytes;
+    *size = state_blob_bytes(s);
     return OK;
 }
 
@@ -167,20 +222,13 @@ static enum status check_size(size_t size, size_t least, struct error *err)
                                            size, least);
 }
 
-/* *header: the bytes that its version has. */
-static enum status check_version(size_t *header, const uint8_t *blob, struct error *err)
+/* *ret: of its version. */
+static enum status check_version(struct layout *ret, const uint8_t *blob, struct error *err)
 {
     const uint8_t *at = blob + sizeof magic;
     if (memcmp(blob, magic, sizeof magic) != 0)
         return error_set_param(err, ERR_ARGUMENT, "state", "this is not a state: it does not begin with \"aftdstat\"");
-    const uint64_t version = le_take(&at, 4);
-    if (version < STATE_BLOB_VERSION_LEAST || version > STATE_BLOB_VERSION)
-        return error_set_param(err, ERR_ARGUMENT, "state",
-                               "the state's version is %llu, expected %d to %d: another version of aftd made it, whose "
-                               "states this one cannot read",
-                               (unsigned long long)version, STATE_BLOB_VERSION_LEAST, STATE_BLOB_VERSION);
-    *header = version == STATE_BLOB_VERSION ? STATE_BLOB_HEADER_BYTES : STATE_BLOB_HEADER_2_BYTES;
-    return OK;
+    return find_layout(ret, le_take(&at, 4), err);
 }
 
 static enum status take_identity(const uint8_t **at, struct model_identity *id, struct error *err)
@@ -197,10 +245,10 @@ enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, si
 {
     struct state_blob_head head = {0};
     const uint8_t *at = blob + sizeof magic + 4;
-    size_t header;
+    struct layout layout;
     enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES, err);
     if (st == OK)
-        st = check_version(&header, blob, err);
+        st = check_version(&layout, blob, err);
     if (st != OK)
         return st;
     head.pending_count = (uint32_t)le_take(&at, 4);
@@ -215,12 +263,11 @@ enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, si
 }
 
 /* Check the lengths, on which all other offsets depend, and the checksum. *s gets the lengths. */
-static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, size_t header,
+static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, size_t size, const struct layout *l,
                                struct error *err)
 {
     const uint8_t *at = blob + sizeof magic + 4;
-    uint8_t checksum[STATE_BLOB_CHECKSUM_BYTES];
-    const size_t least = header + STATE_BLOB_CHECKSUM_BYTES;
+    const size_t least = l->header + l->checksum;
     s->pending_count = (uint32_t)le_take(&at, 4);
     s->fed_count = (uint32_t)le_take(&at, 4);
     s->position = (uint32_t)le_take(&at, 4);
@@ -239,8 +286,7 @@ static enum status check_frame(struct stream_snapshot *s, const uint8_t *blob, s
         return error_set_param(err, ERR_ARGUMENT, "state",
                                "the state has %zu bytes, expected %zu according to its header", size,
                                least + stream_snapshot_bytes(s));
-    checksum_of(checksum, blob, size - STATE_BLOB_CHECKSUM_BYTES);
-    if (memcmp(checksum, blob + size - STATE_BLOB_CHECKSUM_BYTES, sizeof checksum) != 0)
+    if (!checksum_is_right(l, blob, size - l->checksum))
         return error_set_param(err, ERR_ARGUMENT, "state",
                                "the state's checksum is wrong: it was changed or truncated");
     return OK;
@@ -253,19 +299,19 @@ enum status state_blob_read(struct stream_snapshot *ret, const uint8_t *blob, si
     struct model_identity theirs;
     struct sampler sampler;
     const uint8_t *at = blob + 32;
-    size_t header = 0;
-    enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES + STATE_BLOB_CHECKSUM_BYTES, err);
+    struct layout layout = {0};
+    enum status st = check_size(size, STATE_BLOB_HEADER_2_BYTES, err);
     if (st == OK)
-        st = check_version(&header, blob, err);
+        st = check_version(&layout, blob, err);
     if (st == OK)
-        st = check_size(size, header + STATE_BLOB_CHECKSUM_BYTES, err);
+        st = check_size(size, layout.header + layout.checksum, err);
     if (st == OK)
-        st = check_frame(&sizes, blob, size, header, err);
+        st = check_frame(&sizes, blob, size, &layout, err);
     if (st != OK)
         return st;
     st = take_identity(&at, &theirs, err);
     if (st == OK)
-        st = take_sampler(&at, &sampler, header, err);
+        st = take_sampler(&at, &sampler, layout.header, err);
     if (st == OK)
         st = model_identity_check(id, &theirs, "the state", "state", err);
     if (st == OK)

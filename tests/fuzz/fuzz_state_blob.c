@@ -3,11 +3,11 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
-#include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/session/state_blob.h"
+#include "tests/support/state_seal.h"
 
 static void check_snapshot(const struct stream_snapshot *s)
 {
@@ -38,7 +38,6 @@ static void make_fit(uint8_t *blob, size_t size)
 {
     static const uint8_t beginning[] = {'a', 'f', 't', 'd', 's', 't', 'a', 't', STATE_BLOB_VERSION, 0, 0, 0, 1};
     const size_t frame = STATE_BLOB_HEADER_BYTES + STATE_BLOB_CHECKSUM_BYTES;
-    struct sha256_ctx sha;
     if (size < frame + 1)
         return;
     memset(blob, 0, 224);
@@ -46,9 +45,7 @@ static void make_fit(uint8_t *blob, size_t size)
     blob[20] = 1; /* the position */
     for (unsigned i = 0; i < 4; i++)
         blob[24 + i] = (uint8_t)((size - frame - 1) >> 8 * i);
-    sha256_init(&sha);
-    sha256_update(&sha, size - STATE_BLOB_CHECKSUM_BYTES, blob);
-    sha256_digest(&sha, STATE_BLOB_CHECKSUM_BYTES, blob + size - STATE_BLOB_CHECKSUM_BYTES);
+    state_seal(blob, size);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

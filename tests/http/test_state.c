@@ -3,7 +3,6 @@
 #include <float.h>
 #include <jansson.h>
 #include <nettle/base64.h>
-#include <nettle/sha2.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +20,7 @@
 #include "tests/support/model_variants.h"
 #include "tests/support/random.h"
 #include "tests/support/sessions.h"
+#include "tests/support/state_seal.h"
 #include "tests/support/temp_dir.h"
 
 #define GOLDEN "tests/data/golden"
@@ -368,16 +368,6 @@ static void mutated_states_are_refused(void **state)
     json_decref(first);
 }
 
-/* A checksum that is right for what stands before it. */
-static void seal(uint8_t *blob, size_t size)
-{
-    struct sha256_ctx sha;
-    const size_t summed = size - STATE_BLOB_CHECKSUM_BYTES;
-    sha256_init(&sha);
-    sha256_update(&sha, summed, blob);
-    sha256_digest(&sha, STATE_BLOB_CHECKSUM_BYTES, blob + summed);
-}
-
 /* A session that was put at the last position that a state may have takes one step beyond it, and none from there. */
 static void a_session_ends_where_positions_do(void **state)
 {
@@ -391,7 +381,7 @@ static void a_session_ends_where_positions_do(void **state)
     session_state(&here, id, &r);
     uint8_t *blob = (uint8_t *)r.body, *position = blob + POSITION_AT;
     le_put(&position, ENGINE_POSITION_MAX, 4);
-    seal(blob, r.size);
+    state_seal(blob, r.size);
     session_put(&here, id, blob, r.size);
     reply_clear(&r);
     json_decref(session_generate(&here, id, json_pack("{s:i}", "max_tokens", 1), out, &n));
@@ -418,7 +408,7 @@ static void a_made_up_state_is_its_senders_fault(void **state)
         const float most = FLT_MAX;
         for (size_t i = end - engine; i < end; i += sizeof most)
             memcpy(r.body + i, &most, sizeof most);
-        seal((uint8_t *)r.body, r.size);
+        state_seal((uint8_t *)r.body, r.size);
         session_put(&here, id, r.body, r.size);
         reply_clear(&r);
         for (int again = 0; again < 2; again++) {

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <nettle/sha2.h>
 
 #include "engine/logits.h"
 #include "server/session/state_blob.h"
 #include "tests/support/random.h"
+#include "tests/support/state_seal.h"
 
 #define LM "tests/data/golden/lm-local-8"
 
@@ -91,14 +91,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void sign(uint8_t *blob, size_t size)
-{
-    struct sha256_ctx sha;
-    sha256_init(&sha);
-    sha256_update(&sha, size - STATE_BLOB_CHECKSUM_BYTES, blob);
-    sha256_digest(&sha, STATE_BLOB_CHECKSUM_BYTES, blob + size - STATE_BLOB_CHECKSUM_BYTES);
-}
-
 static enum status read_checked(struct stream_snapshot *ret, const struct part *p, const uint8_t *blob, size_t size,
                                 struct error *err)
 {
@@ -143,18 +135,41 @@ static void a_blob_goes_on_as_if_it_had_never_been_one(void **state)
     free(again);
 }
 
+/* What `s` becomes when it comes from a version of the format that had less. */
+static void read_old(struct stream_snapshot *ret, const struct part *p, const struct stream_snapshot *s,
+                     unsigned version)
+{
+    const size_t later = version == 2 ? STATE_BLOB_HEADER_BYTES - STATE_BLOB_HEADER_2_BYTES : 0;
+    const size_t header = STATE_BLOB_HEADER_BYTES - later, memory = stream_snapshot_bytes(s);
+    const size_t size = header + memory + SHA256_DIGEST_SIZE;
+    struct error err;
+    uint8_t *blob = malloc(state_blob_bytes(s)), *old = malloc(size);
+    assert_true(blob != NULL && old != NULL);
+    state_blob_put(blob, s, &p->id);
+    memcpy(old, blob, header);
+    memcpy(old + header, blob + STATE_BLOB_HEADER_BYTES, memory);
+    old[8] = (uint8_t)version;
+    state_seal_old(old, size);
+    if (read_checked(ret, p, old, size, &err) != OK)
+        fail_msg("%s", err.message);
+    old[size - 1] ^= 1;
+    assert_int_equal(read_checked(ret, p, old, size, &err), ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "checksum"));
+    free(old);
+    free(blob);
+}
+
 /* All that a sampler has comes back; a blob of version 2 has what came later as by default. */
 static void the_sampler_comes_back_whole(void **state)
 {
     struct part *p = *state;
     struct stream_snapshot s, again;
+    struct sampler_options defaults;
     struct error err;
-    uint8_t *blob, *old;
-    size_t size;
-    const size_t later = STATE_BLOB_HEADER_BYTES - STATE_BLOB_HEADER_2_BYTES;
     if (read_checked(&s, p, p->blob, p->size, &err) != OK)
         fail_msg("%s", err.message);
     struct sampler_options *o = &s.sampler.options;
+    const struct sampler_options *got = &again.sampler.options;
     o->presence_penalty = -1.5f;
     o->frequency_penalty = 0.25f;
     o->utf8 = true;
@@ -162,33 +177,30 @@ static void the_sampler_comes_back_whole(void **state)
     o->is_biased = true;
     o->bias[0] = 100.0f;
     o->bias[255] = -0.5f;
-    assert_int_equal(state_blob_make(&blob, &size, &s, &p->id, &err), OK);
-    assert_int_equal(read_checked(&again, p, blob, size, &err), OK);
-    assert_true(again.sampler.options.presence_penalty == -1.5f && again.sampler.options.frequency_penalty == 0.25f);
-    assert_true(again.sampler.options.utf8 && again.sampler.options.is_biased);
-    assert_memory_equal(again.sampler.options.allowed, o->allowed, sizeof o->allowed);
-    assert_memory_equal(again.sampler.options.bias, o->bias, sizeof o->bias);
-    stream_snapshot_clear(&again);
-
-    old = malloc(size - later);
-    assert_non_null(old);
-    memcpy(old, blob, STATE_BLOB_HEADER_2_BYTES);
-    memcpy(old + STATE_BLOB_HEADER_2_BYTES, blob + STATE_BLOB_HEADER_BYTES, size - STATE_BLOB_HEADER_BYTES);
-    old[8] = 2;
-    sign(old, size - later);
-    if (read_checked(&again, p, old, size - later, &err) != OK)
-        fail_msg("%s", err.message);
-    struct sampler_options defaults;
+    for (unsigned version = 3; version <= STATE_BLOB_VERSION; version++) {
+        uint8_t *blob;
+        size_t size;
+        if (version == STATE_BLOB_VERSION) {
+            assert_int_equal(state_blob_make(&blob, &size, &s, &p->id, &err), OK);
+            assert_int_equal(read_checked(&again, p, blob, size, &err), OK);
+            free(blob);
+        } else {
+            read_old(&again, p, &s, version);
+        }
+        assert_true(got->presence_penalty == -1.5f && got->frequency_penalty == 0.25f);
+        assert_true(got->utf8 && got->is_biased);
+        assert_memory_equal(got->allowed, o->allowed, sizeof o->allowed);
+        assert_memory_equal(got->bias, o->bias, sizeof o->bias);
+        stream_snapshot_clear(&again);
+    }
+    read_old(&again, p, &s, 2);
     sampler_options_default(&defaults);
-    const struct sampler_options *got = &again.sampler.options;
     assert_true(got->presence_penalty == 0.0f && got->frequency_penalty == 0.0f && !got->utf8 && !got->is_biased);
     assert_memory_equal(got->allowed, defaults.allowed, sizeof got->allowed);
     assert_true(got->top_p == 0.9f && got->seed == 7);
     assert_memory_equal(stream_snapshot_state(&again), stream_snapshot_state(&s), s.state_bytes);
     stream_snapshot_clear(&again);
     stream_snapshot_clear(&s);
-    free(old);
-    free(blob);
 }
 
 static void every_mutated_blob_is_refused(void **state)
@@ -250,7 +262,7 @@ static void what_is_made_to_fit_does_no_harm(void **state)
             blob[random_below(&rng, header ? STATE_BLOB_HEADER_BYTES : (uint32_t)p->size)] =
                 (uint8_t)random_below(&rng, 256);
         }
-        sign(blob, p->size);
+        state_seal(blob, p->size);
         if (read_checked(&s, p, blob, p->size, &err) != OK) {
             assert_string_equal(err.param, "state");
             continue;
@@ -272,8 +284,8 @@ static const struct {
     const char *word;
 } fields[] = {
     {"magic", 0, "A", 1, "not a state"},
-    {"an older version", 8, {1}, 1, "version is 1, expected 2 to 3: another version of aftd made it"},
-    {"a later version", 8, {4}, 1, "version is 4, expected 2 to 3: another version of aftd made it"},
+    {"an older version", 8, {1}, 1, "version is 1, expected 2 to 4: another version of aftd made it"},
+    {"a later version", 8, {5}, 1, "version is 5, expected 2 to 4: another version of aftd made it"},
     {"as if of the one before", 8, {2}, 1, "according to its header"},
     {"no pending byte", 12, {0}, 1, "pending bytes is 0"},
     {"many pending bytes", 12, {0xFF, 0xFF, 0xFF, 0xFF}, 4, "pending bytes is 4294967295"},
@@ -310,7 +322,7 @@ static void each_field_has_its_own_error(void **state)
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         memcpy(blob, p->blob, p->size);
         memcpy(blob + fields[i].at, fields[i].bytes, fields[i].count);
-        sign(blob, p->size);
+        state_seal(blob, p->size);
         err.message[0] = '\0';
         const enum status st = read_checked(&s, p, blob, p->size, &err);
         if (st != ERR_ARGUMENT || strcmp(err.param, "state") != 0 || strstr(err.message, fields[i].word) == NULL)
@@ -318,19 +330,19 @@ static void each_field_has_its_own_error(void **state)
     }
     memcpy(blob, p->blob, p->size);
     memset(blob + 348, 0, BYTE_VALUES / 8);
-    sign(blob, p->size);
+    state_seal(blob, p->size);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "allowed_bytes"));
     memcpy(blob, p->blob, p->size);
     memset(blob + 64, 'x', MODEL_ARITHMETIC_BYTES);
-    sign(blob, p->size);
+    state_seal(blob, p->size);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "does not end"));
     memcpy(blob, p->blob, p->size);
     memset(blob + p->size - STATE_BLOB_CHECKSUM_BYTES - 4, 0xFF, 4);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "checksum"));
-    sign(blob, p->size);
+    state_seal(blob, p->size);
     assert_int_equal(read_checked(&s, p, blob, p->size, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "finite"));
     free(blob);

@@ -1,0 +1,119 @@
+/* test_session_record.c - records of sessions that daemons wrote: each format that is read has one here, made by the
+ * daemon that wrote it, and its text goes on as it did there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "server/session/session_record.h"
+#include "weights/model.h"
+
+#define LM "tests/data/golden/lm-local-8"
+#define FOLDER "tests/data/sessions/"
+
+enum { RECORD_MAX = 8192, GONE_ON = 16, POSITION = 27 };
+
+/* "The history of ", and then twelve bytes and these, always the most likely one. */
+static const uint8_t went_on[GONE_ON] = {106, 229, 149, 249, 26, 153, 82, 164, 128, 149, 113, 212, 141, 106, 229, 113};
+
+static const struct client_id nobody = {.kind = CLIENT_UNKNOWN};
+
+static void read_file(struct session_bytes *ret, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    ret->bytes = malloc(RECORD_MAX);
+    if (file == NULL || ret->bytes == NULL)
+        fail_msg("cannot read %s", path);
+    ret->size = fread(ret->bytes, 1, RECORD_MAX, file);
+    assert_true(ret->size < RECORD_MAX);
+    (void)fclose(file);
+}
+
+static void go_on(struct stream_snapshot *s, uint8_t out[GONE_ON])
+{
+    const struct engine_options options = {.threads = 1, .streams_max = 1, .rows_max = 32};
+    struct model *model;
+    struct engine *engine;
+    struct error err;
+    if (model_load(&model, LM, NULL, NULL, &err) != OK || engine_open(&engine, model, &options, &err) != OK ||
+        stream_snapshot_check(s, engine, &err) != OK)
+        fail_msg("%s", err.message);
+    engine_stream_restore(engine, 0, s->position, stream_snapshot_state(s));
+    uint8_t next = *stream_snapshot_pending(s);
+    for (size_t i = 0; i < GONE_ON; i++) {
+        float logits[BYTE_VALUES];
+        const struct engine_part part = {.count = 1, .bytes = &next, .logits = logits};
+        engine_feed(engine, &part, 1);
+        next = sampler_draw(&s->sampler, logits);
+        sampler_accept(&s->sampler, next);
+        out[i] = next;
+    }
+    engine_close(engine);
+    model_free(model);
+}
+
+static void records_of_earlier_formats_go_on(void **state)
+{
+    static const char *const names[] = {"lm-local-8-state-3.session", "lm-local-8-state-4.session"};
+    const struct session_key key = session_key_of(&nobody, "kept");
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[256];
+        struct session_bytes record;
+        struct session_head head;
+        struct stream_snapshot s;
+        struct error err;
+        uint8_t got[GONE_ON];
+        (void)snprintf(path, sizeof path, FOLDER "%s", names[i]);
+        read_file(&record, path);
+        if (session_record_read(&head, &s, &record, &key, &err) != OK)
+            fail_msg("%s: %s", path, err.message);
+        assert_string_equal(head.id, "kept");
+        assert_string_equal(head.model, "lm-local-8");
+        assert_int_equal(head.turn, 2);
+        assert_int_equal(head.state.seed, 7);
+        assert_int_equal(s.position + s.pending_count, POSITION);
+        go_on(&s, got);
+        assert_memory_equal(got, went_on, GONE_ON);
+        stream_snapshot_clear(&s);
+        free(record.bytes);
+    }
+}
+
+/* A record is refused under another key, by any other byte, and when its end is missing. */
+static void what_is_not_a_record_is_refused(void **state)
+{
+    const struct session_key key = session_key_of(&nobody, "kept"), other = session_key_of(&nobody, "kepT");
+    struct session_bytes record;
+    struct session_head head;
+    struct stream_snapshot s;
+    struct error err;
+    (void)state;
+    read_file(&record, FOLDER "lm-local-8-state-4.session");
+    assert_int_equal(session_record_read(&head, &s, &record, &other, &err), ERR_FORMAT);
+    assert_non_null(strstr(err.message, "another session's"));
+    for (size_t i = 0; i < record.size; i++) {
+        record.bytes[i] ^= 1;
+        assert_int_equal(session_record_read(&head, &s, &record, &key, &err), ERR_FORMAT);
+        record.bytes[i] ^= 1;
+    }
+    const size_t whole = record.size;
+    for (record.size = 0; record.size < whole; record.size++)
+        assert_int_equal(session_record_read(&head, &s, &record, &key, &err), ERR_FORMAT);
+    free(record.bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_of_earlier_formats_go_on),
+        cmocka_unit_test(what_is_not_a_record_is_refused),
+    };
+    return cmocka_run_group_tests_name("session_record", tests, NULL, NULL);
+}
