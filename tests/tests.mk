@@ -12,7 +12,7 @@
 # redis-tools has all of Debian's redis-server but its service: the program is named redis-check-rdb there.
 DEPS_TEST := libcmocka-dev xz-utils openssl zsh redis-tools
 DEPS_PROXIES := nginx haproxy
-DEPS_BALANCERS := $(DEPS_PROXIES) curl
+DEPS_BALANCERS := $(DEPS_PROXIES) curl redis-tools
 DEPS_ARM64 := gcc-aarch64-linux-gnu qemu-user
 DEPS_PYTHON := python3-venv
 DEPS_BARE := debootstrap curl
@@ -85,7 +85,7 @@ deps-chart: deps-test ## install what test-chart needs: Kubernetes' schemas in .
 	@.venv/bin/python -m pip install -q --no-compile $(CHART)
 	@.venv/bin/python tests/deploy/get_helm.py build/helm
 
-deps-balancers: deps ## install what test-balancers needs: nginx and HAProxy, pytest in .venv
+deps-balancers: deps ## install what test-balancers needs: nginx, HAProxy and Redis, pytest in .venv
 	$(call install,$(DEPS_PYTHON) $(DEPS_BALANCERS) openssl)
 	$(VENV)
 	@.venv/bin/python -m pip install -q --no-compile $(BALANCERS)
@@ -256,7 +256,7 @@ test-chart: deps-chart ## the Helm chart: rendered with many values, against Kub
 	+@$(BUILD) programs
 	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/deploy/test_chart*.py
 
-test-balancers: deps-balancers ## nginx and HAProxy with the files that ship before three daemons, upgraded and killed under load (1 minute)
+test-balancers: deps-balancers ## nginx and HAProxy with the files that ship before three daemons, upgraded and killed under load (2 minutes)
 	+@$(BUILD) programs
 	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/deploy/test_balancers*.py
 
