@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "server/core/log.h"
+#include "server/core/metrics.h"
 
 #define RECORD_END ".session"
 #define DAMAGED_END ".damaged"
@@ -50,6 +51,7 @@ static void name_of(char out[NAME_BYTES], const struct session_key *key, const c
 static enum status fail(const struct store_dir *d, const char *doing, const char *name, struct error *err)
 {
     const int why = errno;
+    metrics_counter_add(METRIC_STORE_ERRORS, 0, 1);
     return error_set(err, why == ENOMEM ? ERR_NOMEM : ERR_STORE, "cannot %s %s/%s: %s", doing, d->path, name,
                      strerror(why));
 }

@@ -47,6 +47,9 @@ SETS = {
             {"name": "registry"}]},
         "kserve": {"enabled": True, "deploymentMode": "Knative", "inferenceService": {
             "name": "pets", "storageUri": "s3://models/pets", "minReplicas": 0}}},
+    "sessions that pods share": {
+        "replicas": 2, "sessions": {"redis": "redis://redis.cache.svc"},
+        "networkPolicy": {"enabled": True}},
     "everything": {
         "image": {"repository": "registry.example.org/aftd", "tag": "7", "pullSecrets": [{"name": "registry"}]},
         "replicas": 3, "config": {"trusted_proxies": "10.0.0.0/8", "drain_delay_ms": 1, "models_lazy": True},
@@ -55,7 +58,9 @@ SETS = {
         "service": {"type": "LoadBalancer", "port": 443, "externalTrafficPolicy": "Local", "annotations": {"a/b": "c"}},
         "admin": {"expose": True}, "startupSeconds": 1001, "podDisruptionBudget": {"maxUnavailable": "25%"},
         "autoscaling": {"enabled": True, "minReplicas": 2, "cpuUtilization": 80},
-        "networkPolicy": {"enabled": True, "adminFrom": [{"podSelector": {"matchLabels": {"role": "operator"}}}]},
+        "sessions": {"redis": "redis://redis.cache.svc:6380/2", "passwordSecret": {"name": "redis"}},
+        "networkPolicy": {"enabled": True, "adminFrom": [{"podSelector": {"matchLabels": {"role": "operator"}}}],
+                          "redisTo": [{"namespaceSelector": {"matchLabels": {"cache": "true"}}}]},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"},
                            "keySecret": {"name": "aftd-key", "key": "prometheus"}},
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},

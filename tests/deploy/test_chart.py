@@ -115,7 +115,8 @@ def test_helm_finds_nothing_wrong(program, tmp_path):
 
 
 @pytest.mark.parametrize("values, said", [
-    ({}, "http://aftd.models.svc:8080/"), (EVERYTHING, "clients must do without sessions"),
+    ({}, "http://aftd.models.svc:8080/"), ({"replicas": 2}, "clients must do without sessions"),
+    (EVERYTHING, "share their sessions in redis://redis.cache.svc:6380/2"),
     ({"service": {"type": "NodePort"}}, "clients need no key"),
     ({"resources": {"limits": {"cpu": None}}}, "there is no resources.limits.cpu"),
     (SETS["kserve"], "kubectl -n models get inferenceservice pets")])
@@ -189,6 +190,24 @@ def test_pods_are_what_the_restricted_standard_allows(name):
 def test_a_pod_gets_no_token_and_no_variables_of_services():
     pod = pod_of(render({}))
     assert pod["automountServiceAccountToken"] is False and pod["enableServiceLinks"] is False
+
+
+@pytest.mark.parametrize("redis, port", [
+    ("redis://a", 6379), ("redis://a/3", 6379), ("redis://a.b:7000", 7000), ("redis://a:1/15", 1),
+    ("redis://[fd00::1]", 6379), ("redis://[fd00::1]:80/1", 80)])
+def test_pods_may_reach_the_server_with_their_sessions_and_no_other(redis, port):
+    def egress(sessions, **more):
+        return find(render({"sessions": {"redis": sessions}, "networkPolicy": {"enabled": True, **more}}),
+                    "NetworkPolicy")["spec"]["egress"]
+    peer = {"podSelector": {"matchLabels": {"app": "redis"}}}
+    names = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+    server = {"ports": [{"protocol": "TCP", "port": port}]}
+    assert egress("") == []
+    assert egress(redis) == [server, names]
+    assert egress(redis, redisTo=[peer]) == [{**server, "to": [peer]}, names]
+    settings = settings_of(render({"sessions": {"redis": redis}}))
+    assert settings["sessions_redis"] == redis and "sessions_redis_password_file" not in settings
+    assert run([DAEMON, "--sessions-redis", redis, "--check-config"])[0] == 0
 
 
 def test_other_settings_and_secrets_of_the_chart_make_new_pods():
@@ -300,7 +319,8 @@ def test_the_daemon_accepts_the_file(name, secrets, tmp_path):
     objects = render(values)
     container, = pod_of(objects)["containers"]
     lay_out(tmp_path / "root", pod_of(objects), container, objects,
-            {"aftd-keys": {"the.keys": secrets["keys.json"]}, "aftd.example.org": pair}, models)
+            {"aftd-keys": {"the.keys": secrets["keys.json"]}, "aftd.example.org": pair, "redis": {"password": "x\n"}},
+            models)
     code, said, words = run(command(tmp_path / "root", container, "--check-config"))
     assert code == 0 and "matches no setting" not in said, f"{words}\n{said}"
     # What the image has in the environment does not win over the file.
@@ -321,6 +341,8 @@ def test_the_daemon_accepts_the_file(name, secrets, tmp_path):
     ("hosts", ["aft.example.org:8080"]), ("hosts", "aft"), ("models.subfolder", "../etc"),
     ("models.existingClaim", "My Models"), ("keys.key", "a/b"), ("service.type", "ExternalName"),
     ("service.externalTrafficPolicy", "Remote"), ("admin.expose", "yes"), ("startupSeconds", 0),
+    ("config.sessions_redis", "redis://a"), ("sessions.redis", "redis://user:password@a"),
+    ("sessions.redis", "unix:/a"), ("sessions.passwordSecret.key", "a/b"),
     ("podDisruptionBudget.maxUnavailable", "half"), ("topologySpread.whenUnsatisfiable", "Wait"),
     ("autoscaling.metric.name", "aftd_requests_total"), ("autoscaling.metric.averageValue", 0.7),
     ("autoscaling.minReplicas", 0), ("networkPolicy.from", {}), ("serviceMonitor.interval", "15"),
@@ -345,6 +367,7 @@ def test_wrong_values_are_refused_by_the_schema(path, value, tmp_path):
     ({"models": {"existingClaim": "a", "volume": {"emptyDir": {}}}}, "models.existingClaim and models.volume"),
     ({"models": {"subfolder": "a"}}, "models.subfolder: expected"),
     ({"admin": {"expose": True}}, "admin.expose: expected keys"),
+    ({"sessions": {"passwordSecret": {"name": "a"}}}, "sessions.passwordSecret: expected sessions.redis"),
     ({"autoscaling": {"enabled": True, "minReplicas": 5}}, "expected at most autoscaling.maxReplicas"),
     ({"kserve": {"enabled": True, "inferenceService": {"name": "a"}}}, "expected name and storageUri"),
 ])

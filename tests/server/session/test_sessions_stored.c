@@ -543,12 +543,14 @@ static void a_folder_that_is_lost_is_told(void **state)
     struct stream_snapshot s = snapshot_of(2);
     assert_int_equal(sessions_begin(sessions, &alice, id, &held, &err), OK);
     temp_dir_remove(settings.sessions_dir);
+    const uint64_t failures = metrics_total(METRIC_STORE_ERRORS);
     assert_int_equal(sessions_write(sessions, &held, &s, &err), ERR_STORE);
     assert_non_null(strstr(err.message, "cannot write"));
     stream_snapshot_clear(&s);
     assert_true(sessions_end(sessions, &held, NULL));
     assert_found(&alice, id, 1); /* it stands where it was, in memory */
     assert_int_equal(try_add(&alice, NULL, 3, moved, &err), ERR_STORE);
+    assert_true(metrics_total(METRIC_STORE_ERRORS) == failures + 2);
 }
 
 int main(void)

@@ -37,6 +37,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* The port of sessions.redis. */}}
+{{- define "aftd.redisPort" -}}
+{{- regexReplaceAll "^redis://.*?(:([0-9]+))?(/[0-9]*)?$" .Values.sessions.redis "${2}" | default "6379" -}}
+{{- end -}}
+
 {{/* The source of the models' volume as JSON; {} for those of the image. */}}
 {{- define "aftd.modelsVolume" -}}
 {{- $source := .Values.models.volume -}}
@@ -82,6 +87,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if include "aftd.tlsSecret" . -}}
 {{- $_ := set $own "tls_certificate" "/etc/aftd-tls/tls.crt" -}}
 {{- $_ := set $own "tls_key" "/etc/aftd-tls/tls.key" -}}
+{{- end -}}
+{{- with .Values.sessions.redis -}}
+{{- $_ := set $own "sessions_redis" . -}}
+{{- if $.Values.sessions.passwordSecret.name -}}
+{{- $_ := set $own "sessions_redis_password_file" "/etc/aftd-redis/password" -}}
+{{- end -}}
 {{- end -}}
 {{- merge $own .Values.config | toPrettyJson -}}
 {{- end -}}
