@@ -258,4 +258,14 @@
 #define LOAD_FAILURES_MAX 32                        /* kinds of failure told apart; the others share one */
 #define LOAD_DETAIL_MAX 256                         /* bytes of the message that a kind of failure is shown with */
 
+/* ---- aft capacity ---------------------------------------------------------------------------------------- */
+#define CAPACITY_REPLICAS_MAX 1024     /* simulated; each costs a look at every event */
+#define CAPACITY_CORES_MAX 4096        /* of a machine */
+#define CAPACITY_REQUESTS_MAX 10000000 /* simulated for one number of replicas: a minute and more */
+#define CAPACITY_REQUESTS_MIN 100      /* fewer have no 99th percentile */
+#define CAPACITY_KINDS_MAX 16          /* of requests in one mix */
+#define CAPACITY_POINTS_MAX 16         /* numbers of streams, bytes or pictures whose cost is measured: doublings */
+#define CAPACITY_US_MAX 1e7            /* microseconds that an option may give: ten seconds */
+#define CAPACITY_FILE_MAX (1u << 20)   /* bytes of a file of costs: it has some hundred numbers */
+
 #endif

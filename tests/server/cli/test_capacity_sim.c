@@ -1,0 +1,209 @@
+/* test_capacity_sim.c - the simulation of aft capacity against what queueing theory says in closed form, and against
+ * passes that can be counted by hand. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/cli/capacity_sim.h"
+
+#define CURVE(at, value) {.points = 1, .count = {at}, .seconds = {value}}
+
+/* A classifier whose batches are of one picture and take a second each: a server of constant times. */
+static struct capacity_plan one_server(double rate)
+{
+    return (struct capacity_plan){
+        .costs = {.batch = CURVE(1, 1.0), .crowding = 1.0},
+        .kinds = {{1, 1, 1.0}},
+        .kind_count = 1,
+        .rate = rate,
+        .requests = 200000,
+        .seed = 1,
+        .cores = 1,
+        .threads = 1,
+        .per_machine = 1,
+        .streams_max = 1,
+        .pass_rows_max = 16,
+        .rows_max = 80,
+        .batch_max = 1,
+        .queue_max = 65536,
+    };
+}
+
+/* A model of text whose passes take `pass` seconds whatever is in them, in so many slots. */
+static struct capacity_plan one_text(double rate, uint32_t streams, uint32_t prompt, uint32_t tokens)
+{
+    struct capacity_plan p = one_server(rate);
+    p.costs = (struct capacity_costs){
+        .generates = true, .step = CURVE(1, 0.01), .prompt = CURVE(1, 0.01), .crowding = 1.0};
+    p.streams_max = streams;
+    p.kinds[0] = (struct capacity_kind){prompt, tokens, 1.0};
+    return p;
+}
+
+static struct capacity_row row_of(const struct capacity_plan *p, uint32_t replicas)
+{
+    struct capacity_row r;
+    assert_true(capacity_simulate(&r, p, replicas));
+    assert_int_equal(r.answered + r.refused, p->requests);
+    return r;
+}
+
+static void expect_near(const char *what, double got, double expected, double share)
+{
+    if (!(fabs(got - expected) <= share * expected))
+        fail_msg("%s is %g, expected %g within %g %%", what, got, expected, 100.0 * share);
+}
+
+static void one_server_of_constant_times_waits_as_pollaczek_and_khinchin_say(void **state)
+{
+    static const double loads[] = {0.3, 0.5, 0.7, 0.9};
+    (void)state;
+    for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++) {
+        const struct capacity_plan p = one_server(loads[i]);
+        const struct capacity_row r = row_of(&p, 1);
+        expect_near("mean time", r.whole.mean, 1.0 + loads[i] / (2.0 * (1.0 - loads[i])), 0.03);
+        expect_near("utilisation", r.engine_share, loads[i], 0.01);
+        expect_near("cores that work", r.core_share, loads[i], 0.01);
+        expect_near("throughput", r.per_second, loads[i], 0.01);
+        assert_int_equal(r.refused, 0);
+    }
+}
+
+/* M/G/1: W = rate E[S^2] / 2 (1 - load), of texts of 10 and of 40 passes, three to one. */
+static void a_mix_of_lengths_waits_by_its_second_moment(void **state)
+{
+    struct capacity_plan p = one_text(4.0, 1, 1, 10);
+    (void)state;
+    p.kinds[0].weight = 3.0;
+    p.kinds[1] = (struct capacity_kind){1, 40, 1.0};
+    p.kind_count = 2;
+    const double mean = 0.75 * 0.1 + 0.25 * 0.4, square = 0.75 * 0.01 + 0.25 * 0.16;
+    const struct capacity_row r = row_of(&p, 1);
+    expect_near("mean time", r.whole.mean, mean + 4.0 * square / (2.0 * (1.0 - 4.0 * mean)), 0.03);
+    expect_near("utilisation", r.engine_share, 4.0 * mean, 0.01);
+}
+
+/* Cores that all share give every request the same share: two machines' worth of work on one of two cores is as fast
+ * as on two machines, and on one core half as fast. */
+static void replicas_share_the_cores_of_their_machine(void **state)
+{
+    struct capacity_plan p = one_server(0.0);
+    (void)state;
+    p.requests = 1000;
+    p.clients = 8;
+    p.cores = 2;
+    p.per_machine = 4;
+    expect_near("one", row_of(&p, 1).per_second, 1.0, 0.01);
+    expect_near("two on two cores", row_of(&p, 2).per_second, 2.0, 0.01);
+    expect_near("three on two cores", row_of(&p, 3).per_second, 2.0, 0.01);
+    expect_near("six on two machines", row_of(&p, 6).per_second, 4.0, 0.02);
+    p.costs.crowding = 1.25;
+    expect_near("one alone", row_of(&p, 1).per_second, 1.0, 0.01);
+    expect_near("two that get in each other's way", row_of(&p, 2).per_second, 1.6, 0.01);
+}
+
+/* Of what is beside an engine, its cores are taken for the same time. */
+static void work_outside_of_the_engine_takes_its_share(void **state)
+{
+    struct capacity_plan p = one_server(0.0);
+    (void)state;
+    p.requests = 2000;
+    p.clients = 16;
+    p.costs.request_s = 0.25;
+    p.costs.beside_s = 0.15;
+    expect_near("on one core", row_of(&p, 1).per_second, 1.0 / 1.4, 0.01);
+    p.cores = 2;
+    expect_near("on two", row_of(&p, 1).per_second, 1.0, 0.01);
+    p.clients = 1;
+    expect_near("for one client", row_of(&p, 1).per_second, 1.0 / 1.4, 0.01);
+}
+
+static void least_connections_beats_as_many_single_servers(void **state)
+{
+    (void)state;
+    for (uint32_t replicas = 2; replicas <= 8; replicas *= 2) {
+        const struct capacity_plan p = one_server(0.8 * replicas);
+        const double alone = 1.0 + 0.8 / (2.0 * 0.2), all = row_of(&p, replicas).whole.mean;
+        /* One queue for all of them, which no balancer can do better than: at least what the shared one waits. */
+        const double shared = 1.0 + 0.8 / (2.0 * 0.2) / replicas * 0.5;
+        if (!(all < 0.75 * alone && all > shared))
+            fail_msg("%u servers: %g s, expected less than %g and more than %g", replicas, all, 0.75 * alone, shared);
+    }
+}
+
+static void a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte(void **state)
+{
+    struct capacity_plan p = one_text(0.0, 4, 100, 20);
+    (void)state;
+    p.requests = 400;
+    p.clients = 1;
+    struct capacity_row r = row_of(&p, 1);
+    expect_near("first byte", r.first.p50, 0.02, 0.005); /* 100 bytes in passes of 80 rows */
+    expect_near("whole answer", r.whole.p50, 0.02 + 19 * 0.01, 0.005);
+    p.whole = true;
+    r = row_of(&p, 1);
+    expect_near("first byte of a whole answer", r.first.p50, 0.02 + 19 * 0.01, 0.005);
+    p.clients = 4; /* four at a time, and each as fast: prompts get 16 rows beside the others */
+    r = row_of(&p, 1);
+    expect_near("four in a batch", r.per_second, 4.0 / (0.01 * (7 + 19)), 0.05);
+    p.clients = 8;
+    expect_near("eight, of which four wait", row_of(&p, 1).per_second, r.per_second, 0.05);
+    p.costs.context = 60; /* begins anew: after 60 elements, 30 of them again */
+    p.kinds[0] = (struct capacity_kind){1, 61, 1.0};
+    p.clients = 1;
+    expect_near("a context that begins anew", row_of(&p, 1).whole.p50, 0.01 * 61, 0.005);
+}
+
+static void a_full_queue_refuses_and_the_rest_is_answered(void **state)
+{
+    struct capacity_plan p = one_server(3.0);
+    (void)state;
+    p.requests = 30000;
+    p.queue_max = 5;
+    const struct capacity_row r = row_of(&p, 1);
+    expect_near("throughput", r.per_second, 1.0, 0.01);
+    expect_near("refused", (double)r.refused, 20000.0, 0.03);
+    assert_true(r.whole.p99 <= 6.01);
+}
+
+static void the_same_seed_gives_the_same_row_and_another_one_does_not(void **state)
+{
+    struct capacity_plan p = one_text(20.0, 8, 30, 40);
+    (void)state;
+    p.requests = 2000;
+    p.costs.event_s = 1e-4;
+    const struct capacity_row a = row_of(&p, 3), b = row_of(&p, 3);
+    assert_memory_equal(&a, &b, sizeof a);
+    p.seed = 2;
+    assert_true(row_of(&p, 3).whole.mean != a.whole.mean);
+}
+
+static void a_curve_is_straight_between_its_points_and_beyond_them(void **state)
+{
+    const struct capacity_curve c = {.points = 3, .count = {1, 2, 4}, .seconds = {1.0, 1.5, 3.5}};
+    (void)state;
+    expect_near("at a point", capacity_curve_at(&c, 2), 1.5, 1e-12);
+    expect_near("between two", capacity_curve_at(&c, 3), 2.5, 1e-12);
+    expect_near("beyond the last", capacity_curve_at(&c, 6), 5.5, 1e-12);
+    expect_near("before the first", capacity_curve_at(&c, 0), 1.0, 1e-12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_server_of_constant_times_waits_as_pollaczek_and_khinchin_say),
+        cmocka_unit_test(a_mix_of_lengths_waits_by_its_second_moment),
+        cmocka_unit_test(replicas_share_the_cores_of_their_machine),
+        cmocka_unit_test(work_outside_of_the_engine_takes_its_share),
+        cmocka_unit_test(least_connections_beats_as_many_single_servers),
+        cmocka_unit_test(a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte),
+        cmocka_unit_test(a_full_queue_refuses_and_the_rest_is_answered),
+        cmocka_unit_test(the_same_seed_gives_the_same_row_and_another_one_does_not),
+        cmocka_unit_test(a_curve_is_straight_between_its_points_and_beyond_them),
+    };
+    return cmocka_run_group_tests_name("server_cli_capacity_sim", tests, NULL, NULL);
+}
