@@ -40,6 +40,10 @@ void bench_say(struct bench *b, const char *format, ...) __attribute__((format(p
 /* One more run of a figure was made. */
 void bench_show_run(struct bench *b);
 
+/* A text that streams are fed, and a stream that was reset and then fed the first `position` bytes of it. */
+uint8_t bench_text_at(size_t i);
+void bench_advance(struct engine *e, uint32_t stream, uint32_t position);
+
 /* Measure all figures of b->model. Prints why and returns the exit code if it cannot. */
 int bench_figures(struct bench *b);
 

@@ -90,20 +90,19 @@ static int run_batches(struct bench *b)
 
 static const uint8_t text[] = "The quick brown fox jumps over the lazy dog. ";
 
-static uint8_t text_at(size_t i)
+uint8_t bench_text_at(size_t i)
 {
     return text[i % (sizeof text - 1)];
 }
 
-/* Reset a stream and feed it up to a position. */
-static void advance(struct engine *e, uint32_t stream, uint32_t position)
+void bench_advance(struct engine *e, uint32_t stream, uint32_t position)
 {
     uint8_t bytes[BENCH_PREFILL_ROWS];
     engine_stream_reset(e, stream);
     for (uint32_t at = 0; at < position;) {
         const uint32_t n = position - at < BENCH_PREFILL_ROWS ? position - at : BENCH_PREFILL_ROWS;
         for (uint32_t i = 0; i < n; i++)
-            bytes[i] = text_at(at + i);
+            bytes[i] = bench_text_at(at + i);
         const struct engine_part part = {.stream = stream, .count = n, .bytes = bytes};
         engine_feed(e, &part, 1);
         at += n;
@@ -116,7 +115,7 @@ static double time_steps(struct engine *e, uint32_t first, uint32_t streams, uin
     struct engine_part parts[BENCH_STREAMS_LARGE];
     const double start = cli_now();
     for (uint32_t s = 0; s < steps; s++) {
-        const uint8_t byte = text_at(s);
+        const uint8_t byte = bench_text_at(s);
         for (uint32_t i = 0; i < streams; i++)
             parts[i] = (struct engine_part){
                 .stream = first + i, .count = 1, .bytes = &byte, .logits = logits + (size_t)i * BYTE_VALUES};
@@ -141,7 +140,7 @@ static double run_steps(struct bench *b, uint32_t run, void *arg)
     if (s->again || engine_stream_position(b->engine, 0) + steps > context ||
         engine_stream_position(b->engine, s->streams - 1) != engine_stream_position(b->engine, 0))
         for (uint32_t i = 0; i < s->streams; i++)
-            advance(b->engine, i, s->from);
+            bench_advance(b->engine, i, s->from);
     return time_steps(b->engine, 0, s->streams, steps, s->logits) / steps;
 }
 
@@ -157,7 +156,7 @@ static void bench_streams(struct bench *b, uint32_t streams, float *logits)
     struct bench_probe probe = {.bytes = bench_limits_bytes(b, streams == 1 ? 0 : streams)};
     char key[64];
     for (uint32_t i = 0; i < streams; i++)
-        advance(b->engine, i, steps.from);
+        bench_advance(b->engine, i, steps.from);
     const double step = measure(b, &probe, run_steps, &steps);
     (void)snprintf(key, sizeof key, "bytes_per_second_%u_streams", streams);
     bench_keep(b, b->result, key, streams / step);
@@ -171,7 +170,7 @@ static double run_prompt(struct bench *b, uint32_t run, void *arg)
     const double start = cli_now();
     (void)run;
     (void)arg;
-    advance(b->engine, 0, b->model->config.context);
+    bench_advance(b->engine, 0, b->model->config.context);
     return cli_now() - start;
 }
 
@@ -204,7 +203,7 @@ static void bench_positions(struct bench *b, float *logits)
             /* The last few steps untimed: prefill leaves other data in the caches than steps do, all the more if it is
              * long. */
             const uint32_t warm = from[p] < STEPS_AROUND ? from[p] : STEPS_AROUND;
-            advance(b->engine, p, from[p] - warm);
+            bench_advance(b->engine, p, from[p] - warm);
             (void)time_steps(b->engine, p, 1, warm, logits);
             const double t = time_steps(b->engine, p, 1, steps, logits) / steps;
             if (i >= 1)

@@ -41,52 +41,61 @@ static void enter(struct capacity_lane *l, const struct capacity_plan *p)
     }
 }
 
+/* What a pass is made of. */
+struct shape {
+    uint32_t prompts, rows; /* streams with more than one element to feed, and how many of those are fed */
+    uint32_t ends;          /* of these streams, those that have no more to feed behind the pass */
+    uint32_t others;
+};
+
 /* One row for each stream with one element to feed; the others share those that are for prompts, as share_rows of
- * stream_lane.c does. Returns how many rows the prompts have; *prompts: of how many streams. */
-static uint32_t share_rows(struct capacity_lane *l, const struct capacity_plan *p, uint32_t *prompts)
+ * stream_lane.c does. */
+static struct shape share_rows(struct capacity_lane *l, const struct capacity_plan *p)
 {
-    uint32_t sharers = 0, given = 0;
+    struct shape shape = {.prompts = 0};
     for (uint32_t i = 0; i < l->running; i++)
-        sharers += l->slots[i].waiting > 1;
-    *prompts = sharers;
-    uint32_t rows = sharers < l->running ? p->pass_rows_max : p->rows_max;
+        shape.prompts += l->slots[i].waiting > 1;
+    shape.others = l->running - shape.prompts;
+    uint32_t sharers = shape.prompts, rows = shape.others > 0 ? p->pass_rows_max : p->rows_max;
     l->sharer = l->sharer + 1 < l->running ? l->sharer + 1 : 0;
     for (uint32_t i = 0; i < l->running; i++) {
         struct capacity_slot *s = &l->slots[(l->sharer + i) % l->running];
         s->taken = 1;
         if (s->waiting <= 1)
             continue;
-        const uint32_t share = sharers > 0 ? (rows + sharers - 1) / sharers : 0;
+        const uint32_t share = (rows + sharers - 1) / sharers;
         s->taken = s->waiting < share ? s->waiting : share;
-        given += s->taken;
+        shape.ends += s->taken == s->waiting;
+        shape.rows += s->taken;
         rows -= s->taken;
         sharers--;
     }
-    return given;
+    return shape;
 }
 
-/* A pass of some streams with a row each and of the rows of prompts: of what the two would take alone, the second's
- * first row for each prompt is counted once. */
-static double pass_seconds(const struct capacity_costs *c, uint32_t streams, uint32_t prompts, uint32_t rows)
+/* A pass of both is measured as neither: it is one of as many streams, and what the prompts' further rows add to a pass
+ * of prompts. A step has logits and draws for each stream; of the prompts only those do that end. */
+static double pass_seconds(const struct capacity_costs *c, const struct shape *s)
 {
-    if (streams == 0)
-        return capacity_curve_at(&c->prompt, rows);
-    if (rows == 0)
-        return capacity_curve_at(&c->step, streams);
-    return capacity_curve_at(&c->step, streams + prompts) + capacity_curve_at(&c->prompt, rows) -
-           capacity_curve_at(&c->prompt, prompts);
+    const double first = capacity_curve_at(&c->step, 1) - capacity_curve_at(&c->prompt, 1);
+    const double draw = first > 0.0 ? first : 0.0;
+    if (s->rows == 0)
+        return s->others > 0 ? capacity_curve_at(&c->step, s->others) : 0.0;
+    if (s->others == 0)
+        return capacity_curve_at(&c->prompt, s->rows) + draw * s->ends;
+    return capacity_curve_at(&c->step, s->others + s->prompts) + capacity_curve_at(&c->prompt, s->rows) -
+           capacity_curve_at(&c->prompt, s->prompts) - draw * (s->prompts - s->ends);
 }
 
 double capacity_lane_begin(struct capacity_lane *l, const struct capacity_plan *p)
 {
-    uint32_t prompts = 0;
     enter(l, p);
     if (l->running == 0)
         return 0.0;
     if (!p->costs.generates)
         return p->costs.pass_s + capacity_curve_at(&p->costs.batch, l->running);
-    const uint32_t rows = share_rows(l, p, &prompts);
-    return p->costs.pass_s + pass_seconds(&p->costs, l->running - prompts, prompts, rows);
+    const struct shape shape = share_rows(l, p);
+    return p->costs.pass_s + pass_seconds(&p->costs, &shape);
 }
 
 /* Feed what the pass took, and draw where that was all. True: the stream has ended. */

@@ -1,0 +1,278 @@
+/* capacity_costs.c - what a model's passes or batches take here. Each figure is the median of runs of half a second
+ * together. Where engines are to share a machine, as many of them compute beside the one that is measured, to see how
+ * far they get in each other's way. Single threaded but for these. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/logits.h"
+#include "engine/sampler.h"
+#include "server/cli/bench.h"
+#include "server/cli/capacity.h"
+
+#define SECONDS 0.5 /* of a figure */
+#define RUNS_MIN 3
+#define RUNS_MAX 1001
+#define STEPS 16           /* of a run */
+#define STEPS_BESIDE 8     /* streams, or pictures at most, while others compute, too */
+#define DRAWS_TO_SHARE 8   /* as stream_lane.c has it */
+#define ROUNDS 3           /* of engines alone and beside each other */
+#define NEIGHBOURS_MAX 255 /* more would need more memory than tell anything */
+
+struct probe {
+    const struct capacity_plan *plan;
+    const struct model *model;
+    struct engine *engine;
+    uint32_t threads, start; /* where a stream is when it is measured: half of its text is drawn */
+    float *logits;           /* [streams_max, BYTE_VALUES] */
+    struct sampler *samplers;
+    uint8_t *input; /* of a picture or text that is classified */
+};
+
+typedef double run_figure(struct probe *p, uint32_t count);
+
+/* ---- runs: seconds of one pass or batch of `count` --------------------------------------------------------------- */
+
+/* What the lane does with a pass's logits. */
+static void draw(struct probe *p, uint32_t count)
+{
+#pragma omp parallel for schedule(static) num_threads(p->threads) if (count >= DRAWS_TO_SHARE)
+    for (uint32_t i = 0; i < count; i++) {
+        const float *logits = p->logits + (size_t)i * BYTE_VALUES;
+        if (logits_are_finite(logits, BYTE_VALUES))
+            sampler_accept(&p->samplers[i], sampler_draw(&p->samplers[i], logits));
+    }
+}
+
+static double run_step(struct probe *p, uint32_t count)
+{
+    struct engine_part parts[ENGINE_STREAMS_MAX];
+    const uint32_t context = engine_info(p->engine)->context;
+    const uint32_t steps = context < STEPS ? context : STEPS;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t at = engine_stream_position(p->engine, i);
+        if (at < p->start || at + steps > context)
+            bench_advance(p->engine, i, p->start + steps <= context ? p->start : context - steps);
+    }
+    const double begun = cli_now();
+    for (uint32_t s = 0; s < steps; s++) {
+        const uint8_t byte = bench_text_at(s);
+        for (uint32_t i = 0; i < count; i++)
+            parts[i] = (struct engine_part){
+                .stream = i, .count = 1, .bytes = &byte, .logits = p->logits + (size_t)i * BYTE_VALUES};
+        engine_feed(p->engine, parts, count);
+        draw(p, count);
+    }
+    return (cli_now() - begun) / steps;
+}
+
+/* Of one prompt, from its beginning, in pieces of that size. */
+static double run_prompt(struct probe *p, uint32_t count)
+{
+    uint8_t bytes[ENGINE_ROWS_MAX];
+    const uint32_t context = engine_info(p->engine)->context, mean = p->plan->kinds[0].prompt_bytes;
+    uint32_t pieces = mean > count ? mean / count : 1;
+    if (pieces > context / count)
+        pieces = context / count;
+    for (uint32_t i = 0; i < count; i++)
+        bytes[i] = bench_text_at(i);
+    const struct engine_part part = {.stream = 0, .count = count, .bytes = bytes};
+    engine_stream_reset(p->engine, 0);
+    const double begun = cli_now();
+    for (uint32_t i = 0; i < pieces; i++)
+        engine_feed(p->engine, &part, 1);
+    return (cli_now() - begun) / pieces;
+}
+
+static double run_batch(struct probe *p, uint32_t count)
+{
+    const struct model_config *c = &p->model->config;
+    const uint8_t *inputs[ENGINE_IMAGES_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        inputs[i] = p->input;
+    const double begun = cli_now();
+    if (c->input == INPUT_IMAGE)
+        engine_images_begin(p->engine, inputs, count, c->size[0], c->size[1]);
+    else
+        engine_texts_begin(p->engine, inputs, count, c->context);
+    while (!engine_batch_step(p->engine))
+        ;
+    return cli_now() - begun;
+}
+
+static double measure(struct probe *p, run_figure *run, uint32_t count)
+{
+    double seconds[RUNS_MAX];
+    uint32_t runs = 0;
+    (void)run(p, count); /* into the caches */
+    const double begun = cli_now();
+    while (runs < RUNS_MIN || (runs < RUNS_MAX && cli_now() - begun < SECONDS))
+        seconds[runs++] = run(p, count);
+    return bench_median(seconds, runs);
+}
+
+/* ---- engines beside each other ------------------------------------------------------------------------------------ */
+
+struct neighbour {
+    pthread_t thread;
+    bool runs;
+    struct probe probe;
+    atomic_bool *stop;
+};
+
+static uint32_t beside_count(const struct capacity_plan *p)
+{
+    const uint32_t most = p->costs.generates ? p->streams_max : p->batch_max;
+    return most < STEPS_BESIDE ? most : STEPS_BESIDE;
+}
+
+static run_figure *beside_figure(const struct capacity_plan *p)
+{
+    return p->costs.generates ? run_step : run_batch;
+}
+
+static void *compute(void *arg)
+{
+    struct neighbour *n = arg;
+    while (!atomic_load(n->stop))
+        (void)beside_figure(n->probe.plan)(&n->probe, beside_count(n->probe.plan));
+    return NULL;
+}
+
+static void probe_clear(struct probe *p)
+{
+    free(p->input);
+    free(p->samplers);
+    free(p->logits);
+    engine_close(p->engine);
+}
+
+static int probe_init(struct probe *p, const struct capacity_plan *plan, const struct model *m,
+                      const struct cli_engine *with)
+{
+    struct engine_options o = {
+        .images_max = plan->batch_max, .streams_max = plan->streams_max, .rows_max = plan->rows_max};
+    const struct model_config *c = &m->config;
+    const size_t size = c->input == INPUT_IMAGE ? (size_t)3 * c->size[0] * c->size[1] : c->context;
+    struct sampler_options sampling;
+    *p = (struct probe){.plan = plan, .model = m};
+    p->logits = malloc(sizeof *p->logits * BYTE_VALUES * plan->streams_max);
+    p->samplers = malloc(sizeof *p->samplers * plan->streams_max);
+    p->input = malloc(size);
+    if (p->logits == NULL || p->samplers == NULL || p->input == NULL)
+        return cli_fail("out of memory");
+    sampler_options_default(&sampling);
+    for (uint32_t i = 0; i < plan->streams_max; i++)
+        sampler_init(&p->samplers[i], &sampling);
+    for (size_t i = 0; i < size; i++)
+        p->input[i] = (uint8_t)(i * 2654435761u >> 13);
+    p->engine = cli_open_engine(m, with, &o);
+    if (p->engine == NULL)
+        return CLI_FAILED;
+    p->threads = engine_info(p->engine)->threads;
+    p->start = plan->kinds[0].prompt_bytes + plan->kinds[0].max_tokens / 2;
+    if (p->start > c->context / 2)
+        p->start = c->context / 2;
+    return CLI_OK;
+}
+
+/* How many times as long as alone something takes while the neighbours compute. */
+static int crowd(double *ret, struct probe *p, struct neighbour *n, uint32_t count, atomic_bool *stop)
+{
+    const double alone = measure(p, beside_figure(p->plan), beside_count(p->plan));
+    int code = CLI_OK;
+    atomic_store(stop, false);
+    for (uint32_t i = 0; i < count && code == CLI_OK; i++) {
+        const int error = pthread_create(&n[i].thread, NULL, compute, &n[i]);
+        n[i].runs = error == 0;
+        code = error == 0 ? CLI_OK : cli_fail("cannot start a thread: %s", strerror(error));
+    }
+    if (code == CLI_OK)
+        *ret = measure(p, beside_figure(p->plan), beside_count(p->plan)) / alone;
+    atomic_store(stop, true);
+    for (uint32_t i = 0; i < count; i++)
+        if (n[i].runs)
+            (void)pthread_join(n[i].thread, NULL);
+    return code;
+}
+
+static int measure_crowding(struct capacity_plan *p, struct probe *probe, const struct model *m,
+                            const struct cli_engine *with, uint32_t cores)
+{
+    const uint32_t room = cores / p->threads - (cores >= p->threads ? 1 : 0);
+    const uint32_t others = p->per_machine - 1 < room ? p->per_machine - 1 : room;
+    const uint32_t count = others < NEIGHBOURS_MAX ? others : NEIGHBOURS_MAX;
+    struct neighbour *n = calloc(count > 0 ? count : 1, sizeof *n);
+    double times[ROUNDS];
+    atomic_bool stop;
+    int code = n != NULL ? CLI_OK : cli_fail("out of memory");
+    p->costs.crowding = 1.0;
+    for (uint32_t i = 0; i < count && code == CLI_OK; i++) {
+        n[i].stop = &stop;
+        code = probe_init(&n[i].probe, p, m, with);
+    }
+    for (uint32_t i = 0; i < ROUNDS && count > 0 && code == CLI_OK; i++)
+        code = crowd(&times[i], probe, n, count, &stop);
+    if (code == CLI_OK && count > 0) {
+        const double median = bench_median(times, ROUNDS);
+        p->costs.crowding = median > 1.0 ? median : 1.0;
+    }
+    for (uint32_t i = 0; i < count && n != NULL; i++)
+        probe_clear(&n[i].probe);
+    free(n);
+    return code;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+
+/* At doublings up to `most`, and there. */
+static void measure_curve(struct capacity_curve *c, struct probe *p, run_figure *run, uint32_t most,
+                          struct cli_progress *progress)
+{
+    *c = (struct capacity_curve){.points = 0};
+    for (uint32_t count = 1; c->points < CAPACITY_POINTS_MAX; count = 2 * count < most ? 2 * count : most) {
+        c->count[c->points] = count;
+        c->seconds[c->points++] = measure(p, run, count);
+        cli_progress_show(progress, 0, "measuring");
+        if (count == most)
+            break;
+    }
+}
+
+int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const struct model *m,
+                     const struct cli_engine *with)
+{
+    struct capacity_costs *c = &p->costs;
+    struct probe probe = {.engine = NULL};
+    struct engine_info here;
+    struct error err;
+    struct cli_progress progress = {.on = false};
+    int code = CLI_OK;
+    c->generates = model_config_causal(&m->config);
+    if (engine_describe(&here, &(struct engine_options){.threads = 0}, &err) != OK)
+        return cli_fail_error(&err);
+    code = probe_init(&probe, p, m, with);
+    if (code != CLI_OK)
+        goto done;
+    const struct engine_info *info = engine_info(probe.engine);
+    w->threads = info->threads;
+    (void)snprintf(w->model, sizeof w->model, "%s", m->name);
+    (void)snprintf(w->isa, sizeof w->isa, "%s", info->isa);
+    (void)snprintf(w->precision, sizeof w->precision, "%s", info->precision);
+    c->context = info->context != ENGINE_CONTEXT_UNLIMITED ? info->context : 0;
+    progress = cli_progress_begin(0);
+    if (c->generates) {
+        measure_curve(&c->step, &probe, run_step, p->streams_max, &progress);
+        measure_curve(&c->prompt, &probe, run_prompt, p->rows_max < info->context ? p->rows_max : info->context,
+                      &progress);
+    } else {
+        measure_curve(&c->batch, &probe, run_batch, p->batch_max, &progress);
+    }
+    code = measure_crowding(p, &probe, m, with, here.threads);
+    cli_progress_end(&progress);
+done:
+    probe_clear(&probe);
+    return code;
+}

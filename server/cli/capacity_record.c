@@ -1,0 +1,114 @@
+/* capacity_record.c - costs as JSON, so that they can be measured on one machine and used on another. Single threaded. */
+#include <math.h>
+#include <string.h>
+
+#include "config/json.h"
+#include "server/cli/capacity.h"
+
+/* The curves of either kind of model, in this order. */
+enum { CURVES = 3 };
+static const char *const curve_names[CURVES] = {"step_us", "prompt_us", "batch_us"};
+
+static struct capacity_curve *curve_of(struct capacity_costs *c, int i)
+{
+    struct capacity_curve *const curves[CURVES] = {&c->step, &c->prompt, &c->batch};
+    return curves[i];
+}
+
+static bool has_curve(const struct capacity_costs *c, int i)
+{
+    return c->generates == (i < 2);
+}
+
+static json_t *make_curve(const struct capacity_curve *c)
+{
+    json_t *points = json_array();
+    for (uint32_t i = 0; i < c->points; i++)
+        (void)json_array_append_new(points, json_pack("[i,f]", (int)c->count[i], 1e6 * c->seconds[i]));
+    return points;
+}
+
+json_t *capacity_record_make(const struct capacity_costs *c, const struct capacity_whose *w)
+{
+    struct capacity_costs copy = *c;
+    json_t *o = json_pack("{s:s,s:s,s:s,s:i,s:b,s:i,s:f}", "model", w->model, "isa", w->isa, "precision", w->precision,
+                          "threads", (int)w->threads, "generates", (int)c->generates, "context", (int)c->context,
+                          "crowding", c->crowding);
+    for (int i = 0; i < CURVES; i++)
+        if (has_curve(c, i))
+            (void)json_object_set_new(o, curve_names[i], make_curve(curve_of(&copy, i)));
+    return o;
+}
+
+static bool read_number(double *ret, const json_t *value, double min, double max)
+{
+    *ret = json_number_value(value);
+    return json_is_number(value) && *ret >= min && *ret <= max;
+}
+
+static bool read_curve(struct capacity_curve *c, const json_t *points)
+{
+    const size_t n = json_array_size(points);
+    *c = (struct capacity_curve){.points = 0};
+    for (size_t i = 0; i < n && n <= CAPACITY_POINTS_MAX; i++) {
+        const json_t *point = json_array_get(points, i);
+        double count, us;
+        if (json_array_size(point) != 2 || !json_is_integer(json_array_get(point, 0)) ||
+            !read_number(&count, json_array_get(point, 0), 1.0, ENGINE_ROWS_MAX) ||
+            !read_number(&us, json_array_get(point, 1), 1e-3, CAPACITY_US_MAX * 10.0) ||
+            (i > 0 && (uint32_t)count <= c->count[i - 1]))
+            return false;
+        c->count[i] = (uint32_t)count;
+        c->seconds[i] = 1e-6 * us;
+        c->points++;
+    }
+    return c->points > 0;
+}
+
+static bool read_text(char *out, size_t size, const json_t *value)
+{
+    return json_is_string(value) && (size_t)snprintf(out, size, "%s", json_string_value(value)) < size;
+}
+
+/* The name of the first member that is not as it was written; NULL: all are. */
+static const char *read_costs(struct capacity_costs *c, struct capacity_whose *w, const json_t *o)
+{
+    double number;
+    if (!read_text(w->model, sizeof w->model, json_object_get(o, "model")))
+        return "model";
+    if (!read_text(w->isa, sizeof w->isa, json_object_get(o, "isa")))
+        return "isa";
+    if (!read_text(w->precision, sizeof w->precision, json_object_get(o, "precision")))
+        return "precision";
+    if (!read_number(&number, json_object_get(o, "threads"), 1.0, ENGINE_THREADS_MAX))
+        return "threads";
+    w->threads = (uint32_t)number;
+    if (!json_is_boolean(json_object_get(o, "generates")))
+        return "generates";
+    c->generates = json_is_true(json_object_get(o, "generates"));
+    if (!read_number(&number, json_object_get(o, "context"), 0.0, MODEL_CONTEXT_MAX))
+        return "context";
+    c->context = (uint32_t)number;
+    if (!read_number(&c->crowding, json_object_get(o, "crowding"), 1.0, 1e3))
+        return "crowding";
+    for (int i = 0; i < CURVES; i++)
+        if (has_curve(c, i) && !read_curve(curve_of(c, i), json_object_get(o, curve_names[i])))
+            return curve_names[i];
+    return NULL;
+}
+
+int capacity_record_read(struct capacity_costs *c, struct capacity_whose *w, const char *path)
+{
+    json_t *object = NULL;
+    struct error err;
+    int code = CLI_OK;
+    if (json_read_object(&object, path, CAPACITY_FILE_MAX, &err) != OK)
+        return cli_fail_error(&err);
+    const json_t *costs = json_object_get(object, "costs");
+    const char *wrong = json_is_object(costs) ? read_costs(c, w, costs) : "";
+    if (wrong != NULL)
+        code = cli_fail("%s: costs%s%s is not as aft capacity --json writes it, expected the line that it printed",
+                        path, wrong[0] != '\0' ? "." : "", wrong);
+    json_decref(object);
+    return code;
+}
