@@ -1,11 +1,12 @@
-/* capacity_costs.c - what a model's passes or batches take here. Each figure is the median of runs of half a second
- * together. Where engines are to share a machine, as many of them compute beside the one that is measured, to see how
+/* capacity_costs.c - what a model's passes or batches take here. Each figure is the lower quartile of runs of half a
+ * second together: what else happens on a machine makes some of them longer, and none shorter. Where engines are to share a machine, as many of them compute beside the one that is measured, to see how
  * far they get in each other's way. Single threaded but for these. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/logits.h"
 #include "engine/sampler.h"
@@ -33,6 +34,15 @@ struct probe {
 
 typedef double run_figure(struct probe *p, uint32_t count);
 
+/* Of one thread its processor time, which has nothing of what others on the machine take meanwhile. */
+static double clock_of(const struct probe *p)
+{
+    struct timespec now;
+    if (p->threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0)
+        return cli_now();
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 /* ---- runs: seconds of one pass or batch of `count` --------------------------------------------------------------- */
 
 /* What the lane does with a pass's logits. */
@@ -56,7 +66,7 @@ static double run_step(struct probe *p, uint32_t count)
         if (at < p->start || at + steps > context)
             bench_advance(p->engine, i, p->start + steps <= context ? p->start : context - steps);
     }
-    const double begun = cli_now();
+    const double begun = clock_of(p);
     for (uint32_t s = 0; s < steps; s++) {
         const uint8_t byte = bench_text_at(s);
         for (uint32_t i = 0; i < count; i++)
@@ -65,7 +75,7 @@ static double run_step(struct probe *p, uint32_t count)
         engine_feed(p->engine, parts, count);
         draw(p, count);
     }
-    return (cli_now() - begun) / steps;
+    return (clock_of(p) - begun) / steps;
 }
 
 /* Of one prompt, from its beginning, in pieces of that size. */
@@ -80,10 +90,10 @@ static double run_prompt(struct probe *p, uint32_t count)
         bytes[i] = bench_text_at(i);
     const struct engine_part part = {.stream = 0, .count = count, .bytes = bytes};
     engine_stream_reset(p->engine, 0);
-    const double begun = cli_now();
+    const double begun = clock_of(p);
     for (uint32_t i = 0; i < pieces; i++)
         engine_feed(p->engine, &part, 1);
-    return (cli_now() - begun) / pieces;
+    return (clock_of(p) - begun) / pieces;
 }
 
 static double run_batch(struct probe *p, uint32_t count)
@@ -92,14 +102,14 @@ static double run_batch(struct probe *p, uint32_t count)
     const uint8_t *inputs[ENGINE_IMAGES_MAX];
     for (uint32_t i = 0; i < count; i++)
         inputs[i] = p->input;
-    const double begun = cli_now();
+    const double begun = clock_of(p);
     if (c->input == INPUT_IMAGE)
         engine_images_begin(p->engine, inputs, count, c->size[0], c->size[1]);
     else
         engine_texts_begin(p->engine, inputs, count, c->context);
     while (!engine_batch_step(p->engine))
         ;
-    return cli_now() - begun;
+    return clock_of(p) - begun;
 }
 
 static double measure(struct probe *p, run_figure *run, uint32_t count)
@@ -110,7 +120,8 @@ static double measure(struct probe *p, run_figure *run, uint32_t count)
     const double begun = cli_now();
     while (runs < RUNS_MIN || (runs < RUNS_MAX && cli_now() - begun < SECONDS))
         seconds[runs++] = run(p, count);
-    return bench_median(seconds, runs);
+    (void)bench_median(seconds, runs); /* sorts them */
+    return seconds[runs / 4];
 }
 
 /* ---- engines beside each other ------------------------------------------------------------------------------------ */
@@ -189,7 +200,7 @@ static int crowd(double *ret, struct probe *p, struct neighbour *n, uint32_t cou
         n[i].runs = error == 0;
         code = error == 0 ? CLI_OK : cli_fail("cannot start a thread: %s", strerror(error));
     }
-    if (code == CLI_OK)
+    if (code == CLI_OK) /* threads of others on the same cores do not count, what they do to caches does */
         *ret = measure(p, beside_figure(p->plan), beside_count(p->plan)) / alone;
     atomic_store(stop, true);
     for (uint32_t i = 0; i < count; i++)
@@ -239,6 +250,8 @@ static void measure_curve(struct capacity_curve *c, struct probe *p, run_figure 
         if (count == most)
             break;
     }
+    for (uint32_t i = c->points - 1; i-- > 0;) /* a larger one contains it */
+        c->seconds[i] = c->seconds[i] < c->seconds[i + 1] ? c->seconds[i] : c->seconds[i + 1];
 }
 
 int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const struct model *m,

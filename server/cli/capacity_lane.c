@@ -73,18 +73,26 @@ static struct shape share_rows(struct capacity_lane *l, const struct capacity_pl
     return shape;
 }
 
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* A pass of both is measured as neither: it is one of as many streams, and what the prompts' further rows add to a pass
- * of prompts. A step has logits and draws for each stream; of the prompts only those do that end. */
+ * of prompts. A step has logits and draws for each stream; of the prompts only those do that end. What was measured has
+ * noise: no pass takes less than its parts. */
 static double pass_seconds(const struct capacity_costs *c, const struct shape *s)
 {
-    const double first = capacity_curve_at(&c->step, 1) - capacity_curve_at(&c->prompt, 1);
-    const double draw = first > 0.0 ? first : 0.0;
+    const double draw = larger(capacity_curve_at(&c->step, 1) - capacity_curve_at(&c->prompt, 1), 0.0);
+    const double streams = s->others > 0 ? capacity_curve_at(&c->step, s->others) : 0.0;
+    const double prompts = s->rows > 0 ? capacity_curve_at(&c->prompt, s->rows) : 0.0;
     if (s->rows == 0)
-        return s->others > 0 ? capacity_curve_at(&c->step, s->others) : 0.0;
+        return streams;
     if (s->others == 0)
-        return capacity_curve_at(&c->prompt, s->rows) + draw * s->ends;
-    return capacity_curve_at(&c->step, s->others + s->prompts) + capacity_curve_at(&c->prompt, s->rows) -
-           capacity_curve_at(&c->prompt, s->prompts) - draw * (s->prompts - s->ends);
+        return prompts + draw * s->ends;
+    const double both = capacity_curve_at(&c->step, s->others + s->prompts) + prompts -
+                        capacity_curve_at(&c->prompt, s->prompts) - draw * (s->prompts - s->ends);
+    return larger(both, larger(streams, prompts));
 }
 
 double capacity_lane_begin(struct capacity_lane *l, const struct capacity_plan *p)

@@ -2,6 +2,7 @@
  * a machine is done. A tenth of the requests comes before anything is counted. */
 #include "server/cli/capacity_sim.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -299,6 +300,7 @@ static void run(struct sim *s)
             s->now_s = s->arrival_s;
             send_request(s);
         } else {
+            assert(isfinite(m->next_s)); /* what was sent is somewhere */
             s->now_s = m->next_s;
             end_work(s, m);
         }
