@@ -1,7 +1,7 @@
-/* capacity_costs.c - what a model's passes or batches take here. Each figure is the lower quartile of runs of half a
- * second together: what else happens on a machine makes some of them longer, and none shorter. Where engines are to share a machine, as many of them compute beside the one that is measured, to see how
+/* capacity_costs.c - what a model's passes or batches take here. Each figure is the lower quartile of runs of a third
+ * of a second together: what else happens on a machine makes some of them longer, and none shorter. Where engines are to share a machine, as many of them compute beside the one that is measured, to see how
  * far they get in each other's way. Single threaded but for these. */
-#include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 #include "server/cli/bench.h"
 #include "server/cli/capacity.h"
 
-#define SECONDS 0.5 /* of a figure */
+#define SECONDS 0.3 /* of a figure */
 #define RUNS_MIN 3
 #define RUNS_MAX 1001
 #define STEPS 16           /* of a run */
 #define STEPS_BESIDE 8     /* streams, or pictures at most, while others compute, too */
 #define DRAWS_TO_SHARE 8   /* as stream_lane.c has it */
-#define ROUNDS 3           /* of engines alone and beside each other */
+#define ROUNDS 4           /* of engines alone and beside each other */
 #define NEIGHBOURS_MAX 255 /* more would need more memory than tell anything */
 
 struct probe {
@@ -189,19 +189,28 @@ static int probe_init(struct probe *p, const struct capacity_plan *plan, const s
     return CLI_OK;
 }
 
-/* How many times as long as alone something takes while the neighbours compute. */
-static int crowd(double *ret, struct probe *p, struct neighbour *n, uint32_t count, atomic_bool *stop)
+static double smaller(double a, double b)
 {
-    const double alone = measure(p, beside_figure(p->plan), beside_count(p->plan));
+    return a < b ? a : b;
+}
+
+/* The least that something takes alone, and while the neighbours compute, so far: what others do makes it longer. */
+struct crowded {
+    double alone, beside;
+};
+
+static int crowd(struct crowded *ret, struct probe *p, struct neighbour *n, uint32_t count, atomic_bool *stop)
+{
     int code = CLI_OK;
+    ret->alone = smaller(ret->alone, measure(p, beside_figure(p->plan), beside_count(p->plan)));
     atomic_store(stop, false);
     for (uint32_t i = 0; i < count && code == CLI_OK; i++) {
         const int error = pthread_create(&n[i].thread, NULL, compute, &n[i]);
         n[i].runs = error == 0;
         code = error == 0 ? CLI_OK : cli_fail("cannot start a thread: %s", strerror(error));
     }
-    if (code == CLI_OK) /* threads of others on the same cores do not count, what they do to caches does */
-        *ret = measure(p, beside_figure(p->plan), beside_count(p->plan)) / alone;
+    if (code == CLI_OK)
+        ret->beside = smaller(ret->beside, measure(p, beside_figure(p->plan), beside_count(p->plan)));
     atomic_store(stop, true);
     for (uint32_t i = 0; i < count; i++)
         if (n[i].runs)
@@ -216,7 +225,7 @@ static int measure_crowding(struct capacity_plan *p, struct probe *probe, const 
     const uint32_t others = p->per_machine - 1 < room ? p->per_machine - 1 : room;
     const uint32_t count = others < NEIGHBOURS_MAX ? others : NEIGHBOURS_MAX;
     struct neighbour *n = calloc(count > 0 ? count : 1, sizeof *n);
-    double times[ROUNDS];
+    struct crowded least = {INFINITY, INFINITY};
     atomic_bool stop;
     int code = n != NULL ? CLI_OK : cli_fail("out of memory");
     p->costs.crowding = 1.0;
@@ -225,11 +234,9 @@ static int measure_crowding(struct capacity_plan *p, struct probe *probe, const 
         code = probe_init(&n[i].probe, p, m, with);
     }
     for (uint32_t i = 0; i < ROUNDS && count > 0 && code == CLI_OK; i++)
-        code = crowd(&times[i], probe, n, count, &stop);
-    if (code == CLI_OK && count > 0) {
-        const double median = bench_median(times, ROUNDS);
-        p->costs.crowding = median > 1.0 ? median : 1.0;
-    }
+        code = crowd(&least, probe, n, count, &stop);
+    if (code == CLI_OK && count > 0 && least.beside > least.alone)
+        p->costs.crowding = least.beside / least.alone;
     for (uint32_t i = 0; i < count && n != NULL; i++)
         probe_clear(&n[i].probe);
     free(n);
@@ -238,17 +245,23 @@ static int measure_crowding(struct capacity_plan *p, struct probe *probe, const 
 
 /* ---- all of it ---------------------------------------------------------------------------------------------------- */
 
-/* At doublings up to `most`, and there. */
+/* At powers of two up to `most` and half way between them, since products come in tiles, and at `most`. */
 static void measure_curve(struct capacity_curve *c, struct probe *p, run_figure *run, uint32_t most,
                           struct cli_progress *progress)
 {
+    uint32_t count = 1, power = 1;
     *c = (struct capacity_curve){.points = 0};
-    for (uint32_t count = 1; c->points < CAPACITY_POINTS_MAX; count = 2 * count < most ? 2 * count : most) {
+    while (c->points < CAPACITY_POINTS_MAX) {
         c->count[c->points] = count;
         c->seconds[c->points++] = measure(p, run, count);
         cli_progress_show(progress, 0, "measuring");
         if (count == most)
             break;
+        if (count > power || power == 1)
+            count = power *= 2;
+        else
+            count += power / 2;
+        count = count < most ? count : most;
     }
     for (uint32_t i = c->points - 1; i-- > 0;) /* a larger one contains it */
         c->seconds[i] = c->seconds[i] < c->seconds[i + 1] ? c->seconds[i] : c->seconds[i + 1];

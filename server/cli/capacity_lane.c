@@ -73,26 +73,13 @@ static struct shape share_rows(struct capacity_lane *l, const struct capacity_pl
     return shape;
 }
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-/* A pass of both is measured as neither: it is one of as many streams, and what the prompts' further rows add to a pass
- * of prompts. A step has logits and draws for each stream; of the prompts only those do that end. What was measured has
- * noise: no pass takes less than its parts. */
+/* The products take all rows together, whoever's they are; what logits and the next byte take comes on top for each
+ * stream that draws. Alone, each of the two is what was measured. */
 static double pass_seconds(const struct capacity_costs *c, const struct shape *s)
 {
-    const double draw = larger(capacity_curve_at(&c->step, 1) - capacity_curve_at(&c->prompt, 1), 0.0);
-    const double streams = s->others > 0 ? capacity_curve_at(&c->step, s->others) : 0.0;
-    const double prompts = s->rows > 0 ? capacity_curve_at(&c->prompt, s->rows) : 0.0;
-    if (s->rows == 0)
-        return streams;
-    if (s->others == 0)
-        return prompts + draw * s->ends;
-    const double both = capacity_curve_at(&c->step, s->others + s->prompts) + prompts -
-                        capacity_curve_at(&c->prompt, s->prompts) - draw * (s->prompts - s->ends);
-    return larger(both, larger(streams, prompts));
+    const uint32_t draws = s->others + s->ends;
+    const double over = draws > 0 ? capacity_curve_at(&c->step, draws) - capacity_curve_at(&c->prompt, draws) : 0.0;
+    return capacity_curve_at(&c->prompt, s->others + s->rows) + (over > 0.0 ? over : 0.0);
 }
 
 double capacity_lane_begin(struct capacity_lane *l, const struct capacity_plan *p)

@@ -5,9 +5,10 @@
 
 The standard library alone, and haproxy (make deps-proxies). Each daemon has one compute thread; balancer, client and
 daemons share this machine's processors. First the model's costs are measured (aft capacity --json), and the processor
-time that a request and an event take outside of engines: of a daemon's other threads, and of balancer and client
-together, from /proc, with answers in one piece and as events. With these the simulation is told each run of aft load:
-the rate, the mix, and the seed, so that both have the same requests at the same times. Loads are 40 % and 70 % of what
+time that a request takes outside of engines, with answers in one piece: of the daemon's other threads, and of balancer
+and client together, from /proc. What an event takes is found in each run, since it is several times as much where a
+thread has to be woken for each. With these the simulation is told each run of aft load: the rate, the mix, and the
+seed, so that both have the same requests at the same times. Loads are 40 % and 70 % of what
 the simulation says that so many daemons do at most, at random times, and as many clients as keep them busy.
 
 A run in which anything else on the machine had more than --others of a processor is made again, some times. Shown are
@@ -31,7 +32,7 @@ PROMPT, TOKENS = 32, 32
 LOADS = (0.4, 0.7)
 CLIENTS = 24  # of each daemon, to keep it busy
 REPLICAS = (1, 2, 3)
-TRIES = 4
+TRIES = 3
 CONFIG = """
 global
     maxconn 2000
@@ -114,26 +115,26 @@ def answered(told):
     return told["generate"]["answered"]
 
 
-def find_outside(scene, seconds):
-    """Microseconds of a request and of an event, in the daemon and beside it."""
-    whole = scene.load(1, seconds, "--concurrency", 4, "--whole")
-    events = scene.load(1, seconds, "--concurrency", 4)
-    n = answered(events)
-    count = events["generate"]["event_gap_ms"]["count"] + n
-    found = {}
-    for what, name in ("outside_s", ""), ("beside_s", "beside-"):
-        request = whole[what] / answered(whole)
-        found[f"{name}us" if name else "request-us"] = 1e6 * request
-        found[f"{name}event-us"] = 1e6 * max(0.0, events[what] - n * request) / count
-    print("of a processor, microseconds: " + ", ".join(f"{k} {v:.0f}" for k, v in found.items()) +
-          f"; events of an answer {count / n:.1f}; others had {whole['others']:.2f} and {events['others']:.2f} of one")
-    return [f"--{k}={v:.1f}" for k, v in found.items()]
+def outside_of(told, request):
+    """Microseconds of a request (as found) and of an event of this run, in daemons and beside them, as options."""
+    n = answered(told)
+    events = told["generate"]["event_gap_ms"]["count"] + n
+    return {"request-us": request["outside_s"], "beside-us": request["beside_s"]} | {
+        name: 1e6 * max(0.0, told[what] - 1e-6 * n * request[what]) / events
+        for what, name in (("outside_s", "event-us"), ("beside_s", "beside-event-us"))}
+
+
+def find_request(scene, seconds):
+    """Microseconds of a request whose answer comes in one piece."""
+    whole = scene.load(1, seconds, "--concurrency", CLIENTS, "--whole")
+    return {what: 1e6 * whole[what] / answered(whole) for what in ("outside_s", "beside_s")}
 
 
 def simulate(costs, outside, cores, replicas, *arguments):
     told = subprocess.run(["build/aft", "capacity", "--costs", costs, "--cores", str(cores), "--per-machine",
                            str(max(REPLICAS)), "--prompt-bytes", str(PROMPT), "--max-tokens", str(TOKENS), "--json",
-                           "--replicas", str(replicas), *outside, *map(str, arguments)],
+                           "--replicas", str(replicas), *(f"--{k}={v:.1f}" for k, v in outside.items()),
+                           *map(str, arguments)],
                           stdout=subprocess.PIPE, text=True, check=True).stdout
     return json.loads(told)["rows"][0]
 
@@ -160,9 +161,9 @@ def figures_of(told, row):
             "whole p99, ms": (text["e2e_ms"]["p99"], row["whole_ms"]["p99"])}
 
 
-def compare(scene, costs, outside, options, replicas, load):
-    most = simulate(costs, outside, options.cores, replicas, "--concurrency", CLIENTS * replicas, "--requests", 5000)
-    rounds, noise = [], []
+def compare(scene, costs, request, typical, options, replicas, load):
+    most = simulate(costs, typical, options.cores, replicas, "--concurrency", CLIENTS * replicas, "--requests", 5000)
+    rounds, noise, events = [], [], []
     for seed in range(options.rounds):
         if load is None:
             arguments, requests = ["--concurrency", CLIENTS * replicas], 5000
@@ -170,12 +171,16 @@ def compare(scene, costs, outside, options, replicas, load):
             rate = load * most["per_second"]
             arguments, requests = ["--rate", rate, "--seed", seed], round(rate * options.seconds * 10 / 9)
         told = run(scene, options, replicas, arguments)
+        outside = outside_of(told, request)
         noise.append(told["others"])
+        events.append(outside)
         rounds.append(figures_of(told, simulate(costs, outside, options.cores, replicas, *arguments, "--requests",
                                                 max(100, requests))))
     what = f"{CLIENTS * replicas} clients" if load is None else f"{100 * load:.0f} %, {rate:.0f} requests/s"
     print(f"{replicas} on {options.cores} cores, {what}; others had {statistics.median(noise):.2f} of a processor",
           flush=True)
+    print("    us of an event: " + ", ".join(f"{statistics.median(e[key] for e in events):.0f} {where}" for key, where in
+                                           (("event-us", "in daemons"), ("beside-event-us", "beside them"))))
     for name in rounds[0]:
         pairs = [r[name] for r in rounds]
         ratios = [simulated / measured for measured, simulated in pairs]
@@ -204,10 +209,12 @@ def main():
         print(costs.read_text())
         scene = Scene(Path(folder, "models"), folder)
         try:
-            outside = find_outside(scene, options.seconds)
+            request = find_request(scene, options.seconds)
+            print("us of a request: {outside_s:.0f} in daemons, {beside_s:.0f} beside them".format(**request))
+            typical = outside_of(scene.load(1, options.seconds, "--concurrency", CLIENTS), request)
             for replicas in [options.replicas] if options.replicas else REPLICAS:
                 for load in (*LOADS, None):
-                    compare(scene, costs, outside, options, replicas, load)
+                    compare(scene, costs, request, typical, options, replicas, load)
         finally:
             scene.stop()
 
