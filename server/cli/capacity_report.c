@@ -6,7 +6,8 @@
  *   cores, per_machine, threads
  *   alone_ms, machine_per_second     a whole answer where there is one request at a time; what a machine does at most
  *   replicas_needed, cores_needed    null where none of the rows holds
- *   rows [{replicas, per_second, refused, engine_share, core_share, first_ms {mean, p50, p99}, whole_ms, holds}] */
+ *   rows [{replicas, per_second, refused, engine_share, core_share, engine_ms (of its passes, a request),
+ *         first_ms {mean, p50, p99}, whole_ms, holds}] */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -110,9 +111,9 @@ static json_t *make_rows(const struct capacity_report *r)
     json_t *rows = json_array();
     for (uint32_t i = 0; i < r->count; i++) {
         const struct capacity_row *row = &r->rows[i];
-        json_t *o = json_pack("{s:i,s:f,s:I,s:f,s:f,s:o,s:o,s:o}", "replicas", (int)row->replicas, "per_second",
+        json_t *o = json_pack("{s:i,s:f,s:I,s:f,s:f,s:f,s:o,s:o,s:o}", "replicas", (int)row->replicas, "per_second",
                               row->per_second, "refused", (json_int_t)row->refused, "engine_share", row->engine_share,
-                              "core_share", row->core_share, "first_ms", times_of(&row->first), "whole_ms",
+                              "core_share", row->core_share, "engine_ms", 1e3 * row->request_s, "first_ms", times_of(&row->first), "whole_ms",
                               times_of(&row->whole), "holds",
                               isinf(r->p99_s) ? json_null() : json_boolean(capacity_holds(r, row)));
         if (json_array_append_new(rows, o) != 0) {

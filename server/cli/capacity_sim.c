@@ -30,7 +30,7 @@ struct sim {
     struct capacity_machine *machines;
     struct capacity_lane *lanes;
     struct request *requests;
-    double now_s, arrival_s;
+    double now_s, arrival_s, pass_s; /* pass_s: of all passes, had each been alone */
     struct done opened, closed; /* the window */
     uint64_t sent, answered, refused, in_window;
     bool no_memory;
@@ -61,6 +61,7 @@ static void begin_pass(struct sim *s, struct capacity_machine *m, uint32_t place
     const double seconds = capacity_lane_begin(&s->lanes[m->first + place], s->plan);
     if (seconds > 0.0)
         w->left = seconds;
+    s->pass_s += seconds;
 }
 
 static void add(struct sim *s, struct capacity_machine *m, uint32_t worker, double seconds, uint32_t request,
@@ -253,6 +254,7 @@ static struct capacity_row row_of(const struct sim *s)
         .per_second = (double)s->in_window / seconds,
         .engine_share = (s->closed.engine_s - s->opened.engine_s) / seconds / s->replicas,
         .core_share = (s->closed.core_s - s->opened.core_s) / seconds / s->machine_count / s->plan->cores,
+        .request_s = s->answered > 0 ? s->pass_s / (double)s->answered : 0.0,
         .first = times_of(&s->first),
         .whole = times_of(&s->whole),
     };

@@ -65,6 +65,7 @@ struct capacity_row {
     double per_second;          /* answered, after a tenth of the requests has come and until the last has */
     double engine_share;        /* of that time in which an engine was in a pass; mean over replicas */
     double core_share;          /* of the machines' cores that computed */
+    double request_s;            /* that engines had for a request in its passes, with others' share of these left out */
     struct capacity_times first, whole; /* time of the first byte and of the whole answer, of what came after a tenth */
 };
 

@@ -4,7 +4,7 @@
     tests/bench/capacity.py [--rounds N] [--seconds S] [--cores C]      from the project's root, after make
 
 The standard library alone, and haproxy (make deps-proxies). Each daemon has one compute thread; balancer, client and
-daemons share this machine's processors. First the model's costs are measured (aft capacity --json), and the processor
+daemons share this machine's processors. In each round the model's costs are measured (aft capacity --json), and the processor
 time that a request takes outside of engines, with answers in one piece: of the daemon's other threads, and of balancer
 and client together, from /proc. What an event takes is found in each run, since it is several times as much where a
 thread has to be woken for each. With these the simulation is told each run of aft load: the rate, the mix, and the
@@ -32,7 +32,7 @@ PROMPT, TOKENS = 32, 32
 LOADS = (0.4, 0.7)
 CLIENTS = 24  # of each daemon, to keep it busy
 REPLICAS = (1, 2, 3)
-TRIES = 3
+TRIES = 2
 CONFIG = """
 global
     maxconn 2000
@@ -84,9 +84,14 @@ class Scene:
         self.balancer = subprocess.Popen(["haproxy", "-db", "-q", "-f", config])
         time.sleep(0.5)
 
+    def answered(self):
+        """Requests so far, those of warm-ups too; each gives so many bytes."""
+        return sum(d.done()[1] for d in self.daemons) / TOKENS
+
     def load(self, replicas, seconds, *arguments):
         """One aft load: what it says, and the processor seconds of engines, daemons' other threads, others beside."""
         pids = [d.process.pid for d in self.daemons]
+        answered_before = self.answered()
         before, all_before = [spent(p) for p in pids], busy()
         balancer = sum(spent(self.balancer.pid))
         start, told = time.monotonic(), subprocess.run(
@@ -98,6 +103,7 @@ class Scene:
         told = json.loads(told)
         engine, outside = (sum(now[i] - old[i] for now, old in zip(after, before)) for i in (0, 1))
         beside = sum(spent(self.balancer.pid)) - balancer + told["client_cpu_share"] * told["seconds"]
+        told["all_answered"] = self.answered() - answered_before
         told["engine_s"], told["outside_s"], told["beside_s"] = engine, outside, beside
         told["others"] = (busy() - all_before - engine - outside - beside) / took
         return told
@@ -117,8 +123,8 @@ def answered(told):
 
 def outside_of(told, request):
     """Microseconds of a request (as found) and of an event of this run, in daemons and beside them, as options."""
-    n = answered(told)
-    events = told["generate"]["event_gap_ms"]["count"] + n
+    n = told["all_answered"]
+    events = (told["generate"]["event_gap_ms"]["count"] / answered(told) + 1.0) * n
     return {"request-us": request["outside_s"], "beside-us": request["beside_s"]} | {
         name: 1e6 * max(0.0, told[what] - 1e-6 * n * request[what]) / events
         for what, name in (("outside_s", "event-us"), ("beside_s", "beside-event-us"))}
@@ -127,7 +133,7 @@ def outside_of(told, request):
 def find_request(scene, seconds):
     """Microseconds of a request whose answer comes in one piece."""
     whole = scene.load(1, seconds, "--concurrency", CLIENTS, "--whole")
-    return {what: 1e6 * whole[what] / answered(whole) for what in ("outside_s", "beside_s")}
+    return {what: 1e6 * whole[what] / whole["all_answered"] for what in ("outside_s", "beside_s")}
 
 
 def simulate(costs, outside, cores, replicas, *arguments):
@@ -154,35 +160,43 @@ def run(scene, options, replicas, arguments):
 def figures_of(told, row):
     text = told["generate"]
     answered(told)
-    return {"answered/s": (text["answered_per_second"], row["per_second"]),
+    return {"engine, ms a request": (1e3 * told["engine_s"] / told["all_answered"], row["engine_ms"]),
+            "answered/s": (text["answered_per_second"], row["per_second"]),
             "first byte p50, ms": (text["ttfb_ms"]["p50"], row["first_ms"]["p50"]),
             "first byte p99, ms": (text["ttfb_ms"]["p99"], row["first_ms"]["p99"]),
             "whole p50, ms": (text["e2e_ms"]["p50"], row["whole_ms"]["p50"]),
             "whole p99, ms": (text["e2e_ms"]["p99"], row["whole_ms"]["p99"])}
 
 
-def compare(scene, costs, request, typical, options, replicas, load):
-    most = simulate(costs, typical, options.cores, replicas, "--concurrency", CLIENTS * replicas, "--requests", 5000)
-    rounds, noise, events = [], [], []
-    for seed in range(options.rounds):
-        if load is None:
-            arguments, requests = ["--concurrency", CLIENTS * replicas], 5000
-        else:
-            rate = load * most["per_second"]
-            arguments, requests = ["--rate", rate, "--seed", seed], round(rate * options.seconds * 10 / 9)
-        told = run(scene, options, replicas, arguments)
-        outside = outside_of(told, request)
-        noise.append(told["others"])
-        events.append(outside)
-        rounds.append(figures_of(told, simulate(costs, outside, options.cores, replicas, *arguments, "--requests",
-                                                max(100, requests))))
-    what = f"{CLIENTS * replicas} clients" if load is None else f"{100 * load:.0f} %, {rate:.0f} requests/s"
-    print(f"{replicas} on {options.cores} cores, {what}; others had {statistics.median(noise):.2f} of a processor",
-          flush=True)
-    print("    us of an event: " + ", ".join(f"{statistics.median(e[key] for e in events):.0f} {where}" for key, where in
-                                           (("event-us", "in daemons"), ("beside-event-us", "beside them"))))
-    for name in rounds[0]:
-        pairs = [r[name] for r in rounds]
+def measure_costs(path, cores):
+    path.write_text(subprocess.run(
+        ["build/aft", "capacity", str(MODEL), "--precision", "f32", "--threads", "1", "--cores", str(cores),
+         "--per-machine", str(max(REPLICAS)), "--prompt-bytes", str(PROMPT), "--max-tokens", str(TOKENS), "--rate", "1",
+         "--replicas", "1", "--requests", "100", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+    told = json.loads(path.read_text())["costs"]
+    print("ms of a pass of streams: " + ", ".join(f"{n}: {us / 1e3:.2f}" for n, us in told["step_us"]) +
+          f"; crowding {told['crowding']:.2f}", flush=True)
+
+
+def run_pair(scene, costs, request, typical, options, replicas, load, seed):
+    """One run and its simulation."""
+    clients = ["--concurrency", CLIENTS * replicas]
+    most = simulate(costs, typical, options.cores, replicas, *clients, "--requests", 5000)["per_second"]
+    rate = most * load if load else most
+    arguments = ["--rate", rate, "--seed", seed] if load else clients
+    told = run(scene, options, replicas, arguments)
+    requests = max(100, round(rate * options.seconds * 10 / 9))
+    row = simulate(costs, outside_of(told, request), options.cores, replicas, *arguments, "--requests", requests)
+    return {"others": told["others"], "rate": rate, "figures": figures_of(told, row)}
+
+
+def show(cell, rounds, cores):
+    replicas, load = cell
+    noise, rate = (statistics.median(r[what] for r in rounds) for what in ("others", "rate"))
+    what = f"{100 * load:.0f} %, {rate:.0f} requests/s" if load else f"{CLIENTS * replicas} clients"
+    print(f"{replicas} on {cores} cores, {what}; others had {noise:.2f} of a processor")
+    for name in rounds[0]["figures"]:
+        pairs = [r["figures"][name] for r in rounds]
         ratios = [simulated / measured for measured, simulated in pairs]
         print(f"    {name:20} {statistics.median(m for m, _ in pairs):10.1f} measured "
               f"{statistics.median(s for _, s in pairs):10.1f} simulated   {statistics.median(ratios):5.2f} "
@@ -201,20 +215,19 @@ def main():
         Path(folder, "models").mkdir()
         Path(folder, "models", MODEL.name).symlink_to(MODEL.resolve())
         costs = Path(folder, "costs.json")
-        costs.write_text(subprocess.run(
-            ["build/aft", "capacity", str(MODEL), "--precision", "f32", "--threads", "1", "--cores", str(options.cores),
-             "--per-machine", str(max(REPLICAS)), "--prompt-bytes", str(PROMPT), "--max-tokens", str(TOKENS), "--rate",
-             "1", "--replicas", "1", "--requests", "100", "--json"],
-            stdout=subprocess.PIPE, text=True, check=True).stdout)
-        print(costs.read_text())
+        cells = [(n, load) for n in ([options.replicas] if options.replicas else REPLICAS) for load in (*LOADS, None)]
+        results = {cell: [] for cell in cells}
         scene = Scene(Path(folder, "models"), folder)
         try:
-            request = find_request(scene, options.seconds)
-            print("us of a request: {outside_s:.0f} in daemons, {beside_s:.0f} beside them".format(**request))
-            typical = outside_of(scene.load(1, options.seconds, "--concurrency", CLIENTS), request)
-            for replicas in [options.replicas] if options.replicas else REPLICAS:
-                for load in (*LOADS, None):
-                    compare(scene, costs, request, typical, options, replicas, load)
+            for seed in range(options.rounds):
+                measure_costs(costs, options.cores)
+                request = find_request(scene, options.seconds / 2)
+                print("us of a request: {outside_s:.0f} in daemons, {beside_s:.0f} beside them".format(**request))
+                typical = outside_of(scene.load(1, options.seconds / 2, "--concurrency", CLIENTS), request)
+                for cell in cells:
+                    results[cell].append(run_pair(scene, costs, request, typical, options, *cell, seed))
+                for cell in cells:
+                    show(cell, results[cell], options.cores)
         finally:
             scene.stop()
 
