@@ -14,6 +14,7 @@ inspect
 verify
 check-precision
 bench
+capacity
 key
 load
 health
@@ -175,6 +176,35 @@ _aft_verb() {
             --runs=text
             --positions=text
             --no-limits
+            --json' ;;
+    capacity)
+        arguments='model'
+        options='-h --help
+            -r=text --rate=text
+            -c=text --concurrency=text
+            --p99=text
+            --prompt-bytes=text
+            -n=text --max-tokens=text
+            --mix=text
+            --whole
+            --replicas=text
+            --replicas-max=text
+            --cores=text
+            --per-machine=text
+            -t=text --threads=text
+            --precision=f32|bf16|int8|auto
+            --costs=file
+            --request-us=text
+            --event-us=text
+            --pass-us=text
+            --beside-us=text
+            --beside-event-us=text
+            --streams-max=text
+            --pass-rows-max=text
+            --batch-images-max=text
+            --queue-jobs-max=text
+            --requests=text
+            -s=text --seed=text
             --json' ;;
     key)
         arguments='add|list|remove text'
