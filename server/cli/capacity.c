@@ -9,9 +9,9 @@
 
 #include "config/settings.h"
 
-#define REQUEST_US 150    /* of a daemon's cores, for a request outside of its engine: tests/bench/capacity.py finds it */
-#define EVENT_US 14       /* the same for an event of a stream */
-#define PASS_US 6         /* of the engine's thread, between two passes: it looks for work and wakes those who wait */
+#define REQUEST_US 150 /* of a daemon's cores, for a request outside of its engine: tests/bench/capacity.py finds it */
+#define EVENT_US 14    /* the same for an event of a stream */
+#define PASS_US 6      /* of the engine's thread, between two passes: it looks for work and wakes those who wait */
 #define ALONE_REQUESTS 200
 #define MOST_REQUESTS 4000
 
@@ -82,7 +82,7 @@ static int check(const struct arguments *a, int count)
 
 static int make_plan(struct capacity_plan *p, const struct arguments *a)
 {
-    struct engine_info here;
+    struct engine_info here = {.threads = 0};
     struct error err;
     if (engine_describe(&here, &(struct engine_options){.threads = 0}, &err) != OK)
         return cli_fail_error(&err);
@@ -208,9 +208,10 @@ static int run(struct capacity_report *r, const struct arguments *a)
     if (!find_bounds(r))
         return cli_fail("out of memory");
     if (a->replicas == 0 && r->alone_s > r->p99_s)
-        return cli_fail("a request that is alone takes %.3g ms, more than --p99 %g: more replicas do not help; expected "
-                        "a longer time, fewer tokens, or a faster machine",
-                        1e3 * r->alone_s, a->p99_ms);
+        return cli_fail(
+            "a request that is alone takes %.3g ms, more than --p99 %g: more replicas do not help; expected "
+            "a longer time, fewer tokens, or a faster machine",
+            1e3 * r->alone_s, a->p99_ms);
     if (a->replicas == 0) {
         code = search(r, (uint32_t)a->replicas_max);
     } else {
@@ -231,8 +232,7 @@ static int parse(struct arguments *a, int argc, char **argv, int *count)
          "instead of --rate: clients that each wait for an answer"},
         {"p99", 0, CLI_NUMBER, &a->p99_ms, 1e-3, 1e3 * LOAD_DURATION_MAX_S, "MS", NULL,
          "goal: 99 of 100 whole answers within MS milliseconds, none refused"},
-        {"prompt-bytes", 0, CLI_UNSIGNED, &a->prompt_bytes, 1, GENERATE_PROMPT_MAX, "N", "100",
-         "how long a prompt is"},
+        {"prompt-bytes", 0, CLI_UNSIGNED, &a->prompt_bytes, 1, GENERATE_PROMPT_MAX, "N", "100", "how long a prompt is"},
         {"max-tokens", 'n', CLI_UNSIGNED, &a->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256",
          "how many bytes are generated"},
         {"mix", 0, CLI_TEXT, &a->mix, 0, 0, "P:N[:W],...", NULL,
@@ -259,7 +259,7 @@ static int parse(struct arguments *a, int argc, char **argv, int *count)
          "microseconds of a machine's cores that others, as a balancer, have for a request"},
         {"beside-event-us", 0, CLI_NUMBER, &a->beside_event_us, 0, us, "X", "0", "the same for an event of a stream"},
         {"streams-max", 0, CLI_UNSIGNED, &a->streams_max, 1, ENGINE_STREAMS_MAX, "N", "64", "as aftd's setting"},
-        {"pass-rows-max", 0, CLI_UNSIGNED, &a->pass_rows_max, 1, ENGINE_ROWS_MAX / 2, "N", "16", "as aftd's setting"},
+        {"pass-rows-max", 0, CLI_UNSIGNED, &a->pass_rows_max, 1, ENGINE_STREAMS_MAX, "N", "16", "as aftd's setting"},
         {"batch-images-max", 0, CLI_UNSIGNED, &a->batch_images_max, 1, ENGINE_IMAGES_MAX, "N", "8",
          "as aftd's setting"},
         {"queue-jobs-max", 0, CLI_UNSIGNED, &a->queue_jobs_max, 1, 65536, "N", "256", "as aftd's setting"},
@@ -278,10 +278,17 @@ int cli_capacity(int argc, char **argv)
 {
     struct settings defaults;
     settings_init(&defaults);
-    struct arguments a = {.request_us = REQUEST_US, .event_us = EVENT_US, .pass_us = PASS_US, .per_machine = 1,
-                          .prompt_bytes = 100, .max_tokens = defaults.max_tokens, .requests = 20000,
-                          .replicas_max = CAPACITY_REPLICAS_MAX, .streams_max = defaults.streams_max,
-                          .pass_rows_max = defaults.pass_rows_max, .batch_images_max = defaults.batch_images_max,
+    struct arguments a = {.request_us = REQUEST_US,
+                          .event_us = EVENT_US,
+                          .pass_us = PASS_US,
+                          .per_machine = 1,
+                          .prompt_bytes = 100,
+                          .max_tokens = defaults.max_tokens,
+                          .requests = 20000,
+                          .replicas_max = CAPACITY_REPLICAS_MAX,
+                          .streams_max = defaults.streams_max,
+                          .pass_rows_max = defaults.pass_rows_max,
+                          .batch_images_max = defaults.batch_images_max,
                           .queue_jobs_max = defaults.queue_jobs_max};
     struct capacity_plan plan;
     struct capacity_whose whose;

@@ -3,6 +3,7 @@
  *   capacity.c           the command line, and how many replicas are tried
  *   capacity_costs.c     measures what a model costs here
  *   capacity_record.c    these costs as JSON, and back
+ *   capacity_plan.c      what is simulated
  *   capacity_sim.c       a simulation, of lanes (capacity_lane.c) on machines (capacity_machine.c)
  *   capacity_report.c    what came of it, for people and as JSON */
 #ifndef SERVER_CLI_CAPACITY_H
@@ -24,10 +25,10 @@ struct capacity_whose {
 struct capacity_report {
     const struct capacity_plan *plan;
     const struct capacity_whose *whose;
-    double p99_s;                  /* the goal; infinite: there is none */
-    double alone_s, most;          /* time of a whole answer where there is one request at a time; requests a second of
+    double p99_s;         /* the goal; infinite: there is none */
+    double alone_s, most; /* time of a whole answer where there is one request at a time; requests a second of
                                       a machine where there are always more */
-    uint32_t needed;               /* replicas; 0: none of the rows holds, or there is no goal */
+    uint32_t needed;      /* replicas; 0: none of the rows holds, or there is no goal */
     struct capacity_row rows[CAPACITY_ROWS_MAX]; /* [count], by replicas */
     uint32_t count;
     bool json;

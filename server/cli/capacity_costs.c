@@ -272,7 +272,7 @@ int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const st
 {
     struct capacity_costs *c = &p->costs;
     struct probe probe = {.engine = NULL};
-    struct engine_info here;
+    struct engine_info here = {.threads = 0};
     struct error err;
     struct cli_progress progress = {.on = false};
     int code = CLI_OK;

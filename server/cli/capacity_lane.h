@@ -4,7 +4,7 @@
 #ifndef SERVER_CLI_CAPACITY_LANE_H
 #define SERVER_CLI_CAPACITY_LANE_H
 
-#include "server/cli/capacity_sim.h"
+#include "server/cli/capacity_plan.h"
 
 /* A stream that runs, or a place in a batch. */
 struct capacity_slot {

@@ -12,8 +12,7 @@ static uint32_t worker_count(const struct capacity_machine *m)
     return 2 * m->replicas + 1;
 }
 
-bool capacity_machine_init(struct capacity_machine *m, const struct capacity_plan *p, uint32_t first,
-                           uint32_t replicas)
+bool capacity_machine_init(struct capacity_machine *m, const struct capacity_plan *p, uint32_t first, uint32_t replicas)
 {
     *m = (struct capacity_machine){.plan = p, .first = first, .replicas = replicas, .next_s = INFINITY};
     m->workers = calloc(worker_count(m), sizeof *m->workers);

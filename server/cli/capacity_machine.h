@@ -3,7 +3,7 @@
 #ifndef SERVER_CLI_CAPACITY_MACHINE_H
 #define SERVER_CLI_CAPACITY_MACHINE_H
 
-#include "server/cli/capacity_sim.h"
+#include "server/cli/capacity_plan.h"
 
 /* What is to be done for a request outside of engines, in this order. Half of a request's cost comes before the engine,
  * the other half behind it. */

@@ -38,8 +38,8 @@ static void print_curve(const char *title, const struct capacity_curve *c)
 static void print_costs(const struct capacity_report *r)
 {
     const struct capacity_costs *c = &r->plan->costs;
-    (void)printf("%s: %s kernels, %s, %u thread%s; milliseconds\n", r->whose->model, r->whose->isa,
-                 r->whose->precision, r->whose->threads, r->whose->threads == 1 ? "" : "s");
+    (void)printf("%s: %s kernels, %s, %u thread%s; milliseconds\n", r->whose->model, r->whose->isa, r->whose->precision,
+                 r->whose->threads, r->whose->threads == 1 ? "" : "s");
     if (c->generates) {
         print_curve("a byte of each of streams", &c->step);
         print_curve("bytes of a prompt", &c->prompt);
@@ -73,7 +73,10 @@ static void print_row(const struct capacity_report *r, const struct capacity_row
     (void)printf("%8u %6u %12.1f %8.0f %% %6.0f %% %11.1f %9.1f %11.1f %9.1f  %s%s\n", row->replicas,
                  cores_of(r, row->replicas), row->per_second, 100.0 * row->engine_share, 100.0 * row->core_share,
                  1e3 * row->first.p50, 1e3 * row->first.p99, 1e3 * row->whole.p50, 1e3 * row->whole.p99,
-                 isinf(r->p99_s) ? "" : capacity_holds(r, row) ? "holds" : "no", refused);
+                 isinf(r->p99_s)          ? ""
+                 : capacity_holds(r, row) ? "holds"
+                                          : "no",
+                 refused);
 }
 
 static void print_end(const struct capacity_report *r)
@@ -113,8 +116,8 @@ static json_t *make_rows(const struct capacity_report *r)
         const struct capacity_row *row = &r->rows[i];
         json_t *o = json_pack("{s:i,s:f,s:I,s:f,s:f,s:f,s:o,s:o,s:o}", "replicas", (int)row->replicas, "per_second",
                               row->per_second, "refused", (json_int_t)row->refused, "engine_share", row->engine_share,
-                              "core_share", row->core_share, "engine_ms", 1e3 * row->request_s, "first_ms", times_of(&row->first), "whole_ms",
-                              times_of(&row->whole), "holds",
+                              "core_share", row->core_share, "engine_ms", 1e3 * row->request_s, "first_ms",
+                              times_of(&row->first), "whole_ms", times_of(&row->whole), "holds",
                               isinf(r->p99_s) ? json_null() : json_boolean(capacity_holds(r, row)));
         if (json_array_append_new(rows, o) != 0) {
             json_decref(rows);

@@ -31,22 +31,11 @@ struct sim {
     struct capacity_lane *lanes;
     struct request *requests;
     double now_s, arrival_s, pass_s; /* pass_s: of all passes, had each been alone */
-    struct done opened, closed; /* the window */
+    struct done opened, closed;      /* the window */
     uint64_t sent, answered, refused, in_window;
     bool no_memory;
     struct load_histogram first, whole;
 };
-
-double capacity_curve_at(const struct capacity_curve *c, uint32_t count)
-{
-    uint32_t i = 1;
-    if (count <= c->count[0] || c->points == 1)
-        return c->seconds[0];
-    while (i + 1 < c->points && count > c->count[i])
-        i++;
-    const double slope = (c->seconds[i] - c->seconds[i - 1]) / (double)(c->count[i] - c->count[i - 1]);
-    return c->seconds[i - 1] + slope * ((double)count - (double)c->count[i - 1]);
-}
 
 static struct capacity_machine *machine_of(struct sim *s, uint32_t replica)
 {
@@ -173,8 +162,8 @@ static void tell(void *arg, uint32_t request, enum capacity_news news)
     const struct capacity_costs *c = &s->plan->costs;
     const uint32_t replica = s->requests[request].replica;
     struct capacity_machine *m = machine_of(s, replica);
-    add(s, m, capacity_machine_outside(m, replica - m->first),
-        news == CAPACITY_LAST ? 0.5 * c->request_s : c->event_s, request, steps[news]);
+    add(s, m, capacity_machine_outside(m, replica - m->first), news == CAPACITY_LAST ? 0.5 * c->request_s : c->event_s,
+        request, steps[news]);
 }
 
 static void enter_queue(struct sim *s, struct capacity_machine *m, uint32_t place, uint32_t request)

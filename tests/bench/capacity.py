@@ -11,8 +11,8 @@ thread has to be woken for each. With these the simulation is told each run of a
 seed, so that both have the same requests at the same times. Loads are 40 % and 70 % of what
 the simulation says that so many daemons do at most, at random times, and as many clients as keep them busy.
 
-A run in which anything else on the machine had more than --others of a processor is made again, some times. Shown are
-the medians of all rounds: measured, simulated, and the medians of each round's ratio.
+A run in which anything else on the machine had more than --others of a processor is made again, and left out where
+others were quiet. Shown are medians over rounds, measured and simulated, and of each round's ratio (and its range).
 """
 import argparse
 import json
@@ -190,11 +190,16 @@ def run_pair(scene, costs, request, typical, options, replicas, load, seed):
     return {"others": told["others"], "rate": rate, "figures": figures_of(told, row)}
 
 
-def show(cell, rounds, cores):
+def show(cell, rounds, options):
+    """Of the runs in which others had little, where there are any."""
     replicas, load = cell
+    quiet = [r for r in rounds if r["others"] <= options.others]
+    count, all_count = len(quiet), len(rounds)
+    rounds = quiet or rounds
     noise, rate = (statistics.median(r[what] for r in rounds) for what in ("others", "rate"))
     what = f"{100 * load:.0f} %, {rate:.0f} requests/s" if load else f"{CLIENTS * replicas} clients"
-    print(f"{replicas} on {cores} cores, {what}; others had {noise:.2f} of a processor")
+    print(f"{replicas} on {options.cores} cores, {what}; {count} of {all_count} runs quiet, others had {noise:.2f} of a "
+          "processor")
     for name in rounds[0]["figures"]:
         pairs = [r["figures"][name] for r in rounds]
         ratios = [simulated / measured for measured, simulated in pairs]
@@ -227,7 +232,7 @@ def main():
                 for cell in cells:
                     results[cell].append(run_pair(scene, costs, request, typical, options, *cell, seed))
                 for cell in cells:
-                    show(cell, results[cell], options.cores)
+                    show(cell, results[cell], options)
         finally:
             scene.stop()
 

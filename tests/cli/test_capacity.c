@@ -18,12 +18,13 @@ static char aft[PATH_MAX], folder[PATH_MAX], text[PATH_MAX], pictures[PATH_MAX];
 
 /* A pass of 10 ms whatever is in it, and a picture in 20 ms. */
 static const char text_costs[] =
-    "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", \"threads\": 1, \"generates\": true, "
+    "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", \"threads\": 1, \"generates\": "
+    "true, "
     "\"context\": 0, \"crowding\": 1.0, \"step_us\": [[1, 10000], [64, 10000]], \"prompt_us\": [[1, 10000], [96, "
     "10000]]}}";
-static const char picture_costs[] =
-    "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", \"threads\": 1, \"generates\": false, "
-    "\"context\": 0, \"crowding\": 1.0, \"batch_us\": [[1, 20000]]}}";
+static const char picture_costs[] = "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", "
+                                    "\"threads\": 1, \"generates\": false, "
+                                    "\"context\": 0, \"crowding\": 1.0, \"batch_us\": [[1, 20000]]}}";
 
 static int setup(void **state)
 {
@@ -70,9 +71,10 @@ static double number(const json_t *object, const char *key)
 static void the_fewest_replicas_that_hold_are_found(void **state)
 {
     (void)state;
-    struct program_run p = {.argv = {aft, "capacity", "--costs", text, "--rate", "1000", "--p99", "400",
-                                     "--prompt-bytes", "1", "--max-tokens", "20", "--cores", "2", "--request-us", "0",
-                                     "--event-us", "0", "--pass-us", "0", "--json"}};
+    struct program_run p = {.argv = {aft,         "capacity", "--costs",        text, "--rate",       "1000",
+                                     "--p99",     "400",      "--prompt-bytes", "1",  "--max-tokens", "20",
+                                     "--cores",   "2",        "--request-us",   "0",  "--event-us",   "0",
+                                     "--pass-us", "0",        "--json"}};
     json_t *o = object_of(&p);
     assert_int_equal((int)number(o, "replicas_needed"), 4);
     assert_int_equal((int)number(o, "cores_needed"), 8);
@@ -94,8 +96,8 @@ static void the_fewest_replicas_that_hold_are_found(void **state)
 static void a_table_is_printed_for_people(void **state)
 {
     (void)state;
-    struct program_run p = {.argv = {aft, "capacity", "--costs", pictures, "--rate", "20", "--p99", "200", "--cores",
-                                     "1"}};
+    struct program_run p = {
+        .argv = {aft, "capacity", "--costs", pictures, "--rate", "20", "--p99", "200", "--cores", "1"}};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
     assert_non_null(strstr(p.out, "made-up: avx2 kernels, f32, 1 thread"));
@@ -194,9 +196,10 @@ static void what_was_measured_can_be_used_again(void **state)
     (void)state;
     temp_path(path, folder, "measured.json");
     for (size_t i = 0; i < LENGTH(models); i++) {
-        struct program_run p = {.argv = {aft, "capacity", models[i], "--rate", "1", "--replicas", "1", "--requests",
-                                         "100", "--streams-max", "2", "--batch-images-max", "2", "-n", "4", "--threads",
-                                         "1", "--cores", "1", "--json"}};
+        struct program_run p = {.argv = {aft, "capacity",   models[i], "--rate",        "1", "--replicas",
+                                         "1", "--requests", "100",     "--streams-max", "2", "--batch-images-max",
+                                         "2", "-n",         "4",       "--threads",     "1", "--cores",
+                                         "1", "--json"}};
         p.timeout_s = 60;
         program_run(&p);
         assert_int_equal(p.exit_code, 0);

@@ -10,7 +10,10 @@
 
 #include "server/cli/capacity_sim.h"
 
-#define CURVE(at, value) {.points = 1, .count = {at}, .seconds = {value}}
+#define CURVE(at, value)                                 \
+    {                                                    \
+        .points = 1, .count = {at}, .seconds = { value } \
+    }
 
 /* A classifier whose batches are of one picture and take a second each: a server of constant times. */
 static struct capacity_plan one_server(double rate)
@@ -37,8 +40,8 @@ static struct capacity_plan one_server(double rate)
 static struct capacity_plan one_text(double rate, uint32_t streams, uint32_t prompt, uint32_t tokens)
 {
     struct capacity_plan p = one_server(rate);
-    p.costs = (struct capacity_costs){
-        .generates = true, .step = CURVE(1, 0.01), .prompt = CURVE(1, 0.01), .crowding = 1.0};
+    p.costs =
+        (struct capacity_costs){.generates = true, .step = CURVE(1, 0.01), .prompt = CURVE(1, 0.01), .crowding = 1.0};
     p.streams_max = streams;
     p.kinds[0] = (struct capacity_kind){prompt, tokens, 1.0};
     return p;

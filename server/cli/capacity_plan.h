@@ -1,0 +1,51 @@
+/* capacity_plan.h - what is simulated: what passes cost, what requests are like, what daemons run on. */
+#ifndef SERVER_CLI_CAPACITY_PLAN_H
+#define SERVER_CLI_CAPACITY_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/limits.h"
+
+/* Seconds that something takes for `count` of what it is done to, measured at some numbers, which rise. */
+struct capacity_curve {
+    uint32_t points;
+    uint32_t count[CAPACITY_POINTS_MAX];
+    double seconds[CAPACITY_POINTS_MAX];
+};
+
+/* What lies between two points is on the line between them, and what lies beyond the last goes on with its slope; from
+ * 0 to the first it is as much as that. */
+double capacity_curve_at(const struct capacity_curve *c, uint32_t count);
+
+/* What a model costs with so many threads, each on a core of its own. */
+struct capacity_costs {
+    bool generates;                  /* it has streams, else batches */
+    uint32_t context;                /* elements after which a stream begins anew with half of them; 0: never */
+    struct capacity_curve step;      /* a pass of one byte for each of so many streams, the next ones drawn */
+    struct capacity_curve prompt;    /* a pass of so many bytes of one prompt */
+    struct capacity_curve batch;     /* a batch of so many pictures or texts */
+    double crowding;                 /* >= 1: how much longer a pass takes while all other cores compute, too */
+    double pass_s;                   /* of each pass and batch, besides: the thread between two of them */
+    double request_s, event_s;       /* of a core: a request, and an event of a stream, outside of the engine */
+    double beside_s, beside_event_s; /* the same of others on that machine, as balancers are: cores lost to them */
+};
+
+struct capacity_kind {
+    uint32_t prompt_bytes, max_tokens;
+    double weight; /* > 0 */
+};
+
+struct capacity_plan {
+    struct capacity_costs costs;
+    struct capacity_kind kinds[CAPACITY_KINDS_MAX]; /* of a model that generates; a request's is drawn by weight */
+    uint32_t kind_count;
+    double rate;      /* requests a second at random times; 0: clients that each wait for an answer ... */
+    uint32_t clients; /* ... so many */
+    bool whole;       /* an answer comes in one piece, not as events */
+    uint64_t requests, seed;
+    uint32_t cores, threads, per_machine; /* of a machine; of a replica's engine; replicas on a machine */
+    uint32_t streams_max, pass_rows_max, rows_max, batch_max, queue_max; /* settings of aftd */
+};
+
+#endif
