@@ -1,6 +1,6 @@
-/* capacity.c - aft capacity: how many replicas, on how many cores, answer so many requests a second in time. It measures
- * what the model costs here, and simulates as many replicas as it takes (capacity_sim.h). Single threaded, but for
- * engines that are measured beside each other. */
+/* capacity.c - aft capacity: how many replicas, on how many cores, answer so many requests a second in time. It
+ * measures what the model costs here, and simulates as many replicas as it takes (capacity_sim.h). Single threaded, but
+ * for engines that are measured beside each other. */
 #include "server/cli/capacity.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "config/settings.h"
 
 #define REQUEST_US 150 /* of a daemon's cores, for a request outside of its engine: tests/bench/capacity.py finds it */
-#define EVENT_US 14    /* the same for an event of a stream */
-#define PASS_US 6      /* of the engine's thread, between two passes: it looks for work and wakes those who wait */
+#define EVENT_US 40    /* the same for an event of a stream */
+#define PASS_US 10     /* of the engine's thread, between two passes: it looks for work and wakes those who wait */
 #define ALONE_REQUESTS 200
 #define MOST_REQUESTS 4000
 
@@ -25,7 +25,7 @@ struct arguments {
     bool whole, json;
 };
 
-/* ---- the mix ------------------------------------------------------------------------------------------------------ */
+/* ---- the mix ----------------------------------------------------------------------------------------------------- */
 
 /* "PROMPT:TOKENS" or "PROMPT:TOKENS:WEIGHT", up to a comma or the end. */
 static bool read_kind(struct capacity_kind *ret, const char **at)
@@ -64,7 +64,7 @@ static int read_mix(struct capacity_plan *p, const struct arguments *a)
     return cli_fail_usage("--mix has more than %d kinds of requests", CAPACITY_KINDS_MAX);
 }
 
-/* ---- the plan ----------------------------------------------------------------------------------------------------- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 static int check(const struct arguments *a, int count)
 {
@@ -129,7 +129,7 @@ static int find_costs(struct capacity_plan *p, struct capacity_whose *w, const s
     return code;
 }
 
-/* ---- how many ----------------------------------------------------------------------------------------------------- */
+/* ---- how many ---------------------------------------------------------------------------------------------------- */
 
 /* The row of so many replicas, simulated unless it is there; NULL: no room or no memory. */
 static const struct capacity_row *row_of(struct capacity_report *r, uint32_t replicas)
@@ -160,7 +160,7 @@ static bool find_bounds(struct capacity_report *r)
     if (!capacity_simulate(&row, &p, 1))
         return false;
     r->alone_s = row.whole.p50;
-    p.clients = 2 * slots * p.per_machine;
+    p.clients = (slots + (slots < p.queue_max ? slots : p.queue_max)) * p.per_machine;
     p.requests = MOST_REQUESTS > 20 * (uint64_t)p.clients ? MOST_REQUESTS : 20 * (uint64_t)p.clients;
     if (!capacity_simulate(&row, &p, p.per_machine))
         return false;
@@ -253,8 +253,8 @@ static int parse(struct arguments *a, int argc, char **argv, int *count)
             "take what the model costs from a line of --json instead of measuring it"},
         {"request-us", 0, CLI_NUMBER, &a->request_us, 0, us, "X", "150",
          "microseconds of a core that a daemon has for a request outside of its engine"},
-        {"event-us", 0, CLI_NUMBER, &a->event_us, 0, us, "X", "14", "the same for an event of a stream"},
-        {"pass-us", 0, CLI_NUMBER, &a->pass_us, 0, us, "X", "6", "microseconds of the engine's thread between passes"},
+        {"event-us", 0, CLI_NUMBER, &a->event_us, 0, us, "X", "40", "the same for an event of a stream"},
+        {"pass-us", 0, CLI_NUMBER, &a->pass_us, 0, us, "X", "10", "microseconds of the engine's thread between passes"},
         {"beside-us", 0, CLI_NUMBER, &a->beside_us, 0, us, "X", "0",
          "microseconds of a machine's cores that others, as a balancer, have for a request"},
         {"beside-event-us", 0, CLI_NUMBER, &a->beside_event_us, 0, us, "X", "0", "the same for an event of a stream"},

@@ -1,6 +1,7 @@
 /* capacity_costs.c - what a model's passes or batches take here. Each figure is the lower quartile of runs of a third
- * of a second together: what else happens on a machine makes some of them longer, and none shorter. Where engines are to share a machine, as many of them compute beside the one that is measured, to see how
- * far they get in each other's way. Single threaded but for these. */
+ * of a second together: what else happens on a machine makes some of them longer, and none shorter. Where engines are to
+ * share a machine, as many of them compute beside the one that is measured, to see how far they get in each other's
+ * way. Single threaded but for these. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -124,7 +125,7 @@ static double measure(struct probe *p, run_figure *run, uint32_t count)
     return seconds[runs / 4];
 }
 
-/* ---- engines beside each other ------------------------------------------------------------------------------------ */
+/* ---- engines beside each other ----------------------------------------------------------------------------------- */
 
 struct neighbour {
     pthread_t thread;
@@ -243,7 +244,7 @@ static int measure_crowding(struct capacity_plan *p, struct probe *probe, const 
     return code;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 /* At powers of two up to `most` and half way between them, since products come in tiles, and at `most`. */
 static void measure_curve(struct capacity_curve *c, struct probe *p, run_figure *run, uint32_t most,

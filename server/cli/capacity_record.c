@@ -1,4 +1,5 @@
-/* capacity_record.c - costs as JSON, so that they can be measured on one machine and used on another. Single threaded. */
+/* capacity_record.c - costs as JSON, so that they can be measured on one machine and used on another. Single
+ * threaded. */
 #include <math.h>
 #include <string.h>
 

@@ -25,7 +25,7 @@ static uint32_t cores_of(const struct capacity_report *r, uint32_t replicas)
     return (replicas + p->per_machine - 1) / p->per_machine * p->cores;
 }
 
-/* ---- for people --------------------------------------------------------------------------------------------------- */
+/* ---- for people -------------------------------------------------------------------------------------------------- */
 
 static void print_curve(const char *title, const struct capacity_curve *c)
 {
@@ -102,7 +102,7 @@ static void print_all(const struct capacity_report *r)
     print_end(r);
 }
 
-/* ---- as JSON ------------------------------------------------------------------------------------------------------ */
+/* ---- as JSON ----------------------------------------------------------------------------------------------------- */
 
 static json_t *times_of(const struct capacity_times *t)
 {

@@ -235,7 +235,8 @@ static struct capacity_times times_of(const struct load_histogram *h)
 
 static struct capacity_row row_of(const struct sim *s)
 {
-    const double seconds = s->closed.at_s - s->opened.at_s;
+    const double window_s = s->closed.at_s - s->opened.at_s;
+    const double seconds = window_s > 0.0 ? window_s : INFINITY; /* all were refused at once */
     return (struct capacity_row){
         .replicas = s->replicas,
         .answered = s->answered,

@@ -4,11 +4,11 @@
     tests/bench/capacity.py [--rounds N] [--seconds S] [--cores C]      from the project's root, after make
 
 The standard library alone, and haproxy (make deps-proxies). Each daemon has one compute thread; balancer, client and
-daemons share this machine's processors. In each round the model's costs are measured (aft capacity --json), and the processor
-time that a request takes outside of engines, with answers in one piece: of the daemon's other threads, and of balancer
-and client together, from /proc. What an event takes is found in each run, since it is several times as much where a
-thread has to be woken for each. With these the simulation is told each run of aft load: the rate, the mix, and the
-seed, so that both have the same requests at the same times. Loads are 40 % and 70 % of what
+daemons share this machine's processors. In each round the model's costs are measured (aft capacity --json), and the
+processor time that a request takes outside of engines, with answers in one piece: of the daemon's other threads, and of
+balancer and client together, from /proc. What an event takes is found in each run, since it is several times as much
+where a thread has to be woken for each. With these the simulation is told each run of aft load: rate,
+mix and seed, so that both have the same requests at the same times. Loads are 40 % and 70 % of what
 the simulation says that so many daemons do at most, at random times, and as many clients as keep them busy.
 
 A run in which anything else on the machine had more than --others of a processor is made again, and left out where
@@ -198,8 +198,8 @@ def show(cell, rounds, options):
     rounds = quiet or rounds
     noise, rate = (statistics.median(r[what] for r in rounds) for what in ("others", "rate"))
     what = f"{100 * load:.0f} %, {rate:.0f} requests/s" if load else f"{CLIENTS * replicas} clients"
-    print(f"{replicas} on {options.cores} cores, {what}; {count} of {all_count} runs quiet, others had {noise:.2f} of a "
-          "processor")
+    print(f"{replicas} on {options.cores} cores, {what}; {count} of {all_count} runs quiet, others had {noise:.2f} of "
+          "a processor")
     for name in rounds[0]["figures"]:
         pairs = [r["figures"][name] for r in rounds]
         ratios = [simulated / measured for measured, simulated in pairs]
