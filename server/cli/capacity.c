@@ -290,8 +290,8 @@ int cli_capacity(int argc, char **argv)
                           .pass_rows_max = defaults.pass_rows_max,
                           .batch_images_max = defaults.batch_images_max,
                           .queue_jobs_max = defaults.queue_jobs_max};
-    struct capacity_plan plan;
-    struct capacity_whose whose;
+    struct capacity_plan plan = {.threads = 1};
+    struct capacity_whose whose = {.threads = 1};
     int count;
     int code = parse(&a, argc, argv, &count);
     if (code != CLI_OK || count < 0)

@@ -214,8 +214,10 @@ static int crowd(struct crowded *ret, struct probe *p, struct neighbour *n, uint
         ret->beside = smaller(ret->beside, measure(p, beside_figure(p->plan), beside_count(p->plan)));
     atomic_store(stop, true);
     for (uint32_t i = 0; i < count; i++)
-        if (n[i].runs)
+        if (n[i].runs) {
             (void)pthread_join(n[i].thread, NULL);
+            n[i].runs = false;
+        }
     return code;
 }
 
@@ -228,7 +230,9 @@ static int measure_crowding(struct capacity_plan *p, struct probe *probe, const 
     struct neighbour *n = calloc(count > 0 ? count : 1, sizeof *n);
     struct crowded least = {INFINITY, INFINITY};
     atomic_bool stop;
-    int code = n != NULL ? CLI_OK : cli_fail("out of memory");
+    int code = CLI_OK;
+    if (n == NULL)
+        return cli_fail("out of memory");
     p->costs.crowding = 1.0;
     for (uint32_t i = 0; i < count && code == CLI_OK; i++) {
         n[i].stop = &stop;
@@ -238,7 +242,7 @@ static int measure_crowding(struct capacity_plan *p, struct probe *probe, const 
         code = crowd(&least, probe, n, count, &stop);
     if (code == CLI_OK && count > 0 && least.beside > least.alone)
         p->costs.crowding = least.beside / least.alone;
-    for (uint32_t i = 0; i < count && n != NULL; i++)
+    for (uint32_t i = 0; i < count; i++)
         probe_clear(&n[i].probe);
     free(n);
     return code;

@@ -1,6 +1,7 @@
 /* capacity_lane.c - see capacity_lane.h. */
 #include "server/cli/capacity_lane.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,7 @@ static struct shape share_rows(struct capacity_lane *l, const struct capacity_pl
         s->taken = 1;
         if (s->waiting <= 1)
             continue;
+        assert(sharers > 0); /* it is one of them */
         const uint32_t share = (rows + sharers - 1) / sharers;
         s->taken = s->waiting < share ? s->waiting : share;
         shape.ends += s->taken == s->waiting;
