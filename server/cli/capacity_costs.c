@@ -1,7 +1,6 @@
-/* capacity_costs.c - what a model's passes or batches take here. Each figure is the lower quartile of runs of a third
- * of a second together: what else happens on a machine makes some of them longer, and none shorter. Where engines are to
- * share a machine, as many of them compute beside the one that is measured, to see how far they get in each other's
- * way. Single threaded but for these. */
+/* capacity_costs.c - what a model's passes or batches take here. Each figure is the median of runs of a third of a
+ * second together. Where engines are to share a machine, as many of them compute beside the one that is measured, to see
+ * how far they get in each other's way. Single threaded but for these. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -121,8 +120,7 @@ static double measure(struct probe *p, run_figure *run, uint32_t count)
     const double begun = cli_now();
     while (runs < RUNS_MIN || (runs < RUNS_MAX && cli_now() - begun < SECONDS))
         seconds[runs++] = run(p, count);
-    (void)bench_median(seconds, runs); /* sorts them */
-    return seconds[runs / 4];
+    return bench_median(seconds, runs);
 }
 
 /* ---- engines beside each other ----------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@ others were quiet. Shown are medians over rounds, measured and simulated, and of
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -75,10 +76,18 @@ def busy():
     return (sum(fields[:3]) + sum(fields[5:8])) / TICKS
 
 
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
 class Scene:
     def __init__(self, models, folder):
         self.daemons = [Daemon(models, "build/aftd --threads 1 --pin-threads false") for _ in REPLICAS]
-        self.ports = [18190 + count for count in REPLICAS]
+        self.ports = free_ports(len(REPLICAS))
         config = Path(folder, "haproxy.cfg")
         write_config(config, self.ports, self.daemons)
         self.balancer = subprocess.Popen(["haproxy", "-db", "-q", "-f", config])
