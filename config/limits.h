@@ -264,8 +264,8 @@
 #define CAPACITY_REQUESTS_MAX 10000000 /* simulated for one number of replicas: a minute and more */
 #define CAPACITY_REQUESTS_MIN 100      /* fewer have no 99th percentile */
 #define CAPACITY_KINDS_MAX 16          /* of requests in one mix */
-#define CAPACITY_POINTS_MAX 32         /* numbers of streams, bytes or pictures whose cost is measured: two a doubling */
-#define CAPACITY_US_MAX 1e7            /* microseconds that an option may give: ten seconds */
-#define CAPACITY_FILE_MAX (1u << 20)   /* bytes of a file of costs: it has some hundred numbers */
+#define CAPACITY_POINTS_MAX 32       /* numbers of streams, bytes or pictures whose cost is measured: two a doubling */
+#define CAPACITY_US_MAX 1e7          /* microseconds that an option may give: ten seconds */
+#define CAPACITY_FILE_MAX (1u << 20) /* bytes of a file of costs: it has some hundred numbers */
 
 #endif

@@ -84,7 +84,7 @@ enum status session_work_move(struct job *j, struct error *err)
 
 enum status session_work_remove(struct job *j, struct error *err)
 {
-    struct session_work *k = work_of(j);
+    const struct session_work *k = work_of(j);
     return sessions_remove_shared(k->sessions, &k->client, k->infos[0].id, err);
 }
 

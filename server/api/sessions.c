@@ -20,6 +20,7 @@
 #include "server/models/registry.h"
 #include "server/request/generate_request.h"
 #include "server/request/request_json.h"
+#include "server/session/session_record.h"
 #include "server/session/sessions.h"
 #include "server/session/state_blob.h"
 
@@ -207,10 +208,11 @@ static void removed(struct exchange *x)
 void api_session_delete(struct exchange *x)
 {
     const struct client_id who = request_client(x);
+    const char *id = x->api->segments[0];
     struct error err;
-    if (sessions_are_shared(sessions_of(x)))
+    if (sessions_are_shared(sessions_of(x)) && session_id_is_fine(id))
         run_with_found(x, session_work_remove, removed);
-    else if (sessions_remove(sessions_of(x), &who, x->api->segments[0], &err) == OK)
+    else if (sessions_remove(sessions_of(x), &who, id, &err) == OK)
         http_reply(x, 204, NULL, NULL, 0);
     else
         reply_send_error(x, &err);

@@ -185,7 +185,8 @@ static enum status conclude(struct job *j, struct error *err)
 static void abandon(struct job *j, enum status st, const struct error *err)
 {
     const uint64_t now_ns = clock_now_ns();
-    const enum status stop = job_stop_reason(j, now_ns);
+    /* What could not be committed is an error, however late it is: the client must not think that it was. */
+    const enum status stop = j->work->commits && j->work->is_concluded ? OK : job_stop_reason(j, now_ns);
     keep(j->work, 0);
     if (stop == OK && err != NULL)
         (void)snprintf(j->result.param, sizeof j->result.param, "%s", err->param);

@@ -294,17 +294,11 @@ static enum status put_list(struct sessions *s, const struct client_id *who, str
     return OK;
 }
 
-/* Is an id free? One that was removed is not before the request that has it is over. */
 static enum status check_id(struct sessions *s, const struct client_id *who, const char *id, struct error *err)
 {
-    const struct session *one = sessions_look_up_locked(s, who, id);
-    if (one != NULL)
-        return error_set_param(err, ERR_CONFLICT, "session", "there is a session \"%s\" already", id);
-    for (one = s->leaving; one != NULL; one = one->next_leaving)
-        if (strcmp(one->id, id) == 0 && sessions_is_for(&one->owner, who))
-            return error_set_param(err, ERR_CONFLICT, "session",
-                                   "the session \"%s\" was removed, and a request that uses it is not yet over", id);
-    return OK;
+    return sessions_look_up_locked(s, who, id) == NULL
+               ? sessions_check_leaving_locked(s, who, id, err)
+               : error_set_param(err, ERR_CONFLICT, "session", "there is a session \"%s\" already", id);
 }
 
 enum status sessions_add(struct sessions *s, const struct client_id *who, const char *id, const struct hosted_model *e,
@@ -480,6 +474,8 @@ bool sessions_end(struct sessions *s, struct session_info *held, const struct st
         one->place = session_place_of(state);
         one->place.turn = turn;
     }
+    if (s->store != NULL && !sessions_are_shared(s) && !one->is_stored && !one->is_removed)
+        gone = sessions_take_out_locked(s, one, gone); /* it was never written, and its client told of an error */
     one->is_held = false;
     if (sessions_are_shared(s)) {
         gone = sessions_let_go_locked(s, one, gone);

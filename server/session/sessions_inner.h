@@ -85,6 +85,9 @@ uint64_t sessions_end_of(const struct sessions *s, const struct session *one);
 
 /* Is that one's session there for `who`? */
 bool sessions_is_for(const struct client_id *one, const struct client_id *who);
+/* Was one of that id removed that a request still has? Errors: ERR_CONFLICT. */
+enum status sessions_check_leaving_locked(const struct sessions *s, const struct client_id *who, const char *id,
+                                          struct error *err);
 /* Each key has ids of its own. NULL: there is none. */
 struct session *sessions_look_up_locked(struct sessions *s, const struct client_id *who, const char *id);
 struct session *sessions_by_key_locked(struct sessions *s, const struct session_key *key, const char *id);

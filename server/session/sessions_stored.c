@@ -155,6 +155,8 @@ enum status sessions_begin_shared_locked(struct sessions *s, const struct client
 {
     if (!session_id_is_fine(id))
         return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"", json_quote(id).text);
+    if (sessions_check_leaving_locked(s, who, id, err) != OK)
+        return ERR_CONFLICT;
     struct session *one = calloc(1, sizeof *one);
     if (one == NULL)
         return error_set(err, ERR_NOMEM, "out of memory for a session; try again later");
@@ -182,7 +184,8 @@ enum status sessions_begin_shared_locked(struct sessions *s, const struct client
 static enum status learn(struct sessions *s, struct session *one, const struct session_head *head, struct error *err)
 {
     struct session *gone = sessions_enter(s);
-    const bool fits = sessions_resize_locked(s, one, head->memory_bytes);
+    const bool is_there = !one->is_removed; /* then it has room, and a holder */
+    const bool fits = is_there && sessions_resize_locked(s, one, head->memory_bytes);
     if (fits) {
         memcpy(one->model, head->model, sizeof one->model);
         one->identity = head->state.identity;
@@ -194,6 +197,8 @@ static enum status learn(struct sessions *s, struct session *one, const struct s
         one->place.turn = head->turn;
     }
     sessions_leave(s, gone);
+    if (!is_there)
+        return error_set_param(err, ERR_NOT_FOUND, "session", "there is no session \"%s\"", json_quote(one->id).text);
     return fits ? OK
                 : error_set(err, ERR_SESSIONS, "sessions in use take all of sessions_memory_max_mb; try again soon");
 }
@@ -218,35 +223,47 @@ enum status sessions_remove_shared(struct sessions *s, const struct client_id *w
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* The record is of no use: nobody shall find the session any more, unless it has gone on meanwhile. */
+/* The record is of no use: nobody shall find the session any more, unless it has gone on meanwhile, or another request
+ * has it, and is about to. Its key is not free before the record is away. */
 static enum status give_up(struct sessions *s, const struct session_info *i, const struct session_key *key,
                            const struct error *why, struct error *err)
 {
-    log_warning("session %s is refused and set aside: %s", i->id, why->message);
-    s->store->kind->set_aside(s->store, key);
     struct session *gone = sessions_enter(s), *one = sessions_by_key_locked(s, key, i->id);
-    if (one != NULL && one->place.turn == i->place.turn) {
-        one->is_stored = false;
+    const bool is_ours =
+        one == NULL ? sessions_are_shared(s) : one == i->held || (!one->is_held && one->place.turn == i->place.turn);
+    if (is_ours && one != NULL) {
+        one->is_stored = one->is_leased = false;
         gone = sessions_take_out_locked(s, one, gone);
     }
-    sessions_leave(s, gone);
+    sessions_leave(s, NULL);
+    log_warning("session %s is refused%s: %s", i->id, is_ours ? " and set aside" : "", why->message);
+    if (is_ours)
+        s->store->kind->set_aside(s->store, key);
+    sessions_drop(s, gone);
     return error_set_param(err, ERR_NOT_FOUND, "session", "the session \"%s\" cannot be read any more: %s",
                            json_quote(i->id).text, why->message);
 }
 
 /* Another thread may have fetched it too, or it went on. */
-static void take_state(struct sessions *s, const struct session_key *key, const struct session_info *i,
-                       uint32_t next_sample)
+static void take_state(struct sessions *s, const struct session_key *key, struct session_info *i, uint32_t next_sample)
 {
     struct session *gone = sessions_enter(s);
     struct session *one = sessions_by_key_locked(s, key, i->id);
-    if (one != NULL && one->state == NULL && one->place.turn == i->place.turn && sessions_load_locked(s, one)) {
+    struct session_state *unused = NULL;
+    if (one != NULL && one->place.turn != i->place.turn)
+        one = NULL;
+    i->state->next_sample = one != NULL && one->next_sample > next_sample ? one->next_sample : next_sample;
+    if (one != NULL && one->state != NULL) { /* all forks from here are numbered together */
+        unused = i->state;
+        i->state = session_state_reference(one->state);
+        i->snapshot = i->state->snapshot;
+    } else if (one != NULL && sessions_load_locked(s, one)) {
         one->state = session_state_reference(i->state);
-        i->state->next_sample = one->next_sample > next_sample ? one->next_sample : next_sample;
         if (!one->is_held)
             sessions_warm_locked(s, one);
     }
     sessions_leave(s, gone);
+    session_state_release(unused);
 }
 
 /* What the record says, which, if the session is not held, may be more than was known. */
@@ -273,7 +290,13 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
         i->held->is_leased = s->store->kind->is_shared;
     if (st == OK)
         st = session_record_read(&head, &snapshot, &record, &key, &why);
+    const bool is_later = st == ERR_FORMAT && sessions_are_shared(s) && session_record_is_later(&record);
     free(record.bytes);
+    if (is_later) /* as while daemons are upgraded one after the other */
+        return error_set_param(
+            err, ERR_CONFLICT, "session",
+            "the session \"%s\" was moved on by a later version of aftd, and cannot be continued here",
+            json_quote(i->id).text);
     if (st == ERR_FORMAT)
         return give_up(s, i, &key, &why, err);
     if (st == ERR_NOT_FOUND || st == ERR_CONFLICT)
@@ -290,9 +313,15 @@ enum status sessions_fetch(struct sessions *s, struct session_info *i, struct er
     }
     i->state = state;
     i->snapshot = snapshot;
-    i->snapshot.sampler.options.sample = head.sample;
     tell(i, &head);
     take_state(s, &key, i, head.next_sample);
+    i->snapshot.sampler.options.sample = head.sample;
+    if (i->held == NULL && sessions_are_shared(s)) {
+        s->store->kind->touch(s->store, &key, s->settings->session_ttl_s);
+        struct session *gone = sessions_enter(s);
+        i->is_busy = sessions_by_key_locked(s, &key, i->id) != NULL;
+        sessions_leave(s, gone);
+    }
     return OK;
 }
 
@@ -332,8 +361,9 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
         st = s->store->kind->give(s->store, &one->key, head.turn, &record, err);
         free(record.bytes);
     }
-    if (st == ERR_CONFLICT && was_removed(s, one))
-        st = OK; /* there is nothing left to move */
+    const bool is_gone = st == ERR_CONFLICT && was_removed(s, one);
+    if (is_gone)
+        st = OK; /* there is nothing left to move; whoever has that id by now has another session */
     if (st != OK) {
         free(state); /* the snapshot's memory is still the caller's */
         return st;
@@ -349,7 +379,7 @@ enum status sessions_write(struct sessions *s, struct session_info *held, const 
     one->touched_ns = clock_now_ns();
     sessions_leave(s, gone);
     session_state_release(old);
-    if (was_removed(s, one))
+    if (!is_gone && was_removed(s, one))
         sessions_take_back(s, &one->key);
     return OK;
 }
@@ -398,6 +428,8 @@ enum status sessions_write_new(struct sessions *s, struct session_info infos[], 
     for (size_t i = 0; i < count && st == OK; i++)
         st = write_first(s, &infos[i], err);
     for (size_t i = 0; i < count && st != OK; i++) {
+        if (infos[i].held->is_stored && sessions_are_shared(s)) /* all or none */
+            sessions_take_back(s, &infos[i].held->key);
         struct session *gone = sessions_enter(s);
         if (!infos[i].held->is_removed)
             gone = sessions_take_out_locked(s, infos[i].held, gone);

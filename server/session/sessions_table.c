@@ -111,7 +111,7 @@ struct session *sessions_take_out_locked(struct sessions *s, struct session *one
 {
     sessions_take_locked(s, one);
     one->is_removed = true;
-    if (s->store != NULL && !s->store->kind->is_shared) {
+    if (s->store != NULL) {
         one->next_leaving = s->leaving;
         s->leaving = one;
     }
@@ -129,6 +129,16 @@ struct session *sessions_let_go_locked(struct sessions *s, struct session *one, 
     one->is_stored = false; /* the store keeps it */
     one->next = gone;
     return one;
+}
+
+enum status sessions_check_leaving_locked(const struct sessions *s, const struct client_id *who, const char *id,
+                                          struct error *err)
+{
+    for (const struct session *one = s->leaving; one != NULL; one = one->next_leaving)
+        if (strcmp(one->id, id) == 0 && sessions_is_for(&one->owner, who))
+            return error_set_param(err, ERR_CONFLICT, "session",
+                                   "the session \"%s\" was removed, and a request that uses it is not yet over", id);
+    return OK;
 }
 
 /* Its key is free from now on. */
@@ -152,7 +162,7 @@ void sessions_drop(struct sessions *s, struct session *list)
             log_warning("a session is kept from other daemons until its lease ends: %s", err.message);
         if (list->is_stored && s->store->kind->remove(s->store, &list->key, &err) != OK)
             log_warning("a session that has ended is still stored: %s", err.message);
-        if (s != NULL && s->store != NULL && !s->store->kind->is_shared)
+        if (s != NULL && s->store != NULL)
             leave(s, list);
         session_state_release(list->state);
         free(list);

@@ -231,6 +231,12 @@ static enum status check_version(struct layout *ret, const uint8_t *blob, struct
     return find_layout(ret, le_take(&at, 4), err);
 }
 
+bool state_blob_is_later(const uint8_t *blob, size_t size)
+{
+    const uint8_t *at = blob + sizeof magic;
+    return size >= sizeof magic + 4 && memcmp(blob, magic, sizeof magic) == 0 && le_take(&at, 4) > STATE_BLOB_VERSION;
+}
+
 static enum status take_identity(const uint8_t **at, struct model_identity *id, struct error *err)
 {
     take_bytes(at, id->digest, sizeof id->digest);

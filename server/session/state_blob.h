@@ -26,6 +26,7 @@
 #ifndef SERVER_SESSION_STATE_BLOB_H
 #define SERVER_SESSION_STATE_BLOB_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -49,6 +50,9 @@ struct state_blob_head {
 };
 /* `blob` may be the beginning of one, STATE_BLOB_HEADER_2_BYTES at least. Errors: ERR_ARGUMENT (param "state"). */
 enum status state_blob_peek(struct state_blob_head *ret, const uint8_t *blob, size_t size, struct error *err);
+
+/* Is it of a version that is still to come? */
+bool state_blob_is_later(const uint8_t *blob, size_t size);
 
 /* What it has in state_blob_put, which writes that many bytes. */
 size_t state_blob_bytes(const struct stream_snapshot *s);

@@ -97,11 +97,13 @@ static enum status put(struct store_dir *d, const struct session_key *key, const
     char aside[NAME_BYTES], name[NAME_BYTES];
     name_of(aside, key, WRITTEN_END);
     name_of(name, key, RECORD_END);
-    if (!write_file(d, aside, record) || !take_place(d, aside, name)) {
+    if (!write_file(d, aside, record)) {
         const enum status st = fail(d, "write", aside, err);
         (void)unlinkat(d->fd, aside, 0);
         return st;
     }
+    if (!take_place(d, aside, name))
+        return fail(d, "rename", aside, err); /* it stays, as it may be the only one by now: settle */
     if (d->syncs && fsync(d->fd) != 0)
         return fail(d, "write", "", err);
     return OK;
