@@ -320,6 +320,52 @@ static void forks_are_written_and_counted(void **state)
     assert_int_equal(count_files(".session"), 5);
 }
 
+/* Both have read it themselves, as it was not in memory. */
+static void forks_of_two_requests_at_once_are_numbered_together(void **state)
+{
+    char id[SESSION_ID_BYTES];
+    struct session_info of[2], forks[2], parents[2];
+    struct error err;
+    unsigned wait_s;
+    (void)state;
+    add(&alice, NULL, 3, id);
+    begin_again();
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(sessions_find(sessions, &alice, id, &of[i], &err), OK);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(sessions_fetch(sessions, &of[i], &err), OK);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(sessions_fork(sessions, &alice, &of[i], 1, &forks[i], &parents[i], &wait_s, &err), OK);
+        if (parents[i].held != NULL)
+            assert_int_equal(sessions_rewrite(sessions, &parents[i], &err), OK);
+        assert_int_equal(sessions_write_new(sessions, &forks[i], 1, &err), OK);
+        assert_int_equal(forks[i].snapshot.sampler.options.sample, i + 1);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(sessions_end(sessions, &forks[i], NULL));
+        if (parents[i].held != NULL)
+            assert_true(sessions_end(sessions, &parents[i], NULL));
+        session_info_clear(&of[i]);
+    }
+}
+
+static void one_that_was_never_written_is_not_there(void **state)
+{
+    char id[SESSION_ID_BYTES];
+    struct error err;
+    (void)state;
+    for (unsigned i = 0; i < 2 * IN_MEMORY; i++) { /* it takes no room either */
+        struct stream_snapshot s = snapshot_of(i);
+        struct session_info made;
+        unsigned wait_s;
+        assert_int_equal(sessions_add(sessions, &alice, "chat", hosted, &s, &made, &wait_s, &err), OK);
+        assert_true(sessions_end(sessions, &made, NULL)); /* its request ended before it was written */
+        assert_gone(&alice, "chat");
+    }
+    add(&alice, "chat", 7, id);
+    assert_found(&alice, "chat", 7);
+}
+
 /* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 static void each_key_has_ids_of_its_own(void **state)
@@ -562,6 +608,8 @@ int main(void)
         EACH(memory_is_bounded_and_given_to_whoever_needs_it),
         EACH(the_one_not_used_for_longest_goes_of_those_who_have_most),
         EACH(forks_are_written_and_counted),
+        EACH(forks_of_two_requests_at_once_are_numbered_together),
+        EACH(one_that_was_never_written_is_not_there),
         EACH(each_key_has_ids_of_its_own),
         EACH(a_removed_session_is_not_there_after_an_end),
         EACH(ids_are_letters_digits_and_few_signs),

@@ -1,0 +1,246 @@
+/* test_sessions_shared.c - two daemons' sessions in one real Redis server: who removes, makes and reads one while a
+ * request has it, what becomes of each. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/core/log.h"
+#include "server/core/metrics.h"
+#include "server/core/watcher.h"
+#include "server/models/hosted_model.h"
+#include "server/session/sessions.h"
+#include "tests/support/redis_server.h"
+
+#define MODEL "tests/data/golden/lm-local-8"
+
+enum { TTL_S = 600, NAME_BYTES = 96 };
+
+static const struct client_id alice = {CLIENT_KEY, "alice"};
+
+static struct redis_server server;
+static struct settings settings;
+static struct watcher *watcher;
+static struct hosted_model *hosted;
+static struct sessions *here, *there;
+
+/* ---- scenes ------------------------------------------------------------------------------------------------------ */
+
+static int start(void **state)
+{
+    static const char *const endpoints[] = {"/"};
+    struct found_model found = {.name = "text", .path = MODEL};
+    struct error err = {.message = ""};
+    (void)state;
+    log_init(LOG_LEVEL_ERROR, LOG_FORMAT_TEXT);
+    metrics_init(endpoints, 1);
+    settings_init(&settings);
+    settings.threads = 1;
+    settings.session_ttl_s = TTL_S;
+    settings.sessions_max = 8;
+    if (watcher_start(&watcher, &err) != OK || hosted_model_load(&hosted, &found, &settings, &err) != OK) {
+        print_error("%s\n", err.message);
+        return -1;
+    }
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    watcher_free(watcher);
+    hosted_model_release(hosted);
+    return 0;
+}
+
+static struct sessions *open_sessions(const char *name)
+{
+    struct sessions *s = NULL;
+    struct error err = {.message = ""};
+    (void)snprintf(settings.replica, sizeof settings.replica, "%s", name);
+    if (sessions_create(&s, &settings, watcher, &err) != OK)
+        fail_msg("%s", err.message);
+    return s;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    redis_server_begin(&server, false, false);
+    (void)snprintf(settings.sessions_redis, sizeof settings.sessions_redis, "%s", server.url);
+    here = open_sessions("here");
+    there = open_sessions("there");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    sessions_free(here);
+    sessions_free(there);
+    here = there = NULL;
+    redis_server_end(&server);
+    return 0;
+}
+
+static struct stream_snapshot snapshot_of(uint64_t draws)
+{
+    struct stream_snapshot s;
+    assert_int_equal(stream_snapshot_create(&s, 4, 1, 64, NULL), OK);
+    s.position = 4;
+    sampler_options_default(&s.sampler.options);
+    s.sampler.draws = draws;
+    memset(s.memory, (int)draws, stream_snapshot_bytes(&s));
+    return s;
+}
+
+static void put(struct sessions *where, const char *id, uint64_t draws)
+{
+    struct stream_snapshot s = snapshot_of(draws);
+    struct session_info made;
+    struct error err = {.message = ""};
+    unsigned wait_s;
+    if (sessions_add(where, &alice, id, hosted, &s, &made, &wait_s, &err) != OK ||
+        sessions_write_new(where, &made, 1, &err) != OK)
+        fail_msg("%s", err.message);
+    assert_true(sessions_end(where, &made, NULL));
+}
+
+static void begin(struct sessions *where, const char *id, struct session_info *ret)
+{
+    struct error err = {.message = ""};
+    if (sessions_begin(where, &alice, id, ret, &err) != OK)
+        fail_msg("%s", err.message);
+}
+
+static void fetch(struct sessions *where, struct session_info *i, uint64_t draws)
+{
+    struct error err = {.message = ""};
+    if (sessions_fetch(where, i, &err) != OK)
+        fail_msg("%s", err.message);
+    assert_true(i->snapshot.sampler.draws == draws);
+}
+
+static void assert_is_at(struct sessions *where, const char *id, uint64_t draws, bool is_busy)
+{
+    struct session_info i;
+    assert_int_equal(sessions_find(where, &alice, id, &i, NULL), OK);
+    fetch(where, &i, draws);
+    assert_int_equal(i.is_busy, is_busy);
+    session_info_clear(&i);
+}
+
+/* The key of the one record that there is. */
+static void name_of_record(char out[NAME_BYTES])
+{
+    out[0] = '\0';
+    for (const char *at = redis_server_ask(&server, "KEYS aftd:*"); (at = strstr(at, "aftd:")) != NULL; at++)
+        if (strncmp(at, "aftd:probe", 10) != 0)
+            (void)snprintf(out, NAME_BYTES, "%.*s", (int)strcspn(at, "\r\n"), at);
+}
+
+/* ---- removed while a request has it ------------------------------------------------------------------------------ */
+
+static void one_that_is_removed_before_it_is_fetched_is_not_there(void **state)
+{
+    struct session_info held;
+    struct error err;
+    (void)state;
+    put(here, "chat", 1);
+    begin(here, "chat", &held);
+    assert_int_equal(sessions_remove_shared(here, &alice, "chat", NULL), OK);
+    put(there, "chat", 2); /* another of that id, which is not what was asked for */
+    assert_int_equal(sessions_fetch(here, &held, &err), ERR_NOT_FOUND);
+    assert_string_equal(err.param, "session");
+    assert_true(sessions_end(here, &held, NULL));
+    assert_is_at(here, "chat", 2, false);
+    begin(there, "chat", &held); /* it was given back */
+    fetch(there, &held, 2);
+    assert_true(sessions_end(there, &held, NULL));
+}
+
+static void one_that_is_removed_does_not_move_or_end_the_next_of_its_id(void **state)
+{
+    struct session_info held, other;
+    struct stream_snapshot moved = snapshot_of(3), next = snapshot_of(4);
+    struct error err;
+    (void)state;
+    put(here, "chat", 1);
+    begin(here, "chat", &held);
+    fetch(here, &held, 1);
+    assert_int_equal(sessions_remove_shared(here, &alice, "chat", NULL), OK);
+    put(there, "chat", 2);
+    assert_int_equal(sessions_begin(here, &alice, "chat", &other, &err), ERR_CONFLICT); /* not before that one's end */
+    assert_non_null(strstr(err.message, "not yet over"));
+    assert_int_equal(sessions_write(here, &held, &moved, &err), OK); /* there is nothing left to move */
+    assert_is_at(there, "chat", 2, false);
+    assert_true(sessions_end(here, &held, NULL));
+    assert_is_at(there, "chat", 2, false);
+    begin(here, "chat", &other);
+    fetch(here, &other, 2);
+    assert_int_equal(sessions_write(here, &other, &next, &err), OK);
+    assert_true(sessions_end(here, &other, NULL));
+    assert_is_at(there, "chat", 4, false);
+}
+
+/* ---- looked at --------------------------------------------------------------------------------------------------- */
+
+static void a_look_tells_whether_it_is_in_use_here_and_is_a_use(void **state)
+{
+    struct session_info held;
+    char command[160], name[NAME_BYTES];
+    (void)state;
+    put(there, "chat", 1);
+    assert_is_at(here, "chat", 1, false);
+    begin(here, "chat", &held);
+    fetch(here, &held, 1);
+    assert_is_at(here, "chat", 1, true);
+    assert_true(sessions_end(here, &held, NULL));
+    assert_is_at(here, "chat", 1, false);
+
+    name_of_record(name);
+    (void)snprintf(command, sizeof command, "EXPIRE %s 20", name);
+    assert_int_equal(redis_server_number(&server, command), 1);
+    assert_is_at(there, "chat", 1, false);
+    (void)snprintf(command, sizeof command, "TTL %s", name);
+    assert_true(redis_server_number(&server, command) > TTL_S - 10);
+}
+
+static void a_record_of_a_later_version_stays_for_those_that_can_read_it(void **state)
+{
+    struct session_info held;
+    struct error err;
+    char command[160], name[NAME_BYTES];
+    (void)state;
+    put(here, "chat", 1);
+    name_of_record(name);
+    (void)snprintf(command, sizeof command, "HSET %s r aftdsess~~~~and-what-only-a-later-version-knows", name);
+    assert_int_equal(redis_server_number(&server, command), 0);
+    begin(there, "chat", &held);
+    assert_int_equal(sessions_fetch(there, &held, &err), ERR_CONFLICT);
+    assert_non_null(strstr(err.message, "later version"));
+    assert_true(sessions_end(there, &held, NULL));
+    (void)snprintf(command, sizeof command, "EXISTS %s", name);
+    assert_int_equal(redis_server_number(&server, command), 1);
+    begin(here, "chat", &held); /* it was given back */
+    assert_int_equal(sessions_fetch(here, &held, &err), ERR_CONFLICT);
+    assert_non_null(strstr(err.message, "later version"));
+    assert_true(sessions_end(here, &held, NULL));
+}
+
+int main(void)
+{
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        EACH(one_that_is_removed_before_it_is_fetched_is_not_there),
+        EACH(one_that_is_removed_does_not_move_or_end_the_next_of_its_id),
+        EACH(a_look_tells_whether_it_is_in_use_here_and_is_a_use),
+        EACH(a_record_of_a_later_version_stays_for_those_that_can_read_it),
+    };
+    return cmocka_run_group_tests_name("sessions_shared", tests, start, stop);
+}
