@@ -33,6 +33,7 @@ struct trial {
     struct job *job;
     sem_t *gate;        /* `prepare` waits for it; NULL: it does not */
     enum status result; /* of `prepare` */
+    enum status concludes;
     uint64_t keeps;
     atomic_int prepared, concluded;
     pthread_t preparer, concluder;
@@ -77,10 +78,9 @@ static enum status prepare(struct job *j, struct error *err)
 static enum status conclude(struct job *j, struct error *err)
 {
     struct trial *t = trial_of(j);
-    (void)err;
     t->concluder = pthread_self();
     (void)atomic_fetch_add(&t->concluded, 1);
-    return OK;
+    return t->concludes == OK ? OK : error_set(err, t->concludes, "it could not be kept");
 }
 
 static void keep_trial(struct job_work *k)
@@ -435,6 +435,23 @@ static void what_is_late_is_not_begun(void **state)
     assert_int_equal(atomic_load(&t->prepared), 0);
 }
 
+/* What is to be kept is kept however late it is; if it cannot be, that is what its client is told. */
+static void what_cannot_be_kept_is_an_error_also_when_it_is_late(void **state)
+{
+    struct scene *s = *state;
+    start(s, 1);
+    struct trial *t = add(s, KB);
+    t->work.prepare = NULL;
+    t->work.conclude = conclude;
+    t->work.conclude_ns = MUCH_NS;
+    t->work.commits = true;
+    t->concludes = ERR_STORE;
+    assert_int_equal(workers_submit(s->workers, t->job, NULL, 0, clock_now_ns(), NULL), OK);
+    assert_int_equal(result_of(t), ERR_STORE);
+    assert_string_equal(job_result(t->job)->message, "it could not be kept");
+    assert_int_equal(atomic_load(&t->concluded), 1);
+}
+
 static void all_that_waits_ends_when_the_pool_stops(void **state)
 {
     struct scene *s = *state;
@@ -502,6 +519,7 @@ int main(void)
         EACH(a_job_that_is_cancelled_while_it_waits_for_memory_ends),
         EACH(a_job_that_is_cancelled_while_it_is_prepared_does_not_reach_the_engine),
         EACH(what_is_late_is_not_begun),
+        EACH(what_cannot_be_kept_is_an_error_also_when_it_is_late),
         EACH(all_that_waits_ends_when_the_pool_stops),
         EACH(a_queue_that_is_full_is_told),
         EACH(a_thread_that_cannot_be_started_is_an_error_that_says_so),
