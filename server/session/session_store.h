@@ -49,6 +49,8 @@ struct session_store_kind {
      * the session was removed meanwhile; nothing is changed. */
     enum status (*give)(struct session_store *s, const struct session_key *key, uint64_t turn,
                         const struct session_bytes *record, struct error *err);
+    /* As give with NULL, but soon, and without waiting for the store: what a thread does that must not block. */
+    void (*let_go)(struct session_store *s, const struct session_key *key);
     /* As take, without taking it: also what another daemon has, as it was before. Errors: ERR_NOT_FOUND. */
     enum status (*look)(struct session_store *s, const struct session_key *key, uint64_t turn,
                         struct session_bytes *ret, struct error *err);

@@ -158,8 +158,8 @@ void sessions_drop(struct sessions *s, struct session *list)
     while (list != NULL) {
         struct session *next = list->next;
         struct error err;
-        if (list->is_leased && s->store->kind->give(s->store, &list->key, list->place.turn, NULL, &err) != OK)
-            log_warning("a session is kept from other daemons until its lease ends: %s", err.message);
+        if (list->is_leased)
+            s->store->kind->let_go(s->store, &list->key);
         if (list->is_stored && s->store->kind->remove(s->store, &list->key, &err) != OK)
             log_warning("a session that has ended is still stored: %s", err.message);
         if (s != NULL && s->store != NULL)

@@ -128,6 +128,12 @@ static enum status give(struct session_store *s, const struct session_key *key, 
     return record != NULL ? put(dir_of(s), key, record, err) : OK;
 }
 
+static void let_go(struct session_store *s, const struct session_key *key)
+{
+    (void)s;
+    (void)key;
+}
+
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* At most `most` bytes of an open file that has `size`. */
@@ -274,6 +280,7 @@ static const struct session_store_kind kind = {
     .add = add,
     .take = take,
     .give = give,
+    .let_go = let_go,
     .look = take,
     .remove = remove_record,
     .set_aside = set_aside,

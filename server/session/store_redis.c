@@ -230,6 +230,26 @@ static enum status give(struct session_store *store, const struct session_key *k
     return st;
 }
 
+static void let_go(struct session_store *store, const struct session_key *key)
+{
+    struct store_redis *s = whole_of(store);
+    if (redis_leases_leave(&s->leases, key))
+        redis_pool_work(s->pool);
+}
+
+/* The keeper's. If this daemon has taken one anew meanwhile, the server knows by the token that the lease is another. */
+static void end_left(void *arg)
+{
+    struct store_redis *s = arg;
+    struct redis_lease lease;
+    struct error err;
+    while (redis_leases_next_left(&s->leases, &lease)) {
+        const enum status st = end_lease(s, &lease, 0, NULL, &err);
+        if (st != OK && st != ERR_CONFLICT)
+            log_warning("a session is kept from other daemons until its lease ends: %s", err.message);
+    }
+}
+
 static enum status look(struct session_store *store, const struct session_key *key, uint64_t turn,
                         struct session_bytes *ret, struct error *err)
 {
@@ -364,6 +384,7 @@ static const struct session_store_kind kind = {
     .add = add,
     .take = take,
     .give = give,
+    .let_go = let_go,
     .look = look,
     .remove = remove_session,
     .set_aside = set_aside,
@@ -439,7 +460,7 @@ enum status store_redis_open(struct session_store **ret, const struct store_redi
         .connections = o->threads,
         .probe = &s->scripts[REDIS_PROBE],
         .probe_key = probe_key,
-        .ticks = {.tick = renew_all, .arg = s, .tick_ms = o->lease_ms / 3},
+        .ticks = {.tick = renew_all, .work = end_left, .arg = s, .tick_ms = o->lease_ms / 3},
     };
     s->store.kind = &kind;
     redis_leases_init(&s->leases);

@@ -9,25 +9,26 @@ enum { ROOM_AT_FIRST = 16 };
 
 void redis_leases_init(struct redis_leases *l)
 {
-    *l = (struct redis_leases){.count = 0};
+    *l = (struct redis_leases){.taken.count = 0};
     (void)pthread_mutex_init(&l->lock, NULL);
 }
 
 void redis_leases_clear(struct redis_leases *l)
 {
     (void)pthread_mutex_destroy(&l->lock);
-    free(l->all);
+    free(l->taken.all);
+    free(l->left.all);
 }
 
 static struct redis_lease *find_locked(struct redis_leases *l, const struct session_key *key)
 {
-    for (size_t i = 0; i < l->count; i++)
-        if (memcmp(l->all[i].key.bytes, key->bytes, sizeof key->bytes) == 0)
-            return &l->all[i];
+    for (size_t i = 0; i < l->taken.count; i++)
+        if (memcmp(l->taken.all[i].key.bytes, key->bytes, sizeof key->bytes) == 0)
+            return &l->taken.all[i];
     return NULL;
 }
 
-static struct redis_lease *make_locked(struct redis_leases *l)
+static struct redis_lease *make_locked(struct redis_lease_list *l)
 {
     if (l->count == l->room) {
         const size_t room = l->room > 0 ? 2 * l->room : ROOM_AT_FIRST;
@@ -45,7 +46,7 @@ bool redis_leases_ask(struct redis_leases *l, const struct session_key *key, con
     (void)pthread_mutex_lock(&l->lock);
     struct redis_lease *one = find_locked(l, key);
     if (one == NULL)
-        one = make_locked(l);
+        one = make_locked(&l->taken);
     if (one != NULL) {
         *one = (struct redis_lease){.key = *key, .state = REDIS_LEASE_ASKED};
         memcpy(one->token, token, sizeof one->token);
@@ -72,19 +73,42 @@ bool redis_leases_end(struct redis_leases *l, const struct session_key *key, str
     if (one != NULL && ret != NULL)
         *ret = *one;
     if (one != NULL)
-        *one = l->all[--l->count];
+        *one = l->taken.all[--l->taken.count];
     (void)pthread_mutex_unlock(&l->lock);
     return one != NULL;
+}
+
+bool redis_leases_leave(struct redis_leases *l, const struct session_key *key)
+{
+    (void)pthread_mutex_lock(&l->lock);
+    struct redis_lease *one = find_locked(l, key);
+    struct redis_lease *left = one != NULL && one->state == REDIS_LEASE_HELD ? make_locked(&l->left) : NULL;
+    if (left != NULL)
+        *left = *one;
+    if (one != NULL)
+        *one = l->taken.all[--l->taken.count];
+    (void)pthread_mutex_unlock(&l->lock);
+    return left != NULL;
+}
+
+bool redis_leases_next_left(struct redis_leases *l, struct redis_lease *ret)
+{
+    (void)pthread_mutex_lock(&l->lock);
+    const bool is_there = l->left.count > 0;
+    if (is_there)
+        *ret = l->left.all[--l->left.count];
+    (void)pthread_mutex_unlock(&l->lock);
+    return is_there;
 }
 
 size_t redis_leases_copy(struct redis_leases *l, size_t *before, struct redis_lease out[], size_t most)
 {
     size_t copied = 0;
     (void)pthread_mutex_lock(&l->lock);
-    size_t i = *before < l->count ? *before : l->count;
+    size_t i = *before < l->taken.count ? *before : l->taken.count;
     for (; i > 0 && copied < most; i--)
-        if (l->all[i - 1].state == REDIS_LEASE_HELD)
-            out[copied++] = l->all[i - 1];
+        if (l->taken.all[i - 1].state == REDIS_LEASE_HELD)
+            out[copied++] = l->taken.all[i - 1];
     (void)pthread_mutex_unlock(&l->lock);
     *before = i;
     return copied;

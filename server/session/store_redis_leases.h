@@ -21,10 +21,14 @@ struct redis_lease {
     char w[REDIS_TOKEN_TEXT + 1];     /* the record's when it was taken */
 };
 
-struct redis_leases {
-    pthread_mutex_t lock;
+struct redis_lease_list {
     struct redis_lease *all; /* [room], of which `count` are there */
     size_t count, room;
+};
+struct redis_leases {
+    pthread_mutex_t lock;
+    struct redis_lease_list taken; /* one of a key at most */
+    struct redis_lease_list left;  /* that nobody here has any more, and of which the server is still to hear */
 };
 void redis_leases_init(struct redis_leases *l);
 void redis_leases_clear(struct redis_leases *l);
@@ -35,6 +39,10 @@ bool redis_leases_ask(struct redis_leases *l, const struct session_key *key, con
 void redis_leases_hold(struct redis_leases *l, const struct session_key *key, const char *w);
 /* It is over: *ret is what it was (NULL: of no interest). False: there is none of that key. */
 bool redis_leases_end(struct redis_leases *l, const struct session_key *key, struct redis_lease *ret);
+/* It is over, and the server is to hear of it: redis_leases_next_left. False: there is none, or no memory. */
+bool redis_leases_leave(struct redis_leases *l, const struct session_key *key);
+/* One of those, which is then no longer among them. False: there is none. */
+bool redis_leases_next_left(struct redis_leases *l, struct redis_lease *ret);
 
 /* Copies of held ones into out [most]; returns how many. *before, SIZE_MAX at first, goes on to the next call, and is 0
  * when all that are held all the while have been returned. */

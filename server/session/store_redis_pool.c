@@ -38,9 +38,9 @@ struct redis_pool {
     pthread_t keeper;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a connection is free, or the server away */
-    pthread_cond_t work;    /* for the keeper: the server is away, or the end */
+    pthread_cond_t work;    /* for the keeper: there is work, the server is away, or the end */
     /* under the lock */
-    bool is_up, is_ended;
+    bool is_up, is_ended, has_work;
     uint64_t era, away_ns;
     char cause[CAUSE_MAX]; /* of being away */
     struct redis_places places;
@@ -222,6 +222,14 @@ static void wait_until_locked(struct redis_pool *p, uint64_t until_ns)
     (void)pthread_cond_timedwait(&p->work, &p->lock, &t);
 }
 
+static void work_locked(struct redis_pool *p)
+{
+    p->has_work = false;
+    (void)pthread_mutex_unlock(&p->lock);
+    p->ticks.work(p->ticks.arg);
+    (void)pthread_mutex_lock(&p->lock);
+}
+
 static void *keeper_thread(void *arg)
 {
     struct redis_pool *p = arg;
@@ -233,6 +241,10 @@ static void *keeper_thread(void *arg)
         if (!p->is_up && away_ns != p->away_ns) { /* since then */
             away_ns = p->away_ns;
             try_ns = away_ns + STORE_AWAY_MS * CLOCK_NS_PER_MS;
+        }
+        if (p->is_up && p->has_work) {
+            work_locked(p);
+            continue;
         }
         const uint64_t due_ns = p->is_up ? tick_ns : try_ns, now_ns = clock_now_ns();
         if (now_ns < due_ns) {
@@ -251,8 +263,18 @@ static void *keeper_thread(void *arg)
         }
         (void)pthread_mutex_lock(&p->lock);
     }
+    if (p->is_up && p->has_work)
+        work_locked(p);
     (void)pthread_mutex_unlock(&p->lock);
     return NULL;
+}
+
+void redis_pool_work(struct redis_pool *p)
+{
+    (void)pthread_mutex_lock(&p->lock);
+    p->has_work = true;
+    (void)pthread_cond_signal(&p->work);
+    (void)pthread_mutex_unlock(&p->lock);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */

@@ -40,9 +40,11 @@ void redis_call_add_text(struct redis_call *c, const char *text);
 
 struct redis_pool;
 
-/* A thread calls tick(arg) every tick_ms while the server answers, and as soon as it does again. */
+/* A thread calls tick(arg) every tick_ms while the server answers, and as soon as it does again; and work(arg) after
+ * redis_pool_work, once the server answers. */
 struct redis_ticks {
     void (*tick)(void *arg);
+    void (*work)(void *arg);
     void *arg;
     uint64_t tick_ms;
 };
@@ -58,8 +60,11 @@ struct redis_pool_options {
 
 /* Errors: those of store_redis_open. */
 enum status redis_pool_open(struct redis_pool **ret, const struct redis_pool_options *o, struct error *err);
-/* After it no more ticks. NULL is a no-op. */
+/* After it no more ticks, nor work; what is still to be done is, if the server answers. NULL is a no-op. */
 void redis_pool_free(struct redis_pool *p);
+
+/* There is work to do. Brief. */
+void redis_pool_work(struct redis_pool *p);
 
 /* What the script returned, which is a text, with a NUL behind it: redis_reply_clear. Errors: ERR_STORE, ERR_NOMEM. */
 enum status redis_pool_call(struct redis_pool *p, const struct redis_call *c, struct redis_reply *ret,
