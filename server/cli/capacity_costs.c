@@ -1,6 +1,6 @@
 /* capacity_costs.c - what a model's passes or batches take here. Each figure is the median of runs of a third of a
- * second together. Where engines are to share a machine, as many of them compute beside the one that is measured, to see
- * how far they get in each other's way. Single threaded but for these. */
+ * second together. Where engines are to share a machine, as many of them compute beside the one that is measured, to
+ * see how far they get in each other's way. Single threaded but for these. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

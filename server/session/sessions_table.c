@@ -153,17 +153,24 @@ static void leave(struct sessions *s, const struct session *one)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
+/* What the store has of one, and its key. */
+static void end_stored(struct sessions *s, const struct session *one)
+{
+    struct session_store *store = s->store;
+    struct error err;
+    if (one->is_leased)
+        store->kind->let_go(store, &one->key);
+    if (one->is_stored && store->kind->remove(store, &one->key, &err) != OK)
+        log_warning("a session that has ended is still stored: %s", err.message);
+    leave(s, one);
+}
+
 void sessions_drop(struct sessions *s, struct session *list)
 {
     while (list != NULL) {
         struct session *next = list->next;
-        struct error err;
-        if (list->is_leased)
-            s->store->kind->let_go(s->store, &list->key);
-        if (list->is_stored && s->store->kind->remove(s->store, &list->key, &err) != OK)
-            log_warning("a session that has ended is still stored: %s", err.message);
         if (s != NULL && s->store != NULL)
-            leave(s, list);
+            end_stored(s, list);
         session_state_release(list->state);
         free(list);
         list = next;

@@ -141,13 +141,22 @@ static void assert_is_at(struct sessions *where, const char *id, uint64_t draws,
     session_info_clear(&i);
 }
 
-/* The key of the one record that there is. */
+/* The key of the one record that there is, once no lease is there any more. */
 static void name_of_record(char out[NAME_BYTES])
 {
-    out[0] = '\0';
-    for (const char *at = redis_server_ask(&server, "KEYS aftd:*"); (at = strstr(at, "aftd:")) != NULL; at++)
-        if (strncmp(at, "aftd:probe", 10) != 0)
-            (void)snprintf(out, NAME_BYTES, "%.*s", (int)strcspn(at, "\r\n"), at);
+    size_t keys;
+    for (unsigned tries = 0; tries < TRIES; tries++) {
+        keys = 0;
+        for (const char *at = redis_server_ask(&server, "KEYS aftd:*"); (at = strstr(at, "aftd:")) != NULL; at++)
+            if (strncmp(at, "aftd:probe", 10) != 0) {
+                (void)snprintf(out, NAME_BYTES, "%.*s", (int)strcspn(at, "\r\n"), at);
+                keys++;
+            }
+        if (keys == 1)
+            return;
+        test_sleep_ms(1);
+    }
+    fail_msg("there are %zu keys, expected one", keys);
 }
 
 /* ---- removed while a request has it ------------------------------------------------------------------------------ */
