@@ -38,5 +38,6 @@ kill -KILL "$run" # unshare does not heed TERM; its child ends with it
 wait "$run" 2>/dev/null
 
 echo "---- make test"
-# shellcheck disable=SC2086 # a word or none
-(inside /srv/aftd make test ${AFTD_TEST_AGAIN:+AFTD_TEST_AGAIN=$AFTD_TEST_AGAIN})
+# shellcheck disable=SC2086 # words or none
+(inside /srv/aftd make test ${AFTD_TEST_AGAIN:+AFTD_TEST_AGAIN=$AFTD_TEST_AGAIN} \
+    ${AFTD_TEST_MACHINE_SLOW:+AFTD_TEST_MACHINE_SLOW=$AFTD_TEST_MACHINE_SLOW})

@@ -4,7 +4,9 @@
 # As many run at a time as there are processors, or AFTD_TEST_JOBS=N: half of their time they wait, and a daemon under test
 # computes with one thread. What each says is shown whole, in the order in which they started. Those in `alone` come last,
 # one by one.
-# A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits.
+# A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits;
+# without it they are stretched by what the sanitizers cost, and on a machine that takes AFTD_TEST_MACHINE_SLOW times as
+# long by that, added to it: most of what a sanitizer's limits allow is spare.
 # AFTD_TEST_AGAIN=1: what failed is run once more, alone, when all others are through, and that counts. It is for machines
 # that are busy with other work: which programs needed it is told, and neither crashes nor what sanitizers report are
 # tried again.
@@ -19,7 +21,7 @@ case $dir in
 *asan* | *cover*) slow=4 ;;
 *tsan*) slow=10 ;;
 esac
-export AFTD_TEST_SLOW="${AFTD_TEST_SLOW:-$slow}"
+export AFTD_TEST_SLOW="${AFTD_TEST_SLOW:-$((slow + ${AFTD_TEST_MACHINE_SLOW:-1} - 1))}"
 case $dir in
 *tsan*)
     export OMP_TOOL_LIBRARIES="${OMP_TOOL_LIBRARIES:-/usr/lib/llvm-14/lib/libarcher.so}"
