@@ -237,8 +237,7 @@ static void let_go(struct session_store *store, const struct session_key *key)
         redis_pool_work(s->pool);
 }
 
-/* The keeper's. If this daemon has taken one anew meanwhile, the server knows by the token that the lease is another.
- * */
+/* The keeper's. If this daemon has taken one anew meanwhile, the token tells the server that the lease is another. */
 static void end_left(void *arg)
 {
     struct store_redis *s = arg;
