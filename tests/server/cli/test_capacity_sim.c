@@ -180,7 +180,9 @@ static void the_same_seed_gives_the_same_row_and_another_one_does_not(void **sta
     p.requests = 2000;
     p.costs.event_s = 1e-4;
     const struct capacity_row a = row_of(&p, 3), b = row_of(&p, 3);
-    assert_memory_equal(&a, &b, sizeof a);
+    const size_t numbers = offsetof(struct capacity_row, answered); /* what stands before it is followed by a gap */
+    assert_int_equal(a.replicas, b.replicas);
+    assert_memory_equal((const char *)&a + numbers, (const char *)&b + numbers, sizeof a - numbers);
     p.seed = 2;
     assert_true(row_of(&p, 3).whole.mean != a.whole.mean);
 }
