@@ -197,6 +197,13 @@ static bool goes_on_elsewhere(const struct job *j)
     return r->status == OK && r->finish > FINISH_TIMEOUT && job_cancelled(j) == ERR_UNAVAILABLE;
 }
 
+/* Is the piece a character's beginning whose rest is made elsewhere? It is left to come whole from there, or each half
+ * would be a U+FFFD. Not with a state, which stands behind it: who goes on from that would never get it. */
+static bool comes_elsewhere(const struct generation *g, const struct job *j, const struct text_piece *p)
+{
+    return p->is_cut && p->finish > FINISH_TIMEOUT && job_cancelled(j) == ERR_UNAVAILABLE && !g->return_state;
+}
+
 static enum http_piece say_failure(struct exchange *x, char **piece, size_t *bytes)
 {
     const struct generation *g = x->api->state;
@@ -274,6 +281,8 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
         case JOB_EVENT_PING:
             return event_say_ping(piece, bytes);
         case JOB_EVENT_BYTES:
+            if (comes_elsewhere(g, x->job, &p))
+                break;
             if (p.size > 0)
                 return say_text(x, &p, piece, bytes);
             if (is_silent_for_long(x))

@@ -153,6 +153,7 @@ static bool make_piece(struct text_reader *r, const struct rows *rows, uint32_t 
     p->text = r->text;
     p->bytes = from.bytes;
     p->size = used;
+    p->is_cut = false;
     p->generated = used - of_prompt;
     p->offset = s->said;
     p->logprobs = from.logprobs;
@@ -216,6 +217,8 @@ enum job_event text_reader_next(struct text_reader *r, struct text_piece *p)
                 return JOB_EVENT_BYTES;
         } else if (r->samples[sample].held > 0) {
             (void)make_piece(r, &r->read, sample, 0, true, p);
+            p->is_cut = true;
+            p->finish = r->reading.finish;
             return JOB_EVENT_BYTES;
         } else {
             r->pending = NOTHING;
