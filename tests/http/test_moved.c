@@ -131,6 +131,37 @@ static void a_stream_that_moves_goes_on_elsewhere_and_others_come_to_their_end(v
     event_text_clear(&stays);
 }
 
+/* Every character has two bytes, so that half of the streams are cut inside one. */
+static void a_character_that_is_cut_comes_whole_from_elsewhere(void **state)
+{
+    enum { STREAMS = 8 };
+    static const char more[] =
+        ", \"moves\": true, \"bytes_base64\": true, \"utf8\": true, \"allowed_bytes\": [195, 168]";
+    struct event_text texts[STREAMS];
+    char body[512];
+    int fds[STREAMS];
+    (void)state;
+    daemon_start(&here, (const char *const[]){test_flag_ms("drain-timeout-ms", 30000), NULL});
+    print_body(body, LONG, more);
+    for (size_t i = 0; i < STREAMS; i++) {
+        event_text_init(&texts[i]);
+        fds[i] = begin(&texts[i], "/generate", body);
+    }
+    daemon_signal(&here, SIGTERM);
+    for (size_t i = 0; i < STREAMS; i++) {
+        assert_int_equal(event_text_receive(&texts[i], fds[i], SIZE_MAX), 200);
+        if (!is_at_end(&texts[i])) {
+            assert_string_equal(event_text_finish(&texts[i]), "moved");
+            forget_last(&texts[i]);
+            assert_int_equal(event_text_ask(&texts[i], there.port, "/generate", body, SIZE_MAX), 200);
+        }
+        assert_null(strstr(texts[i].text, "\xef\xbf\xbd"));
+        assert_whole(&texts[i], more);
+        event_text_clear(&texts[i]);
+    }
+    assert_int_equal(daemon_wait(&here, test_ms(EXIT_MS)), 0);
+}
+
 /* During the delay balancers still send clients here, so that a stream which moved would come back. */
 static void nothing_moves_before_new_connections_are_refused(void **state)
 {
@@ -380,6 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_stream_that_moves_goes_on_elsewhere_and_others_come_to_their_end, clear),
+        cmocka_unit_test_teardown(a_character_that_is_cut_comes_whole_from_elsewhere, clear),
         cmocka_unit_test_teardown(nothing_moves_before_new_connections_are_refused, clear),
         cmocka_unit_test_teardown(a_stream_that_moves_and_has_not_begun_is_refused_at_once, clear),
         cmocka_unit_test(what_does_not_move_is_told),
