@@ -197,13 +197,6 @@ static bool goes_on_elsewhere(const struct job *j)
     return r->status == OK && r->finish > FINISH_TIMEOUT && job_cancelled(j) == ERR_UNAVAILABLE;
 }
 
-/* Is the piece a character's beginning whose rest is made elsewhere? It is left to come whole from there, or each half
- * would be a U+FFFD. Not with a state, which stands behind it: who goes on from that would never get it. */
-static bool comes_elsewhere(const struct generation *g, const struct job *j, const struct text_piece *p)
-{
-    return p->is_cut && p->finish > FINISH_TIMEOUT && job_cancelled(j) == ERR_UNAVAILABLE && !g->return_state;
-}
-
 static enum http_piece say_failure(struct exchange *x, char **piece, size_t *bytes)
 {
     const struct generation *g = x->api->state;
@@ -281,8 +274,6 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
         case JOB_EVENT_PING:
             return event_say_ping(piece, bytes);
         case JOB_EVENT_BYTES:
-            if (comes_elsewhere(g, x->job, &p))
-                break;
             if (p.size > 0)
                 return say_text(x, &p, piece, bytes);
             if (is_silent_for_long(x))
@@ -356,6 +347,8 @@ static enum status prepare(struct exchange *x, struct generate_request *r, const
     if (st != OK)
         return st;
     const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
+    /* a state is behind all that was made, and who goes on from it gets nothing of that again */
+    r->in.goes_on = r->in.stream && r->in.n == 1 && !r->return_state;
     st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
     if (st == OK) {
         r->in.prompt = r->in.from.memory = NULL; /* the job's now */

@@ -153,7 +153,6 @@ static bool make_piece(struct text_reader *r, const struct rows *rows, uint32_t 
     p->text = r->text;
     p->bytes = from.bytes;
     p->size = used;
-    p->is_cut = false;
     p->generated = used - of_prompt;
     p->offset = s->said;
     p->logprobs = from.logprobs;
@@ -215,10 +214,8 @@ enum job_event text_reader_next(struct text_reader *r, struct text_piece *p)
             r->pending = NOTHING;
             if (read_piece(r, p))
                 return JOB_EVENT_BYTES;
-        } else if (r->samples[sample].held > 0) {
+        } else if (r->samples[sample].held > 0 && !r->reading.goes_on) {
             (void)make_piece(r, &r->read, sample, 0, true, p);
-            p->is_cut = true;
-            p->finish = r->reading.finish;
             return JOB_EVENT_BYTES;
         } else {
             r->pending = NOTHING;

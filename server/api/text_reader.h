@@ -24,8 +24,7 @@ struct text_piece {
     size_t offset;            /* of the first of these among the sample's bytes, an echoed prompt included */
     const float *logprobs;    /* as in generate_reading; NULL if the job reports none. NAN: not known */
     const uint8_t *likeliest; /* likewise */
-    bool is_cut;            /* the bytes begin a character that never came whole: nothing but the end comes after it */
-    enum job_finish finish; /* with JOB_EVENT_SAMPLE_END and is_cut */
+    enum job_finish finish;   /* with JOB_EVENT_SAMPLE_END */
 };
 
 /* `j` is borrowed until text_reader_free. With `echo`, a job that reports logprobs must report those of its prompts.

@@ -182,6 +182,7 @@ static bool read_sample_locked(struct generate_job *g, uint32_t sample, struct g
     s->is_told = true;
     r->sample = sample;
     r->finish = s->finish;
+    r->goes_on = s->goes_on;
     *event = JOB_EVENT_SAMPLE_END;
     return true;
 }
@@ -262,8 +263,11 @@ static void end_sample_locked(struct generate_job *g, struct generate_sample *s,
     uint8_t text[GENERATE_STOP_BYTES_MAX];
     if (s->is_over)
         return;
-    /* if they do not fit, the reader was too slow for the last bytes too */
-    s->finish = release_locked(g, s, stop_matcher_flush(&s->matcher, text)) ? finish : FINISH_CANCELLED;
+    s->goes_on = g->in.goes_on && finish > FINISH_TIMEOUT && job_cancelled(&g->job) == ERR_UNAVAILABLE;
+    /* what may be the beginning of a stop string is text only if no more comes */
+    const size_t left = s->goes_on ? 0 : stop_matcher_flush(&s->matcher, text);
+    /* if it does not fit, the reader was too slow for the last bytes too */
+    s->finish = release_locked(g, s, left) ? finish : FINISH_CANCELLED;
     s->is_over = true;
 }
 

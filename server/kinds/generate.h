@@ -33,6 +33,7 @@ struct generate_input {
     bool prompt_logprobs;              /* of the prompts' bytes too */
     bool stream;                       /* hand out bytes as they come, rather than all at the end */
     bool moves;                        /* a stream that ends where the daemon stops, and goes on elsewhere */
+    bool goes_on;                      /* where the daemon stops, its reader goes on elsewhere, behind what it has */
     bool shift;                        /* context_overflow */
     int32_t priority;                  /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX */
     struct sampler_options sampler;
@@ -52,6 +53,7 @@ struct generate_sample {
     size_t start, bytes; /* of its ring: what is to be read */
     bool is_over, is_told;
     enum job_finish finish; /* once over */
+    bool goes_on;           /* likewise; its last bytes may be withheld */
 };
 
 struct generate_job {
@@ -108,8 +110,10 @@ struct generate_reading {
     uint8_t *likeliest; /* [size_max, in.logprobs - 1] */
     /* what was read */
     uint32_t sample;
-    size_t size;            /* > 0 */
-    enum job_finish finish; /* of a sample that has ended */
+    size_t size; /* > 0 */
+    /* of a sample that has ended */
+    enum job_finish finish;
+    bool goes_on; /* elsewhere: what of it cannot be said yet is made again and said there */
 };
 /* The next event: bytes of a sample, or another one. Samples take turns. */
 enum job_event generate_read(struct job *j, struct generate_reading *r);

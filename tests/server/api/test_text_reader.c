@@ -221,6 +221,37 @@ static void each_sample_waits_for_its_own_character(void **state)
     expect(s, "1 length\n2 length\nend\n");
 }
 
+/* A stream that goes on elsewhere, or not, and that ends because the daemon stops, in the middle of a character, of what
+ * may be a stop string, or of both. */
+static void stop_in_the_middle(struct scene *s, bool goes_on, enum status reason, const char *want)
+{
+    struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .moves = true, .goes_on = goes_on};
+    set_prompts(&in, "");
+    assert_true(stop_set_add(&in.stops, "no!", 3));
+    submit(s, &in, false);
+    start_job(s);
+    emit(s, 0, "a\xe2\x82no");
+    expect(s, "0@0 a\nlater\n");
+    job_cancel(s->job, reason);
+    job_abort(s->job, reason, NULL, clock_now_ns());
+    expect(s, want);
+}
+
+static void what_comes_elsewhere_is_not_said_here(void **state)
+{
+    stop_in_the_middle(*state, true, ERR_UNAVAILABLE, "0 moved\nend\n");
+}
+
+static void what_comes_nowhere_else_is_said(void **state)
+{
+    stop_in_the_middle(*state, false, ERR_UNAVAILABLE, "0@1+4/4 " REPLACED "no\n0 moved\nend\n");
+}
+
+static void what_an_administrator_ends_comes_nowhere_else(void **state)
+{
+    stop_in_the_middle(*state, true, ERR_STOPPED, "0@1+4/4 " REPLACED "no\n0 cancelled\nend\n");
+}
+
 /* Whatever the pieces: all bytes, and the text that they make as a whole. */
 static void pieces_make_up_the_text(void **state)
 {
@@ -476,6 +507,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_cannot_become_a_character_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_left_at_the_end_is_said_before_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(each_sample_waits_for_its_own_character, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_comes_elsewhere_is_not_said_here, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_comes_nowhere_else_is_said, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_an_administrator_ends_comes_nowhere_else, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pieces_make_up_the_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bytes_of_a_stop_string_are_never_said, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_ping_is_passed_on, set_up, tear_down),
