@@ -221,8 +221,8 @@ static void each_sample_waits_for_its_own_character(void **state)
     expect(s, "1 length\n2 length\nend\n");
 }
 
-/* A stream that goes on elsewhere, or not, and that ends because the daemon stops, in the middle of a character, of what
- * may be a stop string, or of both. */
+/* A stream that goes on elsewhere, or not, is ended in the middle of what may be a stop string, behind a part of a
+ * character. */
 static void stop_in_the_middle(struct scene *s, bool goes_on, enum status reason, const char *want)
 {
     struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .moves = true, .goes_on = goes_on};
