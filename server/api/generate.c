@@ -31,6 +31,7 @@ struct generation {
     struct text_reader *reader;
     bool bytes_base64, return_state;
     bool said_finish;             /* the last event was made */
+    bool is_cut_off;              /* because the daemon stops: another one, or the next, can go on with the text */
     struct stream_place place;    /* of a stream: what the client has of the text, with the event that is being made */
     uint64_t silent_ns;           /* since when what the client has is left out */
     struct session_work *session; /* the session that the text continues, until its job has it; NULL: none */
@@ -190,13 +191,6 @@ static bool is_beyond_end(const struct generation *g, const struct job *j)
     return job_result(j)->finish < FINISH_TIMEOUT && text_reader_to_skip(g->reader) > 0;
 }
 
-/* Was the text cut off because the daemon stops? Then another one, or the next, can go on with it. */
-static bool goes_on_elsewhere(const struct job *j)
-{
-    const struct job_result *r = job_result(j);
-    return r->status == OK && r->finish > FINISH_TIMEOUT && job_cancelled(j) == ERR_UNAVAILABLE;
-}
-
 static enum http_piece say_failure(struct exchange *x, char **piece, size_t *bytes)
 {
     const struct generation *g = x->api->state;
@@ -216,7 +210,7 @@ static enum http_piece say_finish(struct exchange *x, char **piece, size_t *byte
     struct generation *g = x->api->state;
     g->said_finish = true;
     request_job_note_times(x);
-    g->place.is_end = !goes_on_elsewhere(j);
+    g->place.is_end = !g->is_cut_off;
     if (r->status != OK || is_beyond_end(g, j))
         return say_failure(x, piece, bytes);
     json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:s}", "finish_reason", job_finish_word(r->finish), "usage",
@@ -265,7 +259,7 @@ static bool is_silent_for_long(const struct exchange *x)
 
 static enum http_piece read_piece(struct exchange *x, char **piece, size_t *bytes)
 {
-    const struct generation *g = x->api->state;
+    struct generation *g = x->api->state;
     struct text_piece p;
     for (;;) {
         switch (text_reader_next(g->reader, &p)) {
@@ -282,6 +276,7 @@ static enum http_piece read_piece(struct exchange *x, char **piece, size_t *byte
         case JOB_EVENT_END:
             return g->said_finish ? HTTP_END : say_finish(x, piece, bytes);
         case JOB_EVENT_SAMPLE_END:
+            g->is_cut_off |= p.is_cut_off;
             if (is_several(x->job))
                 return say(g,
                            json_pack("{s:i, s:s}", "index", (int)p.sample, "finish_reason", job_finish_word(p.finish)),
@@ -348,7 +343,7 @@ static enum status prepare(struct exchange *x, struct generate_request *r, const
         return st;
     const uint32_t buffer = s->settings->stream_buffer_bytes, most = r->in.max_tokens;
     /* a state is behind all that was made, and who goes on from it gets nothing of that again */
-    r->in.goes_on = r->in.stream && r->in.n == 1 && !r->return_state;
+    r->in.withholds = r->in.stream && r->in.n == 1 && !r->return_state;
     st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
     if (st == OK) {
         r->in.prompt = r->in.from.memory = NULL; /* the job's now */

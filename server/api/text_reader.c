@@ -214,13 +214,14 @@ enum job_event text_reader_next(struct text_reader *r, struct text_piece *p)
             r->pending = NOTHING;
             if (read_piece(r, p))
                 return JOB_EVENT_BYTES;
-        } else if (r->samples[sample].held > 0 && !r->reading.goes_on) {
+        } else if (r->samples[sample].held > 0 && !(r->reading.is_cut_off && r->job->in.withholds)) {
             (void)make_piece(r, &r->read, sample, 0, true, p);
             return JOB_EVENT_BYTES;
         } else {
             r->pending = NOTHING;
             p->sample = sample;
             p->finish = r->reading.finish;
+            p->is_cut_off = r->reading.is_cut_off;
             return JOB_EVENT_SAMPLE_END;
         }
     }

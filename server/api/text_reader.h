@@ -24,7 +24,9 @@ struct text_piece {
     size_t offset;            /* of the first of these among the sample's bytes, an echoed prompt included */
     const float *logprobs;    /* as in generate_reading; NULL if the job reports none. NAN: not known */
     const uint8_t *likeliest; /* likewise */
-    enum job_finish finish;   /* with JOB_EVENT_SAMPLE_END */
+    /* with JOB_EVENT_SAMPLE_END, as in generate_reading */
+    enum job_finish finish;
+    bool is_cut_off;
 };
 
 /* `j` is borrowed until text_reader_free. With `echo`, a job that reports logprobs must report those of its prompts.

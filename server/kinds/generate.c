@@ -182,7 +182,7 @@ static bool read_sample_locked(struct generate_job *g, uint32_t sample, struct g
     s->is_told = true;
     r->sample = sample;
     r->finish = s->finish;
-    r->goes_on = s->goes_on;
+    r->is_cut_off = s->is_cut_off;
     *event = JOB_EVENT_SAMPLE_END;
     return true;
 }
@@ -258,14 +258,14 @@ enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_
     return !fits ? GENERATE_OVERRUN : stopped ? GENERATE_STOPPED : GENERATE_CONTINUE;
 }
 
-static void end_sample_locked(struct generate_job *g, struct generate_sample *s, enum job_finish finish)
+static void end_sample_locked(struct generate_job *g, struct generate_sample *s, enum status st, enum job_finish finish)
 {
     uint8_t text[GENERATE_STOP_BYTES_MAX];
     if (s->is_over)
         return;
-    s->goes_on = g->in.goes_on && finish > FINISH_TIMEOUT && job_cancelled(&g->job) == ERR_UNAVAILABLE;
+    s->is_cut_off = st == OK && finish > FINISH_TIMEOUT && job_cancelled(&g->job) == ERR_UNAVAILABLE;
     /* what may be the beginning of a stop string is text only if no more comes */
-    const size_t left = s->goes_on ? 0 : stop_matcher_flush(&s->matcher, text);
+    const size_t left = s->is_cut_off && g->in.withholds ? 0 : stop_matcher_flush(&s->matcher, text);
     /* if it does not fit, the reader was too slow for the last bytes too */
     s->finish = release_locked(g, s, left) ? finish : FINISH_CANCELLED;
     s->is_over = true;
@@ -275,18 +275,18 @@ void generate_end_sample(struct generate_job *g, uint32_t sample, enum job_finis
 {
     struct job *j = &g->job;
     (void)pthread_mutex_lock(&j->lock);
-    end_sample_locked(g, &g->samples[sample], finish);
+    end_sample_locked(g, &g->samples[sample], OK, finish);
     if (j->streams && j->state == JOB_STREAMING)
         job_resume_locked(j);
     (void)pthread_mutex_unlock(&j->lock);
 }
 
 /* End all samples that have not ended yet; returns how the job has. */
-static enum job_finish end_all_locked(struct generate_job *g, enum job_finish finish)
+static enum job_finish end_all_locked(struct generate_job *g, enum status st, enum job_finish finish)
 {
     enum job_finish whole = FINISH_STOP;
     for (uint32_t i = 0; i < g->sample_count; i++) {
-        end_sample_locked(g, &g->samples[i], finish);
+        end_sample_locked(g, &g->samples[i], st, finish);
         whole = g->samples[i].finish > whole ? g->samples[i].finish : whole;
     }
     return whole;
@@ -296,7 +296,7 @@ bool generate_settle(struct job *j, enum job_finish finish)
 {
     struct generate_job *g = generate_job_of(j);
     (void)pthread_mutex_lock(&j->lock);
-    (void)end_all_locked(g, finish);
+    (void)end_all_locked(g, OK, finish);
     const bool is_whole = !g->is_overrun;
     (void)pthread_mutex_unlock(&j->lock);
     return is_whole;
@@ -305,8 +305,7 @@ bool generate_settle(struct job *j, enum job_finish finish)
 static enum job_finish end_locked(struct job *j, enum status st, enum job_finish finish)
 {
     struct generate_job *g = generate_job_of(j);
-    const enum job_finish whole = end_all_locked(g, finish);
-    (void)st;
+    const enum job_finish whole = end_all_locked(g, st, finish);
     if (g->is_overrun) /* part of the text could not be read: nobody can continue after it */
         g->has_saved = false;
     return whole;

@@ -33,7 +33,7 @@ struct generate_input {
     bool prompt_logprobs;              /* of the prompts' bytes too */
     bool stream;                       /* hand out bytes as they come, rather than all at the end */
     bool moves;                        /* a stream that ends where the daemon stops, and goes on elsewhere */
-    bool goes_on;                      /* where the daemon stops, its reader goes on elsewhere, behind what it has */
+    bool withholds;                    /* if the daemon stops, leave out the end that only what follows decides */
     bool shift;                        /* context_overflow */
     int32_t priority;                  /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX */
     struct sampler_options sampler;
@@ -53,7 +53,7 @@ struct generate_sample {
     size_t start, bytes; /* of its ring: what is to be read */
     bool is_over, is_told;
     enum job_finish finish; /* once over */
-    bool goes_on;           /* likewise; its last bytes may be withheld */
+    bool is_cut_off;        /* likewise: because the daemon stops, so that the text can go on elsewhere */
 };
 
 struct generate_job {
@@ -113,13 +113,13 @@ struct generate_reading {
     size_t size; /* > 0 */
     /* of a sample that has ended */
     enum job_finish finish;
-    bool goes_on; /* elsewhere: what of it cannot be said yet is made again and said there */
+    bool is_cut_off; /* because the daemon stops, so that the text can go on elsewhere */
 };
 /* The next event: bytes of a sample, or another one. Samples take turns. */
 enum job_event generate_read(struct job *j, struct generate_reading *r);
 
-/* End all samples with `finish` that have not ended, before the job does. True: all that was generated can be read, so
- * that a text may go on behind it. Any thread. */
+/* End all samples with `finish` that have not ended, before the job does. True: no byte was lost to a reader that is
+ * too slow, so that a text may go on behind them. Any thread. */
 bool generate_settle(struct job *j, enum job_finish finish);
 
 /* The prompt of a sample. */
@@ -143,7 +143,7 @@ enum generate_next { GENERATE_CONTINUE, GENERATE_STOPPED, GENERATE_OVERRUN };
 enum generate_next generate_emit(struct generate_job *g, uint32_t sample, uint8_t byte, const float *logprobs,
                                  const uint8_t *likeliest, uint64_t gap_ns, uint64_t now_ns);
 /* A sample has ended, others may go on; bytes withheld for a stop string become text unless the string was
- * completed. */
+ * completed, or the text is cut off and the job withholds. */
 void generate_end_sample(struct generate_job *g, uint32_t sample, enum job_finish finish);
 
 /* Allocate what generate_stream.c keeps of the samples; NULL: out of memory. */

@@ -221,11 +221,12 @@ static void each_sample_waits_for_its_own_character(void **state)
     expect(s, "1 length\n2 length\nend\n");
 }
 
-/* A stream that goes on elsewhere, or not, is ended in the middle of what may be a stop string, behind a part of a
+/* A stream that withholds, or not, is ended in the middle of what may be a stop string, behind a part of a
  * character. */
-static void stop_in_the_middle(struct scene *s, bool goes_on, enum status reason, const char *want)
+static void stop_in_the_middle(struct scene *s, bool withholds, enum status reason, const char *want)
 {
-    struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .moves = true, .goes_on = goes_on};
+    struct generate_input in = {
+        .n = 1, .max_tokens = RING_BYTES, .stream = true, .moves = true, .withholds = withholds};
     set_prompts(&in, "");
     assert_true(stop_set_add(&in.stops, "no!", 3));
     submit(s, &in, false);
@@ -250,6 +251,21 @@ static void what_comes_nowhere_else_is_said(void **state)
 static void what_an_administrator_ends_comes_nowhere_else(void **state)
 {
     stop_in_the_middle(*state, true, ERR_STOPPED, "0@1+4/4 " REPLACED "no\n0 cancelled\nend\n");
+}
+
+/* The daemon stops while the last byte is made. */
+static void a_text_that_comes_to_its_end_is_said_whole(void **state)
+{
+    struct scene *s = *state;
+    struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .moves = true, .withholds = true};
+    set_prompts(&in, "");
+    assert_true(stop_set_add(&in.stops, "no!", 3));
+    submit(s, &in, false);
+    start_job(s);
+    emit(s, 0, "a\xe2\x82no");
+    job_cancel(s->job, ERR_UNAVAILABLE);
+    finish(s);
+    expect(s, "0@0+5/5 a" REPLACED "no\n0 length\nend\n");
 }
 
 /* Whatever the pieces: all bytes, and the text that they make as a whole. */
@@ -510,6 +526,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_comes_elsewhere_is_not_said_here, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_comes_nowhere_else_is_said, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_an_administrator_ends_comes_nowhere_else, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_text_that_comes_to_its_end_is_said_whole, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pieces_make_up_the_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bytes_of_a_stop_string_are_never_said, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_ping_is_passed_on, set_up, tear_down),
