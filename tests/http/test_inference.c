@@ -324,7 +324,8 @@ static void lower_levels_of_priority_go_first(void **state)
     const struct request requests[] = {{.path = "/generate", .body = running, .size = sizeof running - 1},
                                        {.path = WRITER "/infer", .body = low, .size = strlen(low)},
                                        {.path = WRITER "/infer", .body = high, .size = strlen(high)}};
-    daemon_start(&own, (const char *const[]){"--streams-max=1", test_flag_ms("timeout-ms", 60000), NULL});
+    daemon_start(&own, (const char *const[]){"--streams-max=1", test_flag_ms("timeout-ms", 60000),
+                                             test_flag_ms("timeout-ms-max", 60000), NULL});
     client_call_all(&own, requests, r, 3, starts_ms);
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(r[i].status, 200);
