@@ -4,6 +4,8 @@
 #include <immintrin.h>
 
 #include "engine/kernels/portable.h"
+
+#define TILE_VECS_LEAST 2 /* so that weights, once widened, are for as many rows as can be */
 #include "engine/kernels/tiles.h"
 
 LANES_INLINE void sum_int8(float *acc, size_t ld, const uint8_t *x, size_t stride, const struct panel *p, size_t k,

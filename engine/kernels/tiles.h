@@ -8,14 +8,19 @@
 #ifndef ENGINE_KERNELS_TILES_H
 #define ENGINE_KERNELS_TILES_H
 
+#include <stdbool.h>
+
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/lanes.h"
 
 /* How many of the 32 or 16 registers hold sums: the others hold weights and a row's value. A tile of many rows is at
- * least TILE_VECS_LEAST registers wide: of four lanes, two would load a row's value for every other product. */
+ * least TILE_VECS_LEAST registers wide: of four lanes, two would load a row's value for every other product; and of
+ * eight, two would read every other line of a chunk, which the processor does not see coming. */
 #define TILE_SUMS (REGISTERS == 32 ? 24 : 12)
 #define TILE_VECS_MAX 8
-#define TILE_VECS_LEAST (TILE_SUMS == 24 && WIDTH == 4 ? 4 : 2)
+#ifndef TILE_VECS_LEAST
+#define TILE_VECS_LEAST (WIDTH == 16 ? 2 : 4)
+#endif
 
 /* Where a tile's weights are, as gemm.c packs them: all precisions have 4 bytes of a column from one step of k (one, a
  * pair, a quad of numbers) to the next. */
@@ -32,6 +37,16 @@ LANES_INLINE void panel_ahead(const struct panel *p, size_t i)
 {
     __builtin_prefetch(p->ahead.weights + i * p->ahead.weights_step, 0, 2);
     __builtin_prefetch(p->ahead.other + i * p->ahead.other_step, 0, 2);
+}
+
+/* What is needed behind a chunk whose steps of k have `step` bytes: what the caller says, or else, where several tiles
+ * read it one after the other, `next`, the chunk that follows. The processor, which sees them go back, does not begin
+ * to read that by itself. */
+static inline struct ahead tile_ahead(const struct ahead *said, bool returns, const uint8_t *next, size_t step)
+{
+    if (!returns || said->weights_step + said->other_step > 0)
+        return *said;
+    return (struct ahead){next, next + step / 2, step, step};
 }
 
 /* Register v's weights of step 0. */
@@ -112,39 +127,42 @@ static inline size_t tile_rows(size_t rows, size_t vecs)
         break;
 
 /* A function `name` as kernels.h's product; column_bytes: of a column in a chunk. */
-#define TILE_PRODUCT(name, sum, column_bytes)                                                                     \
-    void name(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w, size_t k,    \
-              size_t width, const struct ahead *ahead)                                                            \
-    {                                                                                                             \
-        const size_t chunk = width < GEMM_CHUNK ? width : GEMM_CHUNK, per_chunk = chunk / WIDTH;                  \
-        const size_t all = width / WIDTH;                                                                         \
-        for (size_t c = 0, vecs; c < all; c += vecs) {                                                            \
-            vecs = tile_vecs(rows, all - c);                                                                      \
-            for (size_t r = 0, n; r < rows; r += n) {                                                             \
-                n = tile_rows(rows - r, vecs);                                                                    \
-                const struct panel p = {w + c / per_chunk * (column_bytes)*chunk + c % per_chunk * sizeof(lanes), \
-                                        4 * chunk, (column_bytes)*chunk, per_chunk, *ahead};                      \
-                switch (vecs * 16 + n) {                                                                          \
-                    TILE_CASE(sum, 1, 8)                                                                          \
-                    TILE_CASE(sum, 1, 4)                                                                          \
-                    TILE_CASE(sum, 2, 4)                                                                          \
-                    TILE_CASE(sum, 3, 4)                                                                          \
-                    TILE_CASE(sum, 1, 2)                                                                          \
-                    TILE_CASE(sum, 2, 2)                                                                          \
-                    TILE_CASE(sum, 3, 2)                                                                          \
-                    TILE_CASE(sum, 4, 2)                                                                          \
-                    TILE_CASE(sum, 6, 2)                                                                          \
-                    TILE_CASE(sum, 1, 1)                                                                          \
-                    TILE_CASE(sum, 2, 1)                                                                          \
-                    TILE_CASE(sum, 3, 1)                                                                          \
-                    TILE_CASE(sum, 4, 1)                                                                          \
-                    TILE_CASE(sum, 6, 1)                                                                          \
-                    TILE_CASE(sum, 8, 1)                                                                          \
-                    TILE_CASE(sum, 12, 1)                                                                         \
-                    TILE_LARGE_CASES(sum)                                                                         \
-                }                                                                                                 \
-            }                                                                                                     \
-        }                                                                                                         \
+#define TILE_PRODUCT(name, sum, column_bytes)                                                                   \
+    void name(float *acc, size_t ld, const uint8_t *x, size_t stride, size_t rows, const uint8_t *w, size_t k,  \
+              size_t width, const struct ahead *ahead)                                                          \
+    {                                                                                                           \
+        const size_t chunk = width < GEMM_CHUNK ? width : GEMM_CHUNK, per_chunk = chunk / WIDTH;                \
+        const size_t all = width / WIDTH;                                                                       \
+        for (size_t c = 0, vecs; c < all; c += vecs) {                                                          \
+            vecs = tile_vecs(rows, all - c);                                                                    \
+            const uint8_t *first = w + c / per_chunk * (column_bytes)*chunk;                                    \
+            const struct ahead then =                                                                           \
+                tile_ahead(ahead, tile_rows(rows, vecs) < rows, first + (column_bytes)*chunk, 4 * chunk);       \
+            for (size_t r = 0, n; r < rows; r += n) {                                                           \
+                n = tile_rows(rows - r, vecs);                                                                  \
+                const struct panel p = {first + c % per_chunk * sizeof(lanes), 4 * chunk, (column_bytes)*chunk, \
+                                        per_chunk, then};                                                       \
+                switch (vecs * 16 + n) {                                                                        \
+                    TILE_CASE(sum, 1, 8)                                                                        \
+                    TILE_CASE(sum, 1, 4)                                                                        \
+                    TILE_CASE(sum, 2, 4)                                                                        \
+                    TILE_CASE(sum, 3, 4)                                                                        \
+                    TILE_CASE(sum, 1, 2)                                                                        \
+                    TILE_CASE(sum, 2, 2)                                                                        \
+                    TILE_CASE(sum, 3, 2)                                                                        \
+                    TILE_CASE(sum, 4, 2)                                                                        \
+                    TILE_CASE(sum, 6, 2)                                                                        \
+                    TILE_CASE(sum, 1, 1)                                                                        \
+                    TILE_CASE(sum, 2, 1)                                                                        \
+                    TILE_CASE(sum, 3, 1)                                                                        \
+                    TILE_CASE(sum, 4, 1)                                                                        \
+                    TILE_CASE(sum, 6, 1)                                                                        \
+                    TILE_CASE(sum, 8, 1)                                                                        \
+                    TILE_CASE(sum, 12, 1)                                                                       \
+                    TILE_LARGE_CASES(sum)                                                                       \
+                }                                                                                               \
+            }                                                                                                   \
+        }                                                                                                       \
     }
 
 /* What only 32 registers have room for. */
