@@ -3,6 +3,7 @@
  * for engines that are measured beside each other. */
 #include "server/cli/capacity.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 #define PASS_US 10     /* of the engine's thread, between two passes: it looks for work and wakes those who wait */
 #define ALONE_REQUESTS 200
 #define MOST_REQUESTS 4000
+#define USUAL_REQUESTS 20000
+#define ROUNDS 20 /* answers of each client, or lengths of the longest that an answer may take, that are simulated */
 
 /* What the command line says. */
 struct arguments {
@@ -56,8 +59,9 @@ static int read_mix(struct capacity_plan *p, const struct arguments *a)
     for (p->kind_count = 0; p->kind_count < CAPACITY_KINDS_MAX;) {
         if (!read_kind(&p->kinds[p->kind_count++], &at))
             return cli_fail_usage("--mix is \"%s\", expected PROMPT:TOKENS or PROMPT:TOKENS:WEIGHT for each kind of "
-                                  "request, separated by commas, as in 100:50:3,1000:20:1",
-                                  a->mix);
+                                  "request, separated by commas, as in 100:50:3,1000:20:1: prompts and tokens from 1 "
+                                  "to %d and %d, weights above 0 and up to 1e6",
+                                  a->mix, GENERATE_PROMPT_MAX, GENERATE_TOKENS_MAX);
         if (*at++ == '\0')
             return CLI_OK;
     }
@@ -77,6 +81,10 @@ static int check(const struct arguments *a, int count)
     if (a->costs != NULL && (a->with.threads != 0 || a->with.precision != NULL))
         return cli_fail_usage("--%s is for what is measured, and --costs has what was",
                               a->with.precision != NULL ? "precision" : "threads");
+    if (a->requests > 0 && a->requests < a->concurrency)
+        return cli_fail_usage("--requests is %" PRIu64 ", expected at least one for each of the %" PRIu64 " clients of "
+                              "--concurrency",
+                              a->requests, a->concurrency);
     return CLI_OK;
 }
 
@@ -90,7 +98,6 @@ static int make_plan(struct capacity_plan *p, const struct arguments *a)
         .rate = a->rate,
         .clients = (uint32_t)a->concurrency,
         .whole = a->whole,
-        .requests = a->requests,
         .seed = a->seed,
         .cores = (uint32_t)(a->cores > 0 ? a->cores : here.threads),
         .per_machine = (uint32_t)a->per_machine,
@@ -103,7 +110,29 @@ static int make_plan(struct capacity_plan *p, const struct arguments *a)
     p->rows_max = rows > ENGINE_PROMPT_ROWS ? rows : ENGINE_PROMPT_ROWS; /* as hosted_model.c has it */
     p->threads = (uint32_t)(a->with.threads > 0 ? a->with.threads : p->cores / p->per_machine);
     p->threads = p->threads > 0 ? p->threads : 1;
+    if (a->costs == NULL && p->threads > here.threads)
+        return cli_fail_usage("engines of %u threads cannot be measured on this machine, which has %u processor%s; "
+                              "expected fewer --threads or --cores, or --costs of a machine of that kind",
+                              p->threads, here.threads, here.threads == 1 ? "" : "s");
+    if (a->costs == NULL && p->threads > p->cores)
+        return cli_fail_usage("an engine of %u threads does not fit on a machine of --cores %u", p->threads, p->cores);
     return read_mix(p, a);
+}
+
+/* Costs of a file are good for what was measured. */
+static int check_costs(const struct capacity_plan *p)
+{
+    const struct capacity_costs *c = &p->costs;
+    const uint32_t most = capacity_curve_end(c->generates ? &c->step : &c->batch);
+    if (capacity_slots(p) > most)
+        return cli_fail_usage("--%s is %u, and the costs were measured for at most %u",
+                              c->generates ? "streams-max" : "batch-images-max", capacity_slots(p), most);
+    if (p->per_machine > c->per_machine)
+        return cli_fail_usage("--per-machine is %u, and the costs were measured for %u on a machine", p->per_machine,
+                              c->per_machine);
+    if (p->threads > p->cores)
+        return cli_fail_usage("an engine of %u threads does not fit on a machine of --cores %u", p->threads, p->cores);
+    return CLI_OK;
 }
 
 static int find_costs(struct capacity_plan *p, struct capacity_whose *w, const struct arguments *a, const char *name)
@@ -124,9 +153,7 @@ static int find_costs(struct capacity_plan *p, struct capacity_whose *w, const s
     p->costs.event_s = 1e-6 * a->event_us;
     p->costs.beside_s = 1e-6 * a->beside_us;
     p->costs.beside_event_s = 1e-6 * a->beside_event_us;
-    if (code == CLI_OK && p->threads > p->cores)
-        return cli_fail_usage("an engine of %u threads does not fit on a machine of --cores %u", p->threads, p->cores);
-    return code;
+    return code == CLI_OK && a->costs != NULL ? check_costs(p) : code;
 }
 
 /* ---- how many ---------------------------------------------------------------------------------------------------- */
@@ -153,30 +180,33 @@ static bool find_bounds(struct capacity_report *r)
 {
     struct capacity_plan p = *r->plan;
     struct capacity_row row;
-    const uint32_t slots = p.costs.generates ? p.streams_max : p.batch_max;
+    const uint32_t slots = capacity_slots(&p);
     p.rate = 0.0;
     p.clients = 1;
     p.requests = ALONE_REQUESTS;
     if (!capacity_simulate(&row, &p, 1))
         return false;
     r->alone_s = row.whole.p50;
-    p.clients = (slots + (slots < p.queue_max ? slots : p.queue_max)) * p.per_machine;
-    p.requests = MOST_REQUESTS > 20 * (uint64_t)p.clients ? MOST_REQUESTS : 20 * (uint64_t)p.clients;
+    r->alone_p99_s = row.whole.p99;
+    p.clients = 2 * slots * p.per_machine;
+    p.queue_max = p.clients; /* nobody is refused and comes again at once */
+    p.requests = MOST_REQUESTS > ROUNDS * (uint64_t)p.clients ? MOST_REQUESTS : ROUNDS * (uint64_t)p.clients;
     if (!capacity_simulate(&row, &p, p.per_machine))
         return false;
     r->most = row.per_second;
     return true;
 }
 
-/* From the fewest that the rate leaves possible: a few one by one, then in growing steps, and back by halves. */
+/* From the fewest that the rate leaves possible, as many as fill machines (replicas of one that is not full have more
+ * cores each): a few one by one, then in growing steps, and back by halves. */
 static int search(struct capacity_report *r, uint32_t most)
 {
     const double machines = r->plan->rate / r->most;
-    const double first = floor(machines * r->plan->per_machine);
+    const double full = floor(machines) * r->plan->per_machine, first = full > 1.0 ? full : 1.0;
     if (first > most)
         return cli_fail("%g requests a second take at least %.0f replicas, and --replicas-max is %u", r->plan->rate,
                         first, most);
-    uint32_t below = first > 1.0 ? (uint32_t)first - 1 : 0, step = 1, at = below + 1;
+    uint32_t below = (uint32_t)first - 1, step = 1, at = below + 1;
     const struct capacity_row *row;
     while ((row = row_of(r, at)) != NULL && !capacity_holds(r, row) && at < most) {
         below = at;
@@ -202,23 +232,38 @@ static int search(struct capacity_report *r, uint32_t most)
     return CLI_OK;
 }
 
-static int run(struct capacity_report *r, const struct arguments *a)
+/* So many that an overload is seen: queues that grow for twenty times as long as an answer may take. */
+static int find_requests(struct capacity_plan *p, const struct capacity_report *r, const struct arguments *a)
+{
+    const double goal_s = isinf(r->p99_s) ? r->alone_p99_s : r->p99_s;
+    const double needed = ceil(ROUNDS * fmax(a->rate * goal_s, (double)a->concurrency));
+    if (a->requests == 0 && needed > CAPACITY_REQUESTS_MAX)
+        return cli_fail("%g requests would have to be simulated to see whether queues grow, and at most %d can be; "
+                        "expected a lower --rate or a shorter --p99, or --requests N all the same",
+                        needed, CAPACITY_REQUESTS_MAX);
+    p->requests = a->requests > 0 ? a->requests : needed > USUAL_REQUESTS ? (uint64_t)needed : USUAL_REQUESTS;
+    return CLI_OK;
+}
+
+static int run(struct capacity_plan *p, struct capacity_report *r, const struct arguments *a)
 {
     int code = CLI_OK;
     if (!find_bounds(r))
         return cli_fail("out of memory");
-    if (a->replicas == 0 && r->alone_s > r->p99_s)
-        return cli_fail(
-            "a request that is alone takes %.3g ms, more than --p99 %g: more replicas do not help; expected "
-            "a longer time, fewer tokens, or a faster machine",
-            1e3 * r->alone_s, a->p99_ms);
+    if (a->replicas == 0 && r->alone_p99_s > r->p99_s)
+        return cli_fail("one of 100 requests takes %.3g ms where there is no other, more than --p99 %g: more replicas "
+                        "do not help; expected a longer time, fewer tokens, or a faster machine",
+                        1e3 * r->alone_p99_s, a->p99_ms);
+    code = find_requests(p, r, a);
+    if (code != CLI_OK)
+        return code;
     if (a->replicas == 0) {
         code = search(r, (uint32_t)a->replicas_max);
     } else {
         const struct capacity_row *row = row_of(r, (uint32_t)a->replicas);
         if (row == NULL)
             return cli_fail("out of memory");
-        r->needed = capacity_holds(r, row) ? row->replicas : 0;
+        r->needed = !isinf(r->p99_s) && capacity_holds(r, row) ? row->replicas : 0;
     }
     return code == CLI_OK ? capacity_tell_all(r) : code;
 }
@@ -235,8 +280,8 @@ static int parse(struct arguments *a, int argc, char **argv, int *count)
         {"prompt-bytes", 0, CLI_UNSIGNED, &a->prompt_bytes, 1, GENERATE_PROMPT_MAX, "N", "100", "how long a prompt is"},
         {"max-tokens", 'n', CLI_UNSIGNED, &a->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256",
          "how many bytes are generated"},
-        {"mix", 0, CLI_TEXT, &a->mix, 0, 0, "P:N[:W],...", NULL,
-         "requests of several kinds instead: prompt bytes, tokens, weight (1)"},
+        {"mix", 0, CLI_TEXT, &a->mix, 0, 0, "KINDS", NULL,
+         "requests of several kinds instead, as PROMPT:TOKENS[:WEIGHT],..."},
         {"whole", 0, CLI_FLAG, &a->whole, 0, 0, NULL, NULL,
          "a text is answered in one piece instead of as a stream of events"},
         {"replicas", 0, CLI_UNSIGNED, &a->replicas, 1, CAPACITY_REPLICAS_MAX, "N", "as many as it takes",
@@ -263,7 +308,7 @@ static int parse(struct arguments *a, int argc, char **argv, int *count)
         {"batch-images-max", 0, CLI_UNSIGNED, &a->batch_images_max, 1, ENGINE_IMAGES_MAX, "N", "8",
          "as aftd's setting"},
         {"queue-jobs-max", 0, CLI_UNSIGNED, &a->queue_jobs_max, 1, 65536, "N", "256", "as aftd's setting"},
-        {"requests", 0, CLI_UNSIGNED, &a->requests, CAPACITY_REQUESTS_MIN, CAPACITY_REQUESTS_MAX, "N", "20000",
+        {"requests", 0, CLI_UNSIGNED, &a->requests, CAPACITY_REQUESTS_MIN, CAPACITY_REQUESTS_MAX, "N", "20000 or more",
          "requests to simulate; a tenth comes before anything is counted"},
         {"seed", 's', CLI_UNSIGNED, &a->seed, 0, (double)SEED_MAX, "N", "0",
          "seed of their times, which are those of aft load, and of their kinds"},
@@ -284,7 +329,6 @@ int cli_capacity(int argc, char **argv)
                           .per_machine = 1,
                           .prompt_bytes = 100,
                           .max_tokens = defaults.max_tokens,
-                          .requests = 20000,
                           .replicas_max = CAPACITY_REPLICAS_MAX,
                           .streams_max = defaults.streams_max,
                           .pass_rows_max = defaults.pass_rows_max,
@@ -301,5 +345,5 @@ int cli_capacity(int argc, char **argv)
         code = find_costs(&plan, &whose, &a, argv[1]);
     struct capacity_report r = {.plan = &plan, .whose = &whose, .json = a.json};
     r.p99_s = a.p99_ms > 0.0 ? 1e-3 * a.p99_ms : INFINITY;
-    return code == CLI_OK ? run(&r, &a) : code;
+    return code == CLI_OK ? run(&plan, &r, &a) : code;
 }

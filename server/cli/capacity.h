@@ -25,10 +25,10 @@ struct capacity_whose {
 struct capacity_report {
     const struct capacity_plan *plan;
     const struct capacity_whose *whose;
-    double p99_s;         /* the goal; infinite: there is none */
-    double alone_s, most; /* time of a whole answer where there is one request at a time; requests a second of
-                                      a machine where there are always more */
-    uint32_t needed;      /* replicas; 0: none of the rows holds, or there is no goal */
+    double p99_s;                /* the goal; infinite: there is none */
+    double alone_s, alone_p99_s; /* time of a whole answer where there is one request at a time, median and 99th */
+    double most;                 /* requests a second of a machine where there are always more */
+    uint32_t needed;             /* replicas; 0: none of the rows holds, or there is no goal */
     struct capacity_row rows[CAPACITY_ROWS_MAX]; /* [count], by replicas */
     uint32_t count;
     bool json;

@@ -1,6 +1,7 @@
-/* capacity_costs.c - what a model's passes or batches take here. Each figure is the median of runs of a third of a
- * second together. Where engines are to share a machine, as many of them compute beside the one that is measured, to
- * see how far they get in each other's way. Single threaded but for these. */
+/* capacity_costs.c - what a model's passes or batches take here. Each figure is the mean of runs of some tenths of a
+ * second together: not their median, as those that others on the machine make longer come in service, too. Where
+ * engines are to share a machine, as many of them compute beside the one that is measured, to see how far they get in
+ * each other's way. Single threaded but for these. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,14 +14,20 @@
 #include "server/cli/bench.h"
 #include "server/cli/capacity.h"
 
-#define SECONDS 0.3 /* of a figure */
+#define SECONDS 0.1 /* of a figure in one of ... */
+#define SWEEPS 3    /* ... so many, as a machine is slower for a while and then faster */
 #define RUNS_MIN 3
-#define RUNS_MAX 1001
-#define STEPS 16           /* of a run */
-#define STEPS_BESIDE 8     /* streams, or pictures at most, while others compute, too */
-#define DRAWS_TO_SHARE 8   /* as stream_lane.c has it */
-#define ROUNDS 4           /* of engines alone and beside each other */
-#define NEIGHBOURS_MAX 255 /* more would need more memory than tell anything */
+#define STEPS 16         /* of a run */
+#define PROMPT_ROWS 4    /* passes' worth of a prompt at most that a run feeds */
+#define DRAWS_TO_SHARE 8 /* as stream_lane.c has it */
+#define IDLE_COUNT 2     /* streams or pictures of the passes after an idle time */
+#define IDLE_TIMES 50
+#define IDLE_NS 5000000
+#define NEIGHBOURS_MAX 16 /* of one thread: more would need more memory than tell anything */
+
+/* Few streams wait for weights, which others push out of a cache; many compute. */
+enum { CROWD_POINTS = 6, CROWD_ROUNDS = 6 };
+static const uint32_t crowd_counts[CROWD_POINTS] = {1, 2, 4, 8, 16, ENGINE_STREAMS_MAX};
 
 struct probe {
     const struct capacity_plan *plan;
@@ -56,11 +63,16 @@ static void draw(struct probe *p, uint32_t count)
     }
 }
 
+static uint32_t run_steps(const struct probe *p)
+{
+    const uint32_t context = engine_info(p->engine)->context;
+    return context < STEPS ? context : STEPS;
+}
+
 static double run_step(struct probe *p, uint32_t count)
 {
     struct engine_part parts[ENGINE_STREAMS_MAX];
-    const uint32_t context = engine_info(p->engine)->context;
-    const uint32_t steps = context < STEPS ? context : STEPS;
+    const uint32_t context = engine_info(p->engine)->context, steps = run_steps(p);
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t at = engine_stream_position(p->engine, i);
         if (at < p->start || at + steps > context)
@@ -82,8 +94,9 @@ static double run_step(struct probe *p, uint32_t count)
 static double run_prompt(struct probe *p, uint32_t count)
 {
     uint8_t bytes[ENGINE_ROWS_MAX];
-    const uint32_t context = engine_info(p->engine)->context, mean = p->plan->kinds[0].prompt_bytes;
-    uint32_t pieces = mean > count ? mean / count : 1;
+    const uint32_t context = engine_info(p->engine)->context, most = PROMPT_ROWS * p->plan->rows_max;
+    const uint32_t mean = capacity_mean_kind(p->plan).prompt_bytes, length = mean < most ? mean : most;
+    uint32_t pieces = length > count ? length / count : 1;
     if (pieces > context / count)
         pieces = context / count;
     for (uint32_t i = 0; i < count; i++)
@@ -114,13 +127,33 @@ static double run_batch(struct probe *p, uint32_t count)
 
 static double measure(struct probe *p, run_figure *run, uint32_t count)
 {
-    double seconds[RUNS_MAX];
+    double seconds = 0.0;
     uint32_t runs = 0;
     (void)run(p, count); /* into the caches */
     const double begun = cli_now();
-    while (runs < RUNS_MIN || (runs < RUNS_MAX && cli_now() - begun < SECONDS))
-        seconds[runs++] = run(p, count);
-    return bench_median(seconds, runs);
+    for (; runs < RUNS_MIN || cli_now() - begun < SECONDS; runs++)
+        seconds += run(p, count);
+    return seconds / runs;
+}
+
+static run_figure *usual_figure(const struct capacity_plan *p)
+{
+    return p->costs.generates ? run_step : run_batch;
+}
+
+/* How much longer the passes of few take that come after an idle time than those after these: a run of either. */
+static double measure_idle(struct probe *p)
+{
+    run_figure *run = usual_figure(p->plan);
+    const uint32_t slots = capacity_slots(p->plan), count = slots < IDLE_COUNT ? slots : IDLE_COUNT;
+    const uint32_t passes = p->plan->costs.generates ? run_steps(p) : 1; /* that a run is the mean of */
+    double more = 0.0;
+    for (uint32_t i = 0; i < IDLE_TIMES; i++) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
+        const double first = run(p, count);
+        more += (first - run(p, count)) * passes;
+    }
+    return more > 0.0 ? more / IDLE_TIMES : 0.0;
 }
 
 /* ---- engines beside each other ----------------------------------------------------------------------------------- */
@@ -128,26 +161,16 @@ static double measure(struct probe *p, run_figure *run, uint32_t count)
 struct neighbour {
     pthread_t thread;
     bool runs;
+    uint32_t count; /* of the passes that it computes */
     struct probe probe;
     atomic_bool *stop;
 };
-
-static uint32_t beside_count(const struct capacity_plan *p)
-{
-    const uint32_t most = p->costs.generates ? p->streams_max : p->batch_max;
-    return most < STEPS_BESIDE ? most : STEPS_BESIDE;
-}
-
-static run_figure *beside_figure(const struct capacity_plan *p)
-{
-    return p->costs.generates ? run_step : run_batch;
-}
 
 static void *compute(void *arg)
 {
     struct neighbour *n = arg;
     while (!atomic_load(n->stop))
-        (void)beside_figure(n->probe.plan)(&n->probe, beside_count(n->probe.plan));
+        (void)usual_figure(n->probe.plan)(&n->probe, n->count);
     return NULL;
 }
 
@@ -182,36 +205,31 @@ static int probe_init(struct probe *p, const struct capacity_plan *plan, const s
     if (p->engine == NULL)
         return CLI_FAILED;
     p->threads = engine_info(p->engine)->threads;
-    p->start = plan->kinds[0].prompt_bytes + plan->kinds[0].max_tokens / 2;
+    const struct capacity_kind mean = capacity_mean_kind(plan);
+    p->start = mean.prompt_bytes + mean.max_tokens / 2;
     if (p->start > c->context / 2)
         p->start = c->context / 2;
     return CLI_OK;
 }
 
-static double smaller(double a, double b)
+/* Means of a round, alone and while the neighbours compute, are added to the two. */
+static int crowd(double *alone, double *beside, struct probe *p, struct neighbour *n, uint32_t neighbours,
+                 uint32_t count)
 {
-    return a < b ? a : b;
-}
-
-/* The least that something takes alone, and while the neighbours compute, so far: what others do makes it longer. */
-struct crowded {
-    double alone, beside;
-};
-
-static int crowd(struct crowded *ret, struct probe *p, struct neighbour *n, uint32_t count, atomic_bool *stop)
-{
+    atomic_bool stop = false;
     int code = CLI_OK;
-    ret->alone = smaller(ret->alone, measure(p, beside_figure(p->plan), beside_count(p->plan)));
-    atomic_store(stop, false);
-    for (uint32_t i = 0; i < count && code == CLI_OK; i++) {
+    *alone += measure(p, usual_figure(p->plan), count);
+    for (uint32_t i = 0; i < neighbours && code == CLI_OK; i++) {
+        n[i].stop = &stop;
+        n[i].count = count;
         const int error = pthread_create(&n[i].thread, NULL, compute, &n[i]);
         n[i].runs = error == 0;
         code = error == 0 ? CLI_OK : cli_fail("cannot start a thread: %s", strerror(error));
     }
     if (code == CLI_OK)
-        ret->beside = smaller(ret->beside, measure(p, beside_figure(p->plan), beside_count(p->plan)));
-    atomic_store(stop, true);
-    for (uint32_t i = 0; i < count; i++)
+        *beside += measure(p, usual_figure(p->plan), count);
+    atomic_store(&stop, true);
+    for (uint32_t i = 0; i < neighbours; i++)
         if (n[i].runs) {
             (void)pthread_join(n[i].thread, NULL);
             n[i].runs = false;
@@ -219,28 +237,45 @@ static int crowd(struct crowded *ret, struct probe *p, struct neighbour *n, uint
     return code;
 }
 
-static int measure_crowding(struct capacity_plan *p, struct probe *probe, const struct model *m,
-                            const struct cli_engine *with, uint32_t cores)
+/* The other engines of a machine. Where each is one thread, whose processor time is measured, there may be more of them
+ * than cores: their weights are in the same caches. */
+static uint32_t neighbour_count(const struct capacity_plan *p, uint32_t cores)
 {
-    const uint32_t room = cores / p->threads - (cores >= p->threads ? 1 : 0);
-    const uint32_t others = p->per_machine - 1 < room ? p->per_machine - 1 : room;
-    const uint32_t count = others < NEIGHBOURS_MAX ? others : NEIGHBOURS_MAX;
-    struct neighbour *n = calloc(count > 0 ? count : 1, sizeof *n);
-    struct crowded least = {INFINITY, INFINITY};
-    atomic_bool stop;
+    const uint32_t others = p->per_machine - 1, room = cores > p->threads ? (cores - p->threads) / p->threads : 0;
+    const uint32_t most = p->threads > 1 || room == 0 ? room : NEIGHBOURS_MAX;
+    return others < most ? others : most;
+}
+
+static int measure_crowding(struct capacity_plan *p, struct probe *probe, const struct model *m,
+                            const struct cli_engine *with, uint32_t cores, struct cli_progress *progress)
+{
+    struct capacity_curve *c = &p->costs.crowding;
+    const uint32_t neighbours = neighbour_count(p, cores);
+    struct neighbour *n = calloc(neighbours > 0 ? neighbours : 1, sizeof *n);
     int code = CLI_OK;
     if (n == NULL)
         return cli_fail("out of memory");
-    p->costs.crowding = 1.0;
-    for (uint32_t i = 0; i < count && code == CLI_OK; i++) {
-        n[i].stop = &stop;
+    *c = (struct capacity_curve){.points = 1, .count = {1}, .value = {1.0}};
+    for (uint32_t i = 0; i < neighbours && code == CLI_OK; i++)
         code = probe_init(&n[i].probe, p, m, with);
+    for (uint32_t i = 0; neighbours > 0 && i < CROWD_POINTS && code == CLI_OK; i++) {
+        const uint32_t most = capacity_slots(p), count = crowd_counts[i] < most ? crowd_counts[i] : most;
+        const double busy = (double)neighbours * p->threads / (double)(cores - p->threads); /* of all other cores */
+        double alone = 0.0, beside = 0.0;
+        for (uint32_t round = 0; round < CROWD_ROUNDS && code == CLI_OK; round++) {
+            code = crowd(&alone, &beside, probe, n, neighbours, count);
+            cli_progress_show(progress, 0, "measuring");
+        }
+        c->count[i] = count;
+        c->value[i] = beside > alone ? 1.0 + (beside / alone - 1.0) / (busy < 1.0 ? busy : 1.0) : 1.0;
+        c->points = i + 1;
+        if (count == most)
+            break;
     }
-    for (uint32_t i = 0; i < ROUNDS && count > 0 && code == CLI_OK; i++)
-        code = crowd(&least, probe, n, count, &stop);
-    if (code == CLI_OK && count > 0 && least.beside > least.alone)
-        p->costs.crowding = least.beside / least.alone;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = c->points - 1; i-- > 0;) /* fewer wait more for weights, for each that they compute with */
+        c->value[i] = c->value[i] > c->value[i + 1] ? c->value[i] : c->value[i + 1];
+    p->costs.per_machine = p->per_machine;
+    for (uint32_t i = 0; i < neighbours; i++)
         probe_clear(&n[i].probe);
     free(n);
     return code;
@@ -255,9 +290,7 @@ static void measure_curve(struct capacity_curve *c, struct probe *p, run_figure 
     uint32_t count = 1, power = 1;
     *c = (struct capacity_curve){.points = 0};
     while (c->points < CAPACITY_POINTS_MAX) {
-        c->count[c->points] = count;
-        c->seconds[c->points++] = measure(p, run, count);
-        cli_progress_show(progress, 0, "measuring");
+        c->count[c->points++] = count;
         if (count == most)
             break;
         if (count > power || power == 1)
@@ -266,8 +299,13 @@ static void measure_curve(struct capacity_curve *c, struct probe *p, run_figure 
             count += power / 2;
         count = count < most ? count : most;
     }
+    for (uint32_t sweep = 0; sweep < SWEEPS; sweep++)
+        for (uint32_t i = 0; i < c->points; i++) {
+            c->value[i] += measure(p, run, c->count[i]) / SWEEPS;
+            cli_progress_show(progress, 0, "measuring");
+        }
     for (uint32_t i = c->points - 1; i-- > 0;) /* a larger one contains it */
-        c->seconds[i] = c->seconds[i] < c->seconds[i + 1] ? c->seconds[i] : c->seconds[i + 1];
+        c->value[i] = c->value[i] < c->value[i + 1] ? c->value[i] : c->value[i + 1];
 }
 
 int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const struct model *m,
@@ -291,6 +329,7 @@ int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const st
     (void)snprintf(w->isa, sizeof w->isa, "%s", info->isa);
     (void)snprintf(w->precision, sizeof w->precision, "%s", info->precision);
     c->context = info->context != ENGINE_CONTEXT_UNLIMITED ? info->context : 0;
+    c->starts = info->starts;
     progress = cli_progress_begin(0);
     if (c->generates) {
         measure_curve(&c->step, &probe, run_step, p->streams_max, &progress);
@@ -299,7 +338,8 @@ int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const st
     } else {
         measure_curve(&c->batch, &probe, run_batch, p->batch_max, &progress);
     }
-    code = measure_crowding(p, &probe, m, with, here.threads);
+    c->idle_s = measure_idle(&probe);
+    code = measure_crowding(p, &probe, m, with, here.threads, &progress);
     cli_progress_end(&progress);
 done:
     probe_clear(&probe);

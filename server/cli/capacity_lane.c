@@ -2,19 +2,18 @@
 #include "server/cli/capacity_lane.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t slots_max(const struct capacity_plan *p)
-{
-    return p->costs.generates ? p->streams_max : p->batch_max;
-}
+#define COOLS_S 0.002 /* after so long all of it is lost */
+#define WARMS_S 0.003 /* of work, until two thirds of it are made up for */
 
 bool capacity_lane_init(struct capacity_lane *l, const struct capacity_plan *p)
 {
     memset(l, 0, sizeof *l);
     l->queue = calloc(p->queue_max, sizeof *l->queue);
-    l->slots = calloc(slots_max(p), sizeof *l->slots);
+    l->slots = calloc(capacity_slots(p), sizeof *l->slots);
     return l->queue != NULL && l->slots != NULL;
 }
 
@@ -24,18 +23,28 @@ void capacity_lane_clear(struct capacity_lane *l)
     free(l->slots);
 }
 
+/* What a stream is fed that begins with so much text: of more than the context has room for, the last half of it, as
+ * server/stream/stream_window.c does. */
+static uint32_t fed_first(const struct capacity_costs *c, uint32_t text)
+{
+    const uint32_t start = c->starts ? 1 : 0, half = c->context > 1 ? c->context / 2 : 1 - start;
+    return start + (c->context > 0 && text > c->context - start ? half : text);
+}
+
 bool capacity_lane_push(struct capacity_lane *l, const struct capacity_plan *p, uint32_t request, uint8_t kind)
 {
     if (l->queued == p->queue_max)
         return false;
-    l->queue[(l->queue_at + l->queued++) % p->queue_max] = (struct capacity_slot){
-        .request = request, .waiting = p->kinds[kind].prompt_bytes, .left = p->kinds[kind].max_tokens};
+    l->queue[(l->queue_at + l->queued++) % p->queue_max] =
+        (struct capacity_slot){.request = request,
+                               .waiting = fed_first(&p->costs, p->kinds[kind].prompt_bytes),
+                               .left = p->kinds[kind].max_tokens};
     return true;
 }
 
 static void enter(struct capacity_lane *l, const struct capacity_plan *p)
 {
-    while (l->queued > 0 && l->running < slots_max(p)) {
+    while (l->queued > 0 && l->running < capacity_slots(p)) {
         l->slots[l->running++] = l->queue[l->queue_at];
         l->queue_at = (l->queue_at + 1) % p->queue_max;
         l->queued--;
@@ -84,15 +93,32 @@ static double pass_seconds(const struct capacity_costs *c, const struct shape *s
     return capacity_curve_at(&c->prompt, s->others + s->rows) + (over > 0.0 ? over : 0.0);
 }
 
-double capacity_lane_begin(struct capacity_lane *l, const struct capacity_plan *p)
+/* What the passes behind an idle time take longer fades away while they compute. */
+static double warm_up(struct capacity_lane *l, const struct capacity_costs *c, double seconds, double now_s)
+{
+    const double idle = (now_s - l->ended_s) / COOLS_S;
+    l->cold_s = fmin(c->idle_s, l->cold_s + c->idle_s * fmin(1.0, idle));
+    const double longer = l->cold_s * (1.0 - exp(-seconds / WARMS_S));
+    l->cold_s -= longer;
+    return longer;
+}
+
+static struct capacity_pass pass_of(struct capacity_lane *l, const struct capacity_costs *c, double seconds,
+                                    uint32_t rows, double now_s)
+{
+    const double crowding = capacity_curve_at(&c->crowding, rows);
+    return (struct capacity_pass){c->pass_s + seconds + warm_up(l, c, seconds, now_s), crowding > 1.0 ? crowding : 1.0};
+}
+
+struct capacity_pass capacity_lane_begin(struct capacity_lane *l, const struct capacity_plan *p, double now_s)
 {
     enter(l, p);
     if (l->running == 0)
-        return 0.0;
+        return (struct capacity_pass){0.0, 1.0};
     if (!p->costs.generates)
-        return p->costs.pass_s + capacity_curve_at(&p->costs.batch, l->running);
+        return pass_of(l, &p->costs, capacity_curve_at(&p->costs.batch, l->running), l->running, now_s);
     const struct shape shape = share_rows(l, p);
-    return p->costs.pass_s + pass_seconds(&p->costs, &shape);
+    return pass_of(l, &p->costs, pass_seconds(&p->costs, &shape), shape.others + shape.rows, now_s);
 }
 
 /* Feed what the pass took, and draw where that was all. True: the stream has ended. */
@@ -107,7 +133,7 @@ static bool advance(struct capacity_slot *s, const struct capacity_plan *p, bool
     s->waiting = 1;
     if (p->costs.context > 0 && s->position == p->costs.context) {
         s->position = 0;
-        s->waiting = (p->costs.context + 1) / 2;
+        s->waiting = fed_first(&p->costs, UINT32_MAX);
     }
     return s->left == 0;
 }
@@ -133,4 +159,5 @@ void capacity_lane_end(struct capacity_lane *l, const struct capacity_plan *p, d
         l->slots[kept++] = *s;
     }
     l->running = kept;
+    l->ended_s = now_s;
 }

@@ -23,6 +23,7 @@ struct capacity_lane {
     uint32_t queue_at, queued;
     struct capacity_slot *slots; /* [slots_max] */
     uint32_t running, sharer;    /* slots that are taken; where a pass begins to share its rows for prompts */
+    double cold_s, ended_s;      /* how much longer than usual the next passes take together; when the last one ended */
     uint32_t in_flight;          /* requests that the balancer has sent here and that are not answered */
 };
 
@@ -31,8 +32,13 @@ bool capacity_lane_init(struct capacity_lane *l, const struct capacity_plan *p);
 void capacity_lane_clear(struct capacity_lane *l);
 /* False: the queue is full. */
 bool capacity_lane_push(struct capacity_lane *l, const struct capacity_plan *p, uint32_t request, uint8_t kind);
-/* Begin the next pass or batch; returns its seconds, 0 where there is nothing to do. */
-double capacity_lane_begin(struct capacity_lane *l, const struct capacity_plan *p);
+/* What a pass or batch takes alone, 0 where there is nothing to do, and how many times as long while all other cores
+ * compute, too. */
+struct capacity_pass {
+    double seconds, crowding;
+};
+/* Begin the next one. */
+struct capacity_pass capacity_lane_begin(struct capacity_lane *l, const struct capacity_plan *p, double now_s);
 /* The pass has ended: `tell` is called with what it gave, and the slots that it ended are free. */
 typedef void capacity_tell(void *arg, uint32_t request, enum capacity_news news);
 void capacity_lane_end(struct capacity_lane *l, const struct capacity_plan *p, double now_s, capacity_tell *tell,

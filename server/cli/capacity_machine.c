@@ -6,75 +6,173 @@
 #include <string.h>
 
 #define RING_FIRST 64
+#define SLICE_S 0.0014    /* of Linux on two or three cores; twice that on eight or more */
+#define TICK_S 0.004      /* a clock of 250 Hz, as Debian has it */
+#define OUTSIDE_THREADS 4 /* of a daemon, that serve connections: aftd's default */
+#define OTHERS_MAX 64
 
-static uint32_t worker_count(const struct capacity_machine *m)
+/* Of a balancer: as many threads as there are cores, as HAProxy has them. */
+static uint32_t others_count(const struct capacity_plan *p)
 {
-    return 2 * m->replicas + 1;
+    return p->cores < OTHERS_MAX ? p->cores : OTHERS_MAX;
 }
 
 bool capacity_machine_init(struct capacity_machine *m, const struct capacity_plan *p, uint32_t first, uint32_t replicas)
 {
     *m = (struct capacity_machine){.plan = p, .first = first, .replicas = replicas, .next_s = INFINITY};
-    m->workers = calloc(worker_count(m), sizeof *m->workers);
-    for (uint32_t i = 0; m->workers != NULL && i < worker_count(m); i++)
+    m->count = replicas * (1 + OUTSIDE_THREADS) + others_count(p);
+    m->workers = calloc(m->count, sizeof *m->workers);
+    for (uint32_t i = 0; m->workers != NULL && i < m->count; i++)
         m->workers[i].left = -1.0;
-    return m->workers != NULL;
+    m->line = calloc(m->count, sizeof *m->line);
+    m->free = p->cores;
+    return m->workers != NULL && m->line != NULL;
 }
 
 void capacity_machine_clear(struct capacity_machine *m)
 {
-    for (uint32_t i = 0; m->workers != NULL && i < worker_count(m); i++)
+    for (uint32_t i = 0; m->workers != NULL && i < m->count; i++)
         free(m->workers[i].ring);
     free(m->workers);
+    free(m->line);
 }
 
-uint32_t capacity_machine_outside(const struct capacity_machine *m, uint32_t place)
+uint32_t capacity_machine_outside(const struct capacity_machine *m, uint32_t place, uint32_t request)
 {
-    return m->replicas + place;
+    return m->replicas + place * OUTSIDE_THREADS + request % OUTSIDE_THREADS;
 }
 
-uint32_t capacity_machine_others(const struct capacity_machine *m)
+uint32_t capacity_machine_others(const struct capacity_machine *m, uint32_t request)
 {
-    return 2 * m->replicas;
+    return m->replicas * (1 + OUTSIDE_THREADS) + request % others_count(m->plan);
 }
 
-static double cores_wanted(const struct capacity_machine *m)
+/* ---- whose the cores are ----------------------------------------------------------------------------------------- */
+
+static uint32_t width(const struct capacity_machine *m, uint32_t worker)
 {
-    double wanted = 0.0;
-    for (uint32_t i = 0; i < worker_count(m); i++)
-        if (m->workers[i].left >= 0.0)
-            wanted += i < m->replicas ? m->plan->threads : 1;
-    return wanted;
+    return worker < m->replicas ? m->plan->threads : 1;
+}
+
+static double speed_of(const struct capacity_machine *m, uint32_t worker)
+{
+    return worker < m->replicas ? 1.0 / (1.0 + m->crowd * (m->workers[worker].crowding - 1.0)) : 1.0;
+}
+
+static void wait_in_line(struct capacity_machine *m, uint32_t worker)
+{
+    m->line[(m->line_at + m->waiting++) % m->count] = worker;
+    m->workers[worker].is_waiting = true;
+}
+
+static void leave_cores(struct capacity_machine *m, uint32_t worker)
+{
+    m->workers[worker].is_on = false;
+    m->free += width(m, worker);
+}
+
+/* True: somebody has begun to wait. */
+static bool note_changes(struct capacity_machine *m)
+{
+    bool woken = false;
+    for (uint32_t i = 0; i < m->count; i++) {
+        struct capacity_worker *w = &m->workers[i];
+        if (w->is_on && w->left < 0.0)
+            leave_cores(m, i);
+        if (w->left < 0.0 || w->is_on || w->is_waiting)
+            continue;
+        wait_in_line(m, i);
+        woken = true;
+    }
+    return woken;
+}
+
+/* The one that has had its cores for the longest, if that is a slice. */
+static uint32_t find_over(const struct capacity_machine *m)
+{
+    uint32_t over = CAPACITY_NOBODY;
+    double since_s = m->at_s - SLICE_S;
+    for (uint32_t i = 0; i < m->count; i++)
+        if (m->workers[i].is_on && m->workers[i].since_s <= since_s) {
+            over = i;
+            since_s = m->workers[i].since_s;
+        }
+    return over;
+}
+
+static void fill(struct capacity_machine *m)
+{
+    while (m->waiting > 0 && width(m, m->line[m->line_at]) <= m->free) {
+        const uint32_t worker = m->line[m->line_at];
+        struct capacity_worker *w = &m->workers[worker];
+        m->line_at = (m->line_at + 1) % m->count;
+        m->waiting--;
+        m->free -= width(m, worker);
+        w->is_waiting = false;
+        w->is_on = true;
+        w->since_s = m->at_s;
+    }
 }
 
 void capacity_machine_settle(struct capacity_machine *m, double now_s)
 {
     const double seconds = now_s - m->at_s;
     m->at_s = now_s;
-    m->core_s += seconds * fmin(cores_wanted(m), m->plan->cores);
-    for (uint32_t i = 0; i < worker_count(m); i++) {
+    m->core_s += seconds * (m->plan->cores - m->free);
+    for (uint32_t i = 0; i < m->count; i++) {
         struct capacity_worker *w = &m->workers[i];
         if (w->left < 0.0)
             continue;
-        w->left = fmax(0.0, w->left - seconds * w->speed);
         w->busy_s += seconds;
+        if (!w->is_on)
+            continue;
+        w->left = fmax(0.0, w->left - seconds * speed_of(m, i));
+        w->core_s += seconds;
     }
+}
+
+/* True: there was one since this was asked last. */
+static bool pass_ticks(struct capacity_machine *m)
+{
+    const uint64_t before = m->tick;
+    if (m->at_s >= TICK_S * (double)m->tick)
+        m->tick = (uint64_t)(m->at_s / TICK_S);
+    while (m->at_s >= TICK_S * (double)m->tick) /* a division's rounding */
+        m->tick++;
+    return m->tick > before;
+}
+
+static void take_turns(struct capacity_machine *m)
+{
+    for (uint32_t turns = m->waiting; turns > 0 && m->waiting > 0; turns--) {
+        const uint32_t over = find_over(m);
+        if (over == CAPACITY_NOBODY)
+            return;
+        leave_cores(m, over);
+        wait_in_line(m, over);
+        fill(m);
+    }
+}
+
+/* Whatever they do: two of them may be threads of one core, and all share a cache. */
+static double crowd_of(const struct capacity_machine *m)
+{
+    const uint32_t threads = m->plan->threads, used = m->plan->cores - m->free;
+    return used > threads ? (double)(used - threads) / (m->plan->cores - threads) : 0.0;
 }
 
 void capacity_machine_pace(struct capacity_machine *m)
 {
-    const double cores = m->plan->cores, threads = m->plan->threads, wanted = cores_wanted(m);
-    const double share = wanted > cores ? cores / wanted : 1.0;
-    const double others = fmin(wanted, cores) - threads, room = cores - threads;
-    const double crowd = others > 0.0 && room > 0.0 ? others / room : 0.0;
-    const double engine = share / (1.0 + crowd * (m->plan->costs.crowding - 1.0));
-    m->next_s = INFINITY;
-    for (uint32_t i = 0; i < worker_count(m); i++) {
-        struct capacity_worker *w = &m->workers[i];
-        if (w->left < 0.0)
-            continue;
-        w->speed = i < m->replicas ? engine : share;
-        const double end_s = m->at_s + w->left / w->speed;
+    const bool woken = note_changes(m), ticked = pass_ticks(m);
+    fill(m);
+    if (woken || ticked)
+        take_turns(m);
+    m->crowd = crowd_of(m);
+    m->next = CAPACITY_NOBODY;
+    m->next_s = m->waiting > 0 ? TICK_S * (double)m->tick : INFINITY;
+    for (uint32_t i = 0; i < m->count; i++) {
+        const struct capacity_worker *w = &m->workers[i];
+        const double end_s = w->is_on ? m->at_s + w->left / speed_of(m, i) : INFINITY;
         if (end_s < m->next_s) {
             m->next_s = end_s;
             m->next = i;

@@ -1,13 +1,36 @@
 /* capacity_plan.c - see capacity_plan.h. */
 #include "server/cli/capacity_plan.h"
 
+#include <math.h>
+
+uint32_t capacity_curve_end(const struct capacity_curve *c)
+{
+    return c->count[c->points - 1];
+}
+
 double capacity_curve_at(const struct capacity_curve *c, uint32_t count)
 {
     uint32_t i = 1;
     if (count <= c->count[0] || c->points == 1)
-        return c->seconds[0];
+        return c->value[0];
     while (i + 1 < c->points && count > c->count[i])
         i++;
-    const double slope = (c->seconds[i] - c->seconds[i - 1]) / (double)(c->count[i] - c->count[i - 1]);
-    return c->seconds[i - 1] + slope * ((double)count - (double)c->count[i - 1]);
+    const double slope = (c->value[i] - c->value[i - 1]) / (double)(c->count[i] - c->count[i - 1]);
+    return c->value[i - 1] + slope * ((double)count - (double)c->count[i - 1]);
+}
+
+uint32_t capacity_slots(const struct capacity_plan *p)
+{
+    return p->costs.generates ? p->streams_max : p->batch_max;
+}
+
+struct capacity_kind capacity_mean_kind(const struct capacity_plan *p)
+{
+    double prompt = 0.0, tokens = 0.0, weight = 0.0;
+    for (uint32_t i = 0; i < p->kind_count; i++) {
+        prompt += p->kinds[i].weight * p->kinds[i].prompt_bytes;
+        tokens += p->kinds[i].weight * p->kinds[i].max_tokens;
+        weight += p->kinds[i].weight;
+    }
+    return (struct capacity_kind){(uint32_t)ceil(prompt / weight), (uint32_t)ceil(tokens / weight), weight};
 }

@@ -7,25 +7,33 @@
 
 #include "config/limits.h"
 
-/* Seconds that something takes for `count` of what it is done to, measured at some numbers, which rise. */
+/* Seconds that something takes, or how many times as long, for `count` of what it is done to, measured at some numbers,
+ * which rise. */
 struct capacity_curve {
     uint32_t points;
     uint32_t count[CAPACITY_POINTS_MAX];
-    double seconds[CAPACITY_POINTS_MAX];
+    double value[CAPACITY_POINTS_MAX];
 };
 
 /* What lies between two points is on the line between them, and what lies beyond the last goes on with its slope; from
  * 0 to the first it is as much as that. */
 double capacity_curve_at(const struct capacity_curve *c, uint32_t count);
+/* The largest number of the curve. */
+uint32_t capacity_curve_end(const struct capacity_curve *c);
 
 /* What a model costs with so many threads, each on a core of its own. */
 struct capacity_costs {
     bool generates;                  /* it has streams, else batches */
     uint32_t context;                /* elements after which a stream begins anew with half of them; 0: never */
+    bool starts;                     /* the first of these is a start of the model's own */
+    uint32_t per_machine;            /* engines beside each other that crowding was measured for */
     struct capacity_curve step;      /* a pass of one byte for each of so many streams, the next ones drawn */
     struct capacity_curve prompt;    /* a pass of so many bytes of one prompt */
     struct capacity_curve batch;     /* a batch of so many pictures or texts */
-    double crowding;                 /* >= 1: how much longer a pass takes while all other cores compute, too */
+    struct capacity_curve crowding;  /* >= 1: how many times as long a pass of so many takes while all other cores
+                                      * compute others of as many, with weights of their own in the same caches */
+    double idle_s;                   /* more that the passes after some milliseconds of idleness take together, until
+                                      * caches and the clock of a core are as they were */
     double pass_s;                   /* of each pass and batch, besides: the thread between two of them */
     double request_s, event_s;       /* of a core: a request, and an event of a stream, outside of the engine */
     double beside_s, beside_event_s; /* the same of others on that machine, as balancers are: cores lost to them */
@@ -47,5 +55,10 @@ struct capacity_plan {
     uint32_t cores, threads, per_machine; /* of a machine; of a replica's engine; replicas on a machine */
     uint32_t streams_max, pass_rows_max, rows_max, batch_max, queue_max; /* settings of aftd */
 };
+
+/* Streams or places in a batch that a replica has. */
+uint32_t capacity_slots(const struct capacity_plan *p);
+/* Of its kinds, by weight. */
+struct capacity_kind capacity_mean_kind(const struct capacity_plan *p);
 
 #endif

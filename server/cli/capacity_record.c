@@ -6,38 +6,46 @@
 #include "config/json.h"
 #include "server/cli/capacity.h"
 
-/* The curves of either kind of model, in this order. */
-enum { CURVES = 3 };
-static const char *const curve_names[CURVES] = {"step_us", "prompt_us", "batch_us"};
+/* The curves of either kind of model, and their units. */
+enum { CURVES = 4 };
+static const struct {
+    const char *name;
+    double unit;
+    bool generates, classifies, rises;
+} curves[CURVES] = {{"step_us", 1e-6, true, false, true},
+                    {"prompt_us", 1e-6, true, false, true},
+                    {"batch_us", 1e-6, false, true, true},
+                    {"crowding", 1.0, true, true, false}};
 
 static struct capacity_curve *curve_of(struct capacity_costs *c, int i)
 {
-    struct capacity_curve *const curves[CURVES] = {&c->step, &c->prompt, &c->batch};
-    return curves[i];
+    struct capacity_curve *const of[CURVES] = {&c->step, &c->prompt, &c->batch, &c->crowding};
+    return of[i];
 }
 
 static bool has_curve(const struct capacity_costs *c, int i)
 {
-    return c->generates == (i < 2);
+    return c->generates ? curves[i].generates : curves[i].classifies;
 }
 
-static json_t *make_curve(const struct capacity_curve *c)
+static json_t *make_curve(const struct capacity_curve *c, double unit)
 {
     json_t *points = json_array();
     for (uint32_t i = 0; i < c->points; i++)
-        (void)json_array_append_new(points, json_pack("[i,f]", (int)c->count[i], 1e6 * c->seconds[i]));
+        (void)json_array_append_new(points, json_pack("[i,f]", (int)c->count[i], c->value[i] / unit));
     return points;
 }
 
 json_t *capacity_record_make(const struct capacity_costs *c, const struct capacity_whose *w)
 {
     struct capacity_costs copy = *c;
-    json_t *o = json_pack("{s:s,s:s,s:s,s:i,s:b,s:i,s:f}", "model", w->model, "isa", w->isa, "precision", w->precision,
-                          "threads", (int)w->threads, "generates", (int)c->generates, "context", (int)c->context,
-                          "crowding", c->crowding);
+    json_t *o =
+        json_pack("{s:s,s:s,s:s,s:i,s:b,s:i,s:b,s:i,s:f}", "model", w->model, "isa", w->isa, "precision", w->precision,
+                  "threads", (int)w->threads, "generates", (int)c->generates, "context", (int)c->context, "starts",
+                  (int)c->starts, "per_machine", (int)c->per_machine, "idle_us", 1e6 * c->idle_s);
     for (int i = 0; i < CURVES; i++)
         if (has_curve(c, i))
-            (void)json_object_set_new(o, curve_names[i], make_curve(curve_of(&copy, i)));
+            (void)json_object_set_new(o, curves[i].name, make_curve(curve_of(&copy, i), curves[i].unit));
     return o;
 }
 
@@ -47,20 +55,22 @@ static bool read_number(double *ret, const json_t *value, double min, double max
     return json_is_number(value) && *ret >= min && *ret <= max;
 }
 
-static bool read_curve(struct capacity_curve *c, const json_t *points)
+/* Counts that rise, and times that do not fall. */
+static bool read_curve(struct capacity_curve *c, const json_t *points, int which)
 {
     const size_t n = json_array_size(points);
     *c = (struct capacity_curve){.points = 0};
     for (size_t i = 0; i < n && n <= CAPACITY_POINTS_MAX; i++) {
         const json_t *point = json_array_get(points, i);
-        double count, us;
+        double count, value;
         if (json_array_size(point) != 2 || !json_is_integer(json_array_get(point, 0)) ||
             !read_number(&count, json_array_get(point, 0), 1.0, ENGINE_ROWS_MAX) ||
-            !read_number(&us, json_array_get(point, 1), 1e-3, CAPACITY_US_MAX * 10.0) ||
-            (i > 0 && (uint32_t)count <= c->count[i - 1]))
+            !read_number(&value, json_array_get(point, 1), curves[which].rises ? 1e-3 : 1.0, CAPACITY_US_MAX * 10.0) ||
+            (i > 0 && ((uint32_t)count <= c->count[i - 1] ||
+                       (curves[which].rises && curves[which].unit * value < c->value[i - 1]))))
             return false;
         c->count[i] = (uint32_t)count;
-        c->seconds[i] = 1e-6 * us;
+        c->value[i] = curves[which].unit * value;
         c->points++;
     }
     return c->points > 0;
@@ -68,7 +78,12 @@ static bool read_curve(struct capacity_curve *c, const json_t *points)
 
 static bool read_text(char *out, size_t size, const json_t *value)
 {
-    return json_is_string(value) && (size_t)snprintf(out, size, "%s", json_string_value(value)) < size;
+    const char *text = json_string_value(value);
+    if (text == NULL || (size_t)snprintf(out, size, "%s", text) >= size)
+        return false;
+    while (*text != '\0' && (unsigned char)*text >= ' ' && *text != 0x7f) /* nothing that a terminal obeys */
+        text++;
+    return *text == '\0';
 }
 
 /* The name of the first member that is not as it was written; NULL: all are. */
@@ -90,11 +105,18 @@ static const char *read_costs(struct capacity_costs *c, struct capacity_whose *w
     if (!read_number(&number, json_object_get(o, "context"), 0.0, MODEL_CONTEXT_MAX))
         return "context";
     c->context = (uint32_t)number;
-    if (!read_number(&c->crowding, json_object_get(o, "crowding"), 1.0, 1e3))
-        return "crowding";
+    if (!json_is_boolean(json_object_get(o, "starts")))
+        return "starts";
+    c->starts = json_is_true(json_object_get(o, "starts"));
+    if (!read_number(&number, json_object_get(o, "per_machine"), 1.0, CAPACITY_REPLICAS_MAX))
+        return "per_machine";
+    c->per_machine = (uint32_t)number;
+    if (!read_number(&number, json_object_get(o, "idle_us"), 0.0, CAPACITY_US_MAX))
+        return "idle_us";
+    c->idle_s = 1e-6 * number;
     for (int i = 0; i < CURVES; i++)
-        if (has_curve(c, i) && !read_curve(curve_of(c, i), json_object_get(o, curve_names[i])))
-            return curve_names[i];
+        if (has_curve(c, i) && !read_curve(curve_of(c, i), json_object_get(o, curves[i].name), i))
+            return curves[i].name;
     return NULL;
 }
 

@@ -27,11 +27,11 @@ static uint32_t cores_of(const struct capacity_report *r, uint32_t replicas)
 
 /* ---- for people -------------------------------------------------------------------------------------------------- */
 
-static void print_curve(const char *title, const struct capacity_curve *c)
+static void print_curve(const char *title, const struct capacity_curve *c, double unit)
 {
-    (void)printf("  %-26s", title);
+    (void)printf("  %-28s", title);
     for (uint32_t i = 0; i < c->points; i++)
-        (void)printf("%s%u: %.3g", i > 0 ? ", " : "", c->count[i], 1e3 * c->seconds[i]);
+        (void)printf("%s%u: %.3g", i > 0 ? ", " : "", c->count[i], c->value[i] / unit);
     (void)printf("\n");
 }
 
@@ -41,14 +41,15 @@ static void print_costs(const struct capacity_report *r)
     (void)printf("%s: %s kernels, %s, %u thread%s; milliseconds\n", r->whose->model, r->whose->isa, r->whose->precision,
                  r->whose->threads, r->whose->threads == 1 ? "" : "s");
     if (c->generates) {
-        print_curve("a byte of each of streams", &c->step);
-        print_curve("bytes of a prompt", &c->prompt);
+        print_curve("a byte of each of streams", &c->step, 1e-3);
+        print_curve("bytes of a prompt", &c->prompt, 1e-3);
     } else {
-        print_curve("a batch of", &c->batch);
+        print_curve("a batch of", &c->batch, 1e-3);
     }
-    if (c->crowding > 1.0)
-        (void)printf("  %-26s%.2f times as long\n", "with all cores at work", c->crowding);
-    (void)printf("  %-26s%.3g; a machine answers at most %.4g/s\n", "one request alone", 1e3 * r->alone_s, r->most);
+    if (c->per_machine > 1)
+        print_curve("times as long beside others", &c->crowding, 1.0);
+    (void)printf("  %-28s%.3g more until it is as fast again\n", "after an idle time", 1e3 * c->idle_s);
+    (void)printf("  %-28s%.3g; a machine answers at most %.4g/s\n", "one request alone", 1e3 * r->alone_s, r->most);
 }
 
 static void print_plan(const struct capacity_report *r)
@@ -84,7 +85,7 @@ static void print_end(const struct capacity_report *r)
     if (isinf(r->p99_s))
         return;
     if (r->needed == 0)
-        (void)printf("none of these answers 99 of 100 requests within %g ms\n", 1e3 * r->p99_s);
+        (void)printf("none of these answers 99 of 100 requests within %g ms and refuses none\n", 1e3 * r->p99_s);
     else
         (void)printf("%u replica%s, %u core%s: 99 of 100 requests are answered within %g ms\n", r->needed,
                      r->needed == 1 ? "" : "s", cores_of(r, r->needed), cores_of(r, r->needed) == 1 ? "" : "s",

@@ -16,7 +16,8 @@ struct request {
     double due_s;
     uint32_t replica;
     uint8_t kind;
-    bool begun; /* its first byte was seen */
+    bool begun;  /* its first byte was seen */
+    bool unsent; /* bytes of it wait for a thread of the daemon, which will take all there are */
 };
 
 /* What machines have done until some moment. */
@@ -30,8 +31,8 @@ struct sim {
     struct capacity_machine *machines;
     struct capacity_lane *lanes;
     struct request *requests;
-    double now_s, arrival_s, pass_s; /* pass_s: of all passes, had each been alone */
-    struct done opened, closed;      /* the window */
+    double now_s, arrival_s;
+    struct done opened, closed; /* the window */
     uint64_t sent, answered, refused, in_window;
     bool no_memory;
     struct load_histogram first, whole;
@@ -47,10 +48,10 @@ static void begin_pass(struct sim *s, struct capacity_machine *m, uint32_t place
     struct capacity_worker *w = &m->workers[place];
     if (w->left >= 0.0)
         return;
-    const double seconds = capacity_lane_begin(&s->lanes[m->first + place], s->plan);
-    if (seconds > 0.0)
-        w->left = seconds;
-    s->pass_s += seconds;
+    const struct capacity_pass pass = capacity_lane_begin(&s->lanes[m->first + place], s->plan, s->now_s);
+    if (pass.seconds > 0.0)
+        w->left = pass.seconds;
+    w->crowding = pass.crowding;
 }
 
 static void add(struct sim *s, struct capacity_machine *m, uint32_t worker, double seconds, uint32_t request,
@@ -117,7 +118,7 @@ static void send_request(struct sim *s)
     s->requests[id] = (struct request){.due_s = s->now_s, .replica = replica, .kind = kind_of(s->plan, s->sent)};
     s->lanes[replica].in_flight++;
     capacity_machine_settle(m, s->now_s);
-    add(s, m, capacity_machine_others(m), 0.5 * s->plan->costs.beside_s, id, CAPACITY_TO_DAEMON);
+    add(s, m, capacity_machine_others(m, id), 0.5 * s->plan->costs.beside_s, id, CAPACITY_TO_DAEMON);
     capacity_machine_pace(m);
     if (++s->sent == s->plan->requests)
         s->closed = done_so_far(s);
@@ -160,10 +161,13 @@ static void tell(void *arg, uint32_t request, enum capacity_news news)
                                                [CAPACITY_LAST] = CAPACITY_LAST_OUT};
     struct sim *s = arg;
     const struct capacity_costs *c = &s->plan->costs;
-    const uint32_t replica = s->requests[request].replica;
-    struct capacity_machine *m = machine_of(s, replica);
-    add(s, m, capacity_machine_outside(m, replica - m->first), news == CAPACITY_LAST ? 0.5 * c->request_s : c->event_s,
-        request, steps[news]);
+    struct request *r = &s->requests[request];
+    struct capacity_machine *m = machine_of(s, r->replica);
+    if (r->unsent && news == CAPACITY_EVENT)
+        return;
+    r->unsent = true;
+    add(s, m, capacity_machine_outside(m, r->replica - m->first, request),
+        news == CAPACITY_LAST ? 0.5 * c->request_s : c->event_s, request, steps[news]);
 }
 
 static void enter_queue(struct sim *s, struct capacity_machine *m, uint32_t place, uint32_t request)
@@ -181,18 +185,20 @@ static void go_on(struct sim *s, struct capacity_machine *m, const struct capaci
 {
     const struct capacity_costs *c = &s->plan->costs;
     const uint32_t request = w->request, place = s->requests[request].replica - m->first;
-    const uint32_t others = capacity_machine_others(m);
+    const uint32_t others = capacity_machine_others(m, request);
     switch (w->step) {
     case CAPACITY_TO_DAEMON:
-        add(s, m, capacity_machine_outside(m, place), 0.5 * c->request_s, request, CAPACITY_TO_QUEUE);
+        add(s, m, capacity_machine_outside(m, place, request), 0.5 * c->request_s, request, CAPACITY_TO_QUEUE);
         break;
     case CAPACITY_TO_QUEUE:
         enter_queue(s, m, place, request);
         break;
     case CAPACITY_EVENT_OUT:
+        s->requests[request].unsent = false;
         add(s, m, others, c->beside_event_s, request, CAPACITY_EVENT_SEEN);
         break;
     case CAPACITY_FIRST_OUT:
+        s->requests[request].unsent = false;
         add(s, m, others, c->beside_event_s, request, CAPACITY_FIRST_SEEN);
         break;
     case CAPACITY_LAST_OUT:
@@ -217,7 +223,7 @@ static void end_work(struct sim *s, struct capacity_machine *m)
         m->workers[worker].left = -1.0;
         capacity_lane_end(&s->lanes[m->first + worker], s->plan, s->now_s, tell, s);
         begin_pass(s, m, worker);
-    } else {
+    } else if (worker != CAPACITY_NOBODY) {
         const struct capacity_work done = capacity_machine_take(m);
         go_on(s, m, &done);
     }
@@ -233,6 +239,16 @@ static struct capacity_times times_of(const struct load_histogram *h)
                                    .p99 = 1e-9 * load_histogram_quantile_ns(h, 0.99)};
 }
 
+/* That engines had their cores. */
+static double pass_seconds(const struct sim *s)
+{
+    double seconds = 0.0;
+    for (uint32_t i = 0; i < s->machine_count; i++)
+        for (uint32_t j = 0; j < s->machines[i].replicas; j++)
+            seconds += s->machines[i].workers[j].core_s;
+    return seconds;
+}
+
 static struct capacity_row row_of(const struct sim *s)
 {
     const double window_s = s->closed.at_s - s->opened.at_s;
@@ -244,7 +260,7 @@ static struct capacity_row row_of(const struct sim *s)
         .per_second = (double)s->in_window / seconds,
         .engine_share = (s->closed.engine_s - s->opened.engine_s) / seconds / s->replicas,
         .core_share = (s->closed.core_s - s->opened.core_s) / seconds / s->machine_count / s->plan->cores,
-        .request_s = s->answered > 0 ? s->pass_s / (double)s->answered : 0.0,
+        .request_s = s->answered > 0 ? pass_seconds(s) / (double)s->answered : 0.0,
         .first = times_of(&s->first),
         .whole = times_of(&s->whole),
     };

@@ -2,10 +2,10 @@
  * Nothing here is measured or printed, and the same plan always gives the same row. Single threaded.
  *
  * A request goes to the replica with the fewest under way, of several in turn, as balancers do with leastconn. Replicas
- * stand on machines, `per_machine` on each, and what computes on one shares its cores evenly: the engines, whose passes
- * take the seconds that were measured for them, with their threads; a queue of what each daemon does outside of its
- * engine, requests and events; and a queue of what others do there for the same requests. Each replica forms its passes
- * and batches as server/batch does (capacity_lane.c). */
+ * stand on machines, `per_machine` on each, and what computes on one takes turns on the cores (capacity_machine.c): the
+ * engines, whose passes take the seconds that were measured for them, with their threads; what each daemon's other
+ * threads do, requests and events; and what others do there for the same requests. Each replica forms its passes and
+ * batches as server/batch does (capacity_lane.c). */
 #ifndef SERVER_CLI_CAPACITY_SIM_H
 #define SERVER_CLI_CAPACITY_SIM_H
 
@@ -17,11 +17,11 @@ struct capacity_times {
 
 struct capacity_row {
     uint32_t replicas;
-    uint64_t answered, refused; /* all requests, and those that a full queue answered 503 */
-    double per_second;          /* answered, after a tenth of the requests has come and until the last has */
-    double engine_share;        /* of that time in which an engine was in a pass; mean over replicas */
-    double core_share;          /* of the machines' cores that computed */
-    double request_s;           /* that engines had for a request in its passes, with others' share of these left out */
+    uint64_t answered, refused;         /* all requests, and those that a full queue answered 503 */
+    double per_second;                  /* answered, after a tenth of the requests has come and until the last has */
+    double engine_share;                /* of that time in which an engine was in a pass; mean over replicas */
+    double core_share;                  /* of the machines' cores that computed */
+    double request_s;                   /* that engines had their cores, for a request */
     struct capacity_times first, whole; /* time of the first byte and of the whole answer, of what came after a tenth */
 };
 

@@ -4,21 +4,19 @@
     tests/bench/capacity.py [--rounds N] [--seconds S] [--cores C]      from the project's root, after make
 
 The standard library alone, and haproxy (make deps-proxies). Each daemon has one compute thread; balancer, client and
-daemons share this machine's processors. In each round the model's costs are measured (aft capacity --json), and the
-processor time that a request takes outside of engines, with answers in one piece: of the daemon's other threads, and of
-balancer and client together, from /proc. What an event takes is found in each run, since it is several times as much
-where a thread has to be woken for each. A virtual machine's own speed changes from minute to minute: it is measured
-(aft bench) before and after the costs, and before and after each run, for which the costs are taken to have changed as
-it has. With these the simulation is told each run of aft load: rate, mix and seed, so that both have the same requests
-at the same times. Loads are 40 % and 70 % of what
-the simulation says that so many daemons do at most, at random times, and as many clients as keep them busy.
+daemons share this machine's processors. In each round the processor time is found that a request takes outside of
+engines, with answers in one piece: of the daemon's other threads, and of balancer and client together, from /proc. What
+an event takes is found in each run, since it is several times as much where a thread has to be woken for each. The
+model's costs are measured (aft capacity --json) before the three runs of each number of daemons, as a virtual machine
+is faster at some minutes than at others. With these the simulation is told each run of aft load: rate, mix and seed, so
+that both have the same requests at the same times. Loads are 40 % and 70 % of what the simulation says that so many
+daemons do at most, at random times, and as many clients as keep them busy.
 
 A run in which anything else on the machine had more than --others of a processor is made again, and left out where
 others were quiet. Shown are medians over rounds, measured and simulated, and of each round's ratio (and its range).
 """
 import argparse
 import json
-import math
 import os
 import socket
 import statistics
@@ -187,41 +185,19 @@ def measure_costs(path, cores):
          "--replicas", "1", "--requests", "100", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
     told = json.loads(path.read_text())["costs"]
     print("ms of a pass of streams: " + ", ".join(f"{n}: {us / 1e3:.2f}" for n, us in told["step_us"]) +
-          f"; crowding {told['crowding']:.2f}", flush=True)
+          "; times as long beside others: " + ", ".join(f"{n}: {x:.2f}" for n, x in told["crowding"]), flush=True)
 
 
-def speed():
-    """Of one compute thread now: bytes a second of 8 and of 64 streams, their geometric mean."""
-    told = json.loads(subprocess.run(
-        ["build/aft", "bench", str(MODEL), "--precision", "f32", "--threads", "1", "--runs", "3", "--no-limits",
-         "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
-    return math.sqrt(told["bytes_per_second_8_streams"] * told["bytes_per_second_64_streams"])
-
-
-def scaled(costs, factor):
-    """A file with all passes that much longer."""
-    told = json.loads(costs.read_text())
-    for name in ("step_us", "prompt_us"):
-        told["costs"][name] = [[n, us * factor] for n, us in told["costs"][name]]
-    path = costs.with_name("scaled.json")
-    path.write_text(json.dumps(told))
-    return path
-
-
-def run_pair(scene, costs, usual, request, typical, options, replicas, load, seed):
-    """One run and its simulation. usual: the speed at which the costs were measured."""
-    before = speed()
+def run_pair(scene, costs, request, typical, options, replicas, load, seed):
+    """One run and its simulation."""
     clients = ["--concurrency", CLIENTS * replicas]
-    now = scaled(costs, usual / before)
-    most = simulate(now, typical, options.cores, replicas, *clients, "--requests", 5000)["per_second"]
+    most = simulate(costs, typical, options.cores, replicas, *clients, "--requests", 5000)["per_second"]
     rate = most * load if load else most
     arguments = ["--rate", rate, "--seed", seed] if load else clients
     told = run(scene, options, replicas, arguments)
-    factor = usual / ((before + speed()) / 2)
     requests = max(100, round(rate * options.seconds * 10 / 9))
-    row = simulate(scaled(costs, factor), outside_of(told, request), options.cores, replicas, *arguments, "--requests",
-                   requests)
-    return {"others": told["others"], "factor": factor, "rate": rate, "figures": figures_of(told, row)}
+    row = simulate(costs, outside_of(told, request), options.cores, replicas, *arguments, "--requests", requests)
+    return {"others": told["others"], "rate": rate, "figures": figures_of(told, row)}
 
 
 def show(cell, rounds, options):
@@ -230,10 +206,10 @@ def show(cell, rounds, options):
     quiet = [r for r in rounds if r["others"] <= options.others]
     count, all_count = len(quiet), len(rounds)
     rounds = quiet or rounds
-    noise, rate, factor = (statistics.median(r[what] for r in rounds) for what in ("others", "rate", "factor"))
+    noise, rate = (statistics.median(r[what] for r in rounds) for what in ("others", "rate"))
     what = f"{100 * load:.0f} %, {rate:.0f} requests/s" if load else f"{CLIENTS * replicas} clients"
     print(f"{replicas} on {options.cores} cores, {what}; {count} of {all_count} runs quiet, others had {noise:.2f} of "
-          f"a processor, passes took {factor:.2f} of the costs")
+          "a processor")
     for name in rounds[0]["figures"]:
         pairs = [r["figures"][name] for r in rounds]
         ratios = [simulated / measured for measured, simulated in pairs]
@@ -259,14 +235,13 @@ def main():
         scene = Scene(Path(folder, "models"), folder)
         try:
             for seed in range(options.rounds):
-                before = speed()
-                measure_costs(costs, options.cores)
-                usual = (before + speed()) / 2
                 request = find_request(scene, options.seconds / 2)
                 print("us of a request: {outside_s:.0f} in daemons, {beside_s:.0f} beside them".format(**request))
                 typical = outside_of(scene.load(1, options.seconds / 2, "--concurrency", CLIENTS), request)
                 for cell in cells:
-                    results[cell].append(run_pair(scene, costs, usual, request, typical, options, *cell, seed))
+                    if cell[1] == LOADS[0]:
+                        measure_costs(costs, options.cores)
+                    results[cell].append(run_pair(scene, costs, request, typical, options, *cell, seed))
                 for cell in cells:
                     show(cell, results[cell], options)
         finally:

@@ -21,11 +21,15 @@ static char aft[PATH_MAX], folder[PATH_MAX], text[PATH_MAX], pictures[PATH_MAX];
 static const char text_costs[] =
     "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", \"threads\": 1, \"generates\": "
     "true, "
-    "\"context\": 0, \"crowding\": 1.0, \"step_us\": [[1, 10000], [64, 10000]], \"prompt_us\": [[1, 10000], [96, "
+    "\"context\": 0, \"starts\": false, \"per_machine\": 4, \"idle_us\": 0, \"crowding\": [[1, 1.0]], \"step_us\": "
+    "[[1, 10000], [64, "
+    "10000]], \"prompt_us\": [[1, 10000], [96, "
     "10000]]}}";
-static const char picture_costs[] = "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", "
-                                    "\"threads\": 1, \"generates\": false, "
-                                    "\"context\": 0, \"crowding\": 1.0, \"batch_us\": [[1, 20000]]}}";
+static const char picture_costs[] =
+    "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", "
+    "\"threads\": 1, \"generates\": false, "
+    "\"context\": 0, \"starts\": false, \"per_machine\": 4, \"idle_us\": 0, \"crowding\": [[1, 1.0]], "
+    "\"batch_us\": [[1, 20000], [8, 20000]]}}";
 
 static int setup(void **state)
 {
@@ -114,8 +118,10 @@ static void what_cannot_be_held_is_said(void **state)
         const char *argv[8];
         const char *says;
     } cases[] = {
-        {{"--rate", "10", "--p99", "100"}, "a request that is alone takes"},
-        {{"--rate", "1e6", "--p99", "9000"}, "and --replicas-max is 1024"},
+        {{"--rate", "10", "--p99", "100"}, "takes 2.57e+03 ms where there is no other"},
+        {{"--rate", "10", "--p99", "3000", "--mix", "1:10:9,1:1000:1"}, "more replicas do not help"},
+        {{"--rate", "1e6", "--p99", "9000", "--replicas", "1"}, "would have to be simulated"},
+        {{"--rate", "50000", "--p99", "2800"}, "and --replicas-max is 1024"},
         {{"--rate", "100", "--p99", "4000", "--replicas", "1"}, "none of these answers 99 of 100 requests"},
     };
     for (size_t i = 0; i < LENGTH(cases); i++) {
@@ -126,6 +132,49 @@ static void what_cannot_be_held_is_said(void **state)
         if (p.exit_code != 1 || (strstr(p.err, cases[i].says) == NULL && strstr(p.out, cases[i].says) == NULL))
             fail_msg("%s: exit code %d, %s%s", cases[i].says, p.exit_code, p.out, p.err);
         program_run_clear(&p);
+    }
+}
+
+/* 50,000 a second are half as many again as a hundred replicas can do: that their queues grow shows after the usual
+ * number of requests, of which all would still be in time. */
+static void an_overload_is_seen_however_fast_requests_come(void **state)
+{
+    (void)state;
+    struct program_run p = {.argv = {aft,         "capacity", "--costs",    text,   "--rate",       "50000",
+                                     "--p99",     "2000",     "--cores",    "2",    "--replicas",   "100",
+                                     "-n",        "20",       "--mix",      "1:20", "--request-us", "0",
+                                     "--pass-us", "0",        "--event-us", "0"}};
+    p.timeout_s = 60;
+    program_run(&p);
+    if (p.exit_code != 1 || strstr(p.out, "none of these") == NULL)
+        fail_msg("exit code %d, %s%s", p.exit_code, p.out, p.err);
+    program_run_clear(&p);
+}
+
+/* Two replicas of a machine with two cores answer 100 a second; four there no more than that. */
+static void a_machine_that_is_not_full_is_tried(void **state)
+{
+    (void)state;
+    struct program_run p = {.argv = {aft, "capacity", "--costs", pictures, "--rate", "90", "--p99", "1000", "--cores",
+                                     "2", "--per-machine", "4", "--json", "--batch-images-max", "1", "--request-us",
+                                     "0", "--pass-us", "0"}};
+    json_t *o = object_of(&p);
+    assert_int_equal((int)number(o, "replicas_needed"), 2);
+    json_decref(o);
+}
+
+static void few_places_to_wait_are_no_reason_to_stop(void **state)
+{
+    static const char *const queues[] = {"1", "256"};
+    (void)state;
+    for (size_t i = 0; i < LENGTH(queues); i++) {
+        struct program_run p = {.argv = {aft, "capacity", "--costs", text, "--rate", "1", "--p99", "9000", "--cores",
+                                         "2", "--queue-jobs-max", queues[i], "--streams-max", "64", "--json"}};
+        json_t *o = object_of(&p);
+        const double most = number(o, "machine_per_second"); /* 64 texts in 256 passes and 64 times 100 bytes by 16 */
+        if (!(most > 15.0 && most < 16.0))
+            fail_msg("%s: %g a second", queues[i], most);
+        json_decref(o);
     }
 }
 
@@ -147,6 +196,13 @@ static void a_wrong_command_line_is_told_what_was_expected(void **state)
         {{"m", "--rate", "1", "--p99", "9", "--mix", "1:1:0"}, "--mix is \"1:1:0\""},
         {{"m", "--rate", "1", "--p99", "9", "--mix", "1:1,"}, "--mix is \"1:1,\""},
         {{"m", "--rate", "1", "--p99", "9", "--mix", "1:1:-2"}, "--mix is \"1:1:-2\""},
+        {{"m", "-c", "200", "--p99", "9", "--requests", "100"}, "at least one for each of the 200 clients"},
+        {{"--costs", text, "--rate", "1", "--p99", "9", "--streams-max", "65"}, "measured for at most 64"},
+        {{"--costs", pictures, "--rate", "1", "--p99", "9", "--batch-images-max", "9"}, "measured for at most 8"},
+        {{"--costs", text, "--rate", "1", "--p99", "9", "--per-machine", "5"}, "measured for 4 on a machine"},
+        {{"m", "--rate", "1", "--p99", "9", "-t", "255", "--cores", "512"}, "cannot be measured on this machine"},
+        {{"m", "--rate", "1", "--p99", "9", "-t", "2", "--cores", "1"}, "does not fit on a machine of --cores 1"},
+        {{"m", "--rate", "1", "--p99", "9", "--mix", "1:1:2e6"}, "weights above 0 and up to 1e6"},
         {{"m", "--rate", "1", "--p99", "9", "--requests", "5"}, "expected a whole number from 100 to 10000000"},
         {{"m", "--rate", "1", "--p99", "9", "--replicas", "2000"}, "expected a whole number from 1 to 1024"},
     };
@@ -161,6 +217,9 @@ static void a_wrong_command_line_is_told_what_was_expected(void **state)
     }
 }
 
+#define BEGIN "{\"costs\": {\"model\": \"m\", \"isa\": \"i\", \"precision\": \"f32\", \"threads\": 1, \"generates\": "
+#define MIDDLE ", \"context\": 0, \"starts\": false, \"per_machine\": 1, \"idle_us\": 0, \"crowding\": 1, "
+
 static void costs_that_are_not_as_they_were_written_are_refused_by_name(void **state)
 {
     (void)state;
@@ -170,12 +229,13 @@ static void costs_that_are_not_as_they_were_written_are_refused_by_name(void **s
         {"{}", "costs is not as"},
         {"{\"costs\": {}}", "costs.model is not as"},
         {"{\"costs\": {\"model\": \"m\", \"isa\": \"i\", \"precision\": \"f32\", \"threads\": 0}}", "costs.threads"},
-        {"{\"costs\": {\"model\": \"m\", \"isa\": \"i\", \"precision\": \"f32\", \"threads\": 1, \"generates\": false, "
-         "\"context\": 0, \"crowding\": 1, \"batch_us\": [[2, 5], [1, 5]]}}",
-         "costs.batch_us"},
-        {"{\"costs\": {\"model\": \"m\", \"isa\": \"i\", \"precision\": \"f32\", \"threads\": 1, \"generates\": true, "
-         "\"context\": 0, \"crowding\": 1, \"step_us\": [[1, -5]]}}",
-         "costs.step_us"},
+        {BEGIN "false, \"context\": 0}}", "costs.starts"},
+        {BEGIN "false, \"context\": 0, \"starts\": false, \"per_machine\": 0}}", "costs.per_machine"},
+        {BEGIN "false, \"context\": 0, \"starts\": false, \"per_machine\": 1, \"idle_us\": -1}}", "costs.idle_us"},
+        {BEGIN "false" MIDDLE "\"batch_us\": [[2, 5], [1, 5]]}}", "costs.batch_us"},
+        {BEGIN "false" MIDDLE "\"batch_us\": [[1, 5], [2, 4.9]]}}", "costs.batch_us"},
+        {BEGIN "true" MIDDLE "\"step_us\": [[1, -5]]}}", "costs.step_us"},
+        {"{\"costs\": {\"model\": \"\\u001b[2J\"}}", "costs.model"},
         {"nonsense", "broken.json"},
     };
     char path[PATH_MAX];
@@ -197,17 +257,42 @@ static void what_was_measured_can_be_used_again(void **state)
     (void)state;
     temp_path(path, folder, "measured.json");
     for (size_t i = 0; i < LENGTH(models); i++) {
-        struct program_run p = {.argv = {aft, "capacity",   models[i], "--rate",        "1", "--replicas",
-                                         "1", "--requests", "100",     "--streams-max", "2", "--batch-images-max",
-                                         "2", "-n",         "4",       "--threads",     "1", "--cores",
-                                         "1", "--json"}};
+        struct program_run p = {.argv = {aft,       "capacity",
+                                         models[i], "--rate",
+                                         "1",       "--replicas",
+                                         "1",       "--requests",
+                                         "100",     "--streams-max",
+                                         "2",       "--batch-images-max",
+                                         "2",       "-n",
+                                         "4",       "--threads",
+                                         "1",       "--cores",
+                                         "2",       "--per-machine",
+                                         "2",       "--json"}}; /* two beside each other, if they can */
         p.timeout_s = 60;
         program_run(&p);
         assert_int_equal(p.exit_code, 0);
         temp_write(path, p.out, p.out_size);
-        struct program_run again = {.argv = {aft, "capacity", "--costs", path, "--rate", "1", "--replicas", "1",
-                                             "--requests", "100", "--streams-max", "2", "--batch-images-max", "2", "-n",
-                                             "4", "--cores", "1", "--json"}};
+        struct program_run again = {.argv = {aft,
+                                             "capacity",
+                                             "--costs",
+                                             path,
+                                             "--rate",
+                                             "1",
+                                             "--replicas",
+                                             "1",
+                                             "--requests",
+                                             "100",
+                                             "--streams-max",
+                                             "2",
+                                             "--batch-images-max",
+                                             "2",
+                                             "-n",
+                                             "4",
+                                             "--cores",
+                                             "2",
+                                             "--per-machine",
+                                             "2",
+                                             "--json"}};
         json_t *first = json_loads(p.out, 0, NULL), *second = object_of(&again);
         assert_true(json_is_object(json_object_get(first, "costs")));
         const json_t *row = json_array_get(json_object_get(first, "rows"), 0);
@@ -226,6 +311,9 @@ int main(void)
         cmocka_unit_test(the_fewest_replicas_that_hold_are_found),
         cmocka_unit_test(a_table_is_printed_for_people),
         cmocka_unit_test(what_cannot_be_held_is_said),
+        cmocka_unit_test(an_overload_is_seen_however_fast_requests_come),
+        cmocka_unit_test(a_machine_that_is_not_full_is_tried),
+        cmocka_unit_test(few_places_to_wait_are_no_reason_to_stop),
         cmocka_unit_test(a_wrong_command_line_is_told_what_was_expected),
         cmocka_unit_test(costs_that_are_not_as_they_were_written_are_refused_by_name),
         cmocka_unit_test(what_was_measured_can_be_used_again),
