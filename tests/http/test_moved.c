@@ -165,6 +165,48 @@ static void a_character_that_is_cut_comes_whole_from_elsewhere(void **state)
     assert_int_equal(daemon_wait(&here, test_ms(EXIT_MS)), 0);
 }
 
+/* The stop string is what comes behind the first bytes, so that nearly every cut is inside of it: had its beginning
+ * been told, it would not be found elsewhere. */
+static void a_stop_string_that_is_cut_is_found_elsewhere(void **state)
+{
+    enum { TRIES = 5, FIRST = 2 };
+    unsigned moved = 0;
+    (void)state;
+    for (unsigned seed = 0; seed < TRIES; seed++) {
+        struct event_text whole, t;
+        char body[512], more[300];
+        event_text_init(&whole);
+        event_text_init(&t);
+        int size = snprintf(more, sizeof more,
+                            ", \"moves\": true, \"bytes_base64\": true, \"seed\": %u, \"allowed_bytes\": [32, 97, 101, "
+                            "104, 105, 110, 111, 114, 115, 116]",
+                            seed);
+        print_body(body, FIRST + GENERATE_STOP_BYTES_MAX, more);
+        assert_int_equal(event_text_ask(&whole, there.port, "/generate", body, SIZE_MAX), 200);
+        assert_int_equal(strlen(whole.text), FIRST + GENERATE_STOP_BYTES_MAX);
+        (void)snprintf(more + size, sizeof more - (size_t)size, ", \"stop\": [\"%s\"]", whole.text + FIRST);
+        print_body(body, LONG, more);
+        daemon_start(&here, NULL);
+        const int fd = begin(&t, "/generate", body);
+        daemon_signal(&here, SIGTERM);
+        assert_int_equal(event_text_receive(&t, fd, SIZE_MAX), 200);
+        if (!is_at_end(&t)) {
+            assert_string_equal(event_text_finish(&t), "moved");
+            moved++;
+            forget_last(&t);
+            assert_int_equal(event_text_ask(&t, there.port, "/generate", body, SIZE_MAX), 200);
+        }
+        assert_string_equal(event_text_finish(&t), "stop");
+        whole.text[FIRST] = '\0';
+        assert_string_equal(t.text, whole.text);
+        assert_int_equal(daemon_wait(&here, test_ms(EXIT_MS)), 0);
+        daemon_clear(&here);
+        event_text_clear(&t);
+        event_text_clear(&whole);
+    }
+    assert_true(moved > 0);
+}
+
 /* During the delay balancers still send clients here, so that a stream which moved would come back. */
 static void nothing_moves_before_new_connections_are_refused(void **state)
 {
@@ -417,6 +459,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_stream_that_moves_goes_on_elsewhere_and_others_come_to_their_end, clear),
         cmocka_unit_test_teardown(a_character_that_is_cut_comes_whole_from_elsewhere, clear),
+        cmocka_unit_test_teardown(a_stop_string_that_is_cut_is_found_elsewhere, clear),
         cmocka_unit_test_teardown(nothing_moves_before_new_connections_are_refused, clear),
         cmocka_unit_test_teardown(a_stream_that_moves_and_has_not_begun_is_refused_at_once, clear),
         cmocka_unit_test(what_does_not_move_is_told),
