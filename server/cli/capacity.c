@@ -309,7 +309,7 @@ static int parse(struct arguments *a, int argc, char **argv, int *count)
          "as aftd's setting"},
         {"queue-jobs-max", 0, CLI_UNSIGNED, &a->queue_jobs_max, 1, 65536, "N", "256", "as aftd's setting"},
         {"requests", 0, CLI_UNSIGNED, &a->requests, CAPACITY_REQUESTS_MIN, CAPACITY_REQUESTS_MAX, "N", "20000 or more",
-         "requests to simulate; a tenth comes before anything is counted"},
+         "requests to simulate; the first tenth is not counted"},
         {"seed", 's', CLI_UNSIGNED, &a->seed, 0, (double)SEED_MAX, "N", "0",
          "seed of their times, which are those of aft load, and of their kinds"},
         {"json", 0, CLI_FLAG, &a->json, 0, 0, NULL, NULL, "print one JSON object on one line"},

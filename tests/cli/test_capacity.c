@@ -141,7 +141,7 @@ static void an_overload_is_seen_however_fast_requests_come(void **state)
 {
     (void)state;
     struct program_run p = {.argv = {aft,         "capacity", "--costs",    text,   "--rate",       "50000",
-                                     "--p99",     "2000",     "--cores",    "2",    "--replicas",   "100",
+                                     "--p99",     "1000",     "--cores",    "2",    "--replicas",   "100",
                                      "-n",        "20",       "--mix",      "1:20", "--request-us", "0",
                                      "--pass-us", "0",        "--event-us", "0"}};
     p.timeout_s = 60;
