@@ -134,7 +134,7 @@ static void a_stream_that_moves_goes_on_elsewhere_and_others_come_to_their_end(v
 /* Every character has two bytes, so that half of the streams are cut inside one. */
 static void a_character_that_is_cut_comes_whole_from_elsewhere(void **state)
 {
-    enum { STREAMS = 8 };
+    enum { STREAMS = 4 };
     static const char more[] =
         ", \"moves\": true, \"bytes_base64\": true, \"utf8\": true, \"allowed_bytes\": [195, 168]";
     struct event_text texts[STREAMS];
