@@ -20,9 +20,10 @@
 #define STEPS 16         /* of a run */
 #define PROMPT_ROWS 4    /* passes' worth of a prompt at most that a run feeds */
 #define DRAWS_TO_SHARE 8 /* as stream_lane.c has it */
-#define IDLE_COUNT 2     /* streams or pictures of the passes after an idle time */
-#define IDLE_TIMES 50
-#define IDLE_NS 5000000
+#define IDLE_ROUNDS 5
+#define IDLE_TIMES 10
+#define IDLE_NS 20000000 /* behind which little is left that could be lost */
+#define IDLE_BUSY_S 0.2
 #define NEIGHBOURS_MAX 16 /* of one thread: more would need more memory than tell anything */
 
 /* Few streams wait for weights, which others push out of a cache; many compute. */
@@ -141,19 +142,47 @@ static run_figure *usual_figure(const struct capacity_plan *p)
     return p->costs.generates ? run_step : run_batch;
 }
 
-/* How much longer the passes of few take that come after an idle time than those after these: a run of either. */
+/* One request alone: a pass of its prompt and some steps of its text, or one picture or text that is classified. */
+static double run_request(struct probe *p)
+{
+    if (!p->plan->costs.generates)
+        return run_batch(p, 1);
+    const uint32_t rows = capacity_mean_kind(p->plan).prompt_bytes, most = p->plan->rows_max;
+    const uint32_t context = engine_info(p->engine)->context, first = rows < most ? rows : most;
+    const double prompt = run_prompt(p, first < context ? first : context);
+    const uint32_t fed = engine_stream_position(p->engine, 0), left = context - fed;
+    const double begun = clock_of(p);
+    for (uint32_t i = 0; i < left && i < STEPS; i++) {
+        const uint8_t byte = bench_text_at(fed + i);
+        const struct engine_part part = {.stream = 0, .count = 1, .bytes = &byte, .logits = p->logits};
+        engine_feed(p->engine, &part, 1);
+        draw(p, 1);
+    }
+    return prompt + clock_of(p) - begun;
+}
+
+static double run_requests(struct probe *p, double seconds)
+{
+    double sum = 0.0;
+    uint32_t runs = 0;
+    for (const double until = cli_now() + seconds; cli_now() < until; runs++)
+        sum += run_request(p);
+    return sum / (runs > 0 ? runs : 1);
+}
+
+/* How much longer a request takes that comes after an idle time than one of many behind each other. */
 static double measure_idle(struct probe *p)
 {
-    run_figure *run = usual_figure(p->plan);
-    const uint32_t slots = capacity_slots(p->plan), count = slots < IDLE_COUNT ? slots : IDLE_COUNT;
-    const uint32_t passes = p->plan->costs.generates ? run_steps(p) : 1; /* that a run is the mean of */
     double more = 0.0;
-    for (uint32_t i = 0; i < IDLE_TIMES; i++) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
-        const double first = run(p, count);
-        more += (first - run(p, count)) * passes;
+    for (uint32_t round = 0; round < IDLE_ROUNDS; round++) {
+        (void)run_requests(p, 0.5 * IDLE_BUSY_S); /* a processor's clock rises for tens of milliseconds */
+        more -= run_requests(p, 0.5 * IDLE_BUSY_S);
+        for (uint32_t i = 0; i < IDLE_TIMES; i++) {
+            (void)nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
+            more += run_request(p) / IDLE_TIMES;
+        }
     }
-    return more > 0.0 ? more / IDLE_TIMES : 0.0;
+    return more > 0.0 ? more / IDLE_ROUNDS : 0.0;
 }
 
 /* ---- engines beside each other ----------------------------------------------------------------------------------- */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COOLS_S 0.002 /* after so long all of it is lost */
-#define WARMS_S 0.003 /* of work, until two thirds of it are made up for */
+#define COOLS_S 0.003  /* after so long half of it is lost */
+#define WARMS_S 0.0025 /* of work, until two thirds of it are made up for */
 
 bool capacity_lane_init(struct capacity_lane *l, const struct capacity_plan *p)
 {
@@ -96,8 +96,8 @@ static double pass_seconds(const struct capacity_costs *c, const struct shape *s
 /* What the passes behind an idle time take longer fades away while they compute. */
 static double warm_up(struct capacity_lane *l, const struct capacity_costs *c, double seconds, double now_s)
 {
-    const double idle = (now_s - l->ended_s) / COOLS_S;
-    l->cold_s = fmin(c->idle_s, l->cold_s + c->idle_s * fmin(1.0, idle));
+    const double idle_s = now_s - l->ended_s;
+    l->cold_s += (c->idle_s - l->cold_s) * idle_s / (idle_s + COOLS_S);
     const double longer = l->cold_s * (1.0 - exp(-seconds / WARMS_S));
     l->cold_s -= longer;
     return longer;

@@ -59,16 +59,62 @@ static double speed_of(const struct capacity_machine *m, uint32_t worker)
     return worker < m->replicas ? 1.0 / (1.0 + m->crowd * (m->workers[worker].crowding - 1.0)) : 1.0;
 }
 
+static void wait_at(struct capacity_machine *m, uint32_t worker, uint32_t at)
+{
+    memmove(m->line + at + 1, m->line + at, (m->waiting - at) * sizeof *m->line);
+    m->line[at] = worker;
+    m->waiting++;
+    m->workers[worker].is_waiting = true;
+}
+
 static void wait_in_line(struct capacity_machine *m, uint32_t worker)
 {
-    m->line[(m->line_at + m->waiting++) % m->count] = worker;
-    m->workers[worker].is_waiting = true;
+    wait_at(m, worker, m->waiting);
+}
+
+/* Who slept, or was on until such a one came, goes on before the engines that wait. */
+static void wait_before_engines(struct capacity_machine *m, uint32_t worker)
+{
+    uint32_t at = 0;
+    while (at < m->waiting && m->line[at] >= m->replicas)
+        at++;
+    wait_at(m, worker, at);
 }
 
 static void leave_cores(struct capacity_machine *m, uint32_t worker)
 {
     m->workers[worker].is_on = false;
     m->free += width(m, worker);
+}
+
+static void take_cores(struct capacity_machine *m, uint32_t worker)
+{
+    struct capacity_worker *w = &m->workers[worker];
+    m->free -= width(m, worker);
+    w->is_waiting = false;
+    w->is_on = true;
+    w->since_s = m->at_s - w->had_s;
+    w->had_s = 0.0;
+}
+
+/* A thread that slept takes the core of the engine that has had its own for the longest. */
+static void preempt(struct capacity_machine *m, uint32_t worker)
+{
+    struct capacity_worker *engine = NULL;
+    for (uint32_t i = 0; i < m->replicas; i++) {
+        struct capacity_worker *w = &m->workers[i];
+        if (w->is_on && (engine == NULL || w->since_s < engine->since_s))
+            engine = w;
+    }
+    if (engine == NULL) {
+        wait_before_engines(m, worker);
+        return;
+    }
+    const uint32_t other = (uint32_t)(engine - m->workers);
+    engine->had_s = m->at_s - engine->since_s;
+    leave_cores(m, other);
+    wait_before_engines(m, other);
+    take_cores(m, worker);
 }
 
 /* True: somebody has begun to wait. */
@@ -81,7 +127,10 @@ static bool note_changes(struct capacity_machine *m)
             leave_cores(m, i);
         if (w->left < 0.0 || w->is_on || w->is_waiting)
             continue;
-        wait_in_line(m, i);
+        if (i >= m->replicas && m->free == 0)
+            preempt(m, i);
+        else
+            wait_in_line(m, i);
         woken = true;
     }
     return woken;
@@ -102,15 +151,10 @@ static uint32_t find_over(const struct capacity_machine *m)
 
 static void fill(struct capacity_machine *m)
 {
-    while (m->waiting > 0 && width(m, m->line[m->line_at]) <= m->free) {
-        const uint32_t worker = m->line[m->line_at];
-        struct capacity_worker *w = &m->workers[worker];
-        m->line_at = (m->line_at + 1) % m->count;
-        m->waiting--;
-        m->free -= width(m, worker);
-        w->is_waiting = false;
-        w->is_on = true;
-        w->since_s = m->at_s;
+    while (m->waiting > 0 && width(m, m->line[0]) <= m->free) {
+        const uint32_t worker = m->line[0];
+        memmove(m->line, m->line + 1, --m->waiting * sizeof *m->line);
+        take_cores(m, worker);
     }
 }
 

@@ -31,7 +31,8 @@ struct capacity_worker {
     double left;           /* seconds of work at full speed; < 0: none */
     double crowding;       /* of an engine's pass */
     double busy_s, core_s; /* had something to do; had its cores */
-    double since_s;        /* has its cores since then */
+    double since_s;        /* has its cores since then, but for the time that others had them in between */
+    double had_s;          /* of its slice, before others came */
     bool is_on, is_waiting;
     struct capacity_work *ring; /* [room], 0 or a power of two */
     uint32_t room, at, count;
@@ -44,8 +45,8 @@ struct capacity_machine {
     struct capacity_worker *workers; /* [count] the replicas' engines, their other threads, and those of all others */
     uint32_t count;
     uint32_t first, replicas; /* of all replicas, those from `first` on */
-    uint32_t *line;           /* [count] ring of those that wait for cores */
-    uint32_t line_at, waiting;
+    uint32_t *line;           /* [count] those that wait for cores, in their order */
+    uint32_t waiting;
     uint32_t free; /* cores */
     uint64_t tick; /* the next one */
     double crowd;  /* how much of the cores beside an engine's is at work, 0 to 1 */
