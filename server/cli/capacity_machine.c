@@ -106,7 +106,7 @@ static void preempt(struct capacity_machine *m, uint32_t worker)
         if (w->is_on && (engine == NULL || w->since_s < engine->since_s))
             engine = w;
     }
-    if (engine == NULL) {
+    if (engine == NULL) { /* nobody has cores */
         wait_before_engines(m, worker);
         return;
     }
@@ -115,6 +115,15 @@ static void preempt(struct capacity_machine *m, uint32_t worker)
     leave_cores(m, other);
     wait_before_engines(m, other);
     take_cores(m, worker);
+}
+
+/* None of the cores has work that is soon done? */
+static bool are_all_engines(const struct capacity_machine *m)
+{
+    for (uint32_t i = m->replicas; i < m->count; i++)
+        if (m->workers[i].is_on)
+            return false;
+    return true;
 }
 
 /* True: somebody has begun to wait. */
@@ -127,10 +136,12 @@ static bool note_changes(struct capacity_machine *m)
             leave_cores(m, i);
         if (w->left < 0.0 || w->is_on || w->is_waiting)
             continue;
-        if (i >= m->replicas && m->free == 0)
+        if (i < m->replicas || m->free > 0)
+            wait_in_line(m, i);
+        else if (are_all_engines(m))
             preempt(m, i);
         else
-            wait_in_line(m, i);
+            wait_before_engines(m, i);
         woken = true;
     }
     return woken;
@@ -192,6 +203,8 @@ static void take_turns(struct capacity_machine *m)
         const uint32_t over = find_over(m);
         if (over == CAPACITY_NOBODY)
             return;
+        if (over < m->replicas && m->line[0] >= m->replicas && !are_all_engines(m))
+            return; /* a core is soon free */
         leave_cores(m, over);
         wait_in_line(m, over);
         fill(m);

@@ -1,7 +1,9 @@
 /* capacity_machine.h - what works on one machine of a simulation, and when. Whoever has something to do waits in line
  * for cores, an engine for as many as it has threads, which meet at barriers and so stand still together. One that has
  * had its slice leaves its cores to who waits, at the next tick of the clock or when somebody wakes, as Linux does
- * (EEVDF, kernel/sched/fair.c); one that waits takes what is free, whichever core that is. Single threaded. */
+ * (EEVDF, kernel/sched/fair.c); one that waits takes what is free, whichever core that is. Where nothing is free, a
+ * thread that wakes takes the core of an engine, but waits if another one has a core: that is soon done, and Linux
+ * leaves threads to the core where they last were. Single threaded. */
 #ifndef SERVER_CLI_CAPACITY_MACHINE_H
 #define SERVER_CLI_CAPACITY_MACHINE_H
 

@@ -186,6 +186,20 @@ static void what_is_short_waits_for_no_pass(void **state)
     expect_near("whole", r.whole.p50, 50 * 0.003, 0.02);
 }
 
+/* Where another core has something short, more of that waits for it and not for the engine's. */
+static void an_engine_keeps_its_core_where_another_one_is_soon_free(void **state)
+{
+    struct capacity_plan p = one_text(0.0, 20, 1, 50);
+    (void)state;
+    p.costs.step.value[0] = p.costs.prompt.value[0] = 0.003;
+    p.cores = 2;
+    p.costs.event_s = p.costs.beside_event_s = 2e-5; /* 0.8 ms a pass, of two threads */
+    p.requests = 2000;
+    p.clients = 20;
+    const struct capacity_row r = row_of(&p, 1);
+    expect_near("the engine's share of a core", r.per_second * r.request_s, r.engine_share, 0.02);
+}
+
 static void a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte(void **state)
 {
     struct capacity_plan p = one_text(0.0, 4, 100, 20);
@@ -291,6 +305,7 @@ int main(void)
         cmocka_unit_test(least_connections_waits_less_than_turns_and_more_than_one_queue),
         cmocka_unit_test(engines_that_share_cores_take_turns),
         cmocka_unit_test(what_is_short_waits_for_no_pass),
+        cmocka_unit_test(an_engine_keeps_its_core_where_another_one_is_soon_free),
         cmocka_unit_test(a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte),
         cmocka_unit_test(a_full_context_begins_anew_with_half_of_it),
         cmocka_unit_test(what_an_idle_time_costs_is_paid_once),
