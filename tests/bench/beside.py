@@ -59,10 +59,11 @@ def write_picture_model(folder):
 
 
 class Daemon:
-    def __init__(self, models, command):
+    def __init__(self, models, command, precision="f32"):
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([*command.split(), "--models-dir", models, "--listen-port", "0", "--precision",
-                                         "f32", "--log-requests", "false", "--prefix-cache-mb", "0"], stderr=self.log)
+        self.process = subprocess.Popen([*command.split(), "--models-dir", models, "--listen-port", "0",
+                                         "--precision", precision, "--log-requests", "false",
+                                         "--prefix-cache-mb", "0"], stderr=self.log)
         for _ in range(10 * START_SECONDS):
             self.log.seek(0)
             at = [line.split("listening on ")[1].split()[0] for line in self.log if "listening on " in line]

@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
 """What aft capacity says of 1, 2 and 3 daemons on this machine, beside what they do behind HAProxy.
 
-    tests/bench/capacity.py [--rounds N] [--seconds S] [--cores C]      from the project's root, after make
+    tests/bench/capacity.py [--rounds N] [--seconds S] [--cores C]     from the project's root, after make
 
 The standard library alone, and haproxy (make deps-proxies). Each daemon has one compute thread; balancer, client and
-daemons share this machine's processors. In each round the processor time is found that a request takes outside of
-engines, with answers in one piece: of the daemon's other threads, and of balancer and client together, from /proc. What
-an event takes is found in each run, since it is several times as much where a thread has to be woken for each. The
-model's costs are measured (aft capacity --json) before the three runs of each number of daemons, as a virtual machine
-is faster at some minutes than at others. With these the simulation is told each run of aft load: rate, mix and seed, so
-that both have the same requests at the same times. Loads are 40 % and 70 % of what the simulation says that so many
-daemons do at most, at random times, and as many clients as keep them busy.
+daemons share this machine's processors. Loads are requests at random times with which the simulation has 30 % and 60 %
+of the cores at work (but 60 % of what it answers at most, if that is less), and as many clients as keep daemons busy.
+
+The model's costs are measured (aft capacity --json) before the three runs of each number of daemons. Before each run
+the processor time is found that a request takes outside of engines, with the same load and answers in one piece: of the
+daemons' other threads, and of balancer and client together. What an event takes is found in the run itself, since it is
+several times as much where a thread has to be woken for each. With these the simulation is told each run of aft load:
+rate, mix and seed, so that both have the same requests at the same times.
+
+It is simulated twice: with the costs of before, and with those costs times a factor with which engines take what they
+took in this run for a request. A virtual machine is half as fast again at some minutes than at others; the second says
+what the simulation is worth where its costs are right.
 
 A run in which anything else on the machine had more than --others of a processor is made again, and left out where
-others were quiet. Shown are medians over rounds, measured and simulated, and of each round's ratio (and its range).
+others were quiet. Shown are medians over rounds: measured, and for either simulation its figure, and of each round's
+ratio the median (and its range).
 """
 import argparse
 import json
@@ -31,7 +37,10 @@ from beside import Daemon
 MODEL = Path("weights/models/enwik8-aft-local")
 TICKS = os.sysconf("SC_CLK_TCK")
 PROMPT, TOKENS = 32, 32
-LOADS = (0.4, 0.7)
+LOADS = (0.3, 0.6)  # of the cores,
+MOST = 0.6          # and no more of what is answered at most: one daemon has no use for two cores
+FIGURES = ("engine, ms a request", "of the cores, %", "answered/s", "first byte p50, ms", "first byte p99, ms",
+           "whole p50, ms", "whole p99, ms")
 CLIENTS = 24  # of each daemon, to keep it busy
 REPLICAS = (1, 2, 3)
 TRIES = 2
@@ -61,10 +70,8 @@ def spent(pid):
     """Processor seconds of a process: of its thread "engine", and of all others."""
     engine = others = 0.0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        name, rest = (task / "stat").read_text().rsplit(")", 1)
-        fields = rest.split()
-        seconds = (int(fields[11]) + int(fields[12])) / TICKS
-        if name.endswith("(engine"):
+        seconds = 1e-9 * int((task / "schedstat").read_text().split()[0])
+        if (task / "comm").read_text().strip().endswith("engine"):
             engine += seconds
         else:
             others += seconds
@@ -86,8 +93,8 @@ def free_ports(count):
 
 
 class Scene:
-    def __init__(self, models, folder):
-        self.daemons = [Daemon(models, "build/aftd --threads 1 --pin-threads false") for _ in REPLICAS]
+    def __init__(self, models, folder, precision):
+        self.daemons = [Daemon(models, "build/aftd --threads 1 --pin-threads false", precision) for _ in REPLICAS]
         self.ports = free_ports(len(REPLICAS))
         config = Path(folder, "haproxy.cfg")
         write_config(config, self.ports, self.daemons)
@@ -115,6 +122,7 @@ class Scene:
         beside = sum(spent(self.balancer.pid)) - balancer + told["client_cpu_share"] * told["seconds"]
         told["all_answered"] = self.answered() - answered_before
         told["engine_s"], told["outside_s"], told["beside_s"] = engine, outside, beside
+        told["took"] = took
         told["others"] = (busy() - all_before - engine - outside - beside) / took
         return told
 
@@ -140,9 +148,9 @@ def outside_of(told, request):
         for what, name in (("outside_s", "event-us"), ("beside_s", "beside-event-us"))}
 
 
-def find_request(scene, seconds):
+def find_request(scene, seconds, replicas, *load):
     """Microseconds of a request whose answer comes in one piece."""
-    whole = scene.load(1, seconds, "--concurrency", CLIENTS, "--whole")
+    whole = scene.load(replicas, seconds, *load, "--whole")
     return {what: 1e6 * whole[what] / whole["all_answered"] for what in ("outside_s", "beside_s")}
 
 
@@ -167,20 +175,21 @@ def run(scene, options, replicas, arguments):
     return best
 
 
-def figures_of(told, row):
+def figures_of(told, before, row, cores):
+    """What was measured, simulated with the costs of before, and with those of the run."""
     text = told["generate"]
     answered(told)
-    return {"engine, ms a request": (1e3 * told["engine_s"] / told["all_answered"], row["engine_ms"]),
-            "answered/s": (text["answered_per_second"], row["per_second"]),
-            "first byte p50, ms": (text["ttfb_ms"]["p50"], row["first_ms"]["p50"]),
-            "first byte p99, ms": (text["ttfb_ms"]["p99"], row["first_ms"]["p99"]),
-            "whole p50, ms": (text["e2e_ms"]["p50"], row["whole_ms"]["p50"]),
-            "whole p99, ms": (text["e2e_ms"]["p99"], row["whole_ms"]["p99"])}
+    share = (told["engine_s"] + told["outside_s"] + told["beside_s"]) / told["took"] / cores
+    measured = (1e3 * told["engine_s"] / told["all_answered"], 100 * share, text["answered_per_second"],
+                text["ttfb_ms"]["p50"], text["ttfb_ms"]["p99"], text["e2e_ms"]["p50"], text["e2e_ms"]["p99"])
+    simulated = ((r["engine_ms"], 100 * r["core_share"], r["per_second"], r["first_ms"]["p50"], r["first_ms"]["p99"],
+                  r["whole_ms"]["p50"], r["whole_ms"]["p99"]) for r in (before, row))
+    return dict(zip(FIGURES, zip(measured, *simulated)))
 
 
-def measure_costs(path, cores):
+def measure_costs(path, cores, precision):
     path.write_text(subprocess.run(
-        ["build/aft", "capacity", str(MODEL), "--precision", "f32", "--threads", "1", "--cores", str(cores),
+        ["build/aft", "capacity", str(MODEL), "--precision", precision, "--threads", "1", "--cores", str(cores),
          "--per-machine", str(max(REPLICAS)), "--prompt-bytes", str(PROMPT), "--max-tokens", str(TOKENS), "--rate", "1",
          "--replicas", "1", "--requests", "100", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
     told = json.loads(path.read_text())["costs"]
@@ -188,16 +197,46 @@ def measure_costs(path, cores):
           "; times as long beside others: " + ", ".join(f"{n}: {x:.2f}" for n, x in told["crowding"]), flush=True)
 
 
-def run_pair(scene, costs, request, typical, options, replicas, load, seed):
-    """One run and its simulation."""
+def rate_of(share, most, simulated):
+    """Requests a second with which the simulation has that share of the cores at work."""
+    low, high = 0.0, most
+    for _ in range(12):
+        rate = (low + high) / 2
+        low, high = (rate, high) if simulated("--rate", rate, "--requests", 3000)["core_share"] < share else (low, rate)
+    return low
+
+
+def at_the_speed_of(costs, told, simulated):
+    """Writes costs with which engines take what they took in this run for a request, and simulates it."""
+    before, scale = json.loads(costs.read_text()), 1.0
+    run_costs = costs.with_name("run.json")
+    for _ in range(4):
+        known = dict(before["costs"], idle_us=scale * before["costs"]["idle_us"])
+        for name in ("step_us", "prompt_us"):
+            known[name] = [[n, scale * us] for n, us in known[name]]
+        run_costs.write_text(json.dumps({"costs": known}))
+        row = simulated(run_costs)
+        scale *= 1e3 * told["engine_s"] / told["all_answered"] / row["engine_ms"]
+    return row
+
+
+def run_pair(scene, costs, typical, options, replicas, load, seed):
+    """One run and its simulations: with the costs of before, and with those at which engines were as fast as in it."""
+    def simulated(costs, outside, *arguments):
+        return simulate(costs, outside, options.cores, replicas, *arguments)
+
     clients = ["--concurrency", CLIENTS * replicas]
-    most = simulate(costs, typical, options.cores, replicas, *clients, "--requests", 5000)["per_second"]
-    rate = most * load if load else most
+    rate = simulated(costs, typical, *clients, "--requests", 5000)["per_second"]
+    if load:
+        rate = rate_of(load, MOST * rate, lambda *arguments: simulated(costs, typical, *arguments))
     arguments = ["--rate", rate, "--seed", seed] if load else clients
+    request = find_request(scene, options.seconds / 3, replicas, *arguments)
     told = run(scene, options, replicas, arguments)
-    requests = max(100, round(rate * options.seconds * 10 / 9))
-    row = simulate(costs, outside_of(told, request), options.cores, replicas, *arguments, "--requests", requests)
-    return {"others": told["others"], "rate": rate, "figures": figures_of(told, row)}
+    arguments += ["--requests", max(100, round(rate * options.seconds * 10 / 9))]
+    outside = outside_of(told, request)
+    before = simulated(costs, outside, *arguments)
+    at_its_speed = at_the_speed_of(costs, told, lambda costs: simulated(costs, outside, *arguments))
+    return {"others": told["others"], "rate": rate, "figures": figures_of(told, before, at_its_speed, options.cores)}
 
 
 def show(cell, rounds, options):
@@ -207,15 +246,17 @@ def show(cell, rounds, options):
     count, all_count = len(quiet), len(rounds)
     rounds = quiet or rounds
     noise, rate = (statistics.median(r[what] for r in rounds) for what in ("others", "rate"))
-    what = f"{100 * load:.0f} %, {rate:.0f} requests/s" if load else f"{CLIENTS * replicas} clients"
+    what = f"{100 * load:.0f} % of the cores, {rate:.0f} requests/s" if load else f"{CLIENTS * replicas} clients"
     print(f"{replicas} on {options.cores} cores, {what}; {count} of {all_count} runs quiet, others had {noise:.2f} of "
           "a processor")
     for name in rounds[0]["figures"]:
-        pairs = [r["figures"][name] for r in rounds]
-        ratios = [simulated / measured for measured, simulated in pairs]
-        print(f"    {name:20} {statistics.median(m for m, _ in pairs):10.1f} measured "
-              f"{statistics.median(s for _, s in pairs):10.1f} simulated   {statistics.median(ratios):5.2f} "
-              f"({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+        runs = [r["figures"][name] for r in rounds]
+        said = ""
+        for i in (1, 2):
+            ratios = [run[i] / run[0] for run in runs]
+            said += (f"{statistics.median(run[i] for run in runs):10.1f} {statistics.median(ratios):6.2f} "
+                     f"({min(ratios):.2f} to {max(ratios):.2f})")
+        print(f"    {name:20} {statistics.median(run[0] for run in runs):10.1f}{said}", flush=True)
 
 
 def main():
@@ -225,6 +266,7 @@ def main():
     parser.add_argument("--others", type=float, default=0.15, help="of a processor, that others may have in a run")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--replicas", type=int, choices=REPLICAS, help="so many alone")
+    parser.add_argument("--precision", choices=("f32", "bf16", "int8"), default="int8")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "models").mkdir()
@@ -232,16 +274,18 @@ def main():
         costs = Path(folder, "costs.json")
         cells = [(n, load) for n in ([options.replicas] if options.replicas else REPLICAS) for load in (*LOADS, None)]
         results = {cell: [] for cell in cells}
-        scene = Scene(Path(folder, "models"), folder)
+        scene = Scene(Path(folder, "models"), folder, options.precision)
         try:
+            busy_with = ["--concurrency", CLIENTS]
             for seed in range(options.rounds):
-                request = find_request(scene, options.seconds / 2)
-                print("us of a request: {outside_s:.0f} in daemons, {beside_s:.0f} beside them".format(**request))
-                typical = outside_of(scene.load(1, options.seconds / 2, "--concurrency", CLIENTS), request)
+                request = find_request(scene, options.seconds / 3, 1, *busy_with)
+                typical = outside_of(scene.load(1, options.seconds / 3, *busy_with), request)
+                print("us of a request: {request-us:.0f} in daemons, {beside-us:.0f} beside them; of an event: "
+                      "{event-us:.0f} and {beside-event-us:.0f}".format(**typical))
                 for cell in cells:
                     if cell[1] == LOADS[0]:
-                        measure_costs(costs, options.cores)
-                    results[cell].append(run_pair(scene, costs, request, typical, options, *cell, seed))
+                        measure_costs(costs, options.cores, options.precision)
+                    results[cell].append(run_pair(scene, costs, typical, options, *cell, seed))
                 for cell in cells:
                     show(cell, results[cell], options)
         finally:
