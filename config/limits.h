@@ -243,6 +243,7 @@
 /* ---- aft load -------------------------------------------------------------------------------------------- */
 #define LOAD_CLIENTS_MAX 4096        /* connections; a daemon has no more stream slots for one model */
 #define LOAD_CLIENTS_OPEN 256        /* connections of an open loop by default */
+#define LOAD_CLIENTS_SESSIONS 64     /* the same where each has a session: a client has room for 192 by default */
 #define LOAD_RATE_MAX 50000          /* requests a second; one thread of libcurl sends fewer */
 #define LOAD_RATE_MIN 1e-3           /* one in a quarter of an hour */
 #define LOAD_REQUESTS_MAX 1000000000 /* of one run: a day at 10,000 a second */

@@ -235,9 +235,11 @@ _aft_verb() {
             -n=text --max-tokens=text
             --temperature=text
             --whole
+            --sessions
             --generate-model=text
             --classify-model=text
             --header=text
+            --ca-file=file
             --slo-ttfb-ms=text
             --slo-e2e-ms=text
             --slo-gap-ms=text

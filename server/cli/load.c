@@ -20,10 +20,15 @@ static const char *text_option(const struct load_options *o, const struct words 
         const char *name;
         bool given;
     } options[] = {
-        {"prompt", o->prompt != NULL},         {"prompt-file", o->prompt_file != NULL},
-        {"prompt-bytes", o->prompt_bytes > 0}, {"max-tokens", w->max_tokens > 0},
-        {"temperature", w->temperature >= 0},  {"whole", o->whole},
-        {"slo-gap-ms", w->slo_gap_ms > 0},     {"generate-model", o->models[LOAD_GENERATE] != NULL},
+        {"prompt", o->prompt != NULL},
+        {"prompt-file", o->prompt_file != NULL},
+        {"prompt-bytes", o->prompt_bytes > 0},
+        {"max-tokens", w->max_tokens > 0},
+        {"temperature", w->temperature >= 0},
+        {"whole", o->whole},
+        {"slo-gap-ms", w->slo_gap_ms > 0},
+        {"generate-model", o->models[LOAD_GENERATE] != NULL},
+        {"sessions", o->sessions},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (options[i].given)
@@ -77,7 +82,7 @@ static void complete(struct load_options *o, const struct words *w)
     o->requests = bounded ? w->requests : UINT64_MAX;
     o->duration_s = w->duration_s > 0 ? w->duration_s : bounded ? INFINITY : DURATION_S;
     if (o->concurrency == 0)
-        o->concurrency = o->rate > 0 ? LOAD_CLIENTS_OPEN : 1;
+        o->concurrency = o->rate <= 0 ? 1 : o->sessions ? LOAD_CLIENTS_SESSIONS : LOAD_CLIENTS_OPEN;
     o->max_tokens = w->max_tokens > 0 ? w->max_tokens : 256;
     o->temperature = w->temperature >= 0 ? w->temperature : 1.0;
     o->slo_ttfb_s = goal_s(w->slo_ttfb_ms);
@@ -119,12 +124,15 @@ static int parse(struct load_options *o, int argc, char **argv, int *count)
          "randomness; 0 always takes the most likely byte"},
         {"whole", 0, CLI_FLAG, &o->whole, 0, 0, NULL, NULL,
          "ask for the text in one piece instead of as a stream of events"},
+        {"sessions", 0, CLI_FLAG, &o->sessions, 0, 0, NULL, NULL,
+         "each client begins a session, and its requests go on with it; with --rate 64 clients"},
         {"generate-model", 0, CLI_TEXT, &o->models[LOAD_GENERATE], 0, 0, "NAME", "the daemon's default",
          "model that generates"},
         {"classify-model", 0, CLI_TEXT, &o->models[LOAD_CLASSIFY], 0, 0, "NAME", "the daemon's default",
          "model that classifies"},
         {"header", 0, CLI_TEXTS, &o->headers, 0, 0, "HEADER", NULL,
          "\"Name: value\" to send with each request; may be repeated"},
+        {"ca-file", 0, CLI_TEXT, (void *)&o->ca_file, 0, 0, "FILE", "the system's", "PEM file of what to trust"},
         {"slo-ttfb-ms", 0, CLI_NUMBER, &w.slo_ttfb_ms, 1e-3, day_ms, "X", NULL,
          "objective: the first byte within X ms"},
         {"slo-e2e-ms", 0, CLI_NUMBER, &w.slo_e2e_ms, 1e-3, day_ms, "X", NULL,
@@ -159,7 +167,7 @@ static int report(const struct load_options *o, const struct load_result *r)
 int cli_load(int argc, char **argv)
 {
     struct load_options o = {.timeout_s = 120};
-    struct load_bodies bodies[LOAD_KINDS] = {{0}};
+    struct load_bodies bodies[LOAD_KINDS] = {{0}}, sessions = {.count = 0};
     struct load_result *r = NULL;
     char *url = NULL;
     int count;
@@ -177,12 +185,15 @@ int cli_load(int argc, char **argv)
     }
     code = load_bodies_make(bodies, &o);
     if (code == CLI_OK)
-        code = load_run(&o, bodies, r);
+        code = load_bodies_make_sessions(&sessions, &o);
+    if (code == CLI_OK)
+        code = load_run(&o, bodies, &sessions, r);
     if (code == CLI_OK)
         code = report(&o, r);
 done:
     for (enum load_kind k = 0; k < LOAD_KINDS; k++)
         load_bodies_clear(&bodies[k]);
+    load_bodies_clear(&sessions);
     free(r);
     free(url);
     return code;

@@ -4,6 +4,7 @@
  *   load_bodies.c     pictures and prompts -> the bodies of requests
  *   load_run.c        when each request is due; the event loop
  *   load_client.c     one request after the other on one connection (libcurl)
+ *   load_ask.c        what is asked before and after: is there a daemon, sessions
  *   load_answer.c     what comes back, piece by piece
  *   load_tally.c      counts and histograms
  *   load_report.c     for people, as JSON, and the progress meanwhile
@@ -49,7 +50,9 @@ struct load_options {
     uint64_t prompt_bytes;            /* 0: as long as the text given */
     uint64_t max_tokens;
     double temperature;
-    bool whole; /* text comes in one answer, not as events */
+    bool whole;    /* text comes in one answer, not as events */
+    bool sessions; /* the text of each client goes on from answer to answer */
+    const char *ca_file;
     struct cli_texts headers;
     double slo_ttfb_s, slo_e2e_s, slo_gap_s; /* infinite where not asked for */
     bool json;
@@ -71,6 +74,8 @@ struct load_bodies {
 /* Make the bodies that the options ask for, at least one for each kind. Prints why and returns an exit code; the bodies
  * are the caller's to clear in any case. */
 int load_bodies_make(struct load_bodies bodies[LOAD_KINDS], const struct load_options *o);
+/* The same for what begins the sessions that clients go on with: none, if they do not. */
+int load_bodies_make_sessions(struct load_bodies *ret, const struct load_options *o);
 void load_bodies_clear(struct load_bodies *b);
 
 /* ---- what came of it --------------------------------------------------------------------------------------------- */
@@ -121,8 +126,10 @@ void load_tally_add(struct load_tally *t, const struct load_options *o, const st
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-/* Send, wait, count, into *ret (zeroed). Prints why and returns CLI_FAILED if it cannot begin. */
-int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_KINDS], struct load_result *ret);
+/* Send, wait, count, into *ret (zeroed). `sessions`: what they begin with, if clients go on with any. Prints why and
+ * returns CLI_FAILED if it cannot begin. */
+int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_KINDS],
+             const struct load_bodies *sessions, struct load_result *ret);
 
 /* The n-th gap between two requests of an open loop: exponentially distributed with mean 1 / rate, a function of the
  * seed and n alone. */

@@ -92,29 +92,42 @@ static int read_source(uint8_t **ret, size_t *size, const struct load_options *o
     return *ret != NULL ? CLI_OK : cli_fail("out of memory");
 }
 
+/* How much is generated, and how it comes; NULL: out of memory. */
+static json_t *how_much(const struct load_options *o)
+{
+    return json_pack("{s:I, s:b}", "max_tokens", (json_int_t)o->max_tokens, "stream", o->whole ? 0 : 1);
+}
+
+static int add_object(struct load_bodies *b, json_t *object)
+{
+    char *text = object != NULL ? json_print(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    return text != NULL ? add_body(b, (uint8_t *)text, strlen(text)) : cli_fail("out of memory");
+}
+
 /* A prompt is sent in base64, as it may be any bytes. */
 static int add_prompt(struct load_bodies *b, const struct load_options *o, const uint8_t *prompt, size_t size)
 {
     const size_t encoded = BASE64_ENCODE_RAW_LENGTH(size);
     const uint64_t seed = (o->seed + b->count) & SEED_MAX;
     const char *model = o->models[LOAD_GENERATE];
-    char *base64 = malloc(encoded + 1), *text = NULL;
+    char *base64 = malloc(encoded + 1);
     json_t *object = NULL;
     if (base64 != NULL) {
         base64_encode_raw(base64, size, prompt);
-        object = json_pack("{s:o, s:I, s:f, s:I, s:b}", "prompt_base64", json_stringn_nocheck(base64, encoded),
-                           "max_tokens", (json_int_t)o->max_tokens, "temperature", o->temperature, "seed",
-                           (json_int_t)seed, "stream", o->whole ? 0 : 1);
+        object = json_pack("{s:o, s:f, s:I}", "prompt_base64", json_stringn_nocheck(base64, encoded), "temperature",
+                           o->temperature, "seed", (json_int_t)seed);
+    }
+    if (object != NULL && !o->sessions && json_object_update_new(object, how_much(o)) != 0) {
+        json_decref(object);
+        object = NULL;
     }
     free(base64);
     if (model != NULL && object != NULL && json_object_set_new(object, "model", json_string(model)) != 0) {
         json_decref(object);
         return cli_fail("--generate-model is \"%s\", expected a name in UTF-8", model);
     }
-    if (object != NULL)
-        text = json_print(object, JSON_COMPACT);
-    json_decref(object);
-    return text != NULL ? add_body(b, (uint8_t *)text, strlen(text)) : cli_fail("out of memory");
+    return add_object(b, object);
 }
 
 /* Each prompt begins in the source where the one before ended, and the source starts over at its end. Each has its own
@@ -153,6 +166,11 @@ int load_bodies_make(struct load_bodies bodies[LOAD_KINDS], const struct load_op
     if (o->kinds[LOAD_CLASSIFY])
         code = add_pictures(&bodies[LOAD_CLASSIFY], o);
     if (code == CLI_OK && o->kinds[LOAD_GENERATE])
-        code = add_prompts(&bodies[LOAD_GENERATE], o);
+        code = o->sessions ? add_object(&bodies[LOAD_GENERATE], how_much(o)) : add_prompts(&bodies[LOAD_GENERATE], o);
     return code;
+}
+
+int load_bodies_make_sessions(struct load_bodies *ret, const struct load_options *o)
+{
+    return o->sessions ? add_prompts(ret, o) : CLI_OK;
 }

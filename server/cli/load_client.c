@@ -1,45 +1,10 @@
-/* load_client.c - see load_client.h. Proxies from the environment are not used: what is measured is the URL given. */
+/* load_client.c - see load_client.h. */
 #include "server/cli/load_client.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static char *join(const char *base, const char *path, const char *more)
-{
-    const size_t room = strlen(base) + strlen(path) + strlen(more) + 1;
-    char *text = malloc(room);
-    if (text != NULL)
-        (void)snprintf(text, room, "%s%s%s", base, path, more);
-    return text;
-}
-
 /* ---- what all requests have -------------------------------------------------------------------------------------- */
-
-static bool add_header(struct curl_slist **list, const char *line)
-{
-    struct curl_slist *longer = curl_slist_append(*list, line);
-    if (longer != NULL)
-        *list = longer;
-    return longer != NULL;
-}
-
-static bool add_headers(struct curl_slist **list, const struct load_options *o)
-{
-    for (size_t i = 0; i < o->headers.count; i++)
-        if (!add_header(list, o->headers.at[i]))
-            return false;
-    return true;
-}
-
-static void set_common(CURL *easy, const struct load_options *o)
-{
-    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, "aft/" AFTD_VERSION);
-    (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * o->timeout_s));
-}
 
 int load_target_init(struct load_target *t, enum load_kind kind, const struct load_options *o,
                      const struct load_bodies *bodies)
@@ -51,16 +16,16 @@ int load_target_init(struct load_target *t, enum load_kind kind, const struct lo
     t->bodies = bodies;
     if (kind == LOAD_CLASSIFY && model != NULL) { /* for a text it is in the body */
         char *escaped = curl_easy_escape(NULL, model, 0), *query = NULL;
-        query = escaped != NULL ? join(paths[kind], "?model=", escaped) : NULL;
-        t->url = query != NULL ? join(o->url, query, "") : NULL;
+        query = escaped != NULL ? load_join(paths[kind], "?model=", escaped) : NULL;
+        t->url = query != NULL ? load_join(o->url, query, "") : NULL;
         free(query);
         curl_free(escaped);
     } else {
-        t->url = join(o->url, paths[kind], "");
+        t->url = load_join(o->url, paths[kind], "");
     }
     /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
-    if (t->url == NULL || !add_header(&t->headers, types[kind]) || !add_header(&t->headers, "Expect:") ||
-        !add_headers(&t->headers, o))
+    if (t->url == NULL || !load_add_header(&t->headers, types[kind]) || !load_add_header(&t->headers, "Expect:") ||
+        !load_add_headers(&t->headers, o))
         return cli_fail("out of memory");
     return CLI_OK;
 }
@@ -70,57 +35,6 @@ void load_target_clear(struct load_target *t)
     free(t->url);
     curl_slist_free_all(t->headers);
     memset(t, 0, sizeof *t);
-}
-
-/* ---- the first look ---------------------------------------------------------------------------------------------- */
-
-static size_t probe_take(char *bytes, size_t one, size_t n, void *arg)
-{
-    struct load_answer *a = arg;
-    (void)load_answer_take(a, bytes, one * n, cli_now());
-    return one * n;
-}
-
-static int probe_judge(const char *base, CURLcode code, const char *why, long status, struct load_answer *a)
-{
-    (void)load_answer_end(a);
-    if (code != CURLE_OK)
-        return cli_fail("%s does not answer: %s; is an aftd running there?", base,
-                        why[0] != '\0' ? why : curl_easy_strerror(code));
-    if (status != 200)
-        return cli_fail("%s/readyz answers %ld%s%s, expected 200; is it an aftd that takes requests?", base, status,
-                        a->detail[0] != '\0' ? ": " : "", a->detail);
-    return CLI_OK;
-}
-
-int load_probe(const struct load_options *o)
-{
-    struct load_answer answer = {.form = LOAD_FORM_ERROR};
-    struct curl_slist *headers = NULL;
-    char why[CURL_ERROR_SIZE] = "", *url = join(o->url, "/readyz", "");
-    CURL *easy = curl_easy_init();
-    int code = CLI_FAILED;
-    if (url == NULL || easy == NULL || !add_headers(&headers, o)) {
-        code = cli_fail("out of memory");
-        goto done;
-    }
-    set_common(easy, o);
-    (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, LOAD_PROBE_S * 1000L);
-    (void)curl_easy_setopt(easy, CURLOPT_URL, url);
-    (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
-    (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, why);
-    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, probe_take);
-    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
-    const CURLcode result = curl_easy_perform(easy);
-    long status = 0;
-    (void)curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    code = probe_judge(o->url, result, why, status, &answer);
-done:
-    curl_easy_cleanup(easy);
-    curl_slist_free_all(headers);
-    load_answer_clear(&answer);
-    free(url);
-    return code;
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -151,7 +65,7 @@ bool load_client_init(struct load_client *c, struct load_shared *shared)
     c->easy = curl_easy_init();
     if (c->easy == NULL)
         return false;
-    set_common(c->easy, shared->o);
+    load_set_common(c->easy, shared->o);
     (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_body);
     (void)curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
@@ -181,7 +95,8 @@ void load_client_begin(struct load_client *c, enum load_kind kind, double due_s,
     c->due_s = due_s;
     c->why[0] = '\0';
     (void)curl_easy_setopt(c->easy, CURLOPT_URL, target->url);
-    (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, target->headers);
+    const bool goes_on = kind == LOAD_GENERATE && c->session != NULL;
+    (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, goes_on ? c->session->headers : target->headers);
     (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->size);
     (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, (const char *)body->bytes);
     if (measured) {
@@ -219,8 +134,10 @@ void load_client_end(struct load_client *c, CURLcode code, double now_s)
                                          .detail = code != CURLE_OK ? why : a->detail};
     load_tally_add(tally, c->shared->o, &outcome);
     c->busy = false;
-    /* an open loop does not pause: its requests stay due when they are due */
-    c->rest_until_s = code != CURLE_OK && status == 0 && c->shared->o->rate <= 0.0 ? now_s + LOAD_PAUSE_S : 0.0;
+    /* A session is in use until the daemon has noticed that its client left. An open loop does not pause: its requests
+     * stay due when they are due. */
+    const bool rests = (code != CURLE_OK && status == 0) || (c->session != NULL && (code != CURLE_OK || refused));
+    c->rest_until_s = rests && c->shared->o->rate <= 0.0 ? now_s + LOAD_PAUSE_S : 0.0;
 }
 
 void load_client_abort(struct load_client *c)

@@ -6,6 +6,7 @@
 
 #include "server/cli/load.h"
 #include "server/cli/load_answer.h"
+#include "server/cli/load_ask.h"
 
 /* Where requests of a kind go, and with what. Headers are shared by all clients. */
 struct load_target {
@@ -26,16 +27,14 @@ struct load_shared {
 struct load_client {
     struct load_shared *shared;
     CURL *easy;
+    const struct load_session *session; /* that its texts go on with; NULL: with none */
     struct load_answer answer;
     enum load_kind kind;
     bool busy, measured; /* a request is under way; it counts */
     double due_s;
-    double rest_until_s; /* of a closed loop: after a failure to get any answer */
+    double rest_until_s; /* of a closed loop: after a failure that would repeat itself at once */
     char why[CURL_ERROR_SIZE];
 };
-
-/* Ask GET /readyz whether there is a daemon that takes requests. Prints why not and returns CLI_FAILED. */
-int load_probe(const struct load_options *o);
 
 /* Prints why and returns CLI_FAILED; clear it in any case, zeroed is fine. */
 int load_target_init(struct load_target *t, enum load_kind kind, const struct load_options *o,

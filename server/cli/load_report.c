@@ -1,7 +1,8 @@
 /* load_report.c - see load.h: what the run showed, for people and as JSON, and the progress meanwhile.
  *
  * The object of --json:
- *   url, loop ("closed" or "open"), concurrency, rate (requests/s asked for; null in a closed loop), seed,
+ *   url, loop ("closed" or "open"), concurrency, sessions (do the texts of each client go on with one),
+ *   rate (requests/s asked for; null in a closed loop), seed,
  *   warmup_seconds, seconds (the window's length), interrupted,
  *   client_cpu_share (this program's CPU time over `seconds`: 1 is a whole core),
  *   goals {ttfb_ms, e2e_ms, gap_ms} (null where not asked for),
@@ -141,6 +142,8 @@ void load_report_print(const struct load_options *o, const struct load_result *r
     else
         (void)printf("%" PRIu64 " client%s, each with one request at a time", o->concurrency,
                      o->concurrency == 1 ? "" : "s");
+    if (o->sessions)
+        (void)printf(", each with a session that its texts go on with");
     (void)printf(", %.1f s%s\n", r->seconds, r->interrupted ? ", interrupted" : "");
     (void)printf("aft load itself took %.2f of a core%s\n", cpu_share(r),
                  cpu_share(r) > CPU_SHARE_HIGH ? ": it may be what limits the figures" : "");
@@ -205,11 +208,11 @@ int load_report_json(const struct load_options *o, const struct load_result *r)
     for (enum load_kind k = 0; k < LOAD_KINDS; k++)
         kinds[k] = o->kinds[k] ? describe_kind(o, r, k) : json_null();
     json_t *object = json_pack(
-        "{s:s, s:s, s:I, s:o, s:I, s:f, s:f, s:b, s:f, s:{s:o, s:o, s:o}, s:o, s:o}", "url", o->url, "loop",
-        o->rate > 0.0 ? "open" : "closed", "concurrency", (json_int_t)o->concurrency, "rate",
-        o->rate > 0.0 ? json_real(o->rate) : json_null(), "seed", (json_int_t)o->seed, "warmup_seconds", o->warmup_s,
-        "seconds", r->seconds, "interrupted", r->interrupted ? 1 : 0, "client_cpu_share", cpu_share(r), "goals",
-        "ttfb_ms", goal(o->slo_ttfb_s), "e2e_ms", goal(o->slo_e2e_s), "gap_ms", goal(o->slo_gap_s),
+        "{s:s, s:s, s:I, s:b, s:o, s:I, s:f, s:f, s:b, s:f, s:{s:o, s:o, s:o}, s:o, s:o}", "url", o->url, "loop",
+        o->rate > 0.0 ? "open" : "closed", "concurrency", (json_int_t)o->concurrency, "sessions", o->sessions ? 1 : 0,
+        "rate", o->rate > 0.0 ? json_real(o->rate) : json_null(), "seed", (json_int_t)o->seed, "warmup_seconds",
+        o->warmup_s, "seconds", r->seconds, "interrupted", r->interrupted ? 1 : 0, "client_cpu_share", cpu_share(r),
+        "goals", "ttfb_ms", goal(o->slo_ttfb_s), "e2e_ms", goal(o->slo_e2e_s), "gap_ms", goal(o->slo_gap_s),
         kind_names[LOAD_CLASSIFY], kinds[LOAD_CLASSIFY], kind_names[LOAD_GENERATE], kinds[LOAD_GENERATE]);
     return cli_print_json(object);
 }

@@ -23,7 +23,8 @@ struct run {
     struct load_result *result;
     struct load_shared shared;
     struct load_client *clients;
-    struct load_client **idle; /* [idle_count], the last one used on top: its connection is warm */
+    struct load_session *sessions; /* [client_count], if clients go on with any */
+    struct load_client **idle;     /* [idle_count], the last one used on top: its connection is warm */
     size_t client_count, idle_count;
     CURLM *multi;
     int epoll, timer;
@@ -319,6 +320,18 @@ static int init_clients(struct run *r)
     return CLI_OK;
 }
 
+static int begin_sessions(struct run *r, const struct load_bodies *bodies)
+{
+    if (!r->o->sessions)
+        return CLI_OK;
+    r->sessions = calloc(r->client_count, sizeof *r->sessions);
+    if (r->sessions == NULL)
+        return cli_fail("out of memory");
+    for (size_t i = 0; i < r->client_count; i++)
+        r->clients[i].session = &r->sessions[i];
+    return load_sessions_begin(r->sessions, r->client_count, r->o, bodies, &interrupted);
+}
+
 static int init_loop(struct run *r)
 {
     struct epoll_event e = {.events = EPOLLIN};
@@ -347,6 +360,7 @@ static void clear(struct run *r)
         (void)curl_multi_cleanup(r->multi);
     for (size_t k = 0; k < LOAD_KINDS; k++)
         load_target_clear(&r->shared.targets[k]);
+    free(r->sessions);
     free(r->idle);
     free(r->clients);
     if (r->epoll >= 0)
@@ -357,7 +371,7 @@ static void clear(struct run *r)
 
 /* Ctrl-C ends the run early and lets it report. More of them meanwhile change nothing: programs that pass signals on to
  * a whole group, as timeout(1) does, send two. */
-static void loop_with_signals(struct run *r)
+static int loop_with_signals(struct run *r, const struct load_bodies *sessions)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGPIPE};
     struct sigaction before[3];
@@ -367,12 +381,18 @@ static void loop_with_signals(struct run *r)
         s.sa_handler = numbers[i] == SIGPIPE ? SIG_IGN : on_signal; /* TLS writes to sockets without MSG_NOSIGNAL */
         (void)sigaction(numbers[i], &s, &before[i]);
     }
-    loop(r);
+    const int code = begin_sessions(r, sessions);
+    if (code == CLI_OK)
+        loop(r);
+    if (r->sessions != NULL)
+        load_sessions_end(r->sessions, r->client_count, r->o);
     for (size_t i = 0; i < 3; i++)
         (void)sigaction(numbers[i], &before[i], NULL);
+    return code;
 }
 
-int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_KINDS], struct load_result *ret)
+int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_KINDS],
+             const struct load_bodies *sessions, struct load_result *ret)
 {
     struct run r = {.o = o, .result = ret, .epoll = -1, .timer = -1};
     r.shared = (struct load_shared){.o = o, .tallies = ret->tallies};
@@ -388,7 +408,7 @@ int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_
     if (code == CLI_OK)
         code = init_loop(&r);
     if (code == CLI_OK)
-        loop_with_signals(&r);
+        code = loop_with_signals(&r, sessions);
     clear(&r);
     curl_global_cleanup();
     return code;

@@ -131,8 +131,8 @@ static json_t *read_report(const struct program_run *p, int code)
     if (report == NULL)
         fail_msg("%s in %.300s", why.text, p->out);
     expect_keys(report, "the report",
-                "url loop concurrency rate seed warmup_seconds seconds interrupted client_cpu_share goals classify "
-                "generate");
+                "url loop concurrency sessions rate seed warmup_seconds seconds interrupted client_cpu_share goals "
+                "classify generate");
     expect_keys(json_object_get(report, "goals"), "goals", "ttfb_ms e2e_ms gap_ms");
     assert_true(number_of(report, "client_cpu_share") >= 0);
     const json_t *classify = json_object_get(report, "classify"), *generate = json_object_get(report, "generate");
@@ -245,6 +245,44 @@ static void goodput_is_the_share_that_meets_the_goals(void **state)
     expect_about("the share", number_of(json_object_get(report, "generate"), "goodput_share"), 0.0);
     assert_int_equal(count_of(json_object_get(report, "generate"), "answered"), 5);
     json_decref(report);
+    daemon_stop(&aftd);
+}
+
+static void each_client_goes_on_with_its_session_and_ends_it(void **state)
+{
+    (void)state;
+    /* Only a session's beginning names the second model. */
+    start((const char *const[]){"--models-dir=off",
+                                "--model=a=weights/models/enwik8-aft-local,b=weights/models/enwik8-aft-local",
+                                "--sessions-max=3", NULL});
+    for (size_t i = 0; i < 2; i++) { /* the second run has room only if the first has ended its sessions */
+        json_t *report = LOAD(0, "--sessions", "--requests=30", "--concurrency=3", "--max-tokens=20", "--prompt=The ",
+                              "--generate-model=b", i == 0 ? "--whole" : "--rate=100");
+        const json_t *g = json_object_get(report, "generate");
+        assert_true(json_is_true(json_object_get(report, "sessions")));
+        assert_int_equal(count_of(g, "answered"), 30);
+        assert_int_equal(count_of(g, "bytes"), 30 * 20);
+        json_decref(report);
+    }
+    /* A prompt begins a session and is not sent again; who goes on feeds one byte. */
+    (void)client_await_metric(&aftd, "aftd_prompt_bytes_total", 2 * (3 * 4 + 30), test_ms(2000));
+    (void)client_await_metric(&aftd, "aftd_generated_bytes_total{model=\"b\"", 2 * 30 * 20, test_ms(2000));
+    assert_int_equal((int)client_metric(&aftd, "aftd_sessions_created_total"), 2 * 3);
+    assert_int_equal((int)client_metric(&aftd, "aftd_sessions "), 0);
+    daemon_stop(&aftd);
+}
+
+static void sessions_that_cannot_begin_are_told_and_those_that_did_are_ended(void **state)
+{
+    (void)state;
+    start((const char *const[]){"--sessions-max=3", NULL});
+    const struct program_case cases[] = {
+        {"one too many", {"load", url, "--sessions", "--concurrency=4"}, NULL, 1, "", "-3 answers 503: "},
+        {"and what to do", {"load", url, "--sessions", "--concurrency=4"}, NULL, 1, "", "session, see --concurrency"},
+        {"no such model", {"load", url, "--sessions", "--generate-model=no-such"}, NULL, 1, "", " answers 404: "},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+    assert_int_equal((int)client_metric(&aftd, "aftd_sessions "), 0);
     daemon_stop(&aftd);
 }
 
@@ -423,6 +461,25 @@ static void an_interrupted_run_still_reports(void **state)
     daemon_stop(&aftd);
 }
 
+static void an_interrupted_run_ends_its_sessions(void **state)
+{
+    (void)state;
+    struct program_run p;
+    start(NULL);
+    interrupt(
+        &p,
+        (const char *const[]){"--sessions", "--duration=1000", "--concurrency=3", "--max-tokens=300", "--json", NULL},
+        2);
+    json_t *report = read_report(&p, 0);
+    assert_true(count_of(json_object_get(report, "generate"), "answered") > 0);
+    assert_string_equal(p.err, "");
+    assert_int_equal((int)client_metric(&aftd, "aftd_sessions_created_total"), 3);
+    assert_int_equal((int)client_metric(&aftd, "aftd_sessions "), 0);
+    json_decref(report);
+    program_run_clear(&p);
+    daemon_stop(&aftd);
+}
+
 static void the_report_for_people_has_a_line_for_each_figure(void **state)
 {
     (void)state;
@@ -484,6 +541,8 @@ int main(void)
         cmocka_unit_test_teardown(a_folder_of_pictures_and_prompts_go_out_in_the_ratio_asked_for, stop),
         cmocka_unit_test_teardown(the_warm_up_is_sent_and_not_counted, stop),
         cmocka_unit_test_teardown(goodput_is_the_share_that_meets_the_goals, stop),
+        cmocka_unit_test_teardown(each_client_goes_on_with_its_session_and_ends_it, stop),
+        cmocka_unit_test_teardown(sessions_that_cannot_begin_are_told_and_those_that_did_are_ended, stop),
         cmocka_unit_test_teardown(an_open_loop_sends_at_its_rate, stop),
         cmocka_unit_test_teardown(what_an_open_loop_cannot_send_in_time_counts, stop),
         cmocka_unit_test_teardown(refused_requests_are_counted_by_status, stop),
@@ -491,6 +550,7 @@ int main(void)
         cmocka_unit_test_teardown(a_daemon_that_dies_is_a_failure_of_what_was_running, stop),
         cmocka_unit_test_teardown(what_is_no_ready_daemon_is_told_before_anything_is_sent, stop),
         cmocka_unit_test_teardown(an_interrupted_run_still_reports, stop),
+        cmocka_unit_test_teardown(an_interrupted_run_ends_its_sessions, stop),
         cmocka_unit_test_teardown(the_report_for_people_has_a_line_for_each_figure, stop),
         cmocka_unit_test_teardown(a_terminal_sees_the_progress_and_then_does_not, stop),
     };

@@ -82,6 +82,7 @@ static void options_that_do_not_go_together_are_refused(void **state)
         WRONG("bytes from pictures", "--max-tokens is for --generate", "--classify", SAMPLE, "--max-tokens=1"),
         WRONG("a hot picture", "--temperature is for --generate", "--classify", SAMPLE, "--temperature=0"),
         WRONG("a whole picture", "--whole is for --generate", "--classify", SAMPLE, "--whole"),
+        WRONG("a picture that goes on", "--sessions is for --generate", "--classify", SAMPLE, "--sessions"),
         WRONG("gaps of a picture", "--slo-gap-ms is for --generate", "--classify", SAMPLE, "--slo-gap-ms=1"),
         WRONG("a text model for pictures", "--generate-model is for", "--classify", SAMPLE, "--generate-model=x"),
         WRONG("a ratio of one", "--mix is for --classify and --generate together", "--mix=0.5"),

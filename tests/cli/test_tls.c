@@ -96,6 +96,7 @@ static void who_is_trusted_is_asked(void **state)
          "[[",
          ""},
         {"bytes", {"compress", "--url", url, "--ca-file", authority}, "The history of Rome", 0, "aftz", ""},
+        {"load", {"load", url, "--ca-file", authority, "--requests=1", "--max-tokens=1"}, NULL, 0, " 1 answered", ""},
         {"the certificate itself", {"score", "README.md", "--url", url, "--ca-file", certificate}, NULL, 0, "bits", ""},
     };
     program_expect(aft, cases, LENGTH(cases));
@@ -111,6 +112,8 @@ static void who_is_not_is_sent_nothing(void **state)
         {"what curl calls it", {"classify", cat, "--url", url}, NULL, 1, "", "certificate"},
         {"nobody's word, of a text", {"generate", "--url", url}, NULL, 1, "", HINT},
         {"another's word", {"classify", cat, "--url", url, "--ca-file", stranger}, NULL, 1, "", HINT},
+        {"another's word, of load", {"load", url, "--ca-file", stranger}, NULL, 1, "", HINT},
+        {"no such file, of load", {"load", url, "--ca-file", "/nonexistent"}, NULL, 1, "", HINT},
         {"another host", {"classify", cat, "--url", other_host, "--ca-file", authority}, NULL, 1, "", "'localhost'\n"},
         {"no such file", {"classify", cat, "--url", url, "--ca-file", "/nonexistent"}, NULL, 1, "", "/nonexistent\n"},
         {"no certificates", {"classify", cat, "--url", url, "--ca-file", "README.md"}, NULL, 1, "", "README.md\n"},

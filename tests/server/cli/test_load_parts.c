@@ -273,6 +273,12 @@ static void expect_prompt(const struct load_body *body, const char *prompt, json
     json_decref(object);
 }
 
+static void expect_body(const struct load_body *body, const char *text)
+{
+    assert_int_equal(body->size, strlen(text));
+    assert_memory_equal(body->bytes, text, body->size);
+}
+
 static void prompts_follow_each_other_through_the_text(void **state)
 {
     (void)state;
@@ -285,6 +291,22 @@ static void prompts_follow_each_other_through_the_text(void **state)
     for (size_t i = 0; i < LENGTH(pieces); i++)
         expect_prompt(&bodies[LOAD_GENERATE].at[i], pieces[i], 40 + (json_int_t)i);
     load_bodies_clear(&bodies[LOAD_GENERATE]);
+}
+
+static void a_session_begins_with_a_prompt_and_goes_on_without_one(void **state)
+{
+    (void)state;
+    const struct load_options o = {
+        .kinds = {[LOAD_GENERATE] = true}, .sessions = true, .prompt = "abc", .max_tokens = 5, .seed = 40};
+    struct load_bodies bodies[LOAD_KINDS] = {{0}}, sessions = {.count = 0};
+    assert_int_equal(load_bodies_make(bodies, &o), CLI_OK);
+    assert_int_equal(load_bodies_make_sessions(&sessions, &o), CLI_OK);
+    assert_int_equal(bodies[LOAD_GENERATE].count, 1);
+    assert_int_equal(sessions.count, LOAD_PROMPTS_MAX);
+    expect_body(&bodies[LOAD_GENERATE].at[0], "{\"max_tokens\":5,\"stream\":true}");
+    expect_body(&sessions.at[1], "{\"prompt_base64\":\"YWJj\",\"temperature\":0.0,\"seed\":41}");
+    load_bodies_clear(&bodies[LOAD_GENERATE]);
+    load_bodies_clear(&sessions);
 }
 
 static void a_prompt_without_a_length_is_all_of_the_text(void **state)
@@ -372,6 +394,7 @@ int main(void)
         cmocka_unit_test(answers_that_are_not_what_was_asked_for_are_faults),
         cmocka_unit_test(an_endless_line_is_not_kept),
         cmocka_unit_test(prompts_follow_each_other_through_the_text),
+        cmocka_unit_test(a_session_begins_with_a_prompt_and_goes_on_without_one),
         cmocka_unit_test(a_prompt_without_a_length_is_all_of_the_text),
         cmocka_unit_test(goals_are_met_together),
         cmocka_unit_test(failures_are_counted_by_what_they_are_in_bounded_memory),
