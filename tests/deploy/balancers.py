@@ -17,6 +17,7 @@ from conftest import DEPLOY, ENVIRONMENT, ROOT, SLOW, TEXT, Process, await_true,
 
 PROGRAMS = {"nginx": "/usr/sbin/nginx", "haproxy": "/usr/sbin/haproxy"}
 DAEMON = os.environ.get("AFTD_TEST_DAEMON", str(ROOT / "build/aftd"))
+AFT = os.environ.get("AFTD_TEST_CLI", str(ROOT / "build/aft"))
 DRAWS = "cifar10-pixels-16"
 NAME = "aftd.example.org"  # as all of the files have it
 JSON = {"Content-Type": "application/json"}
@@ -32,10 +33,11 @@ def why_not(balancer):
     return None
 
 
-def free_ports(count):
-    """Below those that the kernel gives to whoever connects, so that a daemon that is started again gets its own."""
+def free_ports(count, but=None):
+    """Below those that the kernel gives to whoever connects, so that a daemon that is started again gets its own. `but`
+    is one that was found before, and that nobody listens on yet."""
     found = []
-    for port in random.sample(range(21500, 21600), 100):
+    for port in random.sample([p for p in range(21500, 21600) if p != but], 99):
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -190,7 +192,7 @@ class HAProxy:
         self.lines = ""
         variables = {
             "AFTD_BIND": f"127.0.0.1:{port}", "AFTD_CERTIFICATE": self.folder / "pair.pem",
-            "AFTD_PEERS": f"127.0.0.1:{free_ports(1)[0]}", "AFTD_LOG": f"127.0.0.1:{self.log.getsockname()[1]}",
+            "AFTD_PEERS": f"127.0.0.1:{free_ports(1, port)[0]}", "AFTD_LOG": f"127.0.0.1:{self.log.getsockname()[1]}",
             "AFTD_STATS": self.folder / "stats.sock", "AFTD_CHROOT": root, **daemons}
         self.command = ["env", *(f"{name}={value}" for name, value in variables.items()), self.program, "-W", "-f",
                         self.file]

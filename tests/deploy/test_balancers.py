@@ -58,8 +58,8 @@ def test_the_file_is_accepted_without_a_warning(scene):
 
 
 def test_a_session_is_asked_of_the_daemon_that_made_it(scene, client):
-    made = set()
-    for i in range(9):
+    made, i = set(), 0
+    while i < 9 or (made != set("abc") and i < 50):  # a daemon that was slow to answer may be taken for dead meanwhile
         name = f"text.{i}~" + "x" * (64 - len(f"text.{i}~") if i == 0 else i)  # the longest one, too
         path = f"/v1/sessions/{name}"
         answers = [
@@ -74,7 +74,8 @@ def test_a_session_is_asked_of_the_daemon_that_made_it(scene, client):
         who = {scene.who(a) for a in answers}
         assert len(who) == 1, who
         made |= who
-    assert made == set("abc")  # once in 13,000 runs they were all in two, if their ids were drawn anew
+        i += 1
+    assert made == set("abc")
 
 
 def test_a_session_under_an_id_that_the_client_has_not_chosen_is_found(scene, client):

@@ -4,12 +4,14 @@ import base64
 import http.client
 import json
 import random
+import signal
+import subprocess
 import threading
 import time
 
 import pytest
-from balancers import KINDS, Balancer, Client, Daemon, free_ports, why_not
-from conftest import SLOW
+from balancers import AFT, KINDS, NAME, Balancer, Client, Daemon, free_ports, why_not
+from conftest import SLOW, await_true
 
 SEEDS, LENGTH = 8, 1200
 CLIENTS = 6
@@ -97,6 +99,33 @@ class Load(threading.Thread):
             self.wrong.append(repr(e))
 
 
+class AftLoad:
+    """aft load, whose clients go on with a session each, until it is stopped: then, what it tells. (libcurl sends a
+    request again whose kept connection was closed before it arrived, as browsers do.)"""
+
+    clients = 4
+
+    def __init__(self, balancer, folder):
+        self.process = subprocess.Popen(
+            [AFT, "load", f"https://127.0.0.1:{balancer.port}", "--ca-file", folder / "certificate.pem", "--header",
+             f"Host: {NAME}", "--sessions", "--concurrency", str(self.clients), "--max-tokens", "60", "--duration",
+             "3600", "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        try:
+            told, said = self.process.communicate(timeout=60 * SLOW)
+        finally:
+            self.kill()
+        assert self.process.returncode == 0 and not said, said
+        return json.loads(told)["generate"]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
 def whole_texts(daemon):
     """What a daemon says that nobody disturbs."""
     texts = []
@@ -114,10 +143,13 @@ def test_daemons_are_upgraded_in_turn_and_no_request_fails(kind, tmp_path):
     # nginx does not wait for a daemon that is restarted: its socket does, as systemd holds it.
     daemons = [Daemon(tmp_path, name, port, held=kind == "nginx")
                for name, port in zip("abc", free_ports(3), strict=True)]
-    balancer, loads = None, []
+    balancer, loads, aft_load = None, [], None
     try:
         whole = whole_texts(daemons[0])
         balancer = Balancer(kind, tmp_path, [f"127.0.0.1:{d.port}" for d in daemons])
+        aft_load = AftLoad(balancer, tmp_path)
+        await_true("its sessions", lambda: sum(d.figure("aftd_sessions_created_total") for d in daemons) ==
+                   AftLoad.clients, 30)
         loads = [Load(balancer, i, whole) for i in range(CLIENTS)]
         for load in loads:
             load.start()
@@ -128,7 +160,10 @@ def test_daemons_are_upgraded_in_turn_and_no_request_fails(kind, tmp_path):
             d.start()
             assert before > 0  # it had some, which go on: nothing else would answer them
         time.sleep(1)
+        told = aft_load.stop()
     finally:
+        if aft_load:
+            aft_load.kill()
         for load in loads:
             load.stopped.set()
         for load in loads:
@@ -139,6 +174,8 @@ def test_daemons_are_upgraded_in_turn_and_no_request_fails(kind, tmp_path):
             d.close()
     wrong = [what for load in loads for what in load.wrong]
     asked = sum(sum(load.counts.values()) for load in loads)
-    print(f"{kind}: {asked} requests, the longest took {max(load.longest_s for load in loads):.1f} s")
+    print(f"{kind}: {asked} requests, the longest took {max(load.longest_s for load in loads):.1f} s; aft load: "
+          f"{told['answered']} of {told['requests']} answered, the longest {told['e2e_ms']['max'] / 1e3:.1f} s")
     assert not wrong, f"{len(wrong)} of {asked}: " + "\n".join(wrong[:10])
     assert asked > 200
+    assert told["failed"] == 0 and told["answered"] > 100, told
