@@ -262,7 +262,7 @@ def show(cell, rounds, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each run (8)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each run (5)")
     parser.add_argument("--others", type=float, default=0.15, help="of a processor, that others may have in a run")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--replicas", type=int, choices=REPLICAS, help="so many alone")
