@@ -22,7 +22,7 @@
 #define DRAWS_TO_SHARE 8 /* as stream_lane.c has it */
 #define IDLE_ROUNDS 5
 #define IDLE_TIMES 10
-#define IDLE_NS 20000000 /* behind which little is left that could be lost */
+#define IDLE_NS 20000000
 #define IDLE_BUSY_S 0.2
 #define NEIGHBOURS_MAX 16 /* of one thread: more would need more memory than tell anything */
 
@@ -170,7 +170,7 @@ static double run_requests(struct probe *p, double seconds)
     return sum / (runs > 0 ? runs : 1);
 }
 
-/* How much longer a request takes that comes after an idle time than one of many behind each other. */
+/* How much longer a request takes that comes after a long idle time than one of many behind each other. */
 static double measure_idle(struct probe *p)
 {
     double more = 0.0;
@@ -182,7 +182,8 @@ static double measure_idle(struct probe *p)
             more += run_request(p) / IDLE_TIMES;
         }
     }
-    return more > 0.0 ? more / IDLE_ROUNDS : 0.0;
+    const double lost = capacity_lost_share(1e-9 * IDLE_NS);
+    return more > 0.0 ? more / IDLE_ROUNDS / lost : 0.0;
 }
 
 /* ---- engines beside each other ----------------------------------------------------------------------------------- */

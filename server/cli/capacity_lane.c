@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COOLS_S 0.003  /* after so long half of it is lost */
 #define WARMS_S 0.0025 /* of work, until two thirds of it are made up for */
 
 bool capacity_lane_init(struct capacity_lane *l, const struct capacity_plan *p)
@@ -97,7 +96,7 @@ static double pass_seconds(const struct capacity_costs *c, const struct shape *s
 static double warm_up(struct capacity_lane *l, const struct capacity_costs *c, double seconds, double now_s)
 {
     const double idle_s = now_s - l->ended_s;
-    l->cold_s += (c->idle_s - l->cold_s) * idle_s / (idle_s + COOLS_S);
+    l->cold_s += (c->idle_s - l->cold_s) * capacity_lost_share(idle_s);
     const double longer = l->cold_s * (1.0 - exp(-seconds / WARMS_S));
     l->cold_s -= longer;
     return longer;

@@ -136,9 +136,9 @@ static bool note_changes(struct capacity_machine *m)
             leave_cores(m, i);
         if (w->left < 0.0 || w->is_on || w->is_waiting)
             continue;
-        if (i < m->replicas || m->free > 0)
+        if (i < m->replicas)
             wait_in_line(m, i);
-        else if (are_all_engines(m))
+        else if (m->free == 0 && are_all_engines(m))
             preempt(m, i);
         else
             wait_before_engines(m, i);
@@ -147,12 +147,12 @@ static bool note_changes(struct capacity_machine *m)
     return woken;
 }
 
-/* The one that has had its cores for the longest, if that is a slice. */
-static uint32_t find_over(const struct capacity_machine *m)
+/* The one, of those from `first` on, that has had its cores for the longest, if that is a slice. */
+static uint32_t find_over(const struct capacity_machine *m, uint32_t first)
 {
     uint32_t over = CAPACITY_NOBODY;
     double since_s = m->at_s - SLICE_S;
-    for (uint32_t i = 0; i < m->count; i++)
+    for (uint32_t i = first; i < m->count; i++)
         if (m->workers[i].is_on && m->workers[i].since_s <= since_s) {
             over = i;
             since_s = m->workers[i].since_s;
@@ -200,11 +200,11 @@ static bool pass_ticks(struct capacity_machine *m)
 static void take_turns(struct capacity_machine *m)
 {
     for (uint32_t turns = m->waiting; turns > 0 && m->waiting > 0; turns--) {
-        const uint32_t over = find_over(m);
+        /* A core of another thread is soon free: no engine has to leave its own for this one. */
+        const bool is_soon = m->line[0] >= m->replicas && !are_all_engines(m);
+        const uint32_t over = find_over(m, is_soon ? m->replicas : 0);
         if (over == CAPACITY_NOBODY)
             return;
-        if (over < m->replicas && m->line[0] >= m->replicas && !are_all_engines(m))
-            return; /* a core is soon free */
         leave_cores(m, over);
         wait_in_line(m, over);
         fill(m);

@@ -8,6 +8,13 @@ uint32_t capacity_curve_end(const struct capacity_curve *c)
     return c->count[c->points - 1];
 }
 
+#define COOLS_S 0.003 /* until half of it is lost; measured */
+
+double capacity_lost_share(double idle_s)
+{
+    return idle_s / (idle_s + COOLS_S);
+}
+
 double capacity_curve_at(const struct capacity_curve *c, uint32_t count)
 {
     uint32_t i = 1;

@@ -18,6 +18,8 @@ struct capacity_curve {
 /* What lies between two points is on the line between them, and what lies beyond the last goes on with its slope; from
  * 0 to the first it is as much as that. */
 double capacity_curve_at(const struct capacity_curve *c, uint32_t count);
+/* How much of what a core has in its caches, and of its clock, is lost after so many seconds without work: 0 to 1. */
+double capacity_lost_share(double idle_s);
 /* The largest number of the curve. */
 uint32_t capacity_curve_end(const struct capacity_curve *c);
 
@@ -32,8 +34,8 @@ struct capacity_costs {
     struct capacity_curve batch;     /* a batch of so many pictures or texts */
     struct capacity_curve crowding;  /* >= 1: how many times as long a pass of so many takes while all other cores
                                       * compute others of as many, with weights of their own in the same caches */
-    double idle_s;                   /* more that the passes after some milliseconds of idleness take together, until
-                                      * caches and the clock of a core are as they were */
+    double idle_s;                   /* more that the passes after a long idle time take together, until caches and the
+                                      * clock of a core are as they were */
     double pass_s;                   /* of each pass and batch, besides: the thread between two of them */
     double request_s, event_s;       /* of a core: a request, and an event of a stream, outside of the engine */
     double beside_s, beside_event_s; /* the same of others on that machine, as balancers are: cores lost to them */

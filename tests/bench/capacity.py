@@ -24,6 +24,7 @@ ratio the median (and its range).
 import argparse
 import json
 import os
+import resource
 import socket
 import statistics
 import subprocess
@@ -84,6 +85,12 @@ def busy():
     return (sum(fields[:3]) + sum(fields[5:8])) / TICKS
 
 
+def children():
+    """Processor seconds of those that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def free_ports(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [s.getsockname()[1] for s in sockets]
@@ -110,7 +117,7 @@ class Scene:
         pids = [d.process.pid for d in self.daemons]
         answered_before = self.answered()
         before, all_before = [spent(p) for p in pids], busy()
-        balancer = sum(spent(self.balancer.pid))
+        balancer, client = sum(spent(self.balancer.pid)), children()
         start, told = time.monotonic(), subprocess.run(
             ["build/aft", "load", f"http://127.0.0.1:{self.ports[replicas - 1]}", "--json", "--duration", str(seconds),
              "--prompt-bytes", str(PROMPT), "--max-tokens", str(TOKENS), *map(str, arguments)],
@@ -119,7 +126,7 @@ class Scene:
         after = [spent(p) for p in pids]
         told = json.loads(told)
         engine, outside = (sum(now[i] - old[i] for now, old in zip(after, before)) for i in (0, 1))
-        beside = sum(spent(self.balancer.pid)) - balancer + told["client_cpu_share"] * told["seconds"]
+        beside = sum(spent(self.balancer.pid)) - balancer + children() - client
         told["all_answered"] = self.answered() - answered_before
         told["engine_s"], told["outside_s"], told["beside_s"] = engine, outside, beside
         told["took"] = took

@@ -186,6 +186,21 @@ static void what_is_short_waits_for_no_pass(void **state)
     expect_near("whole", r.whole.p50, 50 * 0.003, 0.02);
 }
 
+/* Nor does what one thread hands to the next wait until the engine has had its slice, however many cores that takes. */
+static void what_follows_what_is_short_waits_for_no_pass_either(void **state)
+{
+    (void)state;
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        struct capacity_plan p = one_text(0.0, 4, 1, 50);
+        p.threads = p.cores = threads;
+        p.costs.step.value[0] = p.costs.prompt.value[0] = 0.0005;
+        p.costs.request_s = p.costs.beside_s = p.costs.event_s = p.costs.beside_event_s = 1e-5;
+        p.requests = 100;
+        p.clients = 1;
+        expect_near("first byte", row_of(&p, 1).first.p50, 0.0005 + 4e-5, 0.05);
+    }
+}
+
 /* Where another core has something short, more of that waits for it and not for the engine's. */
 static void an_engine_keeps_its_core_where_another_one_is_soon_free(void **state)
 {
@@ -250,9 +265,13 @@ static void what_an_idle_time_costs_is_paid_once(void **state)
     p.cores = 8;
     p.costs.idle_s = 0.005;
     struct capacity_row r = row_of(&p, 1);
-    expect_near("first byte", r.first.p50, 0.01 + 0.005 * (1.0 - exp(-0.01 / 0.003)), 0.01);
+    expect_near("first byte", r.first.p50, 0.01 + 0.005 * (1.0 - exp(-0.01 / 0.0025)), 0.002);
     expect_near("whole", r.whole.p50, 0.205, 0.005);
     p.rate = 0.0;
+    p.clients = 1; /* which takes 3 ms until it asks again */
+    p.costs.beside_s = 0.003;
+    expect_near("behind 3 ms", row_of(&p, 1).whole.mean, 0.203 + 0.0025, 0.0002);
+    p.costs.beside_s = 0.0;
     p.clients = 2; /* there is always one */
     r = row_of(&p, 1);
     p.costs.idle_s = 0.0;
@@ -305,6 +324,7 @@ int main(void)
         cmocka_unit_test(least_connections_waits_less_than_turns_and_more_than_one_queue),
         cmocka_unit_test(engines_that_share_cores_take_turns),
         cmocka_unit_test(what_is_short_waits_for_no_pass),
+        cmocka_unit_test(what_follows_what_is_short_waits_for_no_pass_either),
         cmocka_unit_test(an_engine_keeps_its_core_where_another_one_is_soon_free),
         cmocka_unit_test(a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte),
         cmocka_unit_test(a_full_context_begins_anew_with_half_of_it),
