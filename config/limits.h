@@ -251,9 +251,9 @@
 #define LOAD_DURATION_MIN_S 0.1      /* less would measure the start alone */
 #define LOAD_TIMEOUT_MAX_S 3600      /* of one request; the daemon's own deadline is at most 10 minutes */
 #define LOAD_PROBE_S 10              /* for the first request, GET /readyz */
-#define LOAD_PAUSE_S 0.1        /* of a client that could not connect, so that it does not spin on an absent daemon */
-#define LOAD_PICTURES_MAX 65536 /* pictures sent in turn */
-#define LOAD_PROMPTS_MAX 64     /* different requests for text, sent in turn */
+#define LOAD_PAUSE_S 0.1 /* of a client whose next try would fail at once: nobody is there, or its session is in use */
+#define LOAD_PICTURES_MAX 65536                     /* pictures sent in turn */
+#define LOAD_PROMPTS_MAX 64                         /* different requests for text, sent in turn */
 #define LOAD_BODIES_BYTES_MAX (UINT64_C(256) << 20) /* of all bodies, which are kept in memory */
 #define LOAD_ANSWER_MAX (8u << 20)                  /* bytes kept of one answer: GENERATE_TOKENS_MAX, escaped, fits */
 #define LOAD_FAILURES_MAX 32                        /* kinds of failure told apart; the others share one */

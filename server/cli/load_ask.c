@@ -125,6 +125,14 @@ static long ask(struct asker *a, const char *method, const char *path, const cha
     return status;
 }
 
+/* Was the certificate signed by nobody who is trusted? For one of another host, libcurl leaves the 1 from before. */
+static bool is_distrusted(const struct asker *a)
+{
+    long verified = 0;
+    (void)curl_easy_getinfo(a->easy, CURLINFO_SSL_VERIFYRESULT, &verified);
+    return a->code == CURLE_PEER_FAILED_VERIFICATION && verified > 1;
+}
+
 /* Print that a request was not answered as it should be. */
 static int fail(const struct asker *a, const char *path, const char *name, long status, long expected,
                 const char *doubt)
@@ -132,7 +140,7 @@ static int fail(const struct asker *a, const char *path, const char *name, long 
     const char *detail = a->answer.detail;
     if (a->code == CURLE_ABORTED_BY_CALLBACK)
         return cli_fail("interrupted before anything was measured");
-    if (a->code == CURLE_PEER_FAILED_VERIFICATION || a->code == CURLE_SSL_CACERT_BADFILE)
+    if (is_distrusted(a) || a->code == CURLE_SSL_CACERT_BADFILE)
         return cli_fail("%s: %s; --ca-file names the certificates to trust", a->o->url, a->why);
     if (status == 0)
         return cli_fail("%s does not answer: %s; is an aftd running there?", a->o->url, a->why);
@@ -180,13 +188,10 @@ int load_sessions_begin(struct load_session *sessions, size_t count, const struc
         struct load_session *s = &sessions[i];
         (void)snprintf(s->id, sizeof s->id, "load-%016" PRIx64 "-%zu", drawn, i);
         const long status = ask(&a, "PUT", folder, s->id, &bodies->at[i % bodies->count], (long)(1e3 * o->timeout_s));
-        if (status != 201) {
+        if (status != 201) /* it may have been made nevertheless, if the answer was lost: it is to be ended, too */
             code = fail(&a, folder, s->id, status, 201, "; each client needs a session, see --concurrency");
-            if (status >= 400 && status < 500)
-                s->id[0] = '\0'; /* in other cases it may have been made, and only the answer was lost */
-        } else if (!add_session_headers(s, o)) {
+        else if (!add_session_headers(s, o))
             code = cli_fail("out of memory");
-        }
     }
     asker_clear(&a);
     return code;
@@ -202,7 +207,7 @@ void load_sessions_end(struct load_session *sessions, size_t count, const struct
         (void)snprintf(a.why, sizeof a.why, "out of memory");
     for (size_t i = 0; i < count; i++) {
         struct load_session *s = &sessions[i];
-        const bool begun = s->id[0] != '\0'; /* if the daemon says that it is not there, it has ended already */
+        const bool begun = s->id[0] != '\0'; /* or only tried, or ended meanwhile: then it is not there */
         const long status = begun && reached ? ask(&a, "DELETE", folder, s->id, NULL, LOAD_PROBE_S * 1000L) : 0;
         reached = reached && (!begun || status != 0); /* none of them has to be waited for where nobody answers */
         if (begun && status != 204 && status != 404 && left++ == 0) {

@@ -25,7 +25,7 @@ void load_set_common(CURL *easy, const struct load_options *o);
 int load_probe(const struct load_options *o);
 
 struct load_session {
-    char id[SESSION_ID_MAX + 1]; /* empty: the daemon has none */
+    char id[SESSION_ID_MAX + 1]; /* empty: nothing was tried */
     struct curl_slist *headers;  /* of the requests that go on with it */
 };
 

@@ -136,7 +136,9 @@ void load_client_end(struct load_client *c, CURLcode code, double now_s)
     c->busy = false;
     /* A session is in use until the daemon has noticed that its client left. An open loop does not pause: its requests
      * stay due when they are due. */
-    const bool rests = (code != CURLE_OK && status == 0) || (c->session != NULL && (code != CURLE_OK || refused));
+    const bool is_lost = c->session != NULL && c->kind == LOAD_GENERATE && (code != CURLE_OK || refused);
+    const bool rests = (code != CURLE_OK && status == 0) || is_lost;
+    c->is_doubtful = is_lost;
     c->rest_until_s = rests && c->shared->o->rate <= 0.0 ? now_s + LOAD_PAUSE_S : 0.0;
 }
 

@@ -32,6 +32,7 @@ struct load_client {
     enum load_kind kind;
     bool busy, measured; /* a request is under way; it counts */
     double due_s;
+    bool is_doubtful; /* its last request failed, and the next one may for the same reason: its session is not there */
     double rest_until_s; /* of a closed loop: after a failure that would repeat itself at once */
     char why[CURL_ERROR_SIZE];
 };

@@ -218,6 +218,16 @@ static void wait_and_perform(struct run *r)
     }
 }
 
+/* A client whose session has failed comes last: it would fail at once, and take the next request that is due, too. */
+static void put_idle(struct run *r, struct load_client *c)
+{
+    const size_t at = c->is_doubtful ? 0 : r->idle_count;
+    memmove((void *)(r->idle + at + 1), (const void *)(r->idle + at),
+            (r->idle_count - at) * sizeof(struct load_client *));
+    r->idle[at] = c;
+    r->idle_count++;
+}
+
 static void collect(struct run *r)
 {
     CURLMsg *message;
@@ -228,7 +238,7 @@ static void collect(struct run *r)
         (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&c);
         (void)curl_multi_remove_handle(r->multi, message->easy_handle);
         load_client_end(c, code, cli_now());
-        r->idle[r->idle_count++] = c;
+        put_idle(r, c);
     }
 }
 

@@ -113,6 +113,7 @@ static void who_is_not_is_sent_nothing(void **state)
         {"nobody's word, of a text", {"generate", "--url", url}, NULL, 1, "", HINT},
         {"another's word", {"classify", cat, "--url", url, "--ca-file", stranger}, NULL, 1, "", HINT},
         {"another's word, of load", {"load", url, "--ca-file", stranger}, NULL, 1, "", HINT},
+        {"another host, of load", {"load", other_host, "--ca-file", authority}, NULL, 1, "", "running there?\n"},
         {"no such file, of load", {"load", url, "--ca-file", "/nonexistent"}, NULL, 1, "", HINT},
         {"another host", {"classify", cat, "--url", other_host, "--ca-file", authority}, NULL, 1, "", "'localhost'\n"},
         {"no such file", {"classify", cat, "--url", url, "--ca-file", "/nonexistent"}, NULL, 1, "", "/nonexistent\n"},

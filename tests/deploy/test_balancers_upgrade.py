@@ -178,4 +178,4 @@ def test_daemons_are_upgraded_in_turn_and_no_request_fails(kind, tmp_path):
           f"{told['answered']} of {told['requests']} answered, the longest {told['e2e_ms']['max'] / 1e3:.1f} s")
     assert not wrong, f"{len(wrong)} of {asked}: " + "\n".join(wrong[:10])
     assert asked > 200
-    assert told["failed"] == 0 and told["answered"] > 100, told
+    assert told["failed"] == 0 and told["answered"] > 100 / SLOW, told
