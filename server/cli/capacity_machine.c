@@ -1,6 +1,7 @@
 /* capacity_machine.c - see capacity_machine.h. */
 #include "server/cli/capacity_machine.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,10 +107,7 @@ static void preempt(struct capacity_machine *m, uint32_t worker)
         if (w->is_on && (engine == NULL || w->since_s < engine->since_s))
             engine = w;
     }
-    if (engine == NULL) { /* nobody has cores */
-        wait_before_engines(m, worker);
-        return;
-    }
+    assert(engine != NULL); /* engines have all cores */
     const uint32_t other = (uint32_t)(engine - m->workers);
     engine->had_s = m->at_s - engine->since_s;
     leave_cores(m, other);
