@@ -266,6 +266,8 @@
 #define CAPACITY_REQUESTS_MIN 100      /* fewer have no 99th percentile */
 #define CAPACITY_KINDS_MAX 16          /* of requests in one mix */
 #define CAPACITY_POINTS_MAX 32       /* numbers of streams, bytes or pictures whose cost is measured: two a doubling */
+#define CAPACITY_WATCH_MAX_S 40      /* of seeing how much slower a machine is at times, in ... */
+#define CAPACITY_WINDOWS_MAX 4096    /* ... so many windows */
 #define CAPACITY_US_MAX 1e7          /* microseconds that an option may give: ten seconds */
 #define CAPACITY_FILE_MAX (1u << 20) /* bytes of a file of costs: it has some hundred numbers */
 

@@ -194,6 +194,7 @@ _aft_verb() {
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
             --costs=file
+            --watch-s=text
             --request-us=text
             --event-us=text
             --pass-us=text

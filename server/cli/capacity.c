@@ -13,6 +13,7 @@
 #define REQUEST_US 150 /* of a daemon's cores, for a request outside of its engine: tests/bench/capacity.py finds it */
 #define EVENT_US 40    /* the same for an event of a stream */
 #define PASS_US 10     /* of the engine's thread, between two passes: it looks for work and wakes those who wait */
+#define WATCH_S 20
 #define ALONE_REQUESTS 200
 #define MOST_REQUESTS 4000
 #define USUAL_REQUESTS 20000
@@ -21,7 +22,7 @@
 /* What the command line says. */
 struct arguments {
     struct cli_engine with;
-    double rate, p99_ms, request_us, event_us, pass_us, beside_us, beside_event_us;
+    double rate, p99_ms, watch_s, request_us, event_us, pass_us, beside_us, beside_event_us;
     uint64_t concurrency, replicas, replicas_max, cores, per_machine, prompt_bytes, max_tokens, requests, seed;
     uint64_t streams_max, pass_rows_max, batch_images_max, queue_jobs_max;
     const char *mix, *costs;
@@ -145,7 +146,7 @@ static int find_costs(struct capacity_plan *p, struct capacity_whose *w, const s
         struct cli_engine with = a->with;
         struct model *m = cli_load_model(name, NULL);
         with.threads = p->threads;
-        code = m != NULL ? capacity_measure(p, w, m, &with) : CLI_FAILED;
+        code = m != NULL ? capacity_measure(p, w, m, &with, a->watch_s) : CLI_FAILED;
         model_free(m);
     }
     p->costs.pass_s = 1e-6 * a->pass_us;
@@ -296,6 +297,8 @@ static int parse(struct arguments *a, int argc, char **argv, int *count)
         CLI_PRECISION_OPTION(&a->with, "$AFTD_PRECISION, or auto"){
             "costs", 0, CLI_TEXT, &a->costs, 0, 0, "FILE", NULL,
             "take what the model costs from a line of --json instead of measuring it"},
+        {"watch-s", 0, CLI_NUMBER, &a->watch_s, 0, CAPACITY_WATCH_MAX_S, "S", "20",
+         "seconds of watching how much slower this machine is at times; 0: never"},
         {"request-us", 0, CLI_NUMBER, &a->request_us, 0, us, "X", "150",
          "microseconds of a core that a request takes outside of engines"},
         {"event-us", 0, CLI_NUMBER, &a->event_us, 0, us, "X", "40", "the same for an event of a stream"},
@@ -323,7 +326,8 @@ int cli_capacity(int argc, char **argv)
 {
     struct settings defaults;
     settings_init(&defaults);
-    struct arguments a = {.request_us = REQUEST_US,
+    struct arguments a = {.watch_s = WATCH_S,
+                          .request_us = REQUEST_US,
                           .event_us = EVENT_US,
                           .pass_us = PASS_US,
                           .per_machine = 1,

@@ -34,10 +34,10 @@ struct capacity_report {
     bool json;
 };
 
-/* Measure what p->costs says of a model's passes or batches, for engines with w->threads threads as p has it. Prints
- * why and returns the exit code if it cannot. */
+/* Measure what p->costs says of a model's passes or batches, for engines with w->threads threads as p has it, and for
+ * `watch_s` how steady the machine is. Prints why and returns the exit code if it cannot. */
 int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const struct model *m,
-                     const struct cli_engine *with);
+                     const struct cli_engine *with, double watch_s);
 
 /* The object "costs" of --json; NULL: out of memory. */
 json_t *capacity_record_make(const struct capacity_costs *c, const struct capacity_whose *w);

@@ -24,6 +24,8 @@
 #define IDLE_TIMES 10
 #define IDLE_NS 20000000
 #define IDLE_BUSY_S 0.2
+#define WATCHED 16 /* rows of the passes that are watched */
+#define WINDOW_S 0.01
 #define NEIGHBOURS_MAX 16 /* of one thread: more would need more memory than tell anything */
 
 /* Few streams wait for weights, which others push out of a cache; many compute. */
@@ -186,6 +188,55 @@ static double measure_idle(struct probe *p)
     return more > 0.0 ? more / IDLE_ROUNDS / lost : 0.0;
 }
 
+/* ---- how steady the machine is ----------------------------------------------------------------------------------- */
+
+struct window {
+    double seconds; /* of the runs in it so far */
+    uint32_t runs;
+};
+
+/* A run that takes several windows is in all of these. */
+static void note_run(struct capacity_slowness *s, struct window *w, double seconds)
+{
+    w->seconds += seconds;
+    w->runs++;
+    const float each = (float)(w->seconds / w->runs);
+    if (w->seconds < WINDOW_S)
+        return;
+    const uint32_t room = CAPACITY_WINDOWS_MAX - s->windows;
+    const double taken = round(w->seconds / WINDOW_S);
+    for (uint32_t i = taken < room ? (uint32_t)taken : room; i > 0; i--)
+        s->times[s->windows++] = each;
+    *w = (struct window){.runs = 0};
+}
+
+/* By the time on the wall: what others on the machine take, a hypervisor above all, counts. Each run does the same, as
+ * run_step does not, which moves on in its streams. */
+static void measure_slowness(struct capacity_slowness *s, struct probe *p, double seconds,
+                             struct cli_progress *progress)
+{
+    const uint32_t context = engine_info(p->engine)->context, rows = context < WATCHED ? context : WATCHED;
+    struct window w = {.runs = 0};
+    uint64_t runs = 0;
+    *s = (struct capacity_slowness){.window_s = WINDOW_S};
+    const double begun = cli_now();
+    double now = begun;
+    while (now - begun < seconds && s->windows < CAPACITY_WINDOWS_MAX) {
+        if (p->plan->costs.generates)
+            (void)run_prompt(p, rows);
+        else
+            (void)run_batch(p, 1);
+        const double before = now;
+        now = cli_now();
+        note_run(s, &w, now - before);
+        runs++;
+        cli_progress_show(progress, 0, "measuring");
+    }
+    const double mean = (now - begun) / (double)(runs > 0 ? runs : 1);
+    for (uint32_t i = 0; i < s->windows; i++)
+        s->times[i] = (float)(fmax(1.0, round(100.0 * (double)s->times[i] / mean)) / 100.0); /* as it is recorded */
+}
+
 /* ---- engines beside each other ----------------------------------------------------------------------------------- */
 
 struct neighbour {
@@ -339,7 +390,7 @@ static void measure_curve(struct capacity_curve *c, struct probe *p, run_figure 
 }
 
 int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const struct model *m,
-                     const struct cli_engine *with)
+                     const struct cli_engine *with, double watch_s)
 {
     struct capacity_costs *c = &p->costs;
     struct probe probe = {.engine = NULL};
@@ -369,6 +420,7 @@ int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const st
         measure_curve(&c->batch, &probe, run_batch, p->batch_max, &progress);
     }
     c->idle_s = measure_idle(&probe);
+    measure_slowness(&c->slowness, &probe, watch_s, &progress);
     code = measure_crowding(p, &probe, m, with, here.threads, &progress);
     cli_progress_end(&progress);
 done:

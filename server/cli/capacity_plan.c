@@ -26,6 +26,14 @@ double capacity_curve_at(const struct capacity_curve *c, uint32_t count)
     return c->value[i - 1] + slope * ((double)count - (double)c->count[i - 1]);
 }
 
+double capacity_slowness_at(const struct capacity_slowness *s, double from, double at_s)
+{
+    if (s->windows == 0)
+        return 1.0;
+    const double window = fmod(at_s / s->window_s + from * s->windows, s->windows);
+    return (double)s->times[(uint32_t)window % s->windows]; /* a product's rounding may lead to the end */
+}
+
 uint32_t capacity_slots(const struct capacity_plan *p)
 {
     return p->costs.generates ? p->streams_max : p->batch_max;

@@ -23,17 +23,30 @@ double capacity_lost_share(double idle_s);
 /* The largest number of the curve. */
 uint32_t capacity_curve_end(const struct capacity_curve *c);
 
+/* How many times as long the same work takes as on average, in windows one after the other. A virtual processor shares
+ * a core for some tenths of a second, or stands still for milliseconds: the mean is the same, but requests queue behind
+ * that, and are the slowest. Played again and again. */
+struct capacity_slowness {
+    uint32_t windows; /* 0: it is always 1 */
+    double window_s;
+    float times[CAPACITY_WINDOWS_MAX]; /* [windows] > 0 */
+};
+
+/* `from` is where it is at the time 0: 0 to 1 of all windows. */
+double capacity_slowness_at(const struct capacity_slowness *s, double from, double at_s);
+
 /* What a model costs with so many threads, each on a core of its own. */
 struct capacity_costs {
-    bool generates;                  /* it has streams, else batches */
-    uint32_t context;                /* elements after which a stream begins anew with half of them; 0: never */
-    bool starts;                     /* the first of these is a start of the model's own */
-    uint32_t per_machine;            /* engines beside each other that crowding was measured for */
-    struct capacity_curve step;      /* a pass of one byte for each of so many streams, the next ones drawn */
-    struct capacity_curve prompt;    /* a pass of so many bytes of one prompt */
-    struct capacity_curve batch;     /* a batch of so many pictures or texts */
-    struct capacity_curve crowding;  /* >= 1: how many times as long a pass of so many takes while all other cores
+    bool generates;                 /* it has streams, else batches */
+    uint32_t context;               /* elements after which a stream begins anew with half of them; 0: never */
+    bool starts;                    /* the first of these is a start of the model's own */
+    uint32_t per_machine;           /* engines beside each other that crowding was measured for */
+    struct capacity_curve step;     /* a pass of one byte for each of so many streams, the next ones drawn */
+    struct capacity_curve prompt;   /* a pass of so many bytes of one prompt */
+    struct capacity_curve batch;    /* a batch of so many pictures or texts */
+    struct capacity_curve crowding; /* >= 1: how many times as long a pass of so many takes while all other cores
                                       * compute others of as many, with weights of their own in the same caches */
+    struct capacity_slowness slowness;
     double idle_s;                   /* more that the passes after a long idle time take together, until caches and the
                                       * clock of a core are as they were */
     double pass_s;                   /* of each pass and batch, besides: the thread between two of them */

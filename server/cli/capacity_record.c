@@ -6,6 +6,9 @@
 #include "config/json.h"
 #include "server/cli/capacity.h"
 
+#define SLOWNESS_MIN 0.01
+#define SLOWNESS_MAX 1e4
+
 /* The curves of either kind of model, and their units. */
 enum { CURVES = 4 };
 static const struct {
@@ -36,6 +39,15 @@ static json_t *make_curve(const struct capacity_curve *c, double unit)
     return points;
 }
 
+/* In hundredths, which is finer than a machine repeats them. */
+static json_t *make_slowness(const struct capacity_slowness *s)
+{
+    json_t *times = json_array();
+    for (uint32_t i = 0; i < s->windows; i++)
+        (void)json_array_append_new(times, json_real(round(100.0 * (double)s->times[i]) / 100.0));
+    return json_pack("{s:f,s:o}", "window_us", 1e6 * s->window_s, "times", times);
+}
+
 json_t *capacity_record_make(const struct capacity_costs *c, const struct capacity_whose *w)
 {
     struct capacity_costs copy = *c;
@@ -46,6 +58,8 @@ json_t *capacity_record_make(const struct capacity_costs *c, const struct capaci
     for (int i = 0; i < CURVES; i++)
         if (has_curve(c, i))
             (void)json_object_set_new(o, curves[i].name, make_curve(curve_of(&copy, i), curves[i].unit));
+    if (c->slowness.windows > 0)
+        (void)json_object_set_new(o, "slowness", make_slowness(&c->slowness));
     return o;
 }
 
@@ -74,6 +88,27 @@ static bool read_curve(struct capacity_curve *c, const json_t *points, int which
         c->points++;
     }
     return c->points > 0;
+}
+
+/* Of a machine that is always as fast there is none. */
+static bool read_slowness(struct capacity_slowness *s, const json_t *o)
+{
+    const json_t *times = json_object_get(o, "times");
+    const size_t n = json_array_size(times);
+    double number;
+    *s = (struct capacity_slowness){.windows = 0};
+    if (o == NULL)
+        return true;
+    if (n < 1 || n > CAPACITY_WINDOWS_MAX ||
+        !read_number(&number, json_object_get(o, "window_us"), 1.0, CAPACITY_US_MAX))
+        return false;
+    s->window_s = 1e-6 * number;
+    for (; s->windows < n; s->windows++) {
+        if (!read_number(&number, json_array_get(times, s->windows), SLOWNESS_MIN, SLOWNESS_MAX))
+            return false;
+        s->times[s->windows] = (float)number;
+    }
+    return true;
 }
 
 static bool read_text(char *out, size_t size, const json_t *value)
@@ -114,6 +149,8 @@ static const char *read_costs(struct capacity_costs *c, struct capacity_whose *w
     if (!read_number(&number, json_object_get(o, "idle_us"), 0.0, CAPACITY_US_MAX))
         return "idle_us";
     c->idle_s = 1e-6 * number;
+    if (!read_slowness(&c->slowness, json_object_get(o, "slowness")))
+        return "slowness";
     for (int i = 0; i < CURVES; i++)
         if (has_curve(c, i) && !read_curve(curve_of(c, i), json_object_get(o, curves[i].name), i))
             return curves[i].name;

@@ -11,6 +11,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "server/cli/capacity.h"
 
@@ -35,6 +37,23 @@ static void print_curve(const char *title, const struct capacity_curve *c, doubl
     (void)printf("\n");
 }
 
+static int by_size(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_slowness(const struct capacity_slowness *s)
+{
+    float sorted[CAPACITY_WINDOWS_MAX];
+    if (s->windows == 0)
+        return;
+    memcpy(sorted, s->times, s->windows * sizeof sorted[0]);
+    qsort(sorted, s->windows, sizeof sorted[0], by_size);
+    (void)printf("  %-28s%.3g times for 10 %% of the time, %.3g times for 1 %%\n", "slower at times",
+                 (double)sorted[s->windows * 9 / 10], (double)sorted[s->windows * 99 / 100]);
+}
+
 static void print_costs(const struct capacity_report *r)
 {
     const struct capacity_costs *c = &r->plan->costs;
@@ -49,6 +68,7 @@ static void print_costs(const struct capacity_report *r)
     if (c->per_machine > 1)
         print_curve("times as long beside others", &c->crowding, 1.0);
     (void)printf("  %-28s%.3g more until it is as fast again\n", "after an idle time", 1e3 * c->idle_s);
+    print_slowness(&c->slowness);
     (void)printf("  %-28s%.3g; a machine answers at most %.4g/s\n", "one request alone", 1e3 * r->alone_s, r->most);
 }
 

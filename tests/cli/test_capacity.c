@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "config/limits.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
@@ -232,6 +233,10 @@ static void costs_that_are_not_as_they_were_written_are_refused_by_name(void **s
         {BEGIN "false, \"context\": 0}}", "costs.starts"},
         {BEGIN "false, \"context\": 0, \"starts\": false, \"per_machine\": 0}}", "costs.per_machine"},
         {BEGIN "false, \"context\": 0, \"starts\": false, \"per_machine\": 1, \"idle_us\": -1}}", "costs.idle_us"},
+        {BEGIN "false" MIDDLE "\"slowness\": {\"window_us\": 10000, \"times\": []}}}", "costs.slowness"},
+        {BEGIN "false" MIDDLE "\"slowness\": {\"window_us\": 10000, \"times\": [1, 0]}}}", "costs.slowness"},
+        {BEGIN "false" MIDDLE "\"slowness\": {\"window_us\": 0, \"times\": [1]}}}", "costs.slowness"},
+        {BEGIN "false" MIDDLE "\"slowness\": 1}}", "costs.slowness"},
         {BEGIN "false" MIDDLE "\"batch_us\": [[2, 5], [1, 5]]}}", "costs.batch_us"},
         {BEGIN "false" MIDDLE "\"batch_us\": [[1, 5], [2, 4.9]]}}", "costs.batch_us"},
         {BEGIN "true" MIDDLE "\"step_us\": [[1, -5]]}}", "costs.step_us"},
@@ -250,6 +255,11 @@ static void costs_that_are_not_as_they_were_written_are_refused_by_name(void **s
     }
 }
 
+/* Two beside each other, if they can. */
+#define USUAL                                                                                                          \
+    "--rate", "1", "--replicas", "1", "--requests", "100", "--streams-max", "2", "--batch-images-max", "2", "-n", "4", \
+        "--cores", "2", "--per-machine", "2", "--json"
+
 static void what_was_measured_can_be_used_again(void **state)
 {
     static const char *const models[] = {"tests/data/golden/lm-local-8", "tests/data/golden/conv-heads8-k5"};
@@ -257,44 +267,16 @@ static void what_was_measured_can_be_used_again(void **state)
     (void)state;
     temp_path(path, folder, "measured.json");
     for (size_t i = 0; i < LENGTH(models); i++) {
-        struct program_run p = {.argv = {aft,       "capacity",
-                                         models[i], "--rate",
-                                         "1",       "--replicas",
-                                         "1",       "--requests",
-                                         "100",     "--streams-max",
-                                         "2",       "--batch-images-max",
-                                         "2",       "-n",
-                                         "4",       "--threads",
-                                         "1",       "--cores",
-                                         "2",       "--per-machine",
-                                         "2",       "--json"}}; /* two beside each other, if they can */
+        struct program_run p = {.argv = {aft, "capacity", models[i], "--watch-s", "0.5", "--threads", "1", USUAL}};
         p.timeout_s = 60;
         program_run(&p);
         assert_int_equal(p.exit_code, 0);
         temp_write(path, p.out, p.out_size);
-        struct program_run again = {.argv = {aft,
-                                             "capacity",
-                                             "--costs",
-                                             path,
-                                             "--rate",
-                                             "1",
-                                             "--replicas",
-                                             "1",
-                                             "--requests",
-                                             "100",
-                                             "--streams-max",
-                                             "2",
-                                             "--batch-images-max",
-                                             "2",
-                                             "-n",
-                                             "4",
-                                             "--cores",
-                                             "2",
-                                             "--per-machine",
-                                             "2",
-                                             "--json"}};
+        struct program_run again = {.argv = {aft, "capacity", "--costs", path, USUAL}};
         json_t *first = json_loads(p.out, 0, NULL), *second = object_of(&again);
-        assert_true(json_is_object(json_object_get(first, "costs")));
+        const json_t *costs = json_object_get(first, "costs"), *slowness = json_object_get(costs, "slowness");
+        assert_in_range(json_array_size(json_object_get(slowness, "times")), 20, CAPACITY_WINDOWS_MAX); /* of 10 ms */
+        assert_true(json_equal(slowness, json_object_get(json_object_get(second, "costs"), "slowness")));
         const json_t *row = json_array_get(json_object_get(first, "rows"), 0);
         const json_t *same = json_array_get(json_object_get(second, "rows"), 0);
         const double one = number(row, "engine_ms"), other = number(same, "engine_ms"); /* printed to nine digits */
