@@ -1,14 +1,17 @@
-/* capacity_machine.c - see capacity_machine.h. */
+/* capacity_machine.c - see capacity_machine.h. What is called there, or marked here, as Linux has it is so in 6.18. */
 #include "server/cli/capacity_machine.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define RING_FIRST 64
 #define SLICE_S 0.0014    /* of Linux on two or three cores; twice that on eight or more */
+#define LAG_MAX_S 0.004   /* a tick */
 #define TICK_S 0.004      /* a clock of 250 Hz, as Debian has it */
+#define WAKE_S 35e-6      /* until a virtual core that was idle works: 30 to 50 us were measured */
+#define HOT_S 0.0005      /* a thread that ran so lately is left where it is: Linux's sysctl_sched_migration_cost */
+#define PULL_IDLES 4      /* of so many times that a core gets idle, one looks at the others' queues */
+#define PULL_TICKS 8      /* a busy core looks at them at one of so many ticks */
 #define OUTSIDE_THREADS 4 /* of a daemon, that serve connections: aftd's default */
 #define OTHERS_MAX 64
 
@@ -18,16 +21,35 @@ static uint32_t others_count(const struct capacity_plan *p)
     return p->cores < OTHERS_MAX ? p->cores : OTHERS_MAX;
 }
 
+static uint32_t width(const struct capacity_machine *m, uint32_t worker)
+{
+    return worker < m->replicas ? m->plan->threads : 1;
+}
+
+static uint32_t first_thread(const struct capacity_machine *m, uint32_t worker)
+{
+    return worker < m->replicas ? worker * m->plan->threads : m->replicas * (m->plan->threads - 1) + worker;
+}
+
 bool capacity_machine_init(struct capacity_machine *m, const struct capacity_plan *p, uint32_t first, uint32_t replicas)
 {
     *m = (struct capacity_machine){.plan = p, .first = first, .replicas = replicas, .next_s = INFINITY};
     m->count = replicas * (1 + OUTSIDE_THREADS) + others_count(p);
+    m->thread_count = first_thread(m, m->count);
     m->workers = calloc(m->count, sizeof *m->workers);
-    for (uint32_t i = 0; m->workers != NULL && i < m->count; i++)
+    m->threads = calloc(m->thread_count, sizeof *m->threads);
+    m->cores = calloc(p->cores, sizeof *m->cores);
+    if (m->workers == NULL || m->threads == NULL || m->cores == NULL)
+        return false;
+    for (uint32_t i = 0; i < m->count; i++) {
+        const uint32_t at = first_thread(m, i);
         m->workers[i].left = -1.0;
-    m->line = calloc(m->count, sizeof *m->line);
-    m->free = p->cores;
-    return m->workers != NULL && m->line != NULL;
+        for (uint32_t j = 0; j < width(m, i); j++)
+            m->threads[at + j] = (struct capacity_thread){.worker = i, .core = (at + j) % p->cores};
+    }
+    for (uint32_t i = 0; i < p->cores; i++)
+        m->cores[i].on = CAPACITY_NOBODY;
+    return true;
 }
 
 void capacity_machine_clear(struct capacity_machine *m)
@@ -35,7 +57,8 @@ void capacity_machine_clear(struct capacity_machine *m)
     for (uint32_t i = 0; m->workers != NULL && i < m->count; i++)
         free(m->workers[i].ring);
     free(m->workers);
-    free(m->line);
+    free(m->threads);
+    free(m->cores);
 }
 
 uint32_t capacity_machine_outside(const struct capacity_machine *m, uint32_t place, uint32_t request)
@@ -48,11 +71,182 @@ uint32_t capacity_machine_others(const struct capacity_machine *m, uint32_t requ
     return m->replicas * (1 + OUTSIDE_THREADS) + request % others_count(m->plan);
 }
 
-/* ---- whose the cores are ----------------------------------------------------------------------------------------- */
+/* ---- the turns of one core --------------------------------------------------------------------------------------- */
 
-static uint32_t width(const struct capacity_machine *m, uint32_t worker)
+/* Who counts on a core, and the mean of what they had. */
+struct queue {
+    uint32_t count;
+    double mean_s;
+};
+
+static struct queue queue_of(const struct capacity_machine *m, uint32_t core)
 {
-    return worker < m->replicas ? m->plan->threads : 1;
+    struct queue q = {.count = 0};
+    for (uint32_t i = 0; i < m->thread_count; i++)
+        if (m->threads[i].is_there && m->threads[i].core == core) {
+            q.count++;
+            q.mean_s += m->threads[i].had_s;
+        }
+    q.mean_s = q.count > 0 ? q.mean_s / q.count : 0.0;
+    return q;
+}
+
+static bool is_eligible(const struct capacity_thread *t, const struct queue *q)
+{
+    return t->had_s <= q->mean_s + 1e-9;
+}
+
+/* Threads of an engine that has several sleep at its barriers again and again, and leave their core to any other. */
+static uint32_t pick_beside_barriers(const struct capacity_machine *m, uint32_t core)
+{
+    uint32_t best = CAPACITY_NOBODY;
+    for (uint32_t i = first_thread(m, m->replicas); i < m->thread_count; i++) {
+        const struct capacity_thread *t = &m->threads[i];
+        if (t->is_there && t->core == core && (best == CAPACITY_NOBODY || t->deadline_s < m->threads[best].deadline_s))
+            best = i;
+    }
+    return best;
+}
+
+static uint32_t pick(const struct capacity_machine *m, uint32_t core)
+{
+    const uint32_t other = m->plan->threads > 1 ? pick_beside_barriers(m, core) : CAPACITY_NOBODY;
+    if (other != CAPACITY_NOBODY)
+        return other;
+    const struct queue q = queue_of(m, core);
+    uint32_t best = CAPACITY_NOBODY;
+    for (uint32_t i = 0; i < m->thread_count; i++) {
+        const struct capacity_thread *t = &m->threads[i];
+        if (t->is_there && t->core == core && is_eligible(t, &q) &&
+            (best == CAPACITY_NOBODY || t->deadline_s < m->threads[best].deadline_s))
+            best = i;
+    }
+    return best;
+}
+
+/* The thread that has the core begins another slice when the last one is over; then others may have their turn. */
+static void renew(struct capacity_machine *m, uint32_t core)
+{
+    struct capacity_core *c = &m->cores[core];
+    if (c->on == CAPACITY_NOBODY)
+        return;
+    struct capacity_thread *t = &m->threads[c->on];
+    const bool is_over = t->had_s >= t->deadline_s;
+    if (is_over)
+        t->deadline_s = t->had_s + SLICE_S;
+    c->is_due = c->is_due || is_over;
+}
+
+/* It comes with the lag that it went with, which then is what it was beside the others, too. */
+static void come(struct capacity_machine *m, struct capacity_thread *t)
+{
+    const struct queue q = queue_of(m, t->core);
+    t->had_s = q.mean_s - (q.count > 0 ? t->lag_s * (q.count + 1.0) / q.count : 0.0);
+    t->deadline_s = t->had_s + SLICE_S;
+    t->is_there = true;
+}
+
+static void go(struct capacity_machine *m, struct capacity_thread *t)
+{
+    const struct queue q = queue_of(m, t->core);
+    t->lag_s = fmin(fmax(q.mean_s - t->had_s, -LAG_MAX_S), LAG_MAX_S);
+    t->is_there = false;
+}
+
+static void wake(struct capacity_machine *m, uint32_t thread)
+{
+    struct capacity_thread *t = &m->threads[thread];
+    come(m, t);
+    renew(m, t->core);
+    struct capacity_core *c = &m->cores[t->core];
+    if (c->on == CAPACITY_NOBODY)
+        m->workers[t->worker].late_s = WAKE_S;
+    c->is_due = c->is_due || pick(m, t->core) == thread;
+}
+
+static void fall_asleep(struct capacity_machine *m, uint32_t thread)
+{
+    go(m, &m->threads[thread]);
+    m->cores[m->threads[thread].core].is_due = true;
+}
+
+static void set_on(struct capacity_machine *m, uint32_t core, uint32_t thread)
+{
+    struct capacity_core *c = &m->cores[core];
+    if (c->on == thread)
+        return;
+    if (c->on != CAPACITY_NOBODY) {
+        m->threads[c->on].off_s = m->at_s;
+        m->workers[m->threads[c->on].worker].on--;
+    }
+    c->on = thread;
+    if (thread != CAPACITY_NOBODY)
+        m->workers[m->threads[thread].worker].on++;
+}
+
+/* ---- all cores --------------------------------------------------------------------------------------------------- */
+
+/* Take a thread that has waited for another core for the longest, and long enough. */
+static bool pull(struct capacity_machine *m, uint32_t core, uint32_t count_min)
+{
+    uint32_t best = CAPACITY_NOBODY;
+    for (uint32_t i = 0; i < m->thread_count; i++) {
+        const struct capacity_thread *t = &m->threads[i];
+        const bool is_alone = width(m, t->worker) == 1;
+        if (t->is_there && is_alone && t->core != core && m->cores[t->core].on != i && t->off_s <= m->at_s - HOT_S &&
+            (best == CAPACITY_NOBODY || t->off_s < m->threads[best].off_s) && queue_of(m, t->core).count >= count_min)
+            best = i;
+    }
+    if (best == CAPACITY_NOBODY)
+        return false;
+    struct capacity_thread *t = &m->threads[best];
+    const double slice_s = t->deadline_s - t->had_s;
+    go(m, t);
+    t->core = core;
+    come(m, t);
+    t->deadline_s = t->had_s + slice_s;
+    m->cores[core].is_due = true;
+    return true;
+}
+
+/* An engine's other threads, which slept at a barrier, go on with it where another engine has their core. */
+static void bring_others(struct capacity_machine *m, uint32_t thread)
+{
+    const uint32_t worker = m->threads[thread].worker, at = first_thread(m, worker);
+    for (uint32_t i = at; worker < m->replicas && i < at + width(m, worker); i++) {
+        const uint32_t core = m->threads[i].core, on = m->cores[core].on;
+        if (m->threads[i].is_there && on != CAPACITY_NOBODY && m->threads[on].worker < m->replicas)
+            set_on(m, core, i);
+    }
+}
+
+static void choose(struct capacity_machine *m, uint32_t core)
+{
+    uint32_t thread = pick(m, core);
+    if (thread == CAPACITY_NOBODY && m->idles++ % PULL_IDLES == 0 && pull(m, core, 2))
+        thread = pick(m, core);
+    m->cores[core].is_due = false;
+    const bool is_new = thread != m->cores[core].on;
+    set_on(m, core, thread);
+    if (is_new && thread != CAPACITY_NOBODY)
+        bring_others(m, thread);
+}
+
+static void note_changes(struct capacity_machine *m)
+{
+    for (uint32_t i = 0; i < m->count; i++)
+        for (uint32_t j = 0; m->workers[i].left >= 0.0 && !m->workers[i].is_awake && j < width(m, i); j++)
+            wake(m, first_thread(m, i) + j);
+    for (uint32_t i = 0; i < m->count; i++) {
+        for (uint32_t j = 0; m->workers[i].left < 0.0 && m->workers[i].is_awake && j < width(m, i); j++)
+            fall_asleep(m, first_thread(m, i) + j);
+        m->workers[i].is_awake = m->workers[i].left >= 0.0;
+    }
+}
+
+static bool is_working(const struct capacity_machine *m, uint32_t worker)
+{
+    return m->workers[worker].left >= 0.0 && m->workers[worker].on == width(m, worker);
 }
 
 static double speed_of(const struct capacity_machine *m, uint32_t worker)
@@ -60,127 +254,24 @@ static double speed_of(const struct capacity_machine *m, uint32_t worker)
     return worker < m->replicas ? 1.0 / (1.0 + m->crowd * (m->workers[worker].crowding - 1.0)) : 1.0;
 }
 
-static void wait_at(struct capacity_machine *m, uint32_t worker, uint32_t at)
-{
-    memmove(m->line + at + 1, m->line + at, (m->waiting - at) * sizeof *m->line);
-    m->line[at] = worker;
-    m->waiting++;
-    m->workers[worker].is_waiting = true;
-}
-
-static void wait_in_line(struct capacity_machine *m, uint32_t worker)
-{
-    wait_at(m, worker, m->waiting);
-}
-
-/* Who slept, or was on until such a one came, goes on before the engines that wait. */
-static void wait_before_engines(struct capacity_machine *m, uint32_t worker)
-{
-    uint32_t at = 0;
-    while (at < m->waiting && m->line[at] >= m->replicas)
-        at++;
-    wait_at(m, worker, at);
-}
-
-static void leave_cores(struct capacity_machine *m, uint32_t worker)
-{
-    m->workers[worker].is_on = false;
-    m->free += width(m, worker);
-}
-
-static void take_cores(struct capacity_machine *m, uint32_t worker)
-{
-    struct capacity_worker *w = &m->workers[worker];
-    m->free -= width(m, worker);
-    w->is_waiting = false;
-    w->is_on = true;
-    w->since_s = m->at_s - w->had_s;
-    w->had_s = 0.0;
-}
-
-/* A thread that slept takes the core of the engine that has had its own for the longest. */
-static void preempt(struct capacity_machine *m, uint32_t worker)
-{
-    struct capacity_worker *engine = NULL;
-    for (uint32_t i = 0; i < m->replicas; i++) {
-        struct capacity_worker *w = &m->workers[i];
-        if (w->is_on && (engine == NULL || w->since_s < engine->since_s))
-            engine = w;
-    }
-    assert(engine != NULL); /* engines have all cores */
-    const uint32_t other = (uint32_t)(engine - m->workers);
-    engine->had_s = m->at_s - engine->since_s;
-    leave_cores(m, other);
-    wait_before_engines(m, other);
-    take_cores(m, worker);
-}
-
-/* None of the cores has work that is soon done? */
-static bool are_all_engines(const struct capacity_machine *m)
-{
-    for (uint32_t i = m->replicas; i < m->count; i++)
-        if (m->workers[i].is_on)
-            return false;
-    return true;
-}
-
-/* True: somebody has begun to wait. */
-static bool note_changes(struct capacity_machine *m)
-{
-    bool woken = false;
-    for (uint32_t i = 0; i < m->count; i++) {
-        struct capacity_worker *w = &m->workers[i];
-        if (w->is_on && w->left < 0.0)
-            leave_cores(m, i);
-        if (w->left < 0.0 || w->is_on || w->is_waiting)
-            continue;
-        if (i < m->replicas)
-            wait_in_line(m, i);
-        else if (m->free == 0 && are_all_engines(m))
-            preempt(m, i);
-        else
-            wait_before_engines(m, i);
-        woken = true;
-    }
-    return woken;
-}
-
-/* The one, of those from `first` on, that has had its cores for the longest, if that is a slice. */
-static uint32_t find_over(const struct capacity_machine *m, uint32_t first)
-{
-    uint32_t over = CAPACITY_NOBODY;
-    double since_s = m->at_s - SLICE_S;
-    for (uint32_t i = first; i < m->count; i++)
-        if (m->workers[i].is_on && m->workers[i].since_s <= since_s) {
-            over = i;
-            since_s = m->workers[i].since_s;
-        }
-    return over;
-}
-
-static void fill(struct capacity_machine *m)
-{
-    while (m->waiting > 0 && width(m, m->line[0]) <= m->free) {
-        const uint32_t worker = m->line[0];
-        memmove(m->line, m->line + 1, --m->waiting * sizeof *m->line);
-        take_cores(m, worker);
-    }
-}
-
 void capacity_machine_settle(struct capacity_machine *m, double now_s)
 {
     const double seconds = now_s - m->at_s;
     m->at_s = now_s;
-    m->core_s += seconds * (m->plan->cores - m->free);
+    for (uint32_t i = 0; i < m->plan->cores; i++)
+        if (m->cores[i].on != CAPACITY_NOBODY) {
+            m->threads[m->cores[i].on].had_s += seconds;
+            m->core_s += seconds;
+        }
     for (uint32_t i = 0; i < m->count; i++) {
         struct capacity_worker *w = &m->workers[i];
-        if (w->left < 0.0)
+        w->busy_s += w->left >= 0.0 ? seconds : 0.0;
+        if (!is_working(m, i))
             continue;
-        w->busy_s += seconds;
-        if (!w->is_on)
-            continue;
-        w->left = fmax(0.0, w->left - seconds * speed_of(m, i));
-        w->core_s += seconds;
+        const double late_s = fmin(seconds, w->late_s);
+        w->late_s -= late_s;
+        w->left = fmax(0.0, w->left - (seconds - late_s) * speed_of(m, i));
+        w->core_s += seconds - late_s;
     }
 }
 
@@ -195,39 +286,50 @@ static bool pass_ticks(struct capacity_machine *m)
     return m->tick > before;
 }
 
-static void take_turns(struct capacity_machine *m)
+static void tick(struct capacity_machine *m)
 {
-    for (uint32_t turns = m->waiting; turns > 0 && m->waiting > 0; turns--) {
-        /* A core of another thread is soon free: no engine has to leave its own for this one. */
-        const bool is_soon = m->line[0] >= m->replicas && !are_all_engines(m);
-        const uint32_t over = find_over(m, is_soon ? m->replicas : 0);
-        if (over == CAPACITY_NOBODY)
-            return;
-        leave_cores(m, over);
-        wait_in_line(m, over);
-        fill(m);
+    for (uint32_t i = 0; i < m->plan->cores; i++) {
+        renew(m, i);
+        if (m->cores[i].on == CAPACITY_NOBODY)
+            pull(m, i, 2);
+        else if (m->tick % PULL_TICKS == i % PULL_TICKS)
+            pull(m, i, queue_of(m, i).count + 1);
     }
 }
 
 /* Whatever they do: two of them may be threads of one core, and all share a cache. */
 static double crowd_of(const struct capacity_machine *m)
 {
-    const uint32_t threads = m->plan->threads, used = m->plan->cores - m->free;
+    const uint32_t threads = m->plan->threads;
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < m->plan->cores; i++)
+        used += m->cores[i].on != CAPACITY_NOBODY;
     return used > threads ? (double)(used - threads) / (m->plan->cores - threads) : 0.0;
+}
+
+static bool does_anyone_wait(const struct capacity_machine *m)
+{
+    for (uint32_t i = 0; i < m->count; i++)
+        if (m->workers[i].left >= 0.0 && !is_working(m, i))
+            return true;
+    return false;
 }
 
 void capacity_machine_pace(struct capacity_machine *m)
 {
-    const bool woken = note_changes(m), ticked = pass_ticks(m);
-    fill(m);
-    if (woken || ticked)
-        take_turns(m);
+    const bool has_ticked = pass_ticks(m);
+    note_changes(m);
+    if (has_ticked)
+        tick(m);
+    for (uint32_t i = 0; i < m->plan->cores; i++)
+        if (m->cores[i].is_due)
+            choose(m, i);
     m->crowd = crowd_of(m);
     m->next = CAPACITY_NOBODY;
-    m->next_s = m->waiting > 0 ? TICK_S * (double)m->tick : INFINITY;
+    m->next_s = does_anyone_wait(m) ? TICK_S * (double)m->tick : INFINITY;
     for (uint32_t i = 0; i < m->count; i++) {
         const struct capacity_worker *w = &m->workers[i];
-        const double end_s = w->is_on ? m->at_s + w->left / speed_of(m, i) : INFINITY;
+        const double end_s = is_working(m, i) ? m->at_s + w->late_s + w->left / speed_of(m, i) : INFINITY;
         if (end_s < m->next_s) {
             m->next_s = end_s;
             m->next = i;

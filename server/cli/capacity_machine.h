@@ -1,9 +1,10 @@
-/* capacity_machine.h - what works on one machine of a simulation, and when. Whoever has something to do waits in line
- * for cores, an engine for as many as it has threads, which meet at barriers and so stand still together. One that has
- * had its slice leaves its cores to who waits, at the next tick of the clock or when somebody wakes, as Linux does
- * (EEVDF, kernel/sched/fair.c); one that waits takes what is free, whichever core that is. Where nothing is free, a
- * thread that wakes takes the core of an engine, but waits if another one has a core: that is soon done, and Linux
- * leaves threads to the core where they last were. Single threaded. */
+/* capacity_machine.h - what works on one machine of a simulation, and when. Each thread has a core, on which it takes
+ * turns with the others there as Linux has them (EEVDF, kernel/sched/fair.c): who has had no more of it than the mean
+ * of those who want it is eligible, and of these the one whose slice ends first has it. That is looked at when somebody
+ * wakes there or falls asleep, and at a tick of the clock when a slice is over. A thread wakes where it last ran even
+ * where another core is idle, as it does on virtual processors, which look taken while they are halted; now and then a
+ * core takes a thread that waits at another one. The threads of an engine meet at barriers, so that it goes on only
+ * while all of them have a core. Single threaded. */
 #ifndef SERVER_CLI_CAPACITY_MACHINE_H
 #define SERVER_CLI_CAPACITY_MACHINE_H
 
@@ -31,31 +32,46 @@ struct capacity_work {
 /* An engine, whose pass is `left`, or a thread that does what is in its ring, of which `left` is of the first. */
 struct capacity_worker {
     double left;           /* seconds of work at full speed; < 0: none */
+    double late_s;         /* until it begins, from when it has its cores: they sleep */
     double crowding;       /* of an engine's pass */
     double busy_s, core_s; /* had something to do; had its cores */
-    double since_s;        /* has its cores since then, but for the time that others had them in between */
-    double had_s;          /* of its slice, before others came */
-    bool is_on, is_waiting;
+    uint32_t on;           /* of its threads, those that have a core */
+    bool is_awake;
     struct capacity_work *ring; /* [room], 0 or a power of two */
     uint32_t room, at, count;
 };
 
+/* Times called virtual are what a thread has had of its core, and compare on that core only. */
+struct capacity_thread {
+    uint32_t worker, core;
+    double had_s, deadline_s; /* virtual: until now, and when its slice is over */
+    double lag_s;             /* asleep: by how much it had less than the mean when it went */
+    double off_s;             /* it last had a core until then */
+    bool is_there;            /* wants its core */
+};
+
 #define CAPACITY_NOBODY UINT32_MAX
+
+struct capacity_core {
+    uint32_t on; /* the thread that has it, or CAPACITY_NOBODY */
+    bool is_due; /* who has it is to be chosen */
+};
 
 struct capacity_machine {
     const struct capacity_plan *plan;
     struct capacity_worker *workers; /* [count] the replicas' engines, their other threads, and those of all others */
     uint32_t count;
-    uint32_t first, replicas; /* of all replicas, those from `first` on */
-    uint32_t *line;           /* [count] those that wait for cores, in their order */
-    uint32_t waiting;
-    uint32_t free; /* cores */
-    uint64_t tick; /* the next one */
-    double crowd;  /* how much of the cores beside an engine's is at work, 0 to 1 */
-    double at_s;   /* what is left is as of then */
-    double next_s; /* when `next` is done, or at which tick a slice is over; infinite: nothing works */
-    uint32_t next; /* CAPACITY_NOBODY: a tick */
-    double core_s; /* of its cores that worked */
+    uint32_t first, replicas;        /* of all replicas, those from `first` on */
+    struct capacity_thread *threads; /* [thread_count] worker by worker */
+    uint32_t thread_count;
+    struct capacity_core *cores; /* [plan->cores] */
+    uint32_t idles;              /* how often a core had nothing to do */
+    uint64_t tick;               /* the next one */
+    double crowd;                /* how much of the cores beside an engine's is at work, 0 to 1 */
+    double at_s;                 /* what is left is as of then */
+    double next_s;               /* when `next` is done, or a tick at which somebody waits; infinite: nothing works */
+    uint32_t next;               /* CAPACITY_NOBODY: a tick */
+    double core_s;               /* of its cores that worked */
 };
 
 /* False: out of memory. Clear it in any case. */

@@ -172,6 +172,28 @@ static void engines_that_share_cores_take_turns(void **state)
     expect_near("two of two threads on four", row_of(&p, 2).whole.p50, 1.0, 0.01);
 }
 
+/* Threads of an engine that other threads have torn apart find together again. */
+static void engines_of_several_threads_go_on_beside_others(void **state)
+{
+    (void)state;
+    for (uint32_t cores = 2; cores <= 4; cores++) {
+        struct capacity_plan p = one_text(0.0, 4, 1, 50);
+        p.threads = 2;
+        p.cores = cores;
+        p.per_machine = 2;
+        p.costs.step.value[0] = p.costs.prompt.value[0] = 0.003;
+        p.costs.request_s = p.costs.beside_s = 0.001;
+        p.costs.event_s = p.costs.beside_event_s = 1e-4;
+        p.requests = 2000;
+        p.clients = 8;
+        const struct capacity_row r = row_of(&p, 2);
+        const double work_s = 50 * (0.003 * 2 / 4 + 2e-4) + 0.002; /* of a core, four texts in a pass of two threads */
+        const double share = cores == 3 ? 0.6 : 0.9;               /* of three, one has to wait for the other's */
+        if (r.per_second * work_s < share * cores)
+            fail_msg("%u cores: %g requests/s", cores, r.per_second);
+    }
+}
+
 /* A thread that slept takes the core of an engine at once, which goes on behind it: it waits for no pass. */
 static void what_is_short_waits_for_no_pass(void **state)
 {
@@ -186,8 +208,9 @@ static void what_is_short_waits_for_no_pass(void **state)
     expect_near("whole", r.whole.p50, 50 * 0.003, 0.02);
 }
 
-/* Nor does what one thread hands to the next wait until the engine has had its slice, however many cores that takes. */
-static void what_follows_what_is_short_waits_for_no_pass_either(void **state)
+/* The engine has begun its next pass when its first byte is told. It has had more of its core than who wakes there, and
+ * so leaves it; of several threads any does, which sleep at barriers. */
+static void what_wakes_beside_an_engine_waits_for_no_pass(void **state)
 {
     (void)state;
     for (uint32_t threads = 1; threads <= 2; threads++) {
@@ -197,8 +220,28 @@ static void what_follows_what_is_short_waits_for_no_pass_either(void **state)
         p.costs.request_s = p.costs.beside_s = p.costs.event_s = p.costs.beside_event_s = 1e-5;
         p.requests = 100;
         p.clients = 1;
-        expect_near("first byte", row_of(&p, 1).first.p50, 0.0005 + 4e-5, 0.05);
+        const struct capacity_row r = row_of(&p, 1);
+        expect_near("first byte", r.first.p50, 0.0005 + 4e-5, 0.2); /* a core may have to be woken */
+        p.cores = 2 * threads + 1;
+        expect_near("first byte beside it", row_of(&p, 1).first.p50, 0.0005 + 4e-5 + 4 * 35e-6,
+                    0.06); /* and cores wake */
     }
+}
+
+/* Two engines on two cores, which are at work for a third of the time: who wakes on one that an engine has takes it. */
+static void an_engine_that_has_had_more_leaves_its_core(void **state)
+{
+    struct capacity_plan p = one_text(300.0, 64, 1, 32);
+    (void)state;
+    p.costs.step.value[0] = p.costs.prompt.value[0] = 1.2e-4;
+    p.costs.request_s = 1.4e-4;
+    p.costs.beside_s = 2e-4;
+    p.costs.event_s = p.costs.beside_event_s = 2e-5;
+    p.per_machine = p.cores = 2;
+    p.requests = 4000;
+    const struct capacity_row r = row_of(&p, 2);
+    if (r.first.p50 > 0.0012) /* a pass, 0.4 ms outside of it, and what it takes to wake */
+        fail_msg("the first byte comes after %g s", r.first.p50);
 }
 
 /* Where another core has something short, more of that waits for it and not for the engine's. */
@@ -223,11 +266,11 @@ static void a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte(voi
     p.requests = 400;
     p.clients = 1;
     struct capacity_row r = row_of(&p, 1);
-    expect_near("first byte", r.first.p50, 0.02, 0.005); /* 100 bytes in passes of 80 rows */
-    expect_near("whole answer", r.whole.p50, 0.02 + 19 * 0.01, 0.005);
+    expect_near("first byte", r.first.p50, 0.02, 0.01); /* 100 bytes in passes of 80 rows */
+    expect_near("whole answer", r.whole.p50, 0.02 + 19 * 0.01, 0.01);
     p.whole = true;
     r = row_of(&p, 1);
-    expect_near("first byte of a whole answer", r.first.p50, 0.02 + 19 * 0.01, 0.005);
+    expect_near("first byte of a whole answer", r.first.p50, 0.02 + 19 * 0.01, 0.01);
     p.clients = 4; /* four at a time, and each as fast: prompts get 16 rows beside the others */
     r = row_of(&p, 1);
     expect_near("four in a batch", r.per_second, 4.0 / (0.01 * (7 + 19)), 0.05);
@@ -246,14 +289,14 @@ static void a_full_context_begins_anew_with_half_of_it(void **state)
     p.costs.context = 170;
     expect_near("172 bytes", row_of(&p, 1).whole.p50, 0.01 * (170 + 2 + 1), 0.003);
     p.kinds[0] = (struct capacity_kind){170, 1, 1.0};
-    expect_near("a prompt that fits", row_of(&p, 1).whole.p50, 0.03, 0.005);
+    expect_near("a prompt that fits", row_of(&p, 1).whole.p50, 0.03, 0.01);
     p.kinds[0].prompt_bytes = 400;
-    expect_near("one that does not", row_of(&p, 1).whole.p50, 0.02, 0.005);
+    expect_near("one that does not", row_of(&p, 1).whole.p50, 0.02, 0.01);
     p.costs.starts = true;
     p.kinds[0].prompt_bytes = 170;
-    expect_near("one that does not for the start", row_of(&p, 1).whole.p50, 0.02, 0.005);
+    expect_near("one that does not for the start", row_of(&p, 1).whole.p50, 0.02, 0.01);
     p.kinds[0].prompt_bytes = 80;
-    expect_near("81 rows", row_of(&p, 1).whole.p50, 0.02, 0.005);
+    expect_near("81 rows", row_of(&p, 1).whole.p50, 0.02, 0.01);
 }
 
 /* One request at a time, seconds apart: each pays for what was lost since the last one, over its first milliseconds. */
@@ -265,17 +308,44 @@ static void what_an_idle_time_costs_is_paid_once(void **state)
     p.cores = 8;
     p.costs.idle_s = 0.005;
     struct capacity_row r = row_of(&p, 1);
-    expect_near("first byte", r.first.p50, 0.01 + 0.005 * (1.0 - exp(-0.01 / 0.0025)), 0.002);
-    expect_near("whole", r.whole.p50, 0.205, 0.005);
+    expect_near("first byte", r.first.p50, 0.01 + 0.00012 + 0.005 * (1.0 - exp(-0.01 / 0.0025)), 0.002);
+    expect_near("whole", r.whole.p50, 0.205, 0.01);
     p.rate = 0.0;
     p.clients = 1; /* which takes 3 ms until it asks again */
     p.costs.beside_s = 0.003;
-    expect_near("behind 3 ms", row_of(&p, 1).whole.mean, 0.203 + 0.0025, 0.0002);
+    expect_near("behind 3 ms", row_of(&p, 1).whole.mean, 0.203 + 0.00012 + 0.0025, 0.0003);
     p.costs.beside_s = 0.0;
     p.clients = 2; /* there is always one */
     r = row_of(&p, 1);
     p.costs.idle_s = 0.0;
     expect_near("never idle", r.whole.mean, row_of(&p, 1).whole.mean, 0.001);
+}
+
+/* Fast for 100 s and slow for 100 s, in turn. */
+static void a_machine_is_slower_at_times(void **state)
+{
+    struct capacity_plan p = one_server(0.0);
+    (void)state;
+    p.clients = 1;
+    p.requests = 4000;
+    p.costs.slowness = (struct capacity_slowness){.windows = 2, .window_s = 100.0, .times = {1.0F, 3.0F}};
+    const struct capacity_row r = row_of(&p, 1);
+    expect_near("throughput", r.per_second, (100.0 + 100.0 / 3.0) / 200.0, 0.01);
+    expect_near("most of the answers", r.whole.p50, 1.0, 0.005);
+    expect_near("the slowest", r.whole.p99, 3.0, 0.005);
+}
+
+/* At any time one is fast and one is slow, on one machine and on two. */
+static void engines_are_not_slow_at_the_same_times(void **state)
+{
+    struct capacity_plan p = one_server(0.0);
+    (void)state;
+    p.clients = 2;
+    p.requests = 60;
+    p.costs.slowness = (struct capacity_slowness){.windows = 2, .window_s = 100.0, .times = {1.0F, 3.0F}};
+    expect_near("on two machines", row_of(&p, 2).per_second, 1.0 + 1.0 / 3.0, 0.05);
+    p.cores = p.per_machine = 2;
+    expect_near("on one machine", row_of(&p, 2).per_second, 1.0 + 1.0 / 3.0, 0.05);
 }
 
 static void a_full_queue_refuses_and_the_rest_is_answered(void **state)
@@ -323,12 +393,16 @@ int main(void)
         cmocka_unit_test(work_outside_of_the_engine_takes_its_share),
         cmocka_unit_test(least_connections_waits_less_than_turns_and_more_than_one_queue),
         cmocka_unit_test(engines_that_share_cores_take_turns),
+        cmocka_unit_test(engines_of_several_threads_go_on_beside_others),
         cmocka_unit_test(what_is_short_waits_for_no_pass),
-        cmocka_unit_test(what_follows_what_is_short_waits_for_no_pass_either),
+        cmocka_unit_test(what_wakes_beside_an_engine_waits_for_no_pass),
+        cmocka_unit_test(an_engine_that_has_had_more_leaves_its_core),
         cmocka_unit_test(an_engine_keeps_its_core_where_another_one_is_soon_free),
         cmocka_unit_test(a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte),
         cmocka_unit_test(a_full_context_begins_anew_with_half_of_it),
         cmocka_unit_test(what_an_idle_time_costs_is_paid_once),
+        cmocka_unit_test(a_machine_is_slower_at_times),
+        cmocka_unit_test(engines_are_not_slow_at_the_same_times),
         cmocka_unit_test(a_full_queue_refuses_and_the_rest_is_answered),
         cmocka_unit_test(the_same_seed_gives_the_same_row_and_another_one_does_not),
         cmocka_unit_test(a_curve_is_straight_between_its_points_and_beyond_them),
