@@ -298,7 +298,7 @@ static int parse(struct arguments *a, int argc, char **argv, int *count)
             "costs", 0, CLI_TEXT, &a->costs, 0, 0, "FILE", NULL,
             "take what the model costs from a line of --json instead of measuring it"},
         {"watch-s", 0, CLI_NUMBER, &a->watch_s, 0, CAPACITY_WATCH_MAX_S, "S", "20",
-         "seconds of watching how much slower this machine is at times; 0: never"},
+         "seconds to watch how much slower this machine is at times"},
         {"request-us", 0, CLI_NUMBER, &a->request_us, 0, us, "X", "150",
          "microseconds of a core that a request takes outside of engines"},
         {"event-us", 0, CLI_NUMBER, &a->event_us, 0, us, "X", "40", "the same for an event of a stream"},
