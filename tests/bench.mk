@@ -36,7 +36,7 @@ bench-sessions: ## what it costs that sessions are stored: 64 streams beside as 
 	+@$(BUILD) programs
 	@tests/bench/sessions.py $(SESSIONS_FLAGS)
 
-bench-capacity: deps-bench deps-proxies ## what aft capacity says of 1, 2 and 3 daemons here, beside what they do behind HAProxy (15 minutes)
+bench-capacity: deps-bench deps-proxies ## what aft capacity says of 1, 2 and 3 daemons here, beside what they do behind HAProxy (20 minutes)
 	+@$(BUILD) programs
 	@tests/bench/capacity.py $(CAPACITY_FLAGS)
 
