@@ -2,6 +2,7 @@
  *
  *   capacity.c           the command line, and how many replicas are tried
  *   capacity_costs.c     measures what a model costs here
+ *   capacity_wakes.c     measures what it takes to wake a thread here
  *   capacity_record.c    these costs as JSON, and back
  *   capacity_plan.c      what is simulated
  *   capacity_sim.c       a simulation, of lanes (capacity_lane.c) on machines (capacity_machine.c)
@@ -38,6 +39,9 @@ struct capacity_report {
  * `watch_s` how steady the machine is. Prints why and returns the exit code if it cannot. */
 int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const struct model *m,
                      const struct cli_engine *with, double watch_s);
+
+/* Measure c->wake_s and c->waker_s, in half a second. Prints why and returns the exit code if it cannot. */
+int capacity_measure_wakes(struct capacity_costs *c);
 
 /* The object "costs" of --json; NULL: out of memory. */
 json_t *capacity_record_make(const struct capacity_costs *c, const struct capacity_whose *w);

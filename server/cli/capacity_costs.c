@@ -421,7 +421,9 @@ int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const st
     }
     c->idle_s = measure_idle(&probe);
     measure_slowness(&c->slowness, &probe, watch_s, &progress);
-    code = measure_crowding(p, &probe, m, with, here.threads, &progress);
+    code = capacity_measure_wakes(c);
+    if (code == CLI_OK)
+        code = measure_crowding(p, &probe, m, with, here.threads, &progress);
     cli_progress_end(&progress);
 done:
     probe_clear(&probe);

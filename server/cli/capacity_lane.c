@@ -105,15 +105,21 @@ static double warm_up(struct capacity_lane *l, const struct capacity_costs *c, d
 static struct capacity_pass pass_of(struct capacity_lane *l, const struct capacity_costs *c, double seconds,
                                     uint32_t rows, double now_s)
 {
-    const double crowding = capacity_curve_at(&c->crowding, rows);
-    return (struct capacity_pass){c->pass_s + seconds + warm_up(l, c, seconds, now_s), crowding > 1.0 ? crowding : 1.0};
+    const double crowding = capacity_curve_at(&c->crowding, rows), owed_s = l->owed_s;
+    l->owed_s = 0.0;
+    return (struct capacity_pass){owed_s + c->pass_s + seconds + warm_up(l, c, seconds, now_s),
+                                  crowding > 1.0 ? crowding : 1.0};
 }
 
 struct capacity_pass capacity_lane_begin(struct capacity_lane *l, const struct capacity_plan *p, double now_s)
 {
     enter(l, p);
-    if (l->running == 0)
+    if (l->running == 0) {
+        l->owed_s = 0.0;
         return (struct capacity_pass){0.0, 1.0};
+    }
+    l->passes++;
+    l->in_passes += l->running;
     if (!p->costs.generates)
         return pass_of(l, &p->costs, capacity_curve_at(&p->costs.batch, l->running), l->running, now_s);
     const struct shape shape = share_rows(l, p);

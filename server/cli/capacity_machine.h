@@ -2,9 +2,9 @@
  * turns with the others there as Linux has them (EEVDF, kernel/sched/fair.c): who has had no more of it than the mean
  * of those who want it is eligible, and of these the one whose slice ends first has it. That is looked at when somebody
  * wakes there or falls asleep, and at a tick of the clock when a slice is over. A thread wakes where it last ran even
- * where another core is idle, as it does on virtual processors, which look taken while they are halted; now and then a
- * core takes a thread that waits at another one. The threads of an engine meet at barriers, so that it goes on only
- * while all of them have a core. Single threaded. */
+ * where another core is idle, as it does on virtual processors, which look taken while they are halted; now and then it
+ * moves to the core of who wakes it, or a core takes a thread that waits at another one. The threads of an engine meet
+ * at barriers, so that it goes on only while all of them have a core. Single threaded. */
 #ifndef SERVER_CLI_CAPACITY_MACHINE_H
 #define SERVER_CLI_CAPACITY_MACHINE_H
 
@@ -48,6 +48,7 @@ struct capacity_thread {
     double lag_s;             /* asleep: by how much it had less than the mean when it went */
     double off_s;             /* it last had a core until then */
     bool is_there;            /* wants its core */
+    double load, load_s;      /* how much of the last time it wanted one, 0 to 1, as of then */
 };
 
 #define CAPACITY_NOBODY UINT32_MAX
@@ -66,6 +67,7 @@ struct capacity_machine {
     uint32_t thread_count;
     struct capacity_core *cores; /* [plan->cores] */
     uint32_t idles;              /* how often a core had nothing to do */
+    uint32_t wakes;              /* from cores that may keep the thread */
     uint64_t tick;               /* the next one */
     double crowd;                /* how much of the cores beside an engine's is at work, 0 to 1 */
     double at_s;                 /* what is left is as of then */
@@ -81,14 +83,16 @@ void capacity_machine_clear(struct capacity_machine *m);
 
 /* Before anything begins or ends: do what was done until now. */
 void capacity_machine_settle(struct capacity_machine *m, double now_s);
-/* After that: who has the cores from now on, and what is done first. */
-void capacity_machine_pace(struct capacity_machine *m);
+/* After that: who has the cores from now on, and what is done first. What has something to do since then was woken by
+ * that worker, or CAPACITY_NOBODY: from elsewhere. */
+void capacity_machine_pace(struct capacity_machine *m, uint32_t waker);
 
 /* Which workers have to do with a request, outside of its replica's engine, which is `place` < m->replicas, and of what
  * is not the replica. */
 uint32_t capacity_machine_outside(const struct capacity_machine *m, uint32_t place, uint32_t request);
 uint32_t capacity_machine_others(const struct capacity_machine *m, uint32_t request);
 
+bool capacity_machine_sleeps(const struct capacity_machine *m, uint32_t worker);
 /* More to do for one that has a ring. False: out of memory. */
 bool capacity_machine_add(struct capacity_machine *m, uint32_t worker, struct capacity_work work);
 /* m->next, which has a ring, is done with the first of that; it is taken out. */

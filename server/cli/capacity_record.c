@@ -51,10 +51,10 @@ static json_t *make_slowness(const struct capacity_slowness *s)
 json_t *capacity_record_make(const struct capacity_costs *c, const struct capacity_whose *w)
 {
     struct capacity_costs copy = *c;
-    json_t *o =
-        json_pack("{s:s,s:s,s:s,s:i,s:b,s:i,s:b,s:i,s:f}", "model", w->model, "isa", w->isa, "precision", w->precision,
-                  "threads", (int)w->threads, "generates", (int)c->generates, "context", (int)c->context, "starts",
-                  (int)c->starts, "per_machine", (int)c->per_machine, "idle_us", 1e6 * c->idle_s);
+    json_t *o = json_pack("{s:s,s:s,s:s,s:i,s:b,s:i,s:b,s:i,s:f,s:f,s:f}", "model", w->model, "isa", w->isa,
+                          "precision", w->precision, "threads", (int)w->threads, "generates", (int)c->generates,
+                          "context", (int)c->context, "starts", (int)c->starts, "per_machine", (int)c->per_machine,
+                          "idle_us", 1e6 * c->idle_s, "wake_us", 1e6 * c->wake_s, "waker_us", 1e6 * c->waker_s);
     for (int i = 0; i < CURVES; i++)
         if (has_curve(c, i))
             (void)json_object_set_new(o, curves[i].name, make_curve(curve_of(&copy, i), curves[i].unit));
@@ -67,6 +67,15 @@ static bool read_number(double *ret, const json_t *value, double min, double max
 {
     *ret = json_number_value(value);
     return json_is_number(value) && *ret >= min && *ret <= max;
+}
+
+/* What costs of an earlier version lack counts as nothing. */
+static bool read_seconds(double *ret, const json_t *us)
+{
+    double number = 0.0;
+    const bool is_fine = us == NULL || read_number(&number, us, 0.0, CAPACITY_US_MAX);
+    *ret = 1e-6 * number;
+    return is_fine;
 }
 
 /* Counts that rise, and times that do not fall. */
@@ -149,6 +158,10 @@ static const char *read_costs(struct capacity_costs *c, struct capacity_whose *w
     if (!read_number(&number, json_object_get(o, "idle_us"), 0.0, CAPACITY_US_MAX))
         return "idle_us";
     c->idle_s = 1e-6 * number;
+    if (!read_seconds(&c->wake_s, json_object_get(o, "wake_us")))
+        return "wake_us";
+    if (!read_seconds(&c->waker_s, json_object_get(o, "waker_us")))
+        return "waker_us";
     if (!read_slowness(&c->slowness, json_object_get(o, "slowness")))
         return "slowness";
     for (int i = 0; i < CURVES; i++)

@@ -68,6 +68,7 @@ static void print_costs(const struct capacity_report *r)
     if (c->per_machine > 1)
         print_curve("times as long beside others", &c->crowding, 1.0);
     (void)printf("  %-28s%.3g more until it is as fast again\n", "after an idle time", 1e3 * c->idle_s);
+    (void)printf("  %-28s%.3g, and %.3g more until it works\n", "to wake a thread", 1e3 * c->waker_s, 1e3 * c->wake_s);
     print_slowness(&c->slowness);
     (void)printf("  %-28s%.3g; a machine answers at most %.4g/s\n", "one request alone", 1e3 * r->alone_s, r->most);
 }
@@ -135,11 +136,12 @@ static json_t *make_rows(const struct capacity_report *r)
     json_t *rows = json_array();
     for (uint32_t i = 0; i < r->count; i++) {
         const struct capacity_row *row = &r->rows[i];
-        json_t *o = json_pack("{s:i,s:f,s:I,s:f,s:f,s:f,s:o,s:o,s:o}", "replicas", (int)row->replicas, "per_second",
-                              row->per_second, "refused", (json_int_t)row->refused, "engine_share", row->engine_share,
-                              "core_share", row->core_share, "engine_ms", 1e3 * row->request_s, "first_ms",
-                              times_of(&row->first), "whole_ms", times_of(&row->whole), "holds",
-                              isinf(r->p99_s) ? json_null() : json_boolean(capacity_holds(r, row)));
+        json_t *o =
+            json_pack("{s:i,s:f,s:I,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "replicas", (int)row->replicas, "per_second",
+                      row->per_second, "refused", (json_int_t)row->refused, "engine_share", row->engine_share,
+                      "core_share", row->core_share, "engine_ms", 1e3 * row->request_s, "pass_ms", 1e3 * row->pass_s,
+                      "pass_size", row->pass_size, "first_ms", times_of(&row->first), "whole_ms", times_of(&row->whole),
+                      "holds", isinf(r->p99_s) ? json_null() : json_boolean(capacity_holds(r, row)));
         if (json_array_append_new(rows, o) != 0) {
             json_decref(rows);
             return NULL;

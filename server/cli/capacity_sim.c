@@ -129,7 +129,7 @@ static void send_request(struct sim *s)
     s->lanes[replica].in_flight++;
     capacity_machine_settle(m, s->now_s);
     add(s, m, capacity_machine_others(m, id), 0.5 * s->plan->costs.beside_s, id, CAPACITY_TO_DAEMON);
-    capacity_machine_pace(m);
+    capacity_machine_pace(m, CAPACITY_NOBODY);
     if (++s->sent == s->plan->requests)
         s->closed = done_so_far(s);
     if (s->plan->rate > 0.0)
@@ -176,8 +176,10 @@ static void tell(void *arg, uint32_t request, enum capacity_news news)
     if (r->unsent && news == CAPACITY_EVENT)
         return;
     r->unsent = true;
-    add(s, m, capacity_machine_outside(m, r->replica - m->first, request),
-        news == CAPACITY_LAST ? 0.5 * c->request_s : c->event_s, request, steps[news]);
+    const uint32_t outside = capacity_machine_outside(m, r->replica - m->first, request);
+    if (capacity_machine_sleeps(m, outside))
+        s->lanes[r->replica].owed_s += c->waker_s;
+    add(s, m, outside, news == CAPACITY_LAST ? 0.5 * c->request_s : c->event_s, request, steps[news]);
 }
 
 static void enter_queue(struct sim *s, struct capacity_machine *m, uint32_t place, uint32_t request)
@@ -237,7 +239,7 @@ static void end_work(struct sim *s, struct capacity_machine *m)
         const struct capacity_work done = capacity_machine_take(m);
         go_on(s, m, &done);
     }
-    capacity_machine_pace(m);
+    capacity_machine_pace(m, worker);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -259,10 +261,24 @@ static double pass_seconds(const struct sim *s)
     return seconds;
 }
 
+static uint64_t count_passes(const struct sim *s, uint64_t *in_passes)
+{
+    uint64_t passes = 0;
+    *in_passes = 0;
+    for (uint32_t i = 0; i < s->replicas; i++) {
+        passes += s->lanes[i].passes;
+        *in_passes += s->lanes[i].in_passes;
+    }
+    return passes;
+}
+
 static struct capacity_row row_of(const struct sim *s)
 {
     const double window_s = s->closed.at_s - s->opened.at_s;
     const double seconds = window_s > 0.0 ? window_s : INFINITY; /* all were refused at once */
+    uint64_t in_passes;
+    const uint64_t passes = count_passes(s, &in_passes);
+    const double engines_s = pass_seconds(s);
     return (struct capacity_row){
         .replicas = s->replicas,
         .answered = s->answered,
@@ -270,7 +286,9 @@ static struct capacity_row row_of(const struct sim *s)
         .per_second = (double)s->in_window / seconds,
         .engine_share = (s->closed.engine_s - s->opened.engine_s) / seconds / s->replicas,
         .core_share = (s->closed.core_s - s->opened.core_s) / seconds / s->machine_count / s->plan->cores,
-        .request_s = s->answered > 0 ? pass_seconds(s) / (double)s->answered : 0.0,
+        .request_s = s->answered > 0 ? engines_s / (double)s->answered : 0.0,
+        .pass_s = passes > 0 ? engines_s / (double)passes : 0.0,
+        .pass_size = passes > 0 ? (double)in_passes / (double)passes : 0.0,
         .first = times_of(&s->first),
         .whole = times_of(&s->whole),
     };

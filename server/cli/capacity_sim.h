@@ -22,6 +22,7 @@ struct capacity_row {
     double engine_share;                /* of that time in which an engine was in a pass; mean over replicas */
     double core_share;                  /* of the machines' cores that computed */
     double request_s;                   /* that engines had their cores, for a request */
+    double pass_s, pass_size;           /* the same for a pass, and streams, pictures or texts in one; means */
     struct capacity_times first, whole; /* time of the first byte and of the whole answer, of what came after a tenth */
 };
 

@@ -237,6 +237,8 @@ static void costs_that_are_not_as_they_were_written_are_refused_by_name(void **s
         {BEGIN "false" MIDDLE "\"slowness\": {\"window_us\": 10000, \"times\": [1, 0]}}}", "costs.slowness"},
         {BEGIN "false" MIDDLE "\"slowness\": {\"window_us\": 0, \"times\": [1]}}}", "costs.slowness"},
         {BEGIN "false" MIDDLE "\"slowness\": 1}}", "costs.slowness"},
+        {BEGIN "false" MIDDLE "\"wake_us\": -1}}", "costs.wake_us"},
+        {BEGIN "false" MIDDLE "\"waker_us\": \"1\"}}", "costs.waker_us"},
         {BEGIN "false" MIDDLE "\"batch_us\": [[2, 5], [1, 5]]}}", "costs.batch_us"},
         {BEGIN "false" MIDDLE "\"batch_us\": [[1, 5], [2, 4.9]]}}", "costs.batch_us"},
         {BEGIN "true" MIDDLE "\"step_us\": [[1, -5]]}}", "costs.step_us"},
@@ -277,6 +279,11 @@ static void what_was_measured_can_be_used_again(void **state)
         const json_t *costs = json_object_get(first, "costs"), *slowness = json_object_get(costs, "slowness");
         assert_in_range(json_array_size(json_object_get(slowness, "times")), 20, CAPACITY_WINDOWS_MAX); /* of 10 ms */
         assert_true(json_equal(slowness, json_object_get(json_object_get(second, "costs"), "slowness")));
+        static const char *const wakes[] = {"wake_us", "waker_us"};
+        for (size_t j = 0; j < LENGTH(wakes); j++) {
+            const double us = number(costs, wakes[j]), read_back = number(json_object_get(second, "costs"), wakes[j]);
+            assert_true(us > 0.1 && us < 1e4 && fabs(us - read_back) < 1e-6 * us);
+        }
         const json_t *row = json_array_get(json_object_get(first, "rows"), 0);
         const json_t *same = json_array_get(json_object_get(second, "rows"), 0);
         const double one = number(row, "engine_ms"), other = number(same, "engine_ms"); /* printed to nine digits */

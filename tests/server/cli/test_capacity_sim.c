@@ -123,6 +123,10 @@ static void work_outside_of_the_engine_takes_its_share(void **state)
     expect_near("on two", row_of(&p, 1).per_second, 1.0, 0.01);
     p.clients = 1;
     expect_near("for one client", row_of(&p, 1).per_second, 1.0 / 1.4, 0.01);
+    p.costs.wake_s = 0.1; /* that a core is idle until it works */
+    const struct capacity_row r = row_of(&p, 1);
+    assert_true(r.per_second < 1.0 / 1.5);
+    expect_near("cores that work", p.cores * r.core_share, 1.4 * r.per_second, 0.01);
 }
 
 /* Texts of 10 and of 40 passes, three to one, on servers that are 80 % busy. One after the other to each in turn would
@@ -218,13 +222,14 @@ static void what_wakes_beside_an_engine_waits_for_no_pass(void **state)
         p.threads = p.cores = threads;
         p.costs.step.value[0] = p.costs.prompt.value[0] = 0.0005;
         p.costs.request_s = p.costs.beside_s = p.costs.event_s = p.costs.beside_event_s = 1e-5;
+        p.costs.wake_s = 35e-6;
         p.requests = 100;
         p.clients = 1;
         const struct capacity_row r = row_of(&p, 1);
         expect_near("first byte", r.first.p50, 0.0005 + 4e-5, 0.2); /* a core may have to be woken */
         p.cores = 2 * threads + 1;
-        expect_near("first byte beside it", row_of(&p, 1).first.p50, 0.0005 + 4e-5 + 4 * 35e-6,
-                    0.06); /* and cores wake */
+        expect_near("first byte beside it", row_of(&p, 1).first.p50, 0.0005 + 4e-5 + 2 * 35e-6,
+                    0.12); /* and cores wake */
     }
 }
 
@@ -242,6 +247,42 @@ static void an_engine_that_has_had_more_leaves_its_core(void **state)
     const struct capacity_row r = row_of(&p, 2);
     if (r.first.p50 > 0.0012) /* a pass, 0.4 ms outside of it, and what it takes to wake */
         fail_msg("the first byte comes after %g s", r.first.p50);
+}
+
+/* Who sleeps has to be woken by the engine for each byte; who still tells of one that was before is not woken. */
+static void an_engine_wakes_those_that_it_tells_of_bytes(void **state)
+{
+    struct capacity_plan p = one_text(0.0, 1, 1, 50);
+    (void)state;
+    p.requests = 100;
+    p.clients = 1;
+    p.cores = 8;
+    p.costs.waker_s = 0.005;
+    expect_near("who sleeps", row_of(&p, 1).whole.p50, 50 * 0.01 + 49 * 0.005, 0.01);
+    p.costs.event_s = 0.1;
+    expect_near("who takes ten passes for a byte", row_of(&p, 1).whole.p50, 50 * 0.01 + 5 * 0.005, 0.02);
+    p.costs.event_s = 0.0;
+    p.streams_max = p.clients = 8;
+    p.requests = 400;
+    expect_near("eight streams of four threads", row_of(&p, 1).per_second, 8 / (50 * (0.01 + 4 * 0.005)), 0.03);
+}
+
+/* As the engine is idle for most of the time, those that it wakes come to its core now and then, and wait for it; where
+ * it is not they stay away. */
+static void who_is_woken_comes_to_the_core_of_an_engine_that_is_idle_at_times(void **state)
+{
+    struct capacity_plan p = one_text(80.0, 4, 1, 10);
+    (void)state;
+    p.costs.step.value[0] = p.costs.prompt.value[0] = 0.0005;
+    p.costs.event_s = p.costs.beside_event_s = p.costs.request_s = p.costs.beside_s = 1e-5;
+    p.cores = 2;
+    p.requests = 4000;
+    const struct capacity_row idle = row_of(&p, 1);
+    p.rate = 0.0;
+    p.clients = 3;
+    const struct capacity_row busy = row_of(&p, 1);
+    if (!(idle.first.p99 > 0.002 && busy.first.p99 < 0.0015))
+        fail_msg("99 of 100 first bytes within %g and %g s", idle.first.p99, busy.first.p99);
 }
 
 /* Where another core has something short, more of that waits for it and not for the engine's. */
@@ -274,6 +315,8 @@ static void a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte(voi
     p.clients = 4; /* four at a time, and each as fast: prompts get 16 rows beside the others */
     r = row_of(&p, 1);
     expect_near("four in a batch", r.per_second, 4.0 / (0.01 * (7 + 19)), 0.05);
+    expect_near("streams in a pass", r.pass_size, 4.0, 0.05);
+    expect_near("a pass", r.pass_s, 0.01, 1e-6);
     p.clients = 8;
     expect_near("eight, of which four wait", row_of(&p, 1).per_second, r.per_second, 0.05);
 }
@@ -308,12 +351,12 @@ static void what_an_idle_time_costs_is_paid_once(void **state)
     p.cores = 8;
     p.costs.idle_s = 0.005;
     struct capacity_row r = row_of(&p, 1);
-    expect_near("first byte", r.first.p50, 0.01 + 0.00012 + 0.005 * (1.0 - exp(-0.01 / 0.0025)), 0.002);
+    expect_near("first byte", r.first.p50, 0.01 + 0.005 * (1.0 - exp(-0.01 / 0.0025)), 0.002);
     expect_near("whole", r.whole.p50, 0.205, 0.01);
     p.rate = 0.0;
     p.clients = 1; /* which takes 3 ms until it asks again */
     p.costs.beside_s = 0.003;
-    expect_near("behind 3 ms", row_of(&p, 1).whole.mean, 0.203 + 0.00012 + 0.0025, 0.0003);
+    expect_near("behind 3 ms", row_of(&p, 1).whole.mean, 0.203 + 0.0025, 0.0003);
     p.costs.beside_s = 0.0;
     p.clients = 2; /* there is always one */
     r = row_of(&p, 1);
@@ -397,6 +440,8 @@ int main(void)
         cmocka_unit_test(what_is_short_waits_for_no_pass),
         cmocka_unit_test(what_wakes_beside_an_engine_waits_for_no_pass),
         cmocka_unit_test(an_engine_that_has_had_more_leaves_its_core),
+        cmocka_unit_test(an_engine_wakes_those_that_it_tells_of_bytes),
+        cmocka_unit_test(who_is_woken_comes_to_the_core_of_an_engine_that_is_idle_at_times),
         cmocka_unit_test(an_engine_keeps_its_core_where_another_one_is_soon_free),
         cmocka_unit_test(a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte),
         cmocka_unit_test(a_full_context_begins_anew_with_half_of_it),

@@ -1,0 +1,106 @@
+/* capacity_wakes.c - what it takes to wake a thread here. A core that is idle is halted, and on a virtual machine it is
+ * its host that has to be asked, which takes some ten microseconds of who wakes, and as much again until the other one
+ * works: a good part of what a byte costs where each one is told at once. Single threaded but for the one it wakes. */
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/cli/capacity.h"
+
+#define ROUNDS 401
+#define PAUSE_NS 1000000 /* until the other one sleeps, and its core */
+
+struct sleeper {
+    int fd;
+    cpu_set_t all;
+    _Atomic double woken_s; /* 0: not yet */
+};
+
+/* The calling thread, on one of the two first processors of `all`, if there are as many. */
+static void settle_on(const cpu_set_t *all, int which)
+{
+    cpu_set_t one;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(all) > 1; cpu++)
+        if (CPU_ISSET(cpu, all) && which-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            (void)sched_setaffinity(0, sizeof one, &one); /* else they may share a core, which wakes in no time */
+        }
+}
+
+static void *sleep_until_woken(void *arg)
+{
+    struct sleeper *s = arg;
+    uint64_t count;
+    settle_on(&s->all, 1);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (read(s->fd, &count, sizeof count) != (ssize_t)sizeof count)
+            return NULL;
+        atomic_store(&s->woken_s, cli_now());
+    }
+    return NULL;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Not the mean: what stands still for milliseconds is seen by itself (costs.slowness). */
+static double median(double times[ROUNDS])
+{
+    qsort(times, ROUNDS, sizeof *times, compare);
+    return times[ROUNDS / 2];
+}
+
+static bool wake_again_and_again(struct sleeper *s, double waker[ROUNDS], double wake[ROUNDS])
+{
+    const uint64_t one = 1;
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    for (int i = 0; i < ROUNDS; i++) {
+        (void)nanosleep(&pause, NULL);
+        atomic_store(&s->woken_s, 0.0);
+        const double begun = cli_now();
+        if (write(s->fd, &one, sizeof one) != (ssize_t)sizeof one)
+            return false;
+        waker[i] = cli_now() - begun;
+        while (atomic_load(&s->woken_s) == 0.0) /* on one core it needs this thread to sleep */
+            (void)nanosleep(&pause, NULL);
+        wake[i] = fmax(0.0, atomic_load(&s->woken_s) - begun - waker[i]);
+    }
+    return true;
+}
+
+int capacity_measure_wakes(struct capacity_costs *c)
+{
+    double waker[ROUNDS], wake[ROUNDS];
+    struct sleeper s = {.fd = eventfd(0, EFD_CLOEXEC)};
+    pthread_t thread;
+    int code = CLI_OK;
+    if (s.fd < 0)
+        return cli_fail("cannot make an eventfd: %s", strerror(errno));
+    CPU_ZERO(&s.all);
+    (void)sched_getaffinity(0, sizeof s.all, &s.all);
+    settle_on(&s.all, 0);
+    const int error = pthread_create(&thread, NULL, sleep_until_woken, &s);
+    if (error != 0) {
+        code = cli_fail("cannot start a thread: %s", strerror(error));
+    } else if (wake_again_and_again(&s, waker, wake)) {
+        (void)pthread_join(thread, NULL);
+        c->waker_s = median(waker);
+        c->wake_s = median(wake);
+    } else {
+        abort(); /* an eventfd takes every number that fits */
+    }
+    (void)sched_setaffinity(0, sizeof s.all, &s.all);
+    (void)close(s.fd);
+    return code;
+}
