@@ -76,10 +76,14 @@ class Daemon:
 
     def done(self):
         """Pictures and bytes so far."""
+        return self.counters("aftd_images_total", "aftd_generated_bytes_total")
+
+    def counters(self, *names):
+        """Of all models together."""
         with urllib.request.urlopen(self.url + "/metrics") as answer:
             lines = answer.read().decode().splitlines()
         return [sum(float(line.split()[1]) for line in lines if line.startswith(name + "{"))
-                for name in ("aftd_images_total", "aftd_generated_bytes_total")]
+                for name in names]
 
     def stop(self):
         self.process.terminate()

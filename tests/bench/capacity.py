@@ -14,8 +14,8 @@ several times as much where a thread has to be woken for each. With these the si
 rate, mix and seed, so that both have the same requests at the same times.
 
 It is simulated twice: with the costs of before, and with those costs times a factor with which engines take what they
-took in this run for a request. A virtual machine is half as fast again at some minutes than at others; the second says
-what the simulation is worth where its costs are right.
+took in this run for a pass of as many streams. A virtual machine is half as fast again at some minutes than at others;
+the second says what the simulation is worth where its costs are right.
 
 A run in which anything else on the machine had more than --others of a processor is made again, and left out where
 others were quiet. Shown are medians over rounds: measured, and for either simulation its figure, and of each round's
@@ -108,14 +108,16 @@ class Scene:
         self.balancer = subprocess.Popen(["haproxy", "-db", "-q", "-f", config])
         time.sleep(0.5)
 
-    def answered(self):
-        """Requests so far, those of warm-ups too; each gives so many bytes."""
-        return sum(d.done()[1] for d in self.daemons) / TOKENS
+    def done(self):
+        """Requests so far, those of warm-ups too, as each gives so many bytes; passes, and streams in them together."""
+        bytes_, passes, streams = map(sum, zip(*(d.counters("aftd_generated_bytes_total", "aftd_batch_size_count",
+                                                            "aftd_batch_size_sum") for d in self.daemons)))
+        return bytes_ / TOKENS, passes, streams
 
     def load(self, replicas, seconds, *arguments):
         """One aft load: what it says, and the processor seconds of engines, daemons' other threads, others beside."""
         pids = [d.process.pid for d in self.daemons]
-        answered_before = self.answered()
+        done_before = self.done()
         before, all_before = [spent(p) for p in pids], busy()
         balancer, client = sum(spent(self.balancer.pid)), children()
         start, told = time.monotonic(), subprocess.run(
@@ -127,7 +129,8 @@ class Scene:
         told = json.loads(told)
         engine, outside = (sum(now[i] - old[i] for now, old in zip(after, before)) for i in (0, 1))
         beside = sum(spent(self.balancer.pid)) - balancer + children() - client
-        told["all_answered"] = self.answered() - answered_before
+        told["all_answered"], passes, streams = (now - old for now, old in zip(self.done(), done_before))
+        told["pass_ms"], told["pass_size"] = 1e3 * engine / passes, streams / passes
         told["engine_s"], told["outside_s"], told["beside_s"] = engine, outside, beside
         told["took"] = took
         told["others"] = (busy() - all_before - engine - outside - beside) / took
@@ -213,9 +216,21 @@ def rate_of(share, most, simulated):
     return low
 
 
+def at(points, count):
+    """What a measured curve has there."""
+    end = next((i for i, point in enumerate(points) if 0 < i and count <= point[0]), len(points) - 1)
+    (low, us), (high, more_us) = points[end - 1:end + 1]
+    return us + (more_us - us) * (count - low) / (high - low)
+
+
 def at_the_speed_of(costs, told, simulated):
-    """Writes costs with which engines take what they took in this run for a request, and simulates it."""
+    """Writes costs with which engines take what they took in this run for a pass of as many streams, and simulates it.
+
+    Not for a request: where requests wait longer than in the simulation a pass has more of them, and costs less for
+    each. The simulation's passes have other numbers of streams, so that their time is taken to those measured along the
+    curve of a byte of each, with each request's prompt spread over its passes."""
     before, scale = json.loads(costs.read_text()), 1.0
+    step, prompt = before["costs"]["step_us"], at(before["costs"]["prompt_us"], PROMPT) / TOKENS
     run_costs = costs.with_name("run.json")
     for _ in range(4):
         known = dict(before["costs"], idle_us=scale * before["costs"]["idle_us"])
@@ -223,7 +238,8 @@ def at_the_speed_of(costs, told, simulated):
             known[name] = [[n, scale * us] for n, us in known[name]]
         run_costs.write_text(json.dumps({"costs": known}))
         row = simulated(run_costs)
-        scale *= 1e3 * told["engine_s"] / told["all_answered"] / row["engine_ms"]
+        there, here = (at(step, size) + size * prompt for size in (told["pass_size"], row["pass_size"]))
+        scale *= told["pass_ms"] / (row["pass_ms"] * there / here)
     return row
 
 
