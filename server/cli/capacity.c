@@ -12,7 +12,7 @@
 
 #define REQUEST_US 150 /* of a daemon's cores, for a request outside of its engine: tests/bench/capacity.py finds it */
 #define EVENT_US 40    /* the same for an event of a stream */
-#define PASS_US 10     /* of the engine's thread, between two passes: it looks for work and wakes those who wait */
+#define PASS_US 10     /* of the engine's thread, between two passes, as it looks for work */
 #define WATCH_S 20
 #define ALONE_REQUESTS 200
 #define MOST_REQUESTS 4000

@@ -40,7 +40,7 @@ struct capacity_report {
 int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const struct model *m,
                      const struct cli_engine *with, double watch_s);
 
-/* Measure c->wake_s and c->waker_s, in half a second. Prints why and returns the exit code if it cannot. */
+/* Measure c->wake_s and c->waker_s, in a second. Prints why and returns the exit code if it cannot. */
 int capacity_measure_wakes(struct capacity_costs *c);
 
 /* The object "costs" of --json; NULL: out of memory. */

@@ -13,7 +13,7 @@
 #define PULL_IDLES 4    /* of so many times that a core gets idle, one looks at the others' queues */
 #define PULL_TICKS 8    /* a busy core looks at them at one of so many ticks */
 /* Threads woken by engines that had 10 to 60 % of a core were seen to move to it in 5 to 8 of 100 cases, and by busier
- * ones in none; a virtual machine of two cores. */
+ * ones in none; a virtual machine of two cores. Of others it is assumed. */
 #define MOVE_WAKES 15
 #define MOVE_LOAD_MAX 0.7
 #define OUTSIDE_THREADS 4 /* of a daemon, that serve connections: aftd's default */
@@ -192,10 +192,7 @@ static void wake(struct capacity_machine *m, uint32_t thread, uint32_t waker)
     t->core = core_to_wake_on(m, t, waker);
     come(m, t);
     renew(m, t->core);
-    struct capacity_core *c = &m->cores[t->core];
-    if (c->on == CAPACITY_NOBODY)
-        m->workers[t->worker].late_s = m->plan->costs.wake_s;
-    c->is_due = c->is_due || pick(m, t->core) == thread;
+    m->cores[t->core].is_due = m->cores[t->core].is_due || pick(m, t->core) == thread;
 }
 
 static void fall_asleep(struct capacity_machine *m, uint32_t thread)
@@ -261,6 +258,8 @@ static void choose(struct capacity_machine *m, uint32_t core)
         thread = pick(m, core);
     m->cores[core].is_due = false;
     const bool is_new = thread != m->cores[core].on;
+    if (m->cores[core].on == CAPACITY_NOBODY && is_new)
+        m->cores[core].works_s = m->at_s + m->plan->costs.wake_s;
     set_on(m, core, thread);
     if (is_new && thread != CAPACITY_NOBODY)
         bring_others(m, thread);
@@ -283,6 +282,15 @@ static bool is_working(const struct capacity_machine *m, uint32_t worker)
     return m->workers[worker].left >= 0.0 && m->workers[worker].on == width(m, worker);
 }
 
+/* As soon as all of its cores are awake. */
+static double begins_at(const struct capacity_machine *m, uint32_t worker)
+{
+    double at_s = m->at_s;
+    for (uint32_t i = first_thread(m, worker); i < first_thread(m, worker) + width(m, worker); i++)
+        at_s = fmax(at_s, m->cores[m->threads[i].core].works_s);
+    return at_s;
+}
+
 static double speed_of(const struct capacity_machine *m, uint32_t worker)
 {
     return worker < m->replicas ? 1.0 / (1.0 + m->crowd * (m->workers[worker].crowding - 1.0)) : 1.0;
@@ -291,23 +299,21 @@ static double speed_of(const struct capacity_machine *m, uint32_t worker)
 void capacity_machine_settle(struct capacity_machine *m, double now_s)
 {
     const double seconds = now_s - m->at_s;
-    m->at_s = now_s;
     for (uint32_t i = 0; i < m->plan->cores; i++)
         if (m->cores[i].on != CAPACITY_NOBODY) {
             m->threads[m->cores[i].on].had_s += seconds;
-            m->core_s += seconds;
+            m->core_s += fmax(0.0, now_s - fmax(m->at_s, m->cores[i].works_s));
         }
     for (uint32_t i = 0; i < m->count; i++) {
         struct capacity_worker *w = &m->workers[i];
         w->busy_s += w->left >= 0.0 ? seconds : 0.0;
         if (!is_working(m, i))
             continue;
-        const double late_s = fmin(seconds, w->late_s);
-        w->late_s -= late_s;
-        m->core_s -= late_s * width(m, i); /* a core that wakes does no work yet */
-        w->left = fmax(0.0, w->left - (seconds - late_s) * speed_of(m, i));
-        w->core_s += seconds - late_s;
+        const double done_s = fmax(0.0, now_s - begins_at(m, i));
+        w->left = fmax(0.0, w->left - done_s * speed_of(m, i));
+        w->core_s += done_s;
     }
+    m->at_s = now_s;
 }
 
 /* True: there was one since this was asked last. */
@@ -364,7 +370,7 @@ void capacity_machine_pace(struct capacity_machine *m, uint32_t waker)
     m->next_s = does_anyone_wait(m) ? TICK_S * (double)m->tick : INFINITY;
     for (uint32_t i = 0; i < m->count; i++) {
         const struct capacity_worker *w = &m->workers[i];
-        const double end_s = is_working(m, i) ? m->at_s + w->late_s + w->left / speed_of(m, i) : INFINITY;
+        const double end_s = is_working(m, i) ? begins_at(m, i) + w->left / speed_of(m, i) : INFINITY;
         if (end_s < m->next_s) {
             m->next_s = end_s;
             m->next = i;

@@ -32,7 +32,6 @@ struct capacity_work {
 /* An engine, whose pass is `left`, or a thread that does what is in its ring, of which `left` is of the first. */
 struct capacity_worker {
     double left;           /* seconds of work at full speed; < 0: none */
-    double late_s;         /* until it begins, from when it has its cores: they sleep */
     double crowding;       /* of an engine's pass */
     double busy_s, core_s; /* had something to do; had its cores */
     uint32_t on;           /* of its threads, those that have a core */
@@ -54,8 +53,9 @@ struct capacity_thread {
 #define CAPACITY_NOBODY UINT32_MAX
 
 struct capacity_core {
-    uint32_t on; /* the thread that has it, or CAPACITY_NOBODY */
-    bool is_due; /* who has it is to be chosen */
+    uint32_t on;    /* the thread that has it, or CAPACITY_NOBODY */
+    bool is_due;    /* who has it is to be chosen */
+    double works_s; /* it was idle, and works only from then on */
 };
 
 struct capacity_machine {

@@ -49,8 +49,8 @@ struct capacity_costs {
     struct capacity_slowness slowness;
     double idle_s;                   /* more that the passes after a long idle time take together, until caches and the
                                       * clock of a core are as they were */
-    double wake_s;                   /* until a thread that was woken on an idle core works, ... */
-    double waker_s;                  /* ... from when who woke it is done with that, which takes so long */
+    double waker_s;                  /* of a thread that wakes another one, on an idle core ... */
+    double wake_s;                   /* ... which works so long after that */
     double pass_s;                   /* of each pass and batch, besides: the thread between two of them */
     double request_s, event_s;       /* of a core: a request, and an event of a stream, outside of the engine */
     double beside_s, beside_event_s; /* the same of others on that machine, as balancers are: cores lost to them */

@@ -69,15 +69,6 @@ static bool read_number(double *ret, const json_t *value, double min, double max
     return json_is_number(value) && *ret >= min && *ret <= max;
 }
 
-/* What costs of an earlier version lack counts as nothing. */
-static bool read_seconds(double *ret, const json_t *us)
-{
-    double number = 0.0;
-    const bool is_fine = us == NULL || read_number(&number, us, 0.0, CAPACITY_US_MAX);
-    *ret = 1e-6 * number;
-    return is_fine;
-}
-
 /* Counts that rise, and times that do not fall. */
 static bool read_curve(struct capacity_curve *c, const json_t *points, int which)
 {
@@ -158,10 +149,12 @@ static const char *read_costs(struct capacity_costs *c, struct capacity_whose *w
     if (!read_number(&number, json_object_get(o, "idle_us"), 0.0, CAPACITY_US_MAX))
         return "idle_us";
     c->idle_s = 1e-6 * number;
-    if (!read_seconds(&c->wake_s, json_object_get(o, "wake_us")))
+    if (!read_number(&number, json_object_get(o, "wake_us"), 0.0, CAPACITY_US_MAX))
         return "wake_us";
-    if (!read_seconds(&c->waker_s, json_object_get(o, "waker_us")))
+    c->wake_s = 1e-6 * number;
+    if (!read_number(&number, json_object_get(o, "waker_us"), 0.0, CAPACITY_US_MAX))
         return "waker_us";
+    c->waker_s = 1e-6 * number;
     if (!read_slowness(&c->slowness, json_object_get(o, "slowness")))
         return "slowness";
     for (int i = 0; i < CURVES; i++)

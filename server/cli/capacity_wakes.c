@@ -20,19 +20,22 @@
 struct sleeper {
     int fd;
     cpu_set_t all;
-    _Atomic double woken_s; /* 0: not yet */
+    _Atomic double woken_s; /* 0: not yet; < 0: it cannot be */
 };
 
-/* The calling thread, on one of the two first processors of `all`, if there are as many. */
+/* The calling thread, on one of the two first processors of `all`: those that share one wake each other in no time. On
+ * a machine of one processor that is how it is. */
 static void settle_on(const cpu_set_t *all, int which)
 {
     cpu_set_t one;
-    for (size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(all) > 1; cpu++)
-        if (CPU_ISSET(cpu, all) && which-- == 0) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            (void)sched_setaffinity(0, sizeof one, &one); /* else they may share a core, which wakes in no time */
-        }
+    size_t cpu = 0;
+    if (CPU_COUNT(all) < 2)
+        return;
+    while (!CPU_ISSET(cpu, all) || which-- > 0)
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    (void)sched_setaffinity(0, sizeof one, &one);
 }
 
 static void *sleep_until_woken(void *arg)
@@ -41,9 +44,11 @@ static void *sleep_until_woken(void *arg)
     uint64_t count;
     settle_on(&s->all, 1);
     for (int i = 0; i < ROUNDS; i++) {
-        if (read(s->fd, &count, sizeof count) != (ssize_t)sizeof count)
-            return NULL;
-        atomic_store(&s->woken_s, cli_now());
+        ssize_t size;
+        do
+            size = read(s->fd, &count, sizeof count);
+        while (size < 0 && errno == EINTR);
+        atomic_store(&s->woken_s, size > 0 ? cli_now() : -1.0);
     }
     return NULL;
 }
@@ -69,37 +74,45 @@ static bool wake_again_and_again(struct sleeper *s, double waker[ROUNDS], double
         (void)nanosleep(&pause, NULL);
         atomic_store(&s->woken_s, 0.0);
         const double begun = cli_now();
-        if (write(s->fd, &one, sizeof one) != (ssize_t)sizeof one)
+        if (write(s->fd, &one, sizeof one) < 0)
             return false;
         waker[i] = cli_now() - begun;
         while (atomic_load(&s->woken_s) == 0.0) /* on one core it needs this thread to sleep */
             (void)nanosleep(&pause, NULL);
+        if (atomic_load(&s->woken_s) < 0.0)
+            return false;
         wake[i] = fmax(0.0, atomic_load(&s->woken_s) - begun - waker[i]);
     }
     return true;
 }
 
-int capacity_measure_wakes(struct capacity_costs *c)
+static int measure(struct capacity_costs *c, struct sleeper *s)
 {
     double waker[ROUNDS], wake[ROUNDS];
-    struct sleeper s = {.fd = eventfd(0, EFD_CLOEXEC)};
     pthread_t thread;
-    int code = CLI_OK;
+    const int error = pthread_create(&thread, NULL, sleep_until_woken, s);
+    if (error != 0)
+        return cli_fail("cannot start a thread: %s", strerror(error));
+    const bool is_fine = wake_again_and_again(s, waker, wake);
+    if (!is_fine)
+        (void)pthread_cancel(thread); /* which may wait for what is not written */
+    (void)pthread_join(thread, NULL);
+    if (!is_fine)
+        return cli_fail("cannot wake a thread by an eventfd");
+    c->waker_s = median(waker);
+    c->wake_s = median(wake);
+    return CLI_OK;
+}
+
+int capacity_measure_wakes(struct capacity_costs *c)
+{
+    struct sleeper s = {.fd = eventfd(0, EFD_CLOEXEC)};
     if (s.fd < 0)
         return cli_fail("cannot make an eventfd: %s", strerror(errno));
     CPU_ZERO(&s.all);
     (void)sched_getaffinity(0, sizeof s.all, &s.all);
     settle_on(&s.all, 0);
-    const int error = pthread_create(&thread, NULL, sleep_until_woken, &s);
-    if (error != 0) {
-        code = cli_fail("cannot start a thread: %s", strerror(error));
-    } else if (wake_again_and_again(&s, waker, wake)) {
-        (void)pthread_join(thread, NULL);
-        c->waker_s = median(waker);
-        c->wake_s = median(wake);
-    } else {
-        abort(); /* an eventfd takes every number that fits */
-    }
+    const int code = measure(c, &s);
     (void)sched_setaffinity(0, sizeof s.all, &s.all);
     (void)close(s.fd);
     return code;
