@@ -24,9 +24,8 @@ struct capacity_lane {
     struct capacity_slot *slots; /* [slots_max] */
     uint32_t running, sharer;    /* slots that are taken; where a pass begins to share its rows for prompts */
     double cold_s, ended_s;      /* how much longer than usual the next passes take together; when the last one ended */
-    double owed_s; /* what it has to do before its next pass: wake those that it tells of bytes; nothing waits for what
-                                  * comes behind the last one */
-    uint32_t in_flight;         /* requests that the balancer has sent here and that are not answered */
+    double owed_s;      /* to wake those that it told of bytes, before its next pass; dropped where there is none */
+    uint32_t in_flight; /* requests that the balancer has sent here and that are not answered */
     uint64_t passes, in_passes; /* so far, and streams, pictures or texts in them together */
 };
 

@@ -243,6 +243,7 @@ static void an_engine_that_has_had_more_leaves_its_core(void **state)
     p.costs.request_s = 1.4e-4;
     p.costs.beside_s = 2e-4;
     p.costs.event_s = p.costs.beside_event_s = 2e-5;
+    p.costs.wake_s = 35e-6;
     p.per_machine = p.cores = 2;
     p.requests = 4000;
     const struct capacity_row r = row_of(&p, 2);
