@@ -6,7 +6,7 @@
 # VARIANT chooses flags and folder: release (build/), or debug, asan, tsan, cover, fuzz, arm64 (build/VARIANT/). Objects
 # never mix.
 VARIANT ?= release
-VERSION := 0.1.0
+VERSION := 0.2.0
 B := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
 
 # One library of everything but the two main files: the linker takes from it what a program uses.

@@ -11,7 +11,7 @@
 #define AFTD_COMMIT "unknown"
 #endif
 
-/* Name, version and commit of the program, and the libraries of config/. The first line is "aftd 0.1.0". */
+/* Name, version and commit of the program, and the libraries of config/. The first line is "aftd 0.2.0". */
 void version_print(const char *program, const char *commit, FILE *to);
 /* A line. */
 void version_print_library(const char *name, const char *version, FILE *to);
