@@ -207,6 +207,29 @@ static enum status take_passed(struct listeners *l, enum listener_kind kind, con
     return st;
 }
 
+/* Somebody who changes such a setting wonders why nothing happens. */
+static void warn_of_unused(enum listener_kind kind, const struct settings *s)
+{
+    static const char *const names[LISTENER_KIND_COUNT][3] = {
+        [LISTENER_ADMIN] = {"admin_address", "admin_port", "admin_unix"},
+        [LISTENER_METRICS] = {"metrics_address", "metrics_port", NULL},
+        [LISTENER_PUBLIC] = {"listen_address", "listen_port", "listen_unix"},
+    };
+    for (size_t i = 0; i < 3 && names[kind][i] != NULL; i++) {
+        const struct setting *row = setting_find(names[kind][i], strlen(names[kind][i]));
+        char number[16] = "";
+        if (row->kind == SETTING_NUMBER)
+            (void)snprintf(number, sizeof number, "%u", setting_number(row, s));
+        const char *value = row->kind == SETTING_NUMBER ? number : setting_text(row, s);
+        const bool is_set = row->kind == SETTING_NUMBER ? setting_number(row, s) != row->def
+                                                        : strcmp(value, row->def_text) != 0 && !is_off(value);
+        if (is_set)
+            log_warning("%s = %s is not used: the service manager has passed sockets in its place, and says where they "
+                        "listen (ListenStream=)",
+                        row->name, value);
+    }
+}
+
 /* Those that are not public come first: whoever waits for the log line that says where the daemon listens then knows
  * that administration is possible as well. */
 enum status listeners_open(struct listeners *ret, const struct settings *s, const struct service_sockets *passed,
@@ -218,7 +241,9 @@ enum status listeners_open(struct listeners *ret, const struct settings *s, cons
         bool any = false;
         st = take_passed(&l, (enum listener_kind)kind, s, passed, &any, err);
         struct opening o = {.l = &l, .count = l.count, .err = err};
-        if (st == OK && !any)
+        if (st == OK && any)
+            warn_of_unused((enum listener_kind)kind, s);
+        else if (st == OK)
             st = open_kind(&o, (enum listener_kind)kind, s);
     }
     if (st == OK)
