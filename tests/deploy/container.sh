@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # container.sh: the image of deploy/container/Dockerfile, built and run by a real container engine: docker where it works,
-# else podman with runc (make deps-container). Where debian:bookworm-slim cannot be pulled, what debootstrap makes takes
-# its name. Ends with "N passed, N failed"; says what is missing.
+# else podman with runc (make deps-container). Where its base image cannot be pulled, what debootstrap makes takes its name. Ends with "N passed, N failed"; says what is missing.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 target=test-container
@@ -31,11 +30,12 @@ stop() {
 trap stop EXIT
 echo "---- $($engine --version)"
 
-if ! $engine image inspect debian:bookworm-slim >/dev/null 2>&1 && ! timeout 60 $engine pull debian:bookworm-slim >/dev/null 2>&1; then
-    echo "---- debian:bookworm-slim cannot be pulled: debootstrap's minimal system takes its place"
+base=$(sed -n 's/^ARG BASE=//p' deploy/container/Dockerfile)
+if ! $engine image inspect "$base" >/dev/null 2>&1 && ! timeout 60 $engine pull "$base" >/dev/null 2>&1; then
+    echo "---- $base cannot be pulled: debootstrap's minimal system takes its place"
     bare_needs
     bare_root container ca-certificates
-    tar -C "$root" -c . | $engine import - debian:bookworm-slim >/dev/null || missing "$engine cannot import an image"
+    tar -C "$root" -c . | $engine import - "$base" >/dev/null || missing "$engine cannot import an image"
 fi
 
 # ---- the image ---------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ check "it has labels" inspect '{{json .Config.Labels}}' "\"org.opencontainers.im
 
 # ---- the daemon --------------------------------------------------------------------------------------------------------
 
-start() { # start FLAGS...: restricted as OPERATIONS.md says, with the network of the machine; returns once it is ready
+start() { # start FLAGS...: restricted as REFERENCE.md says, with the network of the machine; returns once it is ready
     "${run[@]}" --detach --name "$container" --network host --read-only --cap-drop ALL --security-opt no-new-privileges \
         -e AFTD_LISTEN_ADDRESS=127.0.0.1 -e AFTD_LISTEN_PORT="$port" "$@" $image >/dev/null || return 1
     for _ in $(seq 300); do
