@@ -123,7 +123,7 @@ static enum status describe_engine(const struct settings *s, struct error *err)
     struct engine_info info;
     if (engine_describe(&info, &o, err) != OK)
         return ERR_CONFIG;
-    metrics_build_set(AFTD_VERSION, info.isa, info.blas);
+    metrics_build_set(AFTD_VERSION, AFTD_COMMIT, info.isa, info.blas);
     log_info("engine: %u threads, %s, %s", info.threads, info.isa, info.blas);
     return OK;
 }

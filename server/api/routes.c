@@ -241,6 +241,7 @@ static void begin(struct exchange *x)
     const char *target = x->path;
     x->path = request_host_path(target);
     x->api->is_routed = true;
+    metrics_gauge_add(METRIC_IN_FLIGHT, 0, 1);
     x->api->is_below_v2 = is_below_v2(x->path);
     const struct route *first = path_of_request(x);
     if (first != NULL)
@@ -451,6 +452,8 @@ static void end(struct exchange *x)
     if (x->cut != OK)
         x->api->error = x->cut;
     count(x, status, outcome);
+    if (x->api->is_routed)
+        metrics_gauge_add(METRIC_IN_FLIGHT, 0, -1);
     if (service_of(x)->settings->log_requests)
         log_end(x, status, outcome);
     authorise_end(x, x->body.received + generated_bytes(x));

@@ -246,7 +246,7 @@ static uint32_t finish_batch(struct picture_lane *l)
         }
     }
     if (l->model->model->config.input == INPUT_IMAGE)
-        metrics_counter_add(METRIC_IMAGES, l->model->metrics_label, pictures);
+        metrics_counter_add(METRIC_PICTURES_CLASSIFIED, l->model->metrics_label, pictures);
     l->count = 0;
     l->wanted = 0;
     return ended;

@@ -16,7 +16,7 @@
 #define S (1000 * MS)
 static const uint64_t bounds_LONG[BUCKETS_MAX] = {1 * MS,   2500 * US, 5 * MS,   10 * MS, 25 * MS,   50 * MS,
                                                   100 * MS, 250 * MS,  500 * MS, 1 * S,   2500 * MS, 5 * S,
-                                                  10 * S,   30 * S,    60 * S,   300 * S, 600 * S};
+                                                  10 * S,   30 * S,    60 * S,   120 * S, 300 * S,   600 * S};
 static const uint64_t bounds_FINE[BUCKETS_MAX] = {
     100 * US,  150 * US, 200 * US, 300 * US, 500 * US, 750 * US, 1 * MS,   1500 * US, 2 * MS, 3 * MS,   5 * MS,
     7500 * US, 10 * MS,  15 * MS,  25 * MS,  50 * MS,  100 * MS, 250 * MS, 500 * MS,  1 * S,  2500 * MS};
@@ -93,9 +93,10 @@ void metrics_init(const char *const names[], size_t n)
     }
 }
 
-void metrics_build_set(const char *version, const char *isa, const char *blas)
+void metrics_build_set(const char *version, const char *revision, const char *isa, const char *blas)
 {
     copy_text(metrics_labels.build.version, sizeof metrics_labels.build.version, version);
+    copy_text(metrics_labels.build.revision, sizeof metrics_labels.build.revision, revision);
     copy_text(metrics_labels.build.isa, sizeof metrics_labels.build.isa, isa);
     copy_text(metrics_labels.build.blas, sizeof metrics_labels.build.blas, blas);
 }

@@ -44,11 +44,12 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
  *         SECONDS  values are given in nanoseconds and shown in seconds
  * labels  NONE, MODEL, KEY, REASON: what the `label` of an update means (0 for NONE); IF_SET: as NONE, and there is no
  *         series while the value is 0; IF_TOLD: as NONE, and there is no series before a value is set
- * Updates of {endpoint,model}, {endpoint,model,status}, {version,isa,blas} and the labels of aftd_model_info have
+ * Updates of {endpoint,model}, {endpoint,model,status}, {version,revision,isa,blas} and the labels of aftd_model_info have
  * functions of their own. Refusals have no {model}, as most of them come before it is known which one is asked for: a
  * full queue is told before the body is read. */
 #define METRICS(COUNTER, GAUGE, HISTOGRAM)                                                                           \
     COUNTER(METRIC_REQUESTS, "aftd_requests_total", COUNT, REQUEST, "Requests answered.")                            \
+    GAUGE(METRIC_IN_FLIGHT, "aftd_requests_in_flight", COUNT, NONE, "Requests being read, worked on or answered.")   \
     HISTOGRAM(METRIC_REQUEST_DURATION, "aftd_request_duration_seconds", SECONDS, ENDPOINT_MODEL, LONG,               \
               "Time from a request's first byte to its answer's last.")                                              \
     HISTOGRAM(METRIC_QUEUE_WAIT, "aftd_queue_wait_seconds", SECONDS, MODEL, LONG,                                    \
@@ -76,7 +77,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
             "Kept states that were dropped to make room for others.")                                                \
     GAUGE(METRIC_PREFIX_BYTES, "aftd_prefix_cache_bytes", COUNT, MODEL, "Memory of the kept states of prompts.")     \
     COUNTER(METRIC_GENERATED_BYTES, "aftd_generated_bytes_total", COUNT, MODEL, "Bytes and sub-pixels generated.")   \
-    COUNTER(METRIC_IMAGES, "aftd_images_total", COUNT, MODEL, "Pictures classified.")                                \
+    COUNTER(METRIC_PICTURES_CLASSIFIED, "aftd_pictures_classified_total", COUNT, MODEL, "Pictures classified.")      \
     HISTOGRAM(METRIC_PICTURE_PREPARE, "aftd_picture_decode_seconds", SECONDS, MODEL, LONG,                           \
               "Time to decode and resize the pictures of one request.")                                              \
     HISTOGRAM(METRIC_PICTURE_DRAW, "aftd_picture_draw_seconds", SECONDS, MODEL, LONG,                                \
@@ -86,8 +87,8 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_PICTURES_RUNNING, "aftd_picture_jobs_running", COUNT, NONE,                                         \
           "Jobs whose pictures are being decoded or drawn by the threads for that.")                                 \
     GAUGE(METRIC_PICTURE_BYTES, "aftd_picture_bytes", COUNT, NONE, "Memory held for pixels of all requests.")        \
-    GAUGE(METRIC_PICTURE_BYTES_MAX, "aftd_picture_bytes_limit", COUNT, NONE, "Most memory for pixels.")              \
-    COUNTER(METRIC_COMPLETED_IMAGES, "aftd_completed_images_total", COUNT, MODEL, "Pictures completed.")             \
+    GAUGE(METRIC_PICTURE_LIMIT, "aftd_picture_limit_bytes", COUNT, NONE, "Limit of aftd_picture_bytes.")             \
+    COUNTER(METRIC_PICTURES_COMPLETED, "aftd_pictures_completed_total", COUNT, MODEL, "Pictures completed.")         \
     GAUGE(METRIC_QUEUE_DEPTH, "aftd_queue_depth", COUNT, MODEL, "Jobs waiting for the engine.")                      \
     GAUGE(METRIC_QUEUE_CAPACITY, "aftd_queue_capacity", COUNT, NONE, "Jobs that may wait, of all models together.")  \
     GAUGE(METRIC_STEP_AGE, "aftd_engine_step_age_seconds", SECONDS, NONE,                                            \
@@ -101,7 +102,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
               "Time that jobs waited whose client had no slot yet.")                                                 \
     GAUGE(METRIC_STREAM_SLOTS, "aftd_stream_slots", COUNT, MODEL, "Streams that can run at a time.")                 \
     GAUGE(METRIC_STREAM_STATE_BYTES, "aftd_stream_state_bytes", COUNT, MODEL, "Memory of the state of one stream.")  \
-    GAUGE(METRIC_MODEL_INFO, "aftd_model_info", COUNT, MODEL_INFO, "Always 1; a loaded model.")                      \
+    GAUGE(METRIC_MODEL_INFO, "aftd_model_info", COUNT, MODEL_INFO, "Information about a loaded model, always 1.")    \
     GAUGE(METRIC_MODEL_RESIDENT_BYTES, "aftd_model_resident_bytes", COUNT, MODEL,                                    \
           "Memory of weights, workspace, stream slots and kept states of prompts.")                                  \
     GAUGE(METRIC_MODELS_FAILED, "aftd_models_failed", COUNT, NONE,                                                   \
@@ -134,7 +135,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
           "When they were last read with success, Unix time.")                                                       \
     GAUGE(METRIC_TLS_EXPIRY, "aftd_tls_certificate_expiry_timestamp_seconds", SECONDS, IF_SET,                       \
           "When the certificate in force, or another of its chain, expires first, Unix time.")                       \
-    GAUGE(METRIC_BUILD_INFO, "aftd_build_info", COUNT, BUILD_INFO, "Always 1; what is running.")                     \
+    GAUGE(METRIC_BUILD_INFO, "aftd_build_info", COUNT, BUILD_INFO, "Build information, always 1.")                   \
     COUNTER(METRIC_LOG_DROPPED, "aftd_log_lines_dropped_total", COUNT, NONE,                                         \
             "Log lines that standard error did not take in time.")                                                   \
     GAUGE(METRIC_CONNECTIONS, "aftd_connections", COUNT, NONE, "Open client connections.")                           \
@@ -173,7 +174,7 @@ enum metric {
 void metrics_init(const char *const endpoints[], size_t n);
 /* Labels of aftd_build_info, copied, cut to METRICS_TEXT_MAX; what is not printable ASCII is shown as '?'. Call before
  * other threads exist. */
-void metrics_build_set(const char *version, const char *isa, const char *blas);
+void metrics_build_set(const char *version, const char *revision, const char *isa, const char *blas);
 
 /* Labels of aftd_model_info. */
 struct metrics_model {

@@ -92,7 +92,8 @@ struct metrics_labels {
     const char *endpoints[METRICS_ENDPOINTS_MAX];
     size_t endpoint_count;
     struct {
-        char version[METRICS_TEXT_MAX + 1], isa[METRICS_TEXT_MAX + 1], blas[METRICS_TEXT_MAX + 1];
+        char version[METRICS_TEXT_MAX + 1], revision[METRICS_TEXT_MAX + 1], isa[METRICS_TEXT_MAX + 1],
+            blas[METRICS_TEXT_MAX + 1];
     } build;
 
     pthread_mutex_t lock; /* models, keys and their counts; one rendering at a time */

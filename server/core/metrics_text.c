@@ -131,6 +131,7 @@ static void print_labels_locked(struct page *to, bool *first, const struct metri
         break;
     case LABELS_BUILD_INFO:
         print_label(to, first, "version", metrics_labels.build.version);
+        print_label(to, first, "revision", metrics_labels.build.revision);
         print_label(to, first, "isa", metrics_labels.build.isa);
         print_label(to, first, "blas", metrics_labels.build.blas);
         break;

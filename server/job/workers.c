@@ -458,7 +458,7 @@ void workers_measure(struct workers *w)
     metrics_gauge_set(METRIC_PICTURES_WAITING, 0, waiting + (w->next != NULL ? 1 : 0));
     metrics_gauge_set(METRIC_PICTURES_RUNNING, 0, w->running);
     metrics_gauge_set(METRIC_PICTURE_BYTES, 0, w->held);
-    metrics_gauge_set(METRIC_PICTURE_BYTES_MAX, 0, w->bytes_max);
+    metrics_gauge_set(METRIC_PICTURE_LIMIT, 0, w->bytes_max);
     (void)pthread_mutex_unlock(&w->lock);
 }
 

@@ -165,7 +165,7 @@ static void end(struct stream_slot *s, enum job_finish finish, bool last)
 {
     (void)finish;
     (void)last;
-    metrics_counter_add(METRIC_COMPLETED_IMAGES, s->job->model->metrics_label, 1);
+    metrics_counter_add(METRIC_PICTURES_COMPLETED, s->job->model->metrics_label, 1);
 }
 
 /* ---- the kind -------------------------------------------------------------------------------------------------- */

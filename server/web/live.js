@@ -64,7 +64,7 @@ function sample(text) {
         streams: sum(series, "aftd_streams_running"),
         slots: sum(series, "aftd_stream_slots"),
         bytes: sum(series, "aftd_generated_bytes_total"),
-        pictures: sum(series, "aftd_images_total"),
+        pictures: sum(series, "aftd_pictures_classified_total"),
         queue: sum(series, "aftd_queue_depth"),
         first: buckets(series, "aftd_time_to_first_byte_seconds"),
         between: buckets(series, "aftd_time_between_bytes_seconds"),

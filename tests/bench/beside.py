@@ -76,7 +76,7 @@ class Daemon:
 
     def done(self):
         """Pictures and bytes so far."""
-        return self.counters("aftd_images_total", "aftd_generated_bytes_total")
+        return self.counters("aftd_pictures_classified_total", "aftd_generated_bytes_total")
 
     def counters(self, *names):
         """Of all models together."""

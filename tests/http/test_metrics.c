@@ -206,7 +206,7 @@ static void generating_moves_its_counters(void **state)
         {"aftd_batch_size_sum{" TEXT_MODEL, 120}, /* one at a time */
         {"aftd_prefill_seconds_count{" TEXT_MODEL, 2},
         {"aftd_decode_seconds_count{" TEXT_MODEL, 118},
-        {"aftd_images_total", 0},
+        {"aftd_pictures_classified_total", 0},
         {"aftd_requests_cancelled_total", 0},
         {"aftd_requests_timed_out_total", 0},
         {"aftd_requests_rejected_total", 0},
@@ -229,7 +229,7 @@ static void classifying_moves_its_counters(void **state)
     uint8_t *bytes = picture_file_read("tests/data/cifar/cat.jpg", &size);
     const struct change changes[] = {
         {"aftd_requests_total{endpoint=\"/classify\"," PICTURE_MODEL ",status=\"200\"}", 3},
-        {"aftd_images_total{" PICTURE_MODEL, 3},
+        {"aftd_pictures_classified_total{" PICTURE_MODEL, 3},
         {"aftd_received_bytes_total", 3.0 * (double)size},
         {"aftd_queue_wait_seconds_count{" PICTURE_MODEL, 3},
         {"aftd_batch_size_sum{" PICTURE_MODEL, 3},
@@ -314,6 +314,7 @@ static void deadlines_and_departures_are_counted(void **state)
             assert_int_equal(raw_receive(fds[i], &in, "data: ", test_ms(COME_MS)), RAW_FOUND);
     }
     (void)client_await_metric(&aftd, "aftd_queue_depth{" TEXT_MODEL, 1, test_ms(COME_MS));
+    (void)client_await_metric(&aftd, "aftd_requests_in_flight", 4, test_ms(COME_MS)); /* that for /metrics, too */
     assert_int_equal(client_metric(&aftd, "aftd_streams_running{" TEXT_MODEL), 2);
     assert_true(client_metric(&aftd, "aftd_engine_step_age_seconds") < (double)test_ms(COME_MS) / 1000);
     assert_true(client_metric(&aftd, "aftd_connections ") >= 3);
@@ -324,6 +325,7 @@ static void deadlines_and_departures_are_counted(void **state)
     assert_changes(changes, 2, before);
     raw_close(fds[1]);
     (void)client_await_metric(&aftd, "aftd_streams_running", 0, test_ms(COME_MS));
+    (void)client_await_metric(&aftd, "aftd_requests_in_flight", 1, test_ms(COME_MS));
     assert_changes(changes + 2, 2, before + 2);
     free(body);
     free(text);

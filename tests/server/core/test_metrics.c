@@ -85,10 +85,10 @@ static void a_fresh_set_shows_zeros_and_no_requests(void **state)
     assert_null(strstr(text, "aftd_time_to_first_byte_seconds"));
     assert_null(strstr(text, "aftd_tls_certificate_expiry_timestamp_seconds")); /* 1970 would be an alert */
     assert_null(strstr(text, "aftd_session_store_up")); /* there is no store that could be away */
-    assert_series(text, "aftd_build_info{version=\"\",isa=\"\",blas=\"\"}", "1");
+    assert_series(text, "aftd_build_info{version=\"\",revision=\"\",isa=\"\",blas=\"\"}", "1");
     assert_null(strstr(text, "aftd_requests_total"));
     assert_null(strstr(text, "aftd_request_duration_seconds"));
-    assert_null(strstr(text, "aftd_images_total"));
+    assert_null(strstr(text, "aftd_pictures_classified_total"));
     assert_null(strstr(text, "aftd_model_info"));
     free(text);
 }
@@ -123,13 +123,13 @@ static void clients_cannot_make_series(void **state)
     for (unsigned i = 0; i < 2000; i++) {
         metrics_request(2 + i, METRICS_MODEL_FIRST + METRICS_MODELS_MAX + i, 600 + i, MS);
         metrics_histogram_observe(METRIC_FIRST_BYTE, 100000 + i, MS);
-        metrics_counter_add(METRIC_IMAGES, 100000 + i, 1);
+        metrics_counter_add(METRIC_PICTURES_CLASSIFIED, 100000 + i, 1);
     }
     char *text = render();
     assert_series(text, "aftd_requests_total{endpoint=\"other\",model=\"other\",status=\"other\"}", "2000");
     assert_series(text, "aftd_request_duration_seconds_count{endpoint=\"other\",model=\"other\"}", "2000");
     assert_series(text, "aftd_time_to_first_byte_seconds_count{model=\"other\"}", "2000");
-    assert_series(text, "aftd_images_total{model=\"other\"}", "2000");
+    assert_series(text, "aftd_pictures_classified_total{model=\"other\"}", "2000");
     assert_true(strlen(text) < 65536);
     free(text);
 }
@@ -153,10 +153,10 @@ static void models_have_series_from_the_start(void **state)
                   "aftd_model_info{model=\"enwik8\",task=\"text-generation\",mixer=\"aft-local\","
                   "precision=\"f32\",precision_by=\"setting\"}",
                   "1");
-    assert_series(text, "aftd_images_total{model=\"cifar10\"}", "0");
+    assert_series(text, "aftd_pictures_classified_total{model=\"cifar10\"}", "0");
     assert_series(text, "aftd_generated_bytes_total{model=\"enwik8\"}", "17");
     assert_series(text, "aftd_stream_slots{model=\"enwik8\"}", "64");
-    assert_null(value_in(text, "aftd_images_total{model=\"none\"}"));
+    assert_null(value_in(text, "aftd_pictures_classified_total{model=\"none\"}"));
     free(text);
     /* Loaded again: the same series, the latest kind. */
     assert_int_equal(add_model("cifar10", "image-classification", "attention"), a);
@@ -186,13 +186,16 @@ static void label_values_are_escaped(void **state)
 {
     (void)state;
     (void)add_model("a\"b\\c\nd\xff", "t", "x");
-    metrics_build_set("1.0", "avx512", "OpenBLAS 0.3.21 \"quoted\"");
+    metrics_build_set("1.0", "0f3a+changes", "avx512", "OpenBLAS 0.3.21 \"quoted\"");
     char *text = render();
     assert_series(text,
                   "aftd_model_info{model=\"a\\\"b\\\\c?d?\",task=\"t\",mixer=\"x\","
                   "precision=\"f32\",precision_by=\"setting\"}",
                   "1");
-    assert_series(text, "aftd_build_info{version=\"1.0\",isa=\"avx512\",blas=\"OpenBLAS 0.3.21 \\\"quoted\\\"\"}", "1");
+    assert_series(text,
+                  "aftd_build_info{version=\"1.0\",revision=\"0f3a+changes\",isa=\"avx512\",blas=\"OpenBLAS 0.3.21 "
+                  "\\\"quoted\\\"\"}",
+                  "1");
     free(text);
 }
 
@@ -275,7 +278,7 @@ static void bounds_are_what_dashboards_know(void **state)
         const char *name, *bounds;
     } cases[] = {
         {METRIC_QUEUE_WAIT, "aftd_queue_wait_seconds",
-         "0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 60 300 600 +Inf "},
+         "0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 30 60 120 300 600 +Inf "},
         {METRIC_BETWEEN_BYTES, "aftd_time_between_bytes_seconds",
          "0.0001 0.00015 0.0002 0.0003 0.0005 0.00075 0.001 0.0015 0.002 0.003 0.005 0.0075 0.01 0.015 0.025 0.05 0.1 "
          "0.25 0.5 1 2.5 +Inf "},
@@ -402,13 +405,13 @@ static void the_process_is_described(void **state)
 static void fill_everything(void)
 {
     const unsigned model = add_model("a \"b\" \\ c", "text-generation", "aft-local");
-    metrics_build_set("1.0", "baseline", "OpenBLAS");
+    metrics_build_set("1.0", "0f3a", "baseline", "OpenBLAS");
     metrics_request(GENERATE, model, 200, 3 * MS);
     metrics_request(99, 99, 99, MS);
     metrics_histogram_observe(METRIC_QUEUE_WAIT, model, 3 * MS);
     metrics_gauge_set(METRIC_TLS_EXPIRY, 0, UINT64_C(1900000000) * 1000 * MS);
     metrics_gauge_set(METRIC_STORE_UP, 0, 1);
-    metrics_counter_add(METRIC_IMAGES, METRICS_MODEL_NONE, 1);
+    metrics_counter_add(METRIC_PICTURES_CLASSIFIED, METRICS_MODEL_NONE, 1);
 }
 
 static void promtool_has_nothing_to_say(void **state)
