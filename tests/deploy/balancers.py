@@ -1,4 +1,4 @@
-"""What the tests of deploy/nginx and deploy/haproxy share: three daemons with the settings that deploy/OPERATIONS.md
+"""What the tests of deploy/nginx and deploy/haproxy share: three daemons with the settings that deploy/REFERENCE.md
 gives them, and the balancers before them with the files that ship. Only addresses, paths and the certificate are
 others."""
 import base64
@@ -51,8 +51,8 @@ def free_ports(count, but=None):
 
 
 def settings():
-    """What deploy/OPERATIONS.md has every daemon behind a balancer set."""
-    section = re.search(r"^## Behind a balancer\n(.*?)^## ", (DEPLOY / "OPERATIONS.md").read_text(), re.M | re.S)[1]
+    """What deploy/REFERENCE.md has every daemon behind a balancer set."""
+    section = re.search(r"^## Behind a balancer\n(.*?)^## ", (DEPLOY / "REFERENCE.md").read_text(), re.M | re.S)[1]
     return json.loads(re.search(r"^```json\n(.*?)^```", section, re.M | re.S)[1])
 
 
@@ -66,7 +66,8 @@ class Daemon:
     def __init__(self, folder, name, port, held=False, **others):
         self.folder, self.name, self.port, self.starts = folder, name, port, 0
         self.socket = socket.create_server(("127.0.0.1", port), backlog=1024) if held else None
-        self.settings = {**settings(), "listen_port": port, "sessions_dir": f"{folder}/sessions-{name}", "threads": 1,
+        self.settings = {**settings(), "listen_address": "127.0.0.1", "listen_port": port,
+                         "trusted_proxies": "127.0.0.1,unix", "sessions_dir": f"{folder}/sessions-{name}", "threads": 1,
                          "models_dir": "off", "model": f"weights/models/{TEXT},weights/models/{DRAWS}",
                          "drain_timeout_ms": 20000, **others}
         self.process = None
@@ -143,7 +144,7 @@ def replaced(text, *pairs):
 
 class Nginx:
     program = PROGRAMS["nginx"]
-    upstreams = [f"server 127.0.0.1:{port}" for port in (8081, 8082, 8083)]
+    upstreams = [f"server 10.0.0.{i}:8080" for i in (1, 2, 3)]
 
     def __init__(self, folder, port, addresses):
         """addresses: as nginx writes them."""

@@ -1,4 +1,4 @@
-"""The rules and the dashboard as files: valid, complete, and in agreement with the metrics and with OPERATIONS.md."""
+"""The rules and the dashboard as files: valid, complete, and in agreement with the metrics and with RUNBOOK.md."""
 import importlib.util
 import json
 import re
@@ -10,6 +10,7 @@ import yaml
 from conftest import DEPLOY, ROOT
 from figures import ALERTS, DASHBOARD, RULE_TESTS, RULES, known_metrics, panel_queries, panels, without_filters
 
+RUNBOOK = "file:///usr/share/doc/aftd/RUNBOOK.md"
 VARIABLE = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -44,13 +45,19 @@ def test_every_alert_is_seen_to_fire_and_then_to_clear():
 def test_an_alert_says_what_to_do(name):
     alert = ALERTS[name]
     assert alert["labels"]["severity"] in ("page", "ticket")
-    assert set(alert["annotations"]) == {"summary", "description", "runbook"}
-    path, _, anchor = alert["annotations"]["runbook"].partition("#")
-    assert anchor == name.lower()
+    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
+    page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+    assert page == RUNBOOK and anchor == name.lower()
     spec = importlib.util.spec_from_file_location("links", ROOT / "tests/lint/links.py")
     links = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(links)
-    assert anchor in links.anchors((ROOT / path).read_text()), f"{path} has no heading {name}"
+    assert anchor in links.anchors((DEPLOY / "RUNBOOK.md").read_text()), f"RUNBOOK.md has no heading {name}"
+
+
+def test_the_package_has_the_runbook_where_alerts_say():
+    """As a browser opens it: not compressed."""
+    assert "deploy/RUNBOOK.md" in (DEPLOY / "debian/aftd.docs").read_text().split()
+    assert "-XRUNBOOK.md" in (DEPLOY / "debian/rules").read_text()
 
 
 def test_comparisons_are_made_to_answer_for_every_series():
