@@ -159,6 +159,9 @@ class Nginx:
             (ship / "aftd/server.conf").read_text(), ("listen 443", f"listen 127.0.0.1:{port}"),
             ("listen [::]:443 ssl http2;", ""), ("/etc/nginx/aftd/certificate.pem", f"{folder}/certificate.pem"),
             ("/etc/nginx/aftd/key.pem", f"{folder}/key.pem"), ("/var/log/nginx/aftd.log", f"{self.folder}/access.log")))
+        self.configure()
+
+    def configure(self):
         # In the place of Debian's own nginx.conf: who it is, where it may write, and the file in conf.d.
         user = "user root; " if os.geteuid() == 0 else ""
         paths = "".join(f"{kind}_temp_path {self.folder}/{kind}; "
@@ -172,6 +175,19 @@ class Nginx:
 
     def said(self):
         return (self.folder / "access.log").read_text()
+
+
+class NginxOfOne(Nginx):
+    """single.conf before a single daemon."""
+
+    def __init__(self, folder, port, addresses):
+        self.folder = folder / "nginx"
+        self.folder.mkdir()
+        (self.folder / "aftd.conf").write_text(replaced(
+            (DEPLOY / "nginx/single.conf").read_text(), ("listen 443", f"listen 127.0.0.1:{port}"),
+            ("/etc/nginx/aftd/certificate.pem", f"{folder}/certificate.pem"),
+            ("/etc/nginx/aftd/key.pem", f"{folder}/key.pem"), ("127.0.0.1:8080", addresses[0])))
+        self.configure()
 
 
 class HAProxy:
@@ -217,7 +233,7 @@ class Balancer(Process):
         if not (folder / "key.pem").exists():
             make_certificate(folder, 30)
         self.kind, self.port = kind, free_ports(1)[0]
-        self.how = KINDS[kind](folder, self.port, addresses)
+        self.how = {**KINDS, "single": NginxOfOne}[kind](folder, self.port, addresses)
         self.trust = ssl.create_default_context(cafile=str(folder / "certificate.pem"))
         self.trust.check_hostname = False  # it is for an address, which is not how clients call this
         checked = subprocess.run([str(a) for a in self.how.check], capture_output=True, text=True)

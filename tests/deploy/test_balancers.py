@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from balancers import KINDS, LONG, NAME, Balancer, Client, Daemon, free_ports, why_not
-from conftest import SLOW, await_true
+from balancers import KINDS, LONG, NAME, Balancer, Client, Daemon, free_ports, settings, why_not
+from conftest import DEPLOY, SLOW, await_true
 
 FORGED = {"X-Forwarded-For": "192.0.2.6", "Forwarded": "for=192.0.2.7"}
 
@@ -332,3 +332,31 @@ def test_unix_sockets_do_as_well(kind):
     finally:
         daemon.close()
         shutil.rmtree(folder)
+
+
+# ---- one daemon ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(why_not("nginx") is not None, reason=str(why_not("nginx")))
+def test_one_daemon_behind_nginx_is_what_single_conf_says(tmp_path):
+    daemon = Daemon(tmp_path, "one", free_ports(1)[0])
+    balancer = Balancer("single", tmp_path, [f"127.0.0.1:{daemon.port}"])
+    client = Client(balancer)
+    try:
+        assert balancer.checked[0] == 0 and not re.search("warn|alert|emerg", balancer.checked[1]), balancer.checked[1]
+        answer = client.ask("POST", "/generate", {"max_tokens": 5}, FORGED)
+        assert answer.status == 200 and "client=127.0.0.1 " in daemon.line_of(answer.request)
+        assert client.ask("POST", "/classify", b"x" * (16 << 20) + b"x").status == 413
+        _, stream = client.send("POST", "/generate", {"max_tokens": LONG, "stream": True})
+        assert stream.read(1) and daemon.figure("aftd_streams_running") == 1  # events come while it is written
+    finally:
+        client.close()
+        balancer.close()
+        daemon.close()
+
+
+def test_the_folder_for_sessions_is_where_the_unit_lets_the_daemon_make_it():
+    folder = Path(settings()["sessions_dir"])
+    for unit in (DEPLOY / "systemd").glob("*.service"):
+        states = re.search(r"^StateDirectory=(.*)$", unit.read_text(), re.M)[1].split()
+        assert str(folder.parent) in [f"/var/lib/{state}" for state in states]
