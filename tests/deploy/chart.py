@@ -35,7 +35,7 @@ SETS = {
         "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
         "models": {"volume": {"nfs": {"server": "nfs.example.org", "path": "/models"}}, "subfolder": "/for/aftd/"}},
     "less than the default": {
-        "podDisruptionBudget": {"enabled": False}, "topologySpread": {"enabled": False}, "replicas": 0,
+        "podDisruptionBudget": {"enabled": False}, "topologySpread": {"enabled": False}, "replicaCount": 0,
         "resources": {"limits": {"cpu": None}},
         "config": {"listen_address": "::", "threads": 3, "page": False, "precision": "bf16"},
         "serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
@@ -43,29 +43,34 @@ SETS = {
         "deployment": {"enabled": False}, "prometheusRule": {"enabled": True},
         "kserve": {"enabled": True, "inferenceService": {"name": "pets", "storageUri": "pvc://models/pets"}}},
     "kserve without a server": {
-        "deployment": {"enabled": False}, "image": {"repository": "registry.example.org/aftd", "pullSecrets": [
-            {"name": "registry"}]},
+        "deployment": {"enabled": False}, "image": {"repository": "registry.example.org/aftd"},
+        "imagePullSecrets": [{"name": "registry"}],
         "kserve": {"enabled": True, "deploymentMode": "Knative", "inferenceService": {
             "name": "pets", "storageUri": "s3://models/pets", "minReplicas": 0}}},
     "sessions that pods share": {
-        "replicas": 2, "sessions": {"redis": "redis://redis.cache.svc"},
+        "replicaCount": 2, "sessions": {"redis": "redis://redis.cache.svc"},
         "networkPolicy": {"enabled": True}},
     "everything": {
-        "image": {"repository": "registry.example.org/aftd", "tag": "7", "pullSecrets": [{"name": "registry"}]},
-        "replicas": 3, "config": {"trusted_proxies": "10.0.0.0/8", "drain_delay_ms": 1, "models_lazy": True},
-        "hosts": ["aft.example.org", "*.example.net"], "models": {"existingClaim": "models", "subfolder": "aft"},
+        "image": {"repository": "registry.example.org/aftd", "tag": "7"}, "imagePullSecrets": [{"name": "registry"}],
+        "replicaCount": 3, "config": {"trusted_proxies": "10.0.0.0/8", "drain_delay_ms": 1, "models_lazy": True},
+        "hosts": ["also.example.org", "*.example.net"],
+        "models": {"claim": {"create": True, "storageClassName": "shared"}, "subfolder": "aft"},
         "keys": {"file": KEYS_FILE}, "tls": {"certificate": "CERTIFICATE", "key": "KEY"},
         "service": {"type": "LoadBalancer", "port": 443, "externalTrafficPolicy": "Local", "annotations": {"a/b": "c"}},
+        "ingress": {"enabled": True, "className": "nginx", "annotations": {"e/f": "g"}, "tls": [
+            {"secretName": "aftd-tls", "hosts": ["aftd.example.org"]}]},
         "admin": {"expose": True}, "startupSeconds": 1001, "podDisruptionBudget": {"maxUnavailable": "25%"},
-        "autoscaling": {"enabled": True, "minReplicas": 2, "cpuUtilization": 80},
+        "autoscaling": {"enabled": True, "minReplicas": 2, "targetCPUUtilizationPercentage": 80},
         "sessions": {"redis": "redis://redis.cache.svc:6380/2", "passwordSecret": {"name": "redis"}},
         "networkPolicy": {"enabled": True, "adminFrom": [{"podSelector": {"matchLabels": {"role": "operator"}}}],
                           "redisTo": [{"namespaceSelector": {"matchLabels": {"cache": "true"}}}]},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"},
                            "keySecret": {"name": "aftd-key", "key": "prometheus"}},
-        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"},
+                           "runbooks": "https://wiki.example.org/aftd/"},
         "kserve": {"enabled": True, "inferenceService": {"name": "pets", "storageUri": "pvc://models/pets"}},
-        "podLabels": {"team": "a"}, "podAnnotations": {"b/c": "d"}, "serviceAccountName": "aftd",
+        "podLabels": {"team": "a"}, "podAnnotations": {"b/c": "d"},
+        "serviceAccount": {"create": True, "annotations": {"g/h": "i"}},
         "priorityClassName": "high", "nodeSelector": {"kubernetes.io/arch": "amd64"},
         "tolerations": [{"key": "aft", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {

@@ -115,7 +115,7 @@ def test_helm_finds_nothing_wrong(program, tmp_path):
 
 
 @pytest.mark.parametrize("values, said", [
-    ({}, "http://aftd.models.svc:8080/"), ({"replicas": 2}, "clients must do without sessions"),
+    ({}, "http://aftd.models.svc:8080/"), ({"replicaCount": 2}, "clients must do without sessions"),
     (EVERYTHING, "share their sessions in redis://redis.cache.svc:6380/2"),
     ({"service": {"type": "NodePort"}}, "clients need no key"),
     ({"resources": {"limits": {"cpu": None}}}, "there is no resources.limits.cpu"),
@@ -132,7 +132,7 @@ def test_the_default_needs_no_other_kinds_of_objects():
     assert {o["kind"] for o in render({})} == CORE
     assert {o["kind"] for o in render(EVERYTHING)} == CORE | {
         "Secret", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ServingRuntime",
-        "InferenceService"}
+        "InferenceService", "Ingress", "ServiceAccount", "PersistentVolumeClaim"}
 
 
 def test_selectors_meet_the_pods():
@@ -168,6 +168,32 @@ def test_ports_have_the_names_that_others_use():
         used += [port["port"] for o in objects if o["kind"] == "NetworkPolicy"
                  for rule in o["spec"]["ingress"] for port in rule["ports"]]
         assert set(used) == set(ports)
+
+
+@pytest.mark.parametrize("keys", [{}, {"tls": {"existingSecret": "a"}}])
+def test_an_ingress_leads_to_the_service_by_names_that_the_daemon_answers(keys):
+    objects = render({"ingress": {"enabled": True}, **keys})
+    rule, = find(objects, "Ingress")["spec"]["rules"]
+    path, = rule["http"]["paths"]
+    assert (rule["host"], path["path"], path["pathType"]) == ("aftd.example.org", "/", "Prefix")
+    service = find(objects, "Service")
+    assert path["backend"]["service"] == {
+        "name": service["metadata"]["name"], "port": {"name": service["spec"]["ports"][0]["name"]}}
+    assert rule["host"] in settings_of(objects)["hosts"].split(",")
+    assert rule["host"] not in settings_of(render({}))["hosts"]
+
+
+def test_the_charts_own_account_and_claim_are_the_pods():
+    objects = render({"serviceAccount": {"create": True}, "models": {"claim": {"create": True}}})
+    account, claim = find(objects, "ServiceAccount"), find(objects, "PersistentVolumeClaim", "-models")
+    pod = pod_of(objects)
+    assert pod["serviceAccountName"] == account["metadata"]["name"] and not account["automountServiceAccountToken"]
+    assert {"claimName": claim["metadata"]["name"], "readOnly": True} in \
+        [volume.get("persistentVolumeClaim") for volume in pod["volumes"]]
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}  # models outlast an uninstall
+    assert settings_of(objects)["models_dir"] == "/models"
+    assert pod_of(render({"serviceAccount": {"name": "mine"}}))["serviceAccountName"] == "mine"
+    assert "serviceAccountName" not in pod_of(render({}))
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name != "kserve without a server"])
@@ -218,7 +244,7 @@ def test_other_settings_and_secrets_of_the_chart_make_new_pods():
               {"tls": {"certificate": "a", "key": "c"}}]
     seen = [annotations(values) for values in ({}, *others)]
     assert all(a != b for i, a in enumerate(seen) for b in seen[:i])
-    assert annotations({"replicas": 7}) == seen[0]
+    assert annotations({"replicaCount": 7}) == seen[0]
 
 
 # ---- in agreement with what else there is ----------------------------------------------------------------------------
@@ -275,6 +301,10 @@ def test_settings_that_follow_from_others_are_settings():
 def test_rules_are_those_that_ship():
     rules = find(render({"prometheusRule": {"enabled": True}}), "PrometheusRule")["spec"]
     assert rules == yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text())
+    pages = {rule["annotations"]["runbook_url"].partition("#")[0]
+             for group in find(render(EVERYTHING), "PrometheusRule")["spec"]["groups"] for rule in group["rules"]
+             if "alert" in rule}
+    assert pages == {"https://wiki.example.org/aftd/RUNBOOK.md"}
 
 
 def test_prometheus_leaves_jobs_and_endpoints_as_the_rules_expect_them():
@@ -333,12 +363,13 @@ def test_the_daemon_accepts_the_file(name, secrets, tmp_path):
 
 
 @pytest.mark.parametrize("path, value", [
-    ("replica", 2), ("replicas", "two"), ("replicas", -1), ("image.pullPolicy", "Sometimes"), ("image.repository", ""),
+    ("replicas", 2), ("replicaCount", "two"), ("replicaCount", -1), ("image.repository", ""),
+    ("image.pullPolicy", "Sometimes"),
     ("config.listen_port", 0), ("config.listen_port", 65536), ("config.listen_port", "8080"),
     ("config.listen_address", "off"), ("config.drain_delay_ms", 1.5), ("config.drain_delay_ms", None),
     ("config.drain_timeout_ms", 3600001), ("config.threads", "all"), ("config.listen-port", 8080),
     ("config.hosts", "*"), ("config.models_dir", "/models"), ("config.keys_file", "/keys"), ("config.aliases", ["a=b"]),
-    ("hosts", ["aft.example.org:8080"]), ("hosts", "aft"), ("models.subfolder", "../etc"),
+    ("hosts", ["aftd.example.org:8080"]), ("hosts", "aft"), ("models.subfolder", "../etc"),
     ("models.existingClaim", "My Models"), ("keys.key", "a/b"), ("service.type", "ExternalName"),
     ("service.externalTrafficPolicy", "Remote"), ("admin.expose", "yes"), ("startupSeconds", 0),
     ("config.sessions_redis", "redis://a"), ("sessions.redis", "redis://user:password@a"),
@@ -347,6 +378,8 @@ def test_the_daemon_accepts_the_file(name, secrets, tmp_path):
     ("autoscaling.metric.name", "aftd_requests_total"), ("autoscaling.metric.averageValue", 0.7),
     ("autoscaling.minReplicas", 0), ("networkPolicy.from", {}), ("serviceMonitor.interval", "15"),
     ("kserve.deploymentMode", "Bare"), ("kserve.inferenceService.storageUri", "/models"),
+    ("ingress.hosts", ["aftd.example.org"]), ("ingress.enabled", "yes"), ("models.claim.size", "much"),
+    ("models.claim.accessModes", []), ("serviceAccount.automount", True), ("prometheusRule.runbooks", "RUNBOOK.md"),
     ("podSecurityContext.runAsUser", 0), ("podSecurityContext.privileged", True), ("podLabels", {"a": 1}),
 ])
 def test_wrong_values_are_refused_by_the_schema(path, value, tmp_path):
@@ -364,7 +397,8 @@ def test_wrong_values_are_refused_by_the_schema(path, value, tmp_path):
     ({"keys": {"existingSecret": "a", "file": "b"}}, "keys.existingSecret and keys.file: expected one"),
     ({"tls": {"existingSecret": "a", "certificate": "b", "key": "c"}}, "tls.existingSecret and tls.certificate"),
     ({"tls": {"certificate": "a"}}, "tls.certificate and tls.key: expected both"),
-    ({"models": {"existingClaim": "a", "volume": {"emptyDir": {}}}}, "models.existingClaim and models.volume"),
+    ({"models": {"existingClaim": "a", "volume": {"emptyDir": {}}}}, "and models.volume: expected one"),
+    ({"models": {"existingClaim": "a", "claim": {"create": True}}}, "models.existingClaim, models.claim.create and"),
     ({"models": {"subfolder": "a"}}, "models.subfolder: expected"),
     ({"admin": {"expose": True}}, "admin.expose: expected keys"),
     ({"sessions": {"passwordSecret": {"name": "a"}}}, "sessions.passwordSecret: expected sessions.redis"),

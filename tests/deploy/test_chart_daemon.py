@@ -95,7 +95,7 @@ class Pod(Process):
 
 @pytest.fixture(scope="module")
 def pod(tmp_path_factory):
-    p = Pod(tmp_path_factory.mktemp("pod"), render({"config": here(), "hosts": ["aft.example.org", "*.example.net"]}))
+    p = Pod(tmp_path_factory.mktemp("pod"), render({"config": here(), "hosts": ["aftd.example.org", "*.example.net"]}))
     yield p
     p.process.terminate()
     try:
@@ -121,7 +121,7 @@ def test_services_lead_to_what_they_are_for(pod):
 
 @pytest.mark.parametrize("host", [
     "aftd", "aftd.models", "aftd.models.svc:8080", "aftd.models.svc.cluster.local", "aftd-headless.models.svc",
-    "aft.example.org", "any.example.net:443"])
+    "aftd.example.org", "any.example.net:443"])
 def test_clients_may_call_it_by_the_names_of_its_services_and_its_own(pod, host):
     assert ask(pod.port("http"), "/v1/models", host=host)[0] == 200
 

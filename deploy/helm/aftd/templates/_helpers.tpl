@@ -37,6 +37,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* Empty: the namespace's default. */}}
+{{- define "aftd.serviceAccountName" -}}
+{{- default (ternary (include "aftd.name" .) "" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- end -}}
+
 {{/* The port of sessions.redis. */}}
 {{- define "aftd.redisPort" -}}
 {{- regexReplaceAll "^redis://.*?(:([0-9]+))?(/[0-9]*)?$" .Values.sessions.redis "${2}" | default "6379" -}}
@@ -45,8 +50,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* The source of the models' volume as JSON; {} for those of the image. */}}
 {{- define "aftd.modelsVolume" -}}
 {{- $source := .Values.models.volume -}}
-{{- if .Values.models.existingClaim -}}
-{{- $source = dict "persistentVolumeClaim" (dict "claimName" .Values.models.existingClaim "readOnly" true) -}}
+{{- $claim := ternary (printf "%s-models" (include "aftd.name" .)) .Values.models.existingClaim .Values.models.claim.create -}}
+{{- if $claim -}}
+{{- $source = dict "persistentVolumeClaim" (dict "claimName" $claim "readOnly" true) -}}
 {{- end -}}
 {{- toJson $source -}}
 {{- end -}}
@@ -70,6 +76,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $inside := printf "%s.%s" . $.Release.Namespace -}}
 {{- $whole := printf "%s.svc.%s" $inside $.Values.clusterDomain -}}
 {{- $names = concat $names (list . $inside (printf "%s.svc" $inside) $whole) -}}
+{{- end -}}
+{{- if .Values.ingress.enabled -}}
+{{- range .Values.ingress.hosts -}}
+{{- $names = append $names .host -}}
+{{- end -}}
 {{- end -}}
 {{- join "," (concat $names .Values.hosts) -}}
 {{- end -}}
