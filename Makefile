@@ -208,10 +208,11 @@ run: deps ## install what is missing, build, serve the shipped models on 127.0.0
 	echo "  curl --data-binary @weights/models/cifar10-aft-conv/sample.jpg $$at/classify"; \
 	echo "  curl -N -d '{\"prompt\": \"The history of \", \"stream\": true}' $$at/generate"; \
 	echo "  curl $$at/metrics"; \
+	echo "  build/aft top"; \
 	echo "or open $$at/ in a browser."; \
 	echo "Ctrl-C ends the daemon."; \
 	echo
-	@build/aftd --config config/aftd.json
+	@build/aftd --config config/aftd.json --admin-unix build/admin.sock
 
 dist: ## a source archive of the last commit in build/
 	@mkdir -p build

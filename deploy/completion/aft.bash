@@ -37,11 +37,11 @@ _aft_verb() {
             --tokens-max=text
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
+            -m=model --model=model
             --url=text
             --unix=file
-            -m=text --model=text
-            --key=text
-            --ca-file=file' ;;
+            --ca-file=file
+            --key=text' ;;
     explain)
         arguments='model file'
         options='-h --help
@@ -55,18 +55,19 @@ _aft_verb() {
             --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
+            -m=model --model=model
             --url=text
             --unix=file
-            -m=text --model=text
-            --key=text
-            --ca-file=file' ;;
+            --ca-file=file
+            --key=text' ;;
     generate)
-        arguments='model'
+        arguments='model text'
         options='-h --help
             -p=text --prompt=text
-            -f=file --prompt-file=file
+            --prompt-file=file
             -n=text --max-tokens=text
             --stop=text
+            --echo
             --context-overflow=shift|stop
             --temperature=text
             -k=text --top-k=text
@@ -81,17 +82,17 @@ _aft_verb() {
             --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
+            -m=model --model=model
             --url=text
             --unix=file
-            -m=text --model=text
-            --key=text
-            --ca-file=file' ;;
+            --ca-file=file
+            --key=text' ;;
     complete)
         arguments='model file'
         options='-h --help
             -o=file --output=file
-            -r=text --rows=text
-            -n=text --samples=text
+            --rows=text
+            --samples=text
             --scale=text
             --temperature=text
             -k=text --top-k=text
@@ -101,59 +102,68 @@ _aft_verb() {
             --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
+            -m=model --model=model
             --url=text
             --unix=file
-            -m=text --model=text
-            --key=text
-            --ca-file=file' ;;
+            --ca-file=file
+            --key=text' ;;
     score)
         arguments='model file'
         options='-h --help
             --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
+            -m=model --model=model
             --url=text
             --unix=file
-            -m=text --model=text
-            --key=text
-            --ca-file=file' ;;
+            --ca-file=file
+            --key=text' ;;
     compress)
         arguments='model file'
         options='-h --help
             -o=file --output=file
-            --timeout-ms=text
+            --timeout=text
             --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
+            -m=model --model=model
             --url=text
             --unix=file
-            -m=text --model=text
-            --key=text
-            --ca-file=file' ;;
+            --ca-file=file
+            --key=text' ;;
     decompress)
         arguments='model file'
         options='-h --help
             -o=file --output=file
-            --timeout-ms=text
+            --timeout=text
             --json
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
+            -m=model --model=model
             --url=text
             --unix=file
-            -m=text --model=text
-            --key=text
-            --ca-file=file' ;;
+            --ca-file=file
+            --key=text' ;;
     models)
         arguments='file...'
         options='-h --help
             --json
-            --precision=f32|bf16|int8|auto' ;;
+            --precision=f32|bf16|int8|auto
+            --url=text
+            --unix=file
+            --ca-file=file
+            --key=text' ;;
     inspect)
         arguments='model'
         options='-h --help
             --json
             -t=text --threads=text
-            --precision=f32|bf16|int8|auto' ;;
+            --precision=f32|bf16|int8|auto
+            -m=model --model=model
+            --url=text
+            --unix=file
+            --ca-file=file
+            --key=text' ;;
     verify)
         arguments='model...'
         options='-h --help
@@ -181,12 +191,12 @@ _aft_verb() {
         arguments='model'
         options='-h --help
             -r=text --rate=text
-            -c=text --concurrency=text
+            --concurrency=text
             --p99=text
             --prompt-bytes=text
             -n=text --max-tokens=text
             --mix=text
-            --whole
+            --no-stream
             --replicas=text
             --replicas-max=text
             --cores=text
@@ -194,7 +204,7 @@ _aft_verb() {
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
             --costs=file
-            --watch-s=text
+            --watch=text
             --request-us=text
             --event-us=text
             --pass-us=text
@@ -213,7 +223,7 @@ _aft_verb() {
             -f=file --file=file
             --models=text
             --apis=text
-            --rate=text
+            -r=text --rate=text
             --bytes-rate=text
             --priority-max=text
             --json' ;;
@@ -223,7 +233,7 @@ _aft_verb() {
             --generate
             --classify
             --mix=text
-            -c=text --concurrency=text
+            --concurrency=text
             -r=text --rate=text
             -d=text --duration=text
             --requests=text
@@ -235,16 +245,19 @@ _aft_verb() {
             --prompt-bytes=text
             -n=text --max-tokens=text
             --temperature=text
-            --whole
+            --no-stream
             --sessions
-            --generate-model=text
+            -m=text --model=text
             --classify-model=text
             --header=text
-            --ca-file=file
             --slo-ttfb-ms=text
             --slo-e2e-ms=text
             --slo-gap-ms=text
-            --json' ;;
+            --json
+            --url=text
+            --unix=file
+            --ca-file=file
+            --key=text' ;;
     health)
         arguments=''
         options='-h --help
@@ -277,7 +290,7 @@ _aft_verb() {
         arguments=''
         options='-h --help
             --once
-            -n=text --count=text
+            --count=text
             --json
             -c=file --config=file
             --url=text

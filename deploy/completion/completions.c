@@ -100,8 +100,8 @@ static void put_bash_verb(const struct cli_verb *verb, const struct cli_option *
         const char *kind = o->argument != NULL ? kind_of(o->argument, strlen(o->argument), words) : "";
         const char *equals = o->argument != NULL ? "=" : "";
         (void)printf("\n            ");
-        if (o->letter != 0)
-            (void)printf("-%c%s%s ", o->letter, equals, kind);
+        if (cli_letter(o->name) != 0)
+            (void)printf("-%c%s%s ", cli_letter(o->name), equals, kind);
         (void)printf("--%s%s%s", o->name, equals, kind);
     }
     (void)printf("' ;;\n");
@@ -169,13 +169,14 @@ static void put_zsh_option(const struct cli_option *o)
 {
     char words[KIND_BYTES_MAX];
     const bool valued = o->argument != NULL, many = o->kind == CLI_TEXTS;
+    const char letter = cli_letter(o->name);
     (void)printf("            '");
     if (many)
         (void)putchar('*');
-    else if (o->letter != 0)
-        (void)printf("(-%c --%s)", o->letter, o->name);
-    if (o->letter != 0) /* both names, for the shell to make two specifications of */
-        (void)printf("'{-%c%s,--%s%s}'[", o->letter, valued ? "+" : "", o->name, valued ? "=" : "");
+    else if (letter != 0)
+        (void)printf("(-%c --%s)", letter, o->name);
+    if (letter != 0) /* both names, for the shell to make two specifications of */
+        (void)printf("'{-%c%s,--%s%s}'[", letter, valued ? "+" : "", o->name, valued ? "=" : "");
     else
         (void)printf("--%s%s[", o->name, valued ? "=" : "");
     put_zsh_help(o->help);

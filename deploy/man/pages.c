@@ -183,8 +183,8 @@ static void put_option(const struct cli_option *o)
 {
     char range[128] = "", text[LINE_MAX_BYTES];
     (void)printf(".It ");
-    if (o->letter != 0)
-        (void)printf("Fl %c , ", o->letter);
+    if (cli_letter(o->name) != 0)
+        (void)printf("Fl %c , ", cli_letter(o->name));
     (void)printf("Fl \\-%s", o->name);
     if (o->argument != NULL)
         (void)printf(" Ar %s", o->argument);

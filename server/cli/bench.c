@@ -141,16 +141,16 @@ int cli_bench(int argc, char **argv)
     char names[256];
     (void)snprintf(names, sizeof names, "random weights, no MODEL: %s", synthetic_names());
     const struct cli_option options[] = {
-        {"synthetic", 0, CLI_TEXT, &a.synthetic, 0, 0, "NAME", NULL, names},
-        {"roofline", 0, CLI_FLAG, &a.roofline, 0, 0, NULL, NULL,
+        {"synthetic", CLI_TEXT, &a.synthetic, 0, 0, "NAME", NULL, names},
+        {"roofline", CLI_FLAG, &a.roofline, 0, 0, NULL, NULL,
          "measure how fast this machine computes and reads memory, without a model"},
-        CLI_ENGINE_OPTIONS(&a.with){"runs", 0, CLI_UNSIGNED, &a.runs, 3, BENCH_RUNS_MAX, "N", "51",
+        CLI_ENGINE_OPTIONS(&a.with){"runs", CLI_UNSIGNED, &a.runs, 3, BENCH_RUNS_MAX, "N", "51",
                                     "number of runs; each figure is their median"},
-        {"positions", 0, CLI_TEXT, &a.positions, 0, 0, "A,B", "64,1000 or the last",
+        {"positions", CLI_TEXT, &a.positions, 0, 0, "A,B", "64,1000 or the last",
          "compare the cost of a step at these two positions"},
-        {"no-limits", 0, CLI_FLAG, &a.no_limits, 0, 0, NULL, NULL,
+        {"no-limits", CLI_FLAG, &a.no_limits, 0, 0, NULL, NULL,
          "do not measure the machine's limit beside each figure"},
-        {"json", 0, CLI_FLAG, &b.json, 0, 0, NULL, NULL, "print one JSON object on one line"},
+        {"json", CLI_FLAG, &b.json, 0, 0, NULL, NULL, "print one JSON object on one line"},
         {0},
     };
     int count;

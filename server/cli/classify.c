@@ -1,5 +1,6 @@
-/* classify.c - aft classify MODEL PICTURE..., or PICTURE... and a daemon: labels and probabilities. A picture that is
- * alone has a line for each label; of many, each has one line, so that scripts can read them. Single threaded. */
+/* classify.c - aft classify MODEL PICTURE..., or PICTURE... and a daemon: probabilities and labels. A picture that is
+ * alone has a line for each label; of many, each has one line that begins with its path, so that scripts can read
+ * them. Single threaded. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -24,8 +25,7 @@ struct classifier {
     bool json, nul; /* nul: it ends the names in files_from, in place of a newline */
     bool many;      /* a line for each picture */
     struct remote remote;
-    bool asks;
-    const struct model *model; /* unless it asks */
+    const struct model *model; /* unless a daemon is asked */
     struct engine *engine;
     struct prediction *best; /* [top_k] */
     struct cli_progress progress;
@@ -44,12 +44,9 @@ static void print_text(const struct classifier *c, const char *path, const json_
     {
         const char *label = json_string_value(json_object_get(each, "label"));
         const double probability = json_number_value(json_object_get(each, "probability"));
-        if (c->many)
-            (void)putchar('\t');
-        else
-            (void)printf("%.4f ", probability);
+        (void)printf("%s%.4f\t", c->many ? "\t" : "", probability);
         cli_print_field(label);
-        (void)printf(c->many ? "\t%.4f" : "\n", probability);
+        (void)printf("%s", c->many ? "" : "\n");
     }
     if (c->many)
         (void)putchar('\n');
@@ -172,7 +169,7 @@ static int ask_one(const struct classifier *c, const char *path)
 /* A picture that fails does not stop the others. False: nothing else would succeed. */
 static bool take(struct classifier *c, const char *path)
 {
-    const int code = c->asks ? ask_one(c, path) : classify_one(c, path);
+    const int code = c->remote.asks ? ask_one(c, path) : classify_one(c, path);
     c->code = code != CLI_OK ? code : c->code;
     return code != CLI_USAGE;
 }
@@ -275,32 +272,30 @@ static int run(struct classifier *c, char **paths, int count)
 static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens_max, int argc, char **argv, int *count)
 {
     const struct cli_option options[] = {
-        {"top-k", 'k', CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many pictures",
+        {"top-k", CLI_UNSIGNED, &c->top_k, 1, CLASSIFY_TOP_K_MAX, "N", "5; 1 of many pictures",
          "how many labels to print"},
-        CLI_JSON_OPTION(&c->json){"files-from", 0, CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
+        CLI_JSON_OPTION(&c->json){"files-from", CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
                                   "read names of pictures from a file, one a line; - is standard input"},
-        {"null", '0', CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "the names in it end with NUL, as find -print0 writes them"},
-        {"size", 0, CLI_TEXT, (void *)&c->size, 0, 0, "SIZE", "the model's",
+        {"null", CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "the names in it end with NUL, as find -print0 writes them"},
+        {"size", CLI_TEXT, (void *)&c->size, 0, 0, "SIZE", "the model's",
          "what the model sees: HxW, or native for the picture's own"},
-        {"tokens-max", 0, CLI_UNSIGNED, tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
+        {"tokens-max", CLI_UNSIGNED, tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
          "most patches that --size may lead to"},
         CLI_ENGINE_OPTIONS(with) REMOTE_OPTIONS(&c->remote){0},
     };
-    int code = cli_parse(options, argc, argv, 0, argc, count);
-    if (code == CLI_OK && *count >= 0)
-        code = remote_check(&c->remote, &c->asks);
+    const int code = remote_parse(&c->remote, with, options, argc, argv, 0, argc, count);
     if (code != CLI_OK || *count < 0)
         return code;
-    if (*count < (c->asks ? 0 : 1) + (c->files_from != NULL ? 0 : 1))
-        return cli_fail_few();
-    for (int i = c->asks ? 1 : 2; i <= *count && c->files_from != NULL; i++)
+    if (*count == 0 && c->files_from == NULL)
+        return cli_fail_few(c->remote.asks ? NULL : c->remote.model);
+    for (int i = 1; i <= *count && c->files_from != NULL; i++)
         if (strcmp(c->files_from, "-") == 0 && strcmp(argv[i], "-") == 0)
             return cli_fail_usage("standard input cannot be a picture and --files-from both");
     if (c->nul && c->files_from == NULL)
         return cli_fail_usage("--null is about --files-from, which is not given");
-    if (c->asks && *tokens_max != 0)
+    if (c->remote.asks && *tokens_max != 0)
         return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
-    return c->asks ? cli_engine_refuse(with) : CLI_OK;
+    return CLI_OK;
 }
 
 int cli_classify(int argc, char **argv)
@@ -312,9 +307,9 @@ int cli_classify(int argc, char **argv)
     int code = parse(&c, &with, &tokens_max, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    if (c.asks)
+    if (c.remote.asks)
         return run(&c, argv + 1, count);
-    struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_IMAGE_CLASSIFICATION});
+    struct model *m = cli_load_model(c.remote.model, &(enum model_task){TASK_IMAGE_CLASSIFICATION});
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1};
@@ -322,7 +317,7 @@ int cli_classify(int argc, char **argv)
         o.tokens_max = tokens_max != 0 ? (uint32_t)tokens_max : PICTURE_TOKENS_DEFAULT;
     c.model = m;
     c.engine = cli_open_engine(m, &with, &o);
-    code = c.engine != NULL ? run(&c, argv + 2, count - 1) : CLI_FAILED;
+    code = c.engine != NULL ? run(&c, argv + 1, count) : CLI_FAILED;
     engine_close(c.engine);
     model_free(m);
     return code;

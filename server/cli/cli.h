@@ -22,8 +22,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
       "aft classify cifar10-aft-conv ship.jpg")                                                                        \
     X(explain, "explain", "MODEL [PICTURE] -o PNG", "draw what a model looks at in a picture, or its position biases", \
       "aft explain cifar10-aft-conv ship.jpg -o seen.png")                                                             \
-    X(generate, "generate", "MODEL", "continue a prompt byte by byte",                                                 \
-      "aft generate enwik8-aft-local -p 'The history of ' -n 60 -s 1")                                                 \
+    X(generate, "generate", "MODEL [TEXT]", "continue a text byte by byte",                                            \
+      "aft generate enwik8-aft-local 'The history of ' -n 60 -s 1")                                                    \
     X(complete, "complete", "MODEL [PICTURE] -o PNG", "keep the first rows of a picture and draw the rest",            \
       "aft complete cifar10-pixels-16 ship.jpg --samples 9 --scale 12 -o nine.png")                                    \
     X(score, "score", "MODEL FILE", "print the bits per byte of a text, or per sub-pixel of a picture",                \
@@ -54,8 +54,8 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
     X(cancel, "cancel", "ID...", "end requests that aft ps lists", "aft cancel 5f0c2a")                                \
     X(top, "top", "", "show the daemon's models and requests, every second", "aft top --count 10")
 
-/* One option of a verb: `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag. With a letter also `-x VALUE`
- * or `-xVALUE`. A choice is one of the words in `argument`, as "shift|stop". */
+/* One option of a verb: `--name VALUE` or `--name=VALUE`, or `--name` alone for a flag. With a letter (cli_letter) also
+ * `-x VALUE` or `-xVALUE`. A choice is one of the words in `argument`, as "shift|stop". */
 enum cli_kind { CLI_FLAG, CLI_TEXT, CLI_TEXTS, CLI_CHOICE, CLI_UNSIGNED, CLI_NUMBER };
 /* The values of an option that may be given several times. */
 struct cli_texts {
@@ -64,7 +64,6 @@ struct cli_texts {
 };
 struct cli_option {
     const char *name; /* without dashes; NULL ends the list */
-    char letter;      /* 0: none */
     enum cli_kind kind;
     void *value;          /* bool, const char *, struct cli_texts, uint64_t, double */
     double min, max;      /* of a number; at most 2^53 for a whole one */
@@ -72,6 +71,9 @@ struct cli_option {
     const char *def;      /* what holds without it, for help; NULL: nothing that needs telling */
     const char *help;
 };
+
+/* The letter of options of that name, the same in all verbs; 0: none. */
+char cli_letter(const char *name);
 
 struct cli_verb {
     const char *name, *arguments, *help, *example;
@@ -94,8 +96,9 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
  * bits: no sign, no blanks, no other notation. */
 bool cli_read_digits(uint64_t *ret, const char **at);
 
-/* Print that there are too few arguments, and which are expected; returns CLI_USAGE. */
-int cli_fail_few(void);
+/* Print that there are too few arguments, which are expected and, unless it is NULL, what was taken as MODEL; returns
+ * CLI_USAGE. */
+int cli_fail_few(const char *model);
 
 /* Print "aft VERB: message" (verb as set by main) and return CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -140,13 +143,10 @@ struct cli_engine {
     uint64_t threads;      /* 0: one for each processor */
 };
 /* Rows of a verb's options; `otherwise` is the precision without the option, for help. */
-#define CLI_THREADS_OPTION(threads)      \
-    {"threads", 't', CLI_UNSIGNED,       \
-     (threads), 0,   ENGINE_THREADS_MAX, \
-     "N",       "0", "compute threads; 0: one for each processor"},
+#define CLI_THREADS_OPTION(threads) \
+    {"threads", CLI_UNSIGNED, (threads), 0, ENGINE_THREADS_MAX, "N", "0", "compute threads; 0: one for each processor"},
 #define CLI_PRECISION_OPTION(e, otherwise) \
     {"precision",                          \
-     0,                                    \
      CLI_CHOICE,                           \
      (void *)&(e)->precision,              \
      0,                                    \
@@ -182,7 +182,7 @@ struct cli_output {
 };
 /* The row of a verb's options. */
 #define CLI_OUTPUT_JSON_OPTION(output) \
-    {"json", 0, CLI_FLAG, &(output)->json, 0, 0, NULL, NULL, "say what was written, as a JSON object on one line"},
+    {"json", CLI_FLAG, &(output)->json, 0, 0, NULL, NULL, "say what was written, as a JSON object on one line"},
 /* Prints why and returns CLI_USAGE if both would go to standard output. */
 int cli_output_check(const struct cli_output *o);
 /* cli_write; then, if that is wished, print {"path": input, "bytes_read", "output", "bytes"}. `input` may be NULL; the
@@ -196,15 +196,15 @@ int cli_print_json(json_t *object);
 json_t *cli_json_text(const void *bytes, size_t size);
 /* The row of a verb's options that asks for such lines. */
 #define CLI_JSON_OPTION(flag) \
-    {"json", 0, CLI_FLAG, (flag), 0, 0, NULL, NULL, "print each answer as a JSON object on one line"},
+    {"json", CLI_FLAG, (flag), 0, 0, NULL, NULL, "print each answer as a JSON object on one line"},
 
 /* Print text that is not ours, such as a path: control characters, which a terminal would obey and which would end the
  * field of a line, as \xHH. */
 void cli_print_field(const char *text);
 
-/* Make a daemon's URL without a slash at its end; free it. `secrets` is the option that a password belongs to. Prints
- * why not and returns an exit code. */
-int cli_url_make(char **ret, const char *url, const char *secrets);
+/* Make a daemon's URL, of one with or without "http://", without a slash at its end; free it. Prints why not and returns
+ * an exit code. */
+int cli_url_make(char **ret, const char *url);
 
 struct picture_wish;
 /* A picture's file, decoded for that wish; messages name the path. picture_clear *ret, which is set only on OK. */

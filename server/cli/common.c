@@ -57,7 +57,7 @@ int cli_fail_usage(const char *format, ...)
     va_start(args, format);
     print_program(CLI_RED);
     (void)vfprintf(stderr, format, args);
-    (void)fprintf(stderr, "; aft %s --help lists what there is\n", current);
+    (void)fprintf(stderr, "; see aft %s --help\n", current);
     va_end(args);
     return CLI_USAGE;
 }

@@ -237,37 +237,28 @@ static int ask(const struct wish *w)
 int cli_complete(int argc, char **argv)
 {
     struct wish w = {.rows = ROWS_UNSET, .samples = 1, .scale = 1, .sampling = CLI_SAMPLING_DEFAULT};
-    bool asks = false;
     const struct cli_option options[] = {
-        {"output", 'o', CLI_TEXT, (void *)&w.out.path, 0, 0, "PNG", NULL,
-         "file to write, required; - is standard output"},
-        {"rows", 'r', CLI_UNSIGNED, &w.rows, 0, MODEL_PICTURE_SIDE_MAX, "N", "half of them; 0 without PICTURE",
+        {"output", CLI_TEXT, (void *)&w.out.path, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
+        {"rows", CLI_UNSIGNED, &w.rows, 0, MODEL_PICTURE_SIDE_MAX, "N", "half of them; 0 without PICTURE",
          "how many first rows are kept"},
-        {"samples", 'n', CLI_UNSIGNED, &w.samples, 1, COMPLETE_SAMPLES_MAX, "N", "1",
+        {"samples", CLI_UNSIGNED, &w.samples, 1, COMPLETE_SAMPLES_MAX, "N", "1",
          "how many pictures to draw, in a grid"},
-        {"scale", 0, CLI_UNSIGNED, &w.scale, 1, COMPLETE_SCALE_MAX, "N", "1", "make each pixel a square of that side"},
+        {"scale", CLI_UNSIGNED, &w.scale, 1, COMPLETE_SCALE_MAX, "N", "1", "make each pixel a square of that side"},
         CLI_SAMPLING_OPTIONS(&w.sampling, "value") CLI_OUTPUT_JSON_OPTION(&w.out) CLI_ENGINE_OPTIONS(&w.with)
             REMOTE_OPTIONS(&w.remote){0},
     };
     int count;
-    int code = cli_parse(options, argc, argv, 0, 2, &count);
-    if (code == CLI_OK && count >= 0)
-        code = remote_check(&w.remote, &asks);
+    int code = remote_parse(&w.remote, &w.with, options, argc, argv, 0, 1, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    if (!asks && count < 1)
-        return cli_fail_few();
     if (w.out.path == NULL)
         return cli_fail_usage("-o is missing: where to write the PNG");
     if (cli_output_check(&w.out) != CLI_OK)
         return CLI_USAGE;
-    if (asks && count > 1)
-        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
-    const int first = asks ? 1 : 2;
-    w.picture = count >= first ? argv[first] : NULL;
-    if (asks)
-        return cli_engine_refuse(&w.with) == CLI_OK ? ask(&w) : CLI_USAGE;
-    struct model *m = cli_load_model(argv[1], &(enum model_task){TASK_IMAGE_GENERATION});
+    w.picture = count > 0 ? argv[1] : NULL;
+    if (w.remote.asks)
+        return ask(&w);
+    struct model *m = cli_load_model(w.remote.model, &(enum model_task){TASK_IMAGE_GENERATION});
     code = m != NULL ? complete(&w, m) : CLI_FAILED;
     model_free(m);
     return code;

@@ -1,7 +1,6 @@
 /* compress.c - aft compress MODEL [FILE] and aft decompress MODEL [FILE], or FILE and a daemon: any bytes, compressed
  * with a model's probabilities, and restored. An archive is the same whoever made it: the coder, the blocks and the
  * format are the daemon's. Single threaded. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +16,12 @@
 /* What the command line says. */
 struct wish {
     bool restores;
-    const char *model, *file;
+    const char *file;
     size_t file_bytes;
     struct cli_output out;
-    uint64_t timeout_ms;    /* 0: the daemon's own */
+    double timeout_s;       /* 0: the daemon's own */
     struct cli_engine with; /* unless a daemon is asked */
     struct remote remote;
-    bool asks; /* a daemon */
 };
 
 static const char *name_of(const char *file)
@@ -122,7 +120,7 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
     if (make_blocks(&blocks, &archive, w, bytes, size, &err) != OK)
         return fail_file(w, &err);
     struct engine_options o = coding_options(blocks.count);
-    struct model *m = cli_load_model(w->model, &(enum model_task){TASK_TEXT_GENERATION});
+    struct model *m = cli_load_model(w->remote.model, &(enum model_task){TASK_TEXT_GENERATION});
     struct engine *e = m != NULL ? cli_open_engine(m, &w->with, &o) : NULL;
     if (e != NULL)
         code = code_blocks(w, m, e, &blocks, &archive);
@@ -137,9 +135,9 @@ static int run(const struct wish *w, const uint8_t *bytes, size_t size)
 static int ask(const struct wish *w, const uint8_t *bytes, size_t size)
 {
     char timeout[24];
-    (void)snprintf(timeout, sizeof timeout, "%" PRIu64, w->timeout_ms);
+    (void)snprintf(timeout, sizeof timeout, "%.0f", 1e3 * w->timeout_s);
     const struct remote_parameter query[] = {{"model", w->remote.model},
-                                             {"timeout_ms", w->timeout_ms != 0 ? timeout : NULL}};
+                                             {"timeout_ms", w->timeout_s > 0 ? timeout : NULL}};
     const struct remote_request request = {.path = w->restores ? "/v1/decompress" : "/v1/compress",
                                            .type = "application/octet-stream",
                                            .query = query,
@@ -161,34 +159,24 @@ static int ask(const struct wish *w, const uint8_t *bytes, size_t size)
 static int parse(struct wish *w, int argc, char **argv, bool *done)
 {
     const struct cli_option options[] = {
-        {"output", 'o', CLI_TEXT, (void *)&w->out.path, 0, 0, "FILE", "standard output",
+        {"output", CLI_TEXT, (void *)&w->out.path, 0, 0, "FILE", "standard output",
          "file to write, completely or not at all"},
-        {"timeout-ms", 0, CLI_UNSIGNED, &w->timeout_ms, 1, UINT32_MAX, "N", "the daemon's",
+        {"timeout", CLI_NUMBER, &w->timeout_s, 1e-3, 1e-3 * UINT32_MAX, "SECONDS", "the daemon's",
          "how long the daemon may take"},
         CLI_OUTPUT_JSON_OPTION(&w->out) CLI_ENGINE_OPTIONS(&w->with) REMOTE_OPTIONS(&w->remote){0},
     };
     int count;
-    int code = cli_parse(options, argc, argv, 0, 2, &count);
+    const int code = remote_parse(&w->remote, &w->with, options, argc, argv, 0, 1, &count);
     *done = code == CLI_OK && count < 0;
-    if (code == CLI_OK && !*done)
-        code = remote_check(&w->remote, &w->asks);
     if (code != CLI_OK || *done)
         return code;
-    if (w->asks && count > 1)
-        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
-    if (w->asks && cli_engine_refuse(&w->with) != CLI_OK)
-        return CLI_USAGE;
-    if (!w->asks && count < 1)
-        return cli_fail_few();
-    if (!w->asks && w->timeout_ms != 0)
-        return cli_fail_usage("--timeout-ms is for a daemon, and neither --url nor --unix names one");
+    if (!w->remote.asks && w->timeout_s > 0)
+        return cli_fail_usage("--timeout is for a daemon, and neither --url nor --unix names one");
     if (!w->restores && goes_to_terminal(w->out.path))
         return cli_fail_usage("an archive is not text, and standard output is a terminal: use -o FILE or a pipe");
     if (cli_output_check(&w->out) != CLI_OK)
         return CLI_USAGE;
-    const int first = w->asks ? 1 : 2;
-    w->model = w->asks ? NULL : argv[1];
-    w->file = count >= first ? argv[first] : "-";
+    w->file = count > 0 ? argv[1] : "-";
     return CLI_OK;
 }
 
@@ -205,7 +193,7 @@ static int compress(bool restores, int argc, char **argv)
     if (cli_read(&bytes, &size, w.file, restores ? ARCHIVE_BYTES_MAX : COMPRESS_BYTES_MAX, &err) != OK)
         return cli_fail_error(&err);
     w.file_bytes = size;
-    code = w.asks ? ask(&w, bytes, size) : run(&w, bytes, size);
+    code = w.remote.asks ? ask(&w, bytes, size) : run(&w, bytes, size);
     free(bytes);
     return code;
 }

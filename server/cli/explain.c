@@ -133,47 +133,35 @@ int cli_explain(int argc, char **argv)
     uint64_t tokens_max = 0;
     struct remote remote = {0};
     struct cli_engine with = {.precision = NULL};
-    bool asks = false;
     const struct cli_option options[] = {
-        {"output", 'o', CLI_TEXT, (void *)&run.out.path, 0, 0, "PNG", NULL,
-         "file to write, required; - is standard output"},
-        {"view", 0, CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
+        {"output", CLI_TEXT, (void *)&run.out.path, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
+        {"view", CLI_TEXT, (void *)&run.request.view, 0, 0, "VIEW", "keys or tokens, whichever there is",
          "what to draw: keys, tokens or biases"},
-        {"layer", 0, CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, all",
+        {"layer", CLI_TEXT, (void *)&run.request.layer, 0, 0, "N", "the last; for biases, all",
          "block to look at, counted from 0"},
-        {"head", 0, CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all", "head to look at, counted from 0"},
-        {"side", 0, CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
-        {"size", 0, CLI_TEXT, (void *)&run.size, 0, 0, "SIZE", "the model's",
+        {"head", CLI_TEXT, (void *)&run.request.head, 0, 0, "N", "all", "head to look at, counted from 0"},
+        {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
+        {"size", CLI_TEXT, (void *)&run.size, 0, 0, "SIZE", "the model's",
          "what the model sees: HxW, or native for the picture's own"},
-        {"tokens-max", 0, CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
+        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
          "most patches that --size may lead to"},
         CLI_OUTPUT_JSON_OPTION(&run.out) CLI_ENGINE_OPTIONS(&with) REMOTE_OPTIONS(&remote){0},
     };
     int count;
-    int code = cli_parse(options, argc, argv, 0, 2, &count);
-    if (code == CLI_OK && count >= 0)
-        code = remote_check(&remote, &asks);
+    int code = remote_parse(&remote, &with, options, argc, argv, 0, 1, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    if (!asks && count < 1)
-        return cli_fail_few();
     if (run.out.path == NULL)
         return cli_fail_usage("-o is missing: where to write the PNG");
     if (cli_output_check(&run.out) != CLI_OK)
         return CLI_USAGE;
-    if (asks && tokens_max != 0)
+    if (remote.asks && tokens_max != 0)
         return cli_fail_usage("--tokens-max is not for a daemon, which has the setting picture_tokens_max instead");
-    if (asks && count > 1)
-        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
-    if (asks && cli_engine_refuse(&with) != CLI_OK)
-        return CLI_USAGE;
-    if (asks) {
-        run.picture = count > 0 ? argv[1] : NULL;
+    run.picture = count > 0 ? argv[1] : NULL;
+    if (remote.asks)
         return ask(&remote, &run);
-    }
-    run.picture = count > 1 ? argv[2] : NULL;
     const enum model_task pictures = TASK_IMAGE_CLASSIFICATION;
-    struct model *m = cli_load_model(argv[1], explain_wants_biases(&run.request) ? NULL : &pictures);
+    struct model *m = cli_load_model(remote.model, explain_wants_biases(&run.request) ? NULL : &pictures);
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/sampler.h"
 #include "server/cli/cli.h"
@@ -26,9 +28,7 @@ void generate_tell_dropped(size_t size, size_t kept)
 void generate_tell_end_of_context(uint64_t generated)
 {
     (void)fprintf(
-        stderr,
-        "aft generate: the model's context ends after %llu bytes; with --context-overflow shift the text goes "
-        "on\n",
+        stderr, "aft generate: the context is full after %llu bytes; with --context-overflow shift the text goes on\n",
         (unsigned long long)generated);
 }
 
@@ -147,7 +147,9 @@ static int generate(const struct model *m, const struct generate_options *r, con
         if (kept < size)
             generate_tell_dropped(size, kept);
         feed_prompt(&w, prompt + (size - kept), kept, logits);
-        code = continue_text(&w, r, &sampler, logits, &out, &end);
+        code = r->echo ? text_output_bytes(&out, prompt, size) : CLI_OK;
+        if (code == CLI_OK)
+            code = continue_text(&w, r, &sampler, logits, &out, &end);
         if (code == CLI_OK)
             code = generate_print_json(r, &out, m->name, r->sampler.seed, size, &end);
     } else {
@@ -159,12 +161,19 @@ static int generate(const struct model *m, const struct generate_options *r, con
     return code;
 }
 
-/* The prompt of --prompt or --prompt-file; free *ret. */
+/* Is standard input a pipe or a file? What else it may be has nothing to say, or might never say it. */
+static bool is_piped(void)
+{
+    struct stat st;
+    return fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode));
+}
+
+/* The prompt that is named or, where none is, piped in; free *ret. */
 static int read_prompt(uint8_t **ret, size_t *size, const struct generate_options *r)
 {
     const char *file = r->prompt_file;
     struct error err;
-    if (r->prompt != NULL && strcmp(r->prompt, "-") == 0)
+    if (r->prompt != NULL ? strcmp(r->prompt, "-") == 0 : file == NULL && is_piped())
         file = "-";
     if (file != NULL)
         return cli_read(ret, size, file, GENERATE_PROMPT_MAX, &err) == OK ? CLI_OK : cli_fail_error(&err);
@@ -198,30 +207,33 @@ static int parse(struct generate_options *r, struct remote *remote, int argc, ch
     struct cli_sampling sampling = CLI_SAMPLING_DEFAULT;
     const char *overflow = "shift";
     const struct cli_option options[] = {
-        {"prompt", 'p', CLI_TEXT, &r->prompt, 0, 0, "TEXT", "empty",
-         "text to continue; - reads it from standard input"},
-        {"prompt-file", 'f', CLI_TEXT, &r->prompt_file, 0, 0, "FILE", NULL, "read the text to continue from a file"},
-        {"max-tokens", 'n', CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256",
-         "how many bytes to generate"},
-        {"stop", 0, CLI_TEXTS, &r->stop_texts, 0, 0, "TEXT", NULL, "end before this text; may be repeated"},
-        {"context-overflow", 0, CLI_CHOICE, &overflow, 0, 0, "shift|stop", "shift",
-         "at the end of the context: go on from its last half, or stop"},
-        CLI_SAMPLING_OPTIONS(&sampling, "byte"){"repetition-penalty", 0, CLI_NUMBER, &penalty, 1e-3, 100, "X", "1",
+        {"prompt", CLI_TEXT, &r->prompt, 0, 0, "TEXT", "what is piped in", "in place of TEXT; - reads standard input"},
+        {"prompt-file", CLI_TEXT, &r->prompt_file, 0, 0, "FILE", NULL, "read the text to continue from a file"},
+        {"max-tokens", CLI_UNSIGNED, &r->max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256", "how many bytes to generate"},
+        {"stop", CLI_TEXTS, &r->stop_texts, 0, 0, "TEXT", NULL, "end before this text; may be repeated"},
+        {"echo", CLI_FLAG, &r->echo, 0, 0, NULL, NULL, "print the text to continue before what continues it"},
+        {"context-overflow", CLI_CHOICE, &overflow, 0, 0, "shift|stop", "shift",
+         "when the context is full: keep its last half and go on, or stop"},
+        CLI_SAMPLING_OPTIONS(&sampling, "byte"){"repetition-penalty", CLI_NUMBER, &penalty, 1e-3, 100, "X", "1",
                                                 "make the last 64 bytes less likely; 1 turns this off"},
-        {"presence-penalty", 0, CLI_NUMBER, &presence, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
+        {"presence-penalty", CLI_NUMBER, &presence, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
          "take X off the logit of each of the last 64 bytes"},
-        {"frequency-penalty", 0, CLI_NUMBER, &frequency, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
+        {"frequency-penalty", CLI_NUMBER, &frequency, -SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX, "X", "0",
          "take X off for each time that a byte is among the last 64"},
-        {"utf8", 0, CLI_FLAG, &utf8, 0, 0, NULL, NULL, "draw no byte that cannot come next in UTF-8"},
-        {"retries", 0, CLI_UNSIGNED, &r->retries, 0, RETRIES_MAX, "N", "8",
-         "ask the daemon again where its text breaks off, N times for nothing"},
+        {"utf8", CLI_FLAG, &utf8, 0, 0, NULL, NULL, "draw no byte that cannot come next in UTF-8"},
+        {"retries", CLI_UNSIGNED, &r->retries, 0, RETRIES_MAX, "N", "8",
+         "resume a daemon's broken stream; give up after N fruitless tries"},
         CLI_JSON_OPTION(&r->json) CLI_ENGINE_OPTIONS(&r->with) REMOTE_OPTIONS(remote){0},
     };
-    int code = cli_parse(options, argc, argv, 0, 1, count);
+    int code = remote_parse(remote, &r->with, options, argc, argv, 0, 1, count);
     if (code != CLI_OK || *count < 0)
         return code;
-    if (r->prompt != NULL && r->prompt_file != NULL)
-        return cli_fail_usage("--prompt and --prompt-file are two prompts; give one");
+    if ((*count > 0) + (r->prompt != NULL) + (r->prompt_file != NULL) > 1)
+        return cli_fail_usage("TEXT, --prompt and --prompt-file are prompts; give one of them");
+    if (*count > 0)
+        r->prompt = argv[1];
+    if (!remote->asks && r->retries != UINT64_MAX)
+        return cli_fail_usage("--retries is for a daemon, and neither --url nor --unix names one");
     r->shift = strcmp(overflow, "shift") == 0;
     code = read_stops(r);
     if (code == CLI_OK)
@@ -237,29 +249,18 @@ int cli_generate(int argc, char **argv)
 {
     struct generate_options r = {.max_tokens = 256, .retries = UINT64_MAX};
     struct remote remote = {0};
-    bool asks = false;
     uint8_t *prompt = NULL;
     size_t size = 0;
     int count;
     int code = parse(&r, &remote, argc, argv, &count);
-    if (code == CLI_OK && count >= 0)
-        code = remote_check(&remote, &asks);
     if (code != CLI_OK || count < 0)
         return code;
-    if (asks && count > 0)
-        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
-    if (asks && cli_engine_refuse(&r.with) != CLI_OK)
-        return CLI_USAGE;
-    if (!asks && r.retries != UINT64_MAX)
-        return cli_fail_usage("--retries is for a daemon, and neither --url nor --unix names one");
-    if (!asks && count < 1)
-        return cli_fail_few();
-    struct model *m = asks ? NULL : cli_load_model(argv[1], &(enum model_task){TASK_TEXT_GENERATION});
-    if (!asks && m == NULL)
+    struct model *m = remote.asks ? NULL : cli_load_model(remote.model, &(enum model_task){TASK_TEXT_GENERATION});
+    if (!remote.asks && m == NULL)
         return CLI_FAILED;
     code = read_prompt(&prompt, &size, &r);
     if (code == CLI_OK)
-        code = asks ? generate_by_daemon(&remote, &r, prompt, size) : generate(m, &r, prompt, size);
+        code = remote.asks ? generate_by_daemon(&remote, &r, prompt, size) : generate(m, &r, prompt, size);
     free(prompt);
     model_free(m);
     return code;

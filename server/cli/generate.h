@@ -16,14 +16,15 @@ struct remote;
 struct text_output;
 
 struct generate_options {
-    struct cli_engine with; /* unless a daemon is asked */
-    const char *prompt, *prompt_file;
+    struct cli_engine with;           /* unless a daemon is asked */
+    const char *prompt, *prompt_file; /* one of them, or both NULL */
     uint64_t max_tokens;
     uint64_t retries; /* of a daemon that is asked, without a byte more; UINT64_MAX: not given */
     struct sampler_options sampler;
     struct cli_texts stop_texts;
     struct stop_set stops;
     bool shift; /* else the text ends where the context does */
+    bool echo;  /* the prompt comes before the text */
     bool json;
 };
 

@@ -203,7 +203,9 @@ int generate_by_daemon(const struct remote *remote, const struct generate_option
     char *body = describe(r, remote->model, prompt, size);
     if (body == NULL)
         return cli_fail("out of memory");
-    int code = listen_to(remote, r, body, &l);
+    int code = r->echo ? text_output_bytes(&l.out, prompt, size) : CLI_OK;
+    if (code == CLI_OK)
+        code = listen_to(remote, r, body, &l);
     cli_progress_end(&l.progress);
     free(body);
     if (code == CLI_OK)

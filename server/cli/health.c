@@ -16,9 +16,9 @@ int cli_health(int argc, char **argv)
     bool json = false;
     double timeout_s = HEALTH_TIMEOUT_S;
     const struct cli_option options[] = {
-        {"ready", 0, CLI_FLAG, &ready, 0, 0, NULL, NULL,
+        {"ready", CLI_FLAG, &ready, 0, 0, NULL, NULL,
          "ask whether clients may be sent to it, which is not so while it stops"},
-        {"timeout", 0, CLI_NUMBER, &timeout_s, 0.01, HEALTH_TIMEOUT_MAX_S, "SECONDS", "5",
+        {"timeout", CLI_NUMBER, &timeout_s, 0.01, HEALTH_TIMEOUT_MAX_S, "SECONDS", "5",
          "how long to wait for the answer"},
         CLI_JSON_OPTION(&json) LOCATE_OPTIONS(&l){0},
     };

@@ -1,9 +1,13 @@
-/* inspect.c - aft inspect MODEL: what a model directory holds and what it costs to serve. Single threaded. */
+/* inspect.c - aft inspect MODEL: what a model directory holds and what it costs to serve, or what a daemon says of its
+ * model. Single threaded. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "config/json.h"
 #include "server/cli/cli.h"
+#include "server/cli/remote.h"
 
 /* 1234567 -> "1,234,567" */
 static const char *grouped(uint64_t n, char out[32])
@@ -143,16 +147,39 @@ static int print_json(const struct model *m, const struct engine_info *info)
         (int)info->threads, "precision", info->precision, "tensors", describe_tensors(m)));
 }
 
+/* What the daemon tells of its model, a field a line. */
+static int ask(const struct remote *r, bool as_json)
+{
+    json_t *answer = NULL, *value;
+    const char *field;
+    if (r->model == NULL)
+        return cli_fail_usage("--model is missing: which of the daemon's models");
+    int code = remote_named_json(r, "GET", "/v1/models/", r->model, &answer);
+    if (code == CLI_OK && as_json)
+        return cli_print_json(answer);
+    json_object_foreach(answer, field, value)
+    {
+        char *text = json_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        (void)printf("%-30s %s\n", field, json_is_string(value) ? json_string_value(value) : text != NULL ? text : "");
+        free(text);
+    }
+    json_decref(answer);
+    return code;
+}
+
 int cli_inspect(int argc, char **argv)
 {
     struct cli_engine with = {.precision = NULL};
+    struct remote remote = {0};
     bool json = false;
-    const struct cli_option options[] = {CLI_JSON_OPTION(&json) CLI_ENGINE_OPTIONS(&with){0}};
+    const struct cli_option options[] = {CLI_JSON_OPTION(&json) CLI_ENGINE_OPTIONS(&with) REMOTE_OPTIONS(&remote){0}};
     int count;
-    int code = cli_parse(options, argc, argv, 1, 1, &count);
+    int code = remote_parse(&remote, &with, options, argc, argv, 0, 0, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    struct model *m = cli_load_model(argv[1], NULL);
+    if (remote.asks)
+        return ask(&remote, json);
+    struct model *m = cli_load_model(remote.model, NULL);
     if (m == NULL)
         return CLI_FAILED;
     struct engine_options o = {.images_max = 1, .streams_max = 1, .rows_max = 1};

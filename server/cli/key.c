@@ -219,16 +219,15 @@ int cli_key(int argc, char **argv)
 {
     struct key_options o = {0};
     const struct cli_option options[] = {
-        {"file", 'f', CLI_TEXT, &o.file, 0, 0, "FILE", NULL,
+        {"file", CLI_TEXT, &o.file, 0, 0, "FILE", NULL,
          "the file of keys, required; add creates it if it does not exist"},
-        {"models", 0, CLI_TEXT, &o.models, 0, 0, "NAMES", "all",
-         "add: models that the key may use, separated by commas"},
-        {"apis", 0, CLI_TEXT, &o.apis, 0, 0, "NAMES", "all but admin",
+        {"models", CLI_TEXT, &o.models, 0, 0, "NAMES", "all", "add: models that the key may use, separated by commas"},
+        {"apis", CLI_TEXT, &o.apis, 0, 0, "NAMES", "all but admin",
          "add: APIs that it may use, of native,openai,inference,admin"},
-        {"rate", 0, CLI_TEXT, &o.rate, 0, 0, "RATE", "no limit", "add: requests per second, as 10/s"},
-        {"bytes-rate", 0, CLI_TEXT, &o.bytes_rate, 0, 0, "RATE", "no limit",
+        {"rate", CLI_TEXT, &o.rate, 0, 0, "RATE", "no limit", "add: requests per second, as 10/s"},
+        {"bytes-rate", CLI_TEXT, &o.bytes_rate, 0, 0, "RATE", "no limit",
          "add: bytes received and generated per second, as 20000/s"},
-        {"priority-max", 0, CLI_TEXT, &o.priority, 0, 0, "PRIORITY", "normal",
+        {"priority-max", CLI_TEXT, &o.priority, 0, 0, "PRIORITY", "normal",
          "add: highest priority of its requests: normal, high, or 0 to 100"},
         CLI_JSON_OPTION(&o.json){0},
     };

@@ -20,15 +20,10 @@ static const char *text_option(const struct load_options *o, const struct words 
         const char *name;
         bool given;
     } options[] = {
-        {"prompt", o->prompt != NULL},
-        {"prompt-file", o->prompt_file != NULL},
-        {"prompt-bytes", o->prompt_bytes > 0},
-        {"max-tokens", w->max_tokens > 0},
-        {"temperature", w->temperature >= 0},
-        {"whole", o->whole},
-        {"slo-gap-ms", w->slo_gap_ms > 0},
-        {"generate-model", o->models[LOAD_GENERATE] != NULL},
-        {"sessions", o->sessions},
+        {"prompt", o->prompt != NULL},         {"prompt-file", o->prompt_file != NULL},
+        {"prompt-bytes", o->prompt_bytes > 0}, {"max-tokens", w->max_tokens > 0},
+        {"temperature", w->temperature >= 0},  {"no-stream", o->whole},
+        {"slo-gap-ms", w->slo_gap_ms > 0},     {"sessions", o->sessions},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (options[i].given)
@@ -60,7 +55,7 @@ static int check_kinds(const struct load_options *o, const struct words *w)
     if (o->prompt != NULL && o->prompt_file != NULL)
         return cli_fail_usage("--prompt and --prompt-file are two prompts; give one");
     if (o->whole && w->slo_gap_ms > 0)
-        return cli_fail_usage("--slo-gap-ms is for streams, and --whole asks for none");
+        return cli_fail_usage("--slo-gap-ms is for streams, and --no-stream asks for none");
     for (size_t i = 0; i < o->headers.count; i++)
         if (!is_header(o->headers.at[i]))
             return cli_fail_usage("--header is \"%s\", expected \"Name: value\" on one line", o->headers.at[i]);
@@ -76,6 +71,8 @@ static double goal_s(double ms)
 static void complete(struct load_options *o, const struct words *w)
 {
     const bool bounded = w->requests > 0;
+    const char **model = &o->models[o->kinds[LOAD_GENERATE] ? LOAD_GENERATE : LOAD_CLASSIFY];
+    *model = *model == NULL ? o->to.model : *model;
     o->mix = w->mix >= 0 ? w->mix : 0.5;
     if (!o->kinds[LOAD_CLASSIFY] || !o->kinds[LOAD_GENERATE])
         o->mix = o->kinds[LOAD_CLASSIFY] ? 1.0 : 0.0;
@@ -95,61 +92,60 @@ static int parse(struct load_options *o, int argc, char **argv, int *count)
     struct words w = {.mix = -1, .temperature = -1};
     const double day_ms = 1e3 * LOAD_DURATION_MAX_S;
     const struct cli_option options[] = {
-        {"generate", 0, CLI_FLAG, &o->kinds[LOAD_GENERATE], 0, 0, NULL, NULL,
+        {"generate", CLI_FLAG, &o->kinds[LOAD_GENERATE], 0, 0, NULL, NULL,
          "send prompts to /generate; the default without --classify"},
-        {"classify", 0, CLI_FLAG, &o->kinds[LOAD_CLASSIFY], 0, 0, NULL, NULL,
+        {"classify", CLI_FLAG, &o->kinds[LOAD_CLASSIFY], 0, 0, NULL, NULL,
          "send the PICTUREs, files or folders, to /classify in turn"},
-        {"mix", 0, CLI_NUMBER, &w.mix, 0, 1, "X", "0.5",
-         "share of requests that classify, when --generate is given too"},
-        {"concurrency", 'c', CLI_UNSIGNED, &o->concurrency, 1, LOAD_CLIENTS_MAX, "N", "1, 256 with --rate",
+        {"mix", CLI_NUMBER, &w.mix, 0, 1, "X", "0.5", "share of requests that classify, when --generate is given too"},
+        {"concurrency", CLI_UNSIGNED, &o->concurrency, 1, LOAD_CLIENTS_MAX, "N", "1, 256 with --rate",
          "clients that each wait for an answer; connections of --rate"},
-        {"rate", 'r', CLI_NUMBER, &o->rate, LOAD_RATE_MIN, LOAD_RATE_MAX, "X", NULL,
+        {"rate", CLI_NUMBER, &o->rate, LOAD_RATE_MIN, LOAD_RATE_MAX, "X", NULL,
          "open loop: X requests per second at random times, however slow the answers are"},
-        {"duration", 'd', CLI_NUMBER, &w.duration_s, LOAD_DURATION_MIN_S, LOAD_DURATION_MAX_S, "X",
-         "10, or as long as --requests takes", "seconds to send for"},
-        {"requests", 0, CLI_UNSIGNED, &w.requests, 1, LOAD_REQUESTS_MAX, "N", NULL, "send at most N requests"},
-        {"warmup", 0, CLI_NUMBER, &o->warmup_s, 0, LOAD_DURATION_MAX_S, "X", "0",
-         "seconds to send for before measuring starts"},
-        {"timeout", 0, CLI_NUMBER, &o->timeout_s, 1e-3, LOAD_TIMEOUT_MAX_S, "X", "120",
-         "seconds after which a request is given up"},
-        {"seed", 's', CLI_UNSIGNED, &o->seed, 0, (double)SEED_MAX, "N", "0",
+        {"duration", CLI_NUMBER, &w.duration_s, LOAD_DURATION_MIN_S, LOAD_DURATION_MAX_S, "SECONDS",
+         "10, or as long as --requests takes", "how long to send"},
+        {"requests", CLI_UNSIGNED, &w.requests, 1, LOAD_REQUESTS_MAX, "N", NULL, "send at most N requests"},
+        {"warmup", CLI_NUMBER, &o->warmup_s, 0, LOAD_DURATION_MAX_S, "SECONDS", "0",
+         "how long to send before measuring starts"},
+        {"timeout", CLI_NUMBER, &o->timeout_s, 1e-3, LOAD_TIMEOUT_MAX_S, "SECONDS", "120",
+         "give up a request after that"},
+        {"seed", CLI_UNSIGNED, &o->seed, 0, (double)SEED_MAX, "N", "0",
          "seed of the times of --rate and of the generated texts"},
-        {"prompt", 'p', CLI_TEXT, &o->prompt, 0, 0, "TEXT", NULL, "text to continue; - reads it from standard input"},
-        {"prompt-file", 0, CLI_TEXT, &o->prompt_file, 0, 0, "FILE", NULL, "read the text to continue from a file"},
-        {"prompt-bytes", 0, CLI_UNSIGNED, &o->prompt_bytes, 1, GENERATE_PROMPT_MAX, "N", NULL,
+        {"prompt", CLI_TEXT, &o->prompt, 0, 0, "TEXT", NULL, "text to continue; - reads it from standard input"},
+        {"prompt-file", CLI_TEXT, &o->prompt_file, 0, 0, "FILE", NULL, "read the text to continue from a file"},
+        {"prompt-bytes", CLI_UNSIGNED, &o->prompt_bytes, 1, GENERATE_PROMPT_MAX, "N", NULL,
          "cut the text into prompts of N bytes, sent in turn; it is repeated as needed"},
-        {"max-tokens", 'n', CLI_UNSIGNED, &w.max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256",
-         "how many bytes to generate"},
-        {"temperature", 0, CLI_NUMBER, &w.temperature, 0, SAMPLER_TEMPERATURE_MAX, "X", "1",
+        {"max-tokens", CLI_UNSIGNED, &w.max_tokens, 1, GENERATE_TOKENS_MAX, "N", "256", "how many bytes to generate"},
+        {"temperature", CLI_NUMBER, &w.temperature, 0, SAMPLER_TEMPERATURE_MAX, "X", "1",
          "randomness; 0 always takes the most likely byte"},
-        {"whole", 0, CLI_FLAG, &o->whole, 0, 0, NULL, NULL,
-         "ask for the text in one piece instead of as a stream of events"},
-        {"sessions", 0, CLI_FLAG, &o->sessions, 0, 0, NULL, NULL,
+        {"no-stream", CLI_FLAG, &o->whole, 0, 0, NULL, NULL, "ask for the whole text in one answer"},
+        {"sessions", CLI_FLAG, &o->sessions, 0, 0, NULL, NULL,
          "each client begins a session, and its requests go on with it; with --rate 64 clients"},
-        {"generate-model", 0, CLI_TEXT, &o->models[LOAD_GENERATE], 0, 0, "NAME", "the daemon's default",
-         "model that generates"},
-        {"classify-model", 0, CLI_TEXT, &o->models[LOAD_CLASSIFY], 0, 0, "NAME", "the daemon's default",
-         "model that classifies"},
-        {"header", 0, CLI_TEXTS, &o->headers, 0, 0, "HEADER", NULL,
+        {"model", CLI_TEXT, (void *)&o->to.model, 0, 0, "NAME", "the daemon's own", "model to ask for"},
+        {"classify-model", CLI_TEXT, &o->models[LOAD_CLASSIFY], 0, 0, "NAME", "the daemon's own",
+         "model that classifies beside --generate"},
+        {"header", CLI_TEXTS, &o->headers, 0, 0, "HEADER", NULL,
          "\"Name: value\" to send with each request; may be repeated"},
-        {"ca-file", 0, CLI_TEXT, (void *)&o->ca_file, 0, 0, "FILE", "the system's", "PEM file of what to trust"},
-        {"slo-ttfb-ms", 0, CLI_NUMBER, &w.slo_ttfb_ms, 1e-3, day_ms, "X", NULL,
-         "objective: the first byte within X ms"},
-        {"slo-e2e-ms", 0, CLI_NUMBER, &w.slo_e2e_ms, 1e-3, day_ms, "X", NULL,
-         "objective: the whole answer within X ms"},
-        {"slo-gap-ms", 0, CLI_NUMBER, &w.slo_gap_ms, 1e-3, day_ms, "X", NULL,
-         "objective: at most X ms between two events"},
-        {"json", 0, CLI_FLAG, &o->json, 0, 0, NULL, NULL, "print one JSON object on one line"},
-        {0},
+        {"slo-ttfb-ms", CLI_NUMBER, &w.slo_ttfb_ms, 1e-3, day_ms, "MS", NULL, "objective: the first byte within MS"},
+        {"slo-e2e-ms", CLI_NUMBER, &w.slo_e2e_ms, 1e-3, day_ms, "MS", NULL, "objective: the whole answer within MS"},
+        {"slo-gap-ms", CLI_NUMBER, &w.slo_gap_ms, 1e-3, day_ms, "MS", NULL, "objective: at most MS between two events"},
+        {"json", CLI_FLAG, &o->json, 0, 0, NULL, NULL, "print one JSON object on one line"},
+        REMOTE_DAEMON_OPTIONS(&o->to) REMOTE_KEY_OPTION(&o->to){0},
     };
-    int code = cli_parse(options, argc, argv, 1, argc, count);
+    int code = cli_parse(options, argc, argv, 0, argc, count);
     if (code != CLI_OK || *count < 0)
         return code;
-    o->pictures = argv + 2;
-    o->picture_count = (size_t)*count - 1;
+    const bool named = o->to.url != NULL || o->to.unix_path != NULL; /* else by the first argument */
+    if (!named && *count == 0)
+        return cli_fail_few(NULL);
+    if (!named)
+        o->to.url = argv[1];
+    o->pictures = argv + (named ? 1 : 2);
+    o->picture_count = (size_t)*count - (named ? 0 : 1);
     if (!o->kinds[LOAD_CLASSIFY] && !o->kinds[LOAD_GENERATE])
         o->kinds[LOAD_GENERATE] = true;
-    code = check_kinds(o, &w);
+    code = remote_check(&o->to);
+    if (code == CLI_OK)
+        code = check_kinds(o, &w);
     complete(o, &w);
     return code;
 }
@@ -174,10 +170,10 @@ int cli_load(int argc, char **argv)
     int code = parse(&o, argc, argv, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    code = cli_url_make(&url, argv[1], "--header");
+    code = cli_url_make(&url, o.to.url);
     if (code != CLI_OK)
         goto done;
-    o.url = url;
+    o.to.url = url;
     r = calloc(1, sizeof *r); /* histograms: too large for the stack */
     if (r == NULL) {
         code = cli_fail("out of memory");

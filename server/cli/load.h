@@ -29,13 +29,14 @@
 
 #include "server/cli/cli.h"
 #include "server/cli/load_histogram.h"
+#include "server/cli/remote.h"
 
 /* ---- what was asked for ------------------------------------------------------------------------------------------ */
 
 enum load_kind { LOAD_CLASSIFY, LOAD_GENERATE, LOAD_KINDS };
 
 struct load_options {
-    const char *url;                        /* of cli_url_make */
+    struct remote to;                       /* its URL is of cli_url_make */
     bool kinds[LOAD_KINDS];                 /* at least one */
     const char *models[LOAD_KINDS];         /* NULL: the daemon's default */
     double mix;                             /* share of requests that classify; 1 or 0 where only one kind is sent */
@@ -52,7 +53,6 @@ struct load_options {
     double temperature;
     bool whole;    /* text comes in one answer, not as events */
     bool sessions; /* the text of each client goes on from answer to answer */
-    const char *ca_file;
     struct cli_texts headers;
     double slo_ttfb_s, slo_e2e_s, slo_gap_s; /* infinite where not asked for */
     bool json;

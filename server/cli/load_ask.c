@@ -30,10 +30,12 @@ bool load_add_header(struct curl_slist **list, const char *line)
 
 bool load_add_headers(struct curl_slist **list, const struct load_options *o)
 {
-    for (size_t i = 0; i < o->headers.count; i++)
-        if (!load_add_header(list, o->headers.at[i]))
-            return false;
-    return true;
+    char key[REMOTE_KEY_MAX + 32];
+    (void)snprintf(key, sizeof key, "Authorization: Bearer %s", o->to.key != NULL ? o->to.key : "");
+    bool fine = o->to.key == NULL || load_add_header(list, key);
+    for (size_t i = 0; i < o->headers.count && fine; i++)
+        fine = load_add_header(list, o->headers.at[i]);
+    return fine;
 }
 
 void load_set_common(CURL *easy, const struct load_options *o)
@@ -44,8 +46,10 @@ void load_set_common(CURL *easy, const struct load_options *o)
     (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, "aft/" AFTD_VERSION);
     (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * o->timeout_s));
-    if (o->ca_file != NULL)
-        (void)curl_easy_setopt(easy, CURLOPT_CAINFO, o->ca_file);
+    if (o->to.ca_file != NULL)
+        (void)curl_easy_setopt(easy, CURLOPT_CAINFO, o->to.ca_file);
+    if (o->to.unix_path != NULL)
+        (void)curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, o->to.unix_path);
 }
 
 /* ---- one request ------------------------------------------------------------------------------------------------- */
@@ -95,7 +99,7 @@ static long ask(struct asker *a, const char *method, const char *path, const cha
                 long timeout_ms)
 {
     long status = 0;
-    char *url = load_join(a->o->url, path, name);
+    char *url = load_join(a->o->to.url, path, name);
     curl_easy_reset(a->easy);
     load_answer_begin(&a->answer, LOAD_FORM_ERROR, NULL, NULL);
     load_set_common(a->easy, a->o);
@@ -137,15 +141,15 @@ static bool is_distrusted(const struct asker *a)
 static int fail(const struct asker *a, const char *path, const char *name, long status, long expected,
                 const char *doubt)
 {
-    const char *detail = a->answer.detail;
+    const char *detail = a->answer.detail, *daemon = remote_name(&a->o->to);
     if (a->code == CURLE_ABORTED_BY_CALLBACK)
         return cli_fail("interrupted before anything was measured");
     if (is_distrusted(a) || a->code == CURLE_SSL_CACERT_BADFILE)
-        return cli_fail("%s: %s; --ca-file names the certificates to trust", a->o->url, a->why);
+        return cli_fail("%s: %s; --ca-file names the certificates to trust", daemon, a->why);
     if (status == 0)
-        return cli_fail("%s does not answer: %s; is an aftd running there?", a->o->url, a->why);
-    return cli_fail("%s%s%s answers %ld%s%s, expected %ld%s", a->o->url, path, name, status,
-                    detail[0] != '\0' ? ": " : "", detail, expected, doubt);
+        return cli_fail("%s does not answer: %s; is aftd running there?", daemon, a->why);
+    return cli_fail("%s%s%s answers %ld%s%s, expected %ld%s", daemon, path, name, status, detail[0] != '\0' ? ": " : "",
+                    detail, expected, doubt);
 }
 
 int load_probe(const struct load_options *o)

@@ -16,7 +16,7 @@
 char *load_join(const char *base, const char *path, const char *more);
 /* False: out of memory. */
 bool load_add_header(struct curl_slist **list, const char *line);
-bool load_add_headers(struct curl_slist **list, const struct load_options *o); /* those of --header */
+bool load_add_headers(struct curl_slist **list, const struct load_options *o); /* of --key and --header */
 void load_set_common(CURL *easy, const struct load_options *o);
 
 /* ---- what is asked before and after ------------------------------------------------------------------------------ */

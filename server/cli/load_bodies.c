@@ -125,7 +125,7 @@ static int add_prompt(struct load_bodies *b, const struct load_options *o, const
     free(base64);
     if (model != NULL && object != NULL && json_object_set_new(object, "model", json_string(model)) != 0) {
         json_decref(object);
-        return cli_fail("--generate-model is \"%s\", expected a name in UTF-8", model);
+        return cli_fail("--model is \"%s\", expected a name in UTF-8", model);
     }
     return add_object(b, object);
 }

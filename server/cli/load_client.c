@@ -17,11 +17,11 @@ int load_target_init(struct load_target *t, enum load_kind kind, const struct lo
     if (kind == LOAD_CLASSIFY && model != NULL) { /* for a text it is in the body */
         char *escaped = curl_easy_escape(NULL, model, 0), *query = NULL;
         query = escaped != NULL ? load_join(paths[kind], "?model=", escaped) : NULL;
-        t->url = query != NULL ? load_join(o->url, query, "") : NULL;
+        t->url = query != NULL ? load_join(o->to.url, query, "") : NULL;
         free(query);
         curl_free(escaped);
     } else {
-        t->url = load_join(o->url, paths[kind], "");
+        t->url = load_join(o->to.url, paths[kind], "");
     }
     /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
     if (t->url == NULL || !load_add_header(&t->headers, types[kind]) || !load_add_header(&t->headers, "Expect:") ||

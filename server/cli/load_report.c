@@ -136,7 +136,7 @@ static void print_kind(const struct load_options *o, const struct load_result *r
 
 void load_report_print(const struct load_options *o, const struct load_result *r)
 {
-    (void)printf("%s: ", o->url);
+    (void)printf("%s: ", remote_name(&o->to));
     if (o->rate > 0.0)
         (void)printf("%g requests/s on at most %" PRIu64 " connections", o->rate, o->concurrency);
     else
@@ -208,12 +208,13 @@ int load_report_json(const struct load_options *o, const struct load_result *r)
     for (enum load_kind k = 0; k < LOAD_KINDS; k++)
         kinds[k] = o->kinds[k] ? describe_kind(o, r, k) : json_null();
     json_t *object = json_pack(
-        "{s:s, s:s, s:I, s:b, s:o, s:I, s:f, s:f, s:b, s:f, s:{s:o, s:o, s:o}, s:o, s:o}", "url", o->url, "loop",
-        o->rate > 0.0 ? "open" : "closed", "concurrency", (json_int_t)o->concurrency, "sessions", o->sessions ? 1 : 0,
-        "rate", o->rate > 0.0 ? json_real(o->rate) : json_null(), "seed", (json_int_t)o->seed, "warmup_seconds",
-        o->warmup_s, "seconds", r->seconds, "interrupted", r->interrupted ? 1 : 0, "client_cpu_share", cpu_share(r),
-        "goals", "ttfb_ms", goal(o->slo_ttfb_s), "e2e_ms", goal(o->slo_e2e_s), "gap_ms", goal(o->slo_gap_s),
-        kind_names[LOAD_CLASSIFY], kinds[LOAD_CLASSIFY], kind_names[LOAD_GENERATE], kinds[LOAD_GENERATE]);
+        "{s:s, s:s, s:I, s:b, s:o, s:I, s:f, s:f, s:b, s:f, s:{s:o, s:o, s:o}, s:o, s:o}", "url", remote_name(&o->to),
+        "loop", o->rate > 0.0 ? "open" : "closed", "concurrency", (json_int_t)o->concurrency, "sessions",
+        o->sessions ? 1 : 0, "rate", o->rate > 0.0 ? json_real(o->rate) : json_null(), "seed", (json_int_t)o->seed,
+        "warmup_seconds", o->warmup_s, "seconds", r->seconds, "interrupted", r->interrupted ? 1 : 0, "client_cpu_share",
+        cpu_share(r), "goals", "ttfb_ms", goal(o->slo_ttfb_s), "e2e_ms", goal(o->slo_e2e_s), "gap_ms",
+        goal(o->slo_gap_s), kind_names[LOAD_CLASSIFY], kinds[LOAD_CLASSIFY], kind_names[LOAD_GENERATE],
+        kinds[LOAD_GENERATE]);
     return cli_print_json(object);
 }
 

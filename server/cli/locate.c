@@ -66,14 +66,14 @@ static bool try_unix(struct locate *l, const char *path)
     return true;
 }
 
-/* The socket is for the daemon's own user, who needs no port. Where no setting names a place, it may be that of
- * deploy/systemd/aftd-admin.socket. */
+/* The socket is for the daemon's own user, who needs no port. Where no setting names a place, it may be where `make run`
+ * has it, or deploy/systemd/aftd-admin.socket. */
 static bool try_admin(struct locate *l, const struct settings *s)
 {
-    static const char passed[] = "/run/aftd/admin.sock";
+    static const char run[] = "build/admin.sock", passed[] = "/run/aftd/admin.sock";
     return (access(s->admin_unix, W_OK) == 0 && try_unix(l, s->admin_unix)) ||
            try_tcp(l, s->admin_address, s->admin_port, false) || try_unix(l, s->admin_unix) ||
-           (access(passed, F_OK) == 0 && try_unix(l, passed));
+           (access(run, F_OK) == 0 && try_unix(l, run)) || (access(passed, F_OK) == 0 && try_unix(l, passed));
 }
 
 static int from_config(struct locate *l, bool admin)
@@ -123,8 +123,7 @@ int locate_daemon(struct locate *l)
 
 int locate_admin(struct locate *l)
 {
-    bool wanted;
     const int code = locate(l, true);
     l->to.timeout_s = ADMIN_ANSWER_S;
-    return code == CLI_OK ? remote_check(&l->to, &wanted) : code;
+    return code == CLI_OK ? remote_check(&l->to) : code;
 }

@@ -17,13 +17,9 @@ struct locate {
     char url[LOCATE_ADDRESS_BYTES + 16], unix_path[SETTING_TEXT_MAX + 1]; /* what `to` names, if no option does */
 };
 /* Rows of a verb's options. */
-#define LOCATE_OPTIONS(l)                                                                                          \
-    {"config", 'c', CLI_TEXT, (void *)&(l)->config, 0, 0, "FILE", "aftd's own", "the daemon's configuration"},     \
-        {"url", 0, CLI_TEXT, (void *)&(l)->to.url, 0, 0, "URL", NULL, "the daemon is at http(s)://HOST:PORT"},     \
-        {"unix", 0, CLI_TEXT, (void *)&(l)->to.unix_path, 0, 0, "SOCKET", NULL, "the daemon is at a Unix socket"}, \
-        {"ca-file", 0, CLI_TEXT, (void *)&(l)->to.ca_file, 0, 0, "FILE", "the system's", "PEM file of what to trust"},
-#define LOCATE_KEY_OPTION(l) \
-    {"key", 0, CLI_TEXT, (void *)&(l)->to.key, 0, 0, "KEY", "$AFT_KEY", "the daemon's key; other users can see it"},
+#define LOCATE_OPTIONS(l)                                                                                 \
+    {"config", CLI_TEXT, (void *)&(l)->config, 0, 0, "FILE", "aftd's own", "the daemon's configuration"}, \
+        REMOTE_DAEMON_OPTIONS(&(l)->to)
 
 /* Fill in `to`: from the options, or else from the configuration. Prints what is wrong and returns CLI_USAGE.
  * locate_daemon: where it serves everybody. An address that means every interface becomes the loopback's, and the

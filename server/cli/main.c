@@ -12,17 +12,18 @@ ADDRESS_SPACE_CHECK;
 
 static void print_usage(FILE *to)
 {
-    (void)fprintf(to, "usage: aft VERB ...\n\n");
+    (void)fprintf(to, "usage: aft COMMAND ...\n\n");
     for (size_t i = 0; i < cli_verb_count; i++)
         (void)fprintf(to, "  aft %-15s %-31s  %s\n", cli_verbs[i].name, cli_verbs[i].arguments, cli_verbs[i].help);
-    (void)fprintf(to,
-                  "\nMODEL is a model's folder, or the name of one in $AFTD_MODELS_DIR, weights/models or %s.\n"
-                  "With --url URL or --unix SOCKET, and without MODEL, classify, explain, generate, complete, score, "
-                  "compress and\ndecompress ask a running daemon instead.\n"
-                  "$AFTD_ISA and $AFTD_PRECISION choose the instruction set and the precision, as the daemon's "
-                  "settings do.\n"
-                  "aft VERB --help, or aft help VERB, lists a verb's options; aft --version tells what this is.\n",
-                  AFTD_DATADIR "/models");
+    (void)fprintf(
+        to,
+        "\nMODEL is a model's folder, or the name of one in $AFTD_MODELS_DIR, weights/models or %s.\n"
+        "With --url URL or --unix SOCKET, commands ask a running daemon instead; its model is --model NAME, not "
+        "MODEL.\n"
+        "$AFTD_ISA and $AFTD_PRECISION choose the instruction set and the precision, as the daemon's "
+        "settings do.\n"
+        "See aft COMMAND --help, or aft help COMMAND, for a command's options; aft --version for the version.\n",
+        AFTD_DATADIR "/models");
 }
 
 /* aft without a verb of its own: help and version are asked for, the rest is a mistake. */
@@ -39,13 +40,10 @@ static int run_without_verb(const char *what)
     struct nearest near = nearest_to(what, strlen(what));
     for (size_t i = 0; i < cli_verb_count; i++)
         nearest_offer(&near, cli_verbs[i].name);
-    (void)fprintf(stderr, "aft: there is no verb \"%s\"", what);
+    (void)fprintf(stderr, "aft: unknown command \"%s\"", what);
     if (near.name != NULL)
-        (void)fprintf(stderr, ", did you mean %s?", near.name);
-    (void)fprintf(stderr, "%s", near.name != NULL ? " Expected one of" : ", expected one of");
-    for (size_t i = 0; i < cli_verb_count; i++)
-        (void)fprintf(stderr, "%s %s", i > 0 ? "," : "", cli_verbs[i].name);
-    (void)fprintf(stderr, "\n");
+        (void)fprintf(stderr, " (did you mean %s?)", near.name);
+    (void)fprintf(stderr, "; see aft --help\n");
     return CLI_USAGE;
 }
 

@@ -1,4 +1,5 @@
-/* models.c - aft models [DIR...]: which models can be named, where they are, and what they are. Single threaded. */
+/* models.c - aft models [DIR...], or a daemon's: which models can be named, where they are, and what they are. Single
+ * threaded. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include "server/cli/cli.h"
+#include "server/cli/remote.h"
 #include "server/models/models_dir.h"
 #include "server/models/precision.h"
 #include "weights/tensor_set.h"
@@ -143,6 +145,40 @@ static void print_table(const struct listing *l)
     }
 }
 
+/* ---- by a daemon ------------------------------------------------------------------------------------------------- */
+
+static const char *text_of(const json_t *model, const char *field)
+{
+    const char *text = json_string_value(json_object_get(model, field));
+    return text != NULL ? text : "-"; /* as of one that is not loaded */
+}
+
+static int ask(const struct remote *r, bool as_json)
+{
+    json_t *answer = NULL, *model;
+    size_t i;
+    int code = remote_get_json(r, "/v1/models", &answer);
+    const json_t *list = json_object_get(answer, "data");
+    int width = (int)strlen("MODEL");
+    json_array_foreach(list, i, model) width =
+        (int)strlen(text_of(model, "id")) > width ? (int)strlen(text_of(model, "id")) : width;
+    if (code == CLI_OK && !as_json)
+        (void)printf("%-*s  %-20s  %-10s  %12s  %-9s  %s\n", width, "MODEL", "TASK", "MIXER", "PARAMETERS", "PRECISION",
+                     "STATE");
+    json_array_foreach(list, i, model)
+    {
+        if (as_json && code == CLI_OK)
+            code = cli_print_json(json_incref(model));
+        else if (!as_json)
+            (void)printf("%-*s  %-20s  %-10s  %12" JSON_INTEGER_FORMAT "  %-9s  %s\n", width, text_of(model, "id"),
+                         text_of(model, "task"), text_of(model, "mixer"),
+                         json_integer_value(json_object_get(model, "parameters")), text_of(model, "precision"),
+                         text_of(model, "state"));
+    }
+    json_decref(answer);
+    return code;
+}
+
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
 /* Where models are found by name. A folder that is not there is none, unless it was set. */
@@ -158,13 +194,20 @@ int cli_models(int argc, char **argv)
 {
     struct listing l = {.at = NULL};
     struct cli_engine with = {.precision = NULL};
+    struct remote remote = {0};
     bool json = false;
-    const struct cli_option options[] = {CLI_JSON_OPTION(&json)
-                                             CLI_PRECISION_OPTION(&with, "$AFTD_PRECISION, or auto"){0}};
+    const struct cli_option options[] = {CLI_JSON_OPTION(&json) CLI_PRECISION_OPTION(&with, "$AFTD_PRECISION, or auto")
+                                             REMOTE_DAEMON_OPTIONS(&remote) REMOTE_KEY_OPTION(&remote){0}};
     int count;
     int code = cli_parse(options, argc, argv, 0, argc, &count);
+    if (code == CLI_OK && count >= 0)
+        code = remote_check(&remote);
     if (code != CLI_OK || count < 0)
         return code;
+    if (remote.asks && count > 0)
+        return cli_fail_usage("unexpected argument \"%s\": a daemon has its own folder of models", argv[1]);
+    if (remote.asks)
+        return cli_engine_refuse(&with) == CLI_OK ? ask(&remote, json) : CLI_USAGE;
     l.precision = cli_precision_wish(&with);
     for (int i = 1; i <= count; i++)
         add_dir(&l, argv[i]);

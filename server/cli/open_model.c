@@ -59,10 +59,12 @@ static enum status find_model(struct found_model *ret, const char *name, struct 
             st = look(ret, &there, dir, err);
     if (st != OK || there)
         return st;
+    struct stat file;
     return error_set(err, ERR_NOT_FOUND,
-                     "no model \"%.200s\": expected a folder with a config.json, or the name of one under "
+                     "no model \"%.200s\"%s: expected a folder with a config.json, or the name of one under "
                      "weights/models, $AFTD_MODELS_DIR or %s",
-                     name, AFTD_DATADIR "/models");
+                     name, stat(name, &file) == 0 && S_ISREG(file.st_mode) ? ", a file, which was taken as MODEL" : "",
+                     AFTD_DATADIR "/models");
 }
 
 static void warn(void *arg, const char *message)

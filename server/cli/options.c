@@ -25,13 +25,27 @@ const struct cli_verb *cli_find_verb(const char *name)
     return NULL;
 }
 
+char cli_letter(const char *name)
+{
+    static const struct {
+        char letter;
+        const char *name;
+    } letters[] = {{'0', "null"},  {'c', "config"}, {'d', "duration"},   {'f', "file"},   {'h', "help"},
+                   {'k', "top-k"}, {'m', "model"},  {'n', "max-tokens"}, {'o', "output"}, {'p', "prompt"},
+                   {'r', "rate"},  {'s', "seed"},   {'t', "threads"}};
+    for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
+        if (strcmp(name, letters[i].name) == 0)
+            return letters[i].letter;
+    return 0;
+}
+
 /* ---- help -------------------------------------------------------------------------------------------------------- */
 
 /* "  -k, --top-k N"; returns how many columns it takes. */
 static int print_names(char *out, size_t size, const struct cli_option *o)
 {
-    const char letter[] = {'-', o->letter, ',', '\0'};
-    return snprintf(out, size, "  %3s --%s%s%s", o->letter != 0 ? letter : "", o->name, o->argument != NULL ? " " : "",
+    const char letter[] = {'-', cli_letter(o->name), ',', '\0'};
+    return snprintf(out, size, "  %3s --%s%s%s", letter[1] != 0 ? letter : "", o->name, o->argument != NULL ? " " : "",
                     o->argument != NULL ? o->argument : "");
 }
 
@@ -47,7 +61,7 @@ static void print_option(const struct cli_option *o, int column)
 
 static void print_help(const struct cli_verb *verb, const struct cli_option *options)
 {
-    static const struct cli_option help = {"help", 'h', CLI_FLAG, NULL, 0, 0, NULL, NULL, "print this"};
+    static const struct cli_option help = {"help", CLI_FLAG, NULL, 0, 0, NULL, NULL, "print this"};
     char names[128];
     int column = print_names(names, sizeof names, &help);
     for (const struct cli_option *o = options; o->name != NULL; o++) {
@@ -181,7 +195,7 @@ static const struct cli_option *find_long(const struct cli_option *options, cons
 static const struct cli_option *find_short(const struct cli_option *options, char letter)
 {
     for (const struct cli_option *o = options; o->name != NULL; o++)
-        if (o->letter == letter)
+        if (letter != 0 && cli_letter(o->name) == letter)
             return o;
     return NULL;
 }
@@ -223,9 +237,12 @@ static int take_option(const struct cli_option *options, int argc, char **argv, 
     return set_option(o, argv[++*at]);
 }
 
-int cli_fail_few(void)
+int cli_fail_few(const char *model)
 {
-    return cli_fail_usage("too few arguments, expected %s", cli_find_verb(cli_verb_name())->arguments);
+    const char *expected = cli_find_verb(cli_verb_name())->arguments;
+    if (model == NULL)
+        return cli_fail_usage("too few arguments, expected %s", expected);
+    return cli_fail_usage("too few arguments, expected %s (\"%s\" was taken as MODEL)", expected, model);
 }
 
 int cli_parse(const struct cli_option *options, int argc, char **argv, int min, int max, int *count)
@@ -248,9 +265,9 @@ int cli_parse(const struct cli_option *options, int argc, char **argv, int min, 
         }
     }
     if (others < min)
-        return cli_fail_few();
+        return cli_fail_few(others == 1 ? argv[1] : NULL);
     if (others > max)
-        return cli_fail_usage("\"%s\" is one argument too many", argv[1 + max]);
+        return cli_fail_usage("unexpected argument \"%s\"", argv[1 + max]);
     *count = others;
     return CLI_OK;
 }

@@ -15,7 +15,7 @@ int cli_ps(int argc, char **argv)
     struct locate l = {.config = NULL};
     bool as_json = false;
     const struct cli_option options[] = {
-        CLI_JSON_OPTION(&as_json) LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
+        CLI_JSON_OPTION(&as_json) LOCATE_OPTIONS(&l) REMOTE_KEY_OPTION(&l.to){0},
     };
     int count;
     json_t *answer = NULL;
@@ -45,7 +45,7 @@ static int cancel(const struct locate *l, const char *id, bool as_json)
     json_t *answer = NULL;
     if (id[0] == '\0')
         return cli_fail_usage("the id is empty, expected one that aft ps lists");
-    int code = remote_delete_json(&l->to, "/admin/requests/", id, &answer);
+    int code = remote_named_json(&l->to, "DELETE", "/admin/requests/", id, &answer);
     if (code == CLI_OK && as_json)
         code = cli_print_json(json_incref(answer));
     else if (code == CLI_OK)
@@ -58,7 +58,7 @@ int cli_cancel(int argc, char **argv)
 {
     struct locate l = {.config = NULL};
     bool as_json = false;
-    const struct cli_option options[] = {CLI_JSON_OPTION(&as_json) LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0}};
+    const struct cli_option options[] = {CLI_JSON_OPTION(&as_json) LOCATE_OPTIONS(&l) REMOTE_KEY_OPTION(&l.to){0}};
     int count;
     int code = cli_parse(options, argc, argv, 1, INT_MAX, &count);
     if (code != CLI_OK || count < 0)

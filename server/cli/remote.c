@@ -27,15 +27,13 @@ struct call {
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-int remote_check(struct remote *r, bool *wanted)
+int remote_check(struct remote *r)
 {
-    *wanted = r->url != NULL || r->unix_path != NULL;
-    if (!*wanted && (r->model != NULL || r->key != NULL || r->ca_file != NULL))
-        return cli_fail_usage("--%s is for a daemon, and neither --url nor --unix names one", r->model != NULL ? "model"
-                                                                                              : r->key != NULL
-                                                                                                  ? "key"
-                                                                                                  : "ca-file");
-    if (!*wanted)
+    r->asks = r->url != NULL || r->unix_path != NULL;
+    if (!r->asks && (r->key != NULL || r->ca_file != NULL))
+        return cli_fail_usage("--%s is for a daemon, and neither --url nor --unix names one",
+                              r->key != NULL ? "key" : "ca-file");
+    if (!r->asks)
         return CLI_OK;
     if (r->url == NULL)
         r->url = "http://localhost";
@@ -47,6 +45,29 @@ int remote_check(struct remote *r, bool *wanted)
         if (*at <= ' ' || *at > '~' || at - r->key >= REMOTE_KEY_MAX)
             return cli_fail_usage("the key is not valid, expected at most %d printable ASCII characters without blanks",
                                   REMOTE_KEY_MAX);
+    return CLI_OK;
+}
+
+int remote_parse(struct remote *r, const struct cli_engine *with, const struct cli_option *options, int argc,
+                 char **argv, int min, int max, int *count)
+{
+    int code = cli_parse(options, argc, argv, 0, argc, count);
+    if (code == CLI_OK && *count >= 0)
+        code = remote_check(r);
+    if (code != CLI_OK || *count < 0)
+        return code;
+    if (r->asks && cli_engine_refuse(with) != CLI_OK)
+        return CLI_USAGE;
+    const bool named = r->asks || r->model != NULL;
+    if (!named && *count > 0) {
+        r->model = argv[1];
+        memmove(argv + 1, argv + 2, (size_t)-- * count * sizeof *argv);
+    }
+    if (*count < min || (!r->asks && r->model == NULL))
+        return cli_fail_few(r->asks ? NULL : r->model);
+    if (*count > max)
+        return cli_fail_usage("unexpected argument \"%s\"%s", argv[named ? 1 : 1 + max],
+                              named ? ": --model names the model" : "");
     return CLI_OK;
 }
 
@@ -118,7 +139,7 @@ static void set_limits(const struct call *c, const struct remote *r)
 static int prepare(struct call *c, const struct remote *r)
 {
     const struct remote_request *q = c->request;
-    const int code = cli_url_make(&c->url, r->url, "--key");
+    const int code = cli_url_make(&c->url, r->url);
     if (code != CLI_OK)
         return code;
     c->easy = curl_easy_init();
@@ -251,10 +272,14 @@ static int fail_refused(const struct call *c, long status, char param[ERROR_PARA
     if (param != NULL)
         (void)snprintf(param, ERROR_PARAM_MAX, "%s", field != NULL ? field : "");
     const bool passes = status == 502 || status == 503 || status == 504;
+    const bool elsewhere = status == 404 && strncmp(c->request->path, "/admin/", strlen("/admin/")) == 0 &&
+                           message != NULL && strstr(message, c->request->path) != NULL;
+    const char *advice = status == 401 ? "; give it with --key or in AFT_KEY"
+                         : elsewhere ? "; only its admin listener has that, see its settings admin_unix and admin_port"
+                                     : "";
     if (message != NULL)
         (void)fail(c, passes, "%s%sthe daemon answers %ld: %s%s%s%s%s", before, colon, status, message,
-                   field != NULL ? " (" : "", field != NULL ? field : "", field != NULL ? ")" : "",
-                   status == 401 ? "; give it with --key or in AFT_KEY" : "");
+                   field != NULL ? " (" : "", field != NULL ? field : "", field != NULL ? ")" : "", advice);
     else
         (void)fail(c, passes, "%s%s%s answers %ld, expected 200; is it an aftd?", before, colon, c->name, status);
     json_decref(answer);
@@ -278,7 +303,7 @@ static int fail_without_answer(const struct call *c, CURLcode result, double tim
     if (result == CURLE_OPERATION_TIMEDOUT && timeout_s > 0.0)
         return fail(c, false, "%s: no answer within %g s", c->name, timeout_s);
     if (result == CURLE_COULDNT_CONNECT && error != 0)
-        return fail(c, true, "%s: cannot connect: %s", c->name, strerror((int)error));
+        return fail(c, true, "%s: cannot connect: %s; is aftd running there?", c->name, strerror((int)error));
     return fail(c, !is_distrusted(c, result), "%s: %s%s", c->name,
                 c->why[0] != '\0' ? c->why : curl_easy_strerror(result),
                 is_distrusted(c, result) ? "; --ca-file names the certificates to trust" : "");
@@ -364,12 +389,12 @@ int remote_get_json(const struct remote *r, const char *path, json_t **ret)
     return remote_post_json(r, &q, ret);
 }
 
-int remote_delete_json(const struct remote *r, const char *folder, const char *name, json_t **ret)
+int remote_named_json(const struct remote *r, const char *method, const char *folder, const char *name, json_t **ret)
 {
     char *escaped = curl_easy_escape(NULL, name, 0), *path = NULL;
     int code = CLI_FAILED;
     if (escaped != NULL && add_text(&path, folder) && add_text(&path, escaped)) {
-        const struct remote_request q = {.method = "DELETE", .path = path};
+        const struct remote_request q = {.method = method, .path = path};
         code = remote_post_json(r, &q, ret);
     } else {
         (void)cli_fail("out of memory");

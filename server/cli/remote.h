@@ -14,21 +14,31 @@
 
 /* What the options say; zeroed before they are read. */
 struct remote {
-    const char *url, *unix_path, *key, *ca_file, *model;
-    double timeout_s; /* for the whole answer; 0: no limit but that for connecting */
-    bool trusts_all;  /* with https, whatever certificate there is */
+    const char *url, *unix_path, *key, *ca_file;
+    const char *model; /* --model, or what stands for it on the command line; NULL: the daemon's own */
+    bool asks;         /* there is a daemon to ask; else `model` is one of our own */
+    double timeout_s;  /* for the whole answer; 0: no limit but that for connecting */
+    bool trusts_all;   /* with https, whatever certificate there is */
 };
-/* Rows of a verb's options. */
-#define REMOTE_OPTIONS(r)                                                                                             \
-    {"url", 0, CLI_TEXT, (void *)&(r)->url, 0, 0, "URL", NULL, "ask the daemon at http(s)://HOST:PORT instead"},      \
-        {"unix", 0, CLI_TEXT, (void *)&(r)->unix_path, 0, 0, "SOCKET", NULL, "the same through its Unix socket"},     \
-        {"model", 'm', CLI_TEXT, (void *)&(r)->model, 0, 0, "NAME", "its own", "the daemon's model to use"},          \
-        {"key", 0, CLI_TEXT, (void *)&(r)->key, 0, 0, "KEY", "$AFT_KEY", "the daemon's key; other users can see it"}, \
-        {"ca-file", 0, CLI_TEXT, (void *)&(r)->ca_file, 0, 0, "FILE", "the system's", "PEM file of what to trust"},
+/* Rows of a verb's options: where a daemon is, its key, and all that verbs have which do with or without one. */
+#define REMOTE_DAEMON_OPTIONS(r)                                                                                 \
+    {"url", CLI_TEXT, (void *)&(r)->url, 0, 0, "URL", NULL, "ask the daemon at [http(s)://]HOST:PORT"},          \
+        {"unix", CLI_TEXT, (void *)&(r)->unix_path, 0, 0, "SOCKET", NULL, "ask the daemon at this Unix socket"}, \
+        {"ca-file", CLI_TEXT, (void *)&(r)->ca_file, 0, 0, "FILE", "the system's", "trusted CA certificates (PEM)"},
+#define REMOTE_KEY_OPTION(r) \
+    {"key", CLI_TEXT, (void *)&(r)->key, 0, 0, "KEY", "$AFT_KEY", "the daemon's key; other users can see it"},
+#define REMOTE_OPTIONS(r)                                                                                        \
+    {"model", CLI_TEXT, (void *)&(r)->model, 0, 0, "MODEL", "a daemon's own", "in place of the argument MODEL"}, \
+        REMOTE_DAEMON_OPTIONS(r) REMOTE_KEY_OPTION(r)
 
-/* *wanted: there is a daemon to ask. Fills in what is left out (the key, the URL of a socket). Prints what is wrong and
- * returns CLI_USAGE. */
-int remote_check(struct remote *r, bool *wanted);
+/* Is there a daemon to ask? Fills in what is left out (the key, the URL of a socket). Prints what is wrong and returns
+ * CLI_USAGE. */
+int remote_check(struct remote *r);
+/* cli_parse, for a verb that computes by itself, with `with`, or asks a daemon: *r says afterwards which, and by which
+ * model; *count arguments, at least min and at most max, are left at argv[1..] beside MODEL, which a daemon that is
+ * asked does not have. */
+int remote_parse(struct remote *r, const struct cli_engine *with, const struct cli_option *options, int argc,
+                 char **argv, int min, int max, int *count);
 
 struct remote_parameter {
     const char *name, *value; /* NULL: left out */
@@ -75,8 +85,8 @@ int remote_post_json(const struct remote *r, const struct remote_request *q, jso
 /* GET a path, in the same way. */
 int remote_get(const struct remote *r, const char *path, struct remote_answer *ret);
 int remote_get_json(const struct remote *r, const char *path, json_t **ret);
-/* DELETE what is called `name` below the path `folder`, which ends with a slash. */
-int remote_delete_json(const struct remote *r, const char *folder, const char *name, json_t **ret);
+/* The same by any method, of what is called `name` below the path `folder`, which ends with a slash. */
+int remote_named_json(const struct remote *r, const char *method, const char *folder, const char *name, json_t **ret);
 
 /* What messages call the daemon. */
 const char *remote_name(const struct remote *r);

@@ -207,22 +207,12 @@ static int ask(const struct scoring *s)
 int cli_score(int argc, char **argv)
 {
     struct scoring s = {.file = NULL};
-    bool asks = false;
     const struct cli_option options[] = {CLI_JSON_OPTION(&s.json) CLI_ENGINE_OPTIONS(&s.with)
                                              REMOTE_OPTIONS(&s.remote){0}};
     int count;
-    int code = cli_parse(options, argc, argv, 1, 2, &count);
-    if (code == CLI_OK && count >= 0)
-        code = remote_check(&s.remote, &asks);
+    const int code = remote_parse(&s.remote, &s.with, options, argc, argv, 1, 1, &count);
     if (code != CLI_OK || count < 0)
         return code;
-    if (asks && count > 1)
-        return cli_fail_usage("\"%s\" is one argument too many: the daemon's model is named by --model", argv[1]);
-    if (!asks && count < 2)
-        return cli_fail_few();
-    s.file = argv[asks ? 1 : 2];
-    if (!asks)
-        return run_with(&s, argv[1]);
-    code = cli_engine_refuse(&s.with);
-    return code == CLI_OK ? ask(&s) : code;
+    s.file = argv[1];
+    return s.remote.asks ? ask(&s) : run_with(&s, s.remote.model);
 }

@@ -168,11 +168,10 @@ int cli_top(int argc, char **argv)
     bool once = false, json = false;
     uint64_t count_asked = 0;
     const struct cli_option options[] = {
-        {"once", 0, CLI_FLAG, &once, 0, 0, NULL, NULL, "print what a second brings, and end"},
-        {"count", 'n', CLI_UNSIGNED, &count_asked, 1, TOP_SNAPSHOTS_MAX, "N", NULL,
-         "print what N seconds bring, and end"},
-        {"json", 0, CLI_FLAG, &json, 0, 0, NULL, NULL, "print each second as a JSON object on one line"},
-        LOCATE_OPTIONS(&l) LOCATE_KEY_OPTION(&l){0},
+        {"once", CLI_FLAG, &once, 0, 0, NULL, NULL, "print one sample and exit"},
+        {"count", CLI_UNSIGNED, &count_asked, 1, TOP_SNAPSHOTS_MAX, "N", NULL, "print N samples and exit"},
+        {"json", CLI_FLAG, &json, 0, 0, NULL, NULL, "print each sample as a JSON object on one line"},
+        LOCATE_OPTIONS(&l) REMOTE_KEY_OPTION(&l.to){0},
     };
     int count;
     int code = cli_parse(options, argc, argv, 0, 0, &count);

@@ -22,29 +22,31 @@ static bool has_scheme(CURLU *u)
     return good;
 }
 
-int cli_url_make(char **ret, const char *url, const char *secrets)
+int cli_url_make(char **ret, const char *url)
 {
-    char *whole = NULL;
+    char *whole = NULL, *text = NULL;
     int code = CLI_OK;
     CURLU *u = curl_url();
-    if (u == NULL)
+    const bool plain = strstr(url, "://") == NULL; /* which would parse as some scheme or other */
+    if (u == NULL || asprintf(&text, "%s%s", plain ? "http://" : "", url) < 0) {
+        curl_url_cleanup(u);
         return cli_fail("out of memory");
-    /* a text without "://" would parse as some scheme or other */
-    if (strstr(url, "://") == NULL || curl_url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK || !has_scheme(u))
-        code =
-            cli_fail_usage("the URL is \"%.200s\", expected http://HOST:PORT or https://HOST:PORT, with the path that "
-                           "a proxy puts before the daemon's, if any",
-                           url);
+    }
+    if (curl_url_set(u, CURLUPART_URL, text, 0) != CURLUE_OK || !has_scheme(u))
+        code = cli_fail_usage("the URL is \"%.200s\", expected [http(s)://]HOST:PORT, with the path that a proxy puts "
+                              "before the daemon's, if any",
+                              url);
     else if (has_part(u, CURLUPART_QUERY) || has_part(u, CURLUPART_FRAGMENT))
         code = cli_fail_usage("the URL is \"%.200s\", expected none with \"?\" or \"#\": what to ask for is chosen by "
                               "options",
                               url);
     else if (has_part(u, CURLUPART_USER) || has_part(u, CURLUPART_PASSWORD))
-        code = cli_fail_usage("the URL holds a user name or a password; send it with %s instead", secrets);
+        code = cli_fail_usage("the URL holds a user name or a password; send a key with --key instead");
     else if (curl_url_get(u, CURLUPART_URL, &whole, 0) != CURLUE_OK || (*ret = strdup(whole)) == NULL)
         code = cli_fail("out of memory");
     for (size_t n = code == CLI_OK ? strlen(*ret) : 0; n > 0 && (*ret)[n - 1] == '/'; n--)
         (*ret)[n - 1] = '\0';
+    free(text);
     curl_free(whole);
     curl_url_cleanup(u);
     return code;

@@ -270,7 +270,7 @@ int cli_verify(int argc, char **argv)
     struct wish w = {.tolerance = -1};
     const struct cli_option options[] = {
         CLI_THREADS_OPTION(&w.with.threads) CLI_PRECISION_OPTION(&w.with, "$AFTD_PRECISION, or f32"){
-            "tolerance", 0, CLI_NUMBER, &w.tolerance, 0, 1, "X", "f32 1e-4, bf16 0.05, int8 0.12",
+            "tolerance", CLI_NUMBER, &w.tolerance, 0, 1, "X", "f32 1e-4, bf16 0.05, int8 0.12",
             "largest relative error that passes"},
         CLI_JSON_OPTION(&w.json){0},
     };

@@ -97,12 +97,12 @@ def load(url, *arguments):
 
 def measure(daemon, streams, model, seconds):
     """Some seconds of so many streams, beside pictures to that model or none."""
-    pictures = model and load(daemon.url, SAMPLE, "--classify", "--classify-model", model, "--concurrency",
+    pictures = model and load(daemon.url, SAMPLE, "--classify", "--model", model, "--concurrency",
                               PICTURE_CLIENTS, "--duration", 3600)
     try:
         time.sleep(0.3)
         first, start = daemon.done(), time.monotonic()
-        told, _ = (text := load(daemon.url, "--generate-model", TEXT_MODEL, "--concurrency", streams, "--duration",
+        told, _ = (text := load(daemon.url, "--model", TEXT_MODEL, "--concurrency", streams, "--duration",
                                 seconds, "--prompt", "T", "--max-tokens", TEXT_BYTES)).communicate()
         rates = [(now - before) / (time.monotonic() - start) for now, before in zip(daemon.done(), first)]
     finally:

@@ -160,7 +160,7 @@ def outside_of(told, request):
 
 def find_request(scene, seconds, replicas, *load):
     """Microseconds of a request whose answer comes in one piece."""
-    whole = scene.load(replicas, seconds, *load, "--whole")
+    whole = scene.load(replicas, seconds, *load, "--no-stream")
     return {what: 1e6 * whole[what] / whole["all_answered"] for what in ("outside_s", "beside_s")}
 
 

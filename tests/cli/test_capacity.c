@@ -190,7 +190,7 @@ static void a_wrong_command_line_is_told_what_was_expected(void **state)
         {{"--rate", "1", "--p99", "9"}, "expected exactly one of MODEL and --costs FILE"},
         {{"m", "--costs", "f", "--rate", "1", "--p99", "9"}, "expected exactly one of MODEL and --costs FILE"},
         {{"m", "--p99", "9"}, "expected exactly one of --rate and --concurrency"},
-        {{"m", "--p99", "9", "--rate", "1", "-c", "1"}, "expected exactly one of --rate and --concurrency"},
+        {{"m", "--p99", "9", "--rate", "1", "--concurrency", "1"}, "expected exactly one of --rate and --concurrency"},
         {{"m", "--rate", "1"}, "expected a goal, --p99 MS"},
         {{"--costs", "f", "-t", "2", "--rate", "1", "--p99", "9"}, "--threads is for what is measured"},
         {{"m", "--rate", "1", "--p99", "9", "--mix", "10"}, "--mix is \"10\", expected PROMPT:TOKENS"},
@@ -198,7 +198,7 @@ static void a_wrong_command_line_is_told_what_was_expected(void **state)
         {{"m", "--rate", "1", "--p99", "9", "--mix", "1:1:0"}, "--mix is \"1:1:0\""},
         {{"m", "--rate", "1", "--p99", "9", "--mix", "1:1,"}, "--mix is \"1:1,\""},
         {{"m", "--rate", "1", "--p99", "9", "--mix", "1:1:-2"}, "--mix is \"1:1:-2\""},
-        {{"m", "-c", "200", "--p99", "9", "--requests", "100"}, "at least one for each of the 200 clients"},
+        {{"m", "--concurrency", "200", "--p99", "9", "--requests", "100"}, "at least one for each of the 200 clients"},
         {{"--costs", text, "--rate", "1", "--p99", "9", "--streams-max", "65"}, "measured for at most 64"},
         {{"--costs", pictures, "--rate", "1", "--p99", "9", "--batch-images-max", "9"}, "measured for at most 8"},
         {{"--costs", text, "--rate", "1", "--p99", "9", "--per-machine", "5"}, "measured for 4 on a machine"},
@@ -272,7 +272,7 @@ static void what_was_measured_can_be_used_again(void **state)
     (void)state;
     temp_path(path, folder, "measured.json");
     for (size_t i = 0; i < LENGTH(models); i++) {
-        struct program_run p = {.argv = {aft, "capacity", models[i], "--watch-s", "0.5", "--threads", "1", USUAL}};
+        struct program_run p = {.argv = {aft, "capacity", models[i], "--watch", "0.5", "--threads", "1", USUAL}};
         p.timeout_s = 60;
         program_run(&p);
         assert_int_equal(p.exit_code, 0);

@@ -54,8 +54,8 @@ static void expect_output(const char *name, struct program_run *p, int exit_code
     program_run_clear(p);
 }
 
-#define CAT_LINE PICTURES_DIR "small-32.jpg\tbird\t0.5171\n"
-#define GRAY_LINE PICTURES_DIR "gray.jpg\tcat\t0.8009\n"
+#define CAT_LINE PICTURES_DIR "small-32.jpg\t0.5171\tbird\n"
+#define GRAY_LINE PICTURES_DIR "gray.jpg\t0.8009\tcat\n"
 
 static void pictures_are_named_as_the_reference_does(void **state)
 {
@@ -73,9 +73,9 @@ static void many_pictures_have_a_line_each(void **state)
     struct program_run three = {.argv = {aft, "classify", model, cat, "-k", "2", gray, cat}};
     expect_output("two pictures", &two, 0, CAT_LINE GRAY_LINE, "");
     expect_output("no picture depends on those before it, and labels go on in the line", &three, 0,
-                  PICTURES_DIR "small-32.jpg\tbird\t0.5171\tcat\t0.1625\n" PICTURES_DIR
-                               "gray.jpg\tcat\t0.8009\tdeer\t0.0609\n" PICTURES_DIR
-                               "small-32.jpg\tbird\t0.5171\tcat\t0.1625\n",
+                  PICTURES_DIR "small-32.jpg\t0.5171\tbird\t0.1625\tcat\n" PICTURES_DIR
+                               "gray.jpg\t0.8009\tcat\t0.0609\tdeer\n" PICTURES_DIR
+                               "small-32.jpg\t0.5171\tbird\t0.1625\tcat\n",
                   "");
 }
 
@@ -101,13 +101,13 @@ static void a_folder_stands_for_its_pictures(void **state)
     copy_picture(cat, folder, "a.jpeg");
     temp_path(text, folder, "notes.txt");
     temp_write(text, "x", 1);
-    (void)snprintf(out, sizeof out, "%s/a.jpeg\tbird\t0.5171\n%s/b.JPG\tcat\t0.8009\n", folder, folder);
+    (void)snprintf(out, sizeof out, "%s/a.jpeg\t0.5171\tbird\n%s/b.JPG\t0.8009\tcat\n", folder, folder);
     struct program_run alone = {.argv = {aft, "classify", model, folder}};
     expect_output("sorted, and nothing but pictures", &alone, 0, out, "");
     (void)snprintf(slash, sizeof slash, "%.3000s/", folder);
     struct program_run slashed = {.argv = {aft, "classify", model, slash}};
     expect_output("one slash behind it is enough", &slashed, 0, out, "");
-    (void)snprintf(out, sizeof out, "%s/a.jpeg\tbird\t0.5171\n", folder);
+    (void)snprintf(out, sizeof out, "%s/a.jpeg\t0.5171\tbird\n", folder);
     char second[PATH_MAX];
     temp_path(second, folder, "b.JPG");
     assert_int_equal(unlink(second), 0);
@@ -187,7 +187,7 @@ static void a_name_can_not_end_its_line(void **state)
     temp_path(folder, dir, "odd");
     assert_int_equal(mkdir(folder, 0700), 0);
     copy_picture(cat, folder, "a\n\tb\033[1m\xff.jpg");
-    (void)snprintf(out, sizeof out, "%s/a\\x0a\\x09b\\x1b[1m\xff.jpg\tbird\t0.5171\n", folder);
+    (void)snprintf(out, sizeof out, "%s/a\\x0a\\x09b\\x1b[1m\xff.jpg\t0.5171\tbird\n", folder);
     struct program_run p = {.argv = {aft, "classify", model, folder}};
     expect_output("as a line", &p, 0, out, "");
     (void)snprintf(out, sizeof out, "%s/a\n\tb\033[1m\xef\xbf\xbd.jpg", folder);
@@ -238,7 +238,7 @@ static void all_classes_add_up_to_one(void **state)
     for (char *line = p.out; *line != '\0'; lines++) {
         char *end = NULL;
         const double probability = strtod(line, &end);
-        assert_true(end > line && *end == ' ' && probability >= 0.0 && probability <= before);
+        assert_true(end > line && *end == '\t' && probability >= 0.0 && probability <= before);
         sum += probability;
         before = probability;
         line = strchr(end, '\n');
@@ -257,7 +257,7 @@ static void a_picture_comes_from_standard_input(void **state)
     struct program_run p = {.argv = {aft, "classify", model, "-"}, .input = bytes, .input_size = size};
     expect_output("alone", &p, 0, cat_is, "");
     p = (struct program_run){.argv = {aft, "classify", model, "-", gray}, .input = bytes, .input_size = size};
-    expect_output("among others", &p, 0, "-\tbird\t0.5171\n" GRAY_LINE, "");
+    expect_output("among others", &p, 0, "-\t0.5171\tbird\n" GRAY_LINE, "");
     p = (struct program_run){.argv = {aft, "classify", model, "-"}, .input = bytes, .input_size = size / 2};
     program_run(&p);
     assert_int_equal(p.exit_code, 1);
@@ -313,13 +313,13 @@ static void a_size_may_be_asked_for(void **state)
     static const struct program_case cases[] = {
         {"the trained size", {"classify", model, gray, "--size", "32x32"}, NULL, 0, SHIPPED_GRAY_IS, ""},
         {"a picture of the trained size", {"classify", model, cat, "--size=native"}, NULL, 0, SHIPPED_CAT_IS, ""},
-        {"another", {"classify", model, gray, "--size", "64x96", "--top-k=1"}, NULL, 0, " ", ""},
+        {"another", {"classify", model, gray, "--size", "64x96", "--top-k=1"}, NULL, 0, "\t", ""},
         {"too large", {"classify", model, gray, "--size", "native"}, NULL, 1, "", "expected at most 4096 patches"},
         {"with room for it",
          {"classify", model, gray, "--size", "native", "--tokens-max", "7500", "--top-k=1"},
          NULL,
          0,
-         " ",
+         "\t",
          ""},
         {"no size", {"classify", model, gray, "--size", "big"}, NULL, 1, "", seen},
         {"a fixed size", {"classify", "cifar10-sima", gray, "--size", "64x64"}, NULL, 1, "", "are learnt for 32x32"},
@@ -328,7 +328,7 @@ static void a_size_may_be_asked_for(void **state)
          {"classify", model, gray, cat, "--size", "native", "--top-k=1"},
          NULL,
          1,
-         "small-32.jpg\tbird\t0.5171",
+         "small-32.jpg\t0.5171\tbird",
          seen},
     };
     program_expect(aft, cases, LENGTH(cases));

@@ -65,9 +65,9 @@ static void a_daemon_draws_the_same(void **state)
     (void)state;
     static const char *const options[][9] = {
         {truck, "--seed", "1"},
-        {truck, "-s", "2", "--rows=1", "-n", "3", "--scale", "2"},
+        {truck, "-s", "2", "--rows=1", "--samples", "3", "--scale", "2"},
         {"--seed=3", "--samples=2", "--temperature=0.5", "--top-k=20", "--top-p=0.9", "--min-p=0.01"},
-        {truck, "--seed=9007199254740991", "-r", "15"},
+        {truck, "--seed=9007199254740991", "--rows=15"},
     };
     for (size_t i = 0; i < LENGTH(options); i++) {
         struct program_run here = complete(LIST(model, "--precision=f32"), options[i]);
@@ -108,7 +108,7 @@ static void the_rows_given_are_kept(void **state)
 static void samples_stand_in_a_grid(void **state)
 {
     (void)state;
-    struct program_run p = complete(LIST(model, truck), LIST("-s", "1", "-n", "3", "--scale", "4"));
+    struct program_run p = complete(LIST(model, truck), LIST("-s", "1", "--samples", "3", "--scale", "4"));
     uint32_t width, height;
     uint8_t *pixels = png_read(p.out, p.out_size, &width, &height);
     assert_true(width == (2 * SIDE + 1) * 4 && height == (2 * SIDE + 1) * 4);
@@ -123,6 +123,12 @@ static void wrong_command_lines_are_refused(void **state)
     temp_path(none, dir, "none.png");
     const struct program_case cases[] = {
         {"no model", {"complete", "-o", none}, NULL, 2, "", "too few arguments"},
+        {"the model by its option",
+         {"complete", "-m", model, "-o", none, "--rows", "3"},
+         NULL,
+         2,
+         "",
+         "no picture is named"},
         {"no output", {"complete", model, truck}, NULL, 2, "", "-o is missing"},
         {"all rows",
          {"complete", model, truck, "-o", none, "--rows", "16"},
@@ -140,7 +146,12 @@ static void wrong_command_lines_are_refused(void **state)
         {"no picture", {"complete", model, "LICENSE", "-o", none}, NULL, 1, "", "LICENSE: "},
         {"the daemon says the same", {"complete", truck, "--rows=16", "--url", url, "-o", none}, NULL, 2, "", "(rows)"},
         {"threads of a daemon", {"complete", truck, "-t1", "--url", url, "-o", none}, NULL, 2, "", "--threads is not"},
-        {"a model and a daemon", {"complete", model, truck, "--url", url, "-o", none}, NULL, 2, "", "named by --model"},
+        {"a model and a daemon",
+         {"complete", model, truck, "--url", url, "-o", none},
+         NULL,
+         2,
+         "",
+         "--model names the model"},
     };
     program_expect(aft, cases, LENGTH(cases));
 }

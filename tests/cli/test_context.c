@@ -101,7 +101,7 @@ static void generation_stops_at_the_contexts_end(void **state)
         struct program_run all = generate(limits[i].prompt);
         struct program_run last = generate(limits[i].prompt + size - kept);
         (void)snprintf(end, sizeof end,
-                       "aft generate: the model's context ends after %zu bytes; with --context-overflow shift the text "
+                       "aft generate: the context is full after %zu bytes; with --context-overflow shift the text "
                        "goes on\n",
                        limits[i].generated);
         (void)snprintf(note, sizeof note, "aft generate: the prompt has %zu bytes; its last %zu are used\n%s", size,

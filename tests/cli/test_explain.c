@@ -105,7 +105,7 @@ static void mistakes_are_named(void **state)
         {"-o without a value", {"explain", conv, cat, "-o"}, NULL, 2, "", "-o needs a value"},
         {"another letter", {"explain", conv, cat, "-x", "x.png"}, NULL, 2, "", "unknown option \"-x\""},
         {"two dashes", {"explain", conv, cat, "--o", "x.png"}, NULL, 2, "", "unknown option \"--o\""},
-        {"too many", {"explain", conv, cat, cat, "-o", "x.png"}, NULL, 2, "", "one argument too many"},
+        {"too many", {"explain", conv, cat, cat, "-o", "x.png"}, NULL, 2, "", "unexpected argument"},
         {"no picture", {"explain", conv, "-o", "x.png"}, NULL, 2, "", "keys is about a picture"},
         {"view", {"explain", conv, cat, "-o", "x", "--view", "tokens"}, NULL, 2, "", "expected keys or biases"},
         {"no biases", {"explain", sima, cat, "-o", "x", "--view", "biases"}, NULL, 2, "", "expected tokens"},

@@ -284,15 +284,16 @@ static void a_prompt_comes_from_a_file(void **state)
     temp_path(file, dir, "prompt");
     temp_write(file, "The history of ", 15);
     struct program_run said = GENERATE(small_model, "The history of ", 15, "--seed", "1", "--max-tokens", "20");
-    struct program_run read = {.argv = {aft, "generate", small_model, "-f", file, "-s", "1", "-n", "20"}};
+    struct program_run read = {.argv = {aft, "generate", small_model, "--prompt-file", file, "-s", "1", "-n", "20"}};
     program_run(&read);
     assert_int_equal(read.out_size, 20);
     assert_memory_equal(read.out, said.out, 20);
     program_run_clear(&read);
     program_run_clear(&said);
     const struct program_case cases[] = {
-        {"no such file", {"generate", small_model, "-f", "/no/such"}, NULL, 1, "", "/no/such: No such file"},
-        {"two prompts", {"generate", small_model, "-f", file, "-p", "a"}, NULL, 2, "", "are two prompts; give one"},
+        {"no such file", {"generate", small_model, "--prompt-file", "/no/such"}, NULL, 1, "", "/no/such: No such file"},
+        {"two prompts", {"generate", small_model, "--prompt-file", file, "-p", "a"}, NULL, 2, "", "give one of them"},
+        {"a text and a prompt", {"generate", small_model, "a", "-p", "a"}, NULL, 2, "", "give one of them"},
         {"threads", {"generate", small_model, "-t", "1", "-n", "1", "--precision", "int8"}, NULL, 0, NULL, ""},
         {"too many threads", {"generate", small_model, "-t", "999"}, NULL, 2, "", "--threads is \"999\""},
         {"threads of a daemon",
@@ -309,6 +310,30 @@ static void a_prompt_comes_from_a_file(void **state)
          "--precision is not for a daemon"},
     };
     program_expect(aft, cases, LENGTH(cases));
+}
+
+static void a_text_may_be_an_argument_or_piped_in_and_is_echoed_if_asked(void **state)
+{
+    (void)state;
+    struct program_run said = GENERATE(small_model, "The history of ", 15, "--seed", "1", "--max-tokens", "20");
+    struct program_run others[] = {
+        {.argv = {aft, "generate", small_model, "The history of ", "-s", "1", "-n", "20"}},
+        {.argv = {aft, "generate", "-m", small_model, "The history of ", "-s", "1", "-n", "20"}},
+        {.argv = {aft, "generate", small_model, "-s", "1", "-n", "20"}, .input = "The history of ", .input_size = 15},
+        {.argv = {aft, "generate", small_model, "The history of ", "-s", "1", "-n", "20"},
+         .input = "x",
+         .input_size = 1},
+        {.argv = {aft, "generate", small_model, "The history of ", "-s", "1", "-n", "20", "--echo"}},
+    };
+    for (size_t i = 0; i < LENGTH(others); i++) {
+        const size_t echoed = i == LENGTH(others) - 1 ? 15 : 0;
+        program_run(&others[i]);
+        assert_int_equal(others[i].out_size, echoed + 20);
+        assert_memory_equal(others[i].out, "The history of ", echoed);
+        assert_memory_equal(others[i].out + echoed, said.out, 20);
+        program_run_clear(&others[i]);
+    }
+    program_run_clear(&said);
 }
 
 /* ---- broken models --------------------------------------------------------------------------------------------- */
@@ -346,6 +371,7 @@ int main(void)
         cmocka_unit_test(text_goes_on_from_its_own_beginning),
         cmocka_unit_test(a_text_ends_before_what_stops_it),
         cmocka_unit_test(a_prompt_comes_from_a_file),
+        cmocka_unit_test(a_text_may_be_an_argument_or_piped_in_and_is_echoed_if_asked),
         cmocka_unit_test(a_model_that_overflows_is_an_error),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -246,8 +246,8 @@ static void what_is_wrong_with_the_question_is_told_apart(void **state)
     expect(LIST("AFTD_LISTEN_PORT=many"), NONE, 2, "", "AFTD_LISTEN_PORT");
     expect(NONE, LIST("--timeout", "0"), 2, "", "--timeout");
     expect(NONE, LIST("--timeout=1e9"), 2, "", "--timeout");
-    expect(NONE, LIST("--url", "127.0.0.1:80"), 2, "", "expected http://HOST:PORT");
-    expect(NONE, LIST("now"), 2, "", "one argument too many");
+    expect(NONE, LIST("--url", "ftp://127.0.0.1:80"), 2, "", "expected [http(s)://]HOST:PORT");
+    expect(NONE, LIST("now"), 2, "", "unexpected argument");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -196,7 +196,7 @@ static void whole_answers_have_bytes_and_no_gaps(void **state)
 {
     (void)state;
     start(NULL);
-    json_t *report = LOAD(0, "--requests=6", "--concurrency=2", "--max-tokens=20", "--whole");
+    json_t *report = LOAD(0, "--requests=6", "--concurrency=2", "--max-tokens=20", "--no-stream");
     const json_t *g = json_object_get(report, "generate");
     assert_int_equal(count_of(g, "answered"), 6);
     assert_int_equal(count_of(g, "bytes"), 6 * 20);
@@ -257,7 +257,7 @@ static void each_client_goes_on_with_its_session_and_ends_it(void **state)
                                 "--sessions-max=3", NULL});
     for (size_t i = 0; i < 2; i++) { /* the second run has room only if the first has ended its sessions */
         json_t *report = LOAD(0, "--sessions", "--requests=30", "--concurrency=3", "--max-tokens=20", "--prompt=The ",
-                              "--generate-model=b", i == 0 ? "--whole" : "--rate=100");
+                              "--model=b", i == 0 ? "--no-stream" : "--rate=100");
         const json_t *g = json_object_get(report, "generate");
         assert_true(json_is_true(json_object_get(report, "sessions")));
         assert_int_equal(count_of(g, "answered"), 30);
@@ -279,7 +279,7 @@ static void sessions_that_cannot_begin_are_told_and_those_that_did_are_ended(voi
     const struct program_case cases[] = {
         {"one too many", {"load", url, "--sessions", "--concurrency=4"}, NULL, 1, "", "-3 answers 503: "},
         {"and what to do", {"load", url, "--sessions", "--concurrency=4"}, NULL, 1, "", "session, see --concurrency"},
-        {"no such model", {"load", url, "--sessions", "--generate-model=no-such"}, NULL, 1, "", " answers 404: "},
+        {"no such model", {"load", url, "--sessions", "--model=no-such"}, NULL, 1, "", " answers 404: "},
     };
     program_expect(aft, cases, LENGTH(cases));
     assert_int_equal((int)client_metric(&aftd, "aftd_sessions "), 0);
@@ -347,7 +347,7 @@ static void refused_requests_are_counted_by_status(void **state)
 {
     (void)state;
     start(NULL);
-    json_t *report = LOAD(1, "--requests=7", "--concurrency=2", "--generate-model=no-such");
+    json_t *report = LOAD(1, "--requests=7", "--concurrency=2", "--model=no-such");
     expect_failure(json_object_get(report, "generate"), "HTTP 404", 7, "no-such");
     json_decref(report);
     report = LOAD(1, "--classify", SAMPLE, "--requests=7", "--classify-model=a&b/c"); /* reaches the daemon as it is */
@@ -415,7 +415,7 @@ static void what_is_no_ready_daemon_is_told_before_anything_is_sent(void **state
     assert_int_equal(daemon_wait(&aftd, test_ms(10000)), 0);
     const struct program_case gone[] = {
         {"nobody", {"load", url}, NULL, 1, "", " does not answer: "},
-        {"nobody, which --json does not change", {"load", url, "--json"}, NULL, 1, "", "is an aftd running there?"},
+        {"nobody, which --json does not change", {"load", url, "--json"}, NULL, 1, "", "is aftd running there?"},
     };
     program_expect(aft, gone, LENGTH(gone));
     daemon_clear(&aftd);

@@ -43,19 +43,21 @@ static void a_url_is_http_without_anything_behind_its_path(void **state)
 {
     (void)state;
     static const struct program_case cases[] = {
-        WRONG_URL("a host alone", "127.0.0.1", "the URL is \"127.0.0.1\", expected http://HOST:PORT or https://"),
-        WRONG_URL("a host and a port", "localhost:8080", "the URL is \"localhost:8080\", expected http"),
-        WRONG_URL("empty", "", "the URL is \"\", expected http"),
-        WRONG_URL("another scheme", "ftp://127.0.0.1", "expected http"),
-        WRONG_URL("a file", "file:///etc/passwd", "expected http"),
-        WRONG_URL("no host", "http://", "expected http"),
-        WRONG_URL("a port out of range", "http://127.0.0.1:65536", "expected http"),
-        WRONG_URL("a blank", "http://127.0.0.1 :80", "expected http"),
+        WRONG_URL("empty", "", "the URL is \"\", expected [http(s)://]HOST:PORT"),
+        WRONG_URL("another scheme", "ftp://127.0.0.1", "expected [http(s)://]HOST:PORT"),
+        WRONG_URL("a file", "file:///etc/passwd", "expected [http(s)://]HOST:PORT"),
+        WRONG_URL("no host", "http://", "expected [http(s)://]HOST:PORT"),
+        WRONG_URL("a port out of range", "http://127.0.0.1:65536", "expected [http(s)://]HOST:PORT"),
+        WRONG_URL("a blank", "http://127.0.0.1 :80", "expected [http(s)://]HOST:PORT"),
         WRONG_URL("a query", URL "/?model=x", "expected none with \"?\" or \"#\""),
         WRONG_URL("a fragment", URL "/#x", "expected none with \"?\" or \"#\""),
-        WRONG_URL("a password", "http://me:secret@127.0.0.1:1", "send it with --header instead"),
+        WRONG_URL("a password", "http://me:secret@127.0.0.1:1", "send a key with --key instead"),
         {"a path is kept", {"load", URL "/behind/a/proxy//"}, NULL, 1, "", URL "/behind/a/proxy does not answer: "},
         {"nobody there", {"load", URL}, NULL, 1, "", URL " does not answer: "},
+        {"a host and a port are enough", {"load", "127.0.0.1:1"}, NULL, 1, "", URL " does not answer: "},
+        {"the URL as an option", {"load", "--url=127.0.0.1:1"}, NULL, 1, "", URL " does not answer: "},
+        {"a socket", {"load", "--unix=/no/such"}, NULL, 1, "", "/no/such does not answer: "},
+        {"a key in two lines", {"load", URL, "--key=a\nb"}, NULL, 2, "", "the key is not valid"},
     };
     program_expect(aft, cases, LENGTH(cases));
     struct program_run p = {.argv = {aft, "load", "http://me:secret@127.0.0.1:1"}};
@@ -81,13 +83,12 @@ static void options_that_do_not_go_together_are_refused(void **state)
         WRONG("a length for pictures", "--prompt-bytes is for --generate", "--classify", SAMPLE, "--prompt-bytes=1"),
         WRONG("bytes from pictures", "--max-tokens is for --generate", "--classify", SAMPLE, "--max-tokens=1"),
         WRONG("a hot picture", "--temperature is for --generate", "--classify", SAMPLE, "--temperature=0"),
-        WRONG("a whole picture", "--whole is for --generate", "--classify", SAMPLE, "--whole"),
+        WRONG("a whole picture", "--no-stream is for --generate", "--classify", SAMPLE, "--no-stream"),
         WRONG("a picture that goes on", "--sessions is for --generate", "--classify", SAMPLE, "--sessions"),
         WRONG("gaps of a picture", "--slo-gap-ms is for --generate", "--classify", SAMPLE, "--slo-gap-ms=1"),
-        WRONG("a text model for pictures", "--generate-model is for", "--classify", SAMPLE, "--generate-model=x"),
         WRONG("a ratio of one", "--mix is for --classify and --generate together", "--mix=0.5"),
         WRONG("two prompts", "--prompt and --prompt-file are two prompts", "--prompt=a", "--prompt-file=b"),
-        WRONG("gaps of one piece", "--slo-gap-ms is for streams, and --whole asks for none", "--whole",
+        WRONG("gaps of one piece", "--slo-gap-ms is for streams, and --no-stream asks for none", "--no-stream",
               "--slo-gap-ms=1"),
         WRONG("a header without a colon", "--header is \"Authorization\", expected \"Name: value\"",
               "--header=Authorization"),
@@ -186,12 +187,7 @@ static void what_cannot_be_sent_is_named(void **state)
          1,
          "",
          "the prompt is empty, and --prompt-bytes is 5"},
-        {"a model's name that is no text",
-         {"load", URL, "--generate-model=\xff"},
-         NULL,
-         1,
-         "",
-         "expected a name in UTF-8"},
+        {"a model's name that is no text", {"load", URL, "--model=\xff"}, NULL, 1, "", "expected a name in UTF-8"},
     };
     program_expect(aft, cases, LENGTH(cases));
 }

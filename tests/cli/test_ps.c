@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -135,6 +137,22 @@ static void requests_are_listed_in_a_table_and_as_json(void **state)
     daemon_stop(&aftd);
 }
 
+/* Its configuration names none, so that several daemons can be started beside each other in a tree. */
+static void the_socket_of_make_run_is_found_without_a_setting(void **state)
+{
+    char folder[PATH_MAX], link[PATH_MAX], there[PATH_MAX + 16];
+    (void)state;
+    start(NULL);
+    temp_path(folder, dir, "build");
+    assert_int_equal(mkdir(folder, 0700), 0);
+    temp_path(link, folder, "admin.sock");
+    assert_int_equal(symlink(admin_path, link), 0);
+    temp_write(config, "{}", 2);
+    (void)snprintf(there, sizeof there, "--chdir=%s", dir);
+    expect(LIST(there, "ps", "--config", config), 0, "STATE ", "");
+    daemon_stop(&aftd);
+}
+
 static void a_key_is_sent_if_there_is_one(void **state)
 {
     char file[PATH_MAX], flag[PATH_MAX + 32], boss[KEYS_TEXT_MAX], alice[KEYS_TEXT_MAX], header[KEYS_TEXT_MAX + 32];
@@ -186,14 +204,14 @@ static void what_is_in_the_way_is_said(void **state)
     (void)state;
     start(NULL);
     (void)snprintf(public_url, sizeof public_url, "http://127.0.0.1:%u", aftd.port);
-    expect(LIST("ps", "--url", public_url), 1, "", "404: there is nothing at \"/admin/requests\"");
+    expect(LIST("ps", "--url", public_url), 1, "", "there is nothing at \"/admin/requests\"; only its admin listener");
     daemon_stop(&aftd);
     expect(LIST("ps", "--config", config), 1, "", "No such file or directory");
     expect(LIST("ps", "--url", url), 1, "", "Connection refused");
     temp_write(config, "{}", 2);
     expect(LIST("ps", "--config", config), 2, "", "no admin listener");
     expect(LIST("ps", "--config", "/no/such/file"), 2, "", "cannot be opened");
-    expect(LIST("ps", "now"), 2, "", "one argument too many");
+    expect(LIST("ps", "now"), 2, "", "unexpected argument");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -202,6 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(requests_are_listed_in_a_table_and_as_json),
+        TEST(the_socket_of_make_run_is_found_without_a_setting),
         TEST(a_key_is_sent_if_there_is_one),
         TEST(requests_are_cancelled_by_their_ids),
         TEST(what_is_in_the_way_is_said),

@@ -185,6 +185,26 @@ static void a_terminal_sees_repaired_text(void **state)
     program_run_clear(&remote);
 }
 
+static void a_daemons_models_are_listed_and_inspected(void **state)
+{
+    (void)state;
+    const struct program_case cases[] = {
+        {"a table", {"models", "--url", url}, NULL, 0, "\n" TEXT_MODEL "  text-generation       aft-local ", ""},
+        {"as JSON", {"models", "--unix", socket_path, "--json"}, NULL, 0, "{\"id\": \"" PICTURE_MODEL "\", ", ""},
+        {"one",
+         {"inspect", "--url", url, "-m", TEXT_MODEL},
+         NULL,
+         0,
+         "\nmixer                          aft-local\n",
+         ""},
+        {"one as JSON", {"inspect", "--url", url, "-m", TEXT_MODEL, "--json"}, NULL, 0, "\"mixer\": \"aft-local\"", ""},
+        {"none", {"inspect", "--url", url}, NULL, 2, "", "--model is missing"},
+        {"one that is not there", {"inspect", "--url", url, "-m", "a/b"}, NULL, 1, "", "the daemon answers 404: "},
+        {"a folder", {"models", "weights/models", "--url", url}, NULL, 2, "", "a daemon has its own folder of models"},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 static void what_is_wrong_is_said(void **state)
@@ -219,16 +239,26 @@ static void what_is_wrong_is_said(void **state)
         {"a folder that is none", {"explain", cat, "-o", "/nonexistent/x", "--url", url}, NULL, 1, "", "No such file"},
         {"too many bytes", {"generate", "--max-tokens", "501", "--url", url}, NULL, 1, "", "from 1 to 500"},
         {"nothing to score", {"score", "/dev/null", "--url", url}, NULL, 1, "", "at least 2"},
-        {"no daemon", {"generate", "--url", nowhere}, NULL, 1, "", "127.0.0.1:1: "},
+        {"no daemon",
+         {"generate", "--url", nowhere},
+         NULL,
+         1,
+         "",
+         "127.0.0.1:1: cannot connect: Connection refused; is aftd running"},
         {"no socket", {"generate", "--unix", "/nonexistent"}, NULL, 1, "", "/nonexistent: "},
         {"another path", {"generate", "--url", elsewhere}, NULL, 1, "", "answers 404"},
-        {"no URL", {"generate", "--url", "127.0.0.1"}, NULL, 2, "", "expected http://HOST:PORT"},
+        {"no URL", {"generate", "--url", "file:///"}, NULL, 2, "", "expected [http(s)://]HOST:PORT"},
         {"a password", {"generate", "--url", "http://a:b@127.0.0.1"}, NULL, 2, "", "--key"},
         {"a key in two lines", {"generate", "--url", url, "--key", "a\r\nX: y"}, NULL, 2, "", "the key"},
-        {"MODEL beside a URL", {"generate", TEXT_MODEL, "--url", url}, NULL, 2, "", "--model"},
+        {"MODEL beside a URL", {"generate", TEXT_MODEL, "text", "--url", url}, NULL, 2, "", "--model"},
         {"MODEL beside a URL", {"score", TEXT_MODEL, "README.md", "--url", url}, NULL, 2, "", "--model"},
         {"MODEL beside a URL", {"explain", PICTURE_MODEL, cat, "-o", "-", "--url", url}, NULL, 2, "", "--model"},
-        {"--model without a daemon", {"generate", TEXT_MODEL, "--model", "x"}, NULL, 2, "", "--url"},
+        {"--model beside MODEL",
+         {"score", "README.md", "README.md", "-m", "x"},
+         NULL,
+         2,
+         "",
+         "--model names the model"},
         {"--key without a daemon", {"score", TEXT_MODEL, "README.md", "--key", "x"}, NULL, 2, "", "--url"},
         {"--ca-file without a daemon", {"classify", PICTURE_MODEL, cat, "--ca-file", "x"}, NULL, 2, "", "--url"},
         {"a setting of the daemon",
@@ -420,6 +450,7 @@ int main(void)
         cmocka_unit_test(a_daemon_prints_what_the_model_itself_does),
         cmocka_unit_test(a_long_prompt_is_cut_and_that_is_said),
         cmocka_unit_test(a_terminal_sees_repaired_text),
+        cmocka_unit_test(a_daemons_models_are_listed_and_inspected),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(what_is_no_answer_of_a_daemon_is_refused),
         cmocka_unit_test(a_daemon_that_wants_a_key_is_shown_it),

@@ -90,7 +90,7 @@ static void without_a_terminal_there_are_as_many_snapshots_as_asked_for(void **s
 {
     char cells[6][64];
     (void)state;
-    free(snapshots("-n", "2", 2));
+    free(snapshots("--count", "2", 2));
     char *one = snapshots("--once", NULL, 1);
     const char *line = strstr(one, "\nenwik8-aft-local ");
     assert_non_null(line);

@@ -36,7 +36,7 @@ def line(name, model, jpeg):
 def top_five(model, path):
     """As `aft classify` prints them."""
     p = oracle.softmax(np.asarray(model.image_logits(oracle.prepare(Image.open(path), model.cfg))), 0)
-    return "".join(f"{p[i]:.4f} {model.cfg['labels'][i]}\n" for i in np.argsort(-p)[:5])
+    return "".join(f"{p[i]:.4f}\t{model.cfg['labels'][i]}\n" for i in np.argsort(-p)[:5])
 
 
 def greedy(model, prompt, count):

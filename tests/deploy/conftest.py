@@ -256,10 +256,10 @@ def prometheus(folder, open_daemon, guarded_daemon):
     clients = Clients(guarded_daemon)
     loads = [
         aft_load(folder, open_daemon, "mixed", "--generate", "--classify", "--mix=0.4", "--concurrency=3",
-                 "--max-tokens=60", f"--generate-model={TEXT}", f"--classify-model={PICTURES}",
+                 "--max-tokens=60", f"--model={TEXT}", f"--classify-model={PICTURES}",
                  ROOT / "tests/data/cifar"),
-        aft_load(folder, open_daemon, "whole", "--generate", "--whole", "--rate=30", "--max-tokens=20",
-                 f"--generate-model={TEXT}"),
+        aft_load(folder, open_daemon, "whole", "--generate", "--no-stream", "--rate=30", "--max-tokens=20",
+                 f"--model={TEXT}"),
     ]
     try:
         clients.start()
