@@ -132,8 +132,10 @@
 #define METRICS_KEYS_MAX 64   /* keys that get series of their own; the others share one */
 
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
-#define REGISTRY_MODELS_MAX 32    /* models that one daemon serves; each takes a turn in the engine's loop */
-#define BATCHER_LANES_MAX 64      /* the same, and as many again that were replaced but still have requests */
+#define REGISTRY_MODELS_MAX 32 /* models that one daemon serves; each takes a turn in the engine's loop */
+#define BATCHER_LANES_MAX 64   /* the same, and as many again that were replaced but still have requests */
+/* For how long room is kept for a client that was told to come back in a second: in it, or for its model. */
+#define MODEL_AWAITED_NS UINT64_C(10000000000)
 #define LOADER_CHANGES_MAX 64     /* changes to models that are waiting: administrators are few */
 #define QUEUE_PRIORITY_MIN (-100) /* of a job */
 #define QUEUE_PRIORITY_MAX 100    /* the same: as if it had arrived 5 s earlier than an ordinary one, and no more */

@@ -169,6 +169,7 @@ struct hosted_model *registry_use_locked(struct registry_model *row)
     if (row == NULL || row->hosted == NULL)
         return NULL;
     row->used_ns = clock_now_ns();
+    row->awaited_ns = 0;
     hosted_model_reference(row->hosted);
     return row->hosted;
 }
@@ -221,6 +222,8 @@ enum status registry_put(struct registry *r, const struct found_model *found, en
         row->state = state;
         row->task = task;
         row->hosted = e;
+        row->awaited_ns = row->wanted && e != NULL ? clock_now_ns() : 0;
+        row->yields_ns = 0;
         row->wanted = false;
         row->failure[0] = '\0';
         if (e != NULL)
@@ -319,24 +322,41 @@ bool registry_next_wanted(struct registry *r, struct found_model *ret)
     return found;
 }
 
-struct hosted_model *registry_least_used(struct registry *r, const char *but)
+/* Of the loaded models that have users, or have none; NULL: there is none. */
+static struct registry_model *least_used_locked(struct registry *r, const char *but, bool has_users)
 {
-    const struct registry_model *least = NULL;
-    struct hosted_model *e = NULL;
-    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *least = NULL;
     for (size_t i = 0; i < r->count; i++) {
-        const struct registry_model *row = &r->rows[i];
-        if (row->hosted == NULL || strcmp(row->found.name, but) == 0 || hosted_model_users(row->hosted) > 0)
+        struct registry_model *row = &r->rows[i];
+        if (row->hosted == NULL || strcmp(row->found.name, but) == 0 || registry_is_recent(row->awaited_ns) ||
+            (hosted_model_users(row->hosted) > 0) != has_users)
             continue;
         if (least == NULL || row->used_ns < least->used_ns)
             least = row;
     }
+    return least;
+}
+
+struct hosted_model *registry_least_used(struct registry *r, const char *but)
+{
+    struct hosted_model *e = NULL;
+    (void)pthread_mutex_lock(&r->lock);
+    const struct registry_model *least = least_used_locked(r, but, false);
     if (least != NULL) {
         e = least->hosted;
         hosted_model_reference(e);
     }
     (void)pthread_mutex_unlock(&r->lock);
     return e;
+}
+
+void registry_have_one_yield(struct registry *r, const char *but)
+{
+    (void)pthread_mutex_lock(&r->lock);
+    struct registry_model *least = least_used_locked(r, but, true);
+    if (least != NULL)
+        least->yields_ns = clock_now_ns();
+    (void)pthread_mutex_unlock(&r->lock);
 }
 
 uint64_t registry_bytes(struct registry *r, const char *but)

@@ -42,6 +42,8 @@ struct registry_model {
     char failure[ERROR_MESSAGE_MAX]; /* what was wrong with the files that were tried last; empty: nothing */
     uint64_t bytes;                  /* of memory that these files take, once they were loaded; 0: not known yet */
     uint64_t used_ns;                /* when a request last asked for it */
+    uint64_t awaited_ns;             /* when it was loaded for a client that has yet to ask again; 0: not so */
+    uint64_t yields_ns;              /* when another model last waited for its room; 0: none has, or it had its turn */
     int64_t noted_s;                 /* Unix time at which it was first seen */
 };
 
@@ -83,7 +85,8 @@ uint32_t registry_failed(struct registry *r);
  * NAME as long as that version is the one that is served; a model without versions has version 1. *ret is a reference:
  * hosted_model_release it.
  * Errors: ERR_NOT_FOUND (no such model, or version: says what there is), ERR_ARGUMENT (it is for another task),
- * ERR_LOADING: it is idle, and now wanted; ERR_UNAVAILABLE: its files are not accepted. */
+ * ERR_LOADING: it is idle, and now wanted, or it gives way to one that is; ERR_UNAVAILABLE: its files are not
+ * accepted. */
 enum status registry_acquire_for(struct registry *r, const char *name, int task, struct hosted_model **ret,
                                  struct error *err);
 #define REGISTRY_ANY_TASK (-1)
@@ -142,9 +145,12 @@ void registry_note_size(struct registry *r, const struct found_model *found, uin
 
 /* A model that is wanted; false: none. */
 bool registry_next_wanted(struct registry *r, struct found_model *ret);
-/* A reference to the loaded model that was asked for longest ago, of those that no request holds and except `but`;
- * NULL: there is none. */
+/* A reference to the loaded model that was asked for longest ago, of those that no request holds, that nobody waited
+ * for who is to come back (for at most MODEL_AWAITED_NS), and except `but`; NULL: there is none. */
 struct hosted_model *registry_least_used(struct registry *r, const char *but);
+/* There is no such model: have the one of those in use that was asked for longest ago answer no further requests, so
+ * that it comes to be such a one; for MODEL_AWAITED_NS at most, unless this is called again. */
+void registry_have_one_yield(struct registry *r, const char *but);
 /* Memory of all models that are loaded, except `but`. */
 uint64_t registry_bytes(struct registry *r, const char *but);
 

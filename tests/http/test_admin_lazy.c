@@ -207,12 +207,42 @@ static void a_model_that_finds_no_room_is_tried_again(void **state)
     daemon_stop(&administered);
 }
 
+/* Requests that overlap would otherwise keep it in use, and the other out, for ever. */
+static void overlapping_requests_do_not_keep_another_model_out(void **state)
+{
+    static const char rows[] = "--pass-rows-max=4096";
+    char flag[64];
+    struct reply r;
+    (void)state;
+    model_folder_put(models_folder, "a", TEXT_A);
+    administration_start(rows, NULL);
+    json_t *all = admin_get("/admin/models");
+    const json_int_t one = json_integer_value(json_object_get(all, "memory_bytes"));
+    json_decref(all);
+    daemon_stop(&administered);
+
+    (void)snprintf(flag, sizeof flag, "--models-memory-max-mb=%d", (int)(one * 3 / 2 >> 20)); /* one fits alone */
+    model_folder_put(models_folder, "b", TEXT_B);
+    administration_start(flag, rows);
+    const int before = begin_stream("a");
+    await_failure("b", "the other models are in use");
+    model_ask("a", &r); /* which would overlap */
+    reply_assert_error(&r, 503, "model_loading", "model", "gives way to another");
+    reply_clear(&r);
+    raw_close(before);
+    free(text_after_loading("b"));
+    free(text_after_loading("a")); /* and in turn */
+    daemon_stop(&administered);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_lazy_model_is_loaded_when_it_is_asked_for, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(the_model_that_rested_longest_makes_room, administration_set_up,
+                                        administration_tear_down),
+        cmocka_unit_test_setup_teardown(overlapping_requests_do_not_keep_another_model_out, administration_set_up,
                                         administration_tear_down),
         cmocka_unit_test_setup_teardown(a_model_that_finds_no_room_is_tried_again, administration_set_up,
                                         administration_tear_down),

@@ -420,6 +420,58 @@ static void room_is_made_of_what_was_asked_for_longest_ago(void **state)
     assert_null(registry_least_used(r, ""));
 }
 
+/* As a request does; what it gets is released at once. */
+static enum status ask(struct registry *r, const char *name)
+{
+    struct hosted_model *e = NULL;
+    struct error err;
+    const enum status st = registry_acquire_for(r, name, REGISTRY_ANY_TASK, &e, &err);
+    hosted_model_release(e);
+    return st;
+}
+
+static void a_model_in_use_gives_way_to_one_that_waits(void **state)
+{
+    struct registry *r = *state;
+    struct hosted_model *stream;
+    struct error err;
+    put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
+    put_loaded(r, "c", 0, TASK_TEXT_GENERATION, 1);
+    stream = registry_acquire(r, "a");
+    struct hosted_model *other = registry_acquire(r, "c"), *none = NULL;
+    assert_null(registry_least_used(r, "b"));
+    registry_have_one_yield(r, "b");
+    assert_int_equal(ask(r, "c"), OK); /* one is enough */
+    assert_int_equal(registry_acquire_for(r, "a", REGISTRY_ANY_TASK, &none, &err), ERR_LOADING);
+    assert_non_null(strstr(err.message, "gives way to another"));
+    hosted_model_release(stream); /* nobody else has it by now */
+    struct hosted_model *idle = registry_least_used(r, "b");
+    assert_ptr_equal(idle, loaded(r, "a"));
+    hosted_model_release(idle);
+    hosted_model_release(other);
+    registry_drop(r, "a", MODEL_IDLE);
+    put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1); /* it has its turn again */
+    assert_int_equal(ask(r, "a"), OK);
+}
+
+static void what_a_client_waits_for_is_kept_until_it_has_come(void **state)
+{
+    struct registry *r = *state;
+    struct registry_model row;
+    put(r, "b", MODEL_IDLE, TASK_TEXT_GENERATION);
+    assert_int_equal(ask(r, "b"), ERR_LOADING);
+    put_loaded(r, "b", 0, TASK_TEXT_GENERATION, 1);
+    assert_null(registry_least_used(r, "a"));
+    assert_true(registry_peek(r, "b", &row) && row.awaited_ns != 0);
+    assert_int_equal(ask(r, "b"), OK);
+    assert_true(registry_peek(r, "b", &row) && row.awaited_ns == 0);
+    struct hosted_model *idle = registry_least_used(r, "a");
+    assert_ptr_equal(idle, loaded(r, "b"));
+    hosted_model_release(idle);
+    put_loaded(r, "c", 0, TASK_TEXT_GENERATION, 1); /* nobody has asked for it */
+    assert_true(registry_peek(r, "c", &row) && row.awaited_ns == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +490,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_dropped_model_is_known_and_a_removed_one_is_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(as_many_are_known_as_there_is_room_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_size_is_that_of_the_same_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_model_in_use_gives_way_to_one_that_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_client_waits_for_is_kept_until_it_has_come, set_up, tear_down),
         cmocka_unit_test_setup_teardown(room_is_made_of_what_was_asked_for_longest_ago, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
