@@ -12,6 +12,7 @@
 
 #include "config/file.h"
 #include "config/json_memory.h"
+#include "config/memory.h"
 
 enum { VALUE_SHOWN_MAX = 80 }; /* bytes of a wrong value that a message repeats */
 
@@ -369,6 +370,7 @@ enum status config_load(struct config *ret, int argc, char *const argv[], char *
         if (st == OK)
             st = check_ordered(&c, err);
         choose_models_dir(&c);
+        memory_share(&c.settings, c.sources, memory_there_is());
     }
     if (st == OK)
         *ret = c;

@@ -30,8 +30,6 @@
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PRINT, CONFIG_CHECK };
 
-enum config_source { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_ENVIRONMENT, CONFIG_FROM_FLAG };
-
 struct config {
     struct settings settings;
     enum config_action action;
@@ -53,7 +51,7 @@ typedef void config_warning(void *arg, const char *message);
 enum status config_load(struct config *ret, int argc, char *const argv[], char *const envp[], config_warning *warn,
                         void *arg, struct error *err);
 
-/* Who set the value in force: "default", "file config/aftd.json", "environment AFTD_LISTEN_PORT", "flag --listen-port".
+/* Who set the value in force: "default", "share of the memory", "file config/aftd.json", "environment AFTD_LISTEN_PORT", "flag --listen-port".
  */
 void config_describe_source(const struct config *c, enum setting_id id, char *out, size_t size);
 

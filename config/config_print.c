@@ -56,6 +56,9 @@ void config_describe_source(const struct config *c, enum setting_id id, char *ou
     case CONFIG_FROM_DEFAULT:
         (void)snprintf(out, size, "default");
         break;
+    case CONFIG_FROM_SHARE:
+        (void)snprintf(out, size, "share of the memory");
+        break;
     case CONFIG_FROM_FILE:
         (void)snprintf(out, size, "file %s", c->path);
         break;

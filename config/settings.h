@@ -66,8 +66,11 @@ enum log_format { LOG_FORMATS(X) };
          "model for requests that name none: for each task the first of these, separated by"                           \
          " commas, that is for it; else, or if off, the first by name")                                                \
     TEXT(aliases, "off", "other names that requests may use for models: ALIAS=NAME, separated by commas; or off")      \
-    NUMBER(models_memory_max_mb, 0, 0, 1048576,                                                                        \
-           "most memory of all loaded models together, in MiB; 0: four fifths of the control group's limit, if any")   \
+    NUMBER(memory_max_mb, 0, 0, 16777216,                                                                              \
+           "memory that the daemon is to get along with, in MiB, of which the bounds that are not set get shares; 0:"  \
+           " what the control group allows, else what the machine has")                                                \
+    NUMBER(models_memory_max_mb, 0, 0, 16777216,                                                                       \
+           "most memory of all loaded models together, in MiB; 0: what the other bounds leave")                        \
     NUMBER(threads, 0, 0, ENGINE_THREADS_MAX, "compute threads; 0: one for each processor")                            \
     SWITCH(pin_threads, true, "with as many compute threads as processors, keep each on a processor of its own")       \
     TEXT(isa, "auto", "instruction set of the kernels: auto, or the name of a lower one")                              \
@@ -125,7 +128,7 @@ enum log_format { LOG_FORMATS(X) };
     NUMBER(idle_timeout_ms, 60000, 1000, 3600000, "how long a connection may be idle between requests")                \
     NUMBER(body_bytes_max, 16777216, 1024, HTTP_BODY_MAX, "largest request body")                                      \
     NUMBER(bodies_memory_max_mb, 512, 1, 1048576, "most memory of all request bodies together, in MiB")                \
-    NUMBER(answers_memory_max_mb, 256, 64, 1048576,                                                                    \
+    NUMBER(answers_memory_max_mb, 256, 16, 1048576,                                                                    \
            "most memory of all answers together that wait for their clients to read them, in MiB")                     \
     NUMBER(timeout_ms, 60000, 1, 86400000, "time limit of a request that sets none")                                   \
     NUMBER(timeout_ms_max, 600000, 1, 86400000, "longest time limit that a request may set")                           \
@@ -167,6 +170,16 @@ enum setting_id {
 #undef CHOICE
 #undef SWITCH
         SETTING_COUNT
+};
+
+/* Who set a value. CONFIG_FROM_SHARE: nobody, and a share of the memory that there is (memory.h) takes the place of the
+ * default. */
+enum config_source {
+    CONFIG_FROM_DEFAULT,
+    CONFIG_FROM_SHARE,
+    CONFIG_FROM_FILE,
+    CONFIG_FROM_ENVIRONMENT,
+    CONFIG_FROM_FLAG
 };
 
 enum setting_kind { SETTING_NUMBER, SETTING_TEXT, SETTING_CHOICE, SETTING_SWITCH };

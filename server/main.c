@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "config/memory.h"
 #include "config/version.h"
 #include "engine/engine.h"
 #include "server/access/auth.h"
@@ -117,6 +118,21 @@ static void block_signals(struct daemon *d)
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
+/* It does not begin where it could only be killed. */
+static enum status describe_memory(const struct config *c, struct error *err)
+{
+    const uint64_t there_is = memory_there_is();
+    char text[ERROR_MESSAGE_MAX];
+    const enum status st = memory_check(&c->settings, c->sources, there_is, text, sizeof text, err);
+    if (st != OK)
+        return st;
+    if (text[0] != '\0')
+        log_warning("%s", text);
+    memory_describe(&c->settings, there_is, text, sizeof text);
+    log_info("%s", text);
+    return OK;
+}
+
 static enum status describe_engine(const struct settings *s, struct error *err)
 {
     const struct engine_options o = {.isa = strcmp(s->isa, "auto") == 0 ? NULL : s->isa, .threads = s->threads};
@@ -194,6 +210,8 @@ static enum status start(struct daemon *d, struct error *err)
     if (st != OK)
         return error_set(err, st, "out of memory or file descriptors for the HTTP threads' mailboxes");
     st = read_hosts(d, err);
+    if (st == OK)
+        st = describe_memory(d->config, err);
     if (st == OK)
         st = describe_engine(d->settings, err);
     if (st == OK)
@@ -405,13 +423,21 @@ static enum status check_all(const struct settings *s, struct error *err)
 static int check(const struct config *config)
 {
     struct error err;
+    const uint64_t there_is = memory_there_is();
+    char warning[ERROR_MESSAGE_MAX] = "", memory[ERROR_MESSAGE_MAX];
     log_init(LOG_LEVEL_ERROR, config->settings.log_format);
-    const enum status st = check_all(&config->settings, &err);
+    enum status st = check_all(&config->settings, &err);
+    if (st == OK)
+        st = memory_check(&config->settings, config->sources, there_is, warning, sizeof warning, &err);
     if (st != OK) {
         (void)fprintf(stderr, "aftd: %s\n", err.message);
         return st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;
     }
+    if (warning[0] != '\0')
+        warn_of_setting(NULL, warning);
     config_print_check(config, stdout);
+    memory_describe(&config->settings, there_is, memory, sizeof memory);
+    (void)printf("%s\n", memory);
     return EXIT_SUCCESS;
 }
 

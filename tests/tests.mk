@@ -3,7 +3,7 @@
 .PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-chart deps-balancers deps-arm64 \
     deps-units deps-container deps-valgrind test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-chart test-balancers test-restart test-units \
-    torture torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
+    torture torture-memory torture-small torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
     torture-process torture-sessions torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built \
     fuzz-replay fuzz-replay-built fuzz-corpus fuzz-corpus-built valgrind cover
 
@@ -280,13 +280,17 @@ fuzz-corpus-built: $(FUZZERS)
 	@tests/fuzz/keep.sh $B
 
 # What `make test` does in part, whole: nothing here has a place in CI.
-torture: torture-memory torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
+torture: torture-memory torture-small torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
     torture-process torture-sessions torture-injection torture-soak ## all that is done to break the daemon on purpose, in its long form
 
 torture-memory: deps-test ## refuse each allocation of the daemon once, and all from each one on
 	+@$(BUILD) programs $(addprefix $B/tests/,torture/test_memory http/test_memory http/test_memory_models)
 	@AFTD_TORTURE=long $B/tests/http/test_memory && AFTD_TORTURE=long $B/tests/http/test_memory_models && \
 	    AFTD_TORTURE=long $B/tests/torture/test_memory
+
+torture-small: ## ask a daemon in a control group of 256 MiB for more than fits, by default settings
+	+@$(BUILD) programs
+	@tests/torture/small.py
 
 torture-calls: deps-test ## let each system call of the daemon fail once, and all from each one on
 	+@$(BUILD) programs $B/tests/torture/test_calls
@@ -323,9 +327,9 @@ torture-injection: ## line ends, controls, quotes and paths in every field that 
 	+@$(BUILD) programs
 	@tests/torture/injection.py
 
-torture-short: deps-lint ## the last six of these in short, some seconds each
+torture-short: deps-lint ## seven of these in short, some seconds each
 	+@$(BUILD) programs build/tests/shifted_clock.so
-	@n=0; for what in clients overload process sessions injection soak; do \
+	@n=0; for what in small clients overload process sessions injection soak; do \
 	    echo "---- $$what" && AFTD_TEST_SLOW=$${AFTD_TEST_SLOW:-4} tests/torture/$$what.py --short || exit 1; n=$$((n + 1)); done; \
 	    echo "$$n passed, 0 failed"
 

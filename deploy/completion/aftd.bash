@@ -29,6 +29,7 @@ _aftd_options='
     --models-broken=skip|refuse
     --default-models=text
     --aliases=text
+    --memory-max-mb=text
     --models-memory-max-mb=text
     --threads=text
     --pin-threads=true|false

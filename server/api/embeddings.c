@@ -326,7 +326,8 @@ static enum status prepare(struct exchange *x, struct job **ret, struct error *e
     state->timeout_ms = (uint32_t)f.timeout_ms;
     state->base64 = f.base64;
     (*ret)->item.priority = f.priority;
-    (*ret)->answer_bytes = (size_t)count_of(*ret) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
+    (*ret)->answer_bytes =
+        job_given(*ret) + (size_t)count_of(*ret) * engine_info(m->engine)->dim * (sizeof(double) + NUMBER_BYTES);
     return OK;
 }
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/cgroup.h"
 #include "server/batch/batcher.h"
 #include "server/control/check.h"
 #include "server/core/log.h"
@@ -39,18 +38,6 @@ struct registry *hosting_registry(const struct hosting *h)
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-/* What the setting says; else four fifths of what the control group has, as a process that takes more than its group
- * allows is killed: the rest is for sessions, bodies, answers and pixels. */
-static uint64_t memory_max(const struct settings *s)
-{
-    const uint64_t group = cgroup_limits().memory;
-    if (s->models_memory_max_mb != 0 || group == 0)
-        return s->models_memory_max_mb * MEGABYTE;
-    log_info("memory: %llu MiB are allowed by the control group, and models may take %llu MiB of them",
-             (unsigned long long)(group / MEGABYTE), (unsigned long long)(group / 5 * 4 / MEGABYTE));
-    return group / 5 * 4;
-}
-
 static bool fits_beside(const struct hosting *h, const char *name, uint64_t bytes)
 {
     return h->memory_max == 0 || registry_bytes(h->registry, name) + bytes <= h->memory_max;
@@ -61,9 +48,8 @@ static enum status refuse_size(const struct hosting *h, enum status st, const ch
 {
     return error_set_param(
         err, st, "models_memory_max_mb",
-        "the model \"%s\" takes %llu MiB of memory, and all models together may take %llu (%s): %s", name,
-        (unsigned long long)((bytes + MEGABYTE - 1) / MEGABYTE), (unsigned long long)(h->memory_max / MEGABYTE),
-        h->settings->models_memory_max_mb != 0 ? "models_memory_max_mb" : "the control group's limit", why);
+        "the model \"%s\" takes %llu MiB of memory, and all models together may take %u (models_memory_max_mb): %s",
+        name, (unsigned long long)((bytes + MEGABYTE - 1) / MEGABYTE), h->settings->models_memory_max_mb, why);
 }
 
 /* Unload the least recently used models until there is room for `bytes` of the model of that name. Errors: ERR_NOMEM
@@ -413,7 +399,7 @@ enum status hosting_start(struct hosting **ret, const struct settings *s, struct
     if (h == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the list of models");
     h->settings = s;
-    h->memory_max = memory_max(s);
+    h->memory_max = s->models_memory_max_mb * MEGABYTE;
     enum status st = registry_create(&h->registry);
     if (st != OK)
         (void)error_set(&why, st, "no memory for the list of models");

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "config/cgroup.h"
+#include "config/memory.h"
 
 #define NS_PER_SECOND UINT64_C(1000000000)
 
@@ -80,13 +80,6 @@ static uint64_t count_open_fds(void)
     return count > 0 ? count - 1 : 0; /* without the directory itself */
 }
 
-static uint64_t read_memory_limit(void)
-{
-    const uint64_t machine = positive(sysconf(_SC_PHYS_PAGES)) * positive(sysconf(_SC_PAGESIZE));
-    const uint64_t group = cgroup_limits().memory;
-    return group != 0 && group < machine ? group : machine;
-}
-
 void process_stats_read(struct process_stats *ret)
 {
     struct timespec cpu;
@@ -94,7 +87,7 @@ void process_stats_read(struct process_stats *ret)
     memset(ret, 0, sizeof *ret);
     read_stat(ret);
     ret->open_fds = count_open_fds();
-    ret->memory_limit = read_memory_limit();
+    ret->memory_limit = memory_there_is();
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
         ret->max_fds = files.rlim_cur;
     if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0) /* finer than the ticks of /proc/self/stat */

@@ -44,11 +44,11 @@ static uint64_t larger(uint64_t a, uint64_t b)
 
 void bodies_init(struct bodies *all, uint64_t most, size_t size_max, void (*cut)(struct body *b))
 {
-    const uint64_t small = most / BODIES_SMALL_PART, ending = most / BODIES_ENDING_PART;
-    const uint64_t large = larger(most - small - ending, size_max);
+    const uint64_t small = most / BODIES_SMALL_PART, ending = larger(most / BODIES_ENDING_PART, size_max);
+    const uint64_t large = most > small + ending ? larger(most - small - ending, size_max) : size_max;
     const struct room_rules rules = {.most = large,
                                      .most_of_client = larger(large - large / BODIES_KEPT_PART, size_max),
-                                     .ending_most = larger(ending, size_max),
+                                     .ending_most = ending,
                                      .look = look_at,
                                      .end = end};
     *all = (struct bodies){.small_most = small, .size_max = size_max, .cut = cut};

@@ -94,7 +94,7 @@ struct job {
     bool streams;               /* its answer begins before it is done */
     bool moves;                 /* its client goes on elsewhere, where the daemon stops */
     uint32_t engine_cost;       /* its item's in an engine's queue: places in batches; a job of streams counts as 1 */
-    size_t answer_bytes;        /* what its output takes until it is read; 0: little, or told with the answer */
+    size_t answer_bytes;        /* what it takes until its output is read; 0: little, or told with the answer */
     uint64_t deadline_ns;
     struct job_work *work;     /* owned; NULL: there is nothing to be done beside the engine */
     const struct job_way *way; /* of `work` */

@@ -28,6 +28,7 @@ enum status code_job_create(struct job **ret, const struct job_kind *kind, struc
         return ERR_NOMEM;
     }
     c->in = *in;
+    c->job.answer_bytes = 2 * in->text_bytes + in->block_count * sizeof *c->coders; /* the archive has a text's size */
     *ret = &c->job;
     return OK;
 }

@@ -30,6 +30,7 @@ enum status complete_job_create(struct job **ret, struct hosted_model *model, co
         return ERR_NOMEM;
     }
     c->in = *in;
+    c->job.answer_bytes = (size_t)in->samples * in->total;
     c->job.streams = in->stream;
     for (uint32_t i = 0; i < in->samples; i++) {
         if (in->known != NULL)

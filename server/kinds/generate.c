@@ -90,13 +90,13 @@ static enum status create_saved(struct generate_job *g, const struct hosted_mode
     return stream_snapshot_create(&g->saved, fed, 1, info->stream_bytes, NULL);
 }
 
-/* Of the rings, of the saved state, also in base64, and of a whole answer's text. */
+/* Of the prompts, the rings, the saved state, also in base64, and a whole answer's text. */
 static size_t answer_bytes(const struct generate_job *g, const struct hosted_model *model)
 {
     const size_t numbers = g->in.logprobs, ring = g->sample_count * g->ring_size * (1 + 5 * numbers);
     const size_t whole = (size_t)g->sample_count * g->in.max_tokens * (TEXT_BYTES + NUMBER_BYTES * numbers);
     const size_t saved = g->in.saves ? 3 * engine_info(model->engine)->stream_bytes : 0;
-    return ring + saved + (g->in.stream ? 0 : whole);
+    return g->in.prompt_bytes + ring + saved + (g->in.stream ? 0 : whole);
 }
 
 enum status generate_job_create(struct job **ret, struct hosted_model *model, const struct generate_input *in,

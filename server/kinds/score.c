@@ -9,6 +9,8 @@
 #include "engine/logits.h"
 #include "server/stream/stream_kind.h"
 
+enum { NUMBER_BYTES = 56 }; /* of a number of the answer, while that is built */
+
 /* ---- the job --------------------------------------------------------------------------------------------------- */
 
 struct score_job *score_job_of(const struct job *j)
@@ -30,6 +32,7 @@ enum status score_job_create(struct job **ret, struct hosted_model *model, const
         return ERR_NOMEM;
     }
     c->in = *in;
+    c->job.answer_bytes = in->count * (1 + sizeof *c->log2_probs + NUMBER_BYTES);
     *ret = &c->job;
     return OK;
 }

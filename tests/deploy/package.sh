@@ -141,19 +141,19 @@ check "it stops when it is told to" test $? -eq 0
 background=()
 
 echo "---- upgrading, removing, purging"
-sed -i 's/"streams_max": 64/"streams_max": 7/' "$root/etc/aftd/aftd.json"
+sed -i 's/"queue_jobs_max": 256/"queue_jobs_max": 7/' "$root/etc/aftd/aftd.json"
 cp -r weights/models/cifar10-aft-conv "$root/var/lib/aftd/models/own"
 check "a later version takes the place" apt install "/srv/later/*.deb"
 check "it is the later one" both +later "$(run dpkg-query -W -f '${Version}' aftd)"
-check "the edited configuration stays" grep -q '"streams_max": 7' "$root/etc/aftd/aftd.json"
+check "the edited configuration stays" grep -q '"queue_jobs_max": 7' "$root/etc/aftd/aftd.json"
 check "the new default lies beside it" grep -q '"queue_jobs_max": 255' "$root/etc/aftd/aftd.json.dpkg-dist"
 check "the operator's models stay" test -f "$root/var/lib/aftd/models/own/config.json"
 check "the earlier version takes the place again" apt --allow-downgrades install "/srv/debs/*.deb"
 check "it is the earlier one" test -d "$work/a/aftd-$(run dpkg-query -W -f '${Version}' aftd)"
-check "the edited configuration stays then too" grep -q '"streams_max": 7' "$root/etc/aftd/aftd.json"
+check "the edited configuration stays then too" grep -q '"queue_jobs_max": 7' "$root/etc/aftd/aftd.json"
 check "apt removes the packages" apt remove aftd aftd-models
 check "the programs are gone" test ! -e "$root/usr/bin/aftd"
-check "the edited configuration is still there" grep -q '"streams_max": 7' "$root/etc/aftd/aftd.json"
+check "the edited configuration is still there" grep -q '"queue_jobs_max": 7' "$root/etc/aftd/aftd.json"
 check "the operator's models are still there" test -f "$root/var/lib/aftd/models/own/config.json"
 check "apt installs it again" apt install "/srv/later/*.deb"
 check "apt purges the packages" apt purge aftd aftd-models
@@ -189,7 +189,7 @@ states() { within systemctl is-active "$@" | sort -u; }
 check "apt installs the packages again" apt install "/srv/debs/*.deb"
 check "that starts nothing" is "$(states aftd aftd.socket aftd-admin.socket)" inactive
 sed 's/"listen_port": 8080/"listen_port": 8090/' "$root/etc/aftd/aftd.json" >"$root/etc/aftd/second.json"
-sed -i 's/"streams_max": 64/"streams_max": 7/' "$root/etc/aftd/aftd.json"
+sed -i 's/"queue_jobs_max": 256/"queue_jobs_max": 7/' "$root/etc/aftd/aftd.json"
 check "its sockets and the daemon are enabled and started" within systemctl enable --now aftd.socket aftd
 check "so is another instance" within systemctl enable --now aftd@second
 check "it classifies" both '"label":"ship"' "$(get --data-binary @$sample "$url/classify?model=cifar10-aft-conv")"

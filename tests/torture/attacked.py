@@ -53,9 +53,9 @@ def until(what, holds, seconds):
 
 class Daemon:
     """aftd as a child, with its log in a folder of its own. `stderr`: a descriptor in the log's place, and then `path`
-    must be given, a Unix socket that it listens on: its port is not known."""
+    must be given, a Unix socket that it listens on: its port is not known. `within`: what it is to enter first."""
 
-    def __init__(self, *flags, env=None, stderr=None, path=None, models="weights/models", folder=None):
+    def __init__(self, *flags, env=None, stderr=None, path=None, models="weights/models", folder=None, within=None):
         self.folder = folder or tempfile.mkdtemp(prefix="aftd-torture-")
         self.log_path, self.path, self.tls = os.path.join(self.folder, "log"), path, False
         command = [os.environ.get("AFTD_TEST_DAEMON", "build/aftd"), "--models-dir=" + models, *flags]
@@ -65,7 +65,8 @@ class Daemon:
             command.append("--listen-unix=" + path)
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log if stderr is None else stderr,
-                                            env={**ENVIRONMENT, **(env or {})})
+                                            env={**ENVIRONMENT, **(env or {})},
+                                            preexec_fn=within.enter if within else None)
         try:
             self.port = until(self.log, self.is_there, 60)
         except BaseException:
