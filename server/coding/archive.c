@@ -141,7 +141,7 @@ enum status archive_read(struct archive *ret, const uint8_t *bytes, size_t size,
     struct archive a = {.id = {.arithmetic = ""}};
     const uint8_t *at = bytes + sizeof magic;
     if (size < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0)
-        return refuse(err, "does not begin with \"aftz\", as all archives do");
+        return error_set_param(err, ERR_ARGUMENT, "body", "not an aftz archive");
     if (size < HEADER_BYTES)
         return refuse(err, "ends within its header");
     const unsigned version = (unsigned)le_take(&at, 1);

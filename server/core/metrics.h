@@ -108,13 +108,13 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_MODELS_FAILED, "aftd_models_failed", COUNT, NONE,                                                   \
           "Models whose files were not accepted when they were last read.")                                          \
     GAUGE(METRIC_SESSIONS, "aftd_sessions", COUNT, NONE, "Sessions kept.")                                           \
-    GAUGE(METRIC_SESSIONS_BYTES, "aftd_session_bytes", COUNT, NONE, "Most memory that the kept sessions can take.")  \
+    GAUGE(METRIC_SESSIONS_BYTES, "aftd_session_bytes", COUNT, NONE, "Upper bound of the memory of kept sessions.")   \
     COUNTER(METRIC_SESSIONS_CREATED, "aftd_sessions_created_total", COUNT, NONE, "Sessions begun or forked.")        \
     COUNTER(METRIC_SESSIONS_EXPIRED, "aftd_sessions_expired_total", COUNT, NONE, "Sessions that expired unused.")    \
     COUNTER(METRIC_SESSIONS_EVICTED, "aftd_sessions_evicted_total", COUNT, NONE,                                     \
             "Stored sessions that ended early, for the room of others.")                                             \
     GAUGE(METRIC_SESSIONS_LOADED_BYTES, "aftd_sessions_loaded_bytes", COUNT, NONE,                                   \
-          "Most memory that those of the stored sessions take which are in memory.")                                 \
+          "Upper bound of the memory of the stored sessions that are in memory.")                                    \
     HISTOGRAM(METRIC_SESSION_STORE, "aftd_session_store_seconds", SECONDS, MODEL, FINE,                              \
               "Time to read or write stored sessions, for one request.")                                             \
     COUNTER(METRIC_SESSIONS_REFUSED, "aftd_sessions_refused_total", COUNT, NONE,                                     \
@@ -156,7 +156,7 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
     GAUGE(METRIC_RESIDENT, "process_resident_memory_bytes", COUNT, NONE, "Resident memory.")                         \
     GAUGE(METRIC_VIRTUAL, "process_virtual_memory_bytes", COUNT, NONE, "Virtual memory.")                            \
     GAUGE(METRIC_OPEN_FDS, "process_open_fds", COUNT, NONE, "Open file descriptors.")                                \
-    GAUGE(METRIC_MAX_FDS, "process_max_fds", COUNT, NONE, "Most file descriptors that may be open.")                 \
+    GAUGE(METRIC_MAX_FDS, "process_max_fds", COUNT, NONE, "Limit of open file descriptors.")                         \
     GAUGE(METRIC_START_TIME, "process_start_time_seconds", SECONDS, NONE, "When the process started, Unix time.")    \
     GAUGE(METRIC_THREADS, "process_threads", COUNT, NONE, "Threads of the process.")
 

@@ -104,7 +104,7 @@ static enum status find_named_locked(struct registry *r, const char *name, int t
         return refuse_failed(row, err);
     if (row == NULL || !can_serve(row)) {
         list_names_locked(r, names, sizeof names);
-        return error_set_param(err, ERR_NOT_FOUND, "model", "no model is named \"%.*s\"; loaded are: %s",
+        return error_set_param(err, ERR_NOT_FOUND, "model", "no model is named \"%.*s\"; loaded models: %s",
                                MODEL_WISH_MAX, name, names);
     }
     if (version != NULL && models_dir_version(version) != version_of(row))

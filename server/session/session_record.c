@@ -157,7 +157,7 @@ static enum status take_head(struct session_head *h, size_t *blob_at, const uint
     if (size < SESSION_RECORD_HEADER_BYTES)
         return refuse_size(err, size, SESSION_RECORD_HEADER_BYTES);
     if (memcmp(bytes, magic, sizeof magic) != 0)
-        return error_set(err, ERR_FORMAT, "this is no session: it does not begin with \"aftdsess\"");
+        return error_set(err, ERR_FORMAT, "not an aftd session");
     const uint64_t version = le_take(&at, 4), id = le_take(&at, 4), model = le_take(&at, 4);
     if (version != SESSION_RECORD_VERSION)
         return error_set(err, ERR_FORMAT, "the record's version is %llu, expected %d: another version of aftd made it",

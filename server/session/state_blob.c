@@ -227,7 +227,7 @@ static enum status check_version(struct layout *ret, const uint8_t *blob, struct
 {
     const uint8_t *at = blob + sizeof magic;
     if (memcmp(blob, magic, sizeof magic) != 0)
-        return error_set_param(err, ERR_ARGUMENT, "state", "this is not a state: it does not begin with \"aftdstat\"");
+        return error_set_param(err, ERR_ARGUMENT, "state", "not an aftd state");
     return find_layout(ret, le_take(&at, 4), err);
 }
 

@@ -300,14 +300,14 @@ static void what_is_wrong_is_said(void **state)
 {
     (void)state;
     const struct program_case cases[] = {
-        {"no archive", {"decompress", small_model, "README.md"}, NULL, 1, "", "README.md: the archive does not begin"},
-        {"nothing", {"decompress", small_model}, "", 1, "", "standard input: the archive does not begin"},
+        {"no archive", {"decompress", small_model, "README.md"}, NULL, 1, "", "README.md: not an aftz archive"},
+        {"nothing", {"decompress", small_model}, "", 1, "", "standard input: not an aftz archive"},
         {"no archive, by a daemon",
          {"decompress", "--url", url, "README.md"},
          NULL,
          1,
          "",
-         "README.md: the daemon answers 400: the archive does not begin"},
+         "README.md: the daemon answers 400: not an aftz archive"},
         {"damaged", {"decompress", small_model, damaged_path}, NULL, 1, "", "damaged: the archive "},
         {"another model", {"decompress", other_model, archive_path}, NULL, 1, "", "the archive is of another model"},
         {"another model, by a daemon", {"decompress", "--url", url, archive_path}, NULL, 1, "", "is of another model"},

@@ -41,7 +41,7 @@ static void a_model_is_loaded_unloaded_and_replaced(void **state)
     char *a = model_text("one");
     admin_act_well("one", "unload");
     assert_string_equal(admin_state_of("one"), "unloaded");
-    model_assert_error("one", 404, "not_found", "loaded are: picture");
+    model_assert_error("one", 404, "not_found", "loaded models: picture");
     assert_true(client_metric(&administered, "aftd_model_info{model=\"one\"") == 0);
     assert_true(client_metric(&administered, "aftd_model_info{model=\"picture\"") == 1);
     admin_act_badly("one", "unload", 404, "not_found", "is not loaded");
@@ -279,7 +279,7 @@ static void models_dir_is_followed(void **state)
     assert_true(client_metric(&administered, "aftd_model_info{model=\"c\"") == 1);
     model_assert_writes("b", a);
     model_assert_writes("c", b);
-    model_assert_error("a", 404, "not_found", "loaded are: b, c");
+    model_assert_error("a", 404, "not_found", "loaded models: b, c");
     assert_string_equal(admin_state_of("a"), "");
 
     admin_act_well("c", "unload"); /* what an administrator took away does not come back by itself */

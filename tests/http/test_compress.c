@@ -195,7 +195,7 @@ static void what_was_changed_is_refused(void **state)
         uint8_t to;
         const char *says;
     } changes[] = {
-        {0, 'A', "does not begin with"},    {4, 2, "version is 2"},
+        {0, 'A', "not an aftz archive"},    {4, 2, "version is 2"},
         {5, 200, "what computed it"},       {6, 1, "must be zero"},
         {8, 201, "does not give the text"}, {12, 1, "at most 1048576"},
         {16, 0, "does not give the text"},  {24, 0, "of another model"},
@@ -213,7 +213,7 @@ static void what_was_changed_is_refused(void **state)
     expect_refusal(body, small.size + 1, "after its last block");
     expect_refusal(body, small.size - 1, "within a block");
     expect_refusal(body, 40, "within its header");
-    expect_refusal(body, 0, "does not begin with");
+    expect_refusal(body, 0, "not an aftz archive");
     body[small.size - 10] ^= 1;
     expect_refusal(body, small.size, "does not give the text");
     call("decompress", "lm-attention", small.body, small.size, &r);

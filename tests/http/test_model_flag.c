@@ -73,7 +73,7 @@ static void a_folder_is_served_under_the_name_given_or_its_own(void **state)
     start((const char *const[]){"--models-dir=off", "--model=pets={}/not a name", "--model", "{}/own/", NULL});
     expect("/v2/models/pets/ready", NULL, NULL, 200, "{\"name\":\"pets\",\"ready\":true}");
     expect("/v2/models/own/ready", NULL, NULL, 200, "{\"name\":\"own\",\"ready\":true}");
-    expect("/v2/models/cifar10-aft-conv/ready", NULL, NULL, 404, "loaded are: own, pets");
+    expect("/v2/models/cifar10-aft-conv/ready", NULL, NULL, 404, "loaded models: own, pets");
     expect("/v1/models/pets", NULL, NULL, 200, "\"id\":\"pets\"");
     expect("/generate", "{\"model\": \"pets\", \"max_tokens\": 1}", NULL, 200, "\"model\":\"pets\"");
     expect("/metrics", NULL, NULL, 200, "aftd_model_info{model=\"pets\"");
@@ -109,7 +109,7 @@ static void such_models_change_like_the_others(void **state)
     admin_act_well("x", "reload");
     model_assert_writes("x", a);
     admin_act_well("x", "unload");
-    model_assert_error("x", 404, "not_found", "loaded are: two");
+    model_assert_error("x", 404, "not_found", "loaded models: two");
     assert_string_equal(admin_reload(), "unchanged two, unchanged x");
     admin_act_well("x", "load");
     model_assert_writes("x", a);
@@ -218,7 +218,7 @@ static void an_alias_does_in_the_place_of_the_name(void **state)
         {"/v1/completions", "{\"model\": \"gpt-4o-mini\", \"prompt\": \"a\"}", 200, "\"model\":\"text\""},
         {"/v1/completions", "{\"model\": \"gpt-4o-mini@1\", \"prompt\": \"a\"}", 200, "\"model\":\"text\""},
         {"/v1/completions", "{\"model\": \"gpt-4o-mini@2\", \"prompt\": \"a\"}", 404, "expected text or text@1"},
-        {"/v1/completions", "{\"model\": \"GPT-4o-mini\", \"prompt\": \"a\"}", 404, "loaded are: picture, text"},
+        {"/v1/completions", "{\"model\": \"GPT-4o-mini\", \"prompt\": \"a\"}", 404, "loaded models: picture, text"},
         {"/generate", "{\"model\": \"second\", \"max_tokens\": 1}", 200, "\"model\":\"text\""},
         {"/v1/sessions", "{\"model\": \"second\"}", 201, "\"model\":\"text\""},
         {"/score", "{\"model\": \"second\", \"text\": \"abc\"}", 200, "\"model\":\"text\""},

@@ -122,7 +122,7 @@ static void keys_and_settings_do_not_wait_for_models(void **state)
     halt_at_open(&halt, "/two/config.json"); /* the new model is about to be read, and takes as long as it likes */
     expect(&first, "one", 401, "is not known here");
     expect(&second, "one", 200, NULL);
-    expect(&second, "two", 404, "loaded are: one");
+    expect(&second, "two", 404, "loaded models: one");
     expect_log_level(&second, "debug");
     halt_end(&halt);
     daemon_await_log(&administered, "\"models\":{\"loaded\":[\"two\"],");

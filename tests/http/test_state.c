@@ -333,7 +333,7 @@ static void what_is_wrong_with_a_state_is_said(void **state)
     const struct {
         size_t at; /* of the base64, which has six bits in each place */
         const char *says;
-    } cases[] = {{0, "it does not begin with \"aftdstat\""},
+    } cases[] = {{0, "not an aftd state"},
                  {8 * 8 / 6 + 1, "another version of aftd made it"},
                  {size / 2, "the state's checksum is wrong"},
                  {size - 8, "the state's checksum is wrong"}};

@@ -110,7 +110,7 @@ def test_a_text_becomes_a_model_and_nothing_else(here, aft, capsys):
     subprocess.run([aft, "verify", "models/some-words"], check=True, stdout=subprocess.DEVNULL)
     card = (here / "models" / "some-words" / "README.md").read_text()
     assert "    aft-train text 'some words.txt' --minutes 0.03 --threads 1 --precision f32\n" in card
-    assert " bits per byte |\n| the same, told by how often each byte occurs, for comparison | " in card
+    assert " bits per byte |\n| baseline: byte frequencies | " in card
     assert re.search(r"\bIt took \d+ s on: ", card) and "of the time, falling to 0 over the last 70%" in card
     held = len(WORDS) - len(WORDS) // 10
     assert f"Bytes 0 to {held:,} of some words.txt" in card and f"held out: bytes {held:,} to {len(WORDS):,}" in card
@@ -124,7 +124,7 @@ def test_pictures_become_a_model_with_their_folders_for_labels(here, aft, capsys
     subprocess.run([aft, "verify", "models/colours"], check=True, stdout=subprocess.DEVNULL)
     card = (here / "models" / "colours" / "README.md").read_text()
     assert "36 pictures of colours in 2 classes" in card and "held out: 4 pictures | " in card
-    assert "always naming the commonest label, for comparison | " in card and "steps of 32 pictures" in card
+    assert "baseline: majority class | " in card and "steps of 32 pictures" in card
 
 
 def test_a_model_that_is_there_is_replaced_only_by_name(here, capsys):
@@ -318,7 +318,7 @@ def test_ctrl_c_while_pytorch_is_loaded_ends_without_a_traceback(here):
 
 
 def test_verbs_that_do_not_exist_are_refused(capsys):
-    for arguments, found in ([], "no verb"), (["fly"], "'fly' is no verb"):
+    for arguments, found in ([], "no command"), (["fly"], "unknown command 'fly'"):
         line = refusal(capsys, *arguments)
         assert line == f"aft-train: {found}, expected pictures, text, pixels, convert, check"
     assert cli.main(["--help"]) == 0

@@ -13,17 +13,17 @@ VERBS = {  # verb -> (module, what it does)
     "convert": ("convert", "make models of checkpoints of others, change a model's precision, measure its quality"),
     "check": ("check", "run a model's cases through PyTorch"),
 }
-USAGE = "usage: aft-train VERB ...\n\n" + "".join(f"  {verb:<10}{what}\n" for verb, (_, what) in VERBS.items())
+USAGE = "usage: aft-train COMMAND ...\n\n" + "".join(f"  {verb:<10}{what}\n" for verb, (_, what) in VERBS.items())
 
 
 def main(argv=None):
     """-> exit code: 0, 2 for wrong usage, or the verb's own."""
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] in (["-h"], ["--help"]):
-        print(USAGE + "\naft-train VERB --help tells the options of a verb.")
+        print(USAGE + "\nSee aft-train COMMAND --help for the options of one.")
         return 0
     if argv[:1] == [] or argv[0] not in VERBS:
-        found = f"{argv[0]!r} is no verb" if argv else "no verb"
+        found = f"unknown command {argv[0]!r}" if argv else "no command"
         print(f"aft-train: {found}, expected {', '.join(VERBS)}", file=sys.stderr)
         return 2
     try:

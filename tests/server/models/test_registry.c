@@ -125,7 +125,7 @@ static void a_request_means_one_model(void **state)
 
 static void what_cannot_be_meant_is_said(void **state)
 {
-#define LISTED "loaded are: a, b, c, d, i"
+#define LISTED "loaded models: a, b, c, d, i"
     static char long_name[MODEL_NAME_MAX + 2];
     struct registry *r = *state;
     char too_long[ERROR_MESSAGE_MAX];
@@ -193,7 +193,7 @@ static void an_empty_registry_says_so(void **state)
     struct hosted_model *e = NULL;
     struct error err;
     assert_int_equal(registry_acquire_for(r, "a", REGISTRY_ANY_TASK, &e, &err), ERR_NOT_FOUND);
-    assert_string_equal(err.message, "no model is named \"a\"; loaded are: none");
+    assert_string_equal(err.message, "no model is named \"a\"; loaded models: none");
     registry_free(NULL);
 }
 

@@ -362,7 +362,7 @@ def train(args):
     def figures(model):
         yield f"held out: {len(held):,} pictures", f"{quality.accuracy(model, held):.2f} % right"
         plain = quality.accuracy_of_commonest(source, held)
-        yield "the same, always naming the commonest label, for comparison", f"{plain:.2f} % right"
+        yield "baseline: majority class", f"{plain:.2f} % right"
 
     run.export([held.prepared(i, model.config) for i in range(min(2, len(held)))], figures,
                f"{len(source):,} pictures of {Path(args.pictures).resolve().name} in {len(source.classes)} classes; "

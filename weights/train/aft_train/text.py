@@ -135,7 +135,7 @@ def train(args):
                 on = f"{name}: bytes {at.start:,} to {at.stop:,}, windows of {T} each from scratch"
                 yield on, f"{quality.bits_per_byte(model, data[at]):.4f} bits per byte"
                 plain = quality.bits_of_frequencies(data[part], data[at])
-                yield "the same, told by how often each byte occurs, for comparison", f"{plain:.4f} bits per byte"
+                yield "baseline: byte frequencies", f"{plain:.4f} bits per byte"
         if test:
             warm, before = T // 2, min(T // 2, test.start)
             bits = quality.bits_per_byte(model, data[test.start - before : test.stop], warm, before)
