@@ -426,9 +426,9 @@ static int check(const struct config *config)
     const uint64_t there_is = memory_there_is();
     char warning[ERROR_MESSAGE_MAX] = "", memory[ERROR_MESSAGE_MAX];
     log_init(LOG_LEVEL_ERROR, config->settings.log_format);
-    enum status st = check_all(&config->settings, &err);
+    enum status st = memory_check(&config->settings, config->sources, there_is, warning, sizeof warning, &err);
     if (st == OK)
-        st = memory_check(&config->settings, config->sources, there_is, warning, sizeof warning, &err);
+        st = check_all(&config->settings, &err);
     if (st != OK) {
         (void)fprintf(stderr, "aftd: %s\n", err.message);
         return st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;

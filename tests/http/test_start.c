@@ -87,6 +87,7 @@ static void what_start_refuses_the_check_refuses(void **state)
         {"--trusted-proxies=here", NULL, "trusted_proxies"},
         {"--cors-origins=here", NULL, "cors_origins"},
         {"--hosts=a/b", NULL, "hosts has \"a/b\""},
+        {"--memory-max-mb=64", NULL, "there are 64 MiB of memory (memory_max_mb); expected at least"},
     };
     (void)state;
     model_folder_put(models_folder, "text", TEXT);
@@ -109,6 +110,11 @@ static void what_would_start_is_fine(void **state)
     model_folder_put(models_folder, "text", TEXT);
     check("--listen-address=localhost", "--precision=text=bf16", &code, &said);
     if (code != 0 || strstr(said, "configuration is fine") == NULL)
+        fail_msg("%d \"%s\"", code, said);
+    free(said);
+    check("--memory-max-mb=256", "--bodies-memory-max-mb=512", &code, &said); /* what is set is taken as it is */
+    if (code != 0 || strstr(said, "the daemon may be killed") == NULL ||
+        strstr(said, "bodies 512, pictures 28") == NULL)
         fail_msg("%d \"%s\"", code, said);
     free(said);
     put_broken("other", MODEL_TRUNCATED);
