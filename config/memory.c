@@ -25,7 +25,7 @@ static const struct share {
     uint32_t least;   /* of these units */
     uint32_t part;    /* one of so many */
 } shares[] = {
-    {SETTING_bodies_memory_max_mb, "bodies", MIB, 40, 16}, /* two of body_bytes_max, of which one is being cut off */
+    {SETTING_bodies_memory_max_mb, "bodies", MIB, 0, 16}, /* at least what least_of says */
     {SETTING_pictures_memory_max_mb, "pictures", MIB, 28, 16},
     {SETTING_answers_memory_max_mb, "answers", MIB, 16, 32},
     {SETTING_sessions_memory_max_mb, "sessions", MIB, 10, 32},
@@ -79,6 +79,12 @@ static void set(struct settings *s, enum config_source sources[], enum setting_i
     sources[id] = CONFIG_FROM_SHARE;
 }
 
+/* Of bodies there must be room for a large one beside another that is being cut off, and for small ones. */
+static uint64_t least_of(const struct settings *s, const struct share *of)
+{
+    return of->id == SETTING_bodies_memory_max_mb ? (UINT64_C(5) * s->body_bytes_max / 2 + MIB - 1) / MIB : of->least;
+}
+
 void memory_share(struct settings *s, enum config_source sources[SETTING_COUNT], uint64_t there_is)
 {
     const uint64_t memory = memory_of(s, there_is);
@@ -86,7 +92,8 @@ void memory_share(struct settings *s, enum config_source sources[SETTING_COUNT],
         return;
     for (size_t i = 0; i < SHARES; i++) {
         const struct share *one = &shares[i];
-        const uint64_t part = memory / one->part / one->unit, share = part > one->least ? part : one->least;
+        const uint64_t part = memory / one->part / one->unit, least = least_of(s, one);
+        const uint64_t share = part > least ? part : least;
         if (!is_set(sources[one->id]) && share < setting_at(one->id)->def)
             set(s, sources, one->id, share);
     }

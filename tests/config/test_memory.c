@@ -59,7 +59,7 @@ static void all_bounds_together_fit_into_what_there_is(void **state)
         struct error err;
         assert_true(sum_of(s) + 16 * MIB < sizes[i] * MIB / 5 * 4); /* the program is there too */
         assert_true(s->models_memory_max_mb * UINT64_C(8) >= sizes[i]);
-        assert_true(s->bodies_memory_max_mb * MIB >= 2 * s->body_bytes_max);
+        assert_true(s->bodies_memory_max_mb * MIB >= UINT64_C(2) * s->body_bytes_max);
         assert_true(s->http_threads >= 1 && s->http_threads <= defaults.http_threads);
         assert_true(s->parking_mb >= 2 && s->parking_mb <= defaults.parking_mb);
         assert_int_equal(memory_check(&c.settings, c.sources, sizes[i] * MIB, warning, sizeof warning, &err), OK);
@@ -89,6 +89,20 @@ static void what_is_set_is_taken_as_it_is(void **state)
     assert_non_null(strstr(text, "memory: 256 MiB (memory_max_mb); at most, in MiB: models "));
 }
 
+static void bodies_have_room_for_the_largest(void **state)
+{
+    struct config c = {.action = CONFIG_RUN};
+    (void)state;
+    settings_init(&c.settings);
+    c.settings.body_bytes_max = 64 << 20;
+    memory_share(&c.settings, c.sources, GIB);
+    assert_int_equal(c.settings.bodies_memory_max_mb, 160);
+    settings_init(&c.settings);
+    c.settings.body_bytes_max = 1024;
+    memory_share(&c.settings, c.sources, 128 * MIB);
+    assert_int_equal(c.settings.bodies_memory_max_mb, 8);
+}
+
 static void too_little_memory_says_what_is_needed(void **state)
 {
     char warning[ERROR_MESSAGE_MAX];
@@ -114,6 +128,7 @@ int main(void)
         cmocka_unit_test(much_memory_leaves_every_default),
         cmocka_unit_test(all_bounds_together_fit_into_what_there_is),
         cmocka_unit_test(what_is_set_is_taken_as_it_is),
+        cmocka_unit_test(bodies_have_room_for_the_largest),
         cmocka_unit_test(too_little_memory_says_what_is_needed),
         cmocka_unit_test(the_kernel_says_how_much_there_is),
     };
