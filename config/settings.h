@@ -9,27 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/choices.h"
 #include "config/limits.h"
-
-/* Choices: X(constant, word). A setting of this kind is an enum; words are what a user writes. */
-#define LOG_LEVELS(X)               \
-    X(LOG_LEVEL_ERROR, "error")     \
-    X(LOG_LEVEL_WARNING, "warning") \
-    X(LOG_LEVEL_INFO, "info")       \
-    X(LOG_LEVEL_DEBUG, "debug")
-#define LOG_FORMATS(X)         \
-    X(LOG_FORMAT_TEXT, "text") \
-    X(LOG_FORMAT_JSON, "json")
-
-#define MODELS_BROKEN(X)          \
-    X(MODELS_BROKEN_SKIP, "skip") \
-    X(MODELS_BROKEN_REFUSE, "refuse")
-
-#define X(constant, word) constant,
-enum models_broken { MODELS_BROKEN(X) };
-enum log_level { LOG_LEVELS(X) };
-enum log_format { LOG_FORMATS(X) };
-#undef X
 
 /* Every setting has one kind, and each kind its own columns:
  *   NUMBER(name, default, min, max, help)         uint32_t
@@ -221,8 +202,5 @@ bool setting_find_word(const struct setting *s, const char *text, uint32_t *ret)
 /* Parse what a user wrote on a command line or in the environment; a switch also as 1, yes or on, 0, no or off.
  * False, and nothing stored, if it is not what setting_describe says. */
 bool setting_parse(const struct setting *s, const char *text, struct settings *to);
-
-/* The word of a level: "warning". */
-const char *log_level_word(enum log_level level);
 
 #endif

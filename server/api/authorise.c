@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "server/access/auth.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"

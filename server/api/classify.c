@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "engine/logits.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"

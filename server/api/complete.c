@@ -1,6 +1,7 @@
 /* complete.c - POST /complete: a picture in, whose first rows are kept; the rest is drawn by a model of sub-pixels
  * (image autoregression, Zhai et al. 2021, section 4.2), once or several times. The answer is a PNG, or the rows as
  * server-sent events while they are drawn. HTTP threads. */
+#include "config/settings.h"
 #include "server/api/route_table.h"
 
 #include <nettle/base64.h>

@@ -1,5 +1,6 @@
 /* compress.c - POST /v1/compress and /v1/decompress: any bytes, compressed with the probabilities that a model
  * of bytes gives each next byte, and restored. HTTP threads; the blocks are coded where streams run. */
+#include "config/settings.h"
 #include "server/api/route_table.h"
 
 #include <stdlib.h>

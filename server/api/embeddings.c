@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "engine/engine.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"

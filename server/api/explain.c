@@ -1,5 +1,6 @@
 /* explain.c - POST /explain: a picture in, a PNG out that shows what the model sees in it, or what it has learnt.
  * A map is computed along with the batch that its picture is in; workers decode the picture, and draw. */
+#include "config/settings.h"
 #include "server/api/route_table.h"
 
 #include <stdio.h>

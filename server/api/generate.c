@@ -1,6 +1,7 @@
 /* generate.c - POST /generate: a prompt in, its continuation out, whole or as server-sent events.
  * HTTP threads. The engine's bytes become UTF-8 here; a stream's headers are sent when its first byte is ready, so
  * that an error before it still has its own status. */
+#include "config/settings.h"
 #include "server/api/route_table.h"
 
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "config/limits.h"
+#include "config/settings.h"
 #include "server/api/inference.h"
 #include "server/api/reply.h"
 #include "server/api/route_table.h"

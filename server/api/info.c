@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "server/api/api_request.h"
 #include "server/api/openapi_text.h"
 #include "server/api/reply.h"

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "config/settings.h"
 #include "engine/engine.h"
 #include "server/api/api_request.h"
 #include "server/api/events.h"

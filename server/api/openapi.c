@@ -21,6 +21,7 @@
 
 #include "config/json.h"
 #include "config/limits.h"
+#include "config/settings.h"
 #include "config/status.h"
 #include "server/api/routes.h"
 #include "server/request/fields.h"

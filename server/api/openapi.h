@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "config/settings.h"
+struct settings;
 
 /* A new copy of the whole document: what the admin listener serves, or what the others do; NULL for want of memory. */
 json_t *openapi_describe(const struct settings *s, bool admin);

@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 
 struct openapi_text;
+struct settings;
 
 /* `s` is borrowed. *ret is set only on OK. Errors: ERR_NOMEM. */
 enum status openapi_text_create(struct openapi_text **ret, const struct settings *s, struct error *err);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"
 #include "server/api/service.h"

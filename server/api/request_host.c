@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "server/access/hosts.h"
 #include "server/api/api_request.h"
 #include "server/api/reply.h"

@@ -1,6 +1,7 @@
 /* request_job.c - see request_job.h. */
 #include "server/api/request_job.h"
 
+#include "config/settings.h"
 #include "server/access/auth.h"
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"

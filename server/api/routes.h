@@ -7,12 +7,12 @@
 #include <stddef.h>
 
 #include "config/limits.h"
-#include "config/settings.h"
 #include "server/access/api_kind.h"
 #include "server/http/http.h"
 
 struct field_list;
 struct service;
+struct settings;
 
 /* The paths, each once, as labels of the metrics, in the order of api_request.endpoint; static texts. Returns how many
  * there are. */

@@ -1,5 +1,6 @@
 /* score.c - POST /score: how probable a text or a picture is under a generating model, element by element. HTTP
  * threads. */
+#include "config/settings.h"
 #include "server/api/route_table.h"
 
 #include <ctype.h>

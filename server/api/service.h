@@ -4,7 +4,6 @@
 
 #include <stdatomic.h>
 
-#include "config/settings.h"
 #include "server/http/http.h"
 
 struct auth;
@@ -16,6 +15,7 @@ struct queue;
 struct registry;
 struct reload;
 struct sessions;
+struct settings;
 struct workers;
 
 /* Constant while requests are served, except for atomic members. An exchange's `app`. */

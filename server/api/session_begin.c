@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "server/api/api_request.h"
 #include "server/api/authorise.h"
 #include "server/api/generate_state.h"

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "config/settings.h"
 #include "server/api/reply.h"
 #include "server/api/request_client.h"
 #include "server/api/service.h"

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "config/settings.h"
 #include "server/batch/picture_lane.h"
 #include "server/batch/stream_lane.h"
 #include "server/core/clock.h"

@@ -7,13 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 
 struct batcher;
 struct hosted_model;
 struct mailboxes;
 struct queue;
+struct settings;
 
 /* Start the thread, which serves no model yet. `s` and `mailboxes` are borrowed until batcher_free; the threads of
  * `mailboxes` are notified after every step of what jobs have posted in it; NULL: no waiter posts anything. *ret is set

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/logits.h"
 #include "server/core/clock.h"

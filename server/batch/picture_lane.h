@@ -7,12 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 
 struct hosted_model;
-struct queue;
 struct picture_lane;
+struct queue;
+struct settings;
 
 /* `model` (a picture model with an open engine) and `q` outlive the lane. *ret is set only on OK; free with
  * picture_lane_free. Errors: ERR_NOMEM. */

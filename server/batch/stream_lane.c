@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/logits.h"
 #include "server/batch/stream_places.h"

@@ -7,11 +7,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 
 struct hosted_model;
 struct queue;
+struct settings;
 struct stream_lane;
 
 /* `model` (a generating model with an open engine) and `q` outlive the lane. *ret is set only on OK; free with

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "config/settings.h"
 #include "engine/engine.h"
 #include "server/batch/stream_prefix.h"
 #include "server/core/metrics.h"

@@ -11,12 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/stream/stream_slot.h"
 
 struct hosted_model;
 struct job;
+struct settings;
 struct stream_prefixes;
 
 /* A job with samples in the lane, or yet to come. */

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "config/settings.h"
 #include "engine/engine.h"
 #include "server/batch/prefix_cache.h"
 #include "server/core/log.h"

@@ -11,10 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 
 struct hosted_model;
+struct settings;
 struct stream_model;
 struct stream_prefixes;
 struct stream_slot;

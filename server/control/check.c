@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/settings.h"
 #include "server/models/hosted_model.h"
 #include "server/models/model_names.h"
 #include "server/models/model_sources.h"

@@ -5,9 +5,10 @@
 
 #include <stddef.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/models/models_dir.h"
+
+struct settings;
 
 /* All models that there are on the disk, as model_sources_scan, with the settings that go with them: the folders are
  * there, `precision` can be read, and what it, default_models and aliases name is among the models. No weights are

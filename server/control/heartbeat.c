@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/settings.h"
 #include "server/batch/batcher.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/settings.h"
+struct settings;
 
 struct batcher;
 struct http;

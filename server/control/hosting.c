@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/settings.h"
 #include "server/batch/batcher.h"
 #include "server/control/check.h"
 #include "server/core/log.h"

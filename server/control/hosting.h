@@ -10,15 +10,16 @@
 #define SERVER_CONTROL_HOSTING_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "config/limits.h"
-#include "config/settings.h"
 #include "config/status.h"
 
 struct batcher;
 struct hosting;
 struct mailboxes;
 struct registry;
+struct settings;
 
 /* Start the batcher and load what is in models_dir and model; with models_lazy only look at it. What is too much for
  * models_memory_max_mb is loaded when it is asked for. `s` and `mailboxes` as for batcher_start. *ret is set only on

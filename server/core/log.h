@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/settings.h"
+#include "config/choices.h"
 #include "config/status.h"
 
 /* Call before other threads exist. Without it: level info, format text. Where JOURNAL_STREAM names standard error,

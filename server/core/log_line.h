@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/choices.h"
 #include "config/limits.h"
-#include "config/settings.h"
 
 /* One value of a line; in JSON, `key` names it. */
 struct log_field {

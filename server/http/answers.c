@@ -8,6 +8,7 @@
  * connection is closed. */
 #include <malloc.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"

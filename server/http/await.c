@@ -3,6 +3,7 @@
  * what has been constant since the watch was added, and `spoke_ns`. Lock order: watcher -> job -> MHD. */
 #include <assert.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/http/http_inner.h"
 

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/http/cors.h"
 #include "server/http/framing.h"

@@ -16,7 +16,6 @@
 #include <stdio.h>
 
 #include "config/limits.h"
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/core/client_id.h"
 #include "server/http/body.h"
@@ -29,6 +28,7 @@ struct http_kept_body;
 struct job;
 struct listeners;
 struct mailboxes;
+struct settings;
 struct watcher;
 
 typedef void http_handler(struct exchange *x);

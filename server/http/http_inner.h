@@ -14,7 +14,6 @@
 #include <sys/un.h>
 
 #include "config/limits.h"
-#include "config/settings.h"
 #include "server/core/mailbox.h"
 #include "server/core/watcher.h"
 #include "server/http/http.h"
@@ -22,6 +21,8 @@
 #include "server/http/proxies.h"
 #include "server/http/room.h"
 #include "server/job/job.h"
+
+struct settings;
 
 /* An instance of the library serves connections that are all encrypted or all plain. */
 enum { HTTP_PLAIN, HTTP_TLS, HTTP_LIBRARIES };

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/settings.h"
 #include "server/core/log.h"
 #include "server/core/service_manager.h"
 #include "server/http/listen.h"

@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 
 #include "config/limits.h"
-#include "config/settings.h"
 #include "config/status.h"
 
 struct service_sockets;
+struct settings;
 
 #define LISTENERS_OFF "off" /* the value of a setting that names none */
 

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "config/settings.h"
 #include "config/version.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"

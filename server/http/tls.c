@@ -12,6 +12,7 @@
 #include <gnutls/x509.h>
 
 #include "config/file.h"
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 

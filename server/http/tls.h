@@ -7,8 +7,9 @@
 
 #include <stdbool.h>
 
-#include "config/settings.h"
 #include "config/status.h"
+
+struct settings;
 
 #define TLS_OFF "off"
 /* TLS 1.3, and of TLS 1.2 what TLS 1.3 has kept: keys agreed on for each connection by elliptic curves, so that a key

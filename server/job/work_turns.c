@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "config/settings.h"
 #include "server/job/job.h"
 
 uint32_t work_turns_ahead(const struct settings *s)

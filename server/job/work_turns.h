@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 #include "config/limits.h"
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/core/client_id.h"
 #include "server/core/queue.h"
 
 struct job;
+struct settings;
 
 enum { WORK_AHEAD_BATCHES = 3 }; /* one runs, one is next, one is being made */
 

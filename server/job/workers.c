@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/mailbox.h"
 #include "server/core/metrics.h"

@@ -19,12 +19,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/core/metrics.h"
 #include "server/job/job.h"
 
 struct mailboxes;
+struct settings;
 struct workers;
 
 /* The part of a job that workers do; begins a struct of whoever makes it, with what it works on. Zeroed, then: */

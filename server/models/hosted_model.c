@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "config/settings.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/queue.h"

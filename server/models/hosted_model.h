@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "engine/engine.h"
 #include "server/models/model_identity.h"
@@ -19,6 +18,7 @@
 #include "weights/model.h"
 
 struct queue;
+struct settings;
 
 /* Constant except for the holders, and for the label, which is set when the batcher has the model already. The engine
  * is for the engine thread, engine_info for any. */

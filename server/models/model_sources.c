@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "config/list.h"
+#include "config/settings.h"
 #include "weights/model.h"
 
 enum { SHOWN_MAX = 200 }; /* bytes of a wrong item in a message */

@@ -5,9 +5,10 @@
 
 #include <stddef.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/models/models_dir.h"
+
+struct settings;
 
 #define MODEL_SOURCES_OFF "off" /* the value of either setting where it names nothing */
 

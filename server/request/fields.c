@@ -9,6 +9,7 @@
 
 #include "config/json.h"
 #include "config/nearest.h"
+#include "config/settings.h"
 
 double field_max_tokens(const struct settings *s)
 {

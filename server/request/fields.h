@@ -8,8 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
+
+struct settings;
 
 /*   kind           what it is stored as                            min, max */
 enum field_kind {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "server/request/request_bytes.h"
 #include "server/request/request_json.h"
 

@@ -7,10 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/kinds/generate.h"
 #include "server/request/fields.h"
+
+struct settings;
 
 /* Those of generate_request_parse, .._parse_session and .._read_query. */
 extern const struct field_list generate_fields, session_fields, generate_query;

@@ -8,6 +8,7 @@
 
 #include "config/json.h"
 #include "config/limits.h"
+#include "config/settings.h"
 #include "server/request/fields.h"
 #include "server/request/request_json.h"
 

@@ -8,9 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/request/inference_tensor.h"
+
+struct settings;
 
 enum { INFERENCE_TENSORS_MAX = 4 }; /* a model has one input and two outputs */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/settings.h"
 #include "server/request/generate_request.h"
 #include "server/request/prompts.h"
 #include "server/request/request_json.h"

@@ -7,11 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/kinds/generate.h"
 #include "server/request/chat_messages.h"
 #include "server/request/fields.h"
+
+struct settings;
 
 extern const struct field_list openai_fields, chat_fields; /* openai_request_parse's, and .._parse_chat's */
 

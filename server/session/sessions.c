@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"

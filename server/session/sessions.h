@@ -28,13 +28,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config/settings.h"
 #include "config/status.h"
 #include "server/core/client_id.h"
 #include "server/core/watcher.h"
 #include "server/models/model_identity.h"
 #include "server/session/session_store.h"
 #include "server/stream/stream_snapshot.h"
+
+struct settings;
 
 enum { SESSION_ID_BYTES = SESSION_ID_MAX + 1 }; /* as text, with its NUL */
 

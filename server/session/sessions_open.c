@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/session/sessions_inner.h"

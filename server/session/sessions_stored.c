@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"

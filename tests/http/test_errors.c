@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "config/limits.h"
+#include "config/settings.h"
 #include "server/api/routes.h"
 #include "tests/support/administration.h"
 #include "tests/support/client.h"

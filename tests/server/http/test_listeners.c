@@ -1,5 +1,6 @@
 /* test_listeners.c - all sockets that settings ask for: lists of addresses, who is an administrator's, and that none is
  * left open where one cannot be had. */
+#include "config/settings.h"
 #include "server/http/listeners.h"
 
 #include <fcntl.h>

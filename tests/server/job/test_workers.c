@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/mailbox.h"
 #include "server/core/queue.h"

@@ -1,4 +1,5 @@
 /* test_model_sources.c - models from two places: the folder of models, and folders that are models themselves. */
+#include "config/settings.h"
 #include "server/models/model_sources.h"
 
 #include <setjmp.h>

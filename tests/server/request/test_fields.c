@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "config/limits.h"
+#include "config/settings.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "config/settings.h"
 #include "server/request/generate_request.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])

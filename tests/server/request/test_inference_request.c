@@ -1,6 +1,7 @@
 /* test_inference_request.c - numbers of the Open Inference Protocol's tensors as pixels: the same from JSON, flat or
  * nested, from raw bytes and from raw floats, and a refusal of what is none wherever it stands; and what of a request's
  * fields and parameters counts. */
+#include "config/settings.h"
 #include "server/request/inference_request.h"
 
 #include <setjmp.h>

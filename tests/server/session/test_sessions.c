@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "config/settings.h"
 #include "server/core/metrics.h"
 #include "server/core/watcher.h"
 #include "server/models/hosted_model.h"

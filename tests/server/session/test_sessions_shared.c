@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"

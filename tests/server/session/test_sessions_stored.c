@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "config/settings.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
 #include "server/core/watcher.h"

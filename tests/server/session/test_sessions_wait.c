@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "config/settings.h"
 #include "server/core/clock.h"
 #include "server/core/metrics.h"
 #include "server/core/watcher.h"
