@@ -198,8 +198,8 @@ enum status synthetic_model(struct model **ret, const char *name, struct error *
 {
     const size_t i = find(name);
     if (i == SHAPE_COUNT)
-        return error_set_param(err, ERR_ARGUMENT, "synthetic",
-                               "there is no synthetic model \"%.100s\"; expected one of %s", name, synthetic_names());
+        return error_set_param(err, ERR_ARGUMENT, "synthetic", "unknown synthetic model \"%.100s\"; expected one of %s",
+                               name, synthetic_names());
     struct model *m = calloc(1, sizeof *m);
     if (m == NULL)
         return error_set(err, ERR_NOMEM, "not enough memory for a model");

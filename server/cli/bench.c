@@ -116,7 +116,7 @@ static int check(const struct arguments *a, int count)
         return cli_fail_usage("--%s is about a model, and --roofline measures none",
                               a->positions != NULL ? "positions" : "no-limits");
     if (a->synthetic != NULL && !synthetic_has(a->synthetic))
-        return cli_fail_usage("there is no synthetic model \"%.100s\", expected one of %s", a->synthetic,
+        return cli_fail_usage("unknown synthetic model \"%.100s\", expected one of %s", a->synthetic,
                               synthetic_names());
     return CLI_OK;
 }

@@ -80,7 +80,7 @@ static int check(const struct arguments *a, int count)
     if (a->p99_ms <= 0.0 && a->replicas == 0)
         return cli_fail_usage("expected a goal, --p99 MS, or --replicas N to see what these do");
     if (a->costs != NULL && (a->with.threads != 0 || a->with.precision != NULL))
-        return cli_fail_usage("--%s is for what is measured, and --costs has what was",
+        return cli_fail_usage("--%s is for measuring, and --costs has what was measured",
                               a->with.precision != NULL ? "precision" : "threads");
     if (a->requests > 0 && a->requests < a->concurrency)
         return cli_fail_usage("--requests is %" PRIu64 ", expected at least one for each of the %" PRIu64 " clients of "

@@ -220,7 +220,7 @@ static int read_name(char path[PATH_MAX], bool *more, FILE *list, const char *of
         if (size == PATH_MAX - 1)
             return cli_fail("%s: a name has more than %d bytes", of, PATH_MAX - 1);
         if (c == '\0')
-            return cli_fail("%s: a name has a NUL byte; with -0, names end with such", of);
+            return cli_fail("%s: a name has a NUL byte; with -0, names end with NUL", of);
         path[size++] = (char)c;
     }
     if (c == EOF && ferror(list) != 0)
@@ -276,11 +276,10 @@ static int parse(struct classifier *c, struct cli_engine *with, uint64_t *tokens
          "how many labels to print"},
         CLI_JSON_OPTION(&c->json){"files-from", CLI_TEXT, (void *)&c->files_from, 0, 0, "FILE", NULL,
                                   "read names of pictures from a file, one a line; - is standard input"},
-        {"null", CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "the names in it end with NUL, as find -print0 writes them"},
+        {"null", CLI_FLAG, &c->nul, 0, 0, NULL, NULL, "names in that file end with NUL, as find -print0 writes them"},
         {"size", CLI_TEXT, (void *)&c->size, 0, 0, "SIZE", "the model's",
          "what the model sees: HxW, or native for the picture's own"},
-        {"tokens-max", CLI_UNSIGNED, tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
-         "most patches that --size may lead to"},
+        {"tokens-max", CLI_UNSIGNED, tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096", "limit of patches for --size"},
         CLI_ENGINE_OPTIONS(with) REMOTE_OPTIONS(&c->remote){0},
     };
     const int code = remote_parse(&c->remote, with, options, argc, argv, 0, argc, count);

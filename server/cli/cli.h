@@ -42,15 +42,15 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
       "measure what bf16 and int8 cost in quality, for precision auto", "aft check-precision ./my-model held-out.txt") \
     X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is",                    \
       "aft bench enwik8-aft-local --threads 2")                                                                        \
-    X(capacity, "capacity", "[MODEL]", "say how many replicas and cores so many requests a second need",               \
+    X(capacity, "capacity", "[MODEL]", "estimate how many replicas and cores a load needs",                            \
       "aft capacity enwik8-aft-local --rate 100 --p99 500")                                                            \
     X(key, "key", "add|list|remove [NAME] --file F", "create, list and revoke the keys that clients of aftd need",     \
       "aft key add alice --file keys.json --models enwik8-aft-local --rate 10/s")                                      \
     X(load, "load", "URL [PICTURE...]", "put a running daemon under load and report how it answers",                   \
       "aft load http://127.0.0.1:8080 --concurrency 64 --duration 20 --warmup 2")                                      \
-    X(health, "health", "", "ask whether the daemon of this machine is well",                                          \
+    X(health, "health", "", "check whether this machine's daemon is healthy",                                          \
       "aft health --config /etc/aftd/aftd.json --ready --timeout 2")                                                   \
-    X(ps, "ps", "", "list the requests that the daemon is working on", "aft ps --json")                                \
+    X(ps, "ps", "", "list the requests that the daemon works on", "aft ps --json")                                     \
     X(cancel, "cancel", "ID...", "end requests that aft ps lists", "aft cancel 5f0c2a")                                \
     X(top, "top", "", "show the daemon's models and requests, every second", "aft top --count 10")
 

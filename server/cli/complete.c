@@ -240,10 +240,10 @@ int cli_complete(int argc, char **argv)
     const struct cli_option options[] = {
         {"output", CLI_TEXT, (void *)&w.out.path, 0, 0, "PNG", NULL, "file to write, required; - is standard output"},
         {"rows", CLI_UNSIGNED, &w.rows, 0, MODEL_PICTURE_SIDE_MAX, "N", "half of them; 0 without PICTURE",
-         "how many first rows are kept"},
+         "how many rows to keep, from the top"},
         {"samples", CLI_UNSIGNED, &w.samples, 1, COMPLETE_SAMPLES_MAX, "N", "1",
          "how many pictures to draw, in a grid"},
-        {"scale", CLI_UNSIGNED, &w.scale, 1, COMPLETE_SCALE_MAX, "N", "1", "make each pixel a square of that side"},
+        {"scale", CLI_UNSIGNED, &w.scale, 1, COMPLETE_SCALE_MAX, "N", "1", "enlarge each pixel to N x N"},
         CLI_SAMPLING_OPTIONS(&w.sampling, "value") CLI_OUTPUT_JSON_OPTION(&w.out) CLI_ENGINE_OPTIONS(&w.with)
             REMOTE_OPTIONS(&w.remote){0},
     };

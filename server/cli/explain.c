@@ -143,8 +143,7 @@ int cli_explain(int argc, char **argv)
         {"side", CLI_TEXT, (void *)&run.request.side, 0, 0, "N", "512", "longer side of the PNG in pixels"},
         {"size", CLI_TEXT, (void *)&run.size, 0, 0, "SIZE", "the model's",
          "what the model sees: HxW, or native for the picture's own"},
-        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096",
-         "most patches that --size may lead to"},
+        {"tokens-max", CLI_UNSIGNED, &tokens_max, 1, MODEL_TOKENS_MAX, "N", "4096", "limit of patches for --size"},
         CLI_OUTPUT_JSON_OPTION(&run.out) CLI_ENGINE_OPTIONS(&with) REMOTE_OPTIONS(&remote){0},
     };
     int count;

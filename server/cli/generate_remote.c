@@ -156,8 +156,7 @@ static bool try_again(struct attempts *a, struct listener *l, const struct remot
     a->left--;
     if (!a->told) {
         cli_progress_end(&l->progress);
-        (void)fprintf(stderr, "%saft generate: %s; asking again, so that the text goes on\n",
-                      l->out.terminal ? "\n" : "", why);
+        (void)fprintf(stderr, "%saft generate: %s; resuming\n", l->out.terminal ? "\n" : "", why);
     }
     a->told = true;
     pause_about(a->pause_ms);

@@ -17,7 +17,7 @@ int cli_health(int argc, char **argv)
     double timeout_s = HEALTH_TIMEOUT_S;
     const struct cli_option options[] = {
         {"ready", CLI_FLAG, &ready, 0, 0, NULL, NULL,
-         "ask whether clients may be sent to it, which is not so while it stops"},
+         "ask whether it takes requests, which it does not while it stops"},
         {"timeout", CLI_NUMBER, &timeout_s, 0.01, HEALTH_TIMEOUT_MAX_S, "SECONDS", "5",
          "how long to wait for the answer"},
         CLI_JSON_OPTION(&json) LOCATE_OPTIONS(&l){0},
@@ -36,7 +36,7 @@ int cli_health(int argc, char **argv)
         return code;
     const char *says = json_string_value(json_object_get(answer, "status")), *expected = ready ? "ready" : "ok";
     if (says == NULL || strcmp(says, expected) != 0)
-        code = cli_fail("%s answers without the status \"%s\"; is it an aftd?", remote_name(&l.to), expected);
+        code = cli_fail("%s answers without the status \"%s\"; is it aftd?", remote_name(&l.to), expected);
     else if (json)
         code = cli_print_json(json_pack("{s:s, s:s}", "daemon", remote_name(&l.to), "status", says));
     else

@@ -238,7 +238,7 @@ int cli_key(int argc, char **argv)
     const char *action = argv[1];
     const bool adds = strcmp(action, "add") == 0, removes = strcmp(action, "remove") == 0;
     if (!adds && !removes && strcmp(action, "list") != 0)
-        return cli_fail_usage("what to do is \"%.80s\", expected add, list or remove", action);
+        return cli_fail_usage("unknown action \"%.80s\", expected add, list or remove", action);
     if (count != (adds || removes ? 2 : 1))
         return cli_fail_usage("%s takes %s", action, adds || removes ? "one name" : "no name");
     if (o.file == NULL)

@@ -159,7 +159,7 @@ int load_probe(const struct load_options *o)
     if (asker_init(&a, o)) {
         const long status = ask(&a, "GET", "/readyz", "", NULL, LOAD_PROBE_S * 1000L);
         if (status != 200)
-            code = fail(&a, "/readyz", "", status, 200, "; is it an aftd that takes requests?");
+            code = fail(&a, "/readyz", "", status, 200, "; is it aftd, and ready?");
     } else {
         code = cli_fail("out of memory");
     }

@@ -91,15 +91,14 @@ static int from_config(struct locate *l, bool admin)
     if (admin) {
         if (try_admin(l, s))
             return CLI_OK;
-        return cli_fail_usage(
-            "the daemon has no admin listener at a place that is known (%s, the environment): expected "
-            "admin_unix, or admin_address and admin_port, or --url or --unix",
-            file);
+        return cli_fail_usage("no admin listener is configured (%s, the environment): expected "
+                              "admin_unix, or admin_address and admin_port, or --url or --unix",
+                              file);
     }
     if (try_tcp(l, s->listen_address, s->listen_port, is_on(s->tls_certificate)) || try_unix(l, s->listen_unix) ||
         try_admin(l, s))
         return CLI_OK;
-    return cli_fail_usage("the daemon listens at no place that is known (%s, the environment): expected listen_port, "
+    return cli_fail_usage("no listener is configured (%s, the environment): expected listen_port, "
                           "listen_unix or a listener for administration, or --url or --unix",
                           file);
 }

@@ -281,7 +281,7 @@ static int fail_refused(const struct call *c, long status, char param[ERROR_PARA
         (void)fail(c, passes, "%s%sthe daemon answers %ld: %s%s%s%s%s", before, colon, status, message,
                    field != NULL ? " (" : "", field != NULL ? field : "", field != NULL ? ")" : "", advice);
     else
-        (void)fail(c, passes, "%s%s%s answers %ld, expected 200; is it an aftd?", before, colon, c->name, status);
+        (void)fail(c, passes, "%s%s%s answers %ld, expected 200; is it aftd?", before, colon, c->name, status);
     json_decref(answer);
     return CLI_FAILED;
 }
@@ -371,7 +371,7 @@ int remote_post_json(const struct remote *r, const struct remote_request *q, jso
     free(answer.bytes);
     if (!json_is_object(object)) {
         json_decref(object);
-        return cli_fail("%s answers something that is not a JSON object; is it an aftd?", remote_name(r));
+        return cli_fail("%s answers something that is not a JSON object; is it aftd?", remote_name(r));
     }
     *ret = object;
     return CLI_OK;

@@ -25,12 +25,12 @@ struct cli_sampling {
      "1",                                                                                                            \
      "randomness; 0 always takes the most likely " unit},                                                            \
         {"top-k",     CLI_UNSIGNED, &(s)->top_k, 0,                                                                  \
-         BYTE_VALUES, "N",          "0",         "draw from the N most likely " unit "s only; 0 turns this off"},    \
+         BYTE_VALUES, "N",          "0",         "draw only from the N most likely " unit "s; 0 turns this off"},    \
         {"top-p", CLI_NUMBER, &(s)->top_p, 1e-9,                                                                     \
          1,       "X",        "1",         "draw from the most likely " unit "s that together reach probability X"}, \
         {"min-p", CLI_NUMBER, &(s)->min_p, 0,                                                                        \
          1,       "X",        "0",         "leave out " unit "s less likely than X times the most likely one"},      \
-        {"seed", CLI_UNSIGNED, &(s)->seed, 0, (double)SEED_MAX, "N", "random", "the same seed draws the same"},
+        {"seed", CLI_UNSIGNED, &(s)->seed, 0, (double)SEED_MAX, "N", "random", "equal seeds give equal results"},
 
 /* Fill in *o, the rest as by default; a seed that was not given is drawn. Prints why not and returns CLI_FAILED. */
 int cli_sampling_read(const struct cli_sampling *s, struct sampler_options *o);

@@ -125,8 +125,8 @@ static bool read_model(struct model_figures *ret, const json_t *model, const str
     ret->running = top_metric(metrics, "aftd_streams_running", name);
     ret->waiting = count_waiting(json_object_get(now->requests, "requests"), name);
     ret->bytes_per_s = rate(before, now, "aftd_generated_bytes_total", name);
-    ret->pictures_per_s =
-        rate(before, now, "aftd_pictures_classified_total", name) + rate(before, now, "aftd_pictures_completed_total", name);
+    ret->pictures_per_s = rate(before, now, "aftd_pictures_classified_total", name) +
+                          rate(before, now, "aftd_pictures_completed_total", name);
     return true;
 }
 

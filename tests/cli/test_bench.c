@@ -209,8 +209,9 @@ static void wrong_arguments_are_named(void **state)
          NULL,
          2,
          "",
-         "no synthetic model \"aft-local-24\", expected one of aft-conv-small-224, aft-local-24x256, aft-local-12x512"},
-        {"none", {"bench", "--synthetic", ""}, NULL, 2, "", "no synthetic model \"\""},
+         "unknown synthetic model \"aft-local-24\", expected one of aft-conv-small-224, aft-local-24x256, "
+         "aft-local-12x512"},
+        {"none", {"bench", "--synthetic", ""}, NULL, 2, "", "unknown synthetic model \"\""},
         {"positions of a machine",
          {"bench", "--roofline", "--positions", "1,2"},
          NULL,

@@ -163,7 +163,7 @@ static void names_of_pictures_come_from_a_list(void **state)
          NULL,
          1,
          "",
-         "/dev/zero: a name has a NUL byte; with -0, names end with such"},
+         "/dev/zero: a name has a NUL byte; with -0, names end with NUL"},
         {"a folder", {"classify", model, "--files-from", "tests"}, NULL, 1, "", "tests: Is a directory"},
         {"standard input twice",
          {"classify", model, "-", "--files-from", "-"},

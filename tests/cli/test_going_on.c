@@ -139,7 +139,7 @@ static void assert_goes_on(const char *name, const struct step *steps, size_t co
     assert_string_equal(undisturbed.err, "");
     assert_int_equal(undisturbed.out_size, 1500);
     struct program_run p = run(steps, count, NULL);
-    const char *told = strstr(p.err, "asking again, so that the text goes on\n");
+    const char *told = strstr(p.err, "resuming\n");
     if (p.exit_code != 0 || p.out_size != undisturbed.out_size || memcmp(p.out, undisturbed.out, p.out_size) != 0 ||
         strstr(p.err, says) == NULL || told == NULL || strchr(p.err, '\n') != p.err + strlen(p.err) - 1)
         fail_msg("%s: exit code %d, %zu bytes, \"%s\"", name, p.exit_code, p.out_size, p.err);
@@ -156,10 +156,10 @@ static void a_text_whose_connection_breaks_is_whole(void **state)
     const uint16_t port = there.port;
     (void)state;
     GOES_ON("once", "generate: http://127.0.0.1:", {port, 2000, 0}, {port, WHOLE, 0});
-    GOES_ON("in an id", "asking", {port, 1031, 0}, {port, WHOLE, 0});
-    GOES_ON("again and again", "asking", {port, 3000, 0}, {port, 700, 0}, {port, 2500, 0}, {port, 900, 0},
+    GOES_ON("in an id", "resuming", {port, 1031, 0}, {port, WHOLE, 0});
+    GOES_ON("again and again", "resuming", {port, 3000, 0}, {port, 700, 0}, {port, 2500, 0}, {port, 900, 0},
             {port, WHOLE, 0});
-    GOES_ON("refused meanwhile", "asking", {port, 5000, 0}, {0, 0, 0}, {0, 0, 0}, {port, WHOLE, 0});
+    GOES_ON("refused meanwhile", "resuming", {port, 5000, 0}, {0, 0, 0}, {0, 0, 0}, {port, WHOLE, 0});
 }
 
 static void a_text_moves_to_another_daemon(void **state)
@@ -190,7 +190,7 @@ static void it_is_not_tried_for_ever(void **state)
     struct program_run p = run(&(struct step){0, 0, 0}, 1, NULL); /* nothing has begun: told at once */
     assert_int_equal(p.exit_code, 1);
     assert_string_equal(p.out, "");
-    assert_null(strstr(p.err, "asking again"));
+    assert_null(strstr(p.err, "resuming"));
     program_run_clear(&p);
     struct program_run alone = {.argv = {aft, "generate", "enwik8-aft-local", "--retries=3"}};
     program_run(&alone);

@@ -237,7 +237,7 @@ static void what_is_wrong_with_the_question_is_told_apart(void **state)
 {
     (void)state;
     write_config("{\"listen_port\": 0}");
-    expect(NONE, LIST("--config", config), 2, "", "listens at no place that is known");
+    expect(NONE, LIST("--config", config), 2, "", "no listener is configured");
     write_config("{\"listen_prot\": 80}");
     expect(NONE, LIST("--config", config), 2, "", "did you mean listen_port");
     write_config("{");

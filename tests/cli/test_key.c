@@ -112,7 +112,7 @@ static void wrong_command_lines_are_named(void **state)
          NULL,
          2,
          "",
-         "what to do is \"make\", expected add, list or remove"},
+         "unknown action \"make\", expected add, list or remove"},
         {"no name", {"key", "add", "--file", file}, NULL, 2, "", "add takes one name"},
         {"a name to list", {"key", "list", "x", "--file", file}, NULL, 2, "", "list takes no name"},
         {"no file", {"key", "add", "x"}, NULL, 2, "", "--file is missing"},

@@ -129,7 +129,7 @@ static void an_unknown_name_is_answered_with_the_known_ones(void **state)
     assert_false(synthetic_has("aft-local"));
     assert_int_equal(synthetic_model(&m, "aft-local", &err), ERR_ARGUMENT);
     assert_null(m);
-    assert_string_equal(err.message, "there is no synthetic model \"aft-local\"; expected one of aft-conv-small-224, "
+    assert_string_equal(err.message, "unknown synthetic model \"aft-local\"; expected one of aft-conv-small-224, "
                                      "aft-local-24x256, aft-local-12x512");
     assert_string_equal(synthetic_names(), "aft-conv-small-224, aft-local-24x256, aft-local-12x512");
 }
