@@ -102,7 +102,7 @@ check "it has no capability" status_of '^CapEff:\s0000000000000000'
 check "it can gain no privileges" status_of '^NoNewPrivs:\s1'
 check "seccomp filters its system calls" status_of '^Seccomp:\s2'
 check "it heeds the limit of processors" logged 'engine: 1 thread'
-check "it heeds the limit of memory" logged '512 MiB are allowed by the control group'
+check "it heeds the limit of memory" logged 'memory: 512 MiB (control group)'
 writes() { ! "$engine" exec "$container" /bin/sh -c 'echo x >/usr/x'; }
 check "its files cannot be written" writes
 
