@@ -142,7 +142,7 @@ $(SUPPORT): $(SUPPORT_OBJECTS)
 # A test links what it tests; what goes through a socket takes of the library what the client needs, and no more.
 $B/tests/%: $B/tests/%.o $(SUPPORT) $(LIBRARY)
 	$(call say,LINK)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--undefined=only_tests -o $@ $^ $(TEST_LIBS) $(LIBS)
 
 # For the daemon to preload, in the tests that need it.
 $B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_memory.h Makefile
