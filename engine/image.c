@@ -10,8 +10,7 @@
  *
  * Equal to Pillow 13.0 in every byte on x86-64, over some thousand random pictures: enlarged, reduced, 1 pixel thin,
  * crops larger than the picture (tests/data/images/make_resize_cases.py keeps a sample). Earlier Pillows never begin
- * with the columns, see vertical_first. A compiler that contracts a * b + c to one rounding, which ours on x86-64 does
- * not, may change a weight's last bit.
+ * with the columns, see vertical_first.
  *
  * Any thread; no state. Invariant: sides are 1 to PICTURE_SIDE_MAX, the model's too. */
 #include "engine/image.h"

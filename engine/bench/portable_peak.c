@@ -16,7 +16,7 @@ static void multiply_add(float *out, uint64_t turns)
         x[c] = lanes_set((float)c);
     for (uint64_t i = 0; i < turns; i++)
         for (int c = 0; c < CHAINS; c++)
-            x[c] = x[c] * by + add;
+            x[c] = lanes_fma(x[c], by, add);
     for (int c = 1; c < CHAINS; c++)
         x[0] += x[c];
     float all[WIDTH];

@@ -10,8 +10,10 @@
 
 #include "engine/kernels/kernels.h"
 
-#ifdef __AVX2__
+#if defined __AVX2__
 #include <immintrin.h>
+#elif defined __aarch64__
+#include <arm_neon.h>
 #endif
 
 #if defined __AVX512F__
@@ -65,6 +67,32 @@ LANES_INLINE lanes lanes_set(float x)
     return x - (lanes){0};
 }
 
+/* a * b + c. The compiler contracts nothing by itself (-ffp-contract=off), or copies of a function could differ in
+ * their last bits: what is fused is what calls this. Rounded once where the instruction set has an instruction for it;
+ * on the x86-64 baseline, which has none, after the product as well. */
+LANES_INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+#if WIDTH == 16
+    return _mm512_fmadd_ps(a, b, c);
+#elif WIDTH == 8
+    return _mm256_fmadd_ps(a, b, c);
+#elif defined __aarch64__
+    return (lanes)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+/* The same of single numbers. */
+LANES_INLINE float lane_fma(float a, float b, float c)
+{
+#if WIDTH > 4 || defined __aarch64__
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 LANES_INLINE lanes lanes_pick(ilanes mask, lanes yes, lanes no)
 {
     return (lanes)((mask & (ilanes)yes) | (~mask & (ilanes)no));
@@ -74,8 +102,8 @@ LANES_INLINE lanes lanes_pick(ilanes mask, lanes yes, lanes no)
 
 /* A sum in float32 that runs on loses what falls below its last bit at each step. Here are two numbers for it, the
  * second one what the first has lost: sum + rest, where sum is what that rounds to. Where all roundings go one way,
- * with 2^32 equal terms, it is off by 9e-7 of itself; with 2^24 by nothing. There is no product in it that a compiler
- * could contract, and without -ffast-math none takes it apart; infinities end as NaN. */
+ * with 2^32 equal terms, it is off by 9e-7 of itself; with 2^24 by nothing. Without -ffast-math no compiler takes it
+ * apart; infinities end as NaN. */
 struct long_sum {
     lanes sum, rest;
 };
@@ -266,18 +294,19 @@ LANES_INLINE lanes lanes_exp_parts(lanes x, lanes *n)
     const lanes most = lanes_set(2.3e38f); /* x log2(e) stays finite */
     x = lanes_min(lanes_max(x, -most), most);
     const lanes whole = lanes_round(x * 1.44269504088896341f);
-    lanes f = x - whole * 0.693359375f; /* ln 2 in two parts: the first has 9 bits, so the product is exact */
-    f = f + whole * 2.12194440e-4f;
+    /* ln 2 in two parts: the first has 9 bits, so the product is exact */
+    lanes f = lanes_fma(whole, lanes_set(-0.693359375f), x);
+    f = lanes_fma(whole, lanes_set(2.12194440e-4f), f);
     /* A huge x leaves rounding noise here instead of a fraction. */
     f = lanes_min(lanes_max(f, lanes_set(-0.35f)), lanes_set(0.35f));
     lanes p = lanes_set(1.9875691500e-4f);
-    p = p * f + 1.3981999507e-3f;
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
+    p = lanes_fma(p, f, lanes_set(1.3981999507e-3f));
+    p = lanes_fma(p, f, lanes_set(8.3334519073e-3f));
+    p = lanes_fma(p, f, lanes_set(4.1665795894e-2f));
+    p = lanes_fma(p, f, lanes_set(1.6666665459e-1f));
+    p = lanes_fma(p, f, lanes_set(5.0000001201e-1f));
     *n = whole;
-    return p * (f * f) + f + 1.0f;
+    return lanes_fma(p, f * f, f) + 1.0f;
 }
 
 /* exp(x) for x <= 88; 0 where the result would be subnormal. */
@@ -304,23 +333,24 @@ LANES_INLINE lanes lanes_gelu(lanes x)
 {
     const lanes u = x * x;
     lanes p = lanes_set(2.33864839e-8f), q = lanes_set(1.22460358e-6f);
-    p = p * u + 6.4679416e-6f;
-    q = q * u + 7.46964652e-5f;
-    p = p * u + 1.70361294e-4f;
-    q = q * u + 1.89245795e-3f;
-    p = p * u + 4.68769204e-3f;
-    q = q * u + 2.86913402e-2f;
-    p = p * u + 3.38963866e-2f;
-    q = q * u + 2.51630485e-1f;
-    p = p * u + 3.98942113e-1f;
-    q = q * u + 1.0f;
-    return lanes_pick(u > 5.3f * 5.3f, lanes_max(x, lanes_set(0.0f)), x * 0.5f + u * (p / q));
+    p = lanes_fma(p, u, lanes_set(6.4679416e-6f));
+    q = lanes_fma(q, u, lanes_set(7.46964652e-5f));
+    p = lanes_fma(p, u, lanes_set(1.70361294e-4f));
+    q = lanes_fma(q, u, lanes_set(1.89245795e-3f));
+    p = lanes_fma(p, u, lanes_set(4.68769204e-3f));
+    q = lanes_fma(q, u, lanes_set(2.86913402e-2f));
+    p = lanes_fma(p, u, lanes_set(3.38963866e-2f));
+    q = lanes_fma(q, u, lanes_set(2.51630485e-1f));
+    p = lanes_fma(p, u, lanes_set(3.98942113e-1f));
+    q = lanes_fma(q, u, lanes_set(1.0f));
+    const lanes within = lanes_fma(x, lanes_set(0.5f), u * (p / q));
+    return lanes_pick(u > 5.3f * 5.3f, lanes_max(x, lanes_set(0.0f)), within);
 }
 
 /* GELU's tanh form (Hendrycks & Gimpel 2016): x/2 (1 + tanh u) = x sigmoid(2u). */
 LANES_INLINE lanes lanes_gelu_tanh(lanes x)
 {
-    const lanes u = 0.79788456080286536f * (x + 0.044715f * x * x * x);
+    const lanes u = 0.79788456080286536f * lanes_fma(0.044715f * x * x, x, x);
     return x * lanes_sigmoid(2.0f * u);
 }
 

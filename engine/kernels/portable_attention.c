@@ -45,7 +45,7 @@ void KERNEL(aft_exact)(float *y, const float *q, const float *k, const float *v,
             for (size_t s = begin; s < end; s++) {
                 const lanes e = lanes_exp(lanes_load(k + s * stride + c) + bias[s] - top);
                 den += e;
-                num += e * lanes_load(v + s * stride + c);
+                num = lanes_fma(e, lanes_load(v + s * stride + c), num);
             }
             long_sum_add(&dens, den);
             long_sum_add(&nums, num);
@@ -76,7 +76,7 @@ LANES_INLINE void score_tile(float (*scores)[ATTEND_CHUNK], const float *q, size
         for (size_t j = 0; j < registers; j++) {
             const lanes key = lanes_load(keys + j * apart + c * LANES);
             for (size_t r = 0; r < rows; r++)
-                sum[r][j] += q[r * q_stride + c] * key;
+                sum[r][j] = lanes_fma(lanes_set(q[r * q_stride + c]), key, sum[r][j]);
         }
     for (size_t r = 0; r < rows; r++)
         for (size_t j = 0; j < registers; j++)
@@ -98,10 +98,8 @@ LANES_INLINE void score_chunk(float (*scores)[ATTEND_CHUNK], const float *q, siz
     }
 }
 
-/* scores [n], n > 0, become exp(score - top) for the row's new top, and y with its rest what it is relative to that.
- * One copy for every caller: inlined, it could be contracted, which changes bits. */
-static __attribute__((noinline)) void weigh_scores(struct attend_row *row, float *scores, size_t n, float *y,
-                                                   float *rest, size_t width)
+/* scores [n], n > 0, become exp(score - top) for the row's new top, and y with its rest what it is relative to that. */
+static void weigh_scores(struct attend_row *row, float *scores, size_t n, float *y, float *rest, size_t width)
 {
     const size_t padded = lanes_padded(n);
     for (size_t i = n; i < padded; i++)
@@ -147,7 +145,7 @@ LANES_INLINE void add_block(lanes (*sum)[2], size_t rows, float (*weights)[ATTEN
         for (size_t j = 0; j < registers; j++) {
             const lanes value = lanes_load(values + s * width + j * WIDTH);
             for (size_t r = 0; r < rows; r++)
-                sum[r][j] += weights[r][s] * value;
+                sum[r][j] = lanes_fma(lanes_set(weights[r][s]), value, sum[r][j]);
         }
 }
 

@@ -184,7 +184,7 @@ LANES_INLINE void conv_block(float *out, size_t token, size_t there, const float
             const lanes tap = lanes_load(taps + j * LANES);
 #pragma GCC unroll 14
             for (size_t i = 0; i < n; i++)
-                inside[i] += tap * lanes_load(x + (i + j) * WIDTH);
+                inside[i] = lanes_fma(tap, lanes_load(x + (i + j) * WIDTH), inside[i]);
         }
 #pragma GCC unroll 14
     for (size_t i = 0; i < n; i++)
@@ -286,7 +286,7 @@ static void conv_sum_spans(float *out, const float *x, const float *taps, const 
                 const float *row = x + a * width * s->token;
                 const float *tap = taps + ((a + ry - y) * s->kw + (x0 + rx - i)) * LANES;
                 for (size_t b = x0; b < x1; b++, tap += LANES)
-                    inside += lanes_load(tap) * lanes_load(row + b * s->token);
+                    inside = lanes_fma(lanes_load(tap), lanes_load(row + b * s->token), inside);
             }
             const lanes outside = lanes_load(f.above + y0 * WIDTH) + lanes_load(f.below + y1 * WIDTH);
             lanes_store(out + (y * width + i) * s->token, outside + beside + inside);

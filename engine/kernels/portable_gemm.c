@@ -32,7 +32,7 @@ LANES_INLINE void sum_f32(float *acc, size_t ld, const uint8_t *x, size_t stride
             const lanes value = lanes_set(one);
 #pragma GCC unroll 8
             for (size_t v = 0; v < vecs; v++)
-                sum[r * vecs + v] += value * weight[v];
+                sum[r * vecs + v] = lanes_fma(value, weight[v], sum[r * vecs + v]);
         }
         steps_next(&steps, rows, sizeof(float));
     }
@@ -64,8 +64,9 @@ LANES_INLINE void sum_bf16(float *acc, size_t ld, const uint8_t *x, size_t strid
             const ilanes pair = load_same(steps_row(&steps, r));
 #pragma GCC unroll 8
             for (size_t v = 0; v < vecs; v++) {
-                sum[r * vecs + v] += lower_bf16(pair) * lower_bf16(weight[v]);
-                sum[r * vecs + v] += upper_bf16(pair) * upper_bf16(weight[v]);
+                lanes *to = &sum[r * vecs + v];
+                *to = lanes_fma(lower_bf16(pair), lower_bf16(weight[v]), *to);
+                *to = lanes_fma(upper_bf16(pair), upper_bf16(weight[v]), *to);
             }
         }
         steps_next(&steps, rows, 4);

@@ -31,7 +31,7 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
                                        bool by_channel, bool cut)
 {
     if (by_channel && s->stride == 0)
-        __builtin_unreachable(); /* tells lag_weight: a branch between a product and its sum would separate them */
+        __builtin_unreachable(); /* tells lag_weight, which then has no branch for each term */
     const struct ring_span ring = ring_at(s->t, s->span);
     float *state[SIDES_MAX];
     struct term sum[SIDES_MAX];
@@ -60,8 +60,8 @@ LANES_INLINE void local_factored_sides(float *y, const float *q, const float *k,
             __builtin_prefetch((const char *)at + ahead);
             if (!half)
                 __builtin_prefetch((const char *)(at + LANES) + ahead);
-            sum[i].e += w * term.e;
-            sum[i].ev += w * term.ev;
+            sum[i].e = lanes_fma(w, term.e, sum[i].e);
+            sum[i].ev = lanes_fma(w, term.ev, sum[i].ev);
         }
         slot = slot + 1 == s->span ? 0 : slot + 1;
     }

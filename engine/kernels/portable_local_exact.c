@@ -60,7 +60,7 @@ LANES_INLINE void local_exact_by(float *y, const float *q, const float *k, const
             if (begins_part(slot, is_cut(span)))
                 end_part(&sums, &sum);
             sum.e += e;
-            sum.ev += e * lanes_load(term + LANES);
+            sum.ev = lanes_fma(e, lanes_load(term + LANES), sum.ev);
             slot = slot + 1 == span ? 0 : slot + 1;
         }
         end_window(&sums, &sum, is_cut(span));

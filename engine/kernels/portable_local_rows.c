@@ -24,8 +24,8 @@ LANES_INLINE void rows_add(struct term *sum, const struct term *term, const floa
 #pragma GCC unroll 2
     for (size_t i = 0; i < n; i++) {
         const lanes w = lag_weight(weights, stride, lag, c + i * WIDTH);
-        sum[i].e += w * term[i].e;
-        sum[i].ev += w * term[i].ev;
+        sum[i].e = lanes_fma(w, term[i].e, sum[i].e);
+        sum[i].ev = lanes_fma(w, term[i].ev, sum[i].ev);
     }
 }
 

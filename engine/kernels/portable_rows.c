@@ -13,7 +13,7 @@ LANES_INLINE void add_moments(lanes *sum, lanes *squares, lanes x, float mean, f
 {
     const lanes d = x - mean - shift;
     *sum += d;
-    *squares += d * d;
+    *squares = lanes_fma(d, d, *squares);
 }
 
 LANES_INLINE struct moments moments_of(const float *x, size_t dim, float mean, float shift)
@@ -37,7 +37,7 @@ LANES_INLINE struct moments moments_of(const float *x, size_t dim, float mean, f
     for (size_t i = whole; i < dim; i++) {
         const float d = x[i] - mean - shift;
         m.sum += d;
-        m.squares += d * d;
+        m.squares = lane_fma(d, d, m.squares);
     }
     return m;
 }
@@ -68,8 +68,8 @@ void KERNEL(norm)(float *y, const float *x, const float *weight, const float *bi
     const float scale = 1.0f / sqrtf(squares / (float)dim + eps);
 
     for (size_t i = 0; i < padded; i += WIDTH)
-        lanes_store(y + i,
-                    lanes_load(weight + i) * ((lanes_load(x + i) - mean - shift) * scale) + lanes_load(bias + i));
+        lanes_store(
+            y + i, lanes_fma(lanes_load(weight + i), (lanes_load(x + i) - mean - shift) * scale, lanes_load(bias + i)));
 }
 
 #define EPILOGUE_LOOP(expression)                                                \
