@@ -17,11 +17,12 @@ fmt: ## format all C files
 # As the compiler gets them, without the quotes that were for the shell.
 LINT_FLAGS = -std=c11 $(subst ',,$(ALL_CPPFLAGS))
 
-lint: deps-lint ## format, include directions, headers alone, clang-tidy, manual pages, systemd units; ruff for Python
+lint: deps-lint ## format, include directions, flags that rounding hangs on, headers alone, clang-tidy, manual pages, systemd units; ruff for Python
 	@tests/lint/format.sh $(C_FILES)
 	@.venv/bin/python tests/lint/rooms.py
 	@.venv/bin/python tests/lint/http_document.py
 	@.venv/bin/python tests/lint/links.py
+	@tests/lint/rounding.sh release debug asan tsan cover fuzz arm64
 	@tests/lint/headers.sh '$(CC) $(LINT_FLAGS) $(WARNINGS)' $(filter %.h,$(C_FILES))
 	@tests/lint/tidy.sh '$(LINT_FLAGS)' $(filter-out $(INTRINSIC_SOURCES),$(filter %.c,$(C_FILES)))
 	@tests/lint/man.sh $(PAGES)
