@@ -5,9 +5,9 @@
  * OpenMP. Another thread may have opened the engine, and may close it once its owner has stopped using it: both run on
  * the caller alone. All memory is taken by engine_open: afterwards nothing here allocates or fails for want of memory.
  *
- * Results do not depend on what else runs: for one build, instruction set and BLAS, the bits of a stream's or a
- * picture's logits and hidden states are the same whatever else is in the pass, in whichever parts its bytes are fed,
- * with any thread count. */
+ * Results do not depend on what else runs: for one instruction set and BLAS, the bits of a stream's or a picture's
+ * logits and hidden states are the same whatever else is in the pass, in whichever parts its bytes are fed, with any
+ * thread count and whatever compiled the engine. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
