@@ -110,16 +110,18 @@
 /* Beyond connections_max: administrators', monitors', and what is being closed; and files, pipes, models. */
 #define HTTP_CONNECTIONS_BESIDE (2 * HTTP_CONNECTIONS_KEPT + 3 * HTTP_CONNECTIONS_ENDING_MAX)
 #define HTTP_FILES_BESIDE 128
-#define HTTP_SEND_BYTES_MAX 32768     /* unread answer that the kernel holds; its own bound is megabytes */
-#define HTTP_RETRY_AFTER_MAX_S 60     /* a client that is told to wait longer would not come back */
-#define REQUESTS_LISTED_MAX 1000      /* of GET /admin/requests: more than anyone reads, in half a megabyte */
-#define BODY_SMALL_BYTES 65536        /* prompts, and pictures of the models that ship */
-#define BODIES_SMALL_PART 8           /* of the memory of bodies: kept for small ones */
-#define BODIES_KEPT_PART 4            /* of the rest: not for a client that has all the other parts */
-#define BODIES_ENDING_PART 4          /* of that memory: what is being freed for others, and still there */
-#define HTTP_ANSWER_SMALL_BYTES 32768 /* of an answer that is not counted among those that wait to be read */
-#define ANSWERS_ENDING_PART 4         /* of the memory of answers: what is being freed for others, and still there */
-#define ANSWERS_KEPT_PART 4           /* of the rest: not for a client that has all the other parts */
+#define HTTP_LINGERS_MAX 32 /* closed connections of a thread whose clients still send, and then read the answer */
+#define HTTP_LINGER_BYTES_MAX (128u << 20) /* that such a client may still send: twice the largest body */
+#define HTTP_SEND_BYTES_MAX 32768          /* unread answer that the kernel holds; its own bound is megabytes */
+#define HTTP_RETRY_AFTER_MAX_S 60          /* a client that is told to wait longer would not come back */
+#define REQUESTS_LISTED_MAX 1000           /* of GET /admin/requests: more than anyone reads, in half a megabyte */
+#define BODY_SMALL_BYTES 65536             /* prompts, and pictures of the models that ship */
+#define BODIES_SMALL_PART 8                /* of the memory of bodies: kept for small ones */
+#define BODIES_KEPT_PART 4                 /* of the rest: not for a client that has all the other parts */
+#define BODIES_ENDING_PART 4               /* of that memory: what is being freed for others, and still there */
+#define HTTP_ANSWER_SMALL_BYTES 32768      /* of an answer that is not counted among those that wait to be read */
+#define ANSWERS_ENDING_PART 4 /* of the memory of answers: what is being freed for others, and still there */
+#define ANSWERS_KEPT_PART 4   /* of the rest: not for a client that has all the other parts */
 #define ADMIN_BODIES_BYTES_MAX HTTP_BODY_MAX /* of the admin listener's bodies, which are few */
 
 /* ---- keys ------------------------------------------------------------------------------------------------ */

@@ -211,6 +211,7 @@ void *http_on_request_line(void *cls, const char *target, struct MHD_Connection 
     atomic_store_explicit(&c->request_ns, clock_now_ns(), memory_order_relaxed);
     c->target = target;
     c->target_bytes = strlen(target);
+    c->target_has_space = strchr(target, ' ') != NULL;
     const char *nul = strstr(target, "%00");
     c->path_has_nul = nul != NULL && nul < target + strcspn(target, "?");
     http_expect_within(c, l->http->settings->receive_timeout_ms);
@@ -275,6 +276,8 @@ void http_on_connection(void *cls, struct MHD_Connection *mhd, void **context, e
         *context = connection_open(l, mhd);
     } else if (*context != NULL) {
         struct connection *c = *context;
+        if (c->lingers)
+            http_linger(l, c->fd);
         http_end_shake(c);
         leave_loop(c);
         watcher_remove(l->http->watcher, &c->watch);

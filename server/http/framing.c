@@ -3,7 +3,7 @@
  * The library hands out names and values as strings that it cut at the first NUL, inside the buffer that the request
  * was read into. So a NUL or a bare line feed is not seen in the strings, but between them: two neighbours are exactly
  * as far apart as the separator that HTTP prescribes. A distance that cannot be one within this request's header says
- * that the strings are not neighbours in memory; then nothing is concluded. */
+ * that the strings are not neighbours in memory; then nothing is concluded, nor with header_bytes of 0. */
 #include "server/http/framing.h"
 
 #include <ctype.h>
@@ -31,7 +31,7 @@ void framing_begin(struct framing *f, const char *method, const char *target, si
     *f = (struct framing){.previous = (uintptr_t)version + strlen(version),
                           .end = (uintptr_t)method + header_bytes,
                           .header_bytes = header_bytes,
-                          .may_chunk = strcmp(version, "HTTP/1.1") == 0};
+                          .is_1_1 = strcmp(version, "HTTP/1.1") == 0};
     check_gap(f, (uintptr_t)method + strlen(method), (uintptr_t)target, GAP_IN_REQUEST_LINE);
     check_gap(f, (uintptr_t)target + target_bytes, (uintptr_t)version, GAP_IN_REQUEST_LINE);
 }
@@ -92,7 +92,7 @@ static void read_encoding(struct framing *f, const char *value, size_t size)
         f->fault = "Transfer-Encoding is not \"chunked\", the only one that is supported";
     else if (f->is_chunked)
         f->fault = "the request has more than one Transfer-Encoding";
-    else if (!f->may_chunk)
+    else if (!f->is_1_1)
         f->fault = "HTTP/1.0 has no Transfer-Encoding";
     f->is_chunked = true;
 }
@@ -120,6 +120,8 @@ enum status framing_end(struct framing *f, struct error *err)
     check_gap(f, f->previous, f->end, GAP_AFTER_HEADER);
     if (f->fault == NULL && f->has_length && f->is_chunked)
         f->fault = "the request has both Content-Length and Transfer-Encoding";
+    if (f->fault == NULL && f->hosts == 0 && f->is_1_1)
+        f->fault = "the request has no Host, which HTTP/1.1 asks for";
     return f->fault == NULL ? OK : error_set(err, ERR_ARGUMENT, "%s", f->fault);
 }
 

@@ -19,14 +19,15 @@ struct framing {
     uint64_t length; /* of Content-Length */
     /* internal */
     unsigned hosts;
-    bool may_chunk;
+    bool is_1_1;        /* HTTP/1.1, not 1.0 */
     const char *fault;  /* NULL: none yet */
     uintptr_t previous; /* where the previous piece ended in the library's buffer */
     uintptr_t end;      /* of the header */
     size_t header_bytes;
 };
 
-/* The request line: method, request target and version; header_bytes: request line and headers, line ends included. */
+/* The request line: method, request target and version; header_bytes: request line and headers, line ends included; 0:
+ * the library looks at what lies between them itself. */
 void framing_begin(struct framing *f, const char *method, const char *target, size_t target_bytes, const char *version,
                    size_t header_bytes);
 /* Each header, in the order of the request; sizes in bytes, without a NUL. */

@@ -287,13 +287,16 @@ static enum status check_request(struct http_exchange *x, const char *version, s
     const struct settings *s = x->http->settings;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     struct framing f;
-    framing_begin(&f, x->base.method, c->target, c->target_bytes, version, info != NULL ? info->header_size : 0);
+    framing_begin(&f, x->base.method, c->target, c->target_bytes, version,
+                  info != NULL && !HTTP_LIBRARY_IS_STRICT ? info->header_size : 0);
     (void)MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, framing_step, &f);
     const enum status st = framing_end(&f, err);
     if (st != OK)
         return st;
     x->base.has_body = f.has_length || f.is_chunked;
     x->closes = f.is_chunked; /* see framing.h */
+    if (c->target_has_space)
+        return error_set(err, ERR_ARGUMENT, "the URL has a space; expected %%20");
     if (c->path_has_nul)
         return error_set(err, ERR_NOT_FOUND, "there is nothing at a path with a NUL (%%00)");
     if (c->target_bytes > HTTP_URL_MAX)
@@ -458,7 +461,6 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
     struct http *h = l->http;
     struct http_exchange *x = *context;
     (void)mhd;
-    (void)code;
     if (x == NULL)
         return;
     struct job *j = x->base.job;
@@ -472,6 +474,7 @@ void http_on_completed(void *cls, struct MHD_Connection *mhd, void **context, en
     if (j != NULL)
         job_cancel(j, ERR_CANCELLED); /* nobody will read what it still makes; no effect on a finished one */
     x->base.cut = (enum status)atomic_load_explicit(&x->connection->cut, memory_order_relaxed);
+    x->connection->lingers = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !x->is_received;
     h->app.end(&x->base);
     /* The next request may begin after idling, and must then arrive in time. */
     atomic_store_explicit(&x->connection->idle_ns, clock_now_ns(), memory_order_relaxed);

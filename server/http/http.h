@@ -1,7 +1,7 @@
 /* http.h - connections and their limits, requests, answers, suspending and resuming. Only the files behind http_inner.h
  * see the HTTP library; what an API does is one or more functions of a struct exchange, run on an HTTP thread:
  *
- *     headers are in -> app.begin: http_set_handler, or an answer at once (the body is not read then)
+ *     headers are in -> app.begin: http_set_handler, or an answer at once (the body is dropped then)
  *     body is in     -> the handler: an answer, or http_await
  *     the awaited job has news -> the function given to http_await: an answer
  *     answer sent, or the connection broke -> app.end

@@ -24,6 +24,11 @@
 
 struct settings;
 
+/* From 1.0 on the library itself refuses a NUL, a bare line feed and blanks in odd places, once and in its own words, and
+ * cuts blanks off values. What 0.9.75 refuses by itself it answers with the header sent twice, so that it is asked to let
+ * pass what framing.h refuses. */
+enum { HTTP_LIBRARY_IS_STRICT = MHD_VERSION >= 0x01000000 };
+
 /* An instance of the library serves connections that are all encrypted or all plain. */
 enum { HTTP_PLAIN, HTTP_TLS, HTTP_LIBRARIES };
 
@@ -33,8 +38,10 @@ struct http_loop {
     struct http *http;
     struct MHD_Daemon *libraries[HTTP_LIBRARIES]; /* NULL: there are no such connections */
     uint32_t box;                                 /* among http.mailboxes */
+    int poll_fd;                                  /* an epoll of all that wakes it */
     pthread_t thread;
     bool is_running;           /* it has a thread */
+    bool listens;              /* the listening sockets are polled */
     struct connection *all;    /* its connections */
     struct connection *coming; /* accepted, and not yet announced by the library; linked by next_of_loop */
     uint64_t refuses_ns;       /* when it has given up the listening sockets; 0: not yet */
@@ -45,6 +52,12 @@ struct http_loop {
         struct connection *active; /* in handshakes that may go on; linked by shake.next */
         int fd;                    /* an epoll of the others, which wait for their clients; -1: there is no TLS */
     } shakes;
+    struct {
+        uint64_t until_ns; /* 0: a free place */
+        uint64_t bytes;    /* that may still come */
+        int fd;
+    } lingers[HTTP_LINGERS_MAX];
+    size_t lingering; /* of them */
 };
 
 /* A client's address, as the library keeps it for each connection; and behind it, where no address reaches, the
@@ -106,7 +119,8 @@ struct connection {
     enum listener_kind kind;     /* of the listener that it came through */
     bool is_local;               /* through a Unix socket: without an address */
     bool is_tls;
-    bool path_has_nul; /* it would end at the NUL, once decoded */
+    bool target_has_space, path_has_nul; /* the path would end at the NUL, once decoded */
+    bool lingers; /* it closes before its request was read whole, with an answer that the client is yet to read */
     struct {
         struct MHD_Connection *mhd; /* in its TLS handshake; NULL: there is none, or it is over */
         struct connection *next, *before;
@@ -189,6 +203,19 @@ void http_end_shake(struct connection *c);
 void http_hold_shakes(struct http_loop *l);
 /* shakes.fd is readable: resume those whose clients have said more, or left. */
 void http_take_shakes(struct http_loop *l);
+
+/* ---- loop.c ------------------------------------------------------------------------------------------------------ */
+
+/* Poll the descriptor of a place of l->lingers. */
+bool http_poll_lingering(struct http_loop *l, size_t place);
+
+/* ---- linger.c ---------------------------------------------------------------------------------------------------- */
+
+/* Its connection is about to be closed by the library: read on, as long as there are places. */
+void http_linger(struct http_loop *l, int fd);
+void http_read_lingering(struct http_loop *l, size_t place); /* what has come there */
+void http_end_late_lingering(struct http_loop *l);
+void http_end_lingering(struct http_loop *l); /* all of it */
 
 /* ---- http.c ------------------------------------------------------------------------------------------------------ */
 

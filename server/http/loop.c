@@ -1,6 +1,6 @@
 /* loop.c - the threads that serve connections, and the server's start and end. See http.h.
  *
- * Each loop polls the listening sockets, its library's descriptors and its mailbox: it accepts connections and hands
+ * Each loop polls the listening sockets, its libraries' descriptors and its mailbox: it accepts connections and hands
  * them to its library, resumes all that have mail, and then lets the library do what it can. Resuming happens on the
  * connection's own thread, so that it never races with the connection's end, and all that one step of the engine has
  * for a loop costs one wake-up.
@@ -11,12 +11,12 @@
  * http_start, http_refuse_connections, http_close_idle and http_stop run on the main thread. */
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "config/settings.h"
 #include "config/version.h"
@@ -31,9 +31,8 @@
 
 enum {
     ACCEPTS_AT_A_TIME = 4,
-    TIDY_MS = 500,           /* until it is looked again whether memory can be given back */
-    POLL_PAUSE_NS = 1000000, /* when the system has no memory to poll with: until the next try */
-    ACCEPT_PAUSE_MS = 100,   /* when the system has no descriptors: until the next try */
+    TIDY_MS = 500,         /* until it is looked again whether memory can be given back */
+    ACCEPT_PAUSE_MS = 100, /* when the system has no descriptors: until the next try */
 };
 
 static void log_library(void *cls, const char *format, va_list args)
@@ -104,6 +103,44 @@ static bool accept_from(struct http_loop *l, size_t listener)
     return true;
 }
 
+/* What a loop polls; the numbers are those of its events. */
+enum {
+    POLL_MAILBOX,
+    POLL_LIBRARIES,
+    POLL_SHAKES = POLL_LIBRARIES + HTTP_LIBRARIES,
+    POLL_LISTENERS,
+    POLL_LINGERS = POLL_LISTENERS + LISTENERS_MAX,
+    POLL_MAX = POLL_LINGERS + HTTP_LINGERS_MAX
+};
+
+static bool poll_too(const struct http_loop *l, int fd, uint32_t number, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u32 = number};
+    return epoll_ctl(l->poll_fd, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST;
+}
+
+bool http_poll_lingering(struct http_loop *l, size_t place)
+{
+    return poll_too(l, l->lingers[place].fd, (uint32_t)(POLL_LINGERS + place), EPOLLIN);
+}
+
+/* A new connection wakes one of the loops that sleep: the one that has waited longest, as each takes its place anew when
+ * it has accepted. */
+static void poll_listener(struct http_loop *l, size_t listener, bool wanted)
+{
+    const int fd = l->http->listeners.all[listener].fd;
+    (void)epoll_ctl(l->poll_fd, EPOLL_CTL_DEL, fd, NULL);
+    if (wanted && !poll_too(l, fd, (uint32_t)(POLL_LISTENERS + listener), EPOLLIN | EPOLLEXCLUSIVE))
+        pause_accepting(l, errno);
+}
+
+static void poll_listeners(struct http_loop *l, bool wanted)
+{
+    l->listens = wanted;
+    for (size_t i = 0; i < l->http->listeners.count; i++)
+        poll_listener(l, i, wanted);
+}
+
 /* Accept no more. The last loop to do so takes what has connected before, whose requests may be on their way and would
  * be lost with the sockets, and closes these, so that clients are refused rather than left in the backlog. What has
  * connected to a passed socket waits for the next process. */
@@ -113,6 +150,7 @@ static void give_up_listening(struct http_loop *l)
     if (l->refuses_ns != 0)
         return;
     l->refuses_ns = clock_now_ns();
+    poll_listeners(l, false);
     if (atomic_fetch_sub(&h->listening, 1) != 1)
         return;
     for (size_t i = 0; i < h->listeners.count; i++)
@@ -133,59 +171,38 @@ static int idle_ms(const struct http_loop *l)
             wait_ms = ms < INT_MAX ? (int)ms : INT_MAX;
     if (l->accepts_again_ns != 0 && l->refuses_ns == 0 && (wait_ms < 0 || wait_ms > ACCEPT_PAUSE_MS))
         wait_ms = ACCEPT_PAUSE_MS;
-    if (http_owes_memory(l) && (wait_ms < 0 || wait_ms > TIDY_MS))
+    if ((http_owes_memory(l) || l->lingering > 0) && (wait_ms < 0 || wait_ms > TIDY_MS))
         wait_ms = TIDY_MS;
     return wait_ms;
 }
 
-enum {
-    POLL_MAILBOX,
-    POLL_LIBRARIES,
-    POLL_SHAKES = POLL_LIBRARIES + HTTP_LIBRARIES,
-    POLL_LISTENERS,
-    POLL_MAX = POLL_LISTENERS + LISTENERS_MAX
-};
-
-/* What is polled for a library; one that is not there has a descriptor that is never ready. */
-static struct pollfd poll_library(struct MHD_Daemon *library)
+static void take_event(struct http_loop *l, uint32_t number)
 {
-    const union MHD_DaemonInfo *info = library != NULL ? MHD_get_daemon_info(library, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-    return (struct pollfd){.fd = info != NULL ? info->epoll_fd : -1, .events = POLLIN};
-}
-
-/* What poll could not tell, for want of the kernel's memory, is looked for a little later; asking again at once would
- * take the processor from whatever may give some back. */
-static void look_everywhere(struct pollfd fds[POLL_MAX])
-{
-    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &(const struct timespec){.tv_nsec = POLL_PAUSE_NS}, NULL);
-    for (size_t i = 0; i < POLL_MAX; i++)
-        fds[i].revents = POLLIN;
+    if (number == POLL_MAILBOX)
+        take_mail(l);
+    else if (number == POLL_SHAKES)
+        http_take_shakes(l);
+    else if (number >= POLL_LINGERS)
+        http_read_lingering(l, number - POLL_LINGERS);
+    else if (number >= POLL_LISTENERS && l->listens) {
+        (void)accept_from(l, number - POLL_LISTENERS);
+        poll_listener(l, number - POLL_LISTENERS, true);
+    } /* the libraries look for themselves */
 }
 
 static void *serve(void *arg)
 {
     struct http_loop *l = arg;
     struct http *h = l->http;
-    struct pollfd fds[POLL_MAX] = {[POLL_MAILBOX] = {.fd = mailbox_fd(h->mailboxes, l->box), .events = POLLIN},
-                                   [POLL_LIBRARIES + HTTP_PLAIN] = poll_library(l->libraries[HTTP_PLAIN]),
-                                   [POLL_LIBRARIES + HTTP_TLS] = poll_library(l->libraries[HTTP_TLS]),
-                                   [POLL_SHAKES] = {.fd = l->shakes.fd, .events = POLLIN}};
-    const size_t listeners = h->listeners.count; /* later another loop may close them */
-    for (size_t i = 0; i < listeners; i++)
-        fds[POLL_LISTENERS + i] = (struct pollfd){.fd = h->listeners.all[i].fd, .events = POLLIN};
+    struct epoll_event events[POLL_MAX];
     while (!atomic_load(&h->ends)) {
-        const bool accepts = may_accept(l);
-        if (poll(fds, POLL_LISTENERS + (accepts ? listeners : 0), idle_ms(l)) < 0 && errno != EINTR)
-            look_everywhere(fds);
-        if (fds[POLL_MAILBOX].revents != 0)
-            take_mail(l);
-        if (fds[POLL_SHAKES].revents != 0)
-            http_take_shakes(l);
+        if (may_accept(l) != l->listens)
+            poll_listeners(l, !l->listens);
+        const int count = epoll_wait(l->poll_fd, events, POLL_MAX, idle_ms(l));
+        for (int i = 0; i < count; i++)
+            take_event(l, events[i].data.u32);
         if (atomic_load(&h->refuses))
             give_up_listening(l);
-        for (size_t i = 0; i < listeners && accepts && l->refuses_ns == 0; i++)
-            if (fds[POLL_LISTENERS + i].revents != 0)
-                (void)accept_from(l, i);
         for (size_t i = 0; i < HTTP_LIBRARIES; i++)
             if (l->libraries[i] != NULL)
                 (void)MHD_run(l->libraries[i]);
@@ -193,6 +210,7 @@ static void *serve(void *arg)
             atomic_store(&h->has_all, true);
         http_hold_shakes(l);
         http_forget_lost(l);
+        http_end_late_lingering(l);
         if (http_owes_memory(l))
             http_give_memory_back(l);
         if (l->refuses_ns != 0)
@@ -216,7 +234,7 @@ static struct MHD_Daemon *start_library(struct http_loop *l, bool is_tls)
     const struct MHD_OptionItem none = {MHD_OPTION_END, 0, NULL};
     return MHD_start_daemon(
         is_tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, http_on_request, l, MHD_OPTION_EXTERNAL_LOGGER,
-        log_library, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_LIMIT,
+        log_library, NULL, MHD_OPTION_STRICT_FOR_CLIENT, (int)HTTP_LIBRARY_IS_STRICT, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)s->connections_max + HTTP_CONNECTIONS_BESIDE, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)((s->idle_timeout_ms + 999) / 1000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HTTP_CONNECTION_BYTES_MAX, MHD_OPTION_URI_LOG_CALLBACK, http_on_request_line, l,
@@ -236,6 +254,31 @@ static void stop_libraries(struct http_loop *l)
     for (size_t i = 0; i < HTTP_LIBRARIES; i++)
         if (l->libraries[i] != NULL)
             MHD_stop_daemon(l->libraries[i]);
+    http_end_lingering(l);
+    if (l->poll_fd >= 0)
+        (void)close(l->poll_fd);
+}
+
+static bool poll_library(const struct http_loop *l, uint32_t which)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(l->libraries[which], MHD_DAEMON_INFO_EPOLL_FD);
+    return info != NULL && poll_too(l, info->epoll_fd, POLL_LIBRARIES + which, EPOLLIN);
+}
+
+/* False: out of memory or descriptors; what there is goes with stop_libraries. */
+static bool start_libraries(struct http_loop *l)
+{
+    const bool has_tls = tls_is_on(l->http->settings);
+    l->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    l->libraries[HTTP_PLAIN] = start_library(l, false);
+    if (l->poll_fd < 0 || l->libraries[HTTP_PLAIN] == NULL || !poll_library(l, HTTP_PLAIN) ||
+        !poll_too(l, mailbox_fd(l->http->mailboxes, l->box), POLL_MAILBOX, EPOLLIN))
+        return false;
+    if (!has_tls)
+        return true;
+    l->libraries[HTTP_TLS] = start_library(l, true);
+    return l->libraries[HTTP_TLS] != NULL && poll_library(l, HTTP_TLS) && http_shakes_begin(l) &&
+           poll_too(l, l->shakes.fd, POLL_SHAKES, EPOLLIN);
 }
 
 /* Nothing is accepted before all loops exist: a request that one had suspended could not be ended if the start of
@@ -244,12 +287,8 @@ static enum status start_loops(struct http *h, uint32_t count)
 {
     for (h->loop_count = 0; h->loop_count < count; h->loop_count++) {
         struct http_loop *l = &h->loops[h->loop_count];
-        *l = (struct http_loop){.http = h, .box = h->loop_count, .shakes.fd = -1};
-        l->libraries[HTTP_PLAIN] = start_library(l, false);
-        if (l->libraries[HTTP_PLAIN] != NULL && tls_is_on(h->settings))
-            l->libraries[HTTP_TLS] = start_library(l, true);
-        if (l->libraries[HTTP_PLAIN] == NULL ||
-            (tls_is_on(h->settings) && (l->libraries[HTTP_TLS] == NULL || !http_shakes_begin(l)))) {
+        *l = (struct http_loop){.http = h, .box = h->loop_count, .poll_fd = -1, .shakes.fd = -1};
+        if (!start_libraries(l)) {
             stop_libraries(l);
             return ERR_IO;
         }

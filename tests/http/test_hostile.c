@@ -129,8 +129,9 @@ static const struct {
      REFUSED_OR_CUT},
     {"an empty name", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n: a\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
     {"two hosts", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: 127.0.0.1\r\n\r\n" SMUGGLED, 0, REFUSED},
-    {"no host", "GET /healthz HTTP/1.1\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"no host", "GET /healthz HTTP/1.1\r\n\r\n" SMUGGLED, 0, REFUSED},
     {"two spaces in the first line", "GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
+    {"a space in the URL", "GET /health z HTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED},
     {"a tab in the first line", "GET\t/healthz\tHTTP/1.1\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
     {"no version", "GET /healthz\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
     {"a version of its own", "GET /healthz HTTP/9.9\r\nHost: localhost\r\n\r\n" SMUGGLED, 0, REFUSED_OR_CUT},
@@ -170,14 +171,18 @@ static void ambiguous_requests_are_refused_and_nothing_is_smuggled(void **state)
     assert_int_equal(failed, 0);
 }
 
+/* With one answer, in JSON but for what libmicrohttpd 1.0 refuses before the daemon sees it, in a page of its own; 0.9.75
+ * lets that pass. */
 static void what_is_refused_for_its_framing_says_so(void **state)
 {
     static const struct {
         const char *request, *says;
+        bool may_be_html;
     } cases[] = {
-        {POST "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding"},
-        {POST "Content-Length: 2\r\nContent-Length: 3\r\n\r\n", "Content-Length"},
-        {POST "Transfer-Encoding: gzip\r\n\r\n", "chunked"},
+        {POST "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding", true},
+        {POST "Content-Length: 2\r\nContent-Length: 3\r\n\r\n", "Content-Length", false},
+        {POST "Transfer-Encoding: gzip\r\n\r\n", "Transfer-Encoding", true},
+        {"GET /healthz HTTP/1.1\r\nX-A: b\r\n\r\n", "Host", true},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -185,7 +190,9 @@ static void what_is_refused_for_its_framing_says_so(void **state)
                          RAW_CLOSED);
         assert_int_equal(raw_status(&in), 400);
         assert_non_null(strstr(in.bytes, "Connection: close\r\n"));
-        assert_non_null(strstr(in.bytes, "{\"error\":{\"message\":"));
+        assert_int_equal(raw_count_answers(&in), 1);
+        assert_true(strstr(in.bytes, "{\"error\":{\"message\":") != NULL ||
+                    (cases[i].may_be_html && strstr(in.bytes, "<html>") != NULL));
         assert_non_null(strstr(in.bytes, cases[i].says));
     }
 }

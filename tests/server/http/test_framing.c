@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
-#define GET "GET / HTTP/1.1\r\n"
+#define GET "GET / HTTP/1.1\r\nHost: x\r\n"
 #define PLACES "the request's header has a NUL, a line that does not end in CR LF, or misplaced spaces"
 #define NAME "the name of a header has a character that is not allowed there"
 #define VALUE "the value of a header has a control character"
@@ -22,6 +22,7 @@
 #define OLD "HTTP/1.0 has no Transfer-Encoding"
 #define BOTH "the request has both Content-Length and Transfer-Encoding"
 #define HOSTS "the request has more than one Host"
+#define NO_HOST "the request has no Host, which HTTP/1.1 asks for"
 
 /* The rest of a line behind `at`, ended by a NUL; *next is behind its LF. */
 static void end_line(char *at, char *end, char **next)
@@ -95,7 +96,7 @@ static void the_body_is_told_by_its_header(void **state)
         uint64_t length;
     } cases[] = {
         {GET "\r\n", false, false, 0},
-        {GET "Host: x\r\n\r\n", false, false, 0},
+        {"GET / HTTP/1.1\r\nHOST:\r\n\r\n", false, false, 0},
         {"GET / HTTP/1.0\r\n\r\n", false, false, 0},
         {GET "Content-Length: 0\r\n\r\n", true, false, 0},
         {GET "content-length:17\r\n\r\n", true, false, 17},
@@ -124,12 +125,13 @@ static void a_body_of_two_ends_is_refused(void **state)
     static const struct request_case cases[] = {
         {"length and encoding", GET "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 0, BOTH},
         {"encoding and length", GET "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n", 0, BOTH},
-        {"two lengths", GET "Content-Length: 2\r\nHost: x\r\nContent-Length: 40\r\n\r\n", 0, LENGTHS},
+        {"two lengths", GET "Content-Length: 2\r\nX: x\r\nContent-Length: 40\r\n\r\n", 0, LENGTHS},
         {"the same twice", GET "Content-Length: 2\r\ncontent-length: 2\r\n\r\n", 0, LENGTHS},
         {"chunked twice", GET "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 0, ENCODINGS},
         {"chunked and none", GET "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 0, ENCODING},
         {"in HTTP/1.0", "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 0, OLD},
-        {"two hosts", GET "Host: x\r\nhost: x\r\n\r\n", 0, HOSTS},
+        {"two hosts", GET "host: x\r\n\r\n", 0, HOSTS},
+        {"no host", "GET / HTTP/1.1\r\nX-Host: x\r\n\r\n", 0, NO_HOST},
     };
     (void)state;
     check(cases, ARRAY_LEN(cases));
@@ -232,7 +234,7 @@ static void lines_are_where_they_should_be(void **state)
         {"LF alone behind the last header", GET "X: a\n\r\n", 0, PLACES},
         {"LF alone at the end", GET "X: a\r\n\n", 0, PLACES},
         {"two spaces before the target", "GET  / HTTP/1.1\r\n\r\n", 0, PLACES},
-        {"two spaces before the version", "GET /  HTTP/1.1\r\n\r\n", 0, NULL}, /* one is the target's */
+        {"two spaces before the version", "GET /  HTTP/1.1\r\n\r\n", 0, NO_HOST}, /* one is the target's */
         {"a smuggled length", SIZED(GET "X: a\0\r\nContent-Length: 5\r\n\r\n"), PLACES},
     };
     (void)state;
@@ -242,7 +244,7 @@ static void lines_are_where_they_should_be(void **state)
 /* A space behind the target that the library has taken for neither. */
 static void the_target_is_one_space_before_the_version(void **state)
 {
-    char line[] = "GET\0/a\0\0HTTP/1.1\0\0\0\0";
+    char line[] = "GET\0/a\0\0HTTP/1.0\0\0\0\0";
     struct framing f;
     struct error err;
     (void)state;
@@ -256,7 +258,7 @@ static void the_target_is_one_space_before_the_version(void **state)
 static void of_strings_elsewhere_in_memory_nothing_is_concluded(void **state)
 {
     enum { FAR = 1000, HEADER = 40 };
-    static const char memory[5][FAR] = {"/", "HTTP/1.1", "5", "Content-Length", "GET"};
+    static const char memory[5][FAR] = {"/", "HTTP/1.0", "5", "Content-Length", "GET"};
     const char *target = memory[0], *version = memory[1], *value = memory[2], *name = memory[3], *method = memory[4];
     struct framing f;
     (void)state;
