@@ -18,7 +18,8 @@
  *   CHOICE(name, type, LIST, default, help)       enum type, words from LIST
  *   SWITCH(name, default, help)                   bool */
 #define SETTINGS(NUMBER, TEXT, CHOICE, SWITCH)                                                                         \
-    TEXT(listen_address, "127.0.0.1", "addresses to listen on, IPv4 or IPv6, separated by commas; or off")             \
+    TEXT(listen_address, "127.0.0.1",                                                                                  \
+         "addresses to listen on, IPv4 or IPv6, or * for all, separated by commas; or off")                            \
     NUMBER(listen_port, 8080, 0, 65535, "TCP port; 0: the kernel chooses one, which is logged")                        \
     TEXT(listen_unix, "off", "path of a Unix socket to listen on as well; or off")                                     \
     TEXT(listen_unix_mode, "0660", "permissions of that socket, in octal")                                             \

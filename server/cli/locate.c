@@ -35,7 +35,7 @@ static void make_url(struct locate *l, const char *list, uint32_t port, bool is_
     const char *scheme = is_tls ? "https" : "http";
     const size_t bare = strcspn(address, "%"); /* before an interface's name, whose sign a URL has escaped */
     const char *zone = address[bare] != '\0' ? address + bare + 1 : NULL;
-    if (inet_pton(AF_INET, address, &v4) == 1 && v4.s_addr == htonl(INADDR_ANY))
+    if (strcmp(address, "*") == 0 || (inet_pton(AF_INET, address, &v4) == 1 && v4.s_addr == htonl(INADDR_ANY)))
         (void)snprintf(l->url, sizeof l->url, "%s://127.0.0.1:%u", scheme, port);
     else if (inet_pton(AF_INET6, address, &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6))
         (void)snprintf(l->url, sizeof l->url, "%s://[::1]:%u", scheme, port);

@@ -66,13 +66,16 @@ static bool is_own_address(const char *address)
     return true;
 }
 
-/* localhost is what names of it mean: 127.0.0.1 and, on the same port, ::1, which not every machine has. */
+/* localhost is what names of it mean: 127.0.0.1 and, on the same port, ::1, which not every machine has; * is every
+ * address, of both kinds. */
 static enum status add_address(struct opening *o, struct listener kind, const char *address, bool many, uint16_t port)
 {
-    if (strcmp(address, "localhost") != 0)
+    const bool is_any = strcmp(address, "*") == 0;
+    if (!is_any && strcmp(address, "localhost") != 0)
         return add_tcp(o, kind, address, many, &port);
-    const enum status st = add_tcp(o, kind, "127.0.0.1", true, &port);
-    return st == OK && is_own_address("::1") ? add_tcp(o, kind, "::1", true, &port) : st;
+    const enum status st = add_tcp(o, kind, is_any ? "0.0.0.0" : "127.0.0.1", true, &port);
+    const char *v6 = is_any ? "::" : "::1";
+    return st == OK && is_own_address(v6) ? add_tcp(o, kind, v6, true, &port) : st;
 }
 
 /* `list`: comma-separated addresses. */

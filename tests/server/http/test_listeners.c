@@ -92,6 +92,26 @@ static void ipv6_is_named_in_brackets(void **state)
     listeners_close(&l);
 }
 
+/* Where there is IPv6, on the same port of both. */
+static void a_star_is_every_address_of_both_kinds(void **state)
+{
+    const struct settings s = settings("*"), v6 = settings("::");
+    struct listeners l, other;
+    (void)state;
+    assert_int_equal(listeners_check(&s, NULL), OK);
+    assert_int_equal(listeners_open(&l, &s, NULL, NULL), OK);
+    assert_named(&l.all[0], "http://0.0.0.0:");
+    if (listeners_open(&other, &v6, NULL, NULL) == OK) {
+        listeners_close(&other);
+        assert_int_equal(l.count, 2);
+        assert_named(&l.all[1], "http://[::]:");
+        assert_string_equal(strrchr(l.all[1].name, ':'), strrchr(l.all[0].name, ':'));
+    } else {
+        assert_int_equal(l.count, 1);
+    }
+    listeners_close(&l);
+}
+
 /* First, so that who reads the line of what is served knows that it can be administrated too. */
 static void the_administrators_come_first_and_are_theirs(void **state)
 {
@@ -352,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_list_is_listened_on_in_its_order),
         cmocka_unit_test(ipv6_is_named_in_brackets),
+        cmocka_unit_test(a_star_is_every_address_of_both_kinds),
         cmocka_unit_test_setup_teardown(the_administrators_come_first_and_are_theirs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tcp_alone_is_encrypted_and_not_for_administration, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_unix_socket_may_be_all_there_is, set_up, tear_down),
