@@ -18,6 +18,7 @@
     X(ERR_CONFLICT, 409, "conflict_error", "conflict")                   \
     X(ERR_LENGTH, 411, "invalid_request_error", "length_required")       \
     X(ERR_TOO_LARGE, 413, "invalid_request_error", "body_too_large")     \
+    X(ERR_URL, 414, "invalid_request_error", "url_too_long")             \
     X(ERR_MEDIA_TYPE, 415, "invalid_request_error", "unsupported_media") \
     X(ERR_PICTURE, 422, "invalid_request_error", "undecodable_picture")  \
     X(ERR_REFUSED, 422, "invalid_request_error", "file_refused")         \

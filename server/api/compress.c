@@ -110,17 +110,25 @@ static enum status read_query(struct exchange *x, struct coding *c, struct error
     return st;
 }
 
+static enum status check_size(uint64_t bytes, size_t most, struct error *err)
+{
+    if (bytes <= most)
+        return OK;
+    return error_set_param(err, ERR_TOO_LARGE, "body", "the body has %llu bytes; expected at most %zu",
+                           (unsigned long long)bytes, most);
+}
+
 static enum status split_body(struct exchange *x, struct coding *c, struct error *err)
 {
-    if (x->body.size > COMPRESS_BYTES_MAX)
-        return error_set_param(err, ERR_ARGUMENT, "body", "the body has %zu bytes; expected at most %u", x->body.size,
-                               COMPRESS_BYTES_MAX);
-    return archive_split(&c->blocks, x->body.bytes, x->body.size, err);
+    const enum status st = check_size(x->body.size, COMPRESS_BYTES_MAX, err);
+    return st == OK ? archive_split(&c->blocks, x->body.bytes, x->body.size, err) : st;
 }
 
 static enum status open_body(struct exchange *x, struct coding *c, struct error *err)
 {
-    enum status st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
+    enum status st = check_size(x->body.size, ARCHIVE_BYTES_MAX, err);
+    if (st == OK)
+        st = archive_read(&c->archive, x->body.bytes, x->body.size, err);
     if (st == OK)
         st = model_identity_check(&x->api->hosted->identity, &c->archive.id, "the archive", "body", err);
     if (st == OK)
@@ -138,6 +146,14 @@ static enum status create_job(struct exchange *x, const struct coding *c, bool r
                                   .block_count = c->blocks.count,
                                   .text_bytes = c->blocks.text_bytes};
     return code_job_create(ret, restores ? &job_kind_decompress : &job_kind_compress, x->api->hosted, &in);
+}
+
+/* A declared size that is too large is refused before the body is read. */
+static void check_declared(struct exchange *x, size_t most)
+{
+    struct error err;
+    if (check_size(x->body_bytes, most, &err) != OK)
+        reply_send_error(x, &err);
 }
 
 /* *ret: the job that codes the blocks; left NULL if there is nothing to code. */
@@ -179,6 +195,16 @@ static void answer(struct exchange *x, bool restores)
     else
         say_compressed(x, &c->blocks);
     archive_blocks_clear(&c->blocks);
+}
+
+void api_compress_type(struct exchange *x)
+{
+    check_declared(x, COMPRESS_BYTES_MAX);
+}
+
+void api_decompress_type(struct exchange *x)
+{
+    check_declared(x, ARCHIVE_BYTES_MAX);
 }
 
 void api_compress(struct exchange *x)

@@ -4,7 +4,7 @@
  *     paths."/a/{name}".METHOD   describes a route; {name} names a {} of its path, and becomes a parameter
  *     x-fields: LIST             in a body's media type: a list of route_table.h, to be inserted
  *     x-required: [NAME]         beside x-fields: which of them are required
- *     x-errors: [STATUS]         in an operation: what it may answer besides 400, 403, and 411 and 413 with bodies
+ *     x-errors: [STATUS]         in an operation: what it may answer besides 400, 403, 414, and 411 and 413 with bodies
  *     top level x-fields: {LIST: {FIELD: SCHEMA}}   is added to what a field's kind and range say; a schema with a
  *                                                   type, an anyOf or a $ref replaces that
  *     top level x-errors: {STATUS: TEXT}            says what an error's status means
@@ -339,6 +339,7 @@ static void expand_responses(struct maker *m, json_t *operation, const struct ro
     }
     add_error(m, responses, r, status_http(ERR_ARGUMENT));
     add_error(m, responses, r, status_http(ERR_FORBIDDEN)); /* of request_host.c */
+    add_error(m, responses, r, status_http(ERR_URL));
     if (r->needs_key)
         for (size_t k = 0; k < sizeof by_key / sizeof by_key[0]; k++)
             add_error(m, responses, r, status_http(by_key[k]));

@@ -10,7 +10,7 @@
  * path     {} stands for one segment, which the handler gets as x->api->segments[i]; of several that match, the first
  * api      which API it belongs to, and so who may call it (api_kind.h)
  * body     whether there must be one
- * type     runs before the body is read, and refuses a declared type that the handler does not read
+ * type     runs before the body is read, and refuses a declared type or size that the handler does not read
  * handler  runs with the whole request
  * query    the parameters that it takes: a field_list, no_fields for none
  * fields   the fields of its JSON object: a field_list, no_fields if there is none or it is not read by a list
@@ -30,8 +30,8 @@
     X("POST", "/v1/embeddings", API_OPENAI, BODY, request_type_json, api_openai_embeddings, no_fields,                \
       embedding_fields)                                                                                               \
     X("POST", "/v1/chat/completions", API_OPENAI, BODY, request_type_json, api_openai_chat, no_fields, chat_fields)   \
-    X("POST", "/v1/compress", API_NATIVE, BODY, request_type_any, api_compress, compress_query, no_fields)            \
-    X("POST", "/v1/decompress", API_NATIVE, BODY, request_type_any, api_decompress, compress_query, no_fields)        \
+    X("POST", "/v1/compress", API_NATIVE, BODY, api_compress_type, api_compress, compress_query, no_fields)            \
+    X("POST", "/v1/decompress", API_NATIVE, BODY, api_decompress_type, api_decompress, compress_query, no_fields)        \
     X("POST", "/v1/sessions", API_NATIVE, BODY, request_type_json, api_sessions_create, no_fields, session_fields)    \
     X("GET", "/v1/sessions", API_NATIVE, NO_BODY, request_type_any, api_sessions, sessions_query, no_fields)          \
     ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                        \

@@ -328,6 +328,7 @@ static enum metrics_reason reason_of(const struct exchange *x)
     case ERR_METHOD:
     case ERR_CONFLICT:
     case ERR_LENGTH:
+    case ERR_URL:
     case ERR_MEDIA_TYPE:
     case ERR_PICTURE:
     case ERR_REFUSED:

@@ -294,14 +294,14 @@ static enum status check_request(struct http_exchange *x, const char *version, s
     if (st != OK)
         return st;
     x->base.has_body = f.has_length || f.is_chunked;
+    x->base.body_bytes = f.length;
     x->closes = f.is_chunked; /* see framing.h */
     if (c->target_has_space)
         return error_set(err, ERR_ARGUMENT, "the URL has a space; expected %%20");
     if (c->path_has_nul)
         return error_set(err, ERR_NOT_FOUND, "there is nothing at a path with a NUL (%%00)");
     if (c->target_bytes > HTTP_URL_MAX)
-        return error_set(err, ERR_ARGUMENT, "the URL has %zu bytes; at most %d are allowed", c->target_bytes,
-                         HTTP_URL_MAX);
+        return error_set(err, ERR_URL, "the URL has %zu bytes; at most %d are allowed", c->target_bytes, HTTP_URL_MAX);
     if (f.has_length && f.length > s->body_bytes_max)
         return error_set(err, ERR_TOO_LARGE, "the body has %llu bytes; at most %u are allowed",
                          (unsigned long long)f.length, s->body_bytes_max);

@@ -65,6 +65,7 @@ struct exchange {
     uint64_t start_ns;        /* when its first line was read */
     uint64_t received_ns;     /* when its last byte was read */
     bool has_body;            /* a length or an encoding was given */
+    uint64_t body_bytes;      /* as declared; 0: it was not */
     bool is_admin;            /* it came through the admin listener */
     bool is_metrics;          /* it came through the listener for monitors */
     bool is_local;            /* it came through a Unix socket */

@@ -317,7 +317,7 @@ static void a_long_url_is_refused(void **state)
         path[sizes[i]] = '\0';
         if (client_try(&aftd, &(struct request){.path = path}, &r)) {
             if (i == 0)
-                reply_assert_error(&r, 400, "invalid_value", NULL, "2048");
+                reply_assert_error(&r, 414, "url_too_long", NULL, "2048");
             assert_in_range(r.status, 400, 499);
             reply_clear(&r);
         } else {

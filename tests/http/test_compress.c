@@ -18,7 +18,10 @@
 #include "tests/support/model_variants.h"
 #include "tests/support/program.h"
 #include "tests/support/random.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/temp_dir.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
 #define GOLDEN "tests/data/golden"
 #define HELD_OUT_TEXT "tests/data/enwik8-held-out.xz" /* of enwik8, bytes 4,000,000 to 4,074,999 */
@@ -258,9 +261,27 @@ static void too_much_is_refused(void **state)
     uint8_t *bytes = calloc(COMPRESS_BYTES_MAX + 1, 1);
     assert_non_null(bytes);
     call("compress", LM, bytes, COMPRESS_BYTES_MAX + 1, &r);
-    reply_assert_error(&r, 400, "invalid_value", "body", "at most 1048576");
+    reply_assert_error(&r, 413, "body_too_large", "body", "at most 1048576");
     reply_clear(&r);
     free(bytes);
+}
+
+/* The client asks before it sends the body, and is not told to. */
+static void too_much_is_refused_before_it_is_sent(void **state)
+{
+    static const char *const paths[] = {"/v1/compress", "/v1/decompress"};
+    static struct raw_input in;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        char header[256];
+        const int size = snprintf(header, sizeof header,
+                                  "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12000000\r\n"
+                                  "Expect: 100-continue\r\n\r\n",
+                                  paths[i]);
+        assert_int_equal(raw_exchange(aftd.port, header, (size_t)size, &in, test_ms(10000)), RAW_CLOSED);
+        assert_int_equal(raw_status(&in), 413);
+        assert_int_equal(raw_count_answers(&in), 1);
+    }
 }
 
 static void a_deadline_ends_it(void **state)
@@ -312,6 +333,7 @@ int main(void)
         cmocka_unit_test(what_was_changed_is_refused),
         cmocka_unit_test(hostile_archives_do_no_harm),
         cmocka_unit_test(too_much_is_refused),
+        cmocka_unit_test(too_much_is_refused_before_it_is_sent),
         cmocka_unit_test(a_deadline_ends_it),
         cmocka_unit_test(the_default_model_answers_where_none_is_named),
         cmocka_unit_test(an_unknown_parameter_is_refused),

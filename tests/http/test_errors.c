@@ -265,7 +265,7 @@ static void what_is_too_large_is_refused_before_it_comes(void **state)
          "4096",
          NULL},
         {{INFER("text"), .body = body, .size = sizeof body}, 413, NULL, NULL, "4096", NULL},
-        {{.path = path}, 400, "invalid_value", NULL, "2048", NULL},
+        {{.path = path}, 414, "url_too_long", NULL, "2048", NULL},
     };
     start("--body-bytes-max=4096", NULL);
     assert_all_refused(large, ARRAY_LEN(large));

@@ -202,7 +202,7 @@ static void what_is_wrong_with_a_query_is_said(void **state)
     }
     (void)snprintf(path, sizeof path, "/generate?prompt=%0*d", HTTP_URL_MAX, 0);
     get(path, NULL, &r);
-    reply_assert_error(&r, 400, "invalid_value", NULL, "2048");
+    reply_assert_error(&r, 414, "url_too_long", NULL, "2048");
     reply_clear(&r);
     assert_true(client_metric(&aftd, GENERATED) == before);
 }
