@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# bare.sh: what the README promises, where nothing else is: in a fresh Debian 12 root with git, gcc and make alone, clone
-# the last commit, `make run` and ask it for a label and a text, then `make test`. Ends with the tests' own line
-# "N passed, N failed". Needs root, debootstrap and Debian's mirror; says what is missing. The root lies in build/bare and
-# goes in the end; what debootstrap downloaded stays in build/bare-cache for the next time.
+# bare.sh: what the README promises, where nothing else is: in a fresh Debian root, of the SUITE bookworm or trixie, with
+# git, gcc and make alone, clone the last commit, `make run` and ask it for a label and a text, then `make test`. Ends
+# with the tests' own line "N passed, N failed". Needs root, debootstrap and Debian's mirror; says what is missing. The
+# root lies in build/bare and goes in the end; what debootstrap downloaded stays in build/bare-cache for the next time.
 # The root shares the machine's network, so port 8080 must be free.
 set -u
 cd "$(dirname "$0")/.." || exit 1

@@ -1,8 +1,9 @@
-# bare_root.sh: a fresh Debian 12 root in build/, and running things in it; sourced by scripts here and in deploy/, in
-# the repository's root, with `target` set to what they are called. Needs root, debootstrap and Debian's mirror. What
-# debootstrap downloaded stays in build/bare-cache for the next time. The root shares the machine's network.
-suite=bookworm
-cache=$PWD/build/bare-cache
+# bare_root.sh: a fresh Debian root in build/, and running things in it; sourced by scripts here and in deploy/, in the
+# repository's root, with `target` set to what they are called. SUITE is which Debian: bookworm (12) or trixie (13). Needs
+# root, debootstrap and Debian's mirror. What debootstrap downloaded stays in build/bare-cache for the next time. The root
+# shares the machine's network.
+suite=${SUITE:-bookworm}
+cache=$PWD/build/bare-cache/$suite
 
 missing() {
     echo "$target cannot run here: $1"
@@ -21,8 +22,8 @@ bare_root() { # bare_root NAME PACKAGES: build/NAME with the packages that Debia
     local architecture mirror
     root=$PWD/build/$1
     architecture=$(dpkg --print-architecture)
-    # The mirror that this machine itself uses; else Debian's own.
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $suite" 2>/dev/null | head -n 1)
+    # The mirror that this machine itself uses, of whichever Debian; else Debian's own.
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 2>/dev/null | head -n 1)
     mirror=${mirror:-http://deb.debian.org/debian}
     set -- "$1" --variant=minbase --include="$2" --arch="$architecture"
     mkdir -p "$cache" || exit 1

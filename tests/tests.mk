@@ -90,7 +90,7 @@ deps-balancers: deps ## install what test-balancers needs: nginx, HAProxy and Re
 	$(VENV)
 	@.venv/bin/python -m pip install -q --no-compile $(BALANCERS)
 
-deps-package: deps-bare deps-deb ## install what test-package needs as well
+deps-package: deps-deb ## install what test-package builds packages and looks at them with, in its root
 	$(call install,$(DEPS_PACKAGE))
 
 deps-units: deps-test ## install what test-units needs: systemd, which need not run
@@ -184,11 +184,11 @@ test-python: deps-lint ## what test skips for want of deps-train, deps-clients, 
 	+@$(BUILD) programs $(PARTIAL:%=build/tests/%)
 	@AFTD_TEST_ONLY='$(PARTIAL)' PYTHON=$(PYTHON) tests/run.sh build/tests tests/train tests/clients
 
-test-bare: ## both of README's commands in a bare Debian root, of the last commit (as root, with debootstrap; 4 minutes)
-	@tests/bare.sh
+test-bare: ## both of README's commands in a bare Debian root, of the last commit; SUITE=trixie for Debian 13 (as root; 4 minutes)
+	@SUITE=$(SUITE) tests/bare.sh
 
-test-package: deps-package ## the Debian packages in a bare root: installed, run, upgraded under load, purged (as root; 4 minutes)
-	@tests/deploy/package.sh
+test-package: deps-bare ## the Debian packages in a bare root: installed, run, upgraded under load, purged; SUITE=trixie too (as root; 6 minutes)
+	@SUITE=$(SUITE) tests/deploy/package.sh
 
 check: lint test ## lint and test
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # package.sh: the Debian packages, from the last commit to a machine that has nothing of them any more. Builds them
-# twice, in different folders, and compares; asks lintian; installs them with apt in a bare Debian 12 root, starts the
-# daemon there as its unit does, asks it from outside; upgrades, rolls back, removes and purges them. Then the same with
-# systemd in that root, under load. Ends with "N passed, N failed". Needs what bare_root.sh does, debhelper and lintian
-# (make deps-package); says what is missing. Where systemd cannot be booted, it says why and skips that part.
+# twice, in different folders of a Debian root, and compares; asks lintian; installs them with apt in a bare root, starts
+# the daemon there as its unit does, asks it from outside; upgrades, rolls back, removes and purges them. Then the same
+# with systemd in that root, under load. Ends with "N passed, N failed". Needs what bare_root.sh does and says what is
+# missing; SUITE is which Debian. Where systemd cannot be booted, it says why and skips that part.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 target=test-package
@@ -11,15 +11,12 @@ target=test-package
 . tests/deploy/checks.sh
 . tests/deploy/boot.sh
 bare_needs
-for program in dh dpkg-buildpackage lintian; do
-    command -v $program >/dev/null || missing "$program is not installed: make deps-package"
-done
 work=$PWD/build/package
 passed=0 failed=0 background=()
-trap '[ ${#background[@]} = 0 ] || kill -KILL "${background[@]}" 2>/dev/null; shut; wait; rm -rf "$root"' EXIT
-export root=$PWD/build/package-root
+builder=$PWD/build/package-builder
+trap '[ ${#background[@]} = 0 ] || kill -KILL "${background[@]}" 2>/dev/null; shut; wait; rm -rf "$root" "$builder"' EXIT
 rm -rf "$work"
-mkdir -p "$work/a" "$work/another/folder"
+mkdir -p "$work"
 
 both() { # both PATTERN TEXT: the text has it
     [[ $2 = *$1* ]] || { echo "expected \"$1\" in: $2"; return 1; }
@@ -29,43 +26,48 @@ empty() {
 }
 run() { (inside / "$@"); }
 
-echo "---- building"
+echo "---- building in a $suite root"
+bare_root package-builder git,make,gcc,ca-certificates
+builds() { (root=$builder; inside /srv/aftd env DEBIAN_FRONTEND=noninteractive "$@"); } # there, in the tree
+git clone -q --no-hardlinks . "$builder/srv/aftd" || exit 1
+a=$builder/srv/a another=$builder/srv/another/folder
+mkdir -p "$a" "$another"
+check "apt installs what building them needs" builds make deps-package
 build() {
-    BUILD_PACKAGES='' deploy/deb.sh "$1" >"$1/log" 2>&1 || { tail -n 30 "$1/log"; return 1; }
+    builds env BUILD_PACKAGES= deploy/deb.sh "$1" >"$work/log" 2>&1 || { tail -n 30 "$work/log"; return 1; }
 }
-check "the packages build" build "$work/a"
-check "they build in another folder" build "$work/another/folder"
+check "the packages build" build /srv/a
+check "they build in another folder" build /srv/another/folder
 same() {
     local deb
-    for deb in "$work"/a/*.deb; do
-        cmp "$deb" "$work/another/folder/$(basename "$deb")" || return 1
+    for deb in "$a"/*.deb; do
+        cmp "$deb" "$another/$(basename "$deb")" || return 1
     done
 }
 [ "$failed" -eq 0 ] || end
 check "both builds are the same bytes" same
 check "lintian finds no errors and no warnings" \
-    lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$work"/a/*.deb
+    builds sh -c 'lintian --allow-root --fail-on error,warning --tag-display-limit 0 /srv/a/*.deb'
 
 # A later version, of the second tree, whose default configuration has changed too. Compiled anew is only what tells the
 # version.
 later() {
-    local tree
-    tree=$(echo "$work"/another/folder/aftd-*/)
-    cd "$tree" || return 1
-    rm -f ../*.deb
-    sed -i '1s/(\(.*\))/(\1+later)/' debian/changelog &&
-        sed -i 's/"queue_jobs_max": 256/"queue_jobs_max": 255/' config/aftd.json &&
-        sed -i 's/^VERSION := .*/&+later/' Makefile && touch -d @0 Makefile &&
-        grep -rlw --include='*.c' AFTD_VERSION config server | xargs touch &&
-        DEB_BUILD_OPTIONS='terse nocheck' dpkg-buildpackage -b -us -uc -nc --ignore-builtin-builddeps
+    # shellcheck disable=SC2016 # for the shell in there
+    builds sh -c 'cd /srv/another/folder/aftd-*/ && rm -f ../*.deb &&
+        sed -i "1s/(\(.*\))/(\1+later)/" debian/changelog &&
+        sed -i "s/\"queue_jobs_max\": 256/\"queue_jobs_max\": 255/" config/aftd.json &&
+        sed -i "s/^VERSION := .*/&+later/" Makefile && touch -d @0 Makefile &&
+        grep -rlw --include=\*.c AFTD_VERSION config server | xargs touch &&
+        DEB_BUILD_OPTIONS="terse nocheck" dpkg-buildpackage -b -us -uc -nc --ignore-builtin-builddeps'
 }
 check "a later version builds" later
 
 echo "---- a bare $suite root"
 bare_root package-root ca-certificates
+export root
 mkdir "$root/srv/debs" "$root/srv/later"
-cp "$work"/a/aftd_*.deb "$work"/a/aftd-models_*.deb "$root/srv/debs"
-cp "$work"/another/folder/aftd_*.deb "$work"/another/folder/aftd-models_*.deb "$root/srv/later"
+cp "$a"/aftd_*.deb "$a"/aftd-models_*.deb "$root/srv/debs"
+cp "$another"/aftd_*.deb "$another"/aftd-models_*.deb "$root/srv/later"
 there=run
 apt() { # in there, with the shell's patterns; where dpkg would ask, a configuration that was edited stays
     $there env DEBIAN_FRONTEND=noninteractive sh -c \
@@ -91,8 +93,8 @@ check "the configuration is a conffile" both /etc/aftd/aftd.json "$(run cat /var
 check "aftd finds it by itself" both '"/usr/share/aftd/models"' "$(run aftd --print-config)"
 check "aftd says so" both 'from file /etc/aftd/aftd.json' "$(run aftd --check-config)"
 check "the shipped models compute what they should" run sh -c 'aft verify /usr/share/aftd/models/*/'
-check "a precision of auto is that of the source tree" both "$(AFTD_PRECISION=auto "$work"/a/aftd-*/build/aft inspect \
-    weights/models/enwik8-aft-local | grep '^runs on')" \
+check "a precision of auto is that of the source tree" both "$(builds sh -c 'AFTD_PRECISION=auto /srv/a/aftd-*/build/aft inspect \
+    weights/models/enwik8-aft-local' | grep '^runs on')" \
     "$(run env AFTD_PRECISION=auto aft inspect enwik8-aft-local | grep '^runs on')"
 check "the models are whole" diff -r --exclude=.git weights/models "$root/usr/share/aftd/models"
 text=$(run aft generate enwik8-aft-local --prompt 'The history of ' --temperature 0 --max-tokens 9)
@@ -149,7 +151,7 @@ check "the edited configuration stays" grep -q '"queue_jobs_max": 7' "$root/etc/
 check "the new default lies beside it" grep -q '"queue_jobs_max": 255' "$root/etc/aftd/aftd.json.dpkg-dist"
 check "the operator's models stay" test -f "$root/var/lib/aftd/models/own/config.json"
 check "the earlier version takes the place again" apt --allow-downgrades install "/srv/debs/*.deb"
-check "it is the earlier one" test -d "$work/a/aftd-$(run dpkg-query -W -f '${Version}' aftd)"
+check "it is the earlier one" test -d "$a/aftd-$(run dpkg-query -W -f '${Version}' aftd)"
 check "the edited configuration stays then too" grep -q '"queue_jobs_max": 7' "$root/etc/aftd/aftd.json"
 check "apt removes the packages" apt remove aftd aftd-models
 check "the programs are gone" test ! -e "$root/usr/bin/aftd"
@@ -196,8 +198,9 @@ check "it classifies" both '"label":"ship"' "$(get --data-binary @$sample "$url/
 check "it generates" both '"finish_reason":"length"' "$(get -d '{"prompt": "The ", "max_tokens": 9}' $url/generate)"
 
 # Clients that keep their connections, and those that come anew for each request and must never be refused.
-nsenter -t "$one" --net "$work"/a/aftd-*/build/aft load $url --generate --classify $sample --max-tokens 50 \
-    --concurrency 8 --duration 600 --json >"$work/load.json" 2>&1 &
+nsenter -t "$one" --net chroot "$builder" sh -c \
+    "cd /srv/aftd && exec /srv/a/aftd-*/build/aft load $url --generate --classify $sample --max-tokens 50 \
+    --concurrency 8 --duration 600 --json" >"$work/load.json" 2>&1 &
 background=($!)
 newcomers() {
     while :; do get -o /dev/null -w '%{http_code}\n' -d '{"prompt": "A", "max_tokens": 1}' $url/generate; done
