@@ -1,8 +1,10 @@
 /* test_connections.c - more connections than there may be: their number is bounded wherever they are accepted, whoever
  * holds most gives way, and administrators and monitors are never shut out. The real daemon over raw sockets; loopback
  * has as many client addresses as a test wants. */
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -247,6 +249,57 @@ static void memory_is_given_back_after_a_storm(void **state)
     daemon_stop(&aftd);
 }
 
+/* ---- wakes ------------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 16, VISITS = 200 };
+
+/* How often each of the daemon's HTTP threads has slept; how many there are. */
+static size_t read_sleeps(unsigned long sleeps[THREADS])
+{
+    char path[128], line[256];
+    size_t count = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)aftd.pid);
+    DIR *tasks = opendir(path);
+    assert_non_null(tasks);
+    for (const struct dirent *task; (task = readdir(tasks)) != NULL;) {
+        bool is_http = false;
+        (void)snprintf(path, sizeof path, "/proc/%d/task/%.20s/status", (int)aftd.pid, task->d_name);
+        FILE *status = task->d_name[0] != '.' ? fopen(path, "r") : NULL;
+        while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+            is_http |= strcmp(line, "Name:\thttp\n") == 0;
+            if (is_http && count < THREADS && sscanf(line, "voluntary_ctxt_switches: %lu", &sleeps[count]) == 1)
+                count++;
+        }
+        if (status != NULL)
+            (void)fclose(status);
+    }
+    (void)closedir(tasks);
+    return count;
+}
+
+/* Each visit wakes the one that accepts it, and that again for the request and the end. */
+static void a_new_connection_wakes_one_thread_and_each_in_turn(void **state)
+{
+    unsigned long first[THREADS], last[THREADS], sum = 0, most = 0;
+    (void)state;
+    daemon_start(&aftd, (const char *const[]){"--http-threads=16", NULL});
+    assert_int_equal(read_sleeps(first), THREADS);
+    for (size_t i = 0; i < VISITS; i++) {
+        const int fd = raw_connect(aftd.port);
+        assert_served(fd);
+        raw_close(fd);
+    }
+    assert_int_equal(read_sleeps(last), THREADS);
+    for (size_t i = 0; i < THREADS; i++) {
+        sum += last[i] - first[i];
+        most = last[i] - first[i] > most ? last[i] - first[i] : most;
+    }
+    if (sum > VISITS * THREADS / 2)
+        fail_msg("%d connections woke %d threads %lu times", VISITS, THREADS, sum);
+    if (most > sum / 2)
+        fail_msg("of %lu wakes one thread had %lu", sum, most);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +311,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(administrators_and_monitors_are_not_shut_out, start, stop),
         cmocka_unit_test_teardown(connections_leave_descriptors_for_a_reload, stop),
         cmocka_unit_test_teardown(memory_is_given_back_after_a_storm, stop),
+        cmocka_unit_test_teardown(a_new_connection_wakes_one_thread_and_each_in_turn, stop),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests_name("connections", tests, NULL, NULL);
