@@ -1,5 +1,5 @@
 /* check_precision.c - aft check-precision MODEL DATA: how good the model is in each precision on data that it was not
- * trained on, recorded beside it for `precision` auto. Single threaded.
+ * trained on, recorded beside it for `precision` auto if --write says so. Single threaded.
  *
  * DATA is a file for a model of texts (bits per byte, as aft score), a folder with one folder of pictures for each
  * label for a classifier of pictures (top-1), and a folder of pictures, at any depth, for a model that draws them (bits
@@ -33,6 +33,7 @@ struct check {
     struct engine *engines[ENGINE_PRECISION_COUNT];
     struct precision_record record;
     struct cli_progress progress;
+    bool json, write, force; /* as options say */
 };
 
 /* ---- files ------------------------------------------------------------------------------------------------------ */
@@ -261,13 +262,16 @@ static int report_json(const struct check *k)
         (void)json_object_set_new(
             precisions, engine_precision_word((enum engine_precision)p),
             json_pack("{s:f, s:b}", "value", r->value[p], "good", (int)precision_is_good(r, (enum engine_precision)p)));
-    return cli_print_json(json_pack("{s:s, s:s, s:I, s:o}", "model", k->model->name, "measure",
+    return cli_print_json(json_pack("{s:s, s:s, s:I, s:o, s:b}", "model", k->model->name, "measure",
                                     r->bits ? "bits" : "top1_percent", "samples", (json_int_t)r->samples, "precisions",
-                                    precisions));
+                                    precisions, "written", (int)k->write));
 }
 
-static void report(const struct precision_record *r)
+static int report(const struct check *k)
 {
+    const struct precision_record *r = &k->record;
+    if (k->json)
+        return report_json(k);
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
         (void)printf(r->bits ? "%-5s  %8.4f bits  %s\n" : "%-5s  %7.2f %%  %s\n",
                      engine_precision_word((enum engine_precision)p), r->value[p],
@@ -276,9 +280,21 @@ static void report(const struct precision_record *r)
                      : precision_is_good(r, (enum engine_precision)p) ? "good enough for auto"
                                                                       : "loses too much for auto");
     (void)printf("of %zu %s\n", r->samples, r->bits ? "bytes or sub-pixels" : "pictures");
+    if (!k->write)
+        (void)printf("not recorded; --write records it in %s/precision.json\n", cli_model_dir());
+    return CLI_OK;
 }
 
-static int run(struct check *k, const char *data, uint32_t threads, bool json)
+static enum status record(struct check *k, struct error *err)
+{
+    const char *dir = cli_model_dir();
+    enum status st = precision_digest(k->record.digest, dir, err);
+    if (st == OK && !k->force)
+        st = precision_record_check(&k->record, dir, err);
+    return st == OK ? precision_record_write(&k->record, dir, err) : st;
+}
+
+static int run(struct check *k, const char *data, uint32_t threads)
 {
     struct engine_options o = {.threads = threads, .images_max = BATCH, .streams_max = 1, .rows_max = CLI_SCORE_ROWS};
     struct error err;
@@ -292,32 +308,29 @@ static int run(struct check *k, const char *data, uint32_t threads, bool json)
     cli_progress_end(&k->progress);
     if (code != CLI_OK)
         return code;
-    if (precision_digest(k->record.digest, cli_model_dir(), &err) != OK ||
-        precision_record_write(&k->record, cli_model_dir(), &err) != OK)
-        return cli_fail_error(&err);
-    if (json)
-        return report_json(k);
-    report(&k->record);
-    return CLI_OK;
+    return k->write && record(k, &err) != OK ? cli_fail_error(&err) : report(k);
 }
 
 int cli_check_precision(int argc, char **argv)
 {
     struct check k = {0};
     uint64_t threads = 0;
-    bool json = false;
-    const struct cli_option options[] = {CLI_THREADS_OPTION(&threads) CLI_JSON_OPTION(&json){0}};
+    const struct cli_option options[] = {{"write", CLI_FLAG, &k.write, 0, 0, NULL, NULL,
+                                          "record it in the model's precision.json, unless that is of more samples"},
+                                         {"force", CLI_FLAG, &k.force, 0, 0, NULL, NULL, "record it in any case"},
+                                         CLI_THREADS_OPTION(&threads) CLI_JSON_OPTION(&k.json){0}};
     int count;
     int code = cli_parse(options, argc, argv, 2, 2, &count);
     if (code != CLI_OK || count < 0)
         return code;
+    k.write |= k.force;
     struct model *m = cli_load_model(argv[1], NULL);
     if (m == NULL)
         return CLI_FAILED;
     k.model = m;
     code = m->config.task == TASK_TEXT_CLASSIFICATION
                ? cli_fail("%s classifies texts, for which there is no check; set its precision by name", m->name)
-               : run(&k, argv[2], (uint32_t)threads, json);
+               : run(&k, argv[2], (uint32_t)threads);
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
         engine_close(k.engines[p]);
     model_free(m);

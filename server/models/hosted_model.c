@@ -129,6 +129,14 @@ static enum status read_once(struct contents *ret, const struct found_model *fou
     return st;
 }
 
+static void warn_of_record(const struct found_model *found, const struct precision_choice *c)
+{
+    if (c->is_outdated)
+        log_warning("%s: precision.json does not count, since config.json or the tensors were changed after it was written: "
+                 "products in %s; aft check-precision --write measures again",
+                 found->path, engine_precision_word(c->precision));
+}
+
 /* The files are read one after the other, and some of them twice: for the tensors, and for the digest that identifies
  * states. If one was changed before the last was read, all are read again. */
 static enum status read_files(struct contents *ret, const struct found_model *found, const struct settings *s,
@@ -141,8 +149,10 @@ static enum status read_files(struct contents *ret, const struct found_model *fo
         const enum status st = read_once(&c, found, s, isa, err);
         models_dir_print(after, found->path);
         if (memcmp(before, after, sizeof before) == 0) {
-            if (st == OK)
+            if (st == OK) {
+                warn_of_record(found, &c.precision);
                 *ret = c;
+            }
             return st;
         }
         model_free(c.model);

@@ -96,7 +96,7 @@ enum status precision_record_write(const struct precision_record *r, const char 
 
 static enum status refuse_record(const char *path, const char *what, struct error *err)
 {
-    return error_set(err, ERR_FORMAT, "%s: %s; aft check-precision writes a new one", path, what);
+    return error_set(err, ERR_FORMAT, "%s: %s; aft check-precision --write writes a new one", path, what);
 }
 
 /* False if there is none. */
@@ -134,6 +134,17 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
     return st;
 }
 
+enum status precision_record_check(const struct precision_record *r, const char *dir, struct error *err)
+{
+    struct precision_record before;
+    bool found;
+    if (read_record(&before, &found, dir, NULL) != OK || !found || strcmp(before.digest, r->digest) != 0 ||
+        before.samples <= r->samples)
+        return OK;
+    return error_set(err, ERR_CONFLICT, "%s/" RECORD " is of %zu samples, and these are %zu; it is kept: --force writes",
+                     dir, before.samples, r->samples);
+}
+
 bool precision_is_good(const struct precision_record *r, enum engine_precision precision)
 {
     const double f32 = r->value[ENGINE_F32], value = r->value[precision];
@@ -166,40 +177,38 @@ enum engine_precision precision_stored(const struct model *m)
     return precision_stored_as(narrow, m->parameters);
 }
 
-/* *counts: is there a record, and of these files? */
-static enum status choose_recorded(enum engine_precision *ret, bool *counts, const char *dir, const char *isa,
-                                   struct error *err)
+/* By the record, if there is one and it is of these files. */
+static enum status choose_recorded(struct precision_choice *c, const char *dir, const char *isa, struct error *err)
 {
     struct precision_record r;
     char digest[PRECISION_DIGEST_BYTES];
     bool found;
-    *counts = false;
     enum status st = read_record(&r, &found, dir, err);
     if (st == OK && found)
         st = precision_digest(digest, dir, err);
-    if (st != OK || !found || strcmp(digest, r.digest) != 0)
+    if (st != OK || !found)
         return st;
-    *counts = true;
-    *ret = ENGINE_F32;
+    c->is_outdated = strcmp(digest, r.digest) != 0;
+    if (c->is_outdated)
+        return OK;
+    c->by = PRECISION_BY_RECORD;
+    c->precision = ENGINE_F32;
     for (int p = ENGINE_PRECISION_COUNT - 1; p > ENGINE_F32; p--) /* the narrower the faster, if it pays at all */
-        if (*ret == ENGINE_F32 && engine_precision_pays((enum engine_precision)p, isa) &&
+        if (c->precision == ENGINE_F32 && engine_precision_pays((enum engine_precision)p, isa) &&
             precision_is_good(&r, (enum engine_precision)p))
-            *ret = (enum engine_precision)p;
+            c->precision = (enum engine_precision)p;
     return OK;
 }
 
 static enum status choose_alone(struct precision_choice *ret, const char *dir, enum engine_precision stored,
                                 const char *isa, struct error *err)
 {
-    struct precision_choice c = {engine_precision_pays(stored, isa) ? stored : ENGINE_F32, PRECISION_BY_FILES};
-    bool counts;
-    const enum status st = choose_recorded(&c.precision, &counts, dir, isa, err);
-    if (st != OK)
-        return st;
-    if (counts)
-        c.by = PRECISION_BY_RECORD;
-    *ret = c;
-    return OK;
+    struct precision_choice c = {.precision = engine_precision_pays(stored, isa) ? stored : ENGINE_F32,
+                                 .by = PRECISION_BY_FILES};
+    const enum status st = choose_recorded(&c, dir, isa, err);
+    if (st == OK)
+        *ret = c;
+    return st;
 }
 
 /* ENGINE_PRECISION_COUNT for "auto"; -1 for anything that is not a precision. */
@@ -245,7 +254,7 @@ enum status precision_choose(struct precision_choice *ret, const char *wish, con
         return ERR_ARGUMENT;
     if (found == ENGINE_PRECISION_COUNT)
         return choose_alone(ret, dir, stored, isa, err);
-    *ret = (struct precision_choice){(enum engine_precision)found, PRECISION_BY_SETTING};
+    *ret = (struct precision_choice){.precision = (enum engine_precision)found, .by = PRECISION_BY_SETTING};
     return OK;
 }
 

@@ -25,6 +25,8 @@ enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, 
 
 /* Write DIR/precision.json: a file beside it, which then takes its name in one step. Errors: ERR_IO, ERR_NOMEM. */
 enum status precision_record_write(const struct precision_record *r, const char *dir, struct error *err);
+/* May it take the place of what DIR has? Errors: ERR_CONFLICT: a record of these very files is of more samples. */
+enum status precision_record_check(const struct precision_record *r, const char *dir, struct error *err);
 /* Is it within PRECISION_TOP1_LOSS_MAX or PRECISION_BITS_LOSS_MAX of fp32, on PRECISION_SAMPLES_MIN samples or more? */
 bool precision_is_good(const struct precision_record *r, enum engine_precision precision);
 
@@ -39,6 +41,7 @@ enum precision_reason { PRECISION_REASONS(X) };
 struct precision_choice {
     enum engine_precision precision;
     enum precision_reason by;
+    bool is_outdated; /* there is a record, of other files, which therefore does not count */
 };
 const char *precision_reason_word(enum precision_reason by);
 

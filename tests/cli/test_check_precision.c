@@ -108,7 +108,8 @@ static char *run(const char *verb, const char *model, const char *data, const ch
 {
     char path[PATH_MAX];
     temp_path(path, dir, model);
-    struct program_run p = {.argv = {aft, verb, path, data}, .timeout_s = 100};
+    const bool writes = strcmp(verb, "check-precision") == 0;
+    struct program_run p = {.argv = {aft, verb, path, data, writes ? "--write" : NULL}, .timeout_s = 100};
     if (precision != NULL)
         assert_int_equal(setenv("AFTD_PRECISION", precision, 1), 0);
     program_run(&p);
@@ -184,6 +185,35 @@ static void pictures_are_classified_or_drawn(void **state)
     assert_true(bits > 2.0 && bits < 6.0 && fabs(recorded("pixels", ENGINE_BF16) - bits) < 0.05);
 }
 
+/* Run aft check-precision on a file of that many bytes; the record's samples afterwards. */
+static double samples_after(int bytes, const char *option, int code, const char *says)
+{
+    char path[PATH_MAX], data[PATH_MAX], file[PATH_MAX], text[600];
+    temp_path(path, dir, "text");
+    temp_path(data, dir, "short.txt");
+    memset(text, 'a', sizeof text);
+    temp_write(data, text, (size_t)bytes);
+    const struct program_case c = {
+        option, {"check-precision", path, data, option}, NULL, code, code == 0 ? says : "", code == 0 ? NULL : says};
+    program_expect(aft, &c, 1);
+    temp_path(file, path, "precision.json");
+    json_t *root = json_load_file(file, 0, NULL);
+    const double samples = json_number_value(json_object_get(root, "samples"));
+    json_decref(root);
+    return samples;
+}
+
+static void a_record_of_more_samples_is_kept(void **state)
+{
+    (void)state;
+    const double more = samples_after(600, "--force", 0, "of 5");
+    assert_true(more > 500.0);
+    assert_true(samples_after(100, NULL, 0, "not recorded; --write records it in ") == more);
+    assert_true(samples_after(100, "--write", 1, " samples, and these are ") == more);
+    assert_true(samples_after(600, "--write", 0, "of 5") == more);
+    assert_true(samples_after(100, "--force", 0, "of ") < 101.0);
+}
+
 static void what_is_wrong_is_told(void **state)
 {
     (void)state;
@@ -234,6 +264,7 @@ int main(void)
         cmocka_unit_test(bits_are_those_of_aft_score),
         cmocka_unit_test(what_is_recorded_is_heeded),
         cmocka_unit_test(pictures_are_classified_or_drawn),
+        cmocka_unit_test(a_record_of_more_samples_is_kept),
         cmocka_unit_test(what_is_wrong_is_told),
         cmocka_unit_test(the_instruction_set_is_the_one_asked_for),
     };

@@ -191,6 +191,7 @@ static void check_precision_tells_its_record(void **state)
     json_t *o = object_of(LIST("check-precision", folder, "LICENSE", "-t", "1"), NULL);
     assert_string_equal(text(o, "measure"), "bits");
     assert_true(number(o, "samples") >= 500);
+    assert_true(json_is_false(json_object_get(o, "written")));
     for (size_t i = 0; i < 3; i++) {
         const json_t *one = json_object_get(json_object_get(o, "precisions"), precisions[i]);
         assert_true(number(one, "value") > 1 && json_is_boolean(json_object_get(one, "good")));

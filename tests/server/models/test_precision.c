@@ -92,7 +92,7 @@ static void what_is_no_precision_is_named(void **state)
     (void)state;
     static const char *const wishes[] = {"fp16", "int", "f32,,bf16", "a=", "a=fp16", "=x", " f32", "F32", "auto=f"};
     for (size_t i = 0; i < LENGTH(wishes); i++) {
-        struct precision_choice got = {ENGINE_INT8, PRECISION_BY_FILES};
+        struct precision_choice got = {.precision = ENGINE_INT8, .by = PRECISION_BY_FILES};
         struct error err;
         assert_int_equal(precision_check(wishes[i], NULL), ERR_ARGUMENT);
         assert_int_equal(precision_choose(&got, wishes[i], "a", dir, ENGINE_F32, NULL, &err), ERR_ARGUMENT);

@@ -22,7 +22,7 @@ def record(program, model_dir, write):
     """
     with tempfile.TemporaryDirectory(prefix="aft-train-") as folder:
         data = write(Path(folder))
-        done = subprocess.run([program, "check-precision", str(model_dir), str(data)], stdout=STDERR)
+        done = subprocess.run([program, "check-precision", "--force", str(model_dir), str(data)], stdout=STDERR)
     if done.returncode:
         raise TrainError(f"{model_dir} is written, but has no precision.json: {program} check-precision ended with "
                          f"{done.returncode}")
