@@ -12,9 +12,10 @@
 /* The headers that a page's script may read of an answer, those that it may send besides the ones always allowed, and
  * how many seconds a browser may remember that. */
 #define CORS_EXPOSED \
-    "X-Request-Id, X-Session-ID, traceparent, Server-Timing, Retry-After, X-Seed, X-Model, X-Explain-Prediction"
+    "X-Request-Id, X-Session-ID, traceparent, Server-Timing, Retry-After, X-Should-Retry, X-Seed, X-Model, " \
+    "X-Prompt-Tokens-Dropped, X-Explain-Prediction"
 #define CORS_ALLOWED \
-    "Authorization, Content-Type, Last-Event-ID, X-API-Key, X-Request-Id, X-Session-ID, traceparent, tracestate"
+    "*, Authorization, Content-Type, Last-Event-ID, X-API-Key, X-Request-Id, X-Session-ID, traceparent, tracestate"
 #define CORS_MAX_AGE_S "600"
 
 /* Is the setting cors_origins "off", "*" or a comma-separated list of origins? Errors: ERR_CONFIG. */

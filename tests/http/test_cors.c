@@ -92,6 +92,24 @@ static void everybody_may_be_allowed(void **state)
     daemon_stop(&aftd);
 }
 
+/* Clients in browsers send headers of their own, such as x-stainless-os; "*" does not stand for Authorization. */
+static void whatever_header_a_client_adds_is_allowed(void **state)
+{
+    (void)state;
+    const char *const headers[] = {"Origin: https://a.example", "Access-Control-Request-Method: POST",
+                                   "Access-Control-Request-Headers: authorization,x-stainless-os", NULL};
+    struct reply r;
+    char value[256] = "";
+    daemon_start(&aftd, (const char *const[]){"--cors-origins=https://a.example", NULL});
+    client_call(&aftd, &(struct request){.method = "OPTIONS", .path = "/v1/completions", .headers = headers}, &r);
+    assert_int_equal(r.status, 204);
+    assert_true(reply_header(&r, "Access-Control-Allow-Headers", value, sizeof value));
+    assert_ptr_equal(strstr(value, "*, "), value);
+    assert_non_null(strstr(value, "Authorization"));
+    reply_clear(&r);
+    daemon_stop(&aftd);
+}
+
 static void nobody_is_unless_a_setting_says_so(void **state)
 {
     (void)state;
@@ -123,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(listed_origins_are_allowed, tear_down),
         cmocka_unit_test_teardown(everybody_may_be_allowed, tear_down),
+        cmocka_unit_test_teardown(whatever_header_a_client_adds_is_allowed, tear_down),
         cmocka_unit_test_teardown(nobody_is_unless_a_setting_says_so, tear_down),
         cmocka_unit_test_teardown(wrong_origins_are_named, tear_down),
     };
