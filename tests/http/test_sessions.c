@@ -201,6 +201,42 @@ static void a_stop_string_is_part_of_the_session(void **state)
     generation_clear(&whole);
 }
 
+/* Noise of characters of several bytes, cut wherever: the answers' texts make up the whole one. */
+static void a_character_that_an_answer_cuts_is_in_the_next(void **state)
+{
+    (void)state;
+    char id[TEST_SESSION_ID_BYTES], joined[4 * TEXT] = "";
+    json_t *fields =
+        json_pack("{s:s, s:s, s:i, s:i, s:b}", "model", LM, "prompt", "x", "seed", 3, "temperature", 100, "utf8", 1);
+    struct generation whole, piece;
+    session_create(&here, json_copy(fields), id);
+    assert_int_equal(json_object_set_new(fields, "max_tokens", json_integer(TEXT)), 0);
+    generate(&here, fields, &whole);
+    for (size_t i = 0; i < TEXT; i++) {
+        generate(&here, json_pack("{s:s, s:i, s:b}", "session", id, "max_tokens", 1, "stream", i % 2 == 0), &piece);
+        assert_null(strstr(piece.text, "\xef\xbf\xbd"));
+        (void)strncat(joined, piece.text, sizeof joined - strlen(joined) - 1);
+        generation_clear(&piece);
+    }
+    assert_string_equal(joined, whole.text);
+    generation_clear(&whole);
+}
+
+/* Of 300 bytes, behind 300 that a session has, the model's context of 512 leaves the last half of it. */
+static void what_is_dropped_is_of_this_prompt(void **state)
+{
+    (void)state;
+    char id[TEST_SESSION_ID_BYTES], prompt[301];
+    memset(prompt, 'a', sizeof prompt - 1);
+    prompt[sizeof prompt - 1] = '\0';
+    struct generation g;
+    session_create(&here, json_pack("{s:s, s:s}", "model", LM, "prompt", prompt), id);
+    generate(&here, json_pack("{s:s, s:s, s:i}", "session", id, "prompt", prompt, "max_tokens", 1), &g);
+    assert_int_equal(g.prompt_tokens, 300);
+    assert_int_equal(g.dropped, 300 - 256);
+    generation_clear(&g);
+}
+
 /* ---- forks ------------------------------------------------------------------------------------------------------ */
 
 /* A session and its forks say what n texts of one request would, each whatever the others do. */
@@ -413,6 +449,9 @@ static void one_request_at_a_time_has_a_session(void **state)
     const int fd = begin_stream(id, &in);
     session_try(&here, id, more(1), &r);
     reply_assert_error(&r, 409, "conflict", "session", "in use");
+    char wait[8] = "";
+    assert_true(reply_header(&r, "Retry-After", wait, sizeof wait));
+    assert_string_equal(wait, "1");
     reply_clear(&r);
     const struct session_call put = {.method = "PUT",
                                      .id = id,
@@ -474,6 +513,8 @@ int main(void)
         cmocka_unit_test(pieces_are_the_whole),
         cmocka_unit_test(a_prompt_goes_behind_what_is_there),
         cmocka_unit_test(a_stream_goes_on_with_a_session),
+        cmocka_unit_test(a_character_that_an_answer_cuts_is_in_the_next),
+        cmocka_unit_test(what_is_dropped_is_of_this_prompt),
         cmocka_unit_test(a_stop_string_is_part_of_the_session),
         cmocka_unit_test(forks_are_the_texts_of_one_request),
         cmocka_unit_test(forks_of_forks_differ_and_outlive),

@@ -4,6 +4,7 @@
 #define TESTS_SUPPORT_GENERATION_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "config/limits.h"
@@ -13,6 +14,7 @@ struct generation {
     char *text; /* NUL-terminated; a stream's events put together */
     size_t bytes;
     unsigned events; /* with text; 0 for a whole answer */
+    bool has_part;   /* it ends with the event of a part of a character, which has none */
     char finish[16];
     char model[MODEL_NAME_MAX + 1];
     json_int_t seed;

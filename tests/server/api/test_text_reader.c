@@ -203,6 +203,53 @@ static void what_is_left_at_the_end_is_said_before_it(void **state)
     expect(s, "0@1+2/2 " REPLACED "\n0 length\nend\n");
 }
 
+static void with_utf8_an_unfinished_character_is_left_out(void **state)
+{
+    struct scene *s = *state;
+    struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .sampler.utf8 = true};
+    set_prompts(&in, "");
+    submit(s, &in, false);
+    start_job(s);
+    emit(s, 0, "a\xe2\x82");
+    expect(s, "0@0 a\nlater\n");
+    finish(s);
+    expect(s, "0@1+2/2 \n0 length\nend\n"); /* its bytes are told, and no text */
+}
+
+/* What goes on with a text that ended with `tail` gets these bytes. */
+static void go_on_after(struct scene *s, const char *tail, const char *bytes, size_t skipped, const char *want)
+{
+    struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .sampler.utf8 = true};
+    struct error err;
+    set_prompts(&in, tail + strlen(tail) - 1); /* which is pending */
+    assert_int_equal(stream_snapshot_create(&in.from, 0, 1, 0, &err), OK);
+    sampler_init(&in.from.sampler, &in.sampler);
+    for (const char *at = tail; *at != '\0'; at++)
+        sampler_accept(&in.from.sampler, (uint8_t)*at);
+    submit(s, &in, false);
+    start_job(s);
+    if (skipped > 0)
+        text_reader_skip(s->reader, skipped);
+    emit(s, 0, bytes);
+    expect(s, want);
+    finish(s);
+}
+
+static void an_unfinished_character_comes_with_what_goes_on(void **state)
+{
+    go_on_after(*state, "xy\xf0\x9f", "\x98\x80z", 0, "0@0+3/3 \xf0\x9f\x98\x80z\nlater\n");
+}
+
+static void a_whole_character_comes_once(void **state)
+{
+    go_on_after(*state, "x\xc3\xa4", "bc", 0, "0@0 bc\nlater\n");
+}
+
+static void who_has_the_character_does_not_get_its_beginning_again(void **state)
+{
+    go_on_after(*state, "xy\xf0\x9f", "\x98\x80z", 2, "0@2 z\nlater\n");
+}
+
 static void each_sample_waits_for_its_own_character(void **state)
 {
     struct scene *s = *state;
@@ -522,6 +569,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_character_is_said_when_it_is_whole, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_become_a_character_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_left_at_the_end_is_said_before_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(with_utf8_an_unfinished_character_is_left_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_unfinished_character_comes_with_what_goes_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_whole_character_comes_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_has_the_character_does_not_get_its_beginning_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(each_sample_waits_for_its_own_character, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_comes_elsewhere_is_not_said_here, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_comes_nowhere_else_is_said, set_up, tear_down),
