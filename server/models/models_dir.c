@@ -73,9 +73,9 @@ static int is_file_of_model(const struct dirent *d)
     return dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".safetensors") == 0);
 }
 
-/* A file that was replaced by one of the same size and time has another inode. `changed`: the time when each was last
- * written to, renamed or linked (ctime) counts too. */
-static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, bool changed, struct error *err)
+/* A file that was replaced by one of the same size and time has another inode, and one that was overwritten another
+ * ctime, which nobody can set. */
+static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *dir, struct error *err)
 {
     struct sha256_ctx sha;
     struct dirent **names = NULL;
@@ -88,10 +88,9 @@ static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *d
         struct stat s = {0};
         (void)snprintf(path, sizeof path, "%s/%s", dir, names[i]->d_name);
         (void)stat(path, &s);
-        const struct timespec at = changed ? s.st_ctim : (struct timespec){0};
         const int n = snprintf(line, sizeof line, "%s %llu %lld.%09ld %llu %lld.%09ld\n", names[i]->d_name,
                                (unsigned long long)s.st_size, (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec,
-                               (unsigned long long)s.st_ino, (long long)at.tv_sec, at.tv_nsec);
+                               (unsigned long long)s.st_ino, (long long)s.st_ctim.tv_sec, s.st_ctim.tv_nsec);
         sha256_update(&sha, n > 0 ? (size_t)n : 0, (const uint8_t *)line);
         free(names[i]);
     }
@@ -103,7 +102,7 @@ static enum status take_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *d
 
 void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path)
 {
-    (void)take_print(out, path, true, NULL); /* after a shortage it differs */
+    (void)take_print(out, path, NULL); /* after a shortage it differs */
 }
 
 enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path, struct error *err)
@@ -119,7 +118,7 @@ enum status models_dir_look(struct found_model *ret, bool *there, const char *na
         (void)snprintf(m.path + end, sizeof m.path - end, "/%u", m.version);
     }
     if (*there)
-        st = take_print(m.print, m.path, false, err);
+        st = take_print(m.print, m.path, err);
     if (*there && st == OK)
         *ret = m;
     return st;

@@ -277,13 +277,13 @@ static struct prints take_prints(void)
     return p;
 }
 
-static void expect_change(const char *what, struct prints *before, bool files, bool all)
+static void expect_change(const char *what, struct prints *before, bool changed)
 {
     const struct prints now = take_prints();
-    if ((memcmp(now.files, before->files, sizeof now.files) != 0) != files)
-        fail_msg("%s: the files' print was to %s", what, files ? "change" : "stay");
-    if ((memcmp(now.all, before->all, sizeof now.all) != 0) != all)
-        fail_msg("%s: the print of all times was to %s", what, all ? "change" : "stay");
+    if ((memcmp(now.files, before->files, sizeof now.files) != 0) != changed)
+        fail_msg("%s: the print of what is found was to %s", what, changed ? "change" : "stay");
+    if ((memcmp(now.all, before->all, sizeof now.all) != 0) != changed)
+        fail_msg("%s: the print of the folder was to %s", what, changed ? "change" : "stay");
     *before = now;
 }
 
@@ -297,36 +297,36 @@ static void a_print_changes_with_the_models_files(void **state)
     temp_path(weights, dir, "a/model.safetensors");
     temp_path(other, dir, "a/other.safetensors");
     struct prints p = take_prints();
-    expect_change("nothing", &p, false, false);
+    expect_change("nothing", &p, false);
     make_file("a/MODEL_CARD.md", "no part of it");
-    expect_change("another file", &p, false, false);
+    expect_change("another file", &p, false);
     make_file("a/model-00002.safetensors", "");
-    expect_change("a file more", &p, true, true);
+    expect_change("a file more", &p, true);
     assert_int_equal(rename(weights, other), 0);
-    expect_change("another name", &p, true, true);
+    expect_change("another name", &p, true);
     assert_int_equal(rename(other, weights), 0);
-    expect_change("its name again", &p, true, true);
+    expect_change("its name again", &p, true);
     assert_int_equal(stat(weights, &times), 0);
     const struct timespec set[2] = {times.st_atim, {.tv_sec = times.st_mtim.tv_sec - 7}};
     assert_int_equal(utimensat(AT_FDCWD, weights, set, 0), 0);
-    expect_change("another time", &p, true, true);
+    expect_change("another time", &p, true);
     assert_int_equal(truncate(weights, 7), 0);
     assert_int_equal(utimensat(AT_FDCWD, weights, set, 0), 0);
-    expect_change("another size", &p, true, true);
+    expect_change("another size", &p, true);
     temp_write(other, "1234567", 7); /* of the same size and time, in the place of it */
     assert_int_equal(utimensat(AT_FDCWD, other, set, 0), 0);
     assert_int_equal(rename(other, weights), 0);
-    expect_change("another file of that size and time", &p, true, true);
+    expect_change("another file of that size and time", &p, true);
     make_model("a/4"); /* the folder is the same model's still */
-    expect_change("a version that does not count", &p, false, false);
+    expect_change("a version that does not count", &p, false);
     char config[PATH_MAX];
     temp_path(config, dir, "a/config.json");
     assert_int_equal(unlink(config), 0);
-    expect_change("another folder", &p, true, true);
+    expect_change("another folder", &p, true);
 }
 
 /* As a copy that keeps times: only when it was changed tells. */
-static void a_file_that_was_written_again_is_noticed_while_it_is_read(void **state)
+static void a_file_that_was_written_again_is_noticed(void **state)
 {
     char weights[PATH_MAX];
     struct stat before, after;
@@ -341,7 +341,7 @@ static void a_file_that_was_written_again_is_noticed_while_it_is_read(void **sta
         assert_int_equal(utimensat(AT_FDCWD, weights, times, 0), 0);
         assert_int_equal(stat(weights, &after), 0);
     } while (after.st_ctim.tv_sec == before.st_ctim.tv_sec && after.st_ctim.tv_nsec == before.st_ctim.tv_nsec);
-    expect_change("its times were set", &p, false, true);
+    expect_change("its times were set", &p, true);
 }
 
 int main(void)
@@ -356,7 +356,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(as_many_are_found_as_can_be_served, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_is_found_by_its_name_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_print_changes_with_the_models_files, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_that_was_written_again_is_noticed_while_it_is_read, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_was_written_again_is_noticed, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("models_dir", tests, NULL, NULL);
 }
