@@ -25,6 +25,9 @@ static const char *const other_names[][2] = {
     {"prompt", "input"},
     {"text", "input"},
     {"timeout", "timeout_ms"},
+    {"port", "listen_port"},
+    {"host", "listen_address"},
+    {"bind", "listen_address"},
     {"ttl", "ttl_s"},
 };
 

@@ -292,7 +292,8 @@ static enum status parse_file(json_t **ret, const char *path, struct error *err)
     struct error why;
     const enum status st = file_read_all(&bytes, &size, path, KEYS_FILE_MAX, &why);
     if (st != OK)
-        return error_set_param(err, st == ERR_FORMAT ? ERR_CONFIG : st, "keys_file", "%s", why.message);
+        return error_set_param(err, st == ERR_FORMAT ? ERR_CONFIG : st, "keys_file", "%s%s", why.message,
+                               access(path, F_OK) != 0 && errno == ENOENT ? "; aft key add NAME makes it" : "");
     json_t *root = json_scan(bytes, size, JSON_REJECT_DUPLICATES, &parse, &lacked_memory);
     free(bytes);
     if (lacked_memory)

@@ -45,6 +45,20 @@ enum status listen_check(const char *address, const char *setting, struct error 
     return st;
 }
 
+/* What to do about it. The port's setting is named like the address's. */
+static void advise(char *out, size_t size, int why, const char *setting)
+{
+    const int stem = (int)strcspn(setting, "_");
+    out[0] = '\0';
+    if (why == EADDRINUSE)
+        (void)snprintf(out, size, "; `ss -ltnp` tells who has it, --%.*s-port chooses another", stem, setting);
+    else if (why == EACCES)
+        (void)snprintf(
+            out, size,
+            "; expected --%.*s-port 1024 or more, a socket that systemd passes, or a proxy before the daemon", stem,
+            setting);
+}
+
 enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t port, bool only_v6,
                         const char *setting, struct error *err)
 {
@@ -64,8 +78,11 @@ enum status listen_open(int *ret, uint16_t *bound, const char *address, uint16_t
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes) != 0 ||
         (only_v6 && info->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) != 0) ||
         bind(fd, info->ai_addr, info->ai_addrlen) != 0 || getsockname(fd, &name.any, &name_bytes) != 0) {
-        st = error_set_param(err, ERR_IO, setting, "cannot listen on %s port %u: %s", address, (unsigned)port,
-                             strerror(errno));
+        const int why = errno;
+        char advice[160];
+        advise(advice, sizeof advice, why, setting);
+        st = error_set_param(err, ERR_IO, setting, "cannot listen on %s port %u: %s%s", address, (unsigned)port,
+                             strerror(why), advice);
         goto done;
     }
     *bound = ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);

@@ -331,7 +331,8 @@ static enum status enter(struct store_dir *d, struct error *err)
 {
     struct stat about;
     if (mkdir(d->path, 0700) != 0 && errno != EEXIST)
-        return refuse(d, strerror(errno), err);
+        return refuse(
+            d, errno == ENOENT ? "the folder that it is to be made in is not there; make that" : strerror(errno), err);
     d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (d->fd < 0 || fstat(d->fd, &about) != 0 || faccessat(d->fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0)
         return refuse(d, strerror(errno), err);

@@ -39,6 +39,7 @@ static void what_was_meant_is_suggested(void **state)
         {"n-predict", "max_tokens"}, /* other programs call it so */
         {"n_predict", "max_tokens"},
         {"input", "prompt"},
+        {"port", "listen_port"},
         {"n_predictx", NULL},
         {"te", NULL}, /* many things begin so */
         {"m", NULL},  /* one letter for another */

@@ -2,6 +2,7 @@
  * of errors, connections that stay. The real daemon over loopback. */
 #include <jansson.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,6 +52,19 @@ static void health_and_readiness_are_200(void **state)
         json_decref(reply_json(&r));
         reply_clear(&r);
     }
+}
+
+/* By default they would end it. */
+static void signals_that_mean_nothing_change_nothing(void **state)
+{
+    struct reply r;
+    (void)state;
+    daemon_signal(&aftd, SIGUSR1);
+    daemon_signal(&aftd, SIGUSR2);
+    client_get(&aftd, "/healthz", &r);
+    assert_int_equal(r.status, 200);
+    reply_clear(&r);
+    assert_int_equal(kill(aftd.pid, 0), 0);
 }
 
 /* What each of the two shipped models costs, by whatever is paid at once. */
@@ -427,6 +441,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(health_and_readiness_are_200),
+        cmocka_unit_test(signals_that_mean_nothing_change_nothing),
         cmocka_unit_test(models_are_listed_as_openai_lists_them),
         cmocka_unit_test(the_list_tells_what_a_model_costs),
         cmocka_unit_test(a_classifier_by_name_tells_its_labels),

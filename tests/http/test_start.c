@@ -147,6 +147,7 @@ static void an_address_in_use_is_told_before_models_are_loaded(void **state)
     assert_int_equal(daemon_try_start(&second, (const char *const[]){port, NULL}), 1);
     char *log = daemon_log(&second);
     assert_non_null(strstr(log, "cannot listen on 127.0.0.1"));
+    assert_non_null(strstr(log, "; `ss -ltnp` tells who has it, --listen-port chooses another"));
     assert_null(strstr(log, "info model ")); /* not one was read */
     free(log);
     daemon_clear(&second);

@@ -341,7 +341,8 @@ static void only_a_file_of_some_size_is_read(void **state)
     struct error err;
     char want[PATH_MAX + 100];
     (void)state;
-    (void)snprintf(want, sizeof want, "%s: cannot be opened: No such file or directory", path);
+    (void)snprintf(want, sizeof want, "%s: cannot be opened: No such file or directory; aft key add NAME makes it",
+                   path);
     assert_int_equal(keys_file_read(&f, path, &err), ERR_IO);
     assert_string_equal(err.message, want);
     assert_string_equal(err.param, "keys_file");
