@@ -59,10 +59,19 @@ enum http_piece event_say_ping(char **piece, size_t *bytes)
     return *piece != NULL ? HTTP_PIECE : HTTP_BROKEN;
 }
 
+/* Does the header name the type, without the weight 0 (RFC 9110, 12.4.2)? */
+static bool accepts(const char *accept, const char *type)
+{
+    const char *at = accept != NULL ? strcasestr(accept, type) : NULL;
+    if (at == NULL)
+        return false;
+    const char *end = at + strcspn(at, ","), *weight = strcasestr(at, "q=");
+    return weight == NULL || weight >= end || strtod(weight + 2, NULL) > 0.0;
+}
+
 bool events_wanted(const struct exchange *x, enum field_switch said)
 {
-    const char *accept = http_header(x, "Accept");
-    return said != FIELD_UNSAID ? said == FIELD_TRUE : accept != NULL && strcasestr(accept, EVENT_STREAM) != NULL;
+    return said != FIELD_UNSAID ? said == FIELD_TRUE : accepts(http_header(x, "Accept"), EVENT_STREAM);
 }
 
 void events_reply(struct exchange *x, http_reader *reader)
@@ -73,6 +82,7 @@ void events_reply(struct exchange *x, http_reader *reader)
         reply_send_job_error(x, x->job);
         return;
     }
+    request_job_tell_dropped(x);
     http_add_header(x, "Cache-Control", "no-cache");
     http_add_header(x, "X-Accel-Buffering", "no");
     http_reply_stream(x, EVENT_STREAM, reader);

@@ -1,6 +1,8 @@
 /* request_job.c - see request_job.h. */
 #include "server/api/request_job.h"
 
+#include <stdio.h>
+
 #include "config/settings.h"
 #include "server/access/auth.h"
 #include "server/api/api_request.h"
@@ -12,6 +14,7 @@
 #include "server/core/queue.h"
 #include "server/job/job.h"
 #include "server/job/workers.h"
+#include "server/kinds/generate.h"
 #include "server/models/hosted_model.h"
 
 static void refuse_full(struct exchange *x)
@@ -116,4 +119,14 @@ void request_job_note_times(struct exchange *x)
     const struct job_result *r = job_result(x->job);
     x->api->queue_ms = reply_milliseconds(r->queued_ns, r->started_ns != 0 ? r->started_ns : r->done_ns);
     x->api->compute_ms = reply_milliseconds(r->started_ns, r->computed_ns != 0 ? r->computed_ns : r->done_ns);
+}
+
+void request_job_tell_dropped(struct exchange *x)
+{
+    char count[16];
+    const uint32_t dropped = x->job != NULL ? generate_dropped(x->job) : 0;
+    if (dropped == 0)
+        return;
+    (void)snprintf(count, sizeof count, "%u", dropped);
+    http_add_header(x, "X-Prompt-Tokens-Dropped", count);
 }

@@ -11,6 +11,7 @@
 #include "server/api/reply.h"
 #include "server/api/request_client.h"
 #include "server/api/request_host.h"
+#include "server/api/request_job.h"
 #include "server/api/request_query.h"
 #include "server/api/request_type.h"
 #include "server/api/route_table.h"
@@ -114,12 +115,14 @@ const struct field_list *routes_fields(const char *name)
     return NULL;
 }
 
-/* All that there is on the listener for monitors. */
-static bool is_for_monitors(const struct route *r)
+/* The first MONITORED are all that there is on the listener for monitors. */
+enum { MONITORED = 3 };
+static const char *const probed[] = {"/metrics", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"};
+
+static bool is_probed(const char *path, size_t count)
 {
-    static const char *const paths[] = {"/metrics", "/healthz", "/readyz"};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
-        if (strcmp(r->path, paths[i]) == 0)
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(path, probed[i]) == 0)
             return true;
     return false;
 }
@@ -156,7 +159,7 @@ static const struct route *path_of_request(struct exchange *x)
         if (!begins_path(r))
             continue;
         if (path_matches(r->path, x->path, x) &&
-            (x->is_metrics ? is_for_monitors(r) : routes_serves(r->path, r->api, x->is_admin))) {
+            (x->is_metrics ? is_probed(r->path, MONITORED) : routes_serves(r->path, r->api, x->is_admin))) {
             x->api->endpoint = endpoint;
             x->api->route = r->path;
             return r;
@@ -216,6 +219,8 @@ static const char *instead_of(const char *path)
 #define CHATS \
     ": POST /v1/chat/completions takes messages, if the model has a chat_template; a text goes to /v1/completions"
 #define WRITES ": POST /generate or POST /v1/completions continues a text"
+#define DESCRIBED ": GET /openapi.json describes all that there is"
+#define SESSIONS ": POST /v1/sessions makes a session, and GET /v1/sessions/ID shows it"
     static const char *const others[][2] = {
         {"/chat/completions", CHATS},
         {"/v1/responses", CHATS},
@@ -227,12 +232,17 @@ static const char *instead_of(const char *path)
         {"/api/generate", WRITES},
         {"/predict", ": POST /classify gives labels of a picture or a text"},
         {"/models", ": GET /v1/models lists the models"},
+        {"/version", ": GET /v2 tells the version, as /metrics and aftd --version do"},
+        {"/docs", DESCRIBED},
+        {"/redoc", DESCRIBED},
+        {"/swagger.json", DESCRIBED},
+        {"/sessions", SESSIONS},
         {"/health", ": GET /healthz says whether the daemon lives, GET /readyz whether it serves"},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(path, others[i][0]) == 0)
             return others[i][1];
-    return "";
+    return strncmp(path, "/sessions/", strlen("/sessions/")) == 0 ? SESSIONS : "";
 }
 
 static void begin(struct exchange *x)
@@ -299,6 +309,7 @@ static void add_headers(struct exchange *x)
     http_add_header(x, "Server-Timing", timing);
     if (x->api->hosted != NULL)
         http_add_header(x, "X-Model", x->api->hosted->model->name);
+    request_job_tell_dropped(x);
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
@@ -402,10 +413,11 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
 {
     char client[HTTP_CLIENT_BYTES], path[LOG_PATH_MAX + 1];
     http_client(x, client);
+    const bool is_probe = x->api->route != NULL && is_probed(x->api->route, sizeof probed / sizeof probed[0]);
     const bool is_traced = x->trace.trace[0] != '\0';
     struct log_request line = {
         .id = x->id,
-        .client = client,
+        .client = service_of(x)->settings->log_clients ? client : NULL,
         .method = x->method,
         .path = path_to_log(x, path),
         .key = auth_name(&x->api->grant),
@@ -415,6 +427,7 @@ static void log_end(const struct exchange *x, unsigned status, const char *outco
         .trace = is_traced ? x->trace.trace : NULL,
         .span = is_traced ? x->trace.span : NULL,
         .status = status,
+        .is_routine = is_probe && status < 400,
         .bytes_in = x->body.received,
         .bytes_out = x->bytes_out,
         .queue_ms = x->api->queue_ms,

@@ -75,7 +75,8 @@ void log_write(enum log_level level, const char *format, ...)
 void log_request(const struct log_request *r)
 {
     char path[LOG_PATH_MAX + 1];
-    if (!log_enabled(LOG_LEVEL_INFO))
+    const enum log_level level = r->is_routine ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
+    if (!log_enabled(level))
         return;
     if (r->path != NULL) /* a query may contain secrets */
         (void)snprintf(path, sizeof path, "%.*s", (int)(strcspn(r->path, "?") & INT_MAX), r->path);
@@ -102,5 +103,5 @@ void log_request(const struct log_request *r)
     };
     enum { FIELDS = sizeof fields / sizeof fields[0] };
     _Static_assert(FIELDS <= LOG_FIELDS_MAX, "a line's bound counts them");
-    write_line(LOG_LEVEL_INFO, "request", fields, FIELDS);
+    write_line(level, "request", fields, FIELDS);
 }

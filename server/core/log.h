@@ -54,9 +54,10 @@ struct log_request {
     double compute_ms;
     double first_byte_ms;
     double total_ms;
+    bool is_routine; /* a probe or a scrape that went well: level debug */
 };
 
-/* The request's line, level info: `... info POST /generate 200 length 1.486 ms model=...`. */
+/* The request's line, level info unless it is routine: `... info POST /generate 200 length 1.486 ms model=...`. */
 void log_request(const struct log_request *r);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "server/models/hosted_model.h"
+#include "server/stream/stream_window.h"
 
 /* In a whole answer: of a byte's text, escaped as many are, and of a logprob with its byte, as JSON. */
 enum { TEXT_BYTES = 2, NUMBER_BYTES = 45 };
@@ -97,6 +98,27 @@ static size_t answer_bytes(const struct generate_job *g, const struct hosted_mod
     const size_t whole = (size_t)g->sample_count * g->in.max_tokens * (TEXT_BYTES + NUMBER_BYTES * numbers);
     const size_t saved = g->in.saves ? 3 * engine_info(model->engine)->stream_bytes : 0;
     return g->in.prompt_bytes + ring + saved + (g->in.stream ? 0 : whole);
+}
+
+enum status generate_check_room(const struct generate_input *in, const struct hosted_model *model, struct error *err)
+{
+    const struct stream_model m = stream_model_of(model->engine, model->model->config.context);
+    for (uint32_t i = 0; i < in->prompt_count && in->refuses; i++) {
+        const size_t size = in->ends[i] - (i > 0 ? in->ends[i - 1] : 0), kept = generate_kept(&m, in, size);
+        if (kept < size)
+            return error_set_param(
+                err, ERR_ARGUMENT, "prompt",
+                "the prompt has %zu bytes, of which the context of \"%s\" has room for %zu; expected "
+                "at most that, or \"context_overflow\" \"stop\" or \"shift\", which leave out its "
+                "beginning",
+                size, model->model->name, kept);
+    }
+    return OK;
+}
+
+uint32_t generate_dropped(const struct job *j)
+{
+    return j->kind == &job_kind_generate ? generate_job_of(j)->prompt_dropped : 0;
 }
 
 enum status generate_job_create(struct job **ret, struct hosted_model *model, const struct generate_input *in,

@@ -35,6 +35,7 @@ struct generate_input {
     bool moves;                        /* a stream that ends where the daemon stops, and goes on elsewhere */
     bool withholds;                    /* if the daemon stops, leave out the end that only what follows decides */
     bool shift;                        /* context_overflow */
+    bool refuses;                      /* likewise: a prompt that the context has no room for, generate_check_room */
     int32_t priority;                  /* QUEUE_PRIORITY_MIN .. QUEUE_PRIORITY_MAX */
     struct sampler_options sampler;
     struct stop_set stops;
@@ -115,6 +116,11 @@ struct generate_reading {
     enum job_finish finish;
     bool is_cut_off; /* because the daemon stops, so that the text can go on elsewhere */
 };
+/* Of a job that refuses it: is there a prompt too long for the model's context? Errors: ERR_ARGUMENT ("prompt"). */
+enum status generate_check_room(const struct generate_input *in, const struct hosted_model *model, struct error *err);
+/* Bytes of the prompts that the model's context had no room for, once the job has begun; of jobs of other kinds 0. */
+uint32_t generate_dropped(const struct job *j);
+
 /* The next event: bytes of a sample, or another one. Samples take turns. */
 enum job_event generate_read(struct job *j, struct generate_reading *r);
 

@@ -223,17 +223,26 @@ static void a_stream_comes_in_many_events(void **state)
 
 static void accept_asks_for_a_stream_too_and_stream_overrides_it(void **state)
 {
-    static const char *const headers[] = {"Accept: text/event-stream", NULL};
-    static const char *const bodies[] = {"{\"max_tokens\":5}", "{\"max_tokens\":5,\"stream\":false}"};
+    static const struct {
+        const char *accept, *body;
+        bool streams;
+    } cases[] = {
+        {"Accept: text/event-stream", "{\"max_tokens\":5}", true},
+        {"Accept: application/json;q=0, text/event-stream; q=0.1", "{\"max_tokens\":5}", true},
+        {"Accept: text/event-stream;q=0", "{\"max_tokens\":5}", false}, /* that is, not acceptable */
+        {"Accept: text/event-stream; Q=0.0, */*", "{\"max_tokens\":5}", false},
+        {"Accept: text/event-stream", "{\"max_tokens\":5,\"stream\":false}", false},
+    };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct reply r;
         char type[64] = "";
-        struct request request = generate_request(bodies[i]);
+        const char *const headers[] = {cases[i].accept, NULL};
+        struct request request = generate_request(cases[i].body);
         request.headers = headers;
         client_call(&aftd, &request, &r);
         assert_true(reply_header(&r, "Content-Type", type, sizeof type));
-        assert_int_equal(strncmp(type, "text/event-stream", 17) == 0, i == 0);
+        assert_int_equal(strncmp(type, "text/event-stream", 17) == 0, cases[i].streams);
         reply_clear(&r);
     }
 }

@@ -59,7 +59,7 @@ static void ask(unsigned count)
     for (unsigned i = 0; i < count; i++) {
         struct reply r;
         const char *const headers[] = {"X-Request-Id: " ID, NULL};
-        client_call(&aftd, &(struct request){.path = "/healthz", .unix_path = path, .headers = headers}, &r);
+        client_call(&aftd, &(struct request){.path = "/v2", .unix_path = path, .headers = headers}, &r);
         assert_int_equal(r.status, 200);
         assert_true(r.seconds * 1000 < (double)test_ms(ANSWER_MS));
         reply_clear(&r);
@@ -139,8 +139,8 @@ static void a_log_that_nobody_reads_holds_up_no_request(void **state)
     (void)read_log(pair[0]);
     ask(1);
     (void)read_log(pair[0]);
-    assert_int_equal(
-        assert_lines("^" TIME "info GET /healthz 200 ok [0-9.]+ ms bytes_out=[0-9]+ client=unix id=" ID "$"), 1);
+    assert_int_equal(assert_lines("^" TIME "info GET /v2 200 ok [0-9.]+ ms bytes_out=[0-9]+ client=unix id=" ID "$"),
+                     1);
     assert_stops();
     (void)read_log(pair[0]);
     assert_non_null(strstr(text, "info stopped\n"));
@@ -198,6 +198,35 @@ static void a_reader_that_has_left_changes_nothing(void **state)
 }
 
 /* What keeps it from starting is said, however soon it ends. */
+/* Nor is the address of who asks, where the setting says so. */
+static void probes_that_go_well_are_not_logged(void **state)
+{
+    static const char *const probes[] = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"};
+    static const char *const flags[] = {"--log-clients=on", "--log-clients=off"};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        int pair[2];
+        assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+        daemon_start_apart(&aftd, pair[1], path, (const char *const[]){flags[k], NULL});
+        (void)close(pair[1]);
+        for (size_t i = 0; i < sizeof probes / sizeof probes[0]; i++) {
+            struct reply r;
+            client_call(&aftd, &(struct request){.path = probes[i], .unix_path = path}, &r);
+            assert_int_equal(r.status, 200);
+            reply_clear(&r);
+        }
+        ask(1);
+        assert_stops();
+        (void)read_log(pair[0]);
+        const char *line = strstr(text, " info GET /");
+        assert_non_null(line);
+        assert_ptr_equal(strstr(line, " info GET /v2 200 "), line); /* the first, and the only one */
+        assert_null(strstr(line + 1, " info GET /"));
+        assert_int_equal(strstr(line, " client=unix") != NULL, k == 0);
+        (void)close(pair[0]);
+    }
+}
+
 static void an_error_at_the_start_is_always_told(void **state)
 {
     (void)state;
@@ -235,7 +264,7 @@ static void journal_lines(const char *format, const char *pattern)
 static void the_journal_gets_levels_and_no_times(void **state)
 {
     (void)state;
-    journal_lines("--log-format=text", "^<[3467]>(GET /healthz 200 |[a-z])[^<>]*$");
+    journal_lines("--log-format=text", "^<[3467]>(GET /v2 200 |[a-z])[^<>]*$");
     journal_lines("--log-format=json", "^<[3467]>\\{\"level\":\"[a-z]+\",\"message\":\".*\\}$");
 }
 
@@ -249,6 +278,7 @@ int main(void)
         TEST(a_full_device_changes_nothing),
         TEST(a_closed_standard_error_changes_nothing),
         TEST(a_reader_that_has_left_changes_nothing),
+        TEST(probes_that_go_well_are_not_logged),
         TEST(an_error_at_the_start_is_always_told),
         TEST(the_journal_gets_levels_and_no_times),
     };

@@ -259,6 +259,22 @@ static void a_request_of_little_is_a_short_line(void **state)
     free(line);
 }
 
+static void what_is_routine_is_told_to_who_debugs(void **state)
+{
+    const struct log_request r = {
+        .method = "GET", .path = "/healthz", .status = 200, .total_ms = 0.1, .is_routine = true};
+    (void)state;
+    char *line = capture_request(LOG_FORMAT_TEXT, &r);
+    assert_string_equal(line, "");
+    free(line);
+    log_init(LOG_LEVEL_DEBUG, LOG_FORMAT_TEXT);
+    capture_begin();
+    log_request(&r);
+    line = capture_end();
+    assert_non_null(strstr(line, " debug GET /healthz 200 "));
+    free(line);
+}
+
 static void times_that_are_none_are_left_out(void **state)
 {
     static const double none[] = {-0.001, -INFINITY, INFINITY, NAN, 1e300};
@@ -287,7 +303,7 @@ static void lines_are_bounded_and_stay_valid(void **state)
             memcpy(text + at, fillers[i], length + 1);
         const struct log_request r = {text,       text, text, text,        text,       text,       text,
                                       text,       text, text, 4294967295u, UINT64_MAX, UINT64_MAX, UINT64_MAX,
-                                      UINT64_MAX, 9e14, 9e14, 9e14,        9e14};
+                                      UINT64_MAX, 9e14, 9e14, 9e14,        9e14,       false};
         for (unsigned format = LOG_FORMAT_TEXT; format <= LOG_FORMAT_JSON; format++) {
             char *lines[] = {capture_message((enum log_format)format, text),
                              capture_request((enum log_format)format, &r)};
@@ -417,6 +433,7 @@ int main(void)
         cmocka_unit_test(nothing_from_outside_leaves_its_place_in_json),
         cmocka_unit_test(a_request_says_what_happened),
         cmocka_unit_test(a_request_of_little_is_a_short_line),
+        cmocka_unit_test(what_is_routine_is_told_to_who_debugs),
         cmocka_unit_test(times_that_are_none_are_left_out),
         cmocka_unit_test(lines_are_bounded_and_stay_valid),
         cmocka_unit_test(lines_of_many_threads_stay_whole),
