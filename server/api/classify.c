@@ -123,11 +123,6 @@ static enum status read_body(struct exchange *x, struct classify_request *r, str
                                      !request_type_is_unsaid(x) && request_type_read(x, type) ? type : NULL, NULL, err);
 }
 
-static bool is_picture(const struct multipart_part *part)
-{
-    return strcmp(part->name, "image") == 0 || strcmp(part->name, "file") == 0;
-}
-
 /* The parts that are not pictures, as an object for fields_read. */
 static enum status read_form(struct exchange *x, json_t **ret, struct error *err)
 {
@@ -145,7 +140,7 @@ static enum status read_form(struct exchange *x, json_t **ret, struct error *err
         const struct field *f = fields_find(classify_query.table, QUERY_COUNT, part.name);
         if (f != NULL)
             st = request_query_add(object, f, (const char *)part.bytes, part.size, err);
-        else if (!is_picture(&part))
+        else if (!request_picture_is_part(&part))
             st = error_set_param(
                 err, ERR_ARGUMENT, json_quote(part.name).text,
                 "there is no part \"%s\" here; expected image or file with a picture, or model, top_k or size",
@@ -165,7 +160,7 @@ static enum status read_parts(struct exchange *x, struct classify_request *r, st
         st = multipart_next(&m, &part, &end, err);
         if (st != OK || end)
             break;
-        if (!is_picture(&part))
+        if (!request_picture_is_part(&part))
             continue;
         (void)snprintf(param, sizeof param, "%.5s[%u]", part.name, classify_request_count(r));
         st = classify_request_add_file(r, part.bytes, part.size, part.type, param, err);

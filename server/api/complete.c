@@ -55,6 +55,7 @@ const struct field_list complete_query = {table, FIELD_COUNT};
 struct completion {
     uint32_t scale, timeout_ms;
     bool streams, said_finish;
+    struct request_picture_file given;
     uint32_t read[COMPLETE_SAMPLES_MAX]; /* rows that were sent */
 };
 
@@ -194,15 +195,16 @@ static void answer_events(struct exchange *x)
 static enum status check(const struct exchange *x, const struct hosted_model *e, struct fields *f, struct error *err)
 {
     const uint32_t *size = e->model->config.size;
+    const bool is_given = ((const struct completion *)x->api->state)->given.size > 0;
     const bool starts = engine_info(e->engine)->starts;
     const struct picture_grid g = picture_grid_lay_out((uint32_t)f->n, size, (uint32_t)f->scale);
     if (f->rows < 0)
-        f->rows = x->body.size > 0 ? size[0] / 2 : 0;
+        f->rows = is_given ? size[0] / 2 : 0;
     if (f->rows >= size[0])
         return error_set_param(err, ERR_ARGUMENT, "rows",
                                "\"rows\" is %lld; expected 0 to %u: the pictures of \"%s\" have %u rows of %u pixels",
                                (long long)f->rows, size[0] - 1, e->model->name, size[0], size[1]);
-    if (f->rows > 0 && x->body.size == 0)
+    if (f->rows > 0 && !is_given)
         return error_set_param(err, ERR_ARGUMENT, "rows",
                                "\"rows\" is %lld and the body is empty; expected a picture to take the rows from",
                                (long long)f->rows);
@@ -231,10 +233,10 @@ static enum status plan(struct exchange *x, struct completing *s, const struct m
         k->conclude_ns = NS_PAINTED * painted;
         k->conclude_bytes = 6 * painted;
     }
-    if (x->body.size == 0)
+    if (state->given.size == 0)
         return OK;
     k->prepare = prepare;
-    return request_picture_take_trained(&s->source, x, c, k, err);
+    return request_picture_take_trained(&s->source, x, &state->given, c, k, err);
 }
 
 static enum status build(struct exchange *x, struct hosted_model *e, const struct fields *f, struct job **ret,
@@ -284,6 +286,8 @@ static enum status read_request(struct exchange *x, struct job **ret, struct err
     f.temperature = (double)defaults.temperature;
     f.top_p = (double)defaults.top_p;
     enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
+    if (st == OK)
+        st = request_picture_find(&state->given, x, &complete_query, query, err);
     if (st == OK)
         st = fields_read(table, FIELD_COUNT, query, s->settings, &f, err);
     if (st == OK)

@@ -52,7 +52,8 @@ enum {
 struct explaining {
     struct job_work work; /* first */
     struct explanation what;
-    struct hosted_model *hosted; /* the job's */
+    struct hosted_model *hosted;       /* the job's */
+    struct request_picture_file given; /* until it is taken */
     struct request_picture source;
     struct picture backdrop; /* the client's, upright */
     struct image_box box;    /* the part of it that the model sees */
@@ -188,6 +189,8 @@ static enum status resolve(struct exchange *x, struct explaining *s, struct erro
     json_t *query = NULL;
     enum status st = request_query_parse(&query, table, FIELD_COUNT, x, err);
     if (st == OK)
+        st = request_picture_find(&s->given, x, &explain_query, query, err);
+    if (st == OK)
         st = fields_read(table, FIELD_COUNT, query, service_of(x)->settings, &f, err);
     const struct explain_request wish = {
         .view = json_string_value(f.view),
@@ -216,7 +219,7 @@ static enum status plan_map(struct exchange *x, struct explaining *s, struct err
     const struct model_config *c = &s->hosted->model->config;
     struct job_work *k = &s->work;
     const uint64_t drawn = drawn_pixels(s);
-    const enum status st = request_picture_take(&s->source, x, picture_fit_shorter(s->size, c), s->what.side,
+    const enum status st = request_picture_take(&s->source, x, &s->given, picture_fit_shorter(s->size, c), s->what.side,
                                                 &k->prepare_ns, &s->source_bytes, err);
     if (st != OK)
         return st;

@@ -49,6 +49,10 @@ static enum status add(struct classify_request *r, const json_t *value, uint8_t 
         memcpy(type, text + 5, length);
         text = comma + 1;
     }
+    if (strncasecmp(text, "http://", 7) == 0 || strncasecmp(text, "https://", 8) == 0)
+        return error_set_param(err, ERR_ARGUMENT, param,
+                               "%s is a URL; expected the picture itself, in base64: nothing is fetched from elsewhere",
+                               param);
     size_t size = (size_t)(end - text);
     uint8_t *bytes = *room;
     if (!request_base64_decode(text, size, bytes, &size))

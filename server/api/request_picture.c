@@ -1,9 +1,13 @@
 /* request_picture.c - see request_picture.h. */
 #include "server/api/request_picture.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "config/json.h"
 #include "server/api/reply.h"
 #include "server/api/request_job.h"
+#include "server/api/request_query.h"
 #include "server/api/request_type.h"
 #include "server/core/clock.h"
 #include "server/media/picture.h"
@@ -27,8 +31,7 @@ void request_picture_check_type(struct exchange *x, const char *or_else)
 {
     char type[MEDIA_TYPE_MAX];
     struct error err;
-    if (request_type_is_unsaid(x) || request_type_is(x, "application/octet-stream") ||
-        (request_type_read(x, type) && picture_reads_type(type)))
+    if (request_type_is_unsaid(x) || (request_type_read(x, type) && picture_reads_type(type)))
         return;
     (void)error_set_param(&err, ERR_MEDIA_TYPE, "Content-Type",
                           "the body is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
@@ -39,7 +42,8 @@ void request_picture_check_type(struct exchange *x, const char *or_else)
 
 void request_picture_type(struct exchange *x)
 {
-    request_picture_check_type(x, "");
+    if (!request_type_is(x, "multipart/form-data"))
+        request_picture_check_type(x, ", or multipart/form-data with a picture");
 }
 
 enum status request_picture_job(struct exchange *x, struct classify_request *r, struct job **ret, struct error *err)
@@ -62,17 +66,56 @@ enum status request_picture_job(struct exchange *x, struct classify_request *r, 
     return OK;
 }
 
-enum status request_picture_take(struct request_picture *ret, struct exchange *x, uint32_t shorter, uint32_t longer,
-                                 uint64_t *ns, uint64_t *bytes, struct error *err)
+bool request_picture_is_part(const struct multipart_part *part)
 {
-    char type[MEDIA_TYPE_MAX];
-    struct request_picture p = {
-        .bytes = x->body.bytes, .size = x->body.size, .wish = {.shorter = shorter, .longer = longer, .stop = stop}};
+    return strcmp(part->name, "image") == 0 || strcmp(part->name, "file") == 0;
+}
+
+static enum status take_part(struct request_picture_file *f, const struct multipart_part *part,
+                             const struct field_list *list, json_t *query, struct error *err)
+{
+    const struct field *field = fields_find(list->table, list->count, part->name);
+    if (field != NULL)
+        return request_query_add(query, field, (const char *)part->bytes, part->size, err);
+    if (!request_picture_is_part(part))
+        return fields_refuse(list->table, list->count, "part", part->name, err);
+    if (f->size > 0)
+        return error_set_param(err, ERR_ARGUMENT, part->name, "the form has two pictures; expected one");
+    f->bytes = part->bytes;
+    f->size = part->size;
+    (void)snprintf(f->type, sizeof f->type, "%s", part->type);
+    return OK;
+}
+
+enum status request_picture_find(struct request_picture_file *ret, struct exchange *x, const struct field_list *list,
+                                 json_t *query, struct error *err)
+{
+    struct request_picture_file f = {.bytes = x->body.bytes, .size = x->body.size};
+    struct multipart m;
+    struct multipart_part part;
+    bool end = false;
     enum status st = OK;
+    if (request_type_is(x, "multipart/form-data")) {
+        f.size = 0;
+        st = multipart_begin(&m, http_header(x, "Content-Type"), x->body.bytes, x->body.size, err);
+        while (st == OK && (st = multipart_next(&m, &part, &end, err)) == OK && !end)
+            st = take_part(&f, &part, list, query, err);
+    } else if (!request_type_is_unsaid(x)) {
+        (void)request_type_read(x, f.type);
+    }
+    if (st == OK)
+        *ret = f;
+    return st;
+}
+
+enum status request_picture_take(struct request_picture *ret, struct exchange *x, const struct request_picture_file *f,
+                                 uint32_t shorter, uint32_t longer, uint64_t *ns, uint64_t *bytes, struct error *err)
+{
+    struct request_picture p = {
+        .bytes = f->bytes, .size = f->size, .wish = {.shorter = shorter, .longer = longer, .stop = stop}};
     if (p.size == 0)
         return error_set(err, ERR_ARGUMENT, "the body is empty; expected " PICTURE_KINDS);
-    if (request_type_read(x, type) && picture_reads_type(type))
-        st = picture_check_declared(type, "Content-Type", p.bytes, p.size, err);
+    enum status st = picture_check_declared(f->type, "Content-Type", p.bytes, p.size, err);
     if (st == OK)
         st = picture_check_kind(p.bytes, p.size, err);
     if (st != OK)
@@ -107,12 +150,13 @@ void request_picture_clear(struct request_picture *p)
     p->body = NULL;
 }
 
-enum status request_picture_take_trained(struct request_picture *ret, struct exchange *x, const struct model_config *c,
+enum status request_picture_take_trained(struct request_picture *ret, struct exchange *x,
+                                         const struct request_picture_file *f, const struct model_config *c,
                                          struct job_work *k, struct error *err)
 {
     uint64_t ns = 0, bytes = 0;
     const uint64_t fitted = (uint64_t)c->size[0] * c->size[1];
-    const enum status st = request_picture_take(ret, x, c->resize_to, 0, &ns, &bytes, err);
+    const enum status st = request_picture_take(ret, x, f, c->resize_to, 0, &ns, &bytes, err);
     if (st != OK)
         return st;
     k->prepare_ns += ns + NS_FITTED * fitted;

@@ -105,8 +105,8 @@ static void answer(struct exchange *x)
 
 void api_score_type(struct exchange *x)
 {
-    if (!request_type_is(x, "application/json"))
-        request_picture_check_type(x, ", or application/json with a text");
+    if (!request_type_is(x, "application/json") && !request_type_is(x, "multipart/form-data"))
+        request_picture_check_type(x, ", multipart/form-data with a picture, or application/json with a text");
 }
 
 /* An undeclared body that begins with { is JSON: no picture begins so. */
@@ -144,7 +144,10 @@ static enum status read_request(struct exchange *x, json_t *query, json_t *objec
     struct scoring *state = x->api->state;
     struct fields f = {.timeout_ms = s->settings->timeout_ms};
     struct hosted_model *e;
-    enum status st = fields_read(table, QUERY_FIELD_COUNT, query, s->settings, &f, err);
+    struct request_picture_file file = {.size = 0};
+    enum status st = picture ? request_picture_find(&file, x, &score_query, query, err) : OK;
+    if (st == OK)
+        st = fields_read(table, QUERY_FIELD_COUNT, query, s->settings, &f, err);
     if (st == OK && !picture)
         st = fields_read(table, FIELD_COUNT, object, s->settings, &f, err);
     if (st == OK)
@@ -164,7 +167,7 @@ static enum status read_request(struct exchange *x, json_t *query, json_t *objec
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
     look->work.free = seeing_free;
     look->work.prepare = see;
-    return request_picture_take_trained(&look->source, x, c, &look->work, err);
+    return request_picture_take_trained(&look->source, x, &file, c, &look->work, err);
 }
 
 static enum status prepare(struct exchange *x, struct job **ret, struct error *err)

@@ -75,12 +75,24 @@ const char *picture_media_type(const uint8_t *bytes, size_t size)
     return k != NULL ? k->media_type : NULL;
 }
 
+/* The media type that is meant, of those of `kinds`; "": any of them. NULL: none that is read. */
+static const char *meant_type(const char *declared)
+{
+    static const char *const aliases[][2] = {{"image/jpg", "image/jpeg"},      {"image/pjpeg", "image/jpeg"},
+                                             {"image/x-png", "image/png"},     {"image/*", ""},
+                                             {"application/octet-stream", ""}, {"binary/octet-stream", ""}};
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (strcasecmp(declared, aliases[i][0]) == 0)
+            return aliases[i][1];
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if (strcasecmp(declared, kinds[i].media_type) == 0)
+            return kinds[i].media_type;
+    return NULL;
+}
+
 bool picture_reads_type(const char *media_type)
 {
-    for (size_t i = 0; i < KIND_COUNT; i++)
-        if (strcasecmp(media_type, kinds[i].media_type) == 0)
-            return true;
-    return false;
+    return meant_type(media_type) != NULL;
 }
 
 bool picture_has_name(const char *path)
@@ -325,15 +337,13 @@ enum status picture_from_stored(struct picture *ret, uint8_t *pixels, uint32_t w
 enum status picture_check_declared(const char *declared, const char *param, const uint8_t *bytes, size_t size,
                                    struct error *err)
 {
-    const char *is = picture_media_type(bytes, size);
-    if (declared[0] == '\0' || strcasecmp(declared, "application/octet-stream") == 0)
-        return OK;
-    if (!picture_reads_type(declared))
+    const char *is = picture_media_type(bytes, size), *meant = declared[0] != '\0' ? meant_type(declared) : "";
+    if (meant == NULL)
         return error_set_param(err, ERR_MEDIA_TYPE, param,
                                "the picture is declared as \"%s\"; expected image/jpeg, image/png, image/webp or "
                                "application/octet-stream",
                                json_quote(declared).text);
-    if (is == NULL || strcasecmp(is, declared) == 0)
+    if (meant[0] == '\0' || is == NULL || strcmp(is, meant) == 0)
         return OK;
     return error_set_param(err, ERR_MEDIA_TYPE, param,
                            "the picture is declared as %s, but its bytes are those of %s; expected both to agree, or "

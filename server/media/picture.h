@@ -34,7 +34,8 @@ enum status picture_decode_as(struct picture *ret, const uint8_t *bytes, size_t 
 
 /* What picture_decode would read them as: "image/jpeg", "image/png", "image/webp"; else NULL. */
 const char *picture_media_type(const uint8_t *bytes, size_t size);
-/* Is this one of those three? Case does not matter. */
+/* Is this one of those three, another name of one (image/jpg), or one that says nothing (application/octet-stream,
+ * binary/octet-stream, "image/" with a star)? Case does not matter. */
 bool picture_reads_type(const char *media_type);
 
 /* Is it the name of such a file, by its ending? */
@@ -45,8 +46,7 @@ enum status picture_check_kind(const uint8_t *bytes, size_t size, struct error *
 
 #define PICTURE_KINDS "a JPEG, PNG or WebP picture"
 
-/* Are the bytes those of what `declared`, a media type without parameters, says? "" and application/octet-stream say
- * nothing; bytes that are not a picture are left for picture_decode to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming
+/* Are the bytes those of what `declared`, a media type without parameters, says? "" says nothing; bytes that are not a picture are left for picture_decode to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming
  * both. */
 enum status picture_check_declared(const char *declared, const char *param, const uint8_t *bytes, size_t size,
                                    struct error *err);

@@ -387,7 +387,11 @@ static void the_declared_type_is_looked_at(void **state)
         {"IMAGE/JPEG", 200},
         {"image/jpeg; name=x", 200},
         {"application/octet-stream", 200},
+        {"image/jpg", 200}, /* what many say instead */
+        {"image/*", 200},
+        {"binary/octet-stream", 200},
         {"image/png", 415},
+        {"image/x-png", 415},
         {"image/jpg2", 415},
         {"text/plain", 415},
         {"application/json", 400},                  /* read as JSON, which a picture's bytes are not */

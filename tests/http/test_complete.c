@@ -105,6 +105,44 @@ static void the_rows_given_are_kept_and_the_rest_is_drawn(void **state)
     }
 }
 
+/* As `curl -F` sends it: the same as by themselves, whichever part comes first. */
+static void a_form_is_taken(void **state)
+{
+    static const char before[] = "--XX\r\nContent-Disposition: form-data; name=\"seed\"\r\n\r\n3\r\n"
+                                 "--XX\r\nContent-Disposition: form-data; name=\"image\"; filename=\"t.jpg\"\r\n"
+                                 "Content-Type: image/jpg\r\n\r\n",
+                      after[] = "\r\n--XX\r\nContent-Disposition: form-data; name=\"rows\"\r\n\r\n5\r\n--XX--\r\n";
+    const struct request picture = truck_request("/complete");
+    const size_t size = sizeof before - 1 + picture.size + sizeof after - 1;
+    char *body = malloc(size);
+    struct picture alone, form;
+    struct reply r;
+    (void)state;
+    assert_non_null(body);
+    memcpy(body, before, sizeof before - 1);
+    memcpy(body + sizeof before - 1, picture.body, picture.size);
+    memcpy(body + sizeof before - 1 + picture.size, after, sizeof after - 1);
+    struct request request = {
+        .path = "/complete", .type = "multipart/form-data; boundary=XX", .body = body, .size = size};
+    client_call(&aftd, &request, &r);
+    read_picture(&r, &form);
+    reply_clear(&r);
+    complete("/complete?seed=3&rows=5", false, &alone);
+    assert_memory_equal(form.pixels, alone.pixels, (size_t)SIDE * ROW);
+    picture_clear(&alone);
+    picture_clear(&form);
+    request.path = "/complete?rows=4";
+    client_call(&aftd, &request, &r);
+    reply_assert_error(&r, 400, "invalid_value", "rows", "given twice");
+    reply_clear(&r);
+    body[40] = 'x'; /* the name of the first part */
+    request.path = "/complete";
+    client_call(&aftd, &request, &r);
+    reply_assert_error(&r, 400, "invalid_value", NULL, "there is no part");
+    reply_clear(&r);
+    free(body);
+}
+
 /* What the sampler chooses at temperature 0: the likeliest value each time. */
 static void a_picture_is_what_the_engine_makes_of_it(void **state)
 {
@@ -386,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rows_given_are_kept_and_the_rest_is_drawn),
+        cmocka_unit_test(a_form_is_taken),
         cmocka_unit_test(a_picture_is_what_the_engine_makes_of_it),
         cmocka_unit_test(a_model_with_a_start_embedding_needs_no_picture),
         cmocka_unit_test(samples_stand_in_a_grid_and_scale_makes_squares),

@@ -389,7 +389,7 @@ static void wrong_images_are_refused_by_name(void **state)
         {"{\"images\": [\"data:image/png,abcd\"]}", "images[0]", "invalid_value", "of an unsupported form", 400},
         {"{\"images\": [\"data:\"]}", "images[0]", "invalid_value", "of an unsupported form", 400},
         {"{\"images\": [\"data:image/png;base64,\"]}", "images[0]", "unsupported_media", "empty", 415},
-        {"{\"images\": [\"http://127.0.0.1/a.png\"]}", "images[0]", "invalid_value", "is not base64", 400},
+        {"{\"images\": [\"http://127.0.0.1/a.png\"]}", "images[0]", "invalid_value", "is a URL; expected the", 400},
         {"{\"images\": [\"/9j/\"], \"size\": 3}", "size", "invalid_value", "expected", 400},
         {"{\"images\": [\"/9j/\"], \"text\": \"a\"}", "images", "invalid_value", "both given", 400},
         {"{\"images\": [\"/9j/\"], \"picture\": 1}", "picture", "invalid_value", "no field", 400},
