@@ -14,7 +14,7 @@
 
 /* Ranges are checked by the caller; sampler_options_default gives the contract's defaults. */
 struct sampler_options {
-    uint64_t seed;            /* 0 .. SEED_MAX */
+    uint64_t seed;
     uint32_t sample;          /* which sample of the request: its own random stream */
     float temperature;        /* >= 0 */
     uint32_t top_k;           /* 1 .. 256; 0: off */

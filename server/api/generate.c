@@ -339,6 +339,8 @@ static enum status prepare(struct exchange *x, struct generate_request *r, const
     if (st == OK)
         st = generate_session_open(g->session, r, e, err);
     if (st == OK)
+        st = generate_check_room(&r->in, e, err);
+    if (st == OK)
         st = find_place(x, r, from, e, err);
     if (st != OK)
         return st;

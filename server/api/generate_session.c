@@ -21,6 +21,8 @@ enum status generate_session_begin(struct session_work **k, struct exchange *x, 
         if (*k == NULL)
             return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
         st = sessions_begin(service_of(x)->sessions, &who, r->session, &(*k)->infos[0], err);
+        if (st == ERR_CONFLICT) /* with a request that ends, perhaps because its client has just left */
+            http_add_header(x, "Retry-After", "1");
     }
     if (st == OK && *k != NULL && r->model[0] == '\0')
         (void)snprintf(r->model, sizeof r->model, "%s", (*k)->infos[0].model);

@@ -310,6 +310,8 @@ static enum status generate(struct exchange *x, struct hosted_model *e, const st
         st = inference_read_prompts(&r.in, t, err);
     if (st == OK)
         st = generate_request_check(&r.in, err);
+    if (st == OK)
+        st = generate_check_room(&r.in, e, err);
     if (st == OK) {
         st = generate_job_create(ret, e, &r.in, r.in.max_tokens);
         if (st == OK) {

@@ -335,7 +335,10 @@ enum status openai_answer_prepare(struct exchange *x, const struct openai_form *
 {
     const uint32_t buffer = service_of(x)->settings->stream_buffer_bytes;
     const uint32_t most = r->in.max_tokens > 0 ? r->in.max_tokens : 1;
-    enum status st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
+    enum status st = generate_check_room(&r->in, e, err);
+    if (st != OK)
+        return st;
+    st = generate_job_create(ret, e, &r->in, r->in.stream && buffer < most ? buffer : most);
     if (st == OK) {
         r->in.prompt = NULL; /* the job's now */
         st = completion_create(x, form, r, *ret) != NULL ? OK : ERR_NOMEM;

@@ -184,7 +184,7 @@ static json_t *schema_of_list(struct maker *m, const char *name, const json_t *r
     if (list == NULL)
         set(m, schema, "x-undocumented", json_true());
     set(m, schema, "type", json_string("object"));
-    set(m, schema, "additionalProperties", json_false());
+    set(m, schema, "additionalProperties", json_pack("{s:s}", "type", "null"));
     set(m, schema, "properties", properties);
     return schema;
 }

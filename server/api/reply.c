@@ -67,6 +67,8 @@ void reply_send_error(struct exchange *x, const struct error *found)
         (void)snprintf(seconds, sizeof seconds, "%u", batcher_retry_after_s(service_of(x)->batcher));
         http_add_header(x, "Retry-After", seconds);
     }
+    if (err->status == ERR_TIMEOUT) /* OpenAI's clients would have what was too much computed twice more */
+        http_add_header(x, "X-Should-Retry", "false");
     x->api->error = err->status;
     reply_send_json(x, http,
                     x->api->is_below_v2 ? json_pack("{s:o}", "error", json_text(err->message))

@@ -169,6 +169,9 @@ static enum status prepare(struct exchange *x, struct generate_request *r, struc
             stream_snapshot_clear(snapshot);
         return st;
     }
+    st = generate_check_room(&r->in, e, err);
+    if (st != OK)
+        return st;
     b->prompt_bytes = r->in.prompt_bytes;
     b->dropped = r->in.prompt_bytes - generate_state_kept(&r->in, e);
     if (!generate_state_feeds(&r->in, e))

@@ -106,7 +106,14 @@ static enum status read_role(const struct reading *r, const json_t *role, enum c
     return refuse(param, role, "\"system\", \"developer\", \"user\" or \"assistant\"", err);
 }
 
-/* Null is the same as left out: clients send answers back with all that they had no use for. */
+/* Clients send answers back with all that they had no use for: null and empty lists are the same as left out, and a
+ * name is heard and not used, since no template has a place for it. */
+static bool says_nothing(const char *key, const json_t *value)
+{
+    return json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+           (strcmp(key, "name") == 0 && json_is_string(value) && json_string_length(value) <= OPENAI_USER_MAX);
+}
+
 static enum status check_rest(const struct reading *r, json_t *message, struct error *err)
 {
     char param[ERROR_PARAM_MAX];
@@ -114,11 +121,11 @@ static enum status check_rest(const struct reading *r, json_t *message, struct e
     json_t *value;
     json_object_foreach(message, key, value)
     {
-        if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0 || json_is_null(value))
+        if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0 || says_nothing(key, value))
             continue;
         (void)snprintf(param, sizeof param, "messages[%zu].%s", r->index, json_quote(key).text);
         return refuse(param, value,
-                      "nothing but \"role\" and \"content\" in a message: names, tools and sounds are not done here",
+                      "nothing but \"role\", \"content\" and \"name\" in a message: tools and sounds are not done here",
                       err);
     }
     return OK;

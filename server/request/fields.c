@@ -122,22 +122,56 @@ static bool read_field(const struct field *f, const struct settings *s, const js
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
+/* As many as fit, whole. */
+static void list_names(const struct field *table, size_t count, char *out, size_t size)
+{
+    static const char more[] = ", ...";
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++) {
+        const bool fits = used + strlen(", ") + strlen(table[i].name) + sizeof more <= size;
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 && fits ? ", " : "",
+                                 fits ? table[i].name : more);
+        if (!fits)
+            return;
+    }
+}
+
 enum status fields_refuse(const struct field *table, size_t count, const char *kind, const char *name,
                           struct error *err)
 {
     char names[ERROR_MESSAGE_MAX / 2] = "";
-    size_t used = 0;
     struct nearest near = nearest_to(name, strlen(name));
     for (size_t i = 0; i < count; i++)
         nearest_offer(&near, table[i].name);
-    for (size_t i = 0; i < count && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", table[i].name);
+    list_names(table, count, names, sizeof names);
     if (near.name != NULL)
         return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
                                "there is no %s \"%s\" here; did you mean \"%s\"? Expected: %s", kind,
                                json_quote(name).text, near.name, names);
     return error_set_param(err, ERR_ARGUMENT, json_quote(name).text, "there is no %s \"%s\" here; expected: %s", kind,
                            json_quote(name).text, count > 0 ? names : "none");
+}
+
+/* Of an object the member at fault is named, if one is by itself. */
+static enum status refuse_value(const struct field *f, const struct settings *s, json_t *value, void *to,
+                                struct error *err)
+{
+    char expected[ERROR_MESSAGE_MAX / 2];
+    const bool empty = json_is_string(value) && json_string_length(value) == 0;
+    const char *key;
+    json_t *member;
+    fields_describe(f, s, expected, sizeof expected);
+    json_object_foreach(value, key, member)
+    {
+        json_t *alone = json_pack("{s:O}", key, member);
+        const bool is_fine = alone == NULL || read_field(f, s, alone, to);
+        json_decref(alone);
+        if (!is_fine)
+            return error_set_param(err, ERR_ARGUMENT, f->name, "\"%s\" has \"%s\": %s; expected %s", f->name,
+                                   json_quote(key).text, json_describe(member).text, expected);
+    }
+    return error_set_param(err, ERR_ARGUMENT, f->name, "\"%s\" is %s; expected %s", f->name,
+                           empty ? "empty" : json_describe(value).text, expected);
 }
 
 enum status fields_read(const struct field *table, size_t count, json_t *object, const struct settings *s, void *to,
@@ -148,17 +182,12 @@ enum status fields_read(const struct field *table, size_t count, json_t *object,
     json_object_foreach(object, name, value)
     {
         const struct field *f = fields_find(table, count, name);
+        if (json_is_null(value)) /* clients send it for "not given", of whatever they know */
+            continue;
         if (f == NULL)
             return fields_refuse(table, count, "field", name, err);
-        if (json_is_null(value)) /* clients send it for "not given" */
-            continue;
-        if (!read_field(f, s, value, to)) {
-            char expected[ERROR_MESSAGE_MAX / 2];
-            const bool empty = json_is_string(value) && json_string_length(value) == 0;
-            fields_describe(f, s, expected, sizeof expected);
-            return error_set_param(err, ERR_ARGUMENT, name, "\"%s\" is %s; expected %s", name,
-                                   empty ? "empty" : json_describe(value).text, expected);
-        }
+        if (!read_field(f, s, value, to))
+            return refuse_value(f, s, value, to, err);
     }
     return OK;
 }

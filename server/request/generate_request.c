@@ -24,7 +24,7 @@ struct fields {
     const json_t *logit_bias, *allowed_bytes;
     const json_t *state, *session, *from;
     const json_t *stop; /* one stop string, instead of `stops` */
-    bool shift;
+    enum context_overflow overflow;
     int32_t priority;
     struct stop_set stops;
 };
@@ -54,15 +54,19 @@ void generate_expect_stops(char *out, size_t size)
 
 bool generate_read_overflow(const json_t *value, void *arg)
 {
-    bool *shift = arg;
-    const char *word = json_is_string(value) ? json_string_value(value) : "";
-    *shift = strcmp(word, "shift") == 0;
-    return *shift || strcmp(word, "stop") == 0;
+    static const char *const words[] = {"shift", "stop", "refuse"};
+    enum context_overflow *to = arg;
+    for (int i = 0; i < (int)(sizeof words / sizeof words[0]) && json_is_string(value); i++)
+        if (strcmp(json_string_value(value), words[i]) == 0) {
+            *to = (enum context_overflow)i;
+            return true;
+        }
+    return false;
 }
 
 void generate_expect_overflow(char *out, size_t size)
 {
-    (void)snprintf(out, size, "\"stop\" or \"shift\"");
+    (void)snprintf(out, size, "\"shift\", \"stop\" or \"refuse\"");
 }
 
 static const struct {
@@ -185,12 +189,13 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
 
 #define AT(member) .offset = offsetof(struct fields, member)
 #define ROW(name, kind, member, ...) {name, kind, AT(member), __VA_ARGS__},
-/* Of these a text can be begun with in a query too. */
+/* Of these a text can be begun with in a query too. The commonest come first, which is how errors list them. */
+#define PROMPT(X)                                                        \
+    X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX)) \
+    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))
 #define COMMON(X)                                                                                                     \
-    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                     \
-    X("prompt", FIELD_TEXT, prompt, FIELD_RANGE(0, GENERATE_PROMPT_MAX))                                              \
-    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))      \
     X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                              \
+    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                          \
     X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                     \
     X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1), .exclusive = true)                                             \
     X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                \
@@ -198,10 +203,10 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
     X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))       \
     X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))     \
     X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                  \
-    X("seed", FIELD_INTEGER, seed, FIELD_RANGE(0, SEED_MAX))                                                          \
+    X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))      \
     X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)        \
     X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
-    X("context_overflow", FIELD_OTHER, shift, .read = generate_read_overflow, .expected = generate_expect_overflow)
+    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .expected = generate_expect_overflow)
 /* The fields that say how a text begins and how its bytes are drawn. */
 #define BEGINNING(X)                                                                                                   \
     COMMON(X)                                                                                                          \
@@ -209,24 +214,25 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
     X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .expected = generate_expect_allowed) \
     X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))
 static const struct field table[] = {
-    {"session", FIELD_NAME, AT(session), FIELD_RANGE(1, HTTP_SEGMENT_MAX - 1)},
-    {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
+    PROMPT(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
+                .max_set = field_max_tokens},
     {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
-    {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
+    {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
+    BEGINNING(ROW){"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"bytes_base64", FIELD_SWITCH, AT(bytes_base64), FIELD_RANGE(0, 0)},
     {"return_state", FIELD_SWITCH, AT(return_state), FIELD_RANGE(0, 0)},
+    {"session", FIELD_NAME, AT(session), FIELD_RANGE(1, HTTP_SEGMENT_MAX - 1)},
     {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_PLACE_MAX)},
     {"moves", FIELD_SWITCH, AT(moves), FIELD_RANGE(0, 0)},
-    {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
-    BEGINNING(ROW)};
-static const struct field session_table[] = {BEGINNING(ROW)};
+};
+static const struct field session_table[] = {PROMPT(ROW) BEGINNING(ROW)};
 /* No lists and objects, which a query has no usual form for; and no sessions and states, which URLs must not show. */
 static const struct field query_table[] = {
-    COMMON(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
+    PROMPT(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
                 .max_set = field_max_tokens},
-    {"stop", FIELD_TEXT, AT(stop), FIELD_RANGE(1, GENERATE_STOP_BYTES_MAX)},
+    COMMON(ROW){"stop", FIELD_TEXT, AT(stop), FIELD_RANGE(1, GENERATE_STOP_BYTES_MAX)},
     {"allowed_bytes", FIELD_TEXT, AT(allowed_bytes), FIELD_RANGE(1, HTTP_URL_MAX)},
     {"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
@@ -235,6 +241,7 @@ static const struct field query_table[] = {
     {"from", FIELD_NAME, AT(from), FIELD_RANGE(1, STREAM_PLACE_MAX)},
     {"moves", FIELD_SWITCH, AT(moves), FIELD_RANGE(0, 0)},
 };
+#undef PROMPT
 #undef COMMON
 #undef BEGINNING
 #undef ROW
@@ -378,7 +385,8 @@ static enum status build(struct generate_request *r, const struct fields *f, str
     r->in.logprobs = (uint32_t)(f->logprobs + 1);
     r->in.prompt_logprobs = r->echo && f->logprobs >= 0;
     r->in.max_tokens = (uint32_t)f->max_tokens;
-    r->in.shift = f->shift;
+    r->in.shift = f->overflow == OVERFLOW_SHIFT;
+    r->in.refuses = f->overflow == OVERFLOW_REFUSE;
     r->in.stops = f->stops;
     if (f->stop != NULL)
         (void)stop_set_add(&r->in.stops, json_string_value(f->stop), json_string_length(f->stop));
@@ -419,7 +427,6 @@ static enum status read_fields(struct generate_request *ret, const struct field_
         .seed = -1,
         .n = 1,
         .logprobs = -1,
-        .shift = true,
         .temperature = -1.0, /* not given, like all that follow */
         .top_k = -1,
         .top_p = -1.0,

@@ -61,7 +61,8 @@ void generate_request_clear(struct generate_request *r); /* zeroed is fine */
 /* FIELD_OTHER: stop strings, into a struct stop_set. */
 bool generate_read_stops(const json_t *value, void *to);
 void generate_expect_stops(char *out, size_t size);
-/* context_overflow, into a bool: does it shift? */
+/* context_overflow, into an enum context_overflow. */
+enum context_overflow { OVERFLOW_SHIFT, OVERFLOW_STOP, OVERFLOW_REFUSE };
 bool generate_read_overflow(const json_t *value, void *to);
 void generate_expect_overflow(char *out, size_t size);
 /* logit_bias and allowed_bytes, into a const json_t *; and what was read into the sampler's options. */

@@ -17,8 +17,9 @@ struct fields {
     int64_t n, best_of, logprobs, seed, top_k, timeout_ms; /* best_of 0, logprobs -1: not given */
     int64_t max_tokens, max_completion_tokens;             /* 0: not given to a chat */
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    enum field_switch stream, echo, utf8, tells_logprobs;
-    bool include_usage, seeded, shift;
+    enum field_switch stream, echo, utf8, tells_logprobs, unused;
+    bool include_usage, seeded;
+    enum context_overflow overflow;
     int32_t priority;
     struct stop_set stops;
 };
@@ -35,7 +36,7 @@ static bool read_seed(const json_t *value, void *arg)
 
 static void expect_seed(char *out, size_t size)
 {
-    (void)snprintf(out, size, "a whole number");
+    (void)snprintf(out, size, "a whole number from -2^63 to 2^63 - 1");
 }
 
 static bool read_stream_options(const json_t *value, void *arg)
@@ -80,10 +81,12 @@ static bool is_empty_list(const json_t *value, void *to)
     return json_is_array(value) && json_array_size(value) == 0;
 }
 
+/* Where there are no tools, "auto" chooses none. */
 static bool is_none(const json_t *value, void *to)
 {
+    const char *word = json_is_string(value) ? json_string_value(value) : "";
     (void)to;
-    return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
+    return strcmp(word, "none") == 0 || strcmp(word, "auto") == 0;
 }
 
 static bool is_text_format(const json_t *value, void *to)
@@ -100,6 +103,25 @@ static bool is_text_alone(const json_t *value, void *to)
     return json_array_size(value) == 1 && json_is_string(first) && strcmp(json_string_value(first), "text") == 0;
 }
 
+static bool is_object(const json_t *value, void *to)
+{
+    (void)to;
+    return json_is_object(value);
+}
+
+static bool is_false(const json_t *value, void *to)
+{
+    (void)to;
+    return json_is_false(value);
+}
+
+static bool is_usual_tier(const json_t *value, void *to)
+{
+    const char *word = json_is_string(value) ? json_string_value(value) : "";
+    (void)to;
+    return strcmp(word, "auto") == 0 || strcmp(word, "default") == 0;
+}
+
 static bool is_nothing(const json_t *value, void *to)
 {
     (void)value;
@@ -113,9 +135,13 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
 
 #define AT(member) .offset = offsetof(struct fields, member)
 #define ROW(name, kind, member, ...) {name, kind, AT(member), __VA_ARGS__},
-/* The fields that both APIs have. */
+#define NOT_DONE(name, read_it, expected_it)                        \
+    {                                                               \
+        name, FIELD_OTHER, .read = (read_it), .what = (expected_it) \
+    }
+/* The fields that both APIs have, but for the model, which comes first: errors list them in this order. What OpenAI's
+ * clients add of their own accord and means nothing here comes last. */
 #define COMMON(X)                                                                                                      \
-    X("model", FIELD_NAME, model, FIELD_RANGE(1, MODEL_WISH_MAX))                                                      \
     X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                                     \
     X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                               \
     X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1))                                                                 \
@@ -130,11 +156,24 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
     X("seed", FIELD_OTHER, seed, .read = read_seed, .expected = expect_seed)                                           \
     X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                               \
     X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options, .expected = expect_stream_options)    \
-    X("context_overflow", FIELD_OTHER, shift, .read = generate_read_overflow, .expected = generate_expect_overflow)    \
+    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .expected = generate_expect_overflow) \
     X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)         \
     X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)               \
     X("user", FIELD_TEXT, user, FIELD_RANGE(0, OPENAI_USER_MAX))
+#define MODEL                                                          \
+    {                                                                  \
+        "model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX) \
+    }
+#define IGNORED                                                                                             \
+    NOT_DONE("metadata", is_object, "null or an object, which is ignored"),                                 \
+        NOT_DONE("store", is_false, "null or false: nothing is stored here"),                               \
+        NOT_DONE("service_tier", is_usual_tier, "null, \"auto\" or \"default\": there are no others here"), \
+        {"safety_identifier", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)},                       \
+    {                                                                                                       \
+        "prompt_cache_key", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)                           \
+    }
 static const struct field table[] = {
+    MODEL,
     {"prompt", FIELD_OTHER, AT(prompt), .read = prompts_read, .expected = prompts_expect},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(0, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
     {"best_of", FIELD_INTEGER, AT(best_of), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
@@ -142,12 +181,9 @@ static const struct field table[] = {
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"suffix", FIELD_TEXT, AT(suffix), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},
-    COMMON(ROW)};
-#define NOT_DONE(name, read_it, expected_it)                        \
-    {                                                               \
-        name, FIELD_OTHER, .read = (read_it), .what = (expected_it) \
-    }
+    COMMON(ROW) IGNORED};
 static const struct field chat_table[] = {
+    MODEL,
     {"messages", FIELD_OTHER, AT(messages), .read = chat_messages_are_list, .expected = chat_messages_expect},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
     {"max_completion_tokens", FIELD_INTEGER, AT(max_completion_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
@@ -156,13 +192,16 @@ static const struct field chat_table[] = {
     {"logprobs", FIELD_SWITCH, AT(tells_logprobs), FIELD_RANGE(0, 0)},
     {"top_logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     NOT_DONE("tools", is_empty_list, "null or an empty list: no tools are called here, the answer is text"),
-    NOT_DONE("tool_choice", is_none, "null or \"none\": no tools are called here"),
+    NOT_DONE("tool_choice", is_none, "null, \"none\" or \"auto\": no tools are called here"),
     NOT_DONE("functions", is_empty_list, "null or an empty list: no functions are called here, the answer is text"),
-    NOT_DONE("function_call", is_none, "null or \"none\": no functions are called here"),
+    NOT_DONE("function_call", is_none, "null, \"none\" or \"auto\": no functions are called here"),
     NOT_DONE("response_format", is_text_format, "null or {\"type\": \"text\"}: answers are held to no other form"),
     NOT_DONE("modalities", is_text_alone, "null or [\"text\"]: the answer is text"),
     NOT_DONE("audio", is_nothing, "null: the answer is text"),
-    COMMON(ROW)};
+    {"parallel_tool_calls", FIELD_SWITCH, AT(unused), FIELD_RANGE(0, 0)},
+    COMMON(ROW) IGNORED};
+#undef MODEL
+#undef IGNORED
 #undef NOT_DONE
 #undef COMMON
 #undef ROW
@@ -276,12 +315,13 @@ static enum status build(struct openai_request *r, const struct fields *f, struc
     in->prompt_logprobs = r->echo && in->logprobs > 0;
     in->stream = f->stream == FIELD_TRUE;
     in->stops = f->stops;
-    in->shift = f->shift;
+    in->shift = f->overflow == OVERFLOW_SHIFT;
+    in->refuses = f->overflow == OVERFLOW_REFUSE;
     in->priority = f->priority;
     r->timeout_ms = (uint32_t)f->timeout_ms;
     struct sampler_options *o = &in->sampler;
     sampler_options_default(o);
-    o->seed = f->seeded ? (uint64_t)f->seed & SEED_MAX : request_draw_seed();
+    o->seed = f->seeded ? (uint64_t)f->seed : request_draw_seed();
     o->temperature = (float)f->temperature;
     o->top_k = (uint32_t)f->top_k;
     o->top_p = request_positive(f->top_p);
@@ -330,7 +370,6 @@ static enum status read_object(struct openai_request *r, bool is_chat, json_t *o
         .timeout_ms = s->timeout_ms,
         .n = 1,
         .logprobs = -1,
-        .shift = true,
         .top_k = defaults.top_k,
         .temperature = (double)defaults.temperature,
         .top_p = (double)defaults.top_p,

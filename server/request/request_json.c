@@ -2,6 +2,7 @@
 #include "server/request/request_json.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "config/json.h"
@@ -28,6 +29,27 @@ static const char *find_excess(const uint8_t *text, size_t size, unsigned values
     return NULL;
 }
 
+/* The parser knows only numbers that fit 64 bits. fault->position: just behind the one that does not. */
+static enum status refuse_number(const uint8_t *body, const json_error_t *fault, struct error *err)
+{
+    char name[JSON_QUOTE_MAX] = "", number[JSON_QUOTE_MAX];
+    size_t end = (size_t)fault->position, begin = end;
+    while (begin > 0 && body[begin - 1] != '\0' && strchr("+-.eE0123456789", body[begin - 1]) != NULL)
+        begin--;
+    (void)snprintf(number, sizeof number, "%.*s", (int)(end - begin), (const char *)body + begin);
+    for (end = begin; end > 0 && strchr(" \t\r\n:", body[end - 1]) != NULL; end--) {
+    }
+    if (end < begin && end > 0 && body[end - 1] == '"') {
+        for (begin = --end; begin > 0 && body[begin - 1] != '"'; begin--) {
+        }
+        (void)snprintf(name, sizeof name, "%.*s", (int)(end - begin), (const char *)body + begin);
+    }
+    return error_set_param(err, ERR_ARGUMENT, json_quote(name).text,
+                           "%s%s%s is %s; expected a number that fits 64 bits: whole ones from -2^63 to 2^63 - 1",
+                           name[0] != '\0' ? "\"" : "a number", json_quote(name).text, name[0] != '\0' ? "\"" : "",
+                           json_quote(number).text);
+}
+
 static enum status parse(json_t **ret, const uint8_t *body, size_t size, unsigned values_max, struct error *err)
 {
     json_error_t fault;
@@ -50,6 +72,8 @@ static enum status parse(json_t **ret, const uint8_t *body, size_t size, unsigne
         json_scan((const char *)body, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault, &lacked_memory);
     if (lacked_memory)
         return error_set(err, ERR_NOMEM, "out of memory for the request; try again later");
+    if (object == NULL && json_error_code(&fault) == json_error_numeric_overflow)
+        return refuse_number(body, &fault, err);
     if (object == NULL)
         return error_set(err, ERR_ARGUMENT, "the body is not valid JSON: line %d, column %d: %s", fault.line,
                          fault.column, json_quote(fault.text).text);

@@ -135,7 +135,8 @@ static const struct {
     {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"H\\u00e9\"},{\"text\":\"l\\u0000lo\\n\",\"type\":"
      "\"text\"}]}]",
      "Q: H\xc3\xa9l\0lo\n\nA: ", 15},
-    {"[{\"role\":\"assistant\",\"content\":\"Q: {content}\",\"refusal\":null,\"tool_calls\":null,\"audio\":null}]",
+    {"[{\"role\":\"assistant\",\"content\":\"Q: "
+     "{content}\",\"refusal\":null,\"tool_calls\":[],\"annotations\":[],\"name\":\"Q\"}]",
      "A: Q: {content}\nA: ", 0}, /* as clients send an answer back */
 };
 
@@ -277,7 +278,8 @@ static void what_asks_for_nothing_is_as_if_left_out(void **state)
                          "\"n\":null,\"presence_penalty\":0,\"stop\":null,\"stream\":false,\"stream_options\":null,"
                          "\"temperature\":1,\"top_p\":null,\"user\":\"me\",\"tools\":[],\"tool_choice\":\"none\","
                          "\"functions\":null,\"function_call\":null,\"response_format\":{\"type\":\"text\"},"
-                         "\"modalities\":[\"text\"],\"audio\":null}");
+                         "\"modalities\":[\"text\"],\"audio\":null,\"parallel_tool_calls\":true,\"store\":false,"
+                         "\"metadata\":{},\"service_tier\":\"default\",\"reasoning_effort\":null}");
     assert_true(json_equal(content(plain, 0), content(nulls, 0)) == 1);
     json_decref(plain);
     json_decref(nulls);

@@ -272,6 +272,9 @@ static void a_deadline_before_the_first_byte_is_408(void **state)
             assert_int_equal(replies[i].status, 200);
         else
             reply_assert_error(&replies[i], 408, "deadline_exceeded", NULL, NULL);
+        char retry[8] = "";
+        (void)reply_header(&replies[i], "X-Should-Retry", retry, sizeof retry); /* OpenAI's clients look at it */
+        assert_string_equal(retry, i < 2 ? "" : "false");
         if (i >= 2)
             assert_in_range((long)(replies[i].seconds * 1000), test_ms(90), test_ms(100) + test_ms(250));
         reply_clear(&replies[i]);

@@ -165,10 +165,13 @@ static void nulls_are_as_if_left_out(void **state)
 {
     (void)state;
     json_t *plain = complete("{\"prompt\":\"ab\",\"seed\":1}");
-    json_t *nulls = complete("{\"prompt\":\"ab\",\"seed\":1,\"best_of\":null,\"echo\":null,\"frequency_penalty\":null,"
-                             "\"logit_bias\":null,\"logprobs\":null,\"max_tokens\":null,\"n\":null,\"model\":null,"
-                             "\"presence_penalty\":0,\"stop\":null,\"stream\":null,\"stream_options\":null,"
-                             "\"suffix\":null,\"temperature\":null,\"top_p\":null,\"user\":\"me\"}");
+    json_t *nulls =
+        complete("{\"prompt\":\"ab\",\"seed\":1,\"metadata\":{\"a\":1},\"store\":false,"
+                 "\"service_tier\":\"auto\",\"safety_identifier\":\"x\",\"prompt_cache_key\":\"y\",\"verbosity\":null,"
+                 "\"best_of\":null,\"echo\":null,\"frequency_penalty\":null,"
+                 "\"logit_bias\":null,\"logprobs\":null,\"max_tokens\":null,\"n\":null,\"model\":null,"
+                 "\"presence_penalty\":0,\"stop\":null,\"stream\":null,\"stream_options\":null,"
+                 "\"suffix\":null,\"temperature\":null,\"top_p\":null,\"user\":\"me\"}");
     assert_string_equal(text(plain, 0), text(nulls, 0));
     json_decref(plain);
     json_decref(nulls);
@@ -304,6 +307,24 @@ static void options_do_what_they_do_in_generate(void **state)
     json_decref(plain);
 }
 
+/* Each of the 64 bits counts. */
+static void every_seed_is_another(void **state)
+{
+    static const char *const seeds[] = {
+        "0", "9007199254740992", "-1", "9007199254740991", "9223372036854775807", "-9223372036854775808"};
+    json_t *texts[ARRAY_LEN(seeds)];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(seeds); i++) {
+        char body[BODY_MAX];
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"The \",\"max_tokens\":60,\"seed\":%s}", seeds[i]);
+        texts[i] = complete(body);
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(text(texts[i], 0), text(texts[k], 0));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(seeds); i++)
+        json_decref(texts[i]);
+}
+
 /* What may be drawn, seen in the text: no e, three bytes only, no broken character where all without it are noise. */
 static void what_may_not_be_drawn_is_not_there(void **state)
 {
@@ -322,8 +343,7 @@ static void what_may_not_be_drawn_is_not_there(void **state)
     json_decref(whole);
     (void)snprintf(body, sizeof body, hot, ",\"utf8\":true,\"logit_bias\":{\"0\":-100}");
     whole = complete(body);
-    const char *broken = strstr(text(whole, 0), "\xef\xbf\xbd");
-    assert_true(broken == NULL || broken[3] == '\0'); /* max_tokens may end within a character */
+    assert_null(strstr(text(whole, 0), "\xef\xbf\xbd"));
     json_decref(whole);
 }
 
@@ -395,12 +415,16 @@ static const struct {
     {"{\"presence_penalty\":-2.5}", 400, "invalid_value", "presence_penalty", "-2 to 2"},
     {"{\"frequency_penalty\":3}", 400, "invalid_value", "frequency_penalty", "-2 to 2"},
     {"{\"logit_bias\":{\"50256\":-100}}", 400, "invalid_value", "logit_bias", "\"255\""},
+    {"{\"logit_bias\":{\"97\":1,\"98\":-101}}", 400, "invalid_value", "logit_bias", "has \"98\": -101; expected"},
+    {"{\"store\":true}", 400, "invalid_value", "store", "nothing is stored here"},
+    {"{\"service_tier\":\"flex\"}", 400, "invalid_value", "service_tier", "\"auto\""},
     {"{\"allowed_bytes\":[195],\"utf8\":true}", 400, "invalid_value", "allowed_bytes", "no character of UTF-8"},
     {"{\"suffix\":\"x\"}", 400, "invalid_value", "suffix", "only continue texts"},
     {"{\"stream_options\":{\"include_usage\":true}}", 400, "invalid_value", "stream_options", "not streamed"},
     {"{\"stream\":true,\"stream_options\":{\"usage\":true}}", 400, "invalid_value", "stream_options", "include_usage"},
     {"{\"stream\":true,\"stream_options\":true}", 400, "invalid_value", "stream_options", "an object"},
-    {"{\"seed\":1.5}", 400, "invalid_value", "seed", "a whole number"},
+    {"{\"seed\":1.5}", 400, "invalid_value", "seed", "a whole number from -2^63 to 2^63 - 1"},
+    {"{\"seed\":18446744073709551615}", 400, "invalid_value", "seed", "-2^63 to 2^63 - 1"},
     {"{\"logprobs\":true}", 400, "invalid_value", "logprobs", "0 to 20"},
     {"{\"logprobs\":21}", 400, "invalid_value", "logprobs", "0 to 20"},
     {"{\"max_tokens\":-1}", 400, "invalid_value", "max_tokens", "from 0"},
@@ -447,6 +471,48 @@ static void a_long_prompt_does_not_end_the_text(void **state)
     }
 }
 
+/* Or it is refused; and where it is cut, a header tells so in every API, of streams too. */
+static void a_long_prompt_may_be_refused(void **state)
+{
+    enum { PROMPT = 600 };
+    static const struct {
+        const char *path, *rest;
+        long dropped; /* -1: refused */
+    } cases[] = {
+        {"/v1/completions", "", PROMPT - 256},
+        {"/v1/completions", ",\"stream\":true", PROMPT - 256},
+        {"/v1/completions", ",\"context_overflow\":\"stop\"", PROMPT - 511},
+        {"/v1/completions", ",\"context_overflow\":\"refuse\"", -1},
+        {"/generate", ",\"stream\":true", PROMPT - 256},
+        {"/generate", ",\"context_overflow\":\"refuse\"", -1},
+        {"/v1/sessions", ",\"context_overflow\":\"refuse\"", -1},
+    };
+    char prompt[PROMPT + 1];
+    (void)state;
+    memset(prompt, 'a', PROMPT);
+    prompt[PROMPT] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char body[PROMPT + 256], value[16] = "";
+        struct reply r;
+        const bool makes_text = strcmp(cases[i].path, "/v1/sessions") != 0;
+        const int size = snprintf(body, sizeof body, "{\"prompt\":\"%s\"%s%s}", prompt,
+                                  makes_text ? ",\"max_tokens\":1" : "", cases[i].rest);
+        client_call(
+            &daemon_under_test,
+            &(struct request){.path = cases[i].path, .type = "application/json", .body = body, .size = (size_t)size},
+            &r);
+        if (cases[i].dropped < 0)
+            reply_assert_error(&r, 400, "invalid_value", "prompt", "has 600 bytes, of which the context of");
+        else
+            assert_int_equal(r.status, 200);
+        (void)reply_header(&r, "X-Prompt-Tokens-Dropped", value, sizeof value);
+        assert_int_equal(strtol(value, NULL, 10), cases[i].dropped < 0 ? 0 : cases[i].dropped);
+        reply_clear(&r);
+    }
+    (void)snprintf(prompt, sizeof prompt, "{\"prompt\":\"The \",\"max_tokens\":5,\"context_overflow\":\"refuse\"}");
+    json_decref(complete(prompt));
+}
+
 /* As for /generate. */
 static void a_deadline_of_its_own_ends_a_text(void **state)
 {
@@ -483,9 +549,11 @@ int main(void)
         cmocka_unit_test(a_stream_is_the_answer_in_chunks),
         cmocka_unit_test(a_model_is_described_by_name),
         cmocka_unit_test(options_do_what_they_do_in_generate),
+        cmocka_unit_test(every_seed_is_another),
         cmocka_unit_test(what_may_not_be_drawn_is_not_there),
         cmocka_unit_test(the_best_of_many_are_returned),
         cmocka_unit_test(what_is_not_done_is_named),
+        cmocka_unit_test(a_long_prompt_may_be_refused),
         cmocka_unit_test(a_long_prompt_does_not_end_the_text),
         cmocka_unit_test(a_deadline_of_its_own_ends_a_text),
         cmocka_unit_test(too_many_prompts_are_refused),

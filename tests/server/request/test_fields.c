@@ -199,7 +199,6 @@ static void unknown_names_are_refused_with_those_that_there_are(void **state)
         {"{\"\":1}", "", NULL},
         {"{\"flag\":true,\"x\":1}", "x", NULL},
         {"{\"a\\u0001b\":1}", "a?b", NULL},
-        {"{\"x\":null}", "x", NULL},
         {"{\"numbernumbernumbernumbernumbernumber\":1}", "numbernumbernumbernumbernumbernumber", NULL},
     };
     (void)state;
@@ -218,6 +217,16 @@ static void unknown_names_are_refused_with_those_that_there_are(void **state)
     }
 }
 
+static void null_is_the_same_as_leaving_out(void **state)
+{
+    struct request r, none;
+    struct error err;
+    (void)state;
+    assert_int_equal(read("{}", &none, &err), OK);
+    assert_int_equal(read("{\"whole\":null,\"flag\":null,\"nobody-knows\":null}", &r, &err), OK);
+    assert_memory_equal(&r, &none, sizeof r);
+}
+
 static void a_refusal_may_be_of_other_things_and_of_any_size(void **state)
 {
     static struct field many[100];
@@ -234,6 +243,8 @@ static void a_refusal_may_be_of_other_things_and_of_any_size(void **state)
     assert_int_equal(fields_refuse(many, ARRAY_LEN(many), "field", name, &err), ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "nnn...\" here; expected: field-0, field-1, ")); /* both are cut */
     assert_true(strlen(err.message) < ERROR_MESSAGE_MAX);
+    const char *last = strrchr(err.message, '-');
+    assert_true(last != NULL && strcmp(last + 1 + strspn(last + 1, "0123456789"), ", ...") == 0); /* between names */
     assert_int_equal(fields_refuse(many, ARRAY_LEN(many), "field", name, NULL), ERR_ARGUMENT);
 }
 
@@ -295,6 +306,7 @@ int main(void)
         cmocka_unit_test(what_is_refused_is_described),
         cmocka_unit_test(what_is_refused_is_not_stored),
         cmocka_unit_test(unknown_names_are_refused_with_those_that_there_are),
+        cmocka_unit_test(null_is_the_same_as_leaving_out),
         cmocka_unit_test(a_refusal_may_be_of_other_things_and_of_any_size),
         cmocka_unit_test(fields_are_found_by_their_whole_name),
         cmocka_unit_test(upper_ends_may_be_settings),

@@ -62,8 +62,10 @@ static void what_is_no_object_is_refused(void **state)
         {BODY("{\"a\\u0000\":1}"), "the body is not valid JSON: "},
         {BODY("{\"a\":\"\xff\"}"), "the body is not valid JSON: "},
         {BODY("{\"a\":\"\\ud800\"}"), "the body is not valid JSON: "},
-        {BODY("{\"a\":99999999999999999999}"), "the body is not valid JSON: "},
-        {BODY("{\"a\":1e999}"), "the body is not valid JSON: "},
+        {BODY("{\"a\":99999999999999999999}"), "\"a\" is 99999999999999999999; expected a number that fits 64 bits"},
+        {BODY("{\"a\" : -9223372036854775809}"), "\"a\" is -9223372036854775809; expected a number that fits"},
+        {BODY("{\"a\":1e999}"), "\"a\" is 1e999; expected a number that fits 64 bits"},
+        {BODY("{\"a\":[1,\n 18446744073709551616]}"), "a number is 18446744073709551616; expected a number that fits"},
         {BODY("{\"a\":NaN}"), "the body is not valid JSON: "},
         {BODY("{\"a\":\"\\"), "the body is not valid JSON: "}, /* an escape that the end cuts */
         {BODY("{\"a\":\"\n\"}"), "the body is not valid JSON: "},
