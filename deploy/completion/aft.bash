@@ -174,6 +174,8 @@ _aft_verb() {
     check-precision)
         arguments='model file'
         options='-h --help
+            --write
+            --force
             -t=text --threads=text
             --json' ;;
     bench)

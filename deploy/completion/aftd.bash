@@ -86,6 +86,7 @@ _aftd_options='
     --log-format=text|json
     --page=true|false
     --log-requests=true|false
+    --log-clients=true|false
 '
 
 _aftd() {

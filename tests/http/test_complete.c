@@ -135,7 +135,7 @@ static void a_form_is_taken(void **state)
     client_call(&aftd, &request, &r);
     reply_assert_error(&r, 400, "invalid_value", "rows", "given twice");
     reply_clear(&r);
-    body[40] = 'x'; /* the name of the first part */
+    body[44] = 'x'; /* the name of the first part */
     request.path = "/complete";
     client_call(&aftd, &request, &r);
     reply_assert_error(&r, 400, "invalid_value", NULL, "there is no part");
