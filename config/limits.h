@@ -51,11 +51,12 @@
 #define MODEL_STD_MAX 1000.0                     /* as MODEL_MEAN_MAX */
 
 /* ---- engine --------------------------------------------------------------------------------------------- */
-#define ENGINE_THREADS_MAX 256  /* OpenMP threads of the one compute pool */
-#define ENGINE_IMAGES_MAX 256   /* pictures of one batch */
-#define ENGINE_STREAMS_MAX 4096 /* stream slots of one model */
-#define ENGINE_ROWS_MAX 8192    /* bytes fed in one pass, all streams together */
-#define ENGINE_PROMPT_ROWS 96   /* fewest bytes of a pass of prompts only: with fewer, products are less efficient */
+#define ENGINE_THREADS_MAX 256                     /* OpenMP threads of the one compute pool */
+#define ENGINE_IMAGES_MAX 256                      /* pictures of one batch */
+#define ENGINE_STREAMS_MAX 4096                    /* streams of one model */
+#define ENGINE_STATES_MAX (2 * ENGINE_STREAMS_MAX) /* a stream whose window shifts has two (stream_window.h) */
+#define ENGINE_ROWS_MAX 8192                       /* bytes fed in one pass, all streams together */
+#define ENGINE_PROMPT_ROWS 96 /* fewest bytes of a pass of prompts only: with fewer, products are less efficient */
 #define ENGINE_POSITION_MAX (1u << 31) /* last position at which a saved state is restored: half of what is counted */
 #define BYTE_VALUES 256                /* the vocabulary of a byte model */
 #define ROOFLINE_BYTES_MAX 512000000   /* read to measure the memory's speed: beyond every cache */

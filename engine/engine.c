@@ -81,7 +81,7 @@ static enum status check_options(const struct model *m, const struct engine_opti
     if (st == OK && classifier)
         st = check_range("tokens_max", o->tokens_max, 0, MODEL_TOKENS_MAX, err);
     if (st == OK && !classifier)
-        st = check_range("streams_max", o->streams_max, 1, ENGINE_STREAMS_MAX, err);
+        st = check_range("streams_max", o->streams_max, 1, ENGINE_STATES_MAX, err);
     if (st == OK && !classifier)
         st = check_range("rows_max", o->rows_max, 1, ENGINE_ROWS_MAX, err);
     return st;

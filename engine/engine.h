@@ -36,7 +36,7 @@ struct engine_options {
     enum engine_precision precision;
     uint32_t images_max;  /* classifiers: pictures or texts of one batch, 1.. ENGINE_IMAGES_MAX */
     uint32_t tokens_max;  /* picture classifiers: patches of the largest; no less than those of the trained size */
-    uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STREAMS_MAX */
+    uint32_t streams_max; /* generators: stream slots, 1.. ENGINE_STATES_MAX */
     uint32_t rows_max;    /* generators: bytes of one pass over all streams, >= 1; .. ENGINE_ROWS_MAX */
 };
 

@@ -8,7 +8,8 @@
  *
  * A pass gives one row to each stream that has one element to feed, so decoding never waits for a prompt, and shares
  * pass_rows_max rows evenly among the others, so that a short prompt does not wait for a long one. If there are only
- * streams with more to feed, no stream would be delayed by them, and they get all rows that a pass has.
+ * streams with more to feed, no stream would be delayed by them, and they get all rows that a pass has. What streams
+ * will need once their contexts have ended is fed ahead, beside all that (stream_ahead.h).
  *
  * A pass takes as long as all of its rows do, so a client with one stream would wait for another's sixty at each of its
  * bytes. While clients have very different numbers of streams, those of the ones with many take turns, some in each
@@ -22,6 +23,7 @@
 #include "config/settings.h"
 #include "engine/engine.h"
 #include "engine/logits.h"
+#include "server/batch/stream_ahead.h"
 #include "server/batch/stream_places.h"
 #include "server/batch/stream_prefix.h"
 #include "server/batch/stream_shares.h"
@@ -52,7 +54,7 @@ struct stream_lane {
     uint32_t first_sharer;              /* the place that a pass begins to share its rows for prompts at */
     uint64_t pass;                      /* its number */
     uint64_t *ran;                      /* [streams_max] the last pass in which a slot had a row */
-    struct engine_part *parts;          /* [streams_max] */
+    struct engine_part *parts;          /* [2, streams_max]: what is fed ahead comes last */
     float *logits;                      /* [rows_max, BYTE_VALUES] of the pass */
 };
 
@@ -72,7 +74,7 @@ enum status stream_lane_create(struct stream_lane **ret, struct hosted_model *mo
     l->prompt_rows_max =
         s->pass_rows_max < l->rows_max - s->streams_max ? s->pass_rows_max : l->rows_max - s->streams_max;
     l->taken = calloc(s->streams_max, sizeof *l->taken);
-    l->parts = calloc(s->streams_max, sizeof *l->parts);
+    l->parts = calloc(s->streams_max, 2 * sizeof *l->parts);
     l->ran = calloc(s->streams_max, sizeof *l->ran);
     l->logits = calloc((size_t)l->rows_max * BYTE_VALUES, sizeof *l->logits);
     if (l->taken == NULL || l->parts == NULL || l->ran == NULL || l->logits == NULL)
@@ -345,7 +347,7 @@ static uint32_t plan_pass(struct stream_lane *l, uint64_t now_ns, bool *prompts)
         s->choice = chooses ? logits + (size_t)(s->every ? take - 1 : 0) * BYTE_VALUES : NULL;
         *prompts = *prompts || s->drawn == 0 || take > 1;
         l->parts[count++] = (struct engine_part){
-            .stream = index,
+            .stream = s->window.stream,
             .count = take,
             .bytes = s->window.elements + s->window.fed,
             .every = s->every,
@@ -357,6 +359,11 @@ static uint32_t plan_pass(struct stream_lane *l, uint64_t now_ns, bool *prompts)
     return count;
 }
 
+static struct stream_slot *slot_of(const struct stream_lane *l, const struct engine_part *p)
+{
+    return &l->places->slots[stream_places_slot_of(l->places, p->stream)];
+}
+
 /* Add parts for the slots whose leaders have fed all that they were given; the engine does not see these. Returns the
  * new number of parts. */
 static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
@@ -364,11 +371,11 @@ static uint32_t fork_followers(struct stream_lane *l, uint32_t parts)
     uint32_t count = parts;
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
-        struct stream_slot *leader = &l->places->slots[p->stream];
+        struct stream_slot *leader = slot_of(l, p);
         for (uint32_t place = 0; leader->followers > 0 && leader->choice != NULL && place < l->places->running;
              place++) {
             struct stream_slot *s = &l->places->slots[l->places->order[place]];
-            if (!s->follows || s->leader != leader->window.stream)
+            if (!s->follows || s->leader != leader->index)
                 continue;
             stream_slot_fork(s, leader, p->count);
             l->parts[count++] =
@@ -392,7 +399,7 @@ static void look_at_all(struct stream_lane *l, uint32_t parts)
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
         const struct stream_logits logits = logits_of(p);
-        struct stream_slot *s = &l->places->slots[p->stream];
+        struct stream_slot *s = slot_of(l, p);
         const struct stream_kind *kind = kind_of(s->job);
         s->is_fine = p->logits == NULL || logits_are_finite(p->logits, (size_t)(p->every ? p->count : 1) * BYTE_VALUES);
         if (s->is_fine && p->logits != NULL && kind->look != NULL)
@@ -416,7 +423,7 @@ static void abort_unfit(struct job *j, uint64_t now_ns)
 static enum stream_after use_part(struct stream_lane *l, const struct engine_part *p, const struct stream_turn *turn,
                                   enum job_finish *finish)
 {
-    struct stream_slot *s = &l->places->slots[p->stream];
+    struct stream_slot *s = slot_of(l, p);
     const struct stream_logits logits = logits_of(p);
     s->window.fed += p->count;
     *finish = FINISH_STOP;
@@ -449,7 +456,7 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
     look_at_all(l, parts);
     for (uint32_t i = 0; i < parts; i++) {
         const struct engine_part *p = &l->parts[i];
-        struct stream_slot *s = &l->places->slots[p->stream];
+        struct stream_slot *s = slot_of(l, p);
         struct job *j = s->job;
         if (j == NULL) /* another sample of its job has ended the job */
             continue;
@@ -458,7 +465,7 @@ static uint32_t use_parts(struct stream_lane *l, uint32_t parts, uint64_t now_ns
         enum job_finish finish;
         const enum stream_after after = use_part(l, p, &turn, &finish);
         drawn += s->drawn - before;
-        if (after == STREAM_SAMPLE_OVER && end_sample(l, p->stream, finish, now_ns))
+        if (after == STREAM_SAMPLE_OVER && end_sample(l, s->index, finish, now_ns))
             ended++;
         if (after == STREAM_JOB_OVER) {
             forget_job(l, j);
@@ -480,7 +487,8 @@ uint32_t stream_lane_step(struct stream_lane *l)
     bool prompts;
     const uint32_t parts = plan_pass(l, start_ns, &prompts);
     assert(parts > 0);
-    engine_feed(l->model->engine, l->parts, parts);
+    const uint32_t ahead = stream_ahead_plan(l->places, l->taken, l->prompt_rows_max, l->parts + parts);
+    engine_feed(l->model->engine, l->parts, parts + ahead);
     const uint64_t end_ns = clock_now_ns();
     metrics_histogram_observe(prompts ? METRIC_PREFILL : METRIC_DECODE, l->model->metrics_label, end_ns - start_ns);
     metrics_histogram_observe(METRIC_BATCH_SIZE, l->model->metrics_label, parts);

@@ -22,7 +22,8 @@ enum { ROOM_ALIGN = 4096 };
 static void map_rooms(struct stream_places *p, const struct settings *s)
 {
     const size_t state_bytes = engine_info(p->shape.engine)->stream_bytes, bytes = (size_t)s->parking_mb << 20;
-    p->room_bytes = (state_bytes + p->shape.window_size + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
+    const size_t states = p->model->ahead_rows_max > 0 ? 2 : 1;
+    p->room_bytes = (states * state_bytes + p->shape.window_size + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
     const size_t rooms = bytes / p->room_bytes;
     p->parked_max = rooms < PARKED_STREAMS_MAX ? (uint32_t)rooms : PARKED_STREAMS_MAX;
     if (p->parked_max == 0)
@@ -63,8 +64,11 @@ enum status stream_places_create(struct stream_places **ret, struct hosted_model
     }
     for (uint32_t i = 0; i < p->slots_max; i++) {
         p->order[i] = i;
-        p->slots[i].window = (struct stream_window){
-            .model = &p->shape, .stream = i, .elements = p->windows + (size_t)i * p->shape.window_size};
+        p->slots[i].index = i;
+        p->slots[i].window = (struct stream_window){.model = &p->shape,
+                                                    .stream = i,
+                                                    .ahead = p->slots_max + i,
+                                                    .elements = p->windows + (size_t)i * p->shape.window_size};
     }
     for (uint32_t i = 0; i < p->parked_max; i++)
         p->rooms[i] = i;
@@ -183,9 +187,15 @@ void stream_places_leave(struct stream_places *p, uint32_t slot)
 
 /* ---- parking --------------------------------------------------------------------------------------------------- */
 
+/* In a room: the state, that of what was fed ahead, the window. */
 static uint8_t *room_of(const struct stream_places *p, const struct parked_sample *x)
 {
     return p->memory + x->room * p->room_bytes;
+}
+
+static uint8_t *ahead_of(const struct stream_places *p, const struct parked_sample *x)
+{
+    return room_of(p, x) + engine_info(p->shape.engine)->stream_bytes;
 }
 
 /* Take it out of the list; its room is free. */
@@ -218,9 +228,11 @@ void stream_places_park(struct stream_places *p, uint32_t slot)
                                 .slot = *s};
     if (x->is_kept) {
         const struct stream_window *w = &s->window;
-        x->position = engine_stream_position(p->shape.engine, slot);
+        x->position = engine_stream_position(p->shape.engine, w->stream);
         if (x->position > 0)
-            engine_stream_save(p->shape.engine, slot, room_of(p, x));
+            engine_stream_save(p->shape.engine, w->stream, room_of(p, x));
+        if (w->ahead_fed > 0)
+            engine_stream_save(p->shape.engine, w->ahead, ahead_of(p, x));
         memcpy(room_of(p, x) + p->room_bytes - p->shape.window_size, w->elements, w->length);
     } else {
         p->slots[s->leader].followers--;
@@ -246,12 +258,16 @@ void stream_places_return(struct stream_places *p, uint32_t parked, uint64_t now
     *s = x->slot;
     w.fed = s->window.fed;
     w.length = s->window.length;
+    w.ahead_fed = s->window.ahead_fed;
     s->window = w;
+    s->index = slot;
     memcpy(w.elements, room_of(p, x) + p->room_bytes - p->shape.window_size, w.length);
     if (x->position > 0)
-        engine_stream_restore(p->shape.engine, slot, x->position, room_of(p, x));
+        engine_stream_restore(p->shape.engine, w.stream, x->position, room_of(p, x));
     else
-        engine_stream_reset(p->shape.engine, slot);
+        engine_stream_reset(p->shape.engine, w.stream);
+    if (w.ahead_fed > 0)
+        engine_stream_restore(p->shape.engine, w.ahead, w.ahead_fed, ahead_of(p, x));
     stream_prefix_forget(p->prefixes, s);
     if (kind_of(s->job)->moved != NULL)
         kind_of(s->job)->moved(s);

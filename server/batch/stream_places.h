@@ -1,6 +1,6 @@
 /* stream_places.h - which samples of which jobs are in a lane of streams, and where: in a slot, where they run, or
- * parked, where they wait to go on. Parking a sample copies the state of its stream and its window out of the slot and
- * back into whichever it is given next, so it goes on with the same bits. A sample that waits for another's prompt
+ * parked, where they wait to go on. Parking a sample copies its window and the state of its stream, and what was fed
+ * ahead (stream_window.h), out of the slot and back into whichever it is given next, so it goes on with the same bits. A sample that waits for another's prompt
  * (stream_slot.h) has nothing to copy yet: it begins anew.
  * Who runs and who is parked is stream_shares.h's to say. Engine thread only. All memory is allocated at the start;
  * that for parking is used, and so becomes resident, only when somebody is parked. */
@@ -46,6 +46,7 @@ struct stream_places {
     struct stream_slot *slots; /* [slots_max] */
     uint32_t *owner;           /* [slots_max]: of a slot, among jobs */
     uint64_t *taken_ns;        /* [slots_max]: when a sample was last given the slot */
+    uint32_t first_ahead;      /* the place that a pass begins at to feed ahead */
     uint8_t *windows;
     struct lane_job *jobs; /* [jobs_max] */
     uint32_t jobs_max, job_count;
@@ -75,6 +76,12 @@ void stream_places_park(struct stream_places *p, uint32_t slot);
 /* The sample of a slot has ended, or the whole job with all that it has. */
 void stream_places_leave(struct stream_places *p, uint32_t slot);
 void stream_places_leave_all(struct stream_places *p, uint32_t owner);
+
+/* The slot whose stream, one of two, the engine knows by this number. */
+static inline uint32_t stream_places_slot_of(const struct stream_places *p, uint32_t stream)
+{
+    return stream % p->slots_max;
+}
 
 /* Does a job have nothing left in the lane, and nothing to come? */
 static inline bool lane_job_is_through(const struct lane_job *j)

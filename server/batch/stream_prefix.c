@@ -94,7 +94,7 @@ static uint32_t start_of(const struct stream_model *m)
 
 static struct stream_prefix *part_of(const struct stream_prefixes *p, const struct stream_slot *s)
 {
-    return &p->slots[s->window.stream];
+    return &p->slots[s->index];
 }
 
 /* How much of the prompt has been fed; -1 before the start embedding has. */

@@ -50,9 +50,20 @@ static void enter(struct capacity_lane *l, const struct capacity_plan *p)
     }
 }
 
+/* The element that the pass feeds ahead of the end of the context of a stream with one to feed, if it comes to that: of
+ * the second half, as many as of its own (server/batch/stream_ahead.h, without its turns, whose sum is the same). */
+static uint32_t feed_ahead(const struct capacity_costs *c, struct capacity_slot *s)
+{
+    const uint32_t kept = fed_first(c, UINT32_MAX);
+    if (c->context == 0 || s->position + kept <= c->context || s->position + s->left <= c->context)
+        return 0;
+    s->ahead++;
+    return 1;
+}
+
 /* What a pass is made of. */
 struct shape {
-    uint32_t prompts, rows; /* streams with more than one element to feed, and how many of those are fed */
+    uint32_t prompts, rows; /* streams with more than one element to feed, and how many are fed of those or ahead */
     uint32_t ends;          /* of these streams, those that have no more to feed behind the pass */
     uint32_t others;
 };
@@ -70,8 +81,10 @@ static struct shape share_rows(struct capacity_lane *l, const struct capacity_pl
     for (uint32_t i = 0; i < l->running; i++) {
         struct capacity_slot *s = &l->slots[(l->sharer + i) % l->running];
         s->taken = 1;
-        if (s->waiting <= 1)
+        if (s->waiting <= 1) {
+            shape.rows += feed_ahead(&p->costs, s);
             continue;
+        }
         assert(sharers > 0); /* it is one of them */
         const uint32_t share = (rows + sharers - 1) / sharers;
         s->taken = s->waiting < share ? s->waiting : share;
@@ -138,7 +151,8 @@ static bool advance(struct capacity_slot *s, const struct capacity_plan *p, bool
     s->waiting = 1;
     if (p->costs.context > 0 && s->position == p->costs.context) {
         s->position = 0;
-        s->waiting = fed_first(&p->costs, UINT32_MAX);
+        s->waiting = fed_first(&p->costs, UINT32_MAX) - s->ahead;
+        s->ahead = 0;
     }
     return s->left == 0;
 }

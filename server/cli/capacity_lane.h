@@ -10,6 +10,7 @@
 struct capacity_slot {
     uint32_t request, position, waiting; /* elements fed, and to be fed */
     uint32_t left;                       /* bytes to be drawn */
+    uint32_t ahead;                      /* elements fed ahead of the end of the context */
     uint32_t taken;                      /* of `waiting`, by the pass that runs */
     bool begun;                          /* a byte was drawn */
     double woken_s;                      /* when its client was last told of bytes */

@@ -47,14 +47,30 @@ int generate_print_json(const struct generate_options *r, const struct text_outp
 
 /* ---- by an engine of our own ------------------------------------------------------------------------------------- */
 
-/* Feed what the window has to be fed; logits: those of its last byte [256]. */
-static void feed(struct stream_window *w, float *logits)
+/* How many bytes to feed ahead beside one byte, so that all are fed where the context ends, if a text that shifts and
+ * may still draw so many bytes comes to it. */
+static uint32_t count_ahead(const struct stream_window *w, uint64_t draws)
+{
+    if (draws == 0 || !stream_model_is_limited(w->model))
+        return 0;
+    const struct stream_ahead a = stream_window_ahead(w);
+    if (draws <= a.pushes)
+        return 0;
+    const uint32_t due = (a.left + a.pushes - 1) / a.pushes, rows = a.known < due ? a.known : due;
+    return rows < PREFILL_ROWS ? rows : PREFILL_ROWS - 1;
+}
+
+/* Feed what the window has to be fed; logits: those of its last byte [256]. `draws`: as above; 0: it does not shift. */
+static void feed(struct stream_window *w, float *logits, uint64_t draws)
 {
     while (w->fed < w->length) {
         const uint32_t left = w->length - w->fed, n = left < PREFILL_ROWS ? left : PREFILL_ROWS;
-        const struct engine_part part = {
-            .count = n, .bytes = w->elements + w->fed, .logits = n == left ? logits : NULL};
-        engine_feed(w->model->engine, &part, 1);
+        struct engine_part parts[2] = {
+            {.stream = w->stream, .count = n, .bytes = w->elements + w->fed, .logits = n == left ? logits : NULL}};
+        const uint32_t ahead = n == 1 ? count_ahead(w, draws) : 0;
+        if (ahead > 0)
+            parts[1] = stream_window_feed_ahead(w, ahead);
+        engine_feed(w->model->engine, parts, ahead > 0 ? 2 : 1);
         w->fed += n;
     }
 }
@@ -78,9 +94,9 @@ static void feed_prompt(struct stream_window *w, const uint8_t *prompt, size_t s
         if (w->fed == w->model->window_size) /* of a context without an end */
             stream_window_clear(w);
         at += stream_window_fill(w, prompt + at, size - at);
-        feed(w, logits);
+        feed(w, logits, 0);
     }
-    feed(w, logits);
+    feed(w, logits, 0);
 }
 
 /* Draw and print from the logits of the last byte fed, until max_tokens, a stop text or, if the text does not shift,
@@ -113,7 +129,7 @@ static int continue_text(struct stream_window *w, const struct generate_options 
             end->finish = "context";
         code = text_output_bytes(out, text, size);
         if (code == CLI_OK && end->finish == NULL)
-            feed(w, logits);
+            feed(w, logits, r->shift ? r->max_tokens - (uint64_t)end->generated : 0);
         cli_progress_show(&progress, (size_t)end->generated, "generated");
     }
     cli_progress_end(&progress);
@@ -127,12 +143,12 @@ static int continue_text(struct stream_window *w, const struct generate_options 
 
 static int generate(const struct model *m, const struct generate_options *r, const uint8_t *prompt, size_t size)
 {
-    struct engine_options o = {.streams_max = 1, .rows_max = PREFILL_ROWS};
+    struct engine_options o = {.streams_max = 2, .rows_max = PREFILL_ROWS};
     struct engine *e = cli_open_engine(m, &r->with, &o);
     if (e == NULL)
         return CLI_FAILED;
     const struct stream_model model = stream_model_of(e, m->config.context);
-    struct stream_window w = {.model = &model, .elements = malloc(model.window_size)};
+    struct stream_window w = {.model = &model, .ahead = 1, .elements = malloc(model.window_size)};
     struct text_output out = text_output_begin(r->json);
     struct generate_ending end = {.finish = NULL};
     int code = CLI_FAILED;

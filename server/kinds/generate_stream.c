@@ -92,6 +92,7 @@ static void begin(struct stream_slot *s)
     struct generate_stream *stream = stream_of(s);
     begin_sampler(&stream->sampler, in, s->sample % in->n, &prompt);
     s->chooses = true;
+    s->shifting_draws = in->shift ? in->max_tokens : 0;
     s->prompt = s->sample / in->n;
     s->given = prompt.bytes;
     s->given_count = prompt.size;

@@ -170,6 +170,19 @@ static uint32_t rows_of_pass(const struct settings *s)
     return rows > ENGINE_PROMPT_ROWS ? rows : ENGINE_PROMPT_ROWS;
 }
 
+/* A text may go on where a limited context ends; a picture ends there. Its streams then have two states each, and at
+ * most two rows more in a pass; but not where a state has all keys and values, many times as much, and a step costs the
+ * more the longer the text is. */
+static uint32_t ahead_rows(const struct model *m, const struct settings *s)
+{
+    const uint32_t each = 2 * s->streams_max, rows = each > s->pass_rows_max ? each : s->pass_rows_max;
+    const uint32_t most = ENGINE_ROWS_MAX - rows_of_pass(s);
+    if (m->config.task != TASK_TEXT_GENERATION || !model_config_limited(&m->config, m->pos_embed != NULL) ||
+        mixer_facts(m->config.mixer.type)->streams == STREAMS_GROWING)
+        return 0;
+    return rows < most ? rows : most;
+}
+
 enum status hosted_model_load(struct hosted_model **ret, const struct found_model *found, const struct settings *s,
                               struct error *err)
 {
@@ -193,7 +206,10 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
     enum status st = read_files(&c, found, s, options.isa, err);
     if (st == OK) {
         e->model = c.model;
+        e->ahead_rows_max = ahead_rows(e->model, s);
         options.precision = c.precision.precision;
+        options.rows_max += e->ahead_rows_max;
+        options.streams_max *= e->ahead_rows_max > 0 ? 2 : 1;
         e->precision_by = c.precision.by;
         st = engine_open(&e->engine, e->model, &options, err);
     }
@@ -241,7 +257,7 @@ void hosted_model_publish(struct hosted_model *e, const struct settings *s)
     char of_streams[64] = "";
     if (streams)
         (void)snprintf(of_streams, sizeof of_streams, ", with %u streams of %.2f MB", s->streams_max,
-                       megabytes(info->stream_bytes));
+                       megabytes(info->stream_bytes * (e->ahead_rows_max > 0 ? 2 : 1)));
     log_info("model %s: %s, %s, %s (by its %s), %.2f million parameters; memory: %.2f MB of packed weights, %.2f MB to "
              "work in%s",
              e->model->name, model_task_name(c->task), mixer_type_name(c->mixer.type), info->precision,

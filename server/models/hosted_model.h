@@ -34,6 +34,7 @@ struct hosted_model {
     uint64_t bytes;                 /* of memory: weights, workspace, states of all streams and of prompts */
     int64_t created_s;              /* Unix time of loading */
     uint32_t rows_max;              /* bytes of one pass, all streams together: streams_max and more */
+    uint32_t ahead_rows_max;        /* bytes fed ahead in a pass (stream_window.h), beside those; 0: no stream shifts */
     struct model_identity identity; /* of generating models: what their states and archives are checked against */
 };
 

@@ -8,7 +8,7 @@
 
 void stream_slot_take(struct stream_slot *s, struct job *j, uint32_t sample)
 {
-    *s = (struct stream_slot){.window = s->window, .job = j, .sample = sample};
+    *s = (struct stream_slot){.window = s->window, .index = s->index, .job = j, .sample = sample};
 }
 
 /* Append what the request gives next to the window. */
@@ -55,7 +55,7 @@ bool stream_slot_follow(struct stream_slot *s, struct stream_slot *leader)
     if (leader->job != s->job || leader->prompt != s->prompt || leader->follows || leader->drawn > 0)
         return false;
     s->follows = true;
-    s->leader = leader->window.stream;
+    s->leader = leader->index;
     leader->followers++;
     return true;
 }
@@ -64,7 +64,7 @@ void stream_slot_fork(struct stream_slot *s, struct stream_slot *leader, uint32_
 {
     struct stream_window *to = &s->window;
     const struct stream_window *from = &leader->window;
-    assert(s->follows && s->leader == from->stream && leader->followers > 0);
+    assert(s->follows && s->leader == leader->index && leader->followers > 0);
     engine_stream_copy(from->model->engine, from->stream, to->stream);
     memcpy(to->elements, from->elements, from->length);
     to->length = from->length;

@@ -15,6 +15,7 @@ struct stream_snapshot;
 
 struct stream_slot {
     struct stream_window window;
+    uint32_t index;  /* among the lane's slots */
     struct job *job; /* NULL: free */
     uint32_t sample; /* which one of the job */
     bool is_fine;    /* the pass's logits are finite */
@@ -22,10 +23,12 @@ struct stream_slot {
     /* What the kind sets when the sample begins; zeroed before. */
     const uint8_t *given; /* [given_count] of the request: those before `at` are in the window, or are not fed */
     size_t given_count, at;
-    bool every;      /* it looks at the logits after every element given, not only after the last */
-    bool chooses;    /* it draws from the logits after the last */
-    double *sums;    /* as in struct engine_part, of all elements given; NULL: not wanted */
-    uint32_t prompt; /* samples of a job with one prompt have the same number */
+    bool every;   /* it looks at the logits after every element given, not only after the last */
+    bool chooses; /* it draws from the logits after the last */
+    double *sums; /* as in struct engine_part, of all elements given; NULL: not wanted */
+    uint32_t
+        shifting_draws; /* its window shifts, and it draws at most so many elements; 0: its window does not shift */
+    uint32_t prompt;    /* samples of a job with one prompt have the same number */
     const struct client_id
         *state_owner; /* the prompt may start from states that prompts of this owner left; NULL: from none */
 

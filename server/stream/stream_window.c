@@ -32,14 +32,14 @@ static uint32_t first_of(const struct stream_model *m)
 void stream_window_reset(struct stream_window *w)
 {
     engine_stream_reset(w->model->engine, w->stream);
-    w->fed = w->length = 0;
+    w->fed = w->length = w->ahead_fed = 0;
     if (w->model->starts)
         w->elements[w->length++] = 0;
 }
 
 void stream_window_clear(struct stream_window *w)
 {
-    w->fed = w->length = 0;
+    w->fed = w->length = w->ahead_fed = 0;
 }
 
 size_t stream_window_fill(struct stream_window *w, const uint8_t *elements, size_t count)
@@ -51,14 +51,50 @@ size_t stream_window_fill(struct stream_window *w, const uint8_t *elements, size
     return n;
 }
 
+/* The place in a full window of what it begins with once it has shifted: what stands for the start, then all elements
+ * behind that. */
+static uint32_t shifted_from(const struct stream_model *m)
+{
+    const uint32_t keep = m->context > 1 ? m->context / 2 - 1 : 0;
+    return m->context - keep - first_of(m);
+}
+
 static void shift_window(struct stream_window *w)
 {
     const struct stream_model *m = w->model;
-    const uint32_t first = first_of(m), keep = m->context > 1 ? m->context / 2 - 1 : 0;
-    memmove(w->elements + first, w->elements + m->context - keep, keep);
-    w->length = first + keep;
-    w->fed = 0;
-    engine_stream_reset(m->engine, w->stream);
+    const uint32_t first = first_of(m), from = shifted_from(m), stream = w->stream;
+    w->length = m->context - from;
+    memmove(w->elements + first, w->elements + from + first, w->length - first);
+    w->fed = w->ahead_fed;
+    w->ahead_fed = 0;
+    if (w->fed == 0) {
+        engine_stream_reset(m->engine, stream);
+        return;
+    }
+    w->stream = w->ahead;
+    w->ahead = stream;
+}
+
+struct stream_ahead stream_window_ahead(const struct stream_window *w)
+{
+    const struct stream_model *m = w->model;
+    const uint32_t from = shifted_from(m);
+    assert(stream_model_is_limited(m));
+    if (from == 0) /* a context of one, where nothing would be left to feed after the shift */
+        return (struct stream_ahead){.pushes = 1};
+    return (struct stream_ahead){.left = m->context - from - w->ahead_fed,
+                                 .known = w->length > from ? w->length - from - w->ahead_fed : 0,
+                                 .pushes = m->context - w->length + 1};
+}
+
+struct engine_part stream_window_feed_ahead(struct stream_window *w, uint32_t count)
+{
+    const struct engine_part part = {
+        .stream = w->ahead, .count = count, .bytes = w->elements + shifted_from(w->model) + w->ahead_fed};
+    if (w->ahead_fed == 0)
+        engine_stream_reset(w->model->engine, w->ahead);
+    w->ahead_fed += count;
+    return part;
 }
 
 bool stream_window_push(struct stream_window *w, uint8_t element, bool shift)

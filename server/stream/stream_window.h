@@ -27,13 +27,27 @@ bool stream_model_is_limited(const struct stream_model *m);
  * begun. */
 uint32_t stream_model_room(const struct stream_model *m, uint32_t position);
 
-/* Invariant: elements[0 .. fed) is what the state was computed from since the last reset (the latest part of it if the
+/* A window that is full and shifts begins again with the last half of its elements. So that a stream need not stand
+ * still while those are fed, they may be fed ahead, as they become known, to a second stream of the engine, which then
+ * takes the place of the first; whatever was not fed ahead is to be fed after the shift.
+ *
+ * Invariant: elements[0 .. fed) is what the state was computed from since the last reset (the latest part of it if the
  * context is unlimited), elements[fed .. length) is still to be fed. */
 struct stream_window {
     const struct stream_model *model;
     uint32_t stream;   /* the engine's */
     uint8_t *elements; /* [model->window_size] */
     uint32_t fed, length;
+    uint32_t ahead;     /* the engine's second; unused if nothing is fed ahead */
+    uint32_t ahead_fed; /* of the elements that the window will begin with: so many are in that one's state */
+};
+
+/* What is left to feed ahead of the next shift. */
+struct stream_ahead {
+    uint32_t left;  /* elements; 0: nothing, or there is no room for more than what stands for the start */
+    uint32_t known; /* of these, by now */
+    uint32_t
+        pushes; /* that the shift comes with, >= 1; if each pass feeds one element and pushes one, as many passes */
 };
 
 /* Start over: reset the engine's state, and put the start into the window if there is one. */
@@ -46,6 +60,11 @@ size_t stream_window_fill(struct stream_window *w, const uint8_t *elements, size
 /* Append an element to be fed next. If the context is full, with `shift` continue from the last half of it, whose last
  * element this will be; without, return false. */
 bool stream_window_push(struct stream_window *w, uint8_t element, bool shift);
+
+/* Of a model with a limited context. */
+struct stream_ahead stream_window_ahead(const struct stream_window *w);
+/* A part for the next pass, which feeds the next `count` >= 1 of those that are known. */
+struct engine_part stream_window_feed_ahead(struct stream_window *w, uint32_t count);
 
 /* Continue from a snapshot, with `given` elements to be fed next. If both do not fit into the context, start over with
  * the last half of it, as a shift does. Returns how many of those given are left out, from the first on. */

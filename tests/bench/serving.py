@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What 64 streams through HTTP reach of what they reach in the process, and what a long prompt does to the others.
 
-    tests/bench/serving.py [--rounds N] [--seconds S] [--model shipped|l24]     from the project's root, after make
+    tests/bench/serving.py [--rounds N] [--seconds S] [--model shipped|l24] [--gaps]   in the project's root, after make
 
 The standard library alone. Two models in fp32: the shipped text model, and AFT-local L24 d256 with random weights.
 Client and daemon share this machine, and so each round measures three things that are all there at once and run in
@@ -15,8 +15,9 @@ Each is bytes over the seconds that it ran. "http/beside" is what serving costs 
 same left. CPU time is by thread, from /proc/PID/task. A gap is the time between two events of one stream as the client
 sees them, of an `aft load` before the turns; the last part adds a prompt of 1,000 bytes to 63 running streams, whose
 texts are just long enough to be there while it is fed, and tells the largest gap of any, beside that of a run without
-(of the shipped model, whose context is 512, only the last 511 bytes of a prompt are fed). No states of prompts are
-kept, for it is always the same one.
+(of the shipped model, whose context is 512, only the last 511 bytes of a prompt are fed), and where 63 texts that began
+together go on past three ends of the shipped model's context. No states of prompts are kept, for it is always the same
+one. --gaps measures gaps alone.
 """
 import argparse
 import contextlib
@@ -39,6 +40,7 @@ import mixers
 STREAMS = 64
 CPUS = len(os.sched_getaffinity(0))
 TEXT_BYTES = 450  # of one answer: within the context of both models, and so long that few begin at a time
+LONG_BYTES = 1500  # past three ends of the shipped model's context: at 512, and then after every 256
 START_SECONDS = 30
 SHIPPED = Path("weights/models/enwik8-aft-local")
 TURN_SECONDS = 0.5
@@ -231,13 +233,17 @@ def measure(name, folder, temperature, beside, options):
         daemon = Daemon(parent, options.http_threads)
         try:
             print(f"{name}, {STREAMS} streams, fp32, {options.rounds} rounds: median (lowest to highest)", flush=True)
-            rounds = [round_of(daemon, folder, temperature, options.seconds) for _ in range(options.rounds)]
-            for key in rounds[0]:
+            rounds = [round_of(daemon, folder, temperature, options.seconds)
+                      for _ in range(0 if options.gaps else options.rounds)]
+            for key in rounds[0] if rounds else ():
                 show(key, [r[key] for r in rounds], "{:.0f}" if key in ("http", "alone", "beside") else "{:.3f}")
             pairs = [[gaps(daemon, temperature, beside, prompts) for prompts in (0, 1)] for _ in range(options.rounds)]
             show("largest gap, no prompt", [most / median for (most, median), _ in pairs], "{:.2f}")
             show("largest gap, a prompt", [most / median for _, (most, median) in pairs], "{:.2f}")
             show("of gaps without it", [most / median for (_, median), (most, _) in pairs], "{:.2f}")
+            if folder == SHIPPED:
+                ends = [gaps(daemon, temperature, LONG_BYTES, 0) for _ in range(options.rounds)]
+                show("largest gap, three ends", [most / median for most, median in ends], "{:.2f}")
         finally:
             daemon.stop()
 
@@ -247,6 +253,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each side of a round (8)")
     parser.add_argument("--http-threads", type=int, default=4, help="of the daemon (4, its default)")
+    parser.add_argument("--gaps", action="store_true", help="gaps alone")
     parser.add_argument("--model", choices=("shipped", "l24"), help="this one alone")
     options = parser.parse_args()
     if options.model != "l24":
