@@ -21,7 +21,7 @@
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-enum { LIMIT_S = 120, SOON_MS = 3000, DRAIN_MS = 20000 };
+enum { LIMIT_S = 230, SOON_MS = 3000, DRAIN_MS = 20000 };
 
 static struct daemon aftd;
 static char aft[PATH_MAX], dir[PATH_MAX], config[PATH_MAX], socket_path[PATH_MAX];

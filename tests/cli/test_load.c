@@ -177,9 +177,9 @@ static void every_stream_of_a_closed_loop_is_counted_byte_for_byte(void **state)
     assert_int_equal(count_of(g, "answered"), 30);
     assert_int_equal(count_of(g, "bytes"), 30 * 20);
     assert_int_equal(count_of(g, "good"), 30); /* there is no goal to miss */
-    (void)client_await_metric(&aftd, "aftd_generated_bytes_total", 30 * 20, test_ms(2000));
+    (void)client_await_metric(&aftd, "aftd_generated_bytes_total", 30 * 20, HANG_MS);
     (void)client_await_metric(&aftd, "aftd_requests_total{endpoint=\"/generate\"", 30, test_ms(2000));
-    (void)client_await_metric(&aftd, "aftd_prompt_bytes_total", 30 * 4, test_ms(2000));
+    (void)client_await_metric(&aftd, "aftd_prompt_bytes_total", 30 * 4, HANG_MS);
     /* all bytes but those of first events follow a gap, which has one byte at least */
     const json_int_t events = count_of(json_object_get(g, "event_gap_ms"), "count");
     const json_int_t bytes = count_of(json_object_get(g, "byte_gap_ms"), "count");
@@ -265,7 +265,7 @@ static void each_client_goes_on_with_its_session_and_ends_it(void **state)
         json_decref(report);
     }
     /* A prompt begins a session and is not sent again; who goes on feeds one byte. */
-    (void)client_await_metric(&aftd, "aftd_prompt_bytes_total", 2 * (3 * 4 + 30), test_ms(2000));
+    (void)client_await_metric(&aftd, "aftd_prompt_bytes_total", 2 * (3 * 4 + 30), HANG_MS);
     (void)client_await_metric(&aftd, "aftd_generated_bytes_total{model=\"b\"", 2 * 30 * 20, test_ms(2000));
     assert_int_equal((int)client_metric(&aftd, "aftd_sessions_created_total"), 2 * 3);
     assert_int_equal((int)client_metric(&aftd, "aftd_sessions "), 0);
@@ -412,7 +412,7 @@ static void what_is_no_ready_daemon_is_told_before_anything_is_sent(void **state
     };
     program_expect(aft, draining, LENGTH(draining));
     daemon_signal(&aftd, SIGTERM);
-    assert_int_equal(daemon_wait(&aftd, test_ms(10000)), 0);
+    assert_int_equal(daemon_wait(&aftd, HANG_MS), 0);
     const struct program_case gone[] = {
         {"nobody", {"load", url}, NULL, 1, "", " does not answer: "},
         {"nobody, which --json does not change", {"load", url, "--json"}, NULL, 1, "", "is aftd running there?"},

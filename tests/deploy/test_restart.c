@@ -29,7 +29,7 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-enum { CLIENTS = 12, RESTARTS = 5, BETWEEN_MS = 150, COME_MS = 30000, THINK_MS = 120, DRAIN_IDLE_MS = 500 };
+enum { CLIENTS = 12, RESTARTS = 5, BETWEEN_MS = 150, THINK_MS = 120, DRAIN_IDLE_MS = 500 };
 enum { AWAY_MS = 10 }; /* how long a request is on its way, while the daemon may close the connection */
 
 /* What the clients, which are other processes, say of themselves. */
@@ -55,7 +55,7 @@ struct client {
 
 static int open_connection(unsigned id)
 {
-    const struct timeval limit = {.tv_sec = test_ms(COME_MS) / 1000};
+    const struct timeval limit = {.tv_sec = HANG_MS / 1000};
     const struct sockaddr_in tcp = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     const bool is_local = id % 3 == 2;
@@ -199,7 +199,7 @@ static void start(void)
 static void restart(void)
 {
     daemon_signal(&aftd, SIGTERM);
-    assert_int_equal(daemon_wait(&aftd, test_ms(COME_MS)), 0);
+    assert_int_equal(daemon_wait(&aftd, HANG_MS), 0);
     daemon_clear(&aftd);
     manager_listen(&manager, 0);
     manager_forget(&manager);
@@ -274,6 +274,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_request_fails_while_the_daemon_is_restarted, set_up, tear_down),
     };
-    test_limit_s(getenv("AFTD_TEST_RESTARTS") != NULL ? 1200 : 200);
+    test_limit_s(getenv("AFTD_TEST_RESTARTS") != NULL ? 1200 : 230);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define LAST_SUCCESS "aftd_config_last_reload_success_timestamp_seconds"
 
-enum { LIMIT_S = 60, WAIT_MS = 10000 };
+enum { LIMIT_S = 230 };
 
 /* ---- one model ------------------------------------------------------------------------------------------------- */
 
@@ -175,7 +175,7 @@ static void only_regular_files_that_a_model_names_are_read(void **state)
     assert_int_equal(r.status, 200);
     reply_clear(&r);
     daemon_signal(&administered, SIGTERM);
-    assert_int_equal(daemon_wait(&administered, test_ms(WAIT_MS)), 0);
+    assert_int_equal(daemon_wait(&administered, HANG_MS), 0);
 }
 
 /* Names must be valid both in JSON lists and in paths. */
@@ -355,7 +355,7 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     model_folder_put(models_folder, "c", TEXT_A);
     daemon_signal(&administered, SIGHUP);
     daemon_await_log(&administered, "reload: nothing has changed: ");
-    (void)client_await_metric(&administered, "aftd_config_last_reload_successful", 0, test_ms(WAIT_MS));
+    (void)client_await_metric(&administered, "aftd_config_last_reload_successful", 0, HANG_MS);
     assert_true(client_metric(&administered, LAST_SUCCESS) == succeeded);
     assert_string_equal(admin_state_of("c"), "");
 
@@ -418,7 +418,7 @@ static void draining_can_be_asked_for(void **state)
         assert_int_equal(r.status, 202);
         reply_clear(&r);
     }
-    assert_int_equal(daemon_wait(&administered, test_ms(WAIT_MS)), 0);
+    assert_int_equal(daemon_wait(&administered, HANG_MS), 0);
     char *log = daemon_log(&administered);
     assert_non_null(strstr(log, "draining: new requests are accepted for 500 ms"));
     assert_non_null(strstr(log, "stopped"));

@@ -24,7 +24,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 120, COME_MS = 20000, RECEIVE_MS = 1000 };
+enum { LIMIT_S = 230, RECEIVE_MS = 1000 };
 
 static struct daemon aftd;
 static struct raw_input in;
@@ -133,7 +133,7 @@ static uint16_t free_port(void)
 /* Run it until the test's end; returns once it listens. */
 static void start_proxy(const char *const argv[])
 {
-    const int64_t end_ms = test_now_ms() + test_ms(COME_MS);
+    const int64_t end_ms = test_now_ms() + HANG_MS;
     proxy.pid = fork();
     assert_true(proxy.pid >= 0);
     if (proxy.pid == 0) {
@@ -213,7 +213,7 @@ static void assert_proxy_smuggles_nothing(void)
             (void)snprintf(id, sizeof id, "after-%zu-%d\r\n", i, after);
             (void)snprintf(request, sizeof request,
                            "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Request-Id: %s\r\n", id);
-            assert_int_equal(raw_exchange(proxy.port, request, strlen(request), &in, test_ms(COME_MS)), RAW_CLOSED);
+            assert_int_equal(raw_exchange(proxy.port, request, strlen(request), &in, HANG_MS), RAW_CLOSED);
             if (raw_status(&in) != 200 || strcasestr(in.bytes, id) == NULL)
                 fail_msg("after %s:\n%s", odd[i].name, in.bytes);
         }
@@ -259,7 +259,7 @@ static void a_request_behind_an_odd_chunk_is_never_answered(void **state)
 static void the_answer_to_a_chunked_body_says_that_the_connection_ends(void **state)
 {
     (void)state;
-    assert_int_equal(raw_exchange(aftd.port, odd[0].bytes, odd[0].size, &in, test_ms(COME_MS)), RAW_CLOSED);
+    assert_int_equal(raw_exchange(aftd.port, odd[0].bytes, odd[0].size, &in, HANG_MS), RAW_CLOSED);
     assert_int_equal(raw_status(&in), 200);
     assert_non_null(strstr(in.bytes, "Connection: close\r\n"));
     assert_int_equal(raw_count_answers(&in), 1);

@@ -19,7 +19,7 @@
 #define S10 "ssssssssss"
 #define S64 S10 S10 S10 S10 S10 S10 "ssss"
 
-enum { LIMIT_S = 60 };
+enum { LIMIT_S = 230 };
 
 static struct daemon aftd;
 

@@ -19,7 +19,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 120, TOKENS = 240 };
+enum { LIMIT_S = 230, TOKENS = 240 };
 
 /* The greedy sampler's continuation of `prompt` is known to be ASCII; so bytes and characters are the same. */
 static const char prompt[] = "The ";

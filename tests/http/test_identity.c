@@ -24,7 +24,7 @@
 #define SOURCE "tests/data/golden/lm-local-8"
 
 enum {
-    LIMIT_S = 60,
+    LIMIT_S = 230,
     LOADED = 20,
     TRIES_MAX = 400,
     CHANGED_BYTES = 20000,

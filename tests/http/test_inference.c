@@ -27,7 +27,7 @@
 #define TEXTS "/v2/models/text-attention"
 #define WRITER "/v2/models/enwik8-aft-local"
 
-enum { LIMIT_S = 120, CLASSES = 10, PIXELS = 32 * 32 * 3, BODY_MAX = 200000 };
+enum { LIMIT_S = 230, CLASSES = 10, PIXELS = 32 * 32 * 3, BODY_MAX = 200000 };
 
 static const char *const linked[] = {"weights/models/cifar10-aft-conv", "weights/models/cifar10-pixels-16",
                                      "weights/models/enwik8-aft-local", "tests/data/golden/text-attention"};

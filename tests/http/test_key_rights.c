@@ -22,7 +22,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define SAME "the keys \"native\" and \"copy\" have the same salt and sha256"
 
-enum { LIMIT_S = 120, COME_MS = 20000, HEADER_MAX = KEYS_TEXT_MAX + 32 };
+enum { LIMIT_S = 230, HEADER_MAX = KEYS_TEXT_MAX + 32 };
 
 static struct daemon aftd;
 static char dir[PATH_MAX], file[PATH_MAX], flag[PATH_MAX + 16];
@@ -75,7 +75,7 @@ static void expect(const char *path, const char *header, const char *body, long 
 
 static void await_status(const char *path, const char *header, long status)
 {
-    for (int64_t end_ms = test_now_ms() + test_ms(COME_MS);; test_sleep_ms(5)) {
+    for (int64_t end_ms = test_now_ms() + HANG_MS;; test_sleep_ms(5)) {
         struct reply r;
         call(path, header, NULL, &r);
         const long got = r.status;
@@ -174,7 +174,7 @@ static void a_key_that_is_taken_back_takes_its_sessions_along(void **state)
     keys_set(file, "bob", "requests_per_s", json_integer(1000)); /* a key with other rights is the same key */
     keys_remove(file, "alice");
     daemon_signal(&aftd, SIGHUP);
-    (void)client_await_metric(&aftd, "aftd_sessions ", 1, test_ms(COME_MS));
+    (void)client_await_metric(&aftd, "aftd_sessions ", 1, HANG_MS);
     expect(hers, alice, NULL, 401);
     expect(his, bob, NULL, 200);
     add("alice", NULL, again);
@@ -200,7 +200,7 @@ static void a_key_that_replaces_another_finds_none_of_its_sessions(void **state)
     daemon_signal(&aftd, SIGHUP);
     await_status("/v1/sessions/none", again, 404);
     expect(hers, again, NULL, 404);
-    (void)client_await_metric(&aftd, "aftd_sessions ", 0, test_ms(COME_MS));
+    (void)client_await_metric(&aftd, "aftd_sessions ", 0, HANG_MS);
     daemon_stop(&aftd);
 }
 

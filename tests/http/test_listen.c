@@ -133,9 +133,9 @@ static void a_unix_client_that_leaves_is_noticed(void **state)
                  "{\"prompt\": \"x\", \"max_tokens\": 65536, \"context_overflow\": \"shift\", \"stream\": false}", "");
     assert_true(raw_send_text(fd, text));
     free(text);
-    (void)client_await_metric(&aftd, "aftd_streams_running", 1, test_ms(5000));
+    (void)client_await_metric(&aftd, "aftd_streams_running", 1, HANG_MS);
     raw_close(fd);
-    (void)client_await_metric(&aftd, "aftd_streams_running", 0, test_ms(5000));
+    (void)client_await_metric(&aftd, "aftd_streams_running", 0, HANG_MS);
     daemon_stop(&aftd);
 }
 

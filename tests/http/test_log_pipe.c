@@ -23,7 +23,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/temp_dir.h"
 
-enum { LIMIT_S = 120, SMALL_PIPE = 4096, ANSWER_MS = 5000, QUIET_MS = 300, STOP_MS = 10000, TEXT_MAX = 1 << 20 };
+enum { LIMIT_S = 230, SMALL_PIPE = 4096, QUIET_MS = 300, TEXT_MAX = 1 << 20 };
 
 /* Of 100 characters, which fill the log the sooner. */
 #define TEN "0123456789"
@@ -61,7 +61,7 @@ static void ask(unsigned count)
         const char *const headers[] = {"X-Request-Id: " ID, NULL};
         client_call(&aftd, &(struct request){.path = "/v2", .unix_path = path, .headers = headers}, &r);
         assert_int_equal(r.status, 200);
-        assert_true(r.seconds * 1000 < (double)test_ms(ANSWER_MS));
+        assert_true(r.seconds * 1000 < (double)HANG_MS);
         reply_clear(&r);
     }
 }
@@ -110,7 +110,7 @@ static unsigned assert_lines(const char *pattern)
 static void assert_stops(void)
 {
     daemon_signal(&aftd, SIGTERM);
-    assert_int_equal(daemon_wait(&aftd, test_ms(STOP_MS)), 0);
+    assert_int_equal(daemon_wait(&aftd, HANG_MS), 0);
 }
 
 /* ---- pipes ------------------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 #include "tests/support/generation.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
-enum { LIMIT_S = 120, BODY_MAX = 4096 };
+enum { LIMIT_S = 230, BODY_MAX = 4096 };
 
 static struct daemon daemon_under_test;
 

@@ -16,7 +16,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 60, PAGE_BYTES_MAX = 120000 };
+enum { LIMIT_S = 230, PAGE_BYTES_MAX = 120000 };
 
 static struct daemon aftd;
 

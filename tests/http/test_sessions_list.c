@@ -20,7 +20,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 60, MANY = 7, HEADER_MAX = KEYS_TEXT_MAX + 32 };
+enum { LIMIT_S = 230, MANY = 7, HEADER_MAX = KEYS_TEXT_MAX + 32 };
 
 static struct daemon here;
 static char dir[PATH_MAX];
@@ -253,7 +253,7 @@ static void listing_is_no_use(void **state)
     start("--session-ttl-s=3");
     create_as(alice, id);
     json_int_t left = 3;
-    for (const int64_t end = test_now_ms() + test_ms(20000); left > 0; test_sleep_ms(20)) {
+    for (const int64_t end = test_now_ms() + HANG_MS; left > 0; test_sleep_ms(20)) {
         json_t *page = list_as(alice, ""), *one = json_array_get(json_object_get(page, "sessions"), 0);
         const json_int_t now = one != NULL ? json_integer_value(json_object_get(one, "expires_in_s")) : 0;
         assert_true(now <= left && test_now_ms() < end);

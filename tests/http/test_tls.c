@@ -146,8 +146,8 @@ static void a_client_that_leaves_is_noticed(void **state)
         assert_int_equal(curl_easy_perform(e), streams != 0 ? CURLE_WRITE_ERROR : CURLE_OPERATION_TIMEDOUT);
         curl_easy_cleanup(e);
         aftd.port = aftd.admin_port; /* where /metrics is plain */
-        (void)client_await_metric(&aftd, "aftd_streams_running", 0, test_ms(5000));
-        (void)client_await_metric(&aftd, "aftd_requests_cancelled_total", streams + 1, test_ms(5000));
+        (void)client_await_metric(&aftd, "aftd_streams_running", 0, HANG_MS);
+        (void)client_await_metric(&aftd, "aftd_requests_cancelled_total", streams + 1, HANG_MS);
         aftd.port = port;
     }
     daemon_stop(&aftd);
@@ -161,14 +161,14 @@ static void what_is_no_tls_is_closed(void **state)
     (void)state;
     daemon_start(&aftd,
                  (const char *const[]){certificate_flag, key_flag, test_flag_ms("receive-timeout-ms", 500), NULL});
-    assert_true(raw_exchange(aftd.port, plain, strlen(plain), &in, test_ms(5000)) <= RAW_RESET);
+    assert_true(raw_exchange(aftd.port, plain, strlen(plain), &in, HANG_MS) <= RAW_RESET);
     assert_int_equal(raw_count_answers(&in), 0);
     int fd = raw_connect(aftd.port); /* says nothing */
-    assert_true(raw_receive(fd, &in, NULL, test_ms(5000)) <= RAW_RESET);
+    assert_true(raw_receive(fd, &in, NULL, HANG_MS) <= RAW_RESET);
     raw_close(fd);
     fd = raw_connect(aftd.port); /* half a handshake */
-    assert_true(raw_send(fd, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11, test_ms(1000)));
-    assert_true(raw_receive(fd, &in, NULL, test_ms(5000)) <= RAW_RESET);
+    assert_true(raw_send(fd, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11, HANG_MS));
+    assert_true(raw_receive(fd, &in, NULL, HANG_MS) <= RAW_RESET);
     raw_close(fd);
     CURL *e = prepare("/readyz", NULL);
     (void)curl_easy_setopt(e, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_1 | (long)CURL_SSLVERSION_MAX_TLSv1_1);
@@ -206,12 +206,12 @@ static void handshakes_that_stall_cost_nothing_and_end_in_time(void **state)
     admin.port = aftd.admin_port; /* where /metrics is plain */
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
         fds[i] = raw_connect(aftd.port);
-        assert_true(raw_send(fds[i], hello, sizes[i % ARRAY_LEN(sizes)], test_ms(1000)));
+        assert_true(raw_send(fds[i], hello, sizes[i % ARRAY_LEN(sizes)], HANG_MS));
     }
     const size_t open = ARRAY_LEN(fds) + 1; /* and who asks */
-    (void)client_await_metric(&admin, "aftd_connections", (double)open, test_ms(5000));
+    (void)client_await_metric(&admin, "aftd_connections", (double)open, HANG_MS);
     for (size_t i = ARRAY_LEN(sizes) - 1; i < ARRAY_LEN(fds); i += ARRAY_LEN(sizes)) /* has its answer */
-        assert_int_equal(raw_receive(fds[i], &in, "\x16\x03\x03", test_ms(2000)), RAW_FOUND);
+        assert_int_equal(raw_receive(fds[i], &in, "\x16\x03\x03", HANG_MS), RAW_FOUND);
     const double before_s = client_metric(&admin, "process_cpu_seconds_total");
     test_sleep_ms(LATER_MS);
     assert_true(client_metric(&admin, "process_cpu_seconds_total") - before_s < 0.3e-3 * LATER_MS);
@@ -227,10 +227,10 @@ static void handshakes_that_stall_cost_nothing_and_end_in_time(void **state)
         if (i >= ARRAY_LEN(sizes))
             raw_close(fds[i]);
     }
-    (void)client_await_metric(&admin, "aftd_connections", 1, test_ms(5000));
+    (void)client_await_metric(&admin, "aftd_connections", 1, HANG_MS);
     const int last = raw_connect(aftd.port); /* nor does one that waits hold up the end */
-    assert_true(raw_send(last, hello, 3, test_ms(1000)));
-    (void)client_await_metric(&admin, "aftd_connections", 2, test_ms(5000));
+    assert_true(raw_send(last, hello, 3, HANG_MS));
+    (void)client_await_metric(&admin, "aftd_connections", 2, HANG_MS);
     daemon_stop(&aftd);
     raw_close(last);
 }
@@ -381,7 +381,7 @@ static void wrong_files_are_named(void **state)
 
 int main(void)
 {
-    test_limit_s(120);
+    test_limit_s(230);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(requests_and_streams_are_served, set_up, tear_down),

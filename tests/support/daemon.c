@@ -23,7 +23,7 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-enum { FLAGS_MAX = 32, START_MS = 15000, STOP_MS = 15000, LOG_MS = 10000, STEP_MS = 2 };
+enum { FLAGS_MAX = 32, STEP_MS = 2 };
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
 
@@ -78,7 +78,7 @@ char *daemon_log(const struct daemon *d)
 
 void daemon_await_log(const struct daemon *d, const char *what)
 {
-    for (const int64_t end = test_now_ms() + test_ms(LOG_MS);; test_sleep_ms(STEP_MS)) {
+    for (const int64_t end = test_now_ms() + HANG_MS;; test_sleep_ms(STEP_MS)) {
         char *log = daemon_log(d);
         const bool said = strstr(log, what) != NULL;
         free(log);
@@ -225,7 +225,7 @@ static int try_start(struct daemon *d, const char *socket_path, const char *cons
     assert_true(log_fd >= 0);
     spawn(d, log_fd, "--listen-address=127.0.0.1", flags, gifts);
     (void)close(log_fd);
-    for (const int64_t end = test_now_ms() + test_ms(START_MS);
+    for (const int64_t end = test_now_ms() + HANG_MS;
          d->port == 0 && (socket_path == NULL || !accepts(socket_path)); read_ports(d)) {
         const int code = daemon_wait(d, STEP_MS);
         if (code == 0)
@@ -271,7 +271,7 @@ void daemon_start_apart(struct daemon *d, int err_fd, const char *path, const ch
     }
     memset(d, 0, sizeof *d);
     spawn(d, err_fd, "--listen-address=off", all, &(struct daemon_gifts){.count = 0});
-    for (const int64_t end = test_now_ms() + test_ms(START_MS); !accepts(path);) {
+    for (const int64_t end = test_now_ms() + HANG_MS; !accepts(path);) {
         if (daemon_wait(d, STEP_MS) != -1)
             fail_msg("the daemon ended at start");
         assert_true(test_now_ms() < end);
@@ -304,7 +304,7 @@ int daemon_wait(struct daemon *d, long limit_ms)
 void daemon_stop(struct daemon *d)
 {
     daemon_signal(d, SIGTERM);
-    const int code = daemon_wait(d, test_ms(STOP_MS));
+    const int code = daemon_wait(d, HANG_MS);
     if (code == 0) {
         daemon_clear(d);
         return;

@@ -17,7 +17,7 @@
 
 #include "tests/support/daemon.h"
 
-enum { SEND_MS = 10000, ANSWER_MS = 10000, REQUEST_BYTES = 4096, SMALL_BUFFER_BYTES = 2048 };
+enum { REQUEST_BYTES = 4096, SMALL_BUFFER_BYTES = 2048 };
 
 /* A socket connected to the port, blocking; -1 if it is refused. */
 static int try_connect(uint16_t port, int buffer_bytes, unsigned host)
@@ -116,7 +116,7 @@ bool raw_send(int fd, const void *bytes, size_t size, long limit_ms)
 
 bool raw_send_text(int fd, const char *text)
 {
-    return raw_send(fd, text, strlen(text), test_ms(SEND_MS));
+    return raw_send(fd, text, strlen(text), HANG_MS);
 }
 
 enum raw_end raw_receive(int fd, struct raw_input *in, const char *until, long limit_ms)
@@ -184,6 +184,6 @@ long raw_ask(uint16_t port, const char *beginning, struct raw_input *in)
     char request[REQUEST_BYTES];
     const int size = snprintf(request, sizeof request, "%sConnection: close\r\n\r\n", beginning);
     assert_true(size > 0 && (size_t)size < sizeof request);
-    (void)raw_exchange(port, request, (size_t)size, in, test_ms(ANSWER_MS));
+    (void)raw_exchange(port, request, (size_t)size, in, HANG_MS);
     return raw_status(in);
 }

@@ -23,7 +23,7 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-enum { START_MS = 20000, ANSWER_MS = 10000, STEP_MS = 5 };
+enum { STEP_MS = 5 };
 
 /* ---- the process ------------------------------------------------------------------------------------------------- */
 
@@ -77,7 +77,7 @@ void redis_server_start(struct redis_server *r)
     assert_true(r->pid >= 0);
     if (r->pid == 0)
         run_child(r, program);
-    for (const int64_t end = test_now_ms() + test_ms(START_MS);; test_sleep_ms(STEP_MS)) {
+    for (const int64_t end = test_now_ms() + HANG_MS;; test_sleep_ms(STEP_MS)) {
         if (access(r->socket, F_OK) == 0) {
             const char *said = redis_server_ask(r, "PING");
             if (strncmp(said, "+PONG", 5) == 0 || strncmp(said, "-NOAUTH", 7) == 0)
@@ -147,7 +147,7 @@ const char *redis_server_ask(const struct redis_server *r, const char *command)
         for (;;) {
             struct pollfd p = {.fd = fd, .events = POLLIN};
             const ssize_t got =
-                poll(&p, 1, (int)test_ms(ANSWER_MS)) == 1 ? recv(fd, answer + size, sizeof answer - 1 - size, 0) : -1;
+                poll(&p, 1, HANG_MS) == 1 ? recv(fd, answer + size, sizeof answer - 1 - size, 0) : -1;
             if (got <= 0)
                 break;
             size += (size_t)got;

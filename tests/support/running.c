@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { COME_MS = 20000, MEMBERS = 11 /* of a request */ };
+enum { MEMBERS = 11 /* of a request */ };
 
 json_t *running_list(const struct daemon *d)
 {
@@ -53,7 +53,7 @@ static const char *summary(const json_t *answer)
 
 json_t *running_await(const struct daemon *d, const char *expected)
 {
-    for (const int64_t end = test_now_ms() + test_ms(COME_MS);; test_sleep_ms(2)) {
+    for (const int64_t end = test_now_ms() + HANG_MS;; test_sleep_ms(2)) {
         json_t *answer = running_list(d);
         if (strcmp(summary(answer), expected) == 0)
             return answer;

@@ -18,7 +18,6 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-enum { SETTLE_MS = 5000 };
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define CAN_PRELOAD 0
@@ -89,7 +88,7 @@ void scarcity_end(struct scarce_memory *s)
 
 void scarcity_await(const struct scarce_memory *s, long most, const char *after)
 {
-    for (const int64_t end = test_now_ms() + test_ms(SETTLE_MS); atomic_load(&s->live) > most; test_sleep_ms(1))
+    for (const int64_t end = test_now_ms() + HANG_MS; atomic_load(&s->live) > most; test_sleep_ms(1))
         if (test_now_ms() > end)
             fail_msg("%s: %ld allocations are left, and %ld were there before", after, atomic_load(&s->live), most);
 }

@@ -27,7 +27,7 @@
 #define ENDLESS \
     "{\"model\": \"text\", \"prompt\": \"x\", \"max_tokens\": 65536, \"context_overflow\": \"shift\", \"seed\": 1, "
 
-enum { SETTLE_MS = 5000, COME_MS = 20000, REST_MS = 200, BUSY_PERCENT = 50 };
+enum { REST_MS = 200, BUSY_PERCENT = 50 };
 enum { FIELD_USER_TIME = 12 }; /* of /proc/PID/stat, behind the name; that of the kernel follows */
 
 void scene_put_models(void)
@@ -229,7 +229,7 @@ done:
 void scene_restore(void)
 {
     struct reply r;
-    for (const int64_t end = test_now_ms() + test_ms(SETTLE_MS); strcmp(admin_state_of("words"), "loaded") != 0;) {
+    for (const int64_t end = test_now_ms() + HANG_MS; strcmp(admin_state_of("words"), "loaded") != 0;) {
         admin_post("/admin/models/words", "{\"action\": \"load\"}", &r);
         if (r.status != 200 && test_now_ms() > end)
             fail_msg("a model cannot be loaded any more: %ld: %s", r.status, r.body);
@@ -295,7 +295,7 @@ void scene_assert_serves(const char *after)
 {
     assert_same(0, &plain, after);
     assert_same(1, &scene_requests[11], after);
-    for (const int64_t end = test_now_ms() + test_ms(SETTLE_MS);; test_sleep_ms(2)) {
+    for (const int64_t end = test_now_ms() + HANG_MS;; test_sleep_ms(2)) {
         const struct daemon_usage now = daemon_usage(&administered);
         if (now.fds <= held.fds && now.threads <= held.threads)
             return;
@@ -345,9 +345,9 @@ void scene_assert_well(const char *after)
     const int fd = raw_connect(administered.port);
     assert_true(raw_send_text(fd, text));
     free(text);
-    assert_int_equal(raw_receive(fd, &in, "data: ", test_ms(COME_MS)), RAW_FOUND);
+    assert_int_equal(raw_receive(fd, &in, "data: ", HANG_MS), RAW_FOUND);
     raw_close(fd);
-    (void)client_await_metric(&administered, "aftd_streams_running", 0, test_ms(COME_MS));
+    (void)client_await_metric(&administered, "aftd_streams_running", 0, HANG_MS);
     const long before_ms = used_ms();
     test_sleep_ms(REST_MS);
     const long used = used_ms() - before_ms;

@@ -25,7 +25,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define W "0123456789abcdef0123456789abcdef0000000000000001"
 
-enum { LIMIT_S = 200, TIMEOUT_MS = 1000, LATE_MS = 600, MUTATED = 300 };
+enum { LIMIT_S = 230, TIMEOUT_MS = 1000, LATE_MS = 600, MUTATED = 300 };
 
 static const struct session_key key = {{1}};
 
