@@ -18,7 +18,9 @@ git clone -q --no-hardlinks . "$root/srv/aftd" || exit 1
 echo "---- make run"
 inside /srv/aftd make run >"$cache/run.log" 2>&1 &
 run=$!
+# Before the root goes, whatever runs in there does; else it would go on without its files.
 trap 'kill -KILL "$run" 2>/dev/null; wait "$run" 2>/dev/null; rm -rf "$root"' EXIT
+trap 'exit 130' INT TERM HUP
 for _ in $(seq 600); do # it installs packages and builds first
     curl -sf -o /dev/null http://127.0.0.1:8080/readyz && break
     kill -0 "$run" 2>/dev/null || break
@@ -38,6 +40,6 @@ kill -KILL "$run" # unshare does not heed TERM; its child ends with it
 wait "$run" 2>/dev/null
 
 echo "---- make test"
-# shellcheck disable=SC2086 # words or none
-(inside /srv/aftd make test ${AFTD_TEST_AGAIN:+AFTD_TEST_AGAIN=$AFTD_TEST_AGAIN} \
-    ${AFTD_TEST_MACHINE_SLOW:+AFTD_TEST_MACHINE_SLOW=$AFTD_TEST_MACHINE_SLOW})
+inside /srv/aftd make test ${AFTD_TEST_JOBS:+AFTD_TEST_JOBS=$AFTD_TEST_JOBS} &
+run=$!
+wait "$run"

@@ -43,9 +43,10 @@ bare_root() { # bare_root NAME PACKAGES: build/NAME with the packages that Debia
     return 0
 }
 
-# Everything that is started in there ends with its first process, and its mounts with it.
+# Everything that is started in there ends with its first process, and its mounts with it; that one ends with this shell's
+# parent, however that is ended.
 inside() { # inside FOLDER COMMAND...: in the root, in the place of this shell, with nothing of its environment
-    exec unshare --mount --pid --fork --kill-child -- bash -c '
+    exec setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child -- bash -c '
         root=$1 folder=$2
         shift 2
         mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&

@@ -2,15 +2,10 @@
 # run.sh DIR [PYTHON_TESTS...]: run every test program under DIR, and the Python tests in folders, if $PYTHON has what they
 # need; show what failed, end with "N passed, N failed".
 # As many run at a time as there are processors, or AFTD_TEST_JOBS=N: half of their time they wait, and a daemon under test
-# computes with one thread. What each says is shown whole, in the order in which they started. Those in `alone` come last,
-# one by one.
+# computes with one thread. What each says is shown whole, in the order in which they started.
 # A program that crashes, hangs or reports nothing counts as one failure. AFTD_TEST_SLOW=N stretches all time limits;
-# without it they are stretched by what the sanitizers cost, and on a machine that takes AFTD_TEST_MACHINE_SLOW times as
-# long by that, added to it: most of what a sanitizer's limits allow is spare.
-# AFTD_TEST_AGAIN=1: what failed is run once more, alone, when all others are through, and that counts. It is for machines
-# that are busy with other work: which programs needed it is told, and neither crashes nor what sanitizers report are
-# tried again.
-# AFTD_TEST_ONLY="NAME..." runs these programs alone, beside the Python tests; AFTD_TEST_UNDER="COMMAND..." runs each with
+# without it they are stretched by what the sanitizers cost.
+# AFTD_TEST_PROGRAMS="NAME..." runs these programs alone, beside the Python tests; AFTD_TEST_UNDER="COMMAND..." runs each with
 # that before it.
 set -u
 dir=$1
@@ -21,7 +16,7 @@ case $dir in
 *asan* | *cover*) slow=4 ;;
 *tsan*) slow=10 ;;
 esac
-export AFTD_TEST_SLOW="${AFTD_TEST_SLOW:-$((slow + ${AFTD_TEST_MACHINE_SLOW:-1} - 1))}"
+export AFTD_TEST_SLOW="${AFTD_TEST_SLOW:-$slow}"
 case $dir in
 *tsan*)
     export OMP_TOOL_LIBRARIES="${OMP_TOOL_LIBRARIES:-/usr/lib/llvm-14/lib/libarcher.so}"
@@ -35,9 +30,6 @@ export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}" KMP_BLOCKTIME="${KMP_BLOCKTIME:-
 export ASAN_OPTIONS="${ASAN_OPTIONS:-strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 jobs=${AFTD_TEST_JOBS:-$(nproc)}
-# They put many clients on one daemon and look at how long each waits, or how many it answers.
-alone=' cli/test_load http/test_load '
-
 logs=$(mktemp -d) || exit 1
 # shellcheck disable=SC2046 # one word for each job
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
@@ -69,22 +61,16 @@ start() { # start NAME
             "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$1" &
     else
         # shellcheck disable=SC2086 # words
-        run "$log" $((240 * AFTD_TEST_SLOW)) ${AFTD_TEST_UNDER:-} "$dir/$1" &
+        run "$log" $((600 * AFTD_TEST_SLOW)) ${AFTD_TEST_UNDER:-} "$dir/$1" &
     fi
 }
 
 # ---- telling -------------------------------------------------------------------------------------------------------
 
 passed=0 failed=0 skipped=0
-again=() # to be run once more
 count() { sed -n "s/^\[  $1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$2" | awk '{n += $1} END {print n + 0}'; }
 # pytest ends with a line like "1 failed, 85 passed, 2 skipped in 9.80s"; an error is a test that could not start.
 said() { grep -E '^[0-9]+ .* in [0-9.]+s' "$2" | tail -n 1 | grep -oE "[0-9]+ ($1)" | awk '{n += $1} END {print n + 0}'; }
-# 142 is SIGALRM, of a time limit; other signals are crashes.
-may_try_again() { # may_try_again LOG CODE
-    [ "${AFTD_TEST_AGAIN:-0}" = 1 ] && { [ "$2" -lt 128 ] || [ "$2" -eq 142 ]; } &&
-        ! grep -qE 'Sanitizer|runtime error:|exit code is 1[0-9][0-9]' "$1"
-}
 show() { # show NAME: count and show what it said, once it has ended
     local log="$logs/${1//\//-}" code ok bad left
     code=$(cat "$log.code" 2>/dev/null || echo 137) # none: somebody killed the job itself
@@ -95,11 +81,7 @@ show() { # show NAME: count and show what it said, once it has ended
     fi
     [ "$code" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
     [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && [ "$left" -eq 0 ] && bad=1
-    if [ "$bad" -ne 0 ] && may_try_again "$log" "$code"; then
-        again+=("$1")
-    else
-        passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
-    fi
+    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
     awk -v name="$1" -v ok="$ok" -v bad="$bad" 'END {
         printf "%-44s %4d passed %3d failed %6.1f s, %6.1f of a processor\n", name, ok, bad, $1, $2 + $3}' "$log.time"
     grep -i 'skipped' "$log" | grep -vE '^\[|^[0-9]+ ' | sort -u | sed 's/^/    /'
@@ -110,13 +92,10 @@ show() { # show NAME: count and show what it said, once it has ended
     fi
 }
 running() { jobs -pr | wc -l; }
-# Up to $1 at a time of the names that follow.
-all() {
-    local most=$1 next=0 shown=0 names
-    shift
-    names=("$@")
-    while [ "$shown" -lt $# ]; do
-        while [ "$next" -lt $# ] && [ "$(running)" -lt "$most" ]; do
+all() { # all of names, up to $jobs at a time
+    local next=0 shown=0
+    while [ "$shown" -lt "${#names[@]}" ]; do
+        while [ "$next" -lt "${#names[@]}" ] && [ "$(running)" -lt "$jobs" ]; do
             start "${names[next]}"
             next=$((next + 1))
         done
@@ -131,34 +110,22 @@ all() {
 
 # ---- what there is -------------------------------------------------------------------------------------------------
 
-together=() last=()
+names=()
 for folder in $python_tests; do
     case $folder in
     */train) needs='import matplotlib, numpy, PIL, pytest, safetensors, torch, tqdm; torch.optim.Muon' ;;
     *) needs='import pytest' ;; # they skip what they lack the client for
     esac
     if lacks=$("${PYTHON:=python3}" -c "$needs" 2>&1); then
-        together+=("$folder") # first, as they take longest
+        names+=("$folder") # first, as they take longest
     else
         echo "$folder was not run ($PYTHON: $(echo "$lacks" | tail -n 1)); for what it needs: make deps-${folder##*/}"
     fi
 done
 while read -r name; do
-    case " ${AFTD_TEST_ONLY:-$name} " in *" $name "*) ;; *) continue ;; esac
-    case $alone in
-    *" $name "*) last+=("$name") ;;
-    *) together+=("$name") ;;
-    esac
+    case " ${AFTD_TEST_PROGRAMS:-$name} " in *" $name "*) ;; *) continue ;; esac
+    names+=("$name")
 done < <(cd "$dir" && find . -type f -name 'test_*' ! -name '*.*' | cut -c 3- | LC_ALL=C sort)
-all "$jobs" "${together[@]}"
-all 1 "${last[@]}"
-if [ ${#again[@]} -gt 0 ]; then
-    echo "once more, alone: ${again[*]}"
-    AFTD_TEST_AGAIN=0
-    for name in "${again[@]}"; do
-        rm -f "$logs/${name//\//-}.code" # else it would count as ended
-    done
-    all 1 "${again[@]}"
-fi
+all
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

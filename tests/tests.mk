@@ -1,7 +1,7 @@
 # Building and running the tests; included by the Makefile. tests/README.md says what each target shows.
 
-.PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-bare deps-package deps-page deps-figures deps-chart deps-balancers deps-arm64 \
-    deps-units deps-container deps-valgrind test test-built test-python test-bare test-package test-container test-cpus test-arm64 \
+.PHONY: deps-podman deps-test deps-proxies deps-train deps-openapi deps-clients deps-clients-few deps-bare deps-package deps-page deps-figures deps-chart deps-balancers deps-arm64 \
+    deps-units deps-container deps-valgrind test test-built test-clients test-train test-bare test-package test-container test-cpus test-arm64 \
     test-openapi test-page test-figures test-chart test-balancers test-restart test-units \
     torture torture-memory torture-small torture-calls torture-sums torture-builds torture-fairness torture-clients torture-overload \
     torture-process torture-sessions torture-injection torture-soak torture-short check check-long asan tsan fuzz fuzz-built \
@@ -33,7 +33,8 @@ BALANCERS := pytest==9.2.0 $(FIGURES)
 # Kubernetes' own schemas, of each version; helm itself is in packages that tests/deploy/get_helm.py knows.
 CHART := kubernetes-validate==1.37.0 pytest==9.2.0 $(FIGURES)
 # What tests/clients talks to the daemon with, as others publish it.
-CLIENTS := pytest openai==3.54.0 lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0 \
+CLIENTS_FEW := pytest openai==3.54.0
+CLIENTS := lm-eval[api]==0.4.13 transformers==5.23.0 tritonclient[http]==2.73.0 \
     langchain-openai==1.7.4 litellm==1.110.2
 KSERVE := kserve==0.21.0# its pins do not go with the others'
 NODE_CLIENTS := eventsource@4.1.1 openai@7.57.0
@@ -61,17 +62,20 @@ deps-openapi: ## install what holds the daemon's answers against its /openapi.js
 	$(VENV)
 	@.venv/bin/pip install -q --no-compile $(OPENAPI)
 
-deps-clients: ## install the clients of others that tests/clients uses, in .venv and, where there is npm, in build/clients
+deps-clients-few: ## install those clients of tests/clients that take seconds: OpenAI's and EventSource, in .venv and, where there is npm, build/clients
 	$(call install,$(DEPS_PYTHON))
 	$(VENV)
-	@.venv/bin/python -m pip install -q --no-compile $(CLIENTS)
-	@[ -x build/clients/kserve/bin/pip ] || python3 -m venv --clear build/clients/kserve
-	@build/clients/kserve/bin/python -m pip install -q --no-compile $(KSERVE)
+	@.venv/bin/python -m pip install -q --no-compile $(CLIENTS_FEW)
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
 	    echo "node and npm (20 or later) are missing: the tests with JavaScript's client will be skipped"; \
 	elif for c in $(NODE_CLIENTS); do \
 	    grep -qs "\"version\": \"$${c#*@}\"" build/clients/node_modules/$${c%@*}/package.json || break; false; done; then \
 	    mkdir -p build/clients && npm install --prefix build/clients --silent --no-audit --no-fund $(NODE_CLIENTS); fi
+
+deps-clients: deps-clients-few ## install all of them, in .venv and build/clients
+	@.venv/bin/python -m pip install -q --no-compile $(CLIENTS_FEW) $(CLIENTS)
+	@[ -x build/clients/kserve/bin/pip ] || python3 -m venv --clear build/clients/kserve
+	@build/clients/kserve/bin/python -m pip install -q --no-compile $(KSERVE)
 
 deps-bare: ## install what makes the bare root of test-bare
 	$(call install,$(DEPS_BARE))
@@ -111,17 +115,16 @@ deps-page: deps ## install what the tests of the page need: a browser, what driv
 
 TEST_SOURCES := $(wildcard tests/*/test_*.c tests/*/*/test_*.c)
 TESTS := $(TEST_SOURCES:%.c=$B/%)
-ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
-  # What ThreadSanitizer has nothing to find in: parsers and other code of one thread, and programs of one thread that use
-  # the engine, whose threads tests/engine/ and the daemons of tests/http/ put to work; and daemons whose answers are
-  # looked at for their contents, with the same threads at work as in all others; and what looks at files. Most of a run's
-  # time would be theirs.
-  ONE_THREADED := cli config weights $(addprefix server/,api cli coding media models request)
-  CONTENTS := complete compress explain generate generate_request generate_stop openapi picture_limits picture_size \
-      pictures prefix_bits score shares
-  FILES := man install completion
-  ALONE := sampler # of tests/engine/
-  TESTS := $(filter-out $(ONE_THREADED:%=$B/tests/%/%) $(CONTENTS:%=$B/tests/http/test_%) $(FILES:%=$B/tests/deploy/test_%) $(ALONE:%=$B/tests/engine/test_%),$(TESTS))
+# What a sanitizer may find and no other test has shown: for addresses, in all modules and what hostile clients send; for
+# threads, where they share something. The other programs are for `make check-long`, which sets AFTD_TEST_ALL.
+under_sanitizer = $(foreach dir,$(1),$(filter $B/tests/$(dir)/%,$(TESTS))) $(2:%=$B/tests/http/test_%)
+ifeq ($(VARIANT)$(AFTD_TEST_ALL),asan)
+  HOSTILE := chunks hostile identity inference key_rights mutations openai picture_limits sessions state uploads
+  TESTS := $(call under_sanitizer,config weights engine server,$(HOSTILE))
+else ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
+  SHARED := admin connections drain leave prefix rates reload_order requests resume sessions_many sessions_shared slow_readers
+  TESTS := $(call under_sanitizer,engine/core engine/pass server/access server/batch server/core server/http server/job server/session,$(SHARED)) \
+      $B/tests/engine/test_engine $B/tests/server/models/test_registry
 endif
 ifeq ($(VARIANT),cover)
   # Programs whose memory or system calls fail when they end write no counts, or destroy those that there are.
@@ -179,13 +182,15 @@ test: deps-test ## install what is missing, build, run all tests; some after `ma
 	+@$(BUILD) test-built
 
 test-built: programs $(TESTS)
-	@PYTHON=$(PYTHON) AFTD_TEST_ONLY="$${AFTD_TEST_ONLY:-$(TESTS:$B/tests/%=%)}" tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train tests/clients)
+	@PYTHON=$(PYTHON) AFTD_TEST_PROGRAMS="$${AFTD_TEST_PROGRAMS:-$(TESTS:$B/tests/%=%)}" tests/run.sh $B/tests $(if $(filter release,$(VARIANT)),tests/train tests/clients)
 
-# What is skipped without Python's packages or promtool, and nothing else.
-PARTIAL := http/test_openapi http/test_metrics server/core/test_metrics
-test-python: deps-lint ## what test skips for want of deps-train, deps-clients, deps-openapi and promtool
-	+@$(BUILD) programs $(PARTIAL:%=build/tests/%)
-	@AFTD_TEST_ONLY='$(PARTIAL)' PYTHON=$(PYTHON) tests/run.sh build/tests tests/train tests/clients
+test-clients: ## clients that others publish, as far as they are installed (deps-clients, deps-clients-few), against the daemon
+	+@$(BUILD) programs
+	@PYTHONPYCACHEPREFIX=build/pycache $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/clients
+
+test-train: ## the Python package, and that what it exports is what the engine reads (make deps-train first)
+	+@$(BUILD) programs
+	@PYTHONPATH=weights/train PYTHONPYCACHEPREFIX=build/pycache $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/train
 
 test-bare: ## both of README's commands in a bare Debian root, of the last commit; SUITE=trixie for Debian 13 (as root; 4 minutes)
 	@SUITE=$(SUITE) tests/bare.sh
@@ -195,20 +200,21 @@ test-package: deps-bare ## the Debian packages in a bare root: installed, run, u
 
 check: lint test ## lint and test
 
-check-long: check ## what CI has no time for: all programs under ThreadSanitizer, 5,000 requests, fuzzing, arm64, packages (an hour)
+check-long: check ## what CI has no time for: all under sanitizers, clang's analyzer, training, all clients, fuzzing, arm64, packages (two hours)
 	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory asan
 	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory tsan
-	+@$(MAKE) --no-print-directory test-cpus test-page test-openapi fuzz test-arm64 \
+	+@$(MAKE) --no-print-directory deps-train deps-clients
+	+@$(MAKE) --no-print-directory lint-long test-cpus test-train test-clients test-page test-openapi fuzz test-arm64 torture-short \
 	    test-balancers test-restart test-units test-package test-container FIGURES_SECONDS=120 test-figures
 
 test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /openapi.json says? (5 minutes)
 	+@$(BUILD) programs
 	@.venv/bin/python tests/openapi/run.py --daemon $B/aftd $(OPENAPI_FLAGS)
 
-asan: deps-test ## all C tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: deps-test ## the tests of modules and of hostile clients, under AddressSanitizer and UndefinedBehaviorSanitizer (AFTD_TEST_ALL=1: all)
 	+@$(BUILD) VARIANT=asan test-built
 
-tsan: deps-lint ## the tests in which threads share something, under ThreadSanitizer
+tsan: deps-lint ## the tests in which threads share something, under ThreadSanitizer (AFTD_TEST_ALL=1: all)
 	+@$(BUILD) VARIANT=tsan test-built
 
 # Where threads compute together valgrind, which lets one at a time run, takes hours; where memory is refused, it is
@@ -220,7 +226,7 @@ VALGRIND_TESTS = $(filter-out $(VALGRIND_NOT:%=$B/tests/%) $B/tests/cli/% $B/tes
 valgrind: deps-valgrind ## the tests of single modules under valgrind, which knows what was never written
 	+@$(BUILD) $(VALGRIND_TESTS)
 	@JSIMD_FORCENONE=1 AFTD_TEST_SLOW=30 AFTD_TEST_UNDER='valgrind -q --error-exitcode=99 --trace-children=yes --trace-children-skip=*/promtool' \
-	    AFTD_TEST_ONLY='$(VALGRIND_TESTS:$B/tests/%=%)' tests/run.sh $B/tests
+	    AFTD_TEST_PROGRAMS='$(VALGRIND_TESTS:$B/tests/%=%)' tests/run.sh $B/tests
 
 deps-valgrind: deps-test
 	$(call install,valgrind)
@@ -251,8 +257,10 @@ test-page: deps-page ## the page at / in a headless browser against the real dae
 	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -p no:cacheprovider tests/page
 
 FIGURES_SECONDS ?= 120
+# The two programs ask promtool about /metrics, which `make test` skips where there is none.
 test-figures: deps-figures ## a Prometheus scrapes daemons under load: do all rules and panels have data? Graphs in build/figures/
-	+@$(BUILD) programs
+	+@$(BUILD) programs $(addprefix build/tests/,http/test_metrics server/core/test_metrics)
+	@AFTD_TEST_PROGRAMS='http/test_metrics server/core/test_metrics' tests/run.sh build/tests
 	@FIGURES_SECONDS=$(FIGURES_SECONDS) PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -p no:cacheprovider tests/deploy/test_figures*.py
 
 test-chart: deps-chart ## the Helm chart: rendered with many values, against Kubernetes' schemas, and against the real daemon
