@@ -26,7 +26,7 @@ static const struct share {
     uint32_t part;    /* one of so many */
 } shares[] = {
     {SETTING_bodies_memory_max_mb, "bodies", MIB, 0, 16}, /* at least what least_of says */
-    {SETTING_pictures_memory_max_mb, "pictures", MIB, 28, 16},
+    {SETTING_pictures_memory_max_mb, "pictures", MIB, 32, 16},
     {SETTING_answers_memory_max_mb, "answers", MIB, 16, 32},
     {SETTING_sessions_memory_max_mb, "sessions", MIB, 10, 32},
     {SETTING_connections_max, "connections", HTTP_CONNECTION_BYTES_MAX, 256, 64},

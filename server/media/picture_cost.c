@@ -17,6 +17,8 @@ enum {
     NS_SCAN = 3, /* of a pixel and a further scan */
     NS_PNG = 15,
     NS_WEBP = 20,
+    PNG_ALPHA = 4,   /* the bit of a colour type */
+    PNG_AROUND = 12, /* a chunk's bytes beside what it says to have */
 };
 
 /* What the file's first bytes tell. */
@@ -25,6 +27,7 @@ struct header {
     uint32_t ns_pixel;
     uint32_t components; /* of a JPEG */
     bool whole_scans;    /* a JPEG of several scans */
+    bool alpha, turns;   /* a PNG that has or may have that */
 };
 
 static uint32_t big_endian(const uint8_t *at, unsigned bytes)
@@ -91,6 +94,11 @@ static bool read_png(struct header *h, const uint8_t *bytes, size_t size)
     h->width = big_endian(bytes + 16, 4);
     h->height = big_endian(bytes + 20, 4);
     h->ns_pixel = bytes[24] == 16 || bytes[28] != 0 ? 2 * NS_PNG : NS_PNG; /* 16 bits a channel, or interlaced */
+    h->alpha = (bytes[25] & PNG_ALPHA) != 0;
+    for (size_t at = 8; at + 8 <= size; at += (size_t)big_endian(bytes + at, 4) + PNG_AROUND) {
+        h->alpha = h->alpha || memcmp(bytes + at + 4, "tRNS", 4) == 0;
+        h->turns = h->turns || memcmp(bytes + at + 4, "eXIf", 4) == 0;
+    }
     return true;
 }
 
@@ -128,7 +136,7 @@ static uint64_t memory_of(size_t format, const struct header *h, const struct pi
         return picture_jpeg_bytes(h->width, h->height, h->components, h->whole_scans,
                                   picture_reduction(h->width, h->height, wish));
     case PNG:
-        return picture_png_bytes(h->width, h->height);
+        return picture_png_bytes(h->width, h->height, h->alpha, h->turns);
     default:
         return picture_webp_bytes(h->width, h->height);
     }

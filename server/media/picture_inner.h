@@ -31,7 +31,7 @@ enum status picture_stop(const struct picture_wish *wish, struct error *err);
 
 /* Most memory that decoding takes, result included. */
 uint64_t picture_jpeg_bytes(uint32_t width, uint32_t height, uint32_t components, bool whole_scans, uint32_t reduction);
-uint64_t picture_png_bytes(uint32_t width, uint32_t height);
+uint64_t picture_png_bytes(uint32_t width, uint32_t height, bool alpha, bool turned);
 uint64_t picture_webp_bytes(uint32_t width, uint32_t height);
 
 /* What the header says, before anything of that size exists. `reduction` is the divisor of the sides that are decoded,

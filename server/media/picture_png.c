@@ -102,8 +102,6 @@ static void read_header(struct decoder *d)
     d->width = png_get_image_width(d->png, d->info);
     d->height = png_get_image_height(d->png, d->info);
     enum status st = picture_check_size(d->width, d->height, 1, false, d->err);
-    if (st == OK)
-        st = picture_check_wish(d->wish, picture_png_bytes(d->width, d->height), d->err);
     if (st != OK)
         decoder_fail(d, st);
 
@@ -118,6 +116,9 @@ static void read_header(struct decoder *d)
         png_get_rowbytes(d->png, d->info) != pitch)
         decoder_fail(d, error_set(d->err, ERR_PICTURE, "the PNG does not decode: it has %u channels", channels));
     d->alpha = channels == 4;
+    st = picture_check_wish(d->wish, picture_png_bytes(d->width, d->height, d->alpha, false), d->err);
+    if (st != OK)
+        decoder_fail(d, st);
     d->pixels = malloc(d->height * pitch);
     if (d->pixels == NULL)
         decoder_fail(d, error_set(d->err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes",
@@ -131,10 +132,11 @@ static void read_header(struct decoder *d)
         }
 }
 
-/* With alpha, and once more without it where the picture is turned. */
-uint64_t picture_png_bytes(uint32_t width, uint32_t height)
+/* The pixels as they are stored, from which alpha is taken where they lie; where they are turned, twice without it. */
+uint64_t picture_png_bytes(uint32_t width, uint32_t height, bool alpha, bool turned)
 {
-    return (uint64_t)width * height * (4 + PICTURE_CHANNELS);
+    const uint64_t stored = alpha ? 4 : PICTURE_CHANNELS, most = turned ? 2 * PICTURE_CHANNELS : stored;
+    return (uint64_t)width * height * most;
 }
 
 /* It may stand before the pixels or behind them. */
@@ -145,6 +147,9 @@ static void read_orientation(struct decoder *d)
     enum status st = OK;
     if (png_get_eXIf_1(d->png, d->info, &size, &exif) != 0)
         st = picture_turn_from_tiff(&d->turn, exif, size, d->err);
+    const bool turned = d->turn.mirror_x || d->turn.mirror_y || d->turn.swap;
+    if (st == OK)
+        st = picture_check_wish(d->wish, picture_png_bytes(d->width, d->height, d->alpha, turned), d->err);
     if (st != OK)
         decoder_fail(d, st);
 }

@@ -114,7 +114,7 @@ static void what_would_start_is_fine(void **state)
     free(said);
     check("--memory-max-mb=256", "--bodies-memory-max-mb=512", &code, &said); /* what is set is taken as it is */
     if (code != 0 || strstr(said, "the daemon may be killed") == NULL ||
-        strstr(said, "bodies 512, pictures 28") == NULL)
+        strstr(said, "bodies 512, pictures 32") == NULL)
         fail_msg("%d \"%s\"", code, said);
     free(said);
     put_broken("other", MODEL_TRUNCATED);

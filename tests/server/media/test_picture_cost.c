@@ -32,8 +32,12 @@ static const char *const files[] = {
     "formats/lossless.webp",
     "formats/lossy-alpha.webp",
     "formats/lossy.webp",
+    "formats/rgb-8.png",
     "formats/rgba-16.png",
+    "formats/transparent-colour.png",
+    "formats/transparent-palette.png",
     "formats/turned-alpha.webp",
+    "formats/turned-late.png",
     "formats/turned-rgba.png",
     "formats/turned.webp",
 };
@@ -93,6 +97,37 @@ static void more_than_was_allowed_is_refused(void **state)
         assert_int_equal(picture_decode_as(&p, bytes, size, &wish, &err), ERR_PICTURE);
         assert_non_null(strstr(err.message, "promised"));
         assert_null(p.pixels);
+        free(bytes);
+    }
+}
+
+/* Alpha may be a chunk's doing, and so may a turn, which can stand behind the pixels. */
+static void a_png_costs_what_its_chunks_ask_for(void **state)
+{
+    static const struct {
+        const char *name;
+        unsigned bytes_pixel;
+    } cases[] = {
+        {"formats/rgb-8.png", 3},
+        {"formats/gray-16.png", 3},
+        {"formats/palette-8.png", 3},
+        {"formats/gray-alpha-8.png", 4},
+        {"formats/rgba-8.png", 4},
+        {"formats/transparent-gray.png", 4},
+        {"formats/transparent-colour.png", 4},
+        {"formats/transparent-palette.png", 4},
+        {"formats/turned.png", 6},
+        {"formats/turned-late.png", 6},
+        {"formats/turned-rgba.png", 6},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        size_t size;
+        uint8_t *bytes = read_file(cases[i].name, &size);
+        const struct picture_cost cost = picture_cost_of(bytes, size, &whole);
+        if (cost.bytes != cost.pixels * cases[i].bytes_pixel)
+            fail_msg("%s: %llu bytes of %llu pixels", cases[i].name, (unsigned long long)cost.bytes,
+                     (unsigned long long)cost.pixels);
         free(bytes);
     }
 }
@@ -252,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoding_takes_no_more_than_was_told),
         cmocka_unit_test(more_than_was_allowed_is_refused),
+        cmocka_unit_test(a_png_costs_what_its_chunks_ask_for),
         cmocka_unit_test(what_tells_no_size_counts_as_the_largest),
         cmocka_unit_test(many_blocks_before_the_size_are_not_gone_through),
         cmocka_unit_test(slower_codings_cost_more_time),
