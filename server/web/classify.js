@@ -1,7 +1,7 @@
 // classify.js - the panel that classifies pictures with one or more models, and shows what they look at.
 import { Turn, withQuery } from "./api.js";
 import { curl, offerCommand } from "./command.js";
-import { make, showError, showLoading, showStatus } from "./elements.js";
+import { make, reveal, showError, showLoading, showStatus } from "./elements.js";
 import { recall } from "./keep.js";
 import { bars, inShort, knowledge } from "./labels.js";
 import { MANY_MAX, classifyMany } from "./many.js";
@@ -32,6 +32,7 @@ export const picture = new Picture(panel, () => takeMany([]), (error) => showErr
 function takeMany(given) {
     files = given.slice(0, MANY_MAX);
     classify();
+    if (picture.blob || files.length > 0) reveal(panel);
     if (given.length > MANY_MAX)
         showError(panel, new Error(`of these ${given.length} files the first ${MANY_MAX} are taken`));
 }

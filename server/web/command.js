@@ -49,7 +49,7 @@ export function copyButton(label, text) {
 /** Adds to the panel what `command` returns, as it is at the time, behind a summary. */
 export function offerCommand(panel, command) {
     const shown = make("pre", { tabIndex: 0, role: "region", ariaLabel: "Command" });
-    const details = make("details", { className: "command" }, make("summary", {}, "As curl"), shown,
+    const details = make("details", { className: "command" }, make("summary", {}, "Show as curl"), shown,
         make("p", {}, copyButton("Copy the command", () => shown.textContent)));
     const show = () => {
         if (details.open) shown.textContent = command();

@@ -32,6 +32,7 @@ function changePicture() {
 }
 
 function showKept() {
+    fields.rows.parentElement.hidden = picture.blob === null;
     picture.shade(Number(fields.rows.value) / (heights.get(fields.model.value) ?? ROWS));
 }
 

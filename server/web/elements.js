@@ -27,12 +27,18 @@ export function showStatus(panel, text) {
     panel.querySelector(".status").textContent = text;
 }
 
+/** Where a panel's result lies below what is seen, as on a phone: go there. */
+export function reveal(panel) {
+    const at = panel.querySelector(".pane + .pane");
+    if (at.getBoundingClientRect().top > 0.6 * innerHeight) at.scrollIntoView();
+}
+
 export const showLoading = (panel) => showStatus(panel, "The model is being loaded…");
 
 /** A button that puts the seed that was used into its field, so that the same can be generated again. */
 export function offerSeed(button, field, seed) {
     button.hidden = field.value !== "";
-    button.textContent = `Keep the seed ${seed}`;
+    button.textContent = `Reuse the seed ${seed}`;
     button.onclick = () => {
         field.value = seed;
         button.hidden = true;

@@ -73,9 +73,8 @@ function finish(event) {
     const { finish_reason: reason, usage, timings, seed } = event;
     const bytes = usage.completion_tokens;
     const rate = timings.decode_ms > 0 ? Math.round(bytes / timings.decode_ms * 1000) : 0;
-    const ends = { stop: "ended", length: "full length", timeout: "out of time", cancelled: "cancelled",
-        context: "no more context" };
-    showStatus(panel, `${inBytes(bytes)}, ${ends[reason] ?? reason}: the first after ` +
+    const ends = { length: "maximum", timeout: "out of time", context: "context full" };
+    showStatus(panel, `${inBytes(bytes)}${reason === "stop" ? "" : ` (${ends[reason] ?? reason})`}, first byte after ` +
         `${timings.first_byte_ms.toFixed(1)} ms, then ${rate.toLocaleString("en")} bytes/s.`);
     notes.textContent = remark(event);
     offerSeed(keep, fields.seed, seed);
@@ -168,9 +167,18 @@ function goOn() {
     form.requestSubmit();
 }
 
+/** What the chosen model knows of a text. */
+function tellContext() {
+    const context = modelOf(fields.model.value)?.context;
+    panel.querySelector(".sees").textContent =
+        context ? `The model sees the last ${inBytes(context)}, and writes in the manner of what it was trained on.` : "";
+}
+
 export function setModels() {
     offerModels(fields.model, offer(panel, "text-generation", "The text appears here."));
+    tellContext();
 }
+fields.model.addEventListener("change", tellContext);
 
 form.addEventListener("submit", (event) => {
     event.preventDefault();

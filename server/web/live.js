@@ -1,4 +1,5 @@
-// live.js - the daemon's state: numbers and small plots from /metrics, every two seconds while somebody can see them.
+// live.js - the daemon's state: whether it is ready, and numbers and small plots from /metrics, every two seconds while
+// somebody can see them.
 import { addressOf, call } from "./api.js";
 import { make } from "./elements.js";
 
@@ -138,14 +139,21 @@ export function onReturn(call) {
     returned = call;
 }
 
+// /metrics are 87 KB, which nobody has to fetch who looks at something else.
+let isSeen = false;
+new IntersectionObserver((entries) => {
+    isSeen = entries.at(-1).isIntersecting;
+}).observe(section);
+
 async function look() {
     try {
-        const [ready, metrics] = await Promise.all([fetch(addressOf("readyz")), call("metrics")]);
-        samples.push(sample(await metrics.text()));
+        const wanted = isSeen || samples.length === 0; // once for the version
+        const [ready, metrics] = await Promise.all([fetch(addressOf("readyz")), wanted ? call("metrics") : null]);
+        if (metrics) samples.push(sample(await metrics.text()));
         if (samples.length > WINDOW + 1) samples.shift();
         if (health.dataset.state === "away") returned();
         say(ready.ok ? "ready" : "draining", `${ready.ok ? "ready" : "draining"}, version ${samples.at(-1).version}`);
-        show();
+        if (metrics) show();
     } catch (error) {
         samples.length = 0; // the counters of another daemon may start again from 0
         say("away", error.status ? error.message : "not reachable");

@@ -73,7 +73,7 @@ export class Maps {
             this.#region.append(
                 figure(seen, "The picture", `The picture at the model’s ${width}\u00A0×\u00A0${height} pixels.`));
         this.#region.append(figure(painted(means.map(colourOf), width, height), "Map of the bits for each pixel",
-            `Bits for each pixel; a blind guess takes ${BITS_MAX}. The most: ${inBits(means[most])}, in ` +
+            `Mean bits of each pixel’s red, green and blue; a blind guess takes ${BITS_MAX}. The most: ${inBits(means[most])}, in ` +
                 `${this.#place(most)}.`));
         this.#output.textContent = "Point at a pixel, or go to it with the arrow keys, to see how surprising it was.";
         this.#region.hidden = this.#output.hidden = false;

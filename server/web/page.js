@@ -2,7 +2,7 @@
 import { onKeyWanted, setKey } from "./api.js";
 import * as classify from "./classify.js";
 import * as complete from "./complete.js";
-import { sentence } from "./elements.js";
+import { reveal, sentence } from "./elements.js";
 import * as generate from "./generate.js";
 import { keepFields } from "./keep.js";
 import * as label from "./label.js";
@@ -58,6 +58,11 @@ keepFields();
 addEventListener("keydown", ({ key, ctrlKey, metaKey, target }) => {
     if (key === "Enter" && (ctrlKey || metaKey)) target.form?.requestSubmit();
 });
+addEventListener("submit", ({ target }) => {
+    if (target !== keyForm) reveal(target.closest(".part, [role=tabpanel]"));
+});
+// What the browser objects to must be seen.
+addEventListener("invalid", ({ target }) => target.closest("details")?.setAttribute("open", ""), true);
 for (const slider of document.querySelectorAll("input[type=range]")) {
     const show = () => {
         slider.parentElement.querySelector("output").textContent = slider.value;

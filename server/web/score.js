@@ -41,9 +41,9 @@ function colour(bytes, log2Probs) {
 }
 
 function inWords(bits, bytes, log2Probs) {
-    const which = log2Probs.length < bytes ? `all ${inBytes(bytes)} but the first` : `these ${inBytes(bytes)}`;
+    const which = `${log2Probs.length < bytes ? "the last" : "these"} ${inBytes(log2Probs.length)}`;
     const stored = inBytes(Math.ceil(-log2Probs.reduce((sum, each) => sum + each, 0) / 8));
-    return `${bits.toFixed(3)} bits per byte: the model could store ${which} in ${stored}.`;
+    return `${bits.toFixed(3)} bits per byte: the model would compress ${which} to ${stored}.`;
 }
 
 async function score() {

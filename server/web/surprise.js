@@ -53,10 +53,10 @@ function bitsOf({ dims, log2_probs: log2Probs }) {
 }
 
 function inWords({ bits_per_dim: bits, dims, log2_probs: log2Probs }) {
-    const count = `${dims.toLocaleString("en")} sub-pixels`;
-    const which = log2Probs.length < dims ? `all ${count} but the first` : `these ${count}`;
+    const count = `${log2Probs.length.toLocaleString("en")} sub-pixels`;
+    const which = `${log2Probs.length < dims ? "the last" : "these"} ${count}`;
     const stored = inBytes(Math.ceil(-log2Probs.reduce((sum, each) => sum + each, 0) / 8));
-    return `${bits.toFixed(3)} bits per sub-pixel: the model could store ${which} in ${stored}.`;
+    return `${bits.toFixed(3)} bits per sub-pixel: the model would compress ${which} to ${stored}.`;
 }
 
 async function show(scored, blob, signal) {

@@ -4,7 +4,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 from test_page import panel, scoring, status
 
-TABS = ("Classify", "Write", "Complete", "Score")
+TABS = ("Classify", "Write", "Draw", "Likelihood")
 
 
 def look_at_everything(page):
@@ -36,29 +36,30 @@ def tab_through(page, count):
 def test_the_keyboard_goes_in_the_order_of_reading(visit):
     page = visit()
     assert tab_through(page, 9) == ["Skip to the content", "Classify", "Choose…", "Sample", "cifar10-aft-conv",
-                                    "cifar10-sima", "Show what the model looks at", "As curl", "Pause"]
+                                    "cifar10-sima", "Show what the model looks at", "Show as curl", "Pause"]
     page.get_by_role("tab", name="Classify").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate(FOCUSED) == "Write" and page.url.endswith("#/generate")
-    assert tab_through(page, 13) == ["Prompt", "Temperature", "Maximum bytes", "Seed", "Top k", "Top p", "Min p",
-                                     "Repetition penalty", "Where the model’s context ends",
-                                     "Colour each byte by its probability", "Write",
-                                     "As curl", "Pause"]
+    assert tab_through(page, 9) == ["Prompt", "Temperature", "Maximum bytes", "Seed", "Advanced",
+                                    "Colour each byte by its probability", "Write", "Show as curl", "Pause"]
+    page.get_by_text("Advanced").click()
+    page.get_by_role("tab", name="Write").focus()
+    assert tab_through(page, 10)[5:] == ["Top k", "Top p", "Min p", "Repetition penalty", "When the context is full"]
     page.get_by_role("tab", name="Write").focus()
     page.keyboard.press("ArrowRight")
-    assert tab_through(page, 9) == ["Choose…", "Sample", "Rows kept", "Temperature", "Pictures", "Seed", "Draw",
-                                    "As curl", "Pause"]
-    page.get_by_role("tab", name="Complete").focus()
+    assert tab_through(page, 8) == ["Choose…", "Sample", "Temperature", "Pictures", "Seed", "Draw", "Show as curl",
+                                    "Pause"]
+    page.get_by_role("tab", name="Draw").focus()
     page.keyboard.press("End")
-    assert tab_through(page, 4) == ["A text", "Text", "Score", "As curl"]
+    assert tab_through(page, 4) == ["A text", "Text", "Score", "Show as curl"]
     page.get_by_role("radio", name="A text").focus()
     page.keyboard.press("ArrowRight")
-    assert tab_through(page, 5) == ["Choose…", "Sample", "Score", "As curl", "Pause"]
-    page.get_by_role("tab", name="Score").focus()
+    assert tab_through(page, 5) == ["Choose…", "Sample", "Score", "Show as curl", "Pause"]
+    page.get_by_role("tab", name="Likelihood").focus()
     page.keyboard.press("ArrowRight")  # round
     assert page.evaluate(FOCUSED) == "Classify"
     page.keyboard.press("ArrowLeft")
-    assert page.evaluate(FOCUSED) == "Score"
+    assert page.evaluate(FOCUSED) == "Likelihood"
 
 
 def go_through_by_keyboard(page):
@@ -79,15 +80,16 @@ def go_through_by_keyboard(page):
     page.keyboard.press("ArrowRight")
     tab_through(page, 2)
     page.keyboard.press("Enter")
+    expect(page.locator("#complete").get_by_label("Rows kept")).to_be_visible()
     tab_through(page, 5)
     page.keyboard.press("Enter")
     expect(status(page.locator("#complete"))).to_contain_text("4 drawn")
-    page.get_by_role("tab", name="Complete").focus()
+    page.get_by_role("tab", name="Draw").focus()
     page.keyboard.press("ArrowRight")
     tab_through(page, 3)
     page.keyboard.press("Enter")
     expect(status(page.locator("#score-text"))).to_contain_text("bits per byte")
-    page.get_by_role("tab", name="Score").focus()
+    page.get_by_role("tab", name="Likelihood").focus()
     tab_through(page, 1)
     page.keyboard.press("ArrowDown")  # a picture
     tab_through(page, 2)
@@ -96,13 +98,24 @@ def go_through_by_keyboard(page):
     tab_through(page, 1)
     page.keyboard.press("Enter")
     expect(status(page.locator("#score-picture"))).to_contain_text("bits per sub-pixel")
-    assert tab_through(page, 2) == ["As curl", "Pixels"]
+    assert tab_through(page, 2) == ["Show as curl", "Pixels"]
     page.keyboard.press("ArrowDown")
     expect(page.locator("#score-picture .told")).to_contain_text("Pixel in row 1, column 1: ")
 
 
 def test_every_use_goes_without_a_mouse(visit):
     go_through_by_keyboard(visit())
+
+
+@pytest.mark.parametrize("tab, button", [("Write", "Write"), ("Draw", "Draw"), ("Likelihood", "Score")])
+def test_a_phone_shows_the_result(visit, tab, button):
+    page = visit(width=390, height=844)
+    page.get_by_role("tab", name=tab).click()
+    page.get_by_role("tabpanel").get_by_role("button", name=button, exact=True).click()
+    expect(page.get_by_role("tabpanel").locator(".status").filter(visible=True)).to_be_in_viewport()
+    fields = page.locator("[role=tabpanel] :is(input[type=number], textarea, select)")
+    assert {size for size in fields.evaluate_all("all => all.map((e) => parseFloat(getComputedStyle(e).fontSize))")
+            if size < 16} == set()  # iOS zooms in on smaller ones
 
 
 def test_what_has_the_focus_is_marked(visit):
@@ -126,7 +139,7 @@ def use_everything(page):
     part.get_by_label("Seed").fill("5")
     part.get_by_role("button", name="Write").click()
     expect(status(part)).to_contain_text("300 bytes")
-    part = panel(page, "Complete")
+    part = panel(page, "Draw")
     part.get_by_role("button", name="Sample").click()
     part.get_by_label("Pictures").fill("9")
     part.get_by_role("button", name="Draw").click()

@@ -12,7 +12,7 @@ ODD = "it's \"so\" $HOME `id` $(id) \\ \\n !! %s \t& | > x\r\n\n{[*?~#;]} é 東
 
 
 def command_of(part):
-    part.get_by_text("As curl").click()
+    part.get_by_text("Show as curl").click()
     return part.get_by_role("region", name="Command")
 
 
@@ -56,7 +56,7 @@ def test_pictures_are_classified_explained_and_completed_by_command(visit, tmp_p
     expect(command).to_contain_text("explain")
     assert b'"label":"ship"' in run(command.text_content(), tmp_path)
     assert (tmp_path / "cifar10-aft-conv.png").read_bytes().startswith(b"\x89PNG")
-    part = panel(page, "Complete")
+    part = panel(page, "Draw")
     command = command_of(part)
     expect(command).to_contain_text("rows=0")  # without a picture
     run(command.text_content(), tmp_path)

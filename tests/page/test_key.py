@@ -6,7 +6,7 @@ from test_page import panel, status, write
 
 def give(page, key):
     page.get_by_label("Key").fill(key)
-    page.get_by_role("button", name="Use it").click()
+    page.get_by_role("button", name="Sign in").click()
 
 
 def test_a_key_is_asked_for_and_kept_for_the_tab(visit, start_daemon, make_key, shoot):

@@ -72,7 +72,7 @@ def test_models_that_are_away_are_not_offered(visit):
     expect(status(part)).to_have_text(
         "No model that writes texts can be used: an administrator has unloaded enwik8-aft-local.")
     expect(part.get_by_role("button", name="Write")).to_be_disabled()
-    part = panel(page, "Complete")
+    part = panel(page, "Draw")
     expect(status(part)).to_have_text("No model that could be loaded draws pictures; cifar10-pixels-16 could not be.")
     expect(part.get_by_role("button", name="Draw")).to_be_disabled()
 
@@ -106,4 +106,4 @@ def test_a_model_that_is_being_loaded_is_waited_for(visit, start_daemon):
     expect(status(part)).to_contain_text("ship, 91 %")
     part = panel(page, "Write")
     part.get_by_role("button", name="Write").click()
-    expect(status(part)).to_contain_text("300 bytes, full length")
+    expect(status(part)).to_contain_text("300 bytes (maximum)")

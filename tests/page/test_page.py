@@ -14,13 +14,15 @@ expect.set_options(timeout=LIMIT_MS)
 
 
 def panel(page, name):
+    """Opened, and what it has for those who want more."""
     page.get_by_role("tab", name=name).click()
+    page.locator(".advanced").evaluate_all("all => all.forEach((each) => { each.open = true; })")
     return page.get_by_role("tabpanel")
 
 
 def scoring(page, what):
-    """The part of the panel Score for "A text" or "A picture"."""
-    panel(page, "Score").get_by_role("radio", name=what).check()
+    """The part of the panel Likelihood for "A text" or "A picture"."""
+    panel(page, "Likelihood").get_by_role("radio", name=what).check()
     return page.locator("#score-text" if what == "A text" else "#score-picture")
 
 
@@ -32,7 +34,7 @@ def write(part, bytes):
     """Have a whole text written."""
     with part.page.expect_event("requestfinished", lambda request: request.url.endswith("/generate")):
         part.get_by_role("button", name="Write").click()
-    expect(status(part)).to_contain_text(f"{bytes} bytes, full length")
+    expect(status(part)).to_contain_text(f"{bytes} bytes (maximum)")
 
 
 def metric(page, name):
@@ -170,7 +172,7 @@ ROWS = """(all) => all.map((canvas) => {
 
 def test_a_picture_is_completed_row_by_row(visit):
     page = visit()
-    part = panel(page, "Complete")
+    part = panel(page, "Draw")
     part.get_by_role("button", name="Sample").click()
     rows = part.get_by_label("Rows kept")
     rows.focus()
@@ -198,19 +200,19 @@ def test_a_picture_is_completed_row_by_row(visit):
 
 def test_a_picture_is_drawn_from_nothing(visit):
     page = visit()
-    part = panel(page, "Complete")
+    part = panel(page, "Draw")
     part.get_by_label("Seed").fill("3")
     with page.expect_request("**/complete?**") as sent:
         part.get_by_role("button", name="Draw").click()
     assert "rows=0" in sent.value.url and "seed=3" in sent.value.url
     expect(status(part)).to_contain_text("4 drawn")
     expect(part.get_by_role("alert")).to_be_hidden()
-    expect(part.get_by_role("button", name="Keep the seed")).to_be_hidden()  # it is in the field already
+    expect(part.get_by_role("button", name="Reuse the seed")).to_be_hidden()  # it is in the field already
 
 
 def test_drawing_can_be_stopped(visit):
     page = visit()
-    part = panel(page, "Complete")
+    part = panel(page, "Draw")
     part.get_by_role("button", name="Sample").click()
     part.get_by_label("Rows kept").fill("1")
     part.get_by_label("Pictures").fill("16")
@@ -278,6 +280,21 @@ def test_nobody_is_asked_while_nobody_looks(visit):
     assert quiet()
     page.get_by_role("button", name="Pause").click()
     assert not quiet()
+
+
+def test_the_metrics_are_fetched_for_who_sees_them(visit):
+    page = visit(width=390, height=600)
+    page.get_by_role("tab", name="Write").click()
+    expect(page.locator("#live")).not_to_be_in_viewport()
+    expect(page.locator("#health")).to_contain_text("ready, version")
+    page.wait_for_event("requestfinished", lambda request: request.url.endswith("/readyz"))
+    asked = []
+    page.on("request", lambda request: asked.append(request.url.split("/")[-1]))
+    for _ in range(2):
+        page.wait_for_event("requestfinished", lambda request: request.url.endswith("/readyz"))
+    assert "metrics" not in asked
+    with page.expect_request("**/metrics"):
+        page.locator("#live dl").scroll_into_view_if_needed()
 
 
 def test_a_daemon_that_left_is_noticed(visit, start_daemon):

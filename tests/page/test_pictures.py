@@ -70,7 +70,7 @@ def answered_size(answer):
 # ---- from where ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tab", ["Classify", "Write", "Complete", "Score"])
+@pytest.mark.parametrize("tab", ["Classify", "Write", "Draw", "Likelihood"])
 def test_a_file_may_be_dropped_anywhere(visit, tab):
     """As the browser itself does it, which would otherwise show the file in the place of the page."""
     page = visit()
@@ -82,12 +82,12 @@ def test_a_file_may_be_dropped_anywhere(visit, tab):
         devices.send("Input.dispatchDragEvent", {"type": kind, "x": at["x"] + 5, "y": at["y"] + 5, "data": data})
     expect(page.get_by_role("tabpanel")).to_have_class("card over")
     devices.send("Input.dispatchDragEvent", {"type": "drop", "x": at["x"] + 5, "y": at["y"] + 5, "data": data})
-    part = page.locator({"Complete": "#complete", "Score": "#score"}.get(tab, "#classify"))
+    part = page.locator({"Draw": "#complete", "Likelihood": "#score"}.get(tab, "#classify"))
     expect(part.get_by_alt_text("Your picture")).to_be_visible()
     expect(part).to_have_class("card")
-    if tab == "Score":
+    if tab == "Likelihood":
         expect(part.get_by_role("radio", name="A picture")).to_be_checked()
-    elif tab != "Complete":
+    elif tab != "Draw":
         expect(status(part)).to_contain_text("ship")
     assert page.evaluate("location.pathname") == "/"
 
@@ -163,7 +163,7 @@ def test_what_the_daemon_does_not_take_is_drawn(visit):
     choose(part, "named-wrongly.png", "image/png", LOSSY.read_bytes())  # declared as what it is not: 415
     expect(part.locator("article")).to_have_count(2)
     expect(part.get_by_role("alert")).to_be_hidden()
-    part = panel(page, "Complete")
+    part = panel(page, "Draw")
     choose(part, "film.webp", "image/webp", film)
     part.get_by_role("button", name="Draw").click()
     expect(status(part)).to_contain_text("4 drawn")
@@ -205,7 +205,7 @@ def test_results_are_those_of_what_is_chosen(visit):
 
 def test_a_file_that_cannot_be_read_leaves_nothing_of_the_one_before(visit):
     page = visit()
-    for name, button in (("Classify", None), ("Complete", "Draw")):
+    for name, button in (("Classify", None), ("Draw", "Draw")):
         part = panel(page, name)
         part.get_by_role("button", name="Sample").click()
         expect(part.get_by_alt_text("Your picture")).to_be_visible()
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_read_leaves_nothing_of_the_one_before(visit):
         expect(part.get_by_alt_text("Your picture")).to_be_hidden()
         expect(part.locator("article, canvas")).to_have_count(0)
         expect(status(part)).to_contain_text("appear here")
-        expect(part.get_by_role("button", name="Keep the seed")).to_be_hidden()
+        expect(part.get_by_role("button", name="Reuse the seed")).to_be_hidden()
 
 
 def test_the_picture_that_was_chosen_last_counts(visit):
@@ -244,7 +244,7 @@ def test_the_picture_that_was_chosen_last_counts(visit):
 
 def test_a_picture_that_is_still_being_read_is_waited_for(visit):
     page = visit()
-    part = panel(page, "Complete")
+    part = panel(page, "Draw")
     page.route("**/sample.jpg", lambda route: (page.wait_for_timeout(300), route.continue_()))
     with page.expect_request("**/complete?**") as sent:
         part.get_by_role("button", name="Sample").click()

@@ -69,10 +69,11 @@ def off(pixels, others):
 
 
 def in_words(answer):
-    which = "these {} sub-pixels" if len(answer["log2_probs"]) == answer["dims"] else "all {} sub-pixels but the first"
+    scored = len(answer["log2_probs"])
+    which = f"{'these' if scored == answer['dims'] else 'the last'} {scored} sub-pixels"
     stored = math.ceil(-sum(answer["log2_probs"]) / 8)
-    return (f"{answer['bits_per_dim']:.3f} bits per sub-pixel: the model could store "
-            f"{which.format(answer['dims'])} in {stored} bytes.")
+    return (f"{answer['bits_per_dim']:.3f} bits per sub-pixel: the model would compress "
+            f"{which} to {stored} bytes.")
 
 
 def oblong(folder):

@@ -25,8 +25,8 @@ def test_a_text_is_scored_byte_by_byte(visit, shoot, tmp_path):
     with page.expect_response("**/score") as answer:
         part.get_by_role("button", name="Score").click()
     told = answer.value.json()
-    expect(status(part)).to_have_text(f"{told['bits_per_byte']:.3f} bits per byte: the model could store all 20 bytes "
-                                      f"but the first in {math.ceil(-sum(told['log2_probs']) / 8)} bytes.")
+    expect(status(part)).to_have_text(f"{told['bits_per_byte']:.3f} bits per byte: the model would compress the last "
+                                      f"19 bytes to {math.ceil(-sum(told['log2_probs']) / 8)} bytes.")
     expect(text).to_have_text("The history of Köln")
     chances = [2 ** each for each in told["log2_probs"]]
     assert len(chances) == 19  # nothing stands before the first, and this model has no start embedding
@@ -54,7 +54,7 @@ def test_a_long_text_is_scored_whole_and_shown_in_part(visit):
     part = scoring(page, "A text")
     part.get_by_role("textbox", name="Text").fill("x " * 15000)
     part.get_by_role("button", name="Score").click()
-    expect(status(part)).to_contain_text("30,000 bytes")
+    expect(status(part)).to_contain_text("29,999 bytes")
     expect(part.locator(".text span")).to_have_count(20000)
     expect(part.locator(".text .note")).to_have_text("The first 20,000 bytes are shown.")
 
@@ -92,7 +92,7 @@ def test_a_text_is_classified(visit, with_classifiers, shoot, width, tmp_path):
 def test_without_a_model_that_classifies_texts_there_is_no_panel_for_it(visit):
     page = visit()
     expect(page.get_by_role("tab", name="Label")).to_be_hidden()
-    page.get_by_role("tab", name="Score").focus()
+    page.get_by_role("tab", name="Likelihood").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="Classify")).to_be_focused()
     page.evaluate("location.hash = '#/label'")

@@ -25,7 +25,7 @@ def test_text_streams_and_a_seed_repeats_it(visit):
     assert page.evaluate("window.pieces") > 3
     first = text.text_content()
     assert first.startswith("The history of ") and len(first) > 300
-    keep = part.get_by_role("button", name="Keep the seed")
+    keep = part.get_by_role("button", name="Reuse the seed")
     seed = keep.text_content().split()[-1]
     keep.click()
     expect(part.get_by_label("Seed")).to_have_value(seed)
@@ -51,7 +51,7 @@ def test_options_reach_the_daemon(visit):
         "prompt": "x", "temperature": 0.25, "stream": True, "moves": True, "model": "enwik8-aft-local", "max_tokens": 7,
         "seed": 9007199254740991, "top_k": 3, "top_p": 0.5, "min_p": 0.01, "repetition_penalty": 1.2,
         "context_overflow": "shift"}
-    expect(status(part)).to_contain_text("7 bytes, full length")
+    expect(status(part)).to_contain_text("7 bytes (maximum)")
     part.get_by_label("Top k").fill("999")  # the browser itself says what is wrong, and nothing is sent
     part.get_by_role("button", name="Write").click()
     assert part.get_by_label("Top k").evaluate("e => e.validity.rangeOverflow && e === document.activeElement")
@@ -71,9 +71,9 @@ def test_what_the_context_has_no_room_for_is_told(visit):
         r"seen what stands there\.$"))
     part.get_by_label("Prompt").fill("x" * 500)
     part.get_by_label("Maximum bytes").fill("100")
-    part.get_by_label("Where the model’s context ends").select_option("stop")
+    part.get_by_label("When the context is full").select_option("stop")
     part.get_by_role("button", name="Write").click()
-    expect(status(part)).to_contain_text("bytes, no more context")
+    expect(status(part)).to_contain_text("bytes (context full)")
     expect(notes).to_have_text("The text ends because the model’s context of 512 bytes is full.")
     part.get_by_label("Prompt").fill("y" * 2000)
     part.get_by_role("button", name="Write").click()
@@ -107,7 +107,7 @@ def test_a_text_that_breaks_off_goes_on(visit):
     part.get_by_label("Seed").fill("5")
     part.get_by_label("Maximum bytes").fill("400")
     part.get_by_role("button", name="Write").click()
-    expect(status(part)).to_contain_text("400 bytes, full length")
+    expect(status(part)).to_contain_text("400 bytes (maximum)")
     whole = text.text_content()
     sent = []
 
@@ -130,7 +130,7 @@ def test_a_text_that_breaks_off_goes_on(visit):
     page.route("**/generate", answer)
     part.get_by_label("Prompt").press("Control+Enter")
     expect(status(part)).to_contain_text("Waiting to go on")
-    expect(status(part)).to_contain_text("400 bytes, full length", timeout=20_000 * SLOW)
+    expect(status(part)).to_contain_text("400 bytes (maximum)", timeout=20_000 * SLOW)
     assert text.text_content() == whole
     assert "from" not in sent[0] and len(sent) == len(answers)
     assert sent[1]["from"] == sent[2]["from"] != sent[3]["from"] == sent[5]["from"]
@@ -166,7 +166,7 @@ def test_a_new_text_ends_the_one_before(visit):
     expect(part.get_by_role("region", name="Text")).to_have_text(re.compile(r"[\s\S]{50,}"))
     part.get_by_label("Maximum bytes").fill("20")
     part.get_by_label("Prompt").press("Control+Enter")
-    expect(status(part)).to_contain_text("20 bytes, full length")
+    expect(status(part)).to_contain_text("20 bytes (maximum)")
     assert len(part.get_by_role("region", name="Text").text_content()) <= len("The history of ") + 20
 
 
@@ -271,7 +271,7 @@ def test_a_text_is_continued_edited_and_taken_back(visit):
     expect(undo).to_be_hidden()
     part.get_by_role("button", name="Continue").click()
     expect(text).to_have_text(re.compile(re.escape(first) + r"[\s\S]{30,}"))
-    expect(status(part)).to_contain_text("40 bytes, full length")
+    expect(status(part)).to_contain_text("40 bytes (maximum)")
     expect(prompt).to_have_value(first)
     second = text.text_content()
     part.get_by_role("button", name="Edit").click()
@@ -284,7 +284,7 @@ def test_a_text_is_continued_edited_and_taken_back(visit):
     part.get_by_label("Maximum bytes").fill("39")
     write(part, 39)
     undo.click()
-    expect(status(part)).to_contain_text("40 bytes, full length")  # what was said comes back as well
+    expect(status(part)).to_contain_text("40 bytes (maximum)")  # what was said comes back as well
     part.get_by_label("Maximum bytes").fill("40")
     undo.click()  # of the edit, which goes with what was written after it
     assert (text.text_content(), prompt.input_value()) == (second, first)
