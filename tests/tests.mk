@@ -148,7 +148,7 @@ $B/tests/%: $B/tests/%.o $(SUPPORT) $(LIBRARY)
 	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--undefined=only_tests -o $@ $^ $(TEST_LIBS) $(LIBS)
 
 # It counts what the engine is given.
-$B/tests/server/batch/test_stream_ahead: LDFLAGS += -Wl,--wrap=engine_feed
+$B/tests/server/batch/test_stream_ahead: override LDFLAGS += -Wl,--wrap=engine_feed
 
 # For the daemon to preload, in the tests that need it.
 $B/tests/scarce_memory.so: tests/preload/scarce_memory.c tests/preload/scarce_memory.h Makefile

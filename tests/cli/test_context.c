@@ -117,6 +117,37 @@ static void generation_stops_at_the_contexts_end(void **state)
     }
 }
 
+/* The shipped model's text after a prompt, which nothing but its last bytes has a part in. */
+static void continue_bytes(char *prompt, size_t size, size_t count)
+{
+    char number[16];
+    (void)snprintf(number, sizeof number, "%zu", count);
+    struct program_run p = {.argv = {aft, "generate", "weights/models/enwik8-aft-local", "--prompt", "-",
+                                     "--max-tokens", number, "--temperature", "0", "--repetition-penalty", "1.3"},
+                            .input = prompt,
+                            .input_size = size};
+    program_run(&p);
+    assert_int_equal(p.exit_code, 0);
+    assert_int_equal(p.out_size, count);
+    memcpy(prompt + size, p.out, count);
+    program_run_clear(&p);
+}
+
+/* What was fed ahead by then makes no difference to that. */
+static void a_text_goes_on_past_each_end_as_from_its_last_half(void **state)
+{
+    (void)state;
+    enum { CONTEXT = 512, HALF = CONTEXT / 2, PROMPT = 15, ENDS = 3, ALL = CONTEXT + ENDS * (HALF + 1) };
+    static char all[ALL] = "The history of ", piece[CONTEXT];
+    continue_bytes(all, PROMPT, ALL - PROMPT);
+    for (size_t end = 1; end <= ENDS; end++) {
+        const char *from = all + end * (HALF + 1);
+        memcpy(piece, from, HALF);
+        continue_bytes(piece, HALF, HALF);
+        assert_memory_equal(piece, from, CONTEXT);
+    }
+}
+
 /* ---- the other verbs ------------------------------------------------------------------------------------------- */
 
 /* Windows of so few bytes, by the format's float64 reference. */
@@ -154,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generation_stops_at_the_contexts_end),
+        cmocka_unit_test(a_text_goes_on_past_each_end_as_from_its_last_half),
         cmocka_unit_test(scores_are_the_references),
         cmocka_unit_test(inspect_and_bench_cope_with_tiny_contexts),
     };

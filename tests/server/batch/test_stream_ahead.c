@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "config/settings.h"
 #include "engine/engine.h"
 #include "server/batch/stream_lane.h"
 #include "server/core/clock.h"
