@@ -17,7 +17,7 @@ from aft_train.export import ModelError, check_biases
 from aft_train.loop import Recipe, TrainError, optimisers, schedule
 
 RUN = ["--depth", "1", "--dim", "16", "--context", "16", "--window", "4", "--batch", "2", "--threads", "1",
-       "--warmup", "5", "--steps", "20", "--log-every", "5", "--evaluate-every", "10", "--precision", "f32"]
+       "--warmup", "5", "--steps", "20", "--log-every", "5", "--evaluate-every", "10", "--train-dtype", "f32"]
 LETTERS = np.random.default_rng(0).integers(97, 123, 2000).astype(np.uint8).tobytes()
 
 
@@ -128,7 +128,7 @@ def small_run(folder, recipe, evaluate=lambda model: 0.0, model=None, dtype="f32
 def test_the_weights_average_is_what_is_measured_and_exported(tmp_path):
     """average += (1 - decay) (weights - average) after every step, with a decay of (1 + n) / (10 + n) at first."""
     seen = []
-    recipe = Recipe(steps=4, batch=1, lr=0.1, warmup=0, ema=0.3, log_every=1, evaluate_every=4, precision="f32")
+    recipe = Recipe(steps=4, batch=1, lr=0.1, warmup=0, ema=0.3, log_every=1, evaluate_every=4, train_dtype="f32")
     run = small_run(tmp_path / "run", recipe, lambda model: seen.append(copy.deepcopy(model)) or 0.0)
     model = copy.deepcopy(run.model)
     average = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -18,13 +18,13 @@ from test_pictures import picture, write_folder
 from tiny import tiny_model
 
 import aft_train_cli as cli
-from aft_train import images, load, loop, recipe, text
+from aft_train import images, load, loop, text
 from aft_train.check import check
 from aft_train.pictures import read_pictures
 from aft_train.recipe import Recipe
 
 COMPILED = str(ROOT / "build" / "pycache")
-SHORT = ["--minutes", "0.03", "--threads", "1", "--precision", "f32"]  # 1.8 s
+SHORT = ["--minutes", "0.03", "--threads", "1", "--train-dtype", "f32"]  # 1.8 s
 WORDS = " ".join(random.Random(1).choices("the cat sat on a mat and saw another cat".split(), k=2000)).encode()
 
 
@@ -61,7 +61,7 @@ def refusal(capsys, *arguments):
 def clocked(folder, pause, minutes=0.05):
     """Train a tiny model with a pause before every step. -> (seconds it took, [(share of the time, rate / lr)])"""
     rates = []
-    plan = Recipe(steps=1000, batch=1, lr=0.1, minutes=minutes, warmup=200, decay=0.5, precision="f32", log_every=1)
+    plan = Recipe(steps=1000, batch=1, lr=0.1, minutes=minutes, warmup=200, decay=0.5, train_dtype="f32", log_every=1)
 
     def batch(step):
         rates.append((run.done(), run.optimisers[0].param_groups[0]["lr"] / plan.lr))
@@ -109,7 +109,7 @@ def test_a_text_becomes_a_model_and_nothing_else(here, aft, capsys):
                                                      "model.safetensors"]
     subprocess.run([aft, "verify", "models/some-words"], check=True, stdout=subprocess.DEVNULL)
     card = (here / "models" / "some-words" / "README.md").read_text()
-    assert "    aft-train text 'some words.txt' --minutes 0.03 --threads 1 --precision f32\n" in card
+    assert "    aft-train text 'some words.txt' --minutes 0.03 --threads 1 --train-dtype f32\n" in card
     assert " bits per byte |\n| baseline: byte frequencies | " in card
     assert re.search(r"\bIt took \d+ s on: ", card) and "of the time, falling to 0 over the last 70%" in card
     held = len(WORDS) - len(WORDS) // 10
@@ -123,8 +123,8 @@ def test_pictures_become_a_model_with_their_folders_for_labels(here, aft, capsys
     assert model.config.labels == ["green", "red"] and model.config.size == (32, 32)
     subprocess.run([aft, "verify", "models/colours"], check=True, stdout=subprocess.DEVNULL)
     card = (here / "models" / "colours" / "README.md").read_text()
-    assert "36 pictures of colours in 2 classes" in card and "held out: 4 pictures | " in card
-    assert "baseline: majority class | " in card and "steps of 32 pictures" in card
+    assert "20 pictures of colours in 2 classes" in card and "held out: 20 pictures | " in card
+    assert "baseline: majority class | " in card and "steps of 20 pictures" in card
 
 
 def test_a_model_that_is_there_is_replaced_only_by_name(here, capsys):
@@ -133,6 +133,10 @@ def test_a_model_that_is_there_is_replaced_only_by_name(here, capsys):
     line = refusal(capsys, "text", "some words.txt", *SHORT)
     assert line == ("aft-train text: models/some-words exists: --out models/some-words replaces it, another --out "
                     "leaves it as it is")
+    script = "import sys, aft_train_cli as cli\nassert cli.main(sys.argv[1:]) == 2\nassert 'torch' not in sys.modules"
+    told = subprocess.run([sys.executable, "-c", script, "text", "some words.txt", *SHORT],
+                          env={**os.environ, "PYTHONPATH": PACKAGE}, capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (0, line + "\n")  # at once: PyTorch's import takes seconds
     assert cli.main(["text", "some words.txt", *SHORT, "--out", "models/some-words"]) == 0
     assert check("models/some-words")[0] < 1e-4
 
@@ -245,7 +249,7 @@ def test_what_is_given_is_taken(here):
 def test_a_model_is_named_after_what_it_learns(path, name, here):
     if path.endswith("/"):
         (here / path).mkdir()
-    assert recipe.name_of(path) == name
+    assert cli.place_of(path) == Path("models", name)
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------

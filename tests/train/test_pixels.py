@@ -15,7 +15,7 @@ from aft_train.quality import bits_per_element
 
 TINY = ["--size", "4", "--depth", "1", "--dim", "16", "--window", "12", "--batch", "4", "--threads", "1",
         "--warmup", "5", "--steps", "100", "--log-every", "2", "--evaluate-every", "25", "--save-every", "7",
-        "--precision", "f32"]
+        "--train-dtype", "f32"]
 
 
 def write(folder, count, make, classes=("cat", "dog")):

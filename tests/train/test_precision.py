@@ -8,7 +8,7 @@ from test_pictures import write_folder
 import aft_train_cli as cli
 from aft_train import load
 
-SHORT = ["--threads", "1", "--precision", "f32", "--depth", "1", "--dim", "16", "--run", "run"]
+SHORT = ["--threads", "1", "--train-dtype", "f32", "--depth", "1", "--dim", "16", "--run", "run"]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("verb, data, more, measure, samples", [
-    ("text", "text", ["--context", "32"], "bits", 204), ("pictures", "colours", ["--batch", "4"], "top1_percent", 4),
+    ("text", "text", ["--context", "32"], "bits", 204), ("pictures", "colours", ["--batch", "4"], "top1_percent", 20),
     ("pixels", "colours", ["--size", "4"], "bits", 4 * 48),
 ])
 def test_a_finished_run_has_aft_record_what_precisions_cost(verb, data, more, measure, samples, here, aft, capfd):

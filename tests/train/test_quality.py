@@ -8,7 +8,7 @@ from tiny import tiny_model
 from aft_train import ModelError, export
 from aft_train.pictures import read_pictures
 from aft_train.quality import (accuracy, accuracy_of_commonest, bits_of_frequencies, bits_per_byte, bits_per_dim,
-                               class_numbers, measure, read_data, spread, windows)
+                               class_numbers, interval, measure, read_data, spread, windows)
 
 TEXT = np.random.default_rng(0).integers(0, 256, 53, dtype=np.uint8)
 
@@ -136,3 +136,9 @@ def test_the_commonest_label_is_that_of_what_was_learnt(tmp_path):
     held = read_pictures(write_folder(tmp_path / "held", {f"{label}/{i}.png": picture(i) for label, count in
                                                           (("a", 3), ("b", 1)) for i in range(count)}))
     assert accuracy_of_commonest(learnt, held) == 25
+
+
+@pytest.mark.parametrize("percent, count, low, high", [
+    (50, 10, 23.7, 76.3), (50, 1000, 46.9, 53.1), (0, 20, 0.0, 16.1), (100, 20, 83.9, 100.0), (60, 80, 49.0, 70.0)])
+def test_an_interval_is_wilsons(percent, count, low, high):
+    assert interval(percent, count) == pytest.approx((low, high), abs=0.06)

@@ -72,7 +72,6 @@ def newcomer(tmp_path):
     (tmp_path / "pets").mkdir()
     for label in ("cat", "dog", "frog", "ship"):
         (tmp_path / "test" / label).rename(tmp_path / "pets" / label)
-    (tmp_path / "frog.jpg").write_bytes((ROOT / "tests" / "data" / "cifar" / "frog.jpg").read_bytes())
     return tmp_path
 
 

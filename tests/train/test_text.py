@@ -11,7 +11,7 @@ from aft_train.corpus import read_bytes
 from aft_train.quality import bits_per_byte
 
 TINY = ["--depth", "1", "--dim", "16", "--context", "16", "--window", "4", "--batch", "4", "--threads", "1",
-        "--warmup", "5", "--steps", "10", "--log-every", "5", "--evaluate-every", "5", "--precision", "f32"]
+        "--warmup", "5", "--steps", "10", "--log-every", "5", "--evaluate-every", "5", "--train-dtype", "f32"]
 FULL = [*TINY, "--log-every", "2", "--evaluate-every", "20", "--save-every", "7", "--decay", "0", "--warmup", "1000",
         "--optimizer", "muon", "--lr", "0.05", "--ema", "0.9", "--dropout", "0.1"]
 PATTERN = np.random.default_rng(3).integers(97, 105, 29).astype(np.uint8).tobytes()  # of 8 letters, to be repeated

@@ -4,7 +4,9 @@ Beside the package, not in it, since that brings PyTorch along: to be told of a 
 Ctrl-C meanwhile should leave no traceback.
 """
 import importlib
+import re
 import sys
+from pathlib import Path
 
 VERBS = {  # verb -> (module, what it does)
     "pictures": ("images", "train a classifier of pictures: a folder with a folder of pictures for each label"),
@@ -16,6 +18,34 @@ VERBS = {  # verb -> (module, what it does)
 USAGE = "usage: aft-train COMMAND ...\n\n" + "".join(f"  {verb:<10}{what}\n" for verb, (_, what) in VERBS.items())
 
 
+TRAINERS = ("pictures", "text", "pixels")
+PACKED = (".gz", ".xz")
+NAME_MAX = 64  # of a model's name
+
+
+def place_of(data):
+    """Where a run without a folder ends: models/ and the name of what is learnt, without suffix, others as '-'."""
+    path = Path(data).resolve()
+    if not path.is_dir():
+        path = path.with_suffix("") if path.suffix in PACKED else path
+        path = path.with_suffix("")
+    return Path("models", re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip(".-")[:NAME_MAX] or "model")
+
+
+def is_taken(place):
+    return f"{place} exists: --out {place} replaces it, another --out leaves it as it is"
+
+
+def clash(argv):
+    """What is certain to be refused by its place, before PyTorch is imported for it; None: the trainer knows more."""
+    verb, data, *options = [*argv, ""][:2] + argv[2:]
+    if verb not in TRAINERS or data[:1] in ("", "-") or not any(o.startswith("--min") for o in options):
+        return None
+    if any(o.startswith(("--o", "--r", "--h", "-h")) for o in options) or not place_of(data).exists():
+        return None
+    return is_taken(place_of(data))
+
+
 def main(argv=None):
     """-> exit code: 0, 2 for wrong usage, or the verb's own."""
     argv = sys.argv[1:] if argv is None else argv
@@ -25,6 +55,10 @@ def main(argv=None):
     if argv[:1] == [] or argv[0] not in VERBS:
         found = f"unknown command {argv[0]!r}" if argv else "no command"
         print(f"aft-train: {found}, expected {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    taken = clash(argv)
+    if taken:
+        print(f"aft-train {argv[0]}: {taken}", file=sys.stderr)
         return 2
     try:
         module = importlib.import_module("aft_train." + VERBS[argv[0]][0])

@@ -17,13 +17,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from aft_train_cli import NAME_MAX
+
 from .mixers import BIAS_MAX, AftPosition, ReparameterisedKernel
 from .model import Model
 from .model_config import CONTEXT_MAX, TASKS, ConfigError, from_json, to_json
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 TENSORS, INDEX, CASES = "model.safetensors", "model.safetensors.index.json", "cases.safetensors"
-NAME_MAX = 64
 NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_MAX}}}")  # of a folder: it becomes the model's name
 CHUNK = 1 << 24  # position biases that are checked at a time
 

@@ -54,7 +54,8 @@ LARGE = dict(size=64, resize_to=64, patch=8, shift=8)  # of pictures that show m
 LOOKED_AT = 100  # pictures that tell whether they are large
 LEAST_AREA = 0.08  # of a picture that crop="resized" shows
 CHANNELS_A_HEAD = 32  # of mixers other than aft-conv, unless --heads says otherwise
-VALID_SHARE = 0.1  # of the pictures, held out where none are named for it
+VALID_SHARE = 0.1  # of the pictures of a class, held out where none are named for it
+HELD_OUT_LEAST = 10  # of a class, likewise: of fewer, nobody could tell a good model from a bad one
 
 # Options that --init's model answers, and the largest value of those that nothing else checks; 0 is the least.
 MODEL_OPTIONS = ("mixer", "depth", "dim", "size", "patch", "heads", "kernel", "window", "resize_to", "mean", "std")
@@ -162,7 +163,9 @@ def parser(prog="aft-train pictures"):
     p.add_argument("pictures", help="a folder of class folders, or a .tar, .tar.gz or .tar.xz of one")
     p.add_argument("--preset", choices=PRESETS, help="(demo; with --minutes, what suits them and the pictures)")
     p.add_argument("--part", help="the folder above the class folders to train on, if there are several ('train')")
-    p.add_argument("--valid", metavar="PICTURES", help="pictures to watch the run with (default: a tenth, left out)")
+    p.add_argument("--valid", metavar="PICTURES",
+                   help="pictures to watch the run with (default: a tenth of each class, "
+                        f"{HELD_OUT_LEAST} or more of it, left out)")
     p.add_argument("--valid-part", help="of --valid, or of the same folder or tar ('test')")
     p.add_argument("--workers", type=int, default=0, help="processes that make pictures ready ahead (0)")
     p.add_argument("--init", metavar="MODEL_DIR",
@@ -282,22 +285,25 @@ def options_of(args, shape, config, source):
 
 
 def held_out(source, share, seed):
-    """A Pictures -> two, the second with a share of the pictures drawn at random, at least one."""
-    order = np.random.default_rng(seed).permutation(len(source))
-    edge = min(round(len(source) * (1 - share)), len(source) - 1)
+    """A Pictures -> two, the second with a share of each class, drawn at random: HELD_OUT_LEAST of it or more, but at
+    most half of it. Raises TrainError."""
+    rng, learnt, held = np.random.default_rng(seed), [], []
+    for number, name in enumerate(source.classes):
+        drawn = rng.permutation(np.flatnonzero(np.array(source.labels) == number)).tolist()
+        if len(drawn) < 2:
+            root = source.names[0].rsplit("/", 2)[0]
+            raise TrainError(f"{root}: the class {name} has a single picture, expected two or more, to learn and to "
+                             "hold out, or --valid")
+        edge = min(max(round(len(drawn) * share), HELD_OUT_LEAST), len(drawn) // 2)
+        held += drawn[:edge]
+        learnt += drawn[edge:]
 
     def part(chosen):
-        chosen = sorted(chosen.tolist())
+        chosen = sorted(chosen)
         return pictures.Pictures(source.classes, [source.names[i] for i in chosen], [source.labels[i] for i in chosen],
                                  [source.sources[i] for i in chosen])
 
-    learnt = part(order[:edge])
-    bare = sorted(set(range(len(source.classes))) - set(learnt.labels))
-    if bare:
-        root = source.names[0].rsplit("/", 2)[0]
-        raise TrainError(f"{root}: the class {source.classes[bare[0]]} has no picture left to learn beside those held "
-                         "out, expected more of it, or --valid")
-    return learnt, part(order[edge:])
+    return part(learnt), part(held)
 
 
 def split(args, seed, source):
@@ -360,9 +366,10 @@ def train(args):
         return False
 
     def figures(model):
-        yield f"held out: {len(held):,} pictures", f"{quality.accuracy(model, held):.2f} % right"
-        plain = quality.accuracy_of_commonest(source, held)
-        yield "baseline: majority class", f"{plain:.2f} % right"
+        right = quality.accuracy(model, held)
+        low, high = quality.interval(right, len(held))
+        yield f"held out: {len(held):,} pictures", f"{right:.2f} % right (95 % interval {low:.1f} to {high:.1f})"
+        yield "baseline: majority class", f"{quality.accuracy_of_commonest(source, held):.2f} % right"
 
     run.export([held.prepared(i, model.config) for i in range(min(2, len(held)))], figures,
                f"{len(source):,} pictures of {Path(args.pictures).resolve().name} in {len(source.classes)} classes; "

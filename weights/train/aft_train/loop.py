@@ -44,10 +44,10 @@ def step_rng(seed, step):
 def device_of(recipe):
     """(device, autocast dtype or None) of this machine under a recipe."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if recipe.precision == "f32":
+    if recipe.train_dtype == "f32":
         return device, None
     has = torch.cuda.is_bf16_supported() if device == "cuda" else torch.backends.mkldnn.is_available() and bf16_cpu()
-    return device, torch.bfloat16 if has or recipe.precision == "bf16" else None
+    return device, torch.bfloat16 if has or recipe.train_dtype == "bf16" else None
 
 
 def bf16_cpu():

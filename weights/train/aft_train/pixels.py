@@ -21,7 +21,7 @@ from . import loop, precision, quality
 from .model import Model
 from .model_config import MIXERS, NOT_CAUSAL_MIXERS, MixerConfig, ModelConfig
 from .pictures import in_folder, in_tar, read_pictures
-from .recipe import Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
+from .recipe import MODEL_HELP, Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
 
 PAPER = Recipe(steps=78000, batch=128, lr=3e-3, warmup=4000, weight_decay=0.1)  # 200 epochs of CIFAR-10
 # aft-local learns fastest where the window divides the sequence (mixers.py), and one of two rows sees the pixels above.
@@ -99,21 +99,24 @@ def parser(prog="aft-train pixels"):
     p = argparse.ArgumentParser(prog=prog, description="Train a generator of small pictures.")
     p.add_argument("pictures", help="what to learn: a folder of class folders of pictures, or a .tar, .tar.gz or "
                                     ".tar.xz of one; the classes do not matter")
-    p.add_argument("--preset", choices=PRESETS, default="demo")
+    p.add_argument("--preset", choices=PRESETS, default="demo", help="(demo)")
     p.add_argument("--part", help="folder of the pictures to learn (default: train, where there is one)")
     p.add_argument("--valid-part", metavar="PART",
                    help="folder of the pictures to hold out (default: test, where there is one, else a tenth)")
     p.add_argument("--valid-limit", type=int, default=256, metavar="N", help="watch the run with N pictures (256)")
     p.add_argument("--test-limit", type=int, default=2000, metavar="N",
                    help="measure the finished model with N of the pictures held out (2000)")
-    group = p.add_argument_group("model")
-    group.add_argument("--mixer", choices=[m for m in MIXERS if m not in NOT_CAUSAL_MIXERS], default="aft-local")
-    group.add_argument("--size", type=int, help="side in pixels that every picture's centre square is resized to")
+    group = p.add_argument_group("model", "What is not given is the preset's.")
+    group.add_argument("--mixer", choices=[m for m in MIXERS if m not in NOT_CAUSAL_MIXERS], default="aft-local",
+                       help="how positions look at those before them (aft-local)")
+    group.add_argument("--size", type=int, metavar="N",
+                       help="side in pixels that every picture's centre square is resized to")
     for key in ("depth", "dim", "window", "heads", "kernel"):
-        group.add_argument("--" + key, type=int)
-    group.add_argument("--dropout", type=float)
+        group.add_argument("--" + key, type=int, metavar="N", help=MODEL_HELP[key])
+    group.add_argument("--dropout", type=float, metavar="X", help=MODEL_HELP["dropout"])
     group.add_argument("--flip", action=argparse.BooleanOptionalAction, help="mirror half of the pictures")
-    group.add_argument("--brightness", type=int, help="add up to this to all sub-pixels of a picture, or take it away")
+    group.add_argument("--brightness", type=int, metavar="N",
+                       help="add up to this to all sub-pixels of a picture, or take it away")
     add_arguments(p, PRESETS["demo"][1])
     return p
 

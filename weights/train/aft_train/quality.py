@@ -130,6 +130,14 @@ def accuracy(model, pictures, limit=0):
     return 100 * right / count
 
 
+def interval(percent, count):
+    """Within which the percentage lies with 95 % confidence that `count` samples estimate: Wilson's interval
+    (E. B. Wilson, 1927), which is honest about few samples and near 0 and 100 too."""
+    p, z2 = percent / 100, 1.96 ** 2
+    middle, width = p + z2 / (2 * count), (z2 * (p * (1 - p) + z2 / (4 * count)) / count) ** 0.5
+    return tuple(100 * (middle + sign * width) / (1 + z2 / count) for sign in (-1, 1))
+
+
 def accuracy_of_commonest(learnt, pictures):
     """Percentage of pictures whose label is the commonest of those learnt: what always naming that one achieves."""
     label = np.bincount(learnt.labels).argmax()

@@ -1,16 +1,38 @@
 """How to train, whatever is trained: the numbers, the command line that gives them, and the learning rate's course."""
 import dataclasses
-import re
 from dataclasses import dataclass
-from pathlib import Path
 
-from .export import DTYPES, NAME_MAX
+from aft_train_cli import is_taken, place_of
+
+from .export import DTYPES
 from .model_config import HEADED_MIXERS
 
 OPTIMISERS = ("adamw", "muon")
-PRECISIONS = ("auto", "f32", "bf16")
+TRAIN_DTYPES = ("auto", "f32", "bf16")
 MOST = {"threads": 1024, "seed": (1 << 32) - 1, "minutes": 1e6}  # PyTorch takes far more of neither of the first two
-PACKED = (".gz", ".xz")
+
+
+# Of the options that every trainer has.
+HELP = {
+    "steps": "steps to train", "batch": "samples in a step", "lr": "highest learning rate",
+    "warmup": "steps in which the learning rate rises to it",
+    "decay": "last part of the run over which it falls to 0; 1: all of it",
+    "weight_decay": "decoupled, of the blocks' matrices and the patch embedding",
+    "optimizer": "muon: the blocks' matrices by Muon, all else by AdamW", "beta2": "of AdamW",
+    "clip": "largest norm of the gradient; 0: any",
+    "ema": "decay of the weights' average, which is then what is measured and written; 0: none",
+    "seed": "of all that is random", "log_every": "steps between rows of log.csv",
+    "evaluate_every": "steps between measurements on what is held out", "save_every": "steps between checkpoints",
+    "threads": "0: one for each processor",
+    "train_dtype": "what to compute in meanwhile; auto: bf16 where the machine has arithmetic for it",
+    "compile": "compile the model with torch.compile first",
+}
+# Of those of a model.
+MODEL_HELP = {
+    "depth": "blocks", "dim": "features of a position, also of keys and values", "context": "longest text in bytes",
+    "window": "of aft-local: the distance within which position biases are learnt", "heads": "of mixers that have some",
+    "kernel": "of aft-conv: how far it looks back", "dropout": "share of features dropped while it learns",
+}
 
 
 class TrainError(ValueError):
@@ -37,7 +59,7 @@ class Recipe:
     evaluate_every: int = 500
     save_every: int = 100
     threads: int = 0  # 0: one for each processor
-    precision: str = "auto"  # auto: bf16 autocast where the machine has bf16 arithmetic
+    train_dtype: str = "auto"  # auto: bf16 autocast where the machine has bf16 arithmetic
     compile: bool = False
 
     CHANGEABLE = ("steps", "minutes", "log_every", "evaluate_every", "save_every")  # what a resumed run may change
@@ -64,15 +86,17 @@ def add_arguments(parser, defaults):
     group = parser.add_argument_group("training")
     group.add_argument("--minutes", type=float, metavar="M",
                        help="train for so long instead of --steps; the learning rate rises and falls within that time")
-    choices = {"optimizer": OPTIMISERS, "precision": PRECISIONS}
+    choices = {"optimizer": OPTIMISERS, "train_dtype": TRAIN_DTYPES}
     for f in dataclasses.fields(Recipe):
         value, name = getattr(defaults, f.name), "--" + f.name.replace("_", "-")
         if f.name == "minutes":
             continue
         if f.type is bool or f.type == "bool":
-            group.add_argument(name, action="store_true", default=value)
+            group.add_argument(name, action="store_true", default=value, help=HELP[f.name])
         else:
-            group.add_argument(name, type=type(value), default=None, choices=choices.get(f.name), help=f"({value})")
+            group.add_argument(name, type=type(value), default=None, choices=choices.get(f.name),
+                               metavar=None if f.name in choices else "N" if isinstance(value, int) else "X",
+                               help=f"{HELP[f.name]} ({value})")
     group = parser.add_argument_group("result")
     group.add_argument("--run", metavar="FOLDER", help="the run's folder, from which one that was interrupted goes on; "
                                                        "with --minutes it can be left out, and nothing is kept")
@@ -80,7 +104,7 @@ def add_arguments(parser, defaults):
                        help="where to write the model (FOLDER/model, or models/ and the name of what is learnt)")
     group.add_argument("--aft", metavar="PROGRAM", help="aft, to measure on what was held out what bf16 and int8 cost, "
                                                         "and write it to precision.json (none)")
-    group.add_argument("--dtype", choices=DTYPES, default="f32", help="how to store it (f32)")
+    group.add_argument("--dtype", choices=DTYPES, default="f32", help="what to store its weights in (f32)")
 
 
 def called(name):
@@ -111,18 +135,9 @@ def settle(args, data):
         if getattr(args, key) is not None:
             raise TrainError(f"--{key} {getattr(args, key)} counts steps, expected it without --minutes")
     if args.run is None and args.out is None:
-        args.out = Path("models", name_of(data))
+        args.out = place_of(data)
         if args.out.exists():
-            raise TrainError(f"{args.out} exists: --out {args.out} replaces it, another --out leaves it as it is")
-
-
-def name_of(data):
-    """A model's name after the file or folder that it learns: without suffix, other characters as '-'."""
-    path = Path(data).resolve()
-    if not path.is_dir():
-        path = path.with_suffix("") if path.suffix in PACKED else path
-        path = path.with_suffix("")
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip(".-")[:NAME_MAX] or "model"
+            raise TrainError(is_taken(args.out))
 
 
 def recipe_of(args, defaults):

@@ -15,7 +15,7 @@ from . import loop, precision, quality
 from .corpus import read_bytes, span
 from .model import Model
 from .model_config import MIXERS, NOT_CAUSAL_MIXERS, MixerConfig, ModelConfig
-from .recipe import Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
+from .recipe import MODEL_HELP, Recipe, TrainError, add_arguments, check_mixer_options, recipe_of, settle
 
 PRESETS = {  # name -> (shape, recipe)
     "quick": (dict(depth=3, dim=96, context=256, window=32, dropout=0.0),
@@ -49,11 +49,12 @@ def parser(prog="aft-train text"):
     p.add_argument("--valid-limit", type=int, default=1 << 17, metavar="N",
                    help="watch the run with the first N of them (131072)")
     p.add_argument("--test", metavar="FIRST:LAST", help="bytes to measure the finished model on")
-    group = p.add_argument_group("model")
-    group.add_argument("--mixer", choices=[m for m in MIXERS if m not in NOT_CAUSAL_MIXERS], default="aft-local")
+    group = p.add_argument_group("model", "What is not given is the preset's.")
+    group.add_argument("--mixer", choices=[m for m in MIXERS if m not in NOT_CAUSAL_MIXERS], default="aft-local",
+                       help="how positions look at those before them (aft-local)")
     for key in ("depth", "dim", "context", "window", "heads", "kernel"):
-        group.add_argument("--" + key, type=int)
-    group.add_argument("--dropout", type=float)
+        group.add_argument("--" + key, type=int, metavar="N", help=MODEL_HELP[key])
+    group.add_argument("--dropout", type=float, metavar="X", help=MODEL_HELP["dropout"])
     add_arguments(p, PRESETS["demo"][1])
     return p
 
