@@ -126,7 +126,7 @@
     CHOICE(log_level, log_level, LOG_LEVELS, LOG_LEVEL_INFO, "least severe messages that are logged")                  \
     CHOICE(log_format, log_format, LOG_FORMATS, LOG_FORMAT_TEXT, "format of the log's lines")                          \
     SWITCH(page, true, "serve the web page at /")                                                                      \
-    SWITCH(log_requests, true, "log a line for each request, but for probes and scrapes that go well")                \
+    SWITCH(log_requests, true, "log a line for each request, but for probes and scrapes that go well")                 \
     SWITCH(log_clients, true, "name the client's address in it")
 
 struct settings {

@@ -60,7 +60,6 @@ static void add_event(struct event_text *t, json_t *event)
         return;
     }
     const size_t more = json_string_length(text);
-    assert_true(more > 0 || bytes != NULL); /* of the part of a character at the end of a text there are bytes alone */
     t->text = realloc(t->text, t->text_bytes + more + 1);
     assert_non_null(t->text);
     memcpy(t->text + t->text_bytes, json_string_value(text), more + 1);
