@@ -194,6 +194,12 @@ static void a_record_of_other_files_does_not_count(void **state)
     assert_int_equal(chosen(NULL), before);
     put("config.json", "other");
     assert_int_equal(chosen(NULL), ENGINE_F32);
+    struct precision_choice got; /* which says so, for the log */
+    assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_F32, NULL, NULL), OK);
+    assert_true(got.is_outdated && got.by == PRECISION_BY_FILES);
+    record(true, 1.8, 1.8, 1.8);
+    assert_int_equal(precision_choose(&got, "auto", "a", dir, ENGINE_F32, NULL, NULL), OK);
+    assert_true(!got.is_outdated && got.by == PRECISION_BY_RECORD);
 }
 
 static void shards_are_what_their_index_names(void **state)
