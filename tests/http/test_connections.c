@@ -256,6 +256,7 @@ enum { THREADS = 16, VISITS = 200 };
 /* How often each of the daemon's HTTP threads has slept; how many there are. */
 static size_t read_sleeps(unsigned long sleeps[THREADS])
 {
+    static const char key[] = "voluntary_ctxt_switches:";
     char path[128], line[256];
     size_t count = 0;
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)aftd.pid);
@@ -267,8 +268,8 @@ static size_t read_sleeps(unsigned long sleeps[THREADS])
         FILE *status = task->d_name[0] != '.' ? fopen(path, "r") : NULL;
         while (status != NULL && fgets(line, sizeof line, status) != NULL) {
             is_http |= strcmp(line, "Name:\thttp\n") == 0;
-            if (is_http && count < THREADS && sscanf(line, "voluntary_ctxt_switches: %lu", &sleeps[count]) == 1)
-                count++;
+            if (is_http && count < THREADS && strncmp(line, key, strlen(key)) == 0)
+                sleeps[count++] = strtoul(line + strlen(key), NULL, 10);
         }
         if (status != NULL)
             (void)fclose(status);
