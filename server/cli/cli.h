@@ -39,7 +39,7 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
     X(verify, "verify", "MODEL...", "compare what models compute with their cases.safetensors",                        \
       "aft verify enwik8-aft-local --precision int8")                                                                  \
     X(check_precision, "check-precision", "MODEL DATA",                                                                \
-      "measure what bf16 and int8 cost in quality, and record it for precision auto",                                  \
+      "measure what bf16 and int8 cost in quality; record it for auto",                                                \
       "aft check-precision ./my-model held-out.txt --write")                                                           \
     X(bench, "bench", "[MODEL]", "measure how fast a model runs here, or how fast this machine is",                    \
       "aft bench enwik8-aft-local --threads 2")                                                                        \
