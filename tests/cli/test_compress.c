@@ -26,7 +26,7 @@
 #define GOLDEN "tests/data/golden/"
 #define PICTURE_MODEL "cifar10-aft-conv"
 
-enum { LIMIT_S = 230, URL_MAX_BYTES = 64, RUN_S = 60, BYTES_MAX = 3 * ARCHIVE_BLOCK_BYTES };
+enum { LIMIT_S = 580, URL_MAX_BYTES = 64, RUN_S = 60, BYTES_MAX = 3 * ARCHIVE_BLOCK_BYTES };
 
 static const char small_model[] = GOLDEN "lm-local-8", other_model[] = GOLDEN "lm-local-1";
 static struct daemon aftd;

@@ -19,7 +19,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/program.h"
 
-enum { LIMIT_S = 230, WHOLE = 0x7fffffff };
+enum { LIMIT_S = 580, WHOLE = 0x7fffffff };
 #define TEXT "--prompt=The history of ", "--seed=7", "--max-tokens=1500"
 #define REFUSED "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 

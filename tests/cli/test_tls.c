@@ -18,7 +18,7 @@
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define NEW_KEY "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
 
-enum { LIMIT_S = 230, URL_MAX_BYTES = 64 };
+enum { LIMIT_S = 580, URL_MAX_BYTES = 64 };
 
 static const char cat[] = PICTURES_DIR "small-32.jpg";
 static struct daemon aftd;

@@ -13,7 +13,7 @@ import socket
 import ssl
 import subprocess
 
-from conftest import DEPLOY, ENVIRONMENT, ROOT, SLOW, TEXT, Process, await_true, make_certificate
+from conftest import DEPLOY, ENVIRONMENT, HANG_S, ROOT, TEXT, Process, await_true, make_certificate
 
 PROGRAMS = {"nginx": "/usr/sbin/nginx", "haproxy": "/usr/sbin/haproxy"}
 DAEMON = os.environ.get("AFTD_TEST_DAEMON", str(ROOT / "build/aftd"))
@@ -95,7 +95,7 @@ class Daemon:
         """Drain; it has to end by itself."""
         self.signal(signal.SIGTERM)
         try:
-            assert self.process.wait(40 * SLOW) == 0, self.log.read_text()
+            assert self.process.wait(HANG_S) == 0, self.log.read_text()
         finally:
             self.kill()
 
@@ -118,7 +118,7 @@ class Daemon:
 
     def ask(self, path, body=None):
         """The body of an answer that comes without a balancer."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60 * SLOW)
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
         try:
             c.request("POST" if body else "GET", path, json.dumps(body) if body else None, JSON if body else {})
             return c.getresponse().read().decode()
@@ -249,7 +249,7 @@ class Balancer(Process):
     def close(self):
         self.process.terminate()
         try:
-            self.process.wait(10 * SLOW)
+            self.process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -284,7 +284,7 @@ class Client:
     def __init__(self, balancer, source="127.0.0.1"):
         Client.count += 1
         self.name, self.number = f"client-{Client.count}", 0
-        self.c = http.client.HTTPSConnection("127.0.0.1", balancer.port, timeout=90 * SLOW, context=balancer.trust,
+        self.c = http.client.HTTPSConnection("127.0.0.1", balancer.port, timeout=HANG_S, context=balancer.trust,
                                              source_address=(source, 0))
 
     def send(self, method, path, body=None, headers=None):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from balancers import KINDS, LONG, NAME, Balancer, Client, Daemon, free_ports, settings, why_not
-from conftest import DEPLOY, SLOW, await_true
+from conftest import DEPLOY, HANG_S, await_true
 
 FORGED = {"X-Forwarded-For": "192.0.2.6", "Forwarded": "for=192.0.2.7"}
 
@@ -24,7 +24,7 @@ class Scene:
 
     def who(self, answer):
         """The names of the daemons that have a line of that request."""
-        await_true(f"a line of {answer.request}", lambda: any(d.line_of(answer.request) for d in self.daemons), 10)
+        await_true(f"a line of {answer.request}", lambda: any(d.line_of(answer.request) for d in self.daemons))
         return "".join(d.name for d in self.daemons if d.line_of(answer.request))
 
     def close(self):
@@ -129,7 +129,7 @@ def test_what_is_nobodys_goes_to_the_daemon_with_the_fewest_requests(scene):
         for c in clients:
             c.close()
     # A client that leaves is told to the daemon.
-    await_true("the streams' end", lambda: not any(d.figure("aftd_streams_running") for d in scene.daemons), 10)
+    await_true("the streams' end", lambda: not any(d.figure("aftd_streams_running") for d in scene.daemons))
     assert sum(d.figure("aftd_requests_cancelled_total") for d in scene.daemons) == 6
 
 
@@ -137,60 +137,48 @@ def test_a_client_that_leaves_before_its_answer_takes_its_request_along(scene, c
     before = sum(d.figure("aftd_requests_cancelled_total") for d in scene.daemons)
     client.c.request("POST", "/generate", json.dumps({"max_tokens": LONG, "n": 16}),
                      {"Host": NAME, "Content-Type": "application/json"})
-    await_true("its begin", lambda: any(d.figure("aftd_streams_running") for d in scene.daemons), 10)
+    await_true("its begin", lambda: any(d.figure("aftd_streams_running") for d in scene.daemons))
     client.close()
-    await_true("its end", lambda: not any(d.figure("aftd_streams_running") for d in scene.daemons), 10)
+    await_true("its end", lambda: not any(d.figure("aftd_streams_running") for d in scene.daemons))
     assert sum(d.figure("aftd_requests_cancelled_total") for d in scene.daemons) == before + 1
 
 
 # ---- what comes through ----------------------------------------------------------------------------------------------
 
 
-def arrivals(client, path, body, headers):
-    """When the events of a stream came, in parts of the whole time; and how many bytes they have."""
-    began = time.monotonic()
-    _, answer = client.send("POST", path, body, headers)
-    times, size = [], 0
-    for line in answer:
-        size += len(line)
-        if line.startswith(b"data: "):
-            times.append(time.monotonic() - began)
-    return [t / times[-1] for t in times], size
-
-
-def arrive_early(times):
-    """Not in one piece, nor in a few. On a machine with other work a single time says little."""
-    return times[0] < 0.4 and max(b - a for a, b in zip(times, times[1:], strict=False)) < 0.5
-
-
-def test_events_arrive_as_they_are_written(scene, client):
-    tries = []
-    while not tries or (len(tries) < 3 and not arrive_early(tries[-1][0])):
-        tries.append(arrivals(client, "/generate", {"max_tokens": 4000, "seed": 1, "stream": True}, {}))
-    assert len(tries[-1][0]) > 100 and arrive_early(tries[-1][0]), tries
+def runs(scene):
+    return any(d.figure("aftd_streams_running") for d in scene.daemons)
 
 
 def test_events_that_would_all_fit_into_a_buffer_arrive_as_they_are_written(scene, client):
-    """A picture's 16 rows, or what the machine makes of them, of some 130 bytes each, and the end."""
-    tries = []
-    while not tries or (len(tries) < 8 and not arrive_early(tries[-1][0])):
-        tries.append(arrivals(client, "/complete?rows=0&seed=1", b"", {"Accept": "text/event-stream"}))
-    times, size = tries[-1]
-    assert len(times) > 3 and size < 4096 and arrive_early(times), tries
+    """A picture's 16 rows, or what the machine makes of them, of some 130 bytes each, and the end. The first one comes
+    while the daemon still draws; as it does not do so for long, once in many tries is enough: what is held back until
+    the end never does."""
+    early = False
+    for _ in range(50):
+        _, answer = client.send("POST", "/complete?rows=0&seed=1", b"", {"Accept": "text/event-stream"})
+        first = answer.readline()
+        early = runs(scene)
+        rest = answer.read()
+        assert len(first + rest) < 4096 and b"finish_reason" in rest
+        if early:
+            break
+    assert early
 
 
-def test_events_arrive_over_http_2_as_browsers_speak_it(scene, tmp_path):
+def test_events_arrive_over_http_2_as_browsers_speak_it(scene):
     if shutil.which("curl") is None:
         pytest.skip("curl is not there: make deps-balancers")
-    run = subprocess.run(
-        ["curl", "-sSNk", "--http2", "-o", tmp_path / "events", "-w",
-         "%{http_version} %{time_starttransfer} %{time_total}", "--connect-to",
-         f"{NAME}:443:127.0.0.1:{scene.balancer.port}", f"https://{NAME}/generate?max_tokens=8000&prompt=x"],
-        capture_output=True, text=True, timeout=60 * SLOW)
-    assert run.returncode == 0, run.stderr
-    version, first, total = run.stdout.split()
-    assert version == "2" and float(first) < 0.5 * float(total), run.stdout
-    assert "finish_reason" in (tmp_path / "events").read_text().splitlines()[-2]
+    with subprocess.Popen(
+            ["curl", "-sSNki", "--http2", "--connect-to", f"{NAME}:443:127.0.0.1:{scene.balancer.port}",
+             f"https://{NAME}/generate?max_tokens={LONG}&prompt=x"], stdout=subprocess.PIPE) as curl:
+        try:
+            assert curl.stdout.readline().startswith(b"HTTP/2 200")
+            assert any(line.startswith(b"data: ") for line in curl.stdout)
+            assert runs(scene)
+        finally:
+            curl.kill()
+    await_true("its end", lambda: not runs(scene))
 
 
 def test_an_event_source_that_comes_back_is_known_by_its_header(scene, client):
@@ -268,12 +256,12 @@ def test_a_killed_daemon_loses_what_it_had_and_nothing_is_sent_again(scene):
     for i, c in enumerate(clients):
         threads.append(threading.Thread(target=ask, args=(c, i)))
         threads[-1].start()
-        await_true("the stream", lambda n=i + 1: sum(d.figure("aftd_streams_running") for d in scene.daemons) == n, 10)
+    await_true("the streams", lambda: sum(d.figure("aftd_streams_running") for d in scene.daemons) == 12)
     killed, *others = scene.daemons
     assert killed.figure("aftd_streams_running") == 4
     killed.signal(signal.SIGKILL)
     for t in threads:
-        t.join(60 * SLOW)
+        t.join(HANG_S)
     failed = [i for i, (status, text) in results.items() if status != 200 or text is None]
     assert len(failed) == 4 and len(results) == 12, results
     assert all(results[i][0] in (502, None) for i in failed if i % 2 == 1), results
@@ -289,13 +277,13 @@ def test_a_killed_daemon_loses_what_it_had_and_nothing_is_sent_again(scene):
         assert c.ask("POST", "/generate", {"max_tokens": 2, "seed": i}).status == 200
     if scene.balancer.kind == "haproxy":  # which knows who is there
         await_true("a refusal to be noticed", lambda: "Server aftd/a is DOWN" in scene.balancer.log.read_text() or
-                   "aftd/a is DOWN" in scene.balancer.how.said(), 10)
+                   "aftd/a is DOWN" in scene.balancer.how.said())
         made = [c.ask("PUT", f"/v1/sessions/meanwhile-{i}", {}) for i in range(9)]
         assert {a.status for a in made} == {201}
     killed.kill()
     killed.start()
     if scene.balancer.kind == "haproxy":
-        await_true("it is seen", lambda: "aftd/a is UP" in scene.balancer.how.said(), 10)
+        await_true("it is seen", lambda: "aftd/a is UP" in scene.balancer.how.said())
         # What was made elsewhere, although its id says here, is found; also by a new process.
         for again in range(2):
             for i in range(9):
@@ -303,7 +291,7 @@ def test_a_killed_daemon_loses_what_it_had_and_nothing_is_sent_again(scene):
             if not again:
                 assert len({scene.who(a) for a in made}) == 2
                 scene.balancer.process.send_signal(signal.SIGUSR2)
-                await_true("the new process", lambda: scene.balancer.log.read_text().count("Loading success") == 2, 10)
+                await_true("the new process", lambda: scene.balancer.log.read_text().count("Loading success") == 2)
                 time.sleep(1)  # it is told what the one before knew
                 c.close()
     c.close()
@@ -324,7 +312,7 @@ def test_unix_sockets_do_as_well(kind):
             c = Client(b, "127.0.0.4")
             answer = c.ask("POST", "/generate", {"max_tokens": 3}, FORGED)
             assert answer.status == 200, answer.body
-            await_true("a line", lambda: daemon.line_of(answer.request), 10)
+            await_true("a line", lambda: daemon.line_of(answer.request))
             assert " client=127.0.0.4 " in daemon.line_of(answer.request)
             c.close()
         finally:

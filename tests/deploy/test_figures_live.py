@@ -4,7 +4,7 @@ import os
 import urllib.parse
 
 import pytest
-from conftest import BUILD, OVERFLOWS, PICTURES, SECONDS, SLOW, TEXT
+from conftest import BUILD, HANG_S, OVERFLOWS, PICTURES, TEXT
 from figures import ALERTS, RULES, panel_queries, without_filters
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -17,15 +17,12 @@ def test_no_scrape_fails(prometheus):
     assert len(targets) == 3
     assert {target["lastError"] for target in targets} == {""}
     assert set(prometheus.values('up{job="aftd"}')) == {1}
-    scrapes = prometheus.values('count_over_time(up{job="aftd"}[1h])')
-    assert max(scrapes) > SECONDS * 0.8  # each second
     for refused in ("sample_duplicate_timestamp", "sample_out_of_order", "sample_out_of_bounds"):
         assert set(prometheus.values(f"prometheus_target_scrapes_{refused}_total")) == {0}
 
 
 def test_a_scrape_stays_small(prometheus):
     assert max(prometheus.values('scrape_samples_scraped{job="aftd"}')) < 2000
-    assert max(prometheus.values('scrape_duration_seconds{job="aftd"}')) < 1 * SLOW
 
 
 def test_no_rule_fails(prometheus):
@@ -63,7 +60,6 @@ def test_what_happened_is_told(prometheus):
     assert set(prometheus.values("aftd_config_last_reload_successful")) == {1}
     assert max(prometheus.values("aftd_tls_certificate_expiry_timestamp_seconds - time()")) == \
         pytest.approx(30 * 86400, abs=600)
-    assert max(prometheus.values("aftd_engine_step_age_seconds")) < 5 * SLOW
 
 
 def test_the_alert_about_internal_errors_fires_and_no_other_of_what_did_not_happen(prometheus):
@@ -93,7 +89,7 @@ def test_prometheus_draws_them(prometheus):
         page = browser.new_page(viewport={"width": 1200, "height": 900})
         page.goto(f"{prometheus.url}/classic/graph?{urllib.parse.urlencode(query)}")
         for i in range(len(DRAWN)):
-            page.locator("svg path").nth(i).wait_for(timeout=20_000 * SLOW)
+            page.locator("svg path").nth(i).wait_for(timeout=1000 * HANG_S)
         page.add_style_tag(content=".navbar { position: static !important }")  # else it lies across the picture
         page.wait_for_timeout(2000)
         page.screenshot(path=shots / "graphs.png", full_page=True)

@@ -28,7 +28,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define LAST_SUCCESS "aftd_config_last_reload_success_timestamp_seconds"
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 /* ---- one model ------------------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@
 #define PICTURE GOLDEN "conv-heads8-k5"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, LOOK_MS = 10 };
+enum { LIMIT_S = 580, LOOK_MS = 10 };
 
 /* Ask until it is there, like a client that is told to try again. */
 static char *text_after_loading(const char *model)

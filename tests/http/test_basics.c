@@ -20,7 +20,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define ID_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
-enum { LIMIT_S = 230, BODY_MAX = 65536 };
+enum { LIMIT_S = 580, BODY_MAX = 65536 };
 
 static struct daemon aftd;
 

@@ -21,7 +21,7 @@
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
 #define HELLO_PROMPT "Q: Hello\nA: "
 
-enum { LIMIT_S = 230, TEXTS_MAX = 4 };
+enum { LIMIT_S = 580, TEXTS_MAX = 4 };
 
 static int start(void **state)
 {

@@ -19,7 +19,7 @@
 #define GOLDEN "tests/data/golden/"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 static int start(void **state)
 {

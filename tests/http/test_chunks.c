@@ -24,7 +24,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, RECEIVE_MS = 1000 };
+enum { LIMIT_S = 580, RECEIVE_MS = 1000 };
 
 static struct daemon aftd;
 static struct raw_input in;
@@ -101,7 +101,7 @@ static const struct {
  * by itself, as it is told to. */
 static void send_odd(uint16_t port, size_t i)
 {
-    (void)raw_exchange(port, odd[i].bytes, odd[i].size, &in, RECEIVE_MS + test_ms(3000));
+    (void)raw_exchange(port, odd[i].bytes, odd[i].size, &in, HANG_MS);
     if (strstr(in.bytes, "X-Request-Id: smuggled") != NULL || strstr(in.bytes, "aftd_build_info") != NULL)
         fail_msg("%s: what was smuggled is answered:\n%s", odd[i].name, in.bytes);
 }

@@ -21,7 +21,7 @@
 #define MODEL "weights/models/cifar10-pixels-16"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 300, SIDE = 16, ROW = 3 * SIDE, TOTAL = SIDE * ROW, SLOTS = 3 };
+enum { LIMIT_S = 580, SIDE = 16, ROW = 3 * SIDE, TOTAL = SIDE * ROW, SLOTS = 3 };
 
 static struct daemon aftd;
 static uint8_t *truck; /* a JPEG */
@@ -327,7 +327,7 @@ static void what_is_late_is_an_error_or_ends_the_stream(void **state)
     else
         reply_assert_error(&r, 408, "deadline_exceeded", NULL, "deadline");
     reply_clear(&r);
-    (void)client_await_metric(&aftd, "aftd_streams_running{model=\"cifar10-pixels-16\"}", 0, 2000);
+    (void)client_await_metric(&aftd, "aftd_streams_running{model=\"cifar10-pixels-16\"}", 0, HANG_MS);
 }
 
 static void a_client_that_leaves_frees_all_of_its_slots(void **state)
@@ -344,10 +344,10 @@ static void a_client_that_leaves_frees_all_of_its_slots(void **state)
     const int fd = raw_connect(aftd.port);
     assert_true(raw_send(fd, head, (size_t)n, 2000));
     assert_true(raw_send(fd, truck, truck_bytes, 2000));
-    (void)client_await_metric(&aftd, "aftd_streams_running{model=\"cifar10-pixels-16\"}", SLOTS, 5000);
+    (void)client_await_metric(&aftd, "aftd_streams_running{model=\"cifar10-pixels-16\"}", SLOTS, HANG_MS);
     raw_close(fd);
-    (void)client_await_metric(&aftd, "aftd_streams_running{model=\"cifar10-pixels-16\"}", 0, 5000);
-    (void)client_await_metric(&aftd, "aftd_requests_cancelled_total", before + 1, 5000);
+    (void)client_await_metric(&aftd, "aftd_streams_running{model=\"cifar10-pixels-16\"}", 0, HANG_MS);
+    (void)client_await_metric(&aftd, "aftd_requests_cancelled_total", before + 1, HANG_MS);
     complete("/complete?rows=15", false, &p);
     picture_clear(&p);
 }

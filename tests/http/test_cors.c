@@ -137,7 +137,7 @@ static void wrong_origins_are_named(void **state)
 
 int main(void)
 {
-    test_limit_s(230);
+    test_limit_s(580);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(listed_origins_are_allowed, tear_down),
         cmocka_unit_test_teardown(everybody_may_be_allowed, tear_down),

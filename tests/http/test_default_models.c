@@ -220,7 +220,7 @@ static void a_name_that_no_model_has_keeps_it_from_starting(void **state)
 
 int main(void)
 {
-    test_limit_s(230);
+    test_limit_s(580);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_models_that_ship_answer_requests_that_name_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_setting_chooses_for_each_task, set_up, tear_down),

@@ -20,12 +20,10 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum {
-    LIMIT_S = 230,
-    EXIT_MS = 3000, /* to end once nothing holds it up; the last answers have 2 s of this */
-    SHORT_MS = 200,
-    STREAMS = 5
-};
+enum { LIMIT_S = 580, SHORT_MS = 200, STREAMS = 5 };
+
+#define LONG_DRAIN "--drain-timeout-ms=600000"
+#define SHORT_DRAIN "--drain-timeout-ms=200" /* SHORT_MS */
 
 static struct daemon aftd;
 static struct raw_input in;
@@ -75,14 +73,14 @@ static void read_to_end(int fd, char last[4096])
     raw_close(fd);
 }
 
-static void assert_exits(long limit_ms)
+static void assert_exits(void)
 {
-    const int code = daemon_wait(&aftd, limit_ms);
+    const int code = daemon_wait(&aftd, HANG_MS);
     if (code != 0) {
         char *log = daemon_log(&aftd);
         (void)fprintf(stderr, "%s\n", log);
         free(log);
-        fail_msg("the exit code is %d after %ld ms", code, limit_ms);
+        fail_msg("the exit code is %d", code);
     }
 }
 
@@ -93,10 +91,10 @@ static void an_idle_daemon_ends_at_once(void **state)
     static const int signals[] = {SIGTERM, SIGINT};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
-        daemon_start(&aftd, NULL);
+        daemon_start(&aftd, (const char *const[]){LONG_DRAIN, NULL});
         const int idle = raw_connect(aftd.port); /* a connection that says nothing holds nothing up */
         daemon_signal(&aftd, signals[i]);
-        assert_exits(test_ms(1000));
+        assert_exits();
         assert_true(raw_is_refused(aftd.port));
         raw_close(idle);
         daemon_clear(&aftd);
@@ -110,7 +108,7 @@ static void running_streams_finish_and_connections_are_refused(void **state)
     const int length = test_work(2000);
     (void)state;
     (void)snprintf(tokens, sizeof tokens, "\"completion_tokens\":%d", length);
-    daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-timeout-ms", 30000), NULL});
+    daemon_start(&aftd, (const char *const[]){LONG_DRAIN, NULL});
     for (int i = 0; i < STREAMS; i++)
         fds[i] = begin_stream(length);
     daemon_signal(&aftd, SIGTERM);
@@ -125,7 +123,7 @@ static void running_streams_finish_and_connections_are_refused(void **state)
         assert_non_null(strstr(last, "\"finish_reason\":\"length\""));
         assert_non_null(strstr(last, tokens));
     }
-    assert_exits(HANG_MS);
+    assert_exits();
 }
 
 static void requests_are_taken_during_the_delay_but_readiness_is_gone(void **state)
@@ -133,16 +131,12 @@ static void requests_are_taken_during_the_delay_but_readiness_is_gone(void **sta
     struct reply r;
     struct generation g;
     (void)state;
-    daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-delay-ms", 1500), NULL});
+    daemon_start(&aftd, (const char *const[]){"--drain-delay-ms=600000", NULL});
     const int stream = begin_stream(test_work(20000)); /* which goes on beside it */
-    const int64_t start_ms = test_now_ms();
     daemon_signal(&aftd, SIGTERM);
-    do {
-        client_get(&aftd, "/readyz", &r);
-        if (r.status == 503)
-            break;
+    daemon_await_log(&aftd, "draining: ");
+    for (client_get(&aftd, "/readyz", &r); r.status == 200; client_get(&aftd, "/readyz", &r))
         reply_clear(&r);
-    } while (test_now_ms() - start_ms < test_ms(250));
     char after[16];
     reply_assert_error(&r, 503, "unavailable", NULL, "draining");
     daemon_signal(&aftd, SIGHUP); /* does not cut the delay short */
@@ -154,12 +148,9 @@ static void requests_are_taken_during_the_delay_but_readiness_is_gone(void **sta
     generate(&aftd, json_pack("{s:i}", "max_tokens", 20), &g);
     assert_int_equal(g.completion_tokens, 20);
     generation_clear(&g);
-    assert_true(test_now_ms() - start_ms < test_ms(1500));
-    for (; !raw_is_refused(aftd.port); test_sleep_ms(test_ms(1)))
-        assert_true(test_now_ms() - start_ms < test_ms(3000));
-    assert_true(test_now_ms() - start_ms > test_ms(1400));
     raw_close(stream);
-    assert_exits(HANG_MS);
+    daemon_signal(&aftd, SIGTERM);
+    assert_exits();
 }
 
 /* They have connected and asked before it could accept them; a proxy could not know whether they were heard. */
@@ -169,7 +160,7 @@ static void what_has_connected_before_the_end_is_answered(void **state)
     static const char request[] = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
     int fds[EARLY];
     (void)state;
-    daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-timeout-ms", 30000), NULL});
+    daemon_start(&aftd, (const char *const[]){LONG_DRAIN, NULL});
     daemon_signal(&aftd, SIGSTOP);
     for (int i = 0; i < EARLY; i++) {
         fds[i] = raw_connect(aftd.port);
@@ -183,7 +174,7 @@ static void what_has_connected_before_the_end_is_answered(void **state)
             fail_msg("of %d requests number %d: %ld, %s", EARLY, i, raw_status(&in), end == RAW_RESET ? "reset" : "");
         raw_close(fds[i]);
     }
-    assert_exits(HANG_MS);
+    assert_exits();
 }
 
 /* ---- what does not end by itself ------------------------------------------------------------------------------- */
@@ -193,7 +184,7 @@ static void streams_that_last_too_long_are_told_that_they_are_cancelled(void **s
     int fds[STREAMS];
     char last[4096];
     (void)state;
-    daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-timeout-ms", SHORT_MS), NULL});
+    daemon_start(&aftd, (const char *const[]){SHORT_DRAIN, NULL});
     for (int i = 0; i < STREAMS; i++)
         fds[i] = begin_stream(65536);
     const int64_t start_ms = test_now_ms();
@@ -203,8 +194,8 @@ static void streams_that_last_too_long_are_told_that_they_are_cancelled(void **s
         assert_non_null(strstr(last, "\"finish_reason\":\"cancelled\""));
         assert_non_null(strstr(last, "0\r\n\r\n")); /* the last chunk: a whole answer */
     }
-    assert_in_range(test_now_ms() - start_ms, test_ms(SHORT_MS), test_ms(SHORT_MS) + test_ms(1000));
-    assert_exits(HANG_MS);
+    assert_true(test_now_ms() - start_ms >= SHORT_MS);
+    assert_exits();
 }
 
 static void waiting_jobs_are_answered_503(void **state)
@@ -213,7 +204,7 @@ static void waiting_jobs_are_answered_503(void **state)
     int fds[WAITING];
     char last[4096];
     (void)state;
-    daemon_start(&aftd, (const char *const[]){"--streams-max=1", test_flag_ms("drain-timeout-ms", SHORT_MS), NULL});
+    daemon_start(&aftd, (const char *const[]){"--streams-max=1", SHORT_DRAIN, NULL});
     const int running = begin_stream(65536);
     char *text = stream_request(50, "");
     for (int i = 0; i < WAITING; i++) {
@@ -233,30 +224,26 @@ static void waiting_jobs_are_answered_503(void **state)
     }
     read_to_end(running, last);
     assert_non_null(strstr(last, "\"finish_reason\":\"cancelled\""));
-    assert_exits(HANG_MS);
+    assert_exits();
 }
 
 static void a_second_signal_skips_the_waiting(void **state)
 {
     static const struct {
-        const char *name;
-        long drain_delay_ms;
-    } cases[] = {{"in the delay", 20000}, {"after it", 0}};
+        const char *name, *delay;
+    } cases[] = {{"in the delay", "--drain-delay-ms=600000"}, {"after it", "--drain-delay-ms=0"}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char last[4096];
-        daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-delay-ms", cases[i].drain_delay_ms),
-                                                  test_flag_ms("drain-timeout-ms", 20000), NULL});
+        daemon_start(&aftd, (const char *const[]){cases[i].delay, LONG_DRAIN, NULL});
         const int fd = begin_stream(65536);
-        const int64_t start_ms = test_now_ms();
         daemon_signal(&aftd, SIGTERM);
-        test_sleep_ms(test_ms(100));
+        daemon_await_log(&aftd, "draining: ");
         assert_int_equal(daemon_wait(&aftd, 0), -1);
         daemon_signal(&aftd, SIGTERM);
         read_to_end(fd, last);
         assert_non_null(strstr(last, "\"finish_reason\":\"cancelled\""));
-        assert_exits(HANG_MS);
-        assert_true(test_now_ms() - start_ms < test_ms(100 + EXIT_MS));
+        assert_exits();
         daemon_clear(&aftd);
     }
 }
@@ -270,7 +257,7 @@ static void a_hangup_cuts_no_stream(void **state)
     daemon_signal(&aftd, SIGHUP);
     read_to_end(fd, last);
     assert_non_null(strstr(last, "\"finish_reason\":\"length\""));
-    const int code = daemon_wait(&aftd, test_ms(100)); /* it may take it for an order to end, or go on */
+    const int code = daemon_wait(&aftd, 100); /* it may take it for an order to end, or go on */
     assert_true(code == 0 || code == -1);
 }
 
@@ -279,7 +266,7 @@ static void clients_that_do_not_read_or_say_nothing_hold_nothing_up(void **state
     int fds[4];
     char *text = stream_request(65536, "");
     (void)state;
-    daemon_start(&aftd, (const char *const[]){test_flag_ms("drain-timeout-ms", SHORT_MS), NULL});
+    daemon_start(&aftd, (const char *const[]){SHORT_DRAIN, NULL});
     for (int i = 0; i < 2; i++) {
         fds[i] = raw_connect_small(aftd.port);
         assert_true(raw_send_text(fds[i], text));
@@ -290,9 +277,9 @@ static void clients_that_do_not_read_or_say_nothing_hold_nothing_up(void **state
             raw_send_text(fds[i], "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"));
     }
     (void)client_await_metric(&aftd, "aftd_streams_running", 2, HANG_MS);
-    test_sleep_ms(test_ms(300));
+    test_sleep_ms(300);
     daemon_signal(&aftd, SIGTERM);
-    assert_exits(test_ms(SHORT_MS) + HANG_MS);
+    assert_exits();
     for (int i = 0; i < 4; i++)
         raw_close(fds[i]);
     free(text);
@@ -351,7 +338,7 @@ static void the_log_has_one_line_a_request_and_no_prompt(void **state)
         reply_clear(&r);
     }
     daemon_signal(&aftd, SIGTERM);
-    assert_exits(HANG_MS);
+    assert_exits();
     char *log = daemon_log(&aftd);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char id[64];
@@ -381,7 +368,7 @@ static void a_client_that_left_has_its_line_too(void **state)
     raw_reset(fd);
     (void)client_await_metric(&aftd, "aftd_streams_running", 0, HANG_MS);
     daemon_signal(&aftd, SIGTERM);
-    assert_exits(HANG_MS);
+    assert_exits();
     char *log = daemon_log(&aftd);
     assert_int_equal(count_lines_with(log, "id=leaver"), 1);
     const char *line = line_with(log, "id=leaver\n");

@@ -31,7 +31,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
 enum {
-    LIMIT_S = 230,
+    LIMIT_S = 580,
     TEXT_MAX = 2000,
     DIM_MAX = 512,
     PART_MAX = 128,

@@ -19,7 +19,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define GENERATED "aftd_generated_bytes_total"
 
-enum { LIMIT_S = 230, TEXT_MAX = 1000, ID_MAX = 100 };
+enum { LIMIT_S = 580, TEXT_MAX = 1000, ID_MAX = 100 };
 
 static struct daemon aftd;
 

@@ -21,7 +21,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define CAT "tests/data/cifar/cat.jpg"
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 static const char *const linked[] = {
     "weights/models/cifar10-aft-conv",     "weights/models/cifar10-sima",

@@ -19,7 +19,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, CONTEXT = 512, OPTIONS_MAX = 8 };
+enum { LIMIT_S = 580, CONTEXT = 512, OPTIONS_MAX = 8 };
 
 static struct daemon aftd;
 

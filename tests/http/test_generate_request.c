@@ -19,14 +19,15 @@
 #define S10 "ssssssssss"
 #define S64 S10 S10 S10 S10 S10 S10 "ssss"
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 static struct daemon aftd;
 
 static int start(void **state)
 {
     (void)state;
-    daemon_start(&aftd, (const char *const[]){"--max-tokens-max=5000", "--timeout-ms-max=100000", NULL});
+    daemon_start(
+        &aftd, (const char *const[]){"--max-tokens-max=5000", "--timeout-ms=100000", "--timeout-ms-max=100000", NULL});
     return 0;
 }
 

@@ -16,7 +16,7 @@
 #include "tests/support/generation.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
-enum { LIMIT_S = 230, TEXTS_MAX = 8, TEXT_MAX = 4096 };
+enum { LIMIT_S = 580, TEXTS_MAX = 8, TEXT_MAX = 4096 };
 
 static struct daemon daemon_under_test;
 

@@ -31,7 +31,7 @@
 #define BODY(text) .body = (text), .size = sizeof(text) - 1
 #define LOAD "{\"action\": \"reload\"}"
 
-enum { LIMIT_S = 230, QUEUE = 3 };
+enum { LIMIT_S = 580, QUEUE = 3 };
 
 static struct halt halt;
 static struct raw_input in;

@@ -388,7 +388,7 @@ static void wrong_hosts_are_named_at_the_start(void **state)
 
 int main(void)
 {
-    test_limit_s(230);
+    test_limit_s(580);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_localhost_and_listed_names_are_served_and_nothing_else),
         cmocka_unit_test(the_machines_own_name_is_served),

@@ -20,6 +20,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/model_variants.h"
 #include "tests/support/pictures.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/temp_dir.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
@@ -27,12 +28,13 @@
 #define TEXTS "/v2/models/text-attention"
 #define WRITER "/v2/models/enwik8-aft-local"
 
-enum { LIMIT_S = 230, CLASSES = 10, PIXELS = 32 * 32 * 3, BODY_MAX = 200000 };
+enum { LIMIT_S = 580, CLASSES = 10, PIXELS = 32 * 32 * 3, BODY_MAX = 200000 };
 
 static const char *const linked[] = {"weights/models/cifar10-aft-conv", "weights/models/cifar10-pixels-16",
                                      "weights/models/enwik8-aft-local", "tests/data/golden/text-attention"};
 static char models[PATH_MAX];
 static struct daemon aftd;
+static struct raw_input in;
 
 static int start(void **state)
 {
@@ -307,33 +309,38 @@ static void fields_of_the_protocol_that_mean_nothing_here_are_ignored(void **sta
     json_decref(first);
 }
 
-/* Three requests for one slot: one that runs, one of the lowest level, and one of the highest that comes last. */
+/* While one runs, one of the lowest level comes, which would run for a minute, and then one of the highest. */
 static void lower_levels_of_priority_go_first(void **state)
 {
     static const char level[] =
         "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": "
-        "[\"a\"]}], \"parameters\": {\"max_tokens\": 2000, \"priority\": %d}}";
-    static const char running[] = "{\"prompt\": \"a\", \"max_tokens\": 12000}";
-    const long starts_ms[] = {0, test_ms(250), test_ms(400)};
-    char low[300], high[300];
+        "[\"a\"]}], \"parameters\": {\"max_tokens\": %d, \"priority\": %d}}";
+    static const char *const paths[] = {"/generate", WRITER "/infer", WRITER "/infer"};
+    char bodies[3][300] = {"{\"prompt\": \"a\", \"max_tokens\": 1000000, \"stream\": true}"};
     struct daemon own;
-    struct reply r[3];
+    int fds[3];
     (void)state;
-    (void)snprintf(low, sizeof low, level, 21);
-    (void)snprintf(high, sizeof high, level, 1);
-    const struct request requests[] = {{.path = "/generate", .body = running, .size = sizeof running - 1},
-                                       {.path = WRITER "/infer", .body = low, .size = strlen(low)},
-                                       {.path = WRITER "/infer", .body = high, .size = strlen(high)}};
-    daemon_start(&own, (const char *const[]){"--streams-max=1", test_flag_ms("timeout-ms", 60000),
-                                             test_flag_ms("timeout-ms-max", 60000), NULL});
-    client_call_all(&own, requests, r, 3, starts_ms);
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(r[i].status, 200);
-    /* Both had to wait, or there was no order to see. */
-    assert_true((double)starts_ms[2] / 1000 < r[0].seconds);
-    assert_true((double)starts_ms[2] / 1000 + r[2].seconds < (double)starts_ms[1] / 1000 + r[1].seconds);
-    for (size_t i = 0; i < 3; i++)
-        reply_clear(&r[i]);
+    (void)snprintf(bodies[1], sizeof bodies[1], level, 1000000, 21);
+    (void)snprintf(bodies[2], sizeof bodies[2], level, 20, 1);
+    daemon_start(&own,
+                 (const char *const[]){"--streams-max=1", "--max-tokens-max=1000000", "--timeout-ms=600000", NULL});
+    for (int i = 0; i < 3; i++) {
+        char *text = raw_post(paths[i], bodies[i], "Connection: close\r\n");
+        fds[i] = raw_connect(own.port);
+        assert_true(raw_send_text(fds[i], text));
+        free(text);
+        if (i == 0)
+            assert_int_equal(raw_receive(fds[0], &in, "data: ", HANG_MS), RAW_FOUND);
+        else
+            (void)client_await_metric(&own, "aftd_queue_depth", i, HANG_MS);
+    }
+    raw_close(fds[0]);
+    assert_int_equal(raw_receive(fds[2], &in, NULL, HANG_MS), RAW_CLOSED);
+    assert_int_equal(raw_status(&in), 200);
+    (void)raw_receive(fds[1], &in, NULL, 0);
+    assert_int_equal(in.size, 0);
+    raw_close(fds[1]);
+    raw_close(fds[2]);
     daemon_stop(&own);
 }
 

@@ -22,7 +22,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 #define SAME "the keys \"native\" and \"copy\" have the same salt and sha256"
 
-enum { LIMIT_S = 230, HEADER_MAX = KEYS_TEXT_MAX + 32 };
+enum { LIMIT_S = 580, HEADER_MAX = KEYS_TEXT_MAX + 32 };
 
 static struct daemon aftd;
 static char dir[PATH_MAX], file[PATH_MAX], flag[PATH_MAX + 16];

@@ -393,7 +393,7 @@ static void metrics_need_a_key_where_a_setting_says_so(void **state)
 
 int main(void)
 {
-    test_limit_s(230);
+    test_limit_s(580);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_way_leads_past_the_keys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_right_key_gets_in, set_up, tear_down),

@@ -249,7 +249,7 @@ static void wrong_settings_are_named(void **state)
 
 int main(void)
 {
-    test_limit_s(300);
+    test_limit_s(580);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(several_addresses_are_served, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_unix_socket_is_served_and_removed, set_up, tear_down),

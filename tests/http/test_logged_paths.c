@@ -19,7 +19,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, PART = 12 /* digits of an id in a row */ };
+enum { LIMIT_S = 580, PART = 12 /* digits of an id in a row */ };
 
 static struct daemon aftd;
 

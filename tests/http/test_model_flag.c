@@ -27,7 +27,7 @@
 #define PICTURE GOLDEN "conv-heads8-k5"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 /* Start with `flags`, in which {} stands for the test's folder. */
 static void start(const char *const flags[])

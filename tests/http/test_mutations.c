@@ -28,7 +28,7 @@
 #define PART_END "\r\n--b--\r\n"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, ROUNDS = 100, CHANGES_MAX = 5, INSERTED_MAX = 8 };
+enum { LIMIT_S = 580, ROUNDS = 100, CHANGES_MAX = 5, INSERTED_MAX = 8 };
 
 struct original {
     const char *path, *type;

@@ -227,7 +227,7 @@ static void any_host_does_not_mean_any_page(void **state)
 
 int main(void)
 {
-    test_limit_s(230);
+    test_limit_s(580);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_of_this_host_and_of_listed_origins_are_answered),
         cmocka_unit_test(a_strange_page_generates_nothing),

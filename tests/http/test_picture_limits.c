@@ -26,7 +26,7 @@
 #define FORM_TYPE "multipart/form-data; boundary=XX"
 #define PART "--XX\r\nContent-Disposition: form-data; name=image\r\n\r\n"
 
-enum { LIMIT_S = 230, PATCH = 64, SIDE = 128, DIM = 32, SMALL = 16, SCANNED = 2048 };
+enum { LIMIT_S = 580, PATCH = 64, SIDE = 128, DIM = 32, SMALL = 16, SCANNED = 2048 };
 
 static char models[PATH_MAX];
 static struct daemon aftd;

@@ -27,7 +27,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, CLASSES_MAX = 16, TOKENS_MAX = 1500 };
+enum { LIMIT_S = 580, CLASSES_MAX = 16, TOKENS_MAX = 1500 };
 
 static const char *const linked[] = {"weights/models/cifar10-aft-conv", "weights/models/cifar10-sima",
                                      "tests/data/golden/conv-k3x7-oblong", "tests/data/golden/text-attention",

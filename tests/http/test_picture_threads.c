@@ -29,7 +29,7 @@
 #define CLASSIFY "/classify?model=" MODEL
 
 enum {
-    LIMIT_S = 230,
+    LIMIT_S = 580,
     SIDE = 4096, /* a tenth of a second or more, however fast the machine is */
     SCANS = 12,
     MANY = 6,
@@ -96,6 +96,13 @@ static long answer_of(int fd)
     return raw_status(&in);
 }
 
+/* Until a picture waits, behind others that take thousands of times as long as a look. */
+static void await_waiting(void)
+{
+    for (const int64_t end = test_now_ms() + HANG_MS; client_metric(&aftd, WAITING) < 0.5; test_sleep_ms(1))
+        assert_true(test_now_ms() < end);
+}
+
 static void assert_healthy(void)
 {
     struct reply r;
@@ -125,7 +132,7 @@ static void pictures_leave_the_loop_free(const char *path, const char *models)
                                 models, NULL});
     for (int i = 0; i < MANY; i++)
         fds[i] = post_to(path, i % 2 == 0 ? "X-Forwarded-For: 192.0.2.1\r\n" : "X-Forwarded-For: 192.0.2.2\r\n");
-    (void)client_await_metric(&aftd, RUNNING, 2, HANG_MS);
+    await_waiting();
     assert_healthy();
     assert_true(client_metric(&aftd, WAITING) > 0.5);
     for (int i = 0; i < MANY; i++)
@@ -143,8 +150,7 @@ static void a_large_picture_does_not_hold_an_event_loop(void **state)
 static void a_large_drawing_does_not_hold_an_event_loop(void **state)
 {
     (void)state;
-    const char *path = program_slowness() > 1 ? "/explain?side=1024&model=" MODEL : "/explain?side=2048&model=" MODEL;
-    pictures_leave_the_loop_free(path, NULL); /* a tenth of a second each, or more */
+    pictures_leave_the_loop_free("/explain?side=2048&model=" MODEL, NULL); /* a tenth of a second each, or more */
 }
 
 static void a_picture_to_score_does_not_hold_an_event_loop(void **state)
@@ -163,7 +169,7 @@ static void one_clients_pictures_do_not_keep_anothers_waiting(void **state)
     begin((const char *const[]){ONE_LOOP, "--picture-threads=2", "--trusted-proxies=127.0.0.1", NULL});
     for (int i = 0; i < MANY; i++)
         fds[i] = post_to(CLASSIFY, "X-Forwarded-For: 192.0.2.1\r\n");
-    (void)client_await_metric(&aftd, WAITING, MANY - 1, HANG_MS); /* one thread is left for others */
+    await_waiting(); /* one thread is left for others */
     post_small("X-Forwarded-For: 192.0.2.2", &r);
     assert_int_equal(r.status, 200);
     assert_true(client_metric(&aftd, WAITING) > 0.5);
@@ -213,12 +219,11 @@ static void pictures_of_a_client_that_leaves_are_forgotten(void **state)
     begin((const char *const[]){ONE_LOOP, "--picture-threads=1", NULL});
     for (int i = 0; i < MANY; i++)
         fds[i] = post_to(CLASSIFY, "");
-    (void)client_await_metric(&aftd, WAITING, MANY - 1, HANG_MS);
+    await_waiting();
     for (int i = 0; i < MANY; i++)
         raw_close(fds[i]);
-    const int64_t waited_ms = client_await_metric(&aftd, WAITING, 0, HANG_MS);
-    const int64_t ran_ms = client_await_metric(&aftd, RUNNING, 0, HANG_MS); /* in the middle of a file */
-    print_message("  gone after %d and %d ms\n", (int)waited_ms, (int)ran_ms);
+    (void)client_await_metric(&aftd, WAITING, 0, HANG_MS);
+    (void)client_await_metric(&aftd, RUNNING, 0, HANG_MS); /* in the middle of a file */
     (void)client_await_metric(&aftd, BYTES, 0, HANG_MS);
     daemon_assert_usage(&aftd, &before, HANG_MS);
     daemon_stop(&aftd);
@@ -249,7 +254,7 @@ static void the_daemon_ends_beside_pictures_that_wait(void **state)
     begin((const char *const[]){ONE_LOOP, "--picture-threads=1", "--drain-timeout-ms=1", NULL});
     for (int i = 0; i < MANY; i++)
         fds[i] = post_to(CLASSIFY, "");
-    (void)client_await_metric(&aftd, WAITING, MANY - 1, HANG_MS);
+    await_waiting();
     daemon_stop(&aftd);
     for (int i = 0; i < MANY; i++)
         raw_close(fds[i]);

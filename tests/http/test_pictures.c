@@ -21,7 +21,7 @@
 #define CONV "cifar10-aft-conv"
 #define FORMATS_DIR PICTURES_DIR "formats/"
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 static struct daemon aftd;
 

@@ -16,7 +16,7 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 
-enum { PROCESSORS_MAX = 2, LIMIT_S = 230 }; /* of two threads each takes some of 48 streams by itself */
+enum { PROCESSORS_MAX = 2, LIMIT_S = 580 }; /* of two threads each takes some of 48 streams by itself */
 
 static struct daemon aftd;
 static cpu_set_t all;

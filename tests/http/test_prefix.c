@@ -25,7 +25,7 @@
 #define TEXT_A "tests/data/golden/lm-local-8"
 #define TEXT_B "tests/data/golden/lm-local-no-global"
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 static struct daemon aftd;
 

@@ -24,7 +24,7 @@
 #define GOLDEN "tests/data/golden"
 #define LM "enwik8-aft-local"
 
-enum { LIMIT_S = 230, ROUNDS = 16, TOGETHER = 6, PROMPT_MAX = 640 };
+enum { LIMIT_S = 580, ROUNDS = 16, TOGETHER = 6, PROMPT_MAX = 640 };
 
 static char models[PATH_MAX];
 static struct daemon plain, keeping;

@@ -16,7 +16,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230 };
+enum { LIMIT_S = 580 };
 
 static struct daemon aftd;
 

@@ -21,7 +21,7 @@
 #define PICTURE_FILE "tests/data/cifar/ship.jpg"
 
 enum {
-    LIMIT_S = 230,
+    LIMIT_S = 580,
     ROUNDS = 100,
     WARM_ROUNDS = 20, /* after these memory is what it is */
     TEXTS = 8,

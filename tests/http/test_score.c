@@ -28,7 +28,7 @@
 #define GOLDEN "tests/data/golden/"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, SIDE = 16, SUB_PIXELS = 3 * SIDE * SIDE, TEXT_MAX = 2000, ENDLESS_CONTEXT = 6 };
+enum { LIMIT_S = 580, SIDE = 16, SUB_PIXELS = 3 * SIDE * SIDE, TEXT_MAX = 2000, ENDLESS_CONTEXT = 6 };
 
 static char models[PATH_MAX];
 static struct daemon aftd;

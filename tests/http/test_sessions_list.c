@@ -20,7 +20,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, MANY = 7, HEADER_MAX = KEYS_TEXT_MAX + 32 };
+enum { LIMIT_S = 580, MANY = 7, HEADER_MAX = KEYS_TEXT_MAX + 32 };
 
 static struct daemon here;
 static char dir[PATH_MAX];

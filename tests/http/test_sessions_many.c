@@ -20,7 +20,7 @@
 
 #define LM "enwik8-aft-local"
 
-enum { LIMIT_S = 230, MANY = 64, ROUNDS = 3, PIECE = 12, BIT = 5 };
+enum { LIMIT_S = 580, MANY = 64, ROUNDS = 3, PIECE = 12, BIT = 5 };
 
 static struct daemon here;
 static bool is_stored;

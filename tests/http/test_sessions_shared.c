@@ -21,7 +21,7 @@
 
 #define MODEL "weights/models/enwik8-aft-local"
 
-enum { LIMIT_S = 230, ROUNDS = 12, PIECE = 15, DAEMONS = 2, TRIES = 200 };
+enum { LIMIT_S = 580, ROUNDS = 12, PIECE = 15, DAEMONS = 2, TRIES = 200 };
 
 static struct redis_server server;
 static struct daemon daemons[DAEMONS];

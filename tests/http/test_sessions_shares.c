@@ -18,7 +18,7 @@
 #include "tests/support/sessions.h"
 #include "tests/support/temp_dir.h"
 
-enum { LIMIT_S = 230, HOSTILE = 8, MANY = 400, HEADER_MAX = KEYS_TEXT_MAX + 32, TTL_S = 2000 };
+enum { LIMIT_S = 580, HOSTILE = 8, MANY = 400, HEADER_MAX = KEYS_TEXT_MAX + 32, TTL_S = 2000 };
 
 static struct daemon aftd;
 static char dir[PATH_MAX];

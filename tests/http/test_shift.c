@@ -17,7 +17,7 @@
 #include "tests/support/model_variants.h"
 #include "tests/support/temp_dir.h"
 
-enum { LIMIT_S = 230, CONTEXT_MAX = 5, PROMPT = 9, WHOLE = 24, PART = 7 };
+enum { LIMIT_S = 580, CONTEXT_MAX = 5, PROMPT = 9, WHOLE = 24, PART = 7 };
 
 static char models[PATH_MAX];
 static struct daemon aftd;

@@ -17,7 +17,7 @@
 #include "tests/support/sanitized.h"
 
 /* Of 64 MiB for answers 48 are shared out, of which one client gets 36. */
-enum { LIMIT_S = 230, READERS = 700, ALL = 48 << 20, OF_CLIENT = 36 << 20, READER = 2, POLITE = 4 };
+enum { LIMIT_S = 580, READERS = 700, ALL = 48 << 20, OF_CLIENT = 36 << 20, READER = 2, POLITE = 4 };
 
 #define ASK "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -27,7 +27,7 @@
 #define PICTURE GOLDEN "conv-heads8-k5"
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, EXIT_USAGE = 2 };
+enum { LIMIT_S = 580, EXIT_USAGE = 2 };
 
 static void put_broken(const char *name, enum model_fault fault)
 {

@@ -26,7 +26,7 @@
 #define GOLDEN "tests/data/golden"
 #define LM "enwik8-aft-local"
 
-enum { LIMIT_S = 230, WHOLE = 60, MUTATED = 200, CUTS = 12, BASE64_SLACK = 4 };
+enum { LIMIT_S = 580, WHOLE = 60, MUTATED = 200, CUTS = 12, BASE64_SLACK = 4 };
 
 static char models[PATH_MAX];
 static struct daemon here, there;
@@ -71,7 +71,10 @@ static void ask(const struct daemon *d, json_t *fields, struct reply *ret)
 static json_t *generate(const struct daemon *d, json_t *fields)
 {
     struct reply r;
-    ask(d, fields, &r);
+    do
+        ask(d, json_incref(fields), &r);
+    while (reply_is_late(&r, fields));
+    json_decref(fields);
     if (r.status != 200)
         fail_msg("%s", r.body);
     json_t *answer = reply_json(&r);
@@ -246,9 +249,8 @@ static void a_text_that_was_cut_goes_on(void **state)
     for (size_t i = 0; i < CUTS; i++) {
         const char *name = names[i % (sizeof names / sizeof names[0])];
         json_t *fields = first_fields(name, 65536);
-        assert_int_equal(
-            json_object_update_new(fields, json_pack("{s:i, s:b}", "timeout_ms", (int)test_ms(60), "return_state", 1)),
-            0);
+        assert_int_equal(json_object_update_new(fields, json_pack("{s:i, s:b}", "timeout_ms", 60, "return_state", 1)),
+                         0);
         json_t *cut = generate(&here, fields);
         assert_string_equal(json_string_value(json_object_get(cut, "finish_reason")), "timeout");
         const int tokens = (int)json_integer_value(json_object_get(cut, "tokens"));

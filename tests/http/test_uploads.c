@@ -19,7 +19,7 @@
  * for 20, of which one client gets 15. What is sent takes as much as a body may but for a byte, so that the memory in
  * use tells how many are kept, and 20 leave no room for a prompt. */
 enum {
-    LIMIT_S = 230,
+    LIMIT_S = 580,
     UPLOADS = 33,
     BODY_MAX = 1 << 20,
     SENT = BODY_MAX - 1,

@@ -25,7 +25,7 @@
 #define LONGEST "a234567890123456789012345678901234567890123456789012345678901234" /* MODEL_NAME_MAX bytes */
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, LOOK_MS = 10 };
+enum { LIMIT_S = 580, LOOK_MS = 10 };
 
 /* many/9 and many/10; plain and picture, without versions. */
 static void put_models(void)

@@ -1,7 +1,7 @@
 """Headless Chromium and the real daemon, for the tests of the page. `make test-page` runs them.
 
 Nothing but 127.0.0.1 can be reached from the browser, every request that a page makes is looked at, and a test fails if
-the page wrote an error to the console. Screenshots go to build/page/. AFTD_TEST_SLOW=N stretches the time limits.
+the page wrote an error to the console. Screenshots go to build/page/.
 """
 import os
 import re
@@ -16,8 +16,8 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENSHOTS = ROOT / "build" / "page"
-SLOW = float(os.environ.get("AFTD_TEST_SLOW", "1"))
-LIMIT_MS = 10_000 * SLOW
+HANG_S = 60  # within which what must come has come: a limit on hangs, never a verdict
+LIMIT_MS = 1000 * HANG_S
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS = ["--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
@@ -32,7 +32,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [program, "--models-dir", "weights/models", "--listen-port", "0", "--threads", "1", *flags],
             stderr=self.log, cwd=ROOT, env=environment)
-        until = time.monotonic() + 20 * SLOW
+        until = time.monotonic() + HANG_S
         while not (found := re.search(r"listening on (http://127\.0\.0\.1:\d+)", self.said())):
             assert self.process.poll() is None and time.monotonic() < until, self.said()
             time.sleep(0.05)
@@ -45,7 +45,7 @@ class Daemon:
     def stop(self):
         self.process.terminate()
         try:
-            assert self.process.wait(20 * SLOW) == 0
+            assert self.process.wait(HANG_S) == 0
         finally:
             self.process.kill()
 
@@ -112,7 +112,7 @@ def nginx(daemon, tmp_path_factory):
     (folder / "nginx.conf").write_text(NGINX % (port, daemon.url, daemon.url))
     process = subprocess.Popen(
         ["/usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"])
-    until = time.monotonic() + 20 * SLOW
+    until = time.monotonic() + HANG_S
     try:
         while not listens(port):
             assert process.poll() is None and time.monotonic() < until, (folder / "error.log").read_text()

@@ -6,7 +6,7 @@ import re
 import time
 
 from axe_playwright_python.sync_playwright import Axe
-from conftest import SLOW
+from conftest import HANG_S
 from playwright.sync_api import expect
 from test_page import metric, panel, status, write
 
@@ -94,7 +94,7 @@ def test_a_text_can_be_stopped(visit):
     expect(status(part)).to_contain_text("Stopped after")
     expect(part.get_by_role("button", name="Stop")).to_be_disabled()
     expect(part.get_by_role("alert")).to_be_hidden()
-    until = time.monotonic() + 10 * SLOW
+    until = time.monotonic() + HANG_S
     while metric(page, "aftd_streams_running") > 0 or metric(page, "aftd_requests_cancelled_total") == before:
         assert time.monotonic() < until
 
@@ -130,7 +130,7 @@ def test_a_text_that_breaks_off_goes_on(visit):
     page.route("**/generate", answer)
     part.get_by_label("Prompt").press("Control+Enter")
     expect(status(part)).to_contain_text("Waiting to go on")
-    expect(status(part)).to_contain_text("400 bytes (maximum)", timeout=20_000 * SLOW)
+    expect(status(part)).to_contain_text("400 bytes (maximum)")
     assert text.text_content() == whole
     assert "from" not in sent[0] and len(sent) == len(answers)
     assert sent[1]["from"] == sent[2]["from"] != sent[3]["from"] == sent[5]["from"]

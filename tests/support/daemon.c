@@ -27,11 +27,6 @@ enum { FLAGS_MAX = 32, STEP_MS = 2 };
 
 /* ---- time ------------------------------------------------------------------------------------------------------ */
 
-long test_ms(long ms)
-{
-    return ms * (long)program_slowness();
-}
-
 int64_t test_now_ms(void)
 {
     struct timespec t;
@@ -48,17 +43,7 @@ void test_sleep_ms(long ms)
 
 void test_limit_s(unsigned seconds)
 {
-    (void)alarm((unsigned)test_ms(seconds));
-}
-
-const char *test_flag_ms(const char *name, long ms)
-{
-    static char flags[8][64];
-    static size_t next;
-    char *flag = flags[next];
-    next = (next + 1) % (sizeof flags / sizeof flags[0]);
-    (void)snprintf(flag, sizeof flags[0], "--%s=%ld", name, test_ms(ms));
-    return flag;
+    (void)alarm(seconds * program_slowness());
 }
 
 /* ---- the process ----------------------------------------------------------------------------------------------- */
@@ -185,6 +170,7 @@ static void spawn(struct daemon *d, int err_fd, const char *first, const char *c
                                        "--models-dir=tests/data/models",
                                        "--threads=1",
                                        "--precision=f32",
+                                       "--timeout-ms=600000",
                                        "--drain-idle-ms=0"};
     char program[PATH_MAX];
     size_t count = 7;
@@ -225,8 +211,8 @@ static int try_start(struct daemon *d, const char *socket_path, const char *cons
     assert_true(log_fd >= 0);
     spawn(d, log_fd, "--listen-address=127.0.0.1", flags, gifts);
     (void)close(log_fd);
-    for (const int64_t end = test_now_ms() + HANG_MS;
-         d->port == 0 && (socket_path == NULL || !accepts(socket_path)); read_ports(d)) {
+    for (const int64_t end = test_now_ms() + HANG_MS; d->port == 0 && (socket_path == NULL || !accepts(socket_path));
+         read_ports(d)) {
         const int code = daemon_wait(d, STEP_MS);
         if (code == 0)
             fail_with_log(d, "the daemon ended at start as if all was well");

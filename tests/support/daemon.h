@@ -26,22 +26,18 @@ struct daemon {
 /* How long a test waits for what must come. */
 enum { HANG_MS = 120000 };
 
-/* What corresponds in this build to `ms` milliseconds in a usual one. */
-long test_ms(long ms);
 /* Monotonic. */
 int64_t test_now_ms(void);
 void test_sleep_ms(long ms);
 /* End the whole test program, and its daemons with it, if it still runs after `seconds` of a usual build. */
 void test_limit_s(unsigned seconds);
-/* "--name=ms", scaled, for a flag that is a time. Static memory, a few at a time. */
-const char *test_flag_ms(const char *name, long ms);
 
 /* ---- the process ----------------------------------------------------------------------------------------------- */
 
 /* Run aftd with `flags` (NULL at the end; NULL: none) beside those for address, port and models; returns once it
  * listens. Unless a flag says otherwise: one compute thread, as OpenMP's threads wait for each other by spinning, which
  * costs far more than it gains on a machine that does other work, such as running tests; f32, as the reference's
- * answers are; and idle connections hold up no end. */
+ * answers are; no deadline of requests; and idle connections hold up no end. */
 void daemon_start(struct daemon *d, const char *const flags[]);
 /* The same, but returns 0 once it listens, or its exit code if it ends instead, 128 + n if signal n ended it. Then its
  * log is still there until daemon_clear. */
@@ -59,8 +55,7 @@ int daemon_try_start_with(struct daemon *d, const char *const flags[], const str
  * on the Unix socket `socket_path` too, and it has started once it accepts connections there. */
 int daemon_try_start_untold(struct daemon *d, const char *socket_path, const char *const flags[]);
 void daemon_signal(const struct daemon *d, int signal_number);
-/* Wait for its end. Returns its exit code, 128 + n if signal n ended it, or -1 if it still runs after limit_ms (not
- * scaled). */
+/* Wait for its end. Returns its exit code, 128 + n if signal n ended it, or -1 if it still runs after limit_ms . */
 int daemon_wait(struct daemon *d, long limit_ms);
 /* Send SIGTERM; the test fails unless it ends in time with exit code 0. Its folder is removed. */
 void daemon_stop(struct daemon *d);
@@ -72,7 +67,7 @@ void daemon_clear(struct daemon *d);
 
 /* What it has written to stderr so far; free it. */
 char *daemon_log(const struct daemon *d);
-/* Wait until its log contains that; the test fails after 10 s (scaled). */
+/* Wait until its log contains that; the test fails after HANG_MS. */
 void daemon_await_log(const struct daemon *d, const char *what);
 
 /* ---- what it holds --------------------------------------------------------------------------------------------- */
@@ -84,7 +79,7 @@ struct daemon_usage {
 struct daemon_usage daemon_usage(const struct daemon *d);
 /* The most resident memory that it has had so far. */
 uint64_t daemon_peak_bytes(const struct daemon *d);
-/* The test fails unless it is back to at most `before` within limit_ms (not scaled). */
+/* The test fails unless it is back to at most `before` within limit_ms. */
 void daemon_assert_usage(const struct daemon *d, const struct daemon_usage *before, long limit_ms);
 
 #endif

@@ -159,10 +159,13 @@ void generate(const struct daemon *d, json_t *fields, struct generation *ret)
     const char *name = json_string_value(json_object_get(fields, "model"));
     if (name != NULL)
         (void)snprintf(named, sizeof named, "%s", name);
-    char *body = generate_body(fields);
-    const struct request request = generate_request(body);
-    client_call(d, &request, &r);
-    free(body);
+    do {
+        char *body = generate_body(json_incref(fields));
+        const struct request request = generate_request(body);
+        client_call(d, &request, &r);
+        free(body);
+    } while (reply_is_late(&r, fields));
+    json_decref(fields);
     generation_read(&r, ret);
     assert_string_equal(ret->model, named);
     reply_clear(&r);

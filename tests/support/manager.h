@@ -40,9 +40,9 @@ void manager_pass_unix(struct manager *m, const char *file, const char *name);
 /* As daemon_try_start. */
 int manager_start(struct manager *m, struct daemon *d, const char *const flags[]);
 
-/* Listen for so long (not scaled); what comes is in `said`. */
+/* Listen for so long; what comes is in `said`. */
 void manager_listen(struct manager *m, long ms);
-/* Listen until it has said that line; the test fails after limit_ms (not scaled). */
+/* Listen until it has said that line; the test fails after limit_ms. */
 void manager_await(struct manager *m, const char *line, long limit_ms);
 /* How many lines begin so. */
 size_t manager_count(const struct manager *m, const char *begins);

@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #define OUTPUT_MAX ((size_t)64 << 20) /* more is a program gone wild */
-#define TIMEOUT_S 20u
+#define TIMEOUT_S 120u
 #define CANNOT_START 127
 
 enum { IN, OUT, ERR, STREAMS };

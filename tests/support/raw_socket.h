@@ -34,12 +34,11 @@ void raw_close(int fd);
 void raw_reset(int fd);      /* close with a reset */
 void raw_half_close(int fd); /* nothing more will be sent; the socket stays */
 
-/* All of it; false if the peer has left, or takes nothing for limit_ms (not scaled). */
+/* All of it; false if the peer has left, or takes nothing for limit_ms. */
 bool raw_send(int fd, const void *bytes, size_t size, long limit_ms);
 bool raw_send_text(int fd, const char *text);
 
-/* Receive until the end of the connection, until the input contains `until` (NULL: nothing), or for limit_ms (not
- * scaled). Returns why it stopped; *in starts empty. */
+/* Receive until the end of the connection, until the input contains `until` (NULL: nothing), or for limit_ms. Returns why it stopped; *in starts empty. */
 enum raw_end raw_receive(int fd, struct raw_input *in, const char *until, long limit_ms);
 
 /* Send `size` bytes, receive until the end and close. */

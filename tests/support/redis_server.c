@@ -146,8 +146,7 @@ const char *redis_server_ask(const struct redis_server *r, const char *command)
         (void)send(fd, line, (size_t)n, MSG_NOSIGNAL);
         for (;;) {
             struct pollfd p = {.fd = fd, .events = POLLIN};
-            const ssize_t got =
-                poll(&p, 1, HANG_MS) == 1 ? recv(fd, answer + size, sizeof answer - 1 - size, 0) : -1;
+            const ssize_t got = poll(&p, 1, HANG_MS) == 1 ? recv(fd, answer + size, sizeof answer - 1 - size, 0) : -1;
             if (got <= 0)
                 break;
             size += (size_t)got;

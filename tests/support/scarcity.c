@@ -18,7 +18,6 @@
 #include "tests/support/program.h"
 #include "tests/support/temp_dir.h"
 
-
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define CAN_PRELOAD 0
 #elif defined __has_feature

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import unicodedata
 
-from attacked import PICTURE, SLOW, Daemon, Report
+from attacked import HANG_S, PICTURE, Daemon, Report
 
 SHORT = "--short" in sys.argv
 PIECES = [s.encode() for s in (
@@ -159,7 +159,7 @@ def multipart(name, filename):
 def exchange(port, data, ends=True):
     """`ends`: the client sends no more, so that what is not whole is not waited for; for a client that has left counts
     who ends so before the answer, 499."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10 * SLOW) as s:
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG_S) as s:
         try:
             s.sendall(data)
             if ends:
@@ -377,7 +377,7 @@ def attack_keys(report, folder):
             os.chmod(path, 0o600)
             done = subprocess.run([os.environ.get("AFTD_TEST_DAEMON", "build/aftd"), "--check-config",
                                    "--keys-file=" + path, "--models-dir=tests/data/models"],
-                                  capture_output=True, text=True, errors="replace", timeout=60 * SLOW)
+                                  capture_output=True, text=True, errors="replace", timeout=HANG_S)
             report.check(done.returncode in (0, 1, 2), f"keys: {done}")
             report.check(not [c for c in done.stderr + done.stdout if c != "\n" and is_hidden(c)],
                          f"keys: {done.stderr!r}")

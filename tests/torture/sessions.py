@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 
-from attacked import MODEL, SLOW, Daemon, Report
+from attacked import MODEL, Daemon, Report
 
 SHORT = "--short" in sys.argv
 KILLS = int(sys.argv[sys.argv.index("--kills") + 1]) if "--kills" in sys.argv else 20 if SHORT else 1000
@@ -193,7 +193,7 @@ def main():
         for t in threads:
             t.start()
         for _ in range(KILLS):
-            time.sleep(draw.uniform(0.01, 0.3) * SLOW)
+            time.sleep(draw.uniform(0.01, 0.3))
             before = scene.daemon
             before.signal(signal.SIGKILL)
             before.process.wait()

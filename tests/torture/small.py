@@ -67,7 +67,7 @@ class Group:
             return float("nan")
 
     def remove(self):
-        until("the group does not become empty", lambda: not open(self.path + "/cgroup.procs").read(), 10)
+        until("the group does not become empty", lambda: not open(self.path + "/cgroup.procs").read())
         os.rmdir(self.path)
 
 
@@ -168,7 +168,7 @@ def check_models(daemon, report, after):
                                     ("cifar10-sima", "/classify", PICTURE, "image/jpeg")):
         where = path if path == "/generate" else f"{path}?model={model}"
         try:
-            until(f"{model} answers", lambda w=where, b=body, k=kind: ask(daemon, w, b, k, POLITE) == 200, 60)
+            until(f"{model} answers", lambda w=where, b=body, k=kind: ask(daemon, w, b, k, POLITE) == 200)
         except Exception as e:
             report.check(False, f"after {after}: {e!r}")
 

@@ -104,7 +104,7 @@ def floor(seen):
 
 
 def at_rest(daemon):
-    until("rest", lambda: is_idle(daemon), 30)
+    until("rest", lambda: is_idle(daemon))
     time.sleep(0.5)  # for the connection that asked
     return daemon.holds()[:2]
 

@@ -31,7 +31,7 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
 enum {
-    LIMIT_S = 230,
+    LIMIT_S = 580,
     LONG_LIMIT_S = 3600,
     FAILING_MS = 100, /* what lasts is over after so long, if the answer has not come before */
     STARTS_MAX = 2,   /* tries of each failure, in the short form */

@@ -21,7 +21,7 @@
 #include "tests/support/scene.h"
 
 enum {
-    LIMIT_S = 230,
+    LIMIT_S = 580,
     LONG_LIMIT_S = 3600,
     SHORTAGE_MS = 100, /* a lasting one is over after so long, if the answer has not come before */
     VISITED_MAX = 8,   /* of a request's allocations, in the short form */

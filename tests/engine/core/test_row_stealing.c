@@ -17,7 +17,7 @@
 #include "tests/support/random.h"
 #include "weights/model.h"
 
-enum { THREADS = 4, ROWS = 160, HALVES = 12, PASSES = 300, LIMIT_S = 230 };
+enum { THREADS = 4, ROWS = 160, HALVES = 12, PASSES = 300, LIMIT_S = 580 };
 
 /* ---- two threads ------------------------------------------------------------------------------------------------ */
 

@@ -23,7 +23,7 @@
 
 /* So many streams that each of so many threads takes whole ones (block_rows_of_task). */
 enum { PROCESSORS_MAX = 4, STREAMS = 24 * PROCESSORS_MAX };
-enum { LIMIT_S = 230, CHILD_FAILED = 100 };
+enum { LIMIT_S = 580, CHILD_FAILED = 100 };
 
 static cpu_set_t all; /* of the process, as it began */
 static uint32_t processors;

@@ -20,7 +20,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, KEYS_MAX = 256 };
+enum { LIMIT_S = 580, KEYS_MAX = 256 };
 
 static struct settings settings;
 static json_t *doc, *admin_doc;

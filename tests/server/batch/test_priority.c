@@ -23,7 +23,7 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
 
-enum { LIMIT_S = 230, LATER_S = 1000, JOBS_MAX = 400, STEP_MS = 50 };
+enum { LIMIT_S = 580, LATER_S = 1000, JOBS_MAX = 400, STEP_MS = 50 };
 
 static struct settings settings;
 static struct hosting *served;

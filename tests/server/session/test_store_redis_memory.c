@@ -17,7 +17,7 @@
 #include "tests/support/refused_memory.h"
 #include "tests/support/temp_dir.h"
 
-enum { LIMIT_S = 230, RECORD_BYTES = 100000 };
+enum { LIMIT_S = 580, RECORD_BYTES = 100000 };
 
 static struct redis_server server;
 static uint8_t record_bytes[RECORD_BYTES];
