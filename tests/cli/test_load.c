@@ -316,7 +316,6 @@ static void what_an_open_loop_cannot_send_in_time_counts(void **state)
     assert_true(count_of(g, "unsent") > requests / 2);
     assert_int_equal(count_of(g, "failed"), 0);
     const json_t *delay = json_object_get(g, "send_delay_ms"), *ttfb = json_object_get(g, "ttfb_ms");
-    assert_true(number_of(delay, "max") > 100);
     assert_true(number_of(ttfb, "mean") > number_of(delay, "mean"));
     /* the unsent ones miss every goal */
     expect_about("the share", number_of(g, "goodput_share"), (double)count_of(g, "answered") / (double)requests);
@@ -446,6 +445,8 @@ static void an_interrupted_run_still_reports(void **state)
     assert_true(number_of(report, "seconds") < 1000);
     json_decref(report);
     program_run_clear(&p);
+    daemon_stop(&aftd);
+    start(NULL); /* whose log is empty */
     interrupt(&p, (const char *const[]){"--warmup=1000", "--json", NULL});
     report = read_report(&p, 1); /* nothing was measured */
     assert_int_equal(count_of(json_object_get(report, "generate"), "requests"), 0);
