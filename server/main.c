@@ -116,7 +116,8 @@ static void block_signals(struct daemon *d)
     (void)sigaddset(&d->signals, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &d->signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGUSR1, SIG_IGN); /* they mean nothing here, and are no reason to end: there is no log file to reopen */
+    (void)signal(SIGUSR1,
+                 SIG_IGN); /* they mean nothing here, and are no reason to end: there is no log file to reopen */
     (void)signal(SIGUSR2, SIG_IGN);
 }
 

@@ -30,8 +30,8 @@
     X("POST", "/v1/embeddings", API_OPENAI, BODY, request_type_json, api_openai_embeddings, no_fields,                \
       embedding_fields)                                                                                               \
     X("POST", "/v1/chat/completions", API_OPENAI, BODY, request_type_json, api_openai_chat, no_fields, chat_fields)   \
-    X("POST", "/v1/compress", API_NATIVE, BODY, api_compress_type, api_compress, compress_query, no_fields)            \
-    X("POST", "/v1/decompress", API_NATIVE, BODY, api_decompress_type, api_decompress, compress_query, no_fields)        \
+    X("POST", "/v1/compress", API_NATIVE, BODY, api_compress_type, api_compress, compress_query, no_fields)           \
+    X("POST", "/v1/decompress", API_NATIVE, BODY, api_decompress_type, api_decompress, compress_query, no_fields)     \
     X("POST", "/v1/sessions", API_NATIVE, BODY, request_type_json, api_sessions_create, no_fields, session_fields)    \
     X("GET", "/v1/sessions", API_NATIVE, NO_BODY, request_type_any, api_sessions, sessions_query, no_fields)          \
     ROUTE_PLAIN(X, "GET", "/v1/sessions/{}", API_NATIVE, NO_BODY, api_session)                                        \

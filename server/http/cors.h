@@ -11,7 +11,7 @@
 
 /* The headers that a page's script may read of an answer, those that it may send besides the ones always allowed, and
  * how many seconds a browser may remember that. */
-#define CORS_EXPOSED \
+#define CORS_EXPOSED                                                                                         \
     "X-Request-Id, X-Session-ID, traceparent, Server-Timing, Retry-After, X-Should-Retry, X-Seed, X-Model, " \
     "X-Prompt-Tokens-Dropped, X-Explain-Prediction"
 #define CORS_ALLOWED \

@@ -58,7 +58,8 @@ static size_t enter(struct job *j, const struct stream_model *m)
     for (uint32_t i = 0; i < g->sample_count; i += g->in.n)
         kept += generate_kept(m, &g->in, generate_prompt(g, i).size);
     /* what was pending comes first, and is of an earlier prompt or answer */
-    const size_t left_out = g->in.prompt_bytes - kept, earlier = g->in.from.memory != NULL ? g->in.from.pending_count : 0;
+    const size_t left_out = g->in.prompt_bytes - kept,
+                 earlier = g->in.from.memory != NULL ? g->in.from.pending_count : 0;
     g->prompt_dropped = left_out > earlier ? (uint32_t)(left_out - earlier) : 0;
     return kept;
 }

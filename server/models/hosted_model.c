@@ -132,9 +132,10 @@ static enum status read_once(struct contents *ret, const struct found_model *fou
 static void warn_of_record(const struct found_model *found, const struct precision_choice *c)
 {
     if (c->is_outdated)
-        log_warning("%s: precision.json does not count, since config.json or the tensors were changed after it was written: "
-                 "products in %s; aft check-precision --write measures again",
-                 found->path, engine_precision_word(c->precision));
+        log_warning(
+            "%s: precision.json does not count, since config.json or the tensors were changed after it was written: "
+            "products in %s; aft check-precision --write measures again",
+            found->path, engine_precision_word(c->precision));
 }
 
 /* The files are read one after the other, and some of them twice: for the tensors, and for the digest that identifies

@@ -141,8 +141,9 @@ enum status precision_record_check(const struct precision_record *r, const char 
     if (read_record(&before, &found, dir, NULL) != OK || !found || strcmp(before.digest, r->digest) != 0 ||
         before.samples <= r->samples)
         return OK;
-    return error_set(err, ERR_CONFLICT, "%s/" RECORD " is of %zu samples, and these are %zu; it is kept: --force writes",
-                     dir, before.samples, r->samples);
+    return error_set(err, ERR_CONFLICT,
+                     "%s/" RECORD " is of %zu samples, and these are %zu; it is kept: --force writes", dir,
+                     before.samples, r->samples);
 }
 
 bool precision_is_good(const struct precision_record *r, enum engine_precision precision)
