@@ -370,7 +370,8 @@ enum status config_load(struct config *ret, int argc, char *const argv[], char *
         if (st == OK)
             st = check_ordered(&c, err);
         choose_models_dir(&c);
-        memory_share(&c.settings, c.sources, memory_there_is());
+        c.memory = memory_there_is();
+        memory_share(&c.settings, c.sources, c.memory);
     }
     if (st == OK)
         *ret = c;

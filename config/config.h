@@ -35,6 +35,7 @@ struct config {
     enum config_action action;
     enum config_source sources[SETTING_COUNT]; /* by enum setting_id: who set the value in force */
     char path[SETTING_TEXT_MAX + 1];           /* the file that was read; empty if none was */
+    uint64_t memory;                           /* bytes that there are (memory.h), for the shares; 0: unknown */
 };
 
 /* Called for each AFTD_ variable that matches no setting. That is only a warning, because an orchestrator puts
@@ -51,8 +52,8 @@ typedef void config_warning(void *arg, const char *message);
 enum status config_load(struct config *ret, int argc, char *const argv[], char *const envp[], config_warning *warn,
                         void *arg, struct error *err);
 
-/* Who set the value in force: "default", "share of the memory", "file config/aftd.json", "environment AFTD_LISTEN_PORT", "flag --listen-port".
- */
+/* Who set the value in force: "default", "share of the memory", "file config/aftd.json",
+ * "environment AFTD_LISTEN_PORT", "flag --listen-port". */
 void config_describe_source(const struct config *c, enum setting_id id, char *out, size_t size);
 
 /* The settings in force as a JSON object that is a valid configuration file. Errors: ERR_IO, ERR_NOMEM. */

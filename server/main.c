@@ -116,22 +116,20 @@ static void block_signals(struct daemon *d)
     (void)sigaddset(&d->signals, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &d->signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGUSR1,
-                 SIG_IGN); /* they mean nothing here, and are no reason to end: there is no log file to reopen */
+    (void)signal(SIGUSR1, SIG_IGN); /* no reason to end: there is no log file to reopen */
     (void)signal(SIGUSR2, SIG_IGN);
 }
 
 /* It does not begin where it could only be killed. */
 static enum status describe_memory(const struct config *c, struct error *err)
 {
-    const uint64_t there_is = memory_there_is();
     char text[ERROR_MESSAGE_MAX];
-    const enum status st = memory_check(&c->settings, c->sources, there_is, text, sizeof text, err);
+    const enum status st = memory_check(&c->settings, c->sources, c->memory, text, sizeof text, err);
     if (st != OK)
         return st;
     if (text[0] != '\0')
         log_warning("%s", text);
-    memory_describe(&c->settings, there_is, text, sizeof text);
+    memory_describe(&c->settings, c->memory, text, sizeof text);
     log_info("%s", text);
     return OK;
 }
@@ -426,10 +424,9 @@ static enum status check_all(const struct settings *s, struct error *err)
 static int check(const struct config *config)
 {
     struct error err;
-    const uint64_t there_is = memory_there_is();
     char warning[ERROR_MESSAGE_MAX] = "", memory[ERROR_MESSAGE_MAX];
     log_init(LOG_LEVEL_ERROR, config->settings.log_format);
-    enum status st = memory_check(&config->settings, config->sources, there_is, warning, sizeof warning, &err);
+    enum status st = memory_check(&config->settings, config->sources, config->memory, warning, sizeof warning, &err);
     if (st == OK)
         st = check_all(&config->settings, &err);
     if (st != OK) {
@@ -439,7 +436,7 @@ static int check(const struct config *config)
     if (warning[0] != '\0')
         warn_of_setting(NULL, warning);
     config_print_check(config, stdout);
-    memory_describe(&config->settings, there_is, memory, sizeof memory);
+    memory_describe(&config->settings, config->memory, memory, sizeof memory);
     (void)printf("%s\n", memory);
     return EXIT_SUCCESS;
 }
