@@ -135,7 +135,7 @@ static void read_header(struct decoder *d)
 /* The pixels as they are stored, from which alpha is taken where they lie; where they are turned, twice without it. */
 uint64_t picture_png_bytes(uint32_t width, uint32_t height, bool alpha, bool turned)
 {
-    const uint64_t stored = alpha ? 4 : PICTURE_CHANNELS, most = turned ? 2 * PICTURE_CHANNELS : stored;
+    const uint64_t stored = alpha ? 4 : PICTURE_CHANNELS, most = turned ? UINT64_C(2) * PICTURE_CHANNELS : stored;
     return (uint64_t)width * height * most;
 }
 

@@ -184,7 +184,7 @@ static void the_watchdog_is_another_process_s(void **state)
     manager.watchdog_ms = WATCHDOG_MS;
     manager.watchdog_pid = 1;
     start(NULL);
-    manager_listen(&manager, 2 * WATCHDOG_MS);
+    manager_listen(&manager, 2L * WATCHDOG_MS);
     assert_int_equal(manager_count(&manager, "WATCHDOG="), 0);
     end();
 }
@@ -206,7 +206,7 @@ static void the_watchdog_starves_while_work_waits_and_nothing_moves(void **state
     daemon_await_log(&aftd, "watchdog is not fed");
     manager_listen(&manager, 0);
     manager_forget(&manager);
-    manager_listen(&manager, 3 * WATCHDOG_MS);
+    manager_listen(&manager, 3L * WATCHDOG_MS);
     assert_int_equal(manager_count(&manager, "WATCHDOG="), 0);
     halt_end(&halt);
     manager_await(&manager, "WATCHDOG=1", HANG_MS);

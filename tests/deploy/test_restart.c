@@ -230,10 +230,10 @@ static void no_request_fails_while_the_daemon_is_restarted(void **state)
             run_client(i);
     }
     for (long i = 0; i < restarts; i++) {
-        await_answers(10 * CLIENTS);
+        await_answers(10UL * CLIENTS);
         restart();
     }
-    await_answers(10 * CLIENTS);
+    await_answers(10UL * CLIENTS);
     atomic_store(&tally->ends, true);
     for (unsigned i = 0; i < CLIENTS; i++)
         assert_int_equal(waitpid(clients[i], NULL, 0), clients[i]);

@@ -283,7 +283,7 @@ static void lines_of_several_writers_stay_whole(void **state)
     open_pipe(0, SMALL_PIPE);
     for (size_t i = 0; i < WRITERS_MAX; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, i == 3 ? write_many : put_many, &numbers[i]), 0);
-    read_lines(&r, WRITERS_MAX * LINES_EACH);
+    read_lines(&r, (uint64_t)WRITERS_MAX * LINES_EACH);
     for (size_t i = 0; i < WRITERS_MAX; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     for (size_t i = 0; i < WRITERS_MAX; i++)
