@@ -19,7 +19,7 @@ static void run_within(struct program_run *p, const char *program, const char *v
     static char path[PATH_MAX], command[PATH_MAX + 200];
     program_find(path, program, variable);
     (void)snprintf(command, sizeof command, "ulimit -v %ld; %s exec '%s' --version", mb * 1024, threads, path);
-    *p = (struct program_run){.argv = {"/bin/sh", "-c", command, NULL}, .timeout_s = 10};
+    *p = (struct program_run){.argv = {"/bin/sh", "-c", command, NULL}};
     program_run(p);
     if (p->timed_out)
         fail_msg("%s hangs with %ld MiB", program, mb);

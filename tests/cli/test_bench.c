@@ -33,7 +33,6 @@ static int setup(void **state)
 static json_t *object_of(struct program_run *p)
 {
     json_error_t error;
-    p->timeout_s = 60;
     program_run(p);
     if (p->exit_code != 0 || p->err_size != 0)
         fail_msg("%s: exit code %d: %s", p->argv[2], p->exit_code, p->err);

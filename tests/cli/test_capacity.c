@@ -55,7 +55,6 @@ static int teardown(void **state)
 static json_t *object_of(struct program_run *p)
 {
     json_error_t error;
-    p->timeout_s = 60;
     program_run(p);
     if (p->exit_code != 0 || p->err_size != 0)
         fail_msg("exit code %d: %s", p->exit_code, p->err);
@@ -146,7 +145,6 @@ static void an_overload_is_seen_however_fast_requests_come(void **state)
                                      "--p99",     "1000",     "--cores",    "2",    "--replicas",   "100",
                                      "-n",        "20",       "--mix",      "1:20", "--request-us", "0",
                                      "--pass-us", "0",        "--event-us", "0"}};
-    p.timeout_s = 60;
     program_run(&p);
     if (p.exit_code != 1 || strstr(p.out, "none of these") == NULL)
         fail_msg("exit code %d, %s%s", p.exit_code, p.out, p.err);
@@ -192,7 +190,7 @@ static void a_wrong_command_line_is_told_what_was_expected(void **state)
         {{"m", "--p99", "9"}, "expected exactly one of --rate and --concurrency"},
         {{"m", "--p99", "9", "--rate", "1", "--concurrency", "1"}, "expected exactly one of --rate and --concurrency"},
         {{"m", "--rate", "1"}, "expected a goal, --p99 MS"},
-        {{"--costs", "f", "-t", "2", "--rate", "1", "--p99", "9"}, "--threads is for what is measured"},
+        {{"--costs", "f", "-t", "2", "--rate", "1", "--p99", "9"}, "--threads is for measuring"},
         {{"m", "--rate", "1", "--p99", "9", "--mix", "10"}, "--mix is \"10\", expected PROMPT:TOKENS"},
         {{"m", "--rate", "1", "--p99", "9", "--mix", "10:0"}, "--mix is \"10:0\""},
         {{"m", "--rate", "1", "--p99", "9", "--mix", "1:1:0"}, "--mix is \"1:1:0\""},
@@ -273,7 +271,6 @@ static void what_was_measured_can_be_used_again(void **state)
     temp_path(path, folder, "measured.json");
     for (size_t i = 0; i < LENGTH(models); i++) {
         struct program_run p = {.argv = {aft, "capacity", models[i], "--watch", "0.5", "--threads", "1", USUAL}};
-        p.timeout_s = 60;
         program_run(&p);
         assert_int_equal(p.exit_code, 0);
         temp_write(path, p.out, p.out_size);

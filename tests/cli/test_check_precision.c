@@ -109,7 +109,7 @@ static char *run(const char *verb, const char *model, const char *data, const ch
     char path[PATH_MAX];
     temp_path(path, dir, model);
     const bool writes = strcmp(verb, "check-precision") == 0;
-    struct program_run p = {.argv = {aft, verb, path, data, writes ? "--write" : NULL}, .timeout_s = 100};
+    struct program_run p = {.argv = {aft, verb, path, data, writes ? "--write" : NULL}};
     if (precision != NULL)
         assert_int_equal(setenv("AFTD_PRECISION", precision, 1), 0);
     program_run(&p);

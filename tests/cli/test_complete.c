@@ -48,7 +48,7 @@ static int teardown(void **state)
 /* aft complete with `first` before `options`; must succeed. */
 static struct program_run complete(const char *const *first, const char *const *options)
 {
-    struct program_run p = {.argv = {aft, "complete", "-o", "-"}, .timeout_s = 60};
+    struct program_run p = {.argv = {aft, "complete", "-o", "-"}};
     size_t count = 4;
     for (size_t i = 0; first[i] != NULL; i++)
         p.argv[count++] = first[i];

@@ -26,7 +26,7 @@
 #define GOLDEN "tests/data/golden/"
 #define PICTURE_MODEL "cifar10-aft-conv"
 
-enum { LIMIT_S = 580, URL_MAX_BYTES = 64, RUN_S = 60, BYTES_MAX = 3 * ARCHIVE_BLOCK_BYTES };
+enum { LIMIT_S = 580, URL_MAX_BYTES = 64, BYTES_MAX = 3 * ARCHIVE_BLOCK_BYTES };
 
 static const char small_model[] = GOLDEN "lm-local-8", other_model[] = GOLDEN "lm-local-1";
 static struct daemon aftd;
@@ -38,7 +38,7 @@ static char text_path[PATH_MAX], archive_path[PATH_MAX], damaged_path[PATH_MAX],
 /* `aft verb args` with `input`; what it wrote to standard output, which must be all. program_run_clear it. */
 static struct program_run run(const char *verb, const char *const *args, const void *input, size_t size)
 {
-    struct program_run p = {.argv = {aft, verb}, .input = input, .input_size = size, .timeout_s = RUN_S};
+    struct program_run p = {.argv = {aft, verb}, .input = input, .input_size = size};
     for (size_t i = 0; args[i] != NULL; i++)
         p.argv[2 + i] = args[i];
     program_run(&p);

@@ -47,7 +47,6 @@ static json_t *objects_of(const char *const *args, const char *input, int exit_c
     for (; args[count - 1] != NULL; count++)
         p.argv[count] = args[count - 1];
     p.argv[count] = "--json";
-    p.timeout_s = 60;
     program_run(&p);
     if (p.exit_code != exit_code)
         fail_msg("aft %s --json: exit code %d, \"%s\"", args[0], p.exit_code, p.err);

@@ -19,7 +19,7 @@
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define SAMPLE "weights/models/cifar10-aft-conv/sample.jpg"
 
-enum { LIMIT_S = 580, RUN_S = 60 };
+enum { LIMIT_S = 580 };
 
 static struct daemon aftd;
 static char aft[PATH_MAX], url[64];
@@ -146,7 +146,7 @@ static json_t *read_report(const struct program_run *p, int code)
 /* Run aft load with the arguments, the URL first and --json last. */
 static json_t *load(const char *const arguments[], int code)
 {
-    struct program_run p = {.argv = {aft, "load", url}, .timeout_s = RUN_S};
+    struct program_run p = {.argv = {aft, "load", url}};
     size_t count = 3;
     for (size_t i = 0; arguments[i] != NULL; i++)
         p.argv[count++] = arguments[i];
@@ -374,7 +374,7 @@ static void a_daemon_that_dies_is_a_failure_of_what_was_running(void **state)
         "env --default-signal=INT '%s' load %s --concurrency 3 --max-tokens 50 --duration 1000 --json & "
         "until grep -q '/generate 200' '%s/log'; do sleep 0.05; done; kill -9 %d; sleep 1; kill -INT $!; wait $!",
         aft, url, aftd.dir, (int)aftd.pid);
-    struct program_run p = {.argv = {"/bin/sh", "-c", script}, .timeout_s = RUN_S};
+    struct program_run p = {.argv = {"/bin/sh", "-c", script}};
     program_run(&p);
     json_t *report = read_report(&p, 0);
     const json_t *g = json_object_get(report, "generate");
@@ -426,7 +426,7 @@ static void interrupt(struct program_run *p, const char *const arguments[])
                    "count() { grep -c '/generate 200' '%s/log'; }; before=$(count); env --default-signal=INT \"$@\" & "
                    "until [ \"$(count)\" -gt \"$before\" ]; do sleep 0.05; done; kill -INT $!; wait $!",
                    aftd.dir);
-    *p = (struct program_run){.argv = {"/bin/sh", "-c", script, "sh", aft, "load", url}, .timeout_s = RUN_S};
+    *p = (struct program_run){.argv = {"/bin/sh", "-c", script, "sh", aft, "load", url}};
     for (size_t i = 0, count = 7; arguments[i] != NULL; i++)
         p->argv[count++] = arguments[i];
     program_run(p);
@@ -493,8 +493,7 @@ static void the_report_for_people_has_a_line_for_each_figure(void **state)
     start(NULL);
     struct program_run p = {.argv = {aft, "load", url, "--classify", "--generate", SAMPLE, "--requests=10",
                                      "--concurrency=2", "--max-tokens=50", "--slo-ttfb-ms=8e6", "--slo-gap-ms=8e6",
-                                     "--header=X-Request-Id: from-aft-load", "--header", "X-Other:"},
-                            .timeout_s = RUN_S};
+                                     "--header=X-Request-Id: from-aft-load", "--header", "X-Other:"}};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
     assert_string_equal(p.err, "");
@@ -514,8 +513,7 @@ static void a_terminal_sees_the_progress_and_then_does_not(void **state)
     static const char gone[] = "\r\033[K";
     program_need_terminal();
     start(NULL);
-    struct program_run p = {
-        .argv = {aft, "load", url, "--duration=1", "--max-tokens=5"}, .err_sink = PROGRAM_TERMINAL, .timeout_s = RUN_S};
+    struct program_run p = {.argv = {aft, "load", url, "--duration=1", "--max-tokens=5"}, .err_sink = PROGRAM_TERMINAL};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
     assert_non_null(strstr(p.err, ".]   0 %  0 s, 0 answered, 0 failed, "));

@@ -141,7 +141,7 @@ static void score_shows_its_progress_on_a_terminal_alone(void **state)
 }
 
 /* Every verb that may take longer than a second; each of them wipes away what it showed. */
-static void long_runs_show_how_far_they_are_on_a_terminal_alone(void **state)
+static void long_runs_show_how_far_they_are(void **state)
 {
     (void)state;
     static const char prompt[] = "The history of ";
@@ -165,7 +165,7 @@ static void long_runs_show_how_far_they_are_on_a_terminal_alone(void **state)
         {"generate", shipped_model, "-p", prompt, "-n", "600", "--json"},
     };
     for (size_t i = 0; i < LENGTH(runs); i++) {
-        struct program_run p = {.argv = {aft}, .err_sink = PROGRAM_TERMINAL, .timeout_s = 60};
+        struct program_run p = {.argv = {aft}, .err_sink = PROGRAM_TERMINAL};
         for (size_t a = 0; runs[i][a] != NULL; a++)
             p.argv[a + 1] = runs[i][a];
         program_run(&p);
@@ -173,11 +173,6 @@ static void long_runs_show_how_far_they_are_on_a_terminal_alone(void **state)
             strcmp(p.err + p.err_size - 4, "\r\033[K") != 0)
             fail_msg("aft %s: exit code %d, no progress that is wiped away in the end: \"%s\"", runs[i][0], p.exit_code,
                      p.err);
-        program_run_clear(&p);
-        p.err_sink = PROGRAM_COLLECTED;
-        program_run(&p);
-        if (p.exit_code != 0 || p.err_size != 0)
-            fail_msg("aft %s: exit code %d and \"%s\" without a terminal", runs[i][0], p.exit_code, p.err);
         program_run_clear(&p);
     }
 }
@@ -187,8 +182,7 @@ static void the_time_left_is_told_after_a_second(void **state)
     (void)state;
     program_need_terminal();
     struct program_run p = {.argv = {aft, "bench", shipped_model, "--runs", "41", "--no-limits"},
-                            .err_sink = PROGRAM_TERMINAL,
-                            .timeout_s = 120};
+                            .err_sink = PROGRAM_TERMINAL};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
     assert_non_null(strstr(p.err, "measured, "));
@@ -306,7 +300,7 @@ int main(void)
         cmocka_unit_test(a_reader_that_has_enough_ends_generate_quietly),
         cmocka_unit_test(where_sigpipe_is_ignored_the_reason_is_told),
         cmocka_unit_test(score_shows_its_progress_on_a_terminal_alone),
-        cmocka_unit_test(long_runs_show_how_far_they_are_on_a_terminal_alone),
+        cmocka_unit_test(long_runs_show_how_far_they_are),
         cmocka_unit_test(the_time_left_is_told_after_a_second),
         cmocka_unit_test(colors_are_for_terminals_that_want_them),
         cmocka_unit_test(a_terminal_gets_no_control_characters),

@@ -209,7 +209,7 @@ static void what_is_in_the_way_is_said(void **state)
     expect(LIST("ps", "--config", config), 1, "", "No such file or directory");
     expect(LIST("ps", "--url", url), 1, "", "Connection refused");
     temp_write(config, "{}", 2);
-    expect(LIST("ps", "--config", config), 2, "", "no admin listener");
+    expect(LIST("--chdir=/", "ps", "--config", config), 2, "", "no admin listener"); /* nor one of make run */
     expect(LIST("ps", "--config", "/no/such/file"), 2, "", "cannot be opened");
     expect(LIST("ps", "now"), 2, "", "unexpected argument");
 }

@@ -39,7 +39,7 @@ static int teardown(void **state)
 /* "2.9429 bits per byte\n" -> 2.9429; must be all there is. */
 static double run_score(const char *model, const char *file, const void *input, size_t size)
 {
-    struct program_run p = {.argv = {aft, "score", model, file}, .input = input, .input_size = size, .timeout_s = 60};
+    struct program_run p = {.argv = {aft, "score", model, file}, .input = input, .input_size = size};
     char *end = NULL;
     program_run(&p);
     if (p.exit_code != 0 || p.err_size != 0)
@@ -98,7 +98,7 @@ static void unseen_wikipedia_scores_as_the_reference_says(void **state)
 {
     (void)state;
     char path[PATH_MAX];
-    struct program_run p = {.argv = {"/usr/bin/xz", "-dc", enwik8}, .timeout_s = 60};
+    struct program_run p = {.argv = {"/usr/bin/xz", "-dc", enwik8}};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
     assert_int_equal(p.out_size, 75000);

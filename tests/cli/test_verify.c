@@ -49,7 +49,7 @@ static void verify_all(const char *parent, const char *piece, bool hold, const c
 {
     static char paths[PROGRAM_ARGUMENTS_MAX][PATH_MAX];
     char wish[32], column[16];
-    struct program_run p = {.argv = {aft, "verify", "--precision", precision}, .timeout_s = 60};
+    struct program_run p = {.argv = {aft, "verify", "--precision", precision}};
     if (tolerance[0] != '\0') { /* with an equals sign, so that there are as many arguments */
         (void)snprintf(wish, sizeof wish, "--tolerance=%s", tolerance);
         p.argv[ARGUMENTS] = wish;

@@ -161,8 +161,7 @@ static void ten_pictures_match_the_reference(void **state)
 
 static void unpack(const char *dir, const struct case_line *cases, size_t count)
 {
-    struct program_run tar = {.argv = {"/bin/tar", "-xJf", ARCHIVE, "-C", dir, "--no-same-owner", "-T", "-"},
-                              .timeout_s = 60};
+    struct program_run tar = {.argv = {"/bin/tar", "-xJf", ARCHIVE, "-C", dir, "--no-same-owner", "-T", "-"}};
     char *names = malloc(count * sizeof cases->file);
     assert_non_null(names);
     for (size_t i = 0; i < count; i++)

@@ -25,7 +25,6 @@ struct program_run {
     size_t input_size;
     enum program_sink out_sink, err_sink;
     size_t out_max;       /* read this many bytes of standard output, then close it; 0: all */
-    unsigned timeout_s;   /* 0: 120; stretched by AFTD_TEST_SLOW */
     bool ignores_sigpipe; /* start it as some parents do: a write to a closed pipe is then an error, not a signal */
     /* the result */
     int exit_code; /* -1 if a signal ended it */
