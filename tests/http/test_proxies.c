@@ -56,7 +56,7 @@ static void assert_client(const char *unix_path, const char *const headers[], co
     (void)snprintf(header, sizeof header, "X-Request-Id: %s", id);
     for (size_t i = 0; headers[i] != NULL; i++)
         all[i + 1] = headers[i];
-    client_call(&aftd, &(struct request){.path = "/healthz", .headers = all, .unix_path = unix_path}, &r);
+    client_call(&aftd, &(struct request){.path = "/v2", .headers = all, .unix_path = unix_path}, &r);
     assert_int_equal(r.status, 200);
     reply_clear(&r);
     (void)snprintf(want, sizeof want, " client=%s ", client);
@@ -111,7 +111,7 @@ static void many_headers_are_read_from_their_end(void **state)
         headers[i] = "X-Forwarded-For: 6.6.6.6";
     headers[37] = "X-Forwarded-For: 192.0.2.1, 10.0.0.2";
     headers[38] = NULL;
-    client_call(&aftd, &(struct request){.path = "/healthz", .headers = headers}, &r);
+    client_call(&aftd, &(struct request){.path = "/v2", .headers = headers}, &r);
     assert_int_equal(r.status, 200);
     reply_clear(&r);
     (void)snprintf(line, sizeof line, "%s", line_of("many"));
@@ -140,7 +140,7 @@ static void a_trace_goes_on_in_answer_and_log(void **state)
         const char *path, *body;
         long status;
     } cases[] = {
-        {"/healthz", NULL, 200},
+        {"/v2", NULL, 200},
         {"/generate", "{\"prompt\": \"x\", \"max_tokens\": 3}", 200},
         {"/generate", "{\"prompt\": \"x\", \"max_tokens\": 3, \"stream\": true}", 200},
         {"/generate", "{", 400},
@@ -196,7 +196,7 @@ static void no_trace_is_made_up(void **state)
         struct reply r;
         (void)snprintf(id, sizeof id, "untraced-%zu", i);
         (void)snprintf(header, sizeof header, "X-Request-Id: %s", id);
-        client_call(&aftd, &(struct request){.path = "/healthz", .headers = headers}, &r);
+        client_call(&aftd, &(struct request){.path = "/v2", .headers = headers}, &r);
         assert_int_equal(r.status, 200);
         assert_false(reply_header(&r, "traceparent", value, sizeof value));
         reply_clear(&r);
