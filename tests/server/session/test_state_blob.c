@@ -283,7 +283,7 @@ static const struct {
     size_t count;
     const char *word;
 } fields[] = {
-    {"magic", 0, "A", 1, "not a state"},
+    {"magic", 0, "A", 1, "not an aftd state"},
     {"an older version", 8, {1}, 1, "version is 1, expected 2 to 4: another version of aftd made it"},
     {"a later version", 8, {5}, 1, "version is 5, expected 2 to 4: another version of aftd made it"},
     {"as if of the one before", 8, {2}, 1, "according to its header"},
