@@ -119,10 +119,10 @@ TESTS := $(TEST_SOURCES:%.c=$B/%)
 # threads, where they share something. The other programs are for `make check-long`, which sets AFTD_TEST_ALL.
 under_sanitizer = $(foreach dir,$(1),$(filter $B/tests/$(dir)/%,$(TESTS))) $(2:%=$B/tests/http/test_%)
 ifeq ($(VARIANT)$(AFTD_TEST_ALL),asan)
-  HOSTILE := chunks hostile identity inference key_rights mutations openai picture_limits sessions state uploads
-  # Those left out of engine/ are about what is computed, not about where it lies.
-  NUMBERS := bench/% test_bits test_length test_sampler kernels/test_kernels_long
-  TESTS := $(filter-out $(addprefix $B/tests/engine/,$(NUMBERS)),$(call under_sanitizer,config weights engine server,$(HOSTILE)))
+  HOSTILE := chunks hostile identity inference key_rights mutations openai sessions state uploads
+  # Those left out are about what is computed, not about where it lies.
+  NUMBERS := $(addprefix engine/,bench/% test_bits test_length test_sampler kernels/test_kernels_long) server/cli/test_capacity_sim
+  TESTS := $(filter-out $(NUMBERS:%=$B/tests/%),$(call under_sanitizer,config weights engine server,$(HOSTILE)))
 else ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
   SHARED := admin connections drain leave prefix rates reload_order requests resume sessions_many sessions_shared slow_readers
   TESTS := $(call under_sanitizer,engine/core engine/pass server/access server/batch server/core server/http server/job server/session,$(SHARED)) \
