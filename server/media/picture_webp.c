@@ -93,6 +93,17 @@ uint64_t picture_webp_bytes(uint32_t width, uint32_t height)
     return (uint64_t)width * height * (4 + 4 + PICTURE_CHANNELS);
 }
 
+/* Version 1.5 calls some damage to an alpha plane a lack of memory: that is what it is if it is said again where there is
+ * as much as may be needed. */
+static VP8StatusCode decode(WebPDecoderConfig *config, const WebPData *file, size_t needed)
+{
+    const VP8StatusCode code = WebPDecode(file->bytes, file->size, config);
+    if (code != VP8_STATUS_OUT_OF_MEMORY || !has_memory(needed))
+        return code;
+    const VP8StatusCode again = WebPDecode(file->bytes, file->size, config);
+    return again == VP8_STATUS_OUT_OF_MEMORY ? VP8_STATUS_BITSTREAM_ERROR : again;
+}
+
 enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_t size, const struct picture_wish *wish,
                                 struct error *err)
 {
@@ -116,7 +127,8 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
     const uint32_t width = (uint32_t)config.input.width, height = (uint32_t)config.input.height;
     const size_t pitch = (size_t)width * (alpha ? 4u : PICTURE_CHANNELS), total = height * pitch;
     uint8_t *pixels = malloc(total);
-    if (pixels == NULL || !has_memory((size_t)width * height * 4 + DECODER_BYTES)) {
+    const size_t needed = (size_t)width * height * 4 + DECODER_BYTES;
+    if (pixels == NULL || !has_memory(needed)) {
         free(pixels);
         return error_set(err, ERR_NOMEM, "out of memory for a picture of %u x %u pixels: %zu bytes", width, height,
                          total);
@@ -124,7 +136,7 @@ enum status picture_webp_decode(struct picture *ret, const uint8_t *bytes, size_
     config.output.colorspace = alpha ? MODE_RGBA : MODE_RGB;
     config.output.is_external_memory = 1;
     config.output.u.RGBA = (WebPRGBABuffer){.rgba = pixels, .stride = (int)pitch, .size = total};
-    const VP8StatusCode code = WebPDecode(bytes, size, &config);
+    const VP8StatusCode code = decode(&config, &file, needed);
     WebPFreeDecBuffer(&config.output);
     if (code != VP8_STATUS_OK) {
         free(pixels);
