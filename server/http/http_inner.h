@@ -29,6 +29,14 @@ struct settings;
  * pass what framing.h refuses. */
 enum { HTTP_LIBRARY_IS_STRICT = MHD_VERSION >= 0x01000000 };
 
+/* Then MHD_add_connection announces the connection before it returns; by default 1.0 does so in a later MHD_run, by when
+ * http_forget_lost may have freed it. 0.9.75 knows of no such flag, and always does. */
+#if MHD_VERSION >= 0x01000000
+#define HTTP_ONE_THREAD MHD_USE_NO_THREAD_SAFETY
+#else
+#define HTTP_ONE_THREAD 0
+#endif
+
 /* An instance of the library serves connections that are all encrypted or all plain. */
 enum { HTTP_PLAIN, HTTP_TLS, HTTP_LIBRARIES };
 

@@ -226,7 +226,8 @@ static void *serve(void *arg)
 static struct MHD_Daemon *start_library(struct http_loop *l, bool is_tls)
 {
     const struct settings *s = l->http->settings;
-    const unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    const unsigned flags =
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | HTTP_ONE_THREAD;
     static char priorities[] = TLS_PRIORITIES; /* the library wants a pointer that is not const, and only reads */
     struct MHD_OptionItem encryption[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, priorities},
                                           {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, tls_callback()},
