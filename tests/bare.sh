@@ -38,6 +38,7 @@ if ! [[ $label = *'"label":"ship"'* && $text = *'"finish_reason":"length"'* ]]; 
 fi
 kill -KILL "$run" # unshare does not heed TERM; its child ends with it
 wait "$run" 2>/dev/null
+rm -f "$root/srv/aftd/build/admin.sock" # which it could not remove
 
 echo "---- make test"
 inside /srv/aftd make test ${AFTD_TEST_JOBS:+AFTD_TEST_JOBS=$AFTD_TEST_JOBS} &

@@ -68,7 +68,8 @@ start() { # start NAME
 # ---- telling -------------------------------------------------------------------------------------------------------
 
 passed=0 failed=0 skipped=0
-count() { sed -n "s/^\[  $1 *\] \([0-9][0-9]*\) test(s).*/\1/p" "$2" | awk '{n += $1} END {print n + 0}'; }
+# cmocka 1.1.8 puts the group's name before the number of what failed or was skipped.
+count() { sed -n "s/^\[  $1 *\] \(.*: \)\{0,1\}\([0-9][0-9]*\) test(s).*/\2/p" "$2" | awk '{n += $1} END {print n + 0}'; }
 # pytest ends with a line like "1 failed, 85 passed, 2 skipped in 9.80s"; an error is a test that could not start.
 said() { grep -E '^[0-9]+ .* in [0-9.]+s' "$2" | tail -n 1 | grep -oE "[0-9]+ ($1)" | awk '{n += $1} END {print n + 0}'; }
 show() { # show NAME: count and show what it said, once it has ended
