@@ -204,10 +204,10 @@ def test_clients_are_told_apart_by_their_own_addresses(scene):
 def test_a_body_that_is_too_large_is_refused_as_the_daemon_does(scene, client):
     kind = {"Content-Type": "application/octet-stream"}
     most = 16 << 20
-    assert client.ask("POST", "/v1/decompress", bytes(most), kind).status == 400  # it arrives: it is no archive
+    assert client.ask("POST", "/complete", bytes(most), kind).status == 415  # it arrives: it is no picture
     # It may come while the body is sent: then the rest of it is not taken.
     client.close()
-    client.c.putrequest("POST", "/v1/decompress", skip_host=True)
+    client.c.putrequest("POST", "/complete", skip_host=True)
     for name, value in {"Host": NAME, **kind, "Content-Length": str(most + 1)}.items():
         client.c.putheader(name, value)
     client.c.endheaders()
