@@ -124,7 +124,7 @@ ifeq ($(VARIANT)$(AFTD_TEST_ALL),asan)
   NUMBERS := $(addprefix engine/,bench/% test_bits test_length test_sampler kernels/test_kernels_long) server/cli/test_capacity_sim
   TESTS := $(filter-out $(NUMBERS:%=$B/tests/%),$(call under_sanitizer,config weights engine server,$(HOSTILE)))
 else ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
-  SHARED := admin connections drain leave prefix rates reload_order requests resume sessions_many sessions_shared slow_readers
+  SHARED := admin connections drain leave reload_order requests sessions_many sessions_shared slow_readers
   TESTS := $(call under_sanitizer,engine/core engine/pass server/access server/batch server/core server/http server/job server/session,$(SHARED)) \
       $B/tests/engine/test_engine $B/tests/server/models/test_registry
 endif

@@ -333,7 +333,9 @@ def test_one_daemon_behind_nginx_is_what_single_conf_says(tmp_path):
     try:
         assert balancer.checked[0] == 0 and not re.search("warn|alert|emerg", balancer.checked[1]), balancer.checked[1]
         answer = client.ask("POST", "/generate", {"max_tokens": 5}, FORGED)
-        assert answer.status == 200 and "client=127.0.0.1 " in daemon.line_of(answer.request)
+        assert answer.status == 200
+        await_true("a line", lambda: daemon.line_of(answer.request))
+        assert "client=127.0.0.1 " in daemon.line_of(answer.request)
         assert client.ask("POST", "/classify", b"x" * (16 << 20) + b"x").status == 413
         _, stream = client.send("POST", "/generate", {"max_tokens": LONG, "stream": True})
         assert stream.read(1) and daemon.figure("aftd_streams_running") == 1  # events come while it is written
