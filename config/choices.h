@@ -1,5 +1,5 @@
-/* choices.h - the values of those settings that are one of a few words, for who reads no others: a change of the table of
- * settings (settings.h) compiles only its own readers anew. */
+/* choices.h - the values of those settings that are one of a few words, for who reads no others: a change of the table
+ * of settings (settings.h) compiles only its own readers anew. */
 #ifndef CONFIG_CHOICES_H
 #define CONFIG_CHOICES_H
 

@@ -31,8 +31,8 @@ void request_job_submit_or_refuse(struct exchange *x, enum status st, const stru
  * Server-Timing. */
 json_t *request_job_timings(const struct exchange *x);
 void request_job_note_times(struct exchange *x);
-/* Add X-Prompt-Tokens-Dropped where the model's context had no room for all of the prompts: not every API's answer has a
- * place for it, nor any stream before its end. x->job is NULL, done or streaming. */
+/* Add X-Prompt-Tokens-Dropped where the model's context had no room for all of the prompts: not every API's answer has
+ * a place for it, nor any stream before its end. x->job is NULL, done or streaming. */
 void request_job_tell_dropped(struct exchange *x);
 
 #endif

@@ -26,8 +26,8 @@ static bool looks_ahead(const struct stream_slot *s, struct stream_ahead *ret)
     return ret->left > 0 && s->shifting_draws - s->drawn > ret->pushes;
 }
 
-/* How many rows the pass must have so that each stream is ready in time if it goes on so. *turn: how many a stream waits
- * for until it is its turn; *rows_max: more than that would make the pass too long. */
+/* How many rows the pass must have so that each stream is ready in time if it goes on so. *turn: how many a stream
+ * waits for until it is its turn; *rows_max: more than that would make the pass too long. */
 static uint32_t rows_due(const struct stream_places *p, const uint32_t *taken, uint32_t prompt_rows_max, uint32_t *turn,
                          uint32_t *rows_max)
 {

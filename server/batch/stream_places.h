@@ -1,9 +1,9 @@
 /* stream_places.h - which samples of which jobs are in a lane of streams, and where: in a slot, where they run, or
  * parked, where they wait to go on. Parking a sample copies its window and the state of its stream, and what was fed
- * ahead (stream_window.h), out of the slot and back into whichever it is given next, so it goes on with the same bits. A sample that waits for another's prompt
- * (stream_slot.h) has nothing to copy yet: it begins anew.
- * Who runs and who is parked is stream_shares.h's to say. Engine thread only. All memory is allocated at the start;
- * that for parking is used, and so becomes resident, only when somebody is parked. */
+ * ahead (stream_window.h), out of the slot and back into whichever it is given next, so it goes on with the same bits.
+ * A sample that waits for another's prompt (stream_slot.h) has nothing to copy yet: it begins anew. Who runs and who is
+ * parked is stream_shares.h's to say. Engine thread only. All memory is allocated at the start; that for parking is
+ * used, and so becomes resident, only when somebody is parked. */
 #ifndef SERVER_BATCH_STREAM_PLACES_H
 #define SERVER_BATCH_STREAM_PLACES_H
 

@@ -203,8 +203,8 @@ json_t *cli_json_text(const void *bytes, size_t size);
  * field of a line, as \xHH. */
 void cli_print_field(const char *text);
 
-/* Make a daemon's URL, of one with or without "http://", without a slash at its end; free it. Prints why not and returns
- * an exit code. */
+/* Make a daemon's URL, of one with or without "http://", without a slash at its end; free it. Prints why not and
+ * returns an exit code. */
 int cli_url_make(char **ret, const char *url);
 
 struct picture_wish;

@@ -66,8 +66,8 @@ static bool try_unix(struct locate *l, const char *path)
     return true;
 }
 
-/* The socket is for the daemon's own user, who needs no port. Where no setting names a place, it may be where `make run`
- * has it, or deploy/systemd/aftd-admin.socket. */
+/* The socket is for the daemon's own user, who needs no port. Where no setting names a place, it may be where `make
+ * run` has it, or deploy/systemd/aftd-admin.socket. */
 static bool try_admin(struct locate *l, const struct settings *s)
 {
     static const char run[] = "build/admin.sock", passed[] = "/run/aftd/admin.sock";

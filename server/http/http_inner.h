@@ -24,13 +24,13 @@
 
 struct settings;
 
-/* From 1.0 on the library itself refuses a NUL, a bare line feed and blanks in odd places, once and in its own words, and
- * cuts blanks off values. What 0.9.75 refuses by itself it answers with the header sent twice, so that it is asked to let
- * pass what framing.h refuses. */
+/* From 1.0 on the library itself refuses a NUL, a bare line feed and blanks in odd places, once and in its own words,
+ * and cuts blanks off values. What 0.9.75 refuses by itself it answers with the header sent twice, so that it is asked
+ * to let pass what framing.h refuses. */
 enum { HTTP_LIBRARY_IS_STRICT = MHD_VERSION >= 0x01000000 };
 
-/* Then MHD_add_connection announces the connection before it returns; by default 1.0 does so in a later MHD_run, by when
- * http_forget_lost may have freed it. 0.9.75 knows of no such flag, and always does. */
+/* Then MHD_add_connection announces the connection before it returns; by default 1.0 does so in a later MHD_run, by
+ * when http_forget_lost may have freed it. 0.9.75 knows of no such flag, and always does. */
 #if MHD_VERSION >= 0x01000000
 #define HTTP_ONE_THREAD MHD_USE_NO_THREAD_SAFETY
 #else

@@ -1,8 +1,8 @@
 /* linger.c - connections that are closed while their clients still send: those whose bodies nobody wants, which were
- * answered before they had arrived. Many clients send all of a body before they read; closing a socket with bytes unread
- * is a reset, which would take the answer from them. So the sending side is closed and what comes is read and dropped
- * until the client has closed too, within receive_timeout_ms and HTTP_LINGER_BYTES_MAX (RFC 9112, 9.6). Where all places
- * are taken the connection is closed at once. Runs on the connection's loop; no locks. */
+ * answered before they had arrived. Many clients send all of a body before they read; closing a socket with bytes
+ * unread is a reset, which would take the answer from them. So the sending side is closed and what comes is read and
+ * dropped until the client has closed too, within receive_timeout_ms and HTTP_LINGER_BYTES_MAX (RFC 9112, 9.6). Where
+ * all places are taken the connection is closed at once. Runs on the connection's loop; no locks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>

@@ -124,8 +124,8 @@ bool http_poll_lingering(struct http_loop *l, size_t place)
     return poll_too(l, l->lingers[place].fd, (uint32_t)(POLL_LINGERS + place), EPOLLIN);
 }
 
-/* A new connection wakes one of the loops that sleep: the one that has waited longest, as each takes its place anew when
- * it has accepted. */
+/* A new connection wakes one of the loops that sleep: the one that has waited longest, as each takes its place anew
+ * when it has accepted. */
 static void poll_listener(struct http_loop *l, size_t listener, bool wanted)
 {
     const int fd = l->http->listeners.all[listener].fd;

@@ -46,8 +46,8 @@ enum status picture_check_kind(const uint8_t *bytes, size_t size, struct error *
 
 #define PICTURE_KINDS "a JPEG, PNG or WebP picture"
 
-/* Are the bytes those of what `declared`, a media type without parameters, says? "" says nothing; bytes that are not a picture are left for picture_decode to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming
- * both. */
+/* Are the bytes those of what `declared`, a media type without parameters, says? "" says nothing; bytes that are not a
+ * picture are left for picture_decode to refuse. Errors: ERR_MEDIA_TYPE (`param`), naming both. */
 enum status picture_check_declared(const char *declared, const char *param, const uint8_t *bytes, size_t size,
                                    struct error *err);
 

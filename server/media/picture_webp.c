@@ -93,8 +93,8 @@ uint64_t picture_webp_bytes(uint32_t width, uint32_t height)
     return (uint64_t)width * height * (4 + 4 + PICTURE_CHANNELS);
 }
 
-/* Version 1.5 calls some damage to an alpha plane a lack of memory: that is what it is if it is said again where there is
- * as much as may be needed. */
+/* Version 1.5 calls some damage to an alpha plane a lack of memory: that is what it is if it is said again where there
+ * is as much as may be needed. */
 static VP8StatusCode decode(WebPDecoderConfig *config, const WebPData *file, size_t needed)
 {
     const VP8StatusCode code = WebPDecode(file->bytes, file->size, config);

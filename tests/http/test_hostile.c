@@ -167,8 +167,8 @@ static void ambiguous_requests_are_refused_and_nothing_is_smuggled(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* With one answer, in JSON but for what libmicrohttpd 1.0 refuses before the daemon sees it, in a page of its own; 0.9.75
- * lets that pass. */
+/* With one answer, in JSON but for what libmicrohttpd 1.0 refuses before the daemon sees it, in a page of its own;
+ * 0.9.75 lets that pass. */
 static void what_is_refused_for_its_framing_says_so(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* test_refusals.c - clients that send all of a body before they read, as most do, whose request is refused by its header:
- * they read why, and cannot keep the connection that is closed behind it. The real daemon over raw sockets. */
+/* test_refusals.c - clients that send all of a body before they read, as most do, whose request is refused by its
+ * header: they read why, and cannot keep the connection that is closed behind it. The real daemon over raw sockets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

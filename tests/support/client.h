@@ -49,8 +49,8 @@ json_t *reply_json(const struct reply *r);
 /* An error as the contract wants it: status, the four keys, code and (NULL: any) param. `says` (NULL: anything) is part
  * of its message. */
 void reply_assert_error(const struct reply *r, long status, const char *code, const char *param, const char *says);
-/* Whether the deadline of the request's fields fell before the first byte. Then the answer is cleared, and the fields have
- * twice the time: how long a first byte takes is the machine's affair. */
+/* Whether the deadline of the request's fields fell before the first byte. Then the answer is cleared, and the fields
+ * have twice the time: how long a first byte takes is the machine's affair. */
 bool reply_is_late(struct reply *r, json_t *fields);
 
 /* The sum of the series at /metrics whose text before the value begins with `series`; 0 if there is none. */

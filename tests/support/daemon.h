@@ -2,9 +2,9 @@
  * One thread, the test's main one: the child is killed when that ends. A failing step ends the test.
  *
  * Time: no verdict depends on how long something took. What must come has HANG_MS to do so, which is over only when it
- * never comes; a timer that must not end while a test works is minutes long, one that must end is short, and what a test
- * shows of time is that it was not too early, or in which order things came. What runs is $AFTD_TEST_DAEMON, or aftd of
- * the build that the test belongs to. */
+ * never comes; a timer that must not end while a test works is minutes long, one that must end is short, and what a
+ * test shows of time is that it was not too early, or in which order things came. What runs is $AFTD_TEST_DAEMON, or
+ * aftd of the build that the test belongs to. */
 #ifndef TESTS_SUPPORT_DAEMON_H
 #define TESTS_SUPPORT_DAEMON_H
 

@@ -1,5 +1,5 @@
-/* only.c - AFTD_TEST_ONLY=NAME runs, of a program's tests, those of that name alone; * and ? stand for any characters and
- * for one. The Makefile has it linked into every test program. */
+/* only.c - AFTD_TEST_ONLY=NAME runs, of a program's tests, those of that name alone; * and ? stand for any characters
+ * and for one. The Makefile has it linked into every test program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

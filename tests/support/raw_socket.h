@@ -38,7 +38,8 @@ void raw_half_close(int fd); /* nothing more will be sent; the socket stays */
 bool raw_send(int fd, const void *bytes, size_t size, long limit_ms);
 bool raw_send_text(int fd, const char *text);
 
-/* Receive until the end of the connection, until the input contains `until` (NULL: nothing), or for limit_ms. Returns why it stopped; *in starts empty. */
+/* Receive until the end of the connection, until the input contains `until` (NULL: nothing), or for limit_ms. Returns
+ * why it stopped; *in starts empty. */
 enum raw_end raw_receive(int fd, struct raw_input *in, const char *until, long limit_ms);
 
 /* Send `size` bytes, receive until the end and close. */

@@ -323,8 +323,8 @@ static void a_text_takes_a_pass_for_its_prompt_and_one_for_each_further_byte(voi
     expect_near("eight, of which four wait", row_of(&p, 1).per_second, r.per_second, 0.05);
 }
 
-/* After 170 elements 85 are fed again: of a text that was fed ahead, beside its own; of a prompt, in passes of 80 rows at
- * most; a start of the model's own is one more of both. */
+/* After 170 elements 85 are fed again: of a text that was fed ahead, beside its own; of a prompt, in passes of 80 rows
+ * at most; a start of the model's own is one more of both. */
 static void a_full_context_begins_anew_with_half_of_it(void **state)
 {
     struct capacity_plan p = one_text(0.0, 4, 1, 172);
