@@ -45,8 +45,8 @@ enum { METRICS_KEY_OTHER = METRICS_KEYS_MAX }; /* of {key} */
  * labels  NONE, MODEL, KEY, REASON: what the `label` of an update means (0 for NONE); IF_SET: as NONE, and there is no
  *         series while the value is 0; IF_TOLD: as NONE, and there is no series before a value is set
  * Updates of {endpoint,model}, {endpoint,model,status}, {version,revision,isa,blas} and the labels of aftd_model_info
- * have functions of their own. Refusals have no {model}, as most of them come before it is known which one is asked for: a
- * full queue is told before the body is read. */
+ * have functions of their own. Refusals have no {model}, as most of them come before it is known which one is asked
+ * for: a full queue is told before the body is read. */
 #define METRICS(COUNTER, GAUGE, HISTOGRAM)                                                                           \
     COUNTER(METRIC_REQUESTS, "aftd_requests_total", COUNT, REQUEST, "Requests answered.")                            \
     GAUGE(METRIC_IN_FLIGHT, "aftd_requests_in_flight", COUNT, NONE, "Requests being read, worked on or answered.")   \
