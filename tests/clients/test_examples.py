@@ -1,5 +1,6 @@
 """What is in tests/examples does what it says, with the real daemon and the clients that it names."""
 
+import contextlib
 import json
 import re
 import select
@@ -61,7 +62,12 @@ class BreakingProxy:
             client, _ = self.listener.accept()
             left = self.cuts[self.count] if self.count < len(self.cuts) else 1 << 30
             self.count += 1
-            with client, socket.create_connection(("127.0.0.1", self.port)) as daemon:
+            # A peer that is gone (ConnectionError) ends its connection, not the proxy.
+            with (
+                contextlib.suppress(ConnectionError),
+                client,
+                socket.create_connection(("127.0.0.1", self.port)) as daemon,
+            ):
                 while left > 0:
                     for ready in select.select([client, daemon], [], [])[0]:
                         data = ready.recv(min(left, 4096) if ready is daemon else 4096)
