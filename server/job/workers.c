@@ -42,7 +42,6 @@ struct workers {
     uint64_t held;      /* of the budget */
     uint64_t untrimmed; /* taken since the last malloc_trim */
     uint32_t running;   /* workers at work */
-    uint32_t preparing; /* of them, and `next`: jobs before the engine */
     struct work_turns *turns;
     struct job *next; /* popped, its memory is not there yet; NULL: none */
     bool next_concludes;
@@ -137,7 +136,6 @@ static bool find_locked(struct workers *w, struct task *t)
         if (w->next == NULL)
             return false;
         w->next_concludes = lane == WORK_LANE_DRAW;
-        w->preparing += w->next_concludes ? 0 : 1;
     }
     struct job_work *k = w->next->work;
     const uint64_t bytes = w->next_concludes ? k->conclude_bytes : k->prepare_bytes;
@@ -259,7 +257,6 @@ static void *worker_thread(void *arg)
             (void)pthread_mutex_lock(&w->lock);
             w->running--;
             self->is_busy = false;
-            w->preparing -= t.concludes ? 0 : 1;
         } else if (w->is_closed) {
             break;
         } else if (is_worth_trimming_locked(w)) {
@@ -445,11 +442,10 @@ enum status workers_conclude(struct job *j, struct error *err)
 
 uint32_t workers_waiting(struct workers *w)
 {
+    (void)pthread_mutex_lock(&w->lock); /* under which a job is taken up, and has its memory or waits for it */
     const uint32_t waiting = queue_count(w->turns->waiting);
-    (void)pthread_mutex_lock(&w->lock);
-    const uint32_t preparing = w->preparing;
     (void)pthread_mutex_unlock(&w->lock);
-    return waiting + preparing;
+    return waiting;
 }
 
 void workers_measure(struct workers *w)

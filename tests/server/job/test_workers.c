@@ -137,6 +137,13 @@ static void await_count(struct queue *q, uint32_t count)
         test_sleep_ms(1);
 }
 
+/* Until a thread has taken all up: each then has its memory, or waits for it. */
+static void await_taken(const struct scene *s)
+{
+    while (workers_waiting(s->workers) != 0)
+        test_sleep_ms(1);
+}
+
 /* As the engine's thread: the next job, which it ends with an answer. */
 static void compute_one(struct scene *s)
 {
@@ -322,9 +329,7 @@ static void what_is_kept_counts_until_it_is_given_back(void **state)
     submit_well(s, one);
     await_count(s->engine, 1);
     submit_well(s, other);
-    while (workers_waiting(s->workers) != 1)
-        test_sleep_ms(1);
-    test_sleep_ms(20); /* nothing can be awaited for what must not happen */
+    await_taken(s);
     assert_int_equal(atomic_load(&other->prepared), 0);
     compute_one(s);
     workers_give_back(one->job);
@@ -341,9 +346,7 @@ static void a_small_job_does_not_overtake_one_that_waits_for_memory(void **state
     submit_well(s, one);
     await_count(s->engine, 1);
     submit_well(s, large);
-    while (queue_count(s->engine) != 1 || workers_waiting(s->workers) != 1)
-        test_sleep_ms(1);
-    test_sleep_ms(20); /* until a worker has taken the large one up; without that the small one is done at once */
+    await_taken(s); /* without that the small one is done at once */
     submit_well(s, small);
     compute_one(s);
     workers_give_back(one->job);
@@ -406,7 +409,7 @@ static void a_job_that_is_cancelled_while_it_waits_for_memory_ends(void **state)
     submit_well(s, one);
     await_count(s->engine, 1);
     submit_well(s, other);
-    test_sleep_ms(20); /* most likely it is out of the queue by now, where job_cancel does not find it */
+    await_taken(s); /* out of the queue, where job_cancel does not find it */
     job_cancel(other->job, ERR_STOPPED);
     assert_int_equal(result_of(other), ERR_STOPPED);
     assert_int_equal(atomic_load(&other->prepared), 0);
@@ -481,7 +484,7 @@ static void a_queue_that_is_full_is_told(void **state)
     for (int i = 0; i < 2; i++)
         submit_well(s, add(s, KB));
     assert_int_equal(submit(s, add(s, KB), NULL), ERR_FULL);
-    assert_int_equal(workers_waiting(s->workers), 3);
+    assert_int_equal(workers_waiting(s->workers), 2);
 }
 
 /* ---- start ----------------------------------------------------------------------------------------------------- */
