@@ -69,10 +69,9 @@ void request_job_submit(struct exchange *x, struct job *j, uint32_t timeout_ms, 
         job_release(j);
         return;
     }
-    if (!http_reserve_answer(x, j->answer_bytes)) {
+    if (http_reserve_answer(x, j->answer_bytes, &err) != OK) {
         authorise_no_job(x);
         job_release(j);
-        (void)error_set(&err, ERR_NOMEM, "no room for the answer beside those that wait to be read; try again later");
         reply_send_error(x, &err);
         return;
     }

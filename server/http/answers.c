@@ -51,16 +51,24 @@ void http_answers_begin(struct http *h)
     room_init(&h->answers, &rules);
 }
 
-bool http_reserve_answer(struct exchange *base, size_t bytes)
+enum status http_reserve_answer(struct exchange *base, size_t bytes, struct error *err)
 {
     struct http_exchange *x = http_exchange_of(base);
     if (bytes <= HTTP_ANSWER_SMALL_BYTES || bytes <= x->answer.units)
-        return true;
+        return OK;
     const uint64_t more = bytes - x->answer.units;
-    if (room_take(&x->http->answers, &x->answer, &x->sharer, more) != ROOM_FITS)
-        return false;
-    metrics_gauge_add(METRIC_ANSWER_BYTES, 0, (int64_t)more);
-    return true;
+    switch (room_take(&x->http->answers, &x->answer, &x->sharer, more)) {
+    case ROOM_FITS:
+        metrics_gauge_add(METRIC_ANSWER_BYTES, 0, (int64_t)more);
+        return OK;
+    case ROOM_NEVER:
+        return error_set(err, ERR_ARGUMENT,
+                         "the answer may take %zu bytes, more than a client may have of the %u MiB for all answers "
+                         "(answers_memory_max_mb)",
+                         bytes, x->http->settings->answers_memory_max_mb);
+    default:
+        return error_set(err, ERR_NOMEM, "no room for the answer beside those that wait to be read; try again later");
+    }
 }
 
 void http_release_answer(struct http_exchange *x)

@@ -87,11 +87,10 @@ void http_add_header(struct exchange *base, const char *name, const char *value)
 void http_reply(struct exchange *base, unsigned status, const char *type, char *body, size_t bytes)
 {
     struct http_exchange *x = http_exchange_of(base);
-    if (!http_reserve_answer(base, bytes)) {
-        struct error err;
+    struct error err;
+    if (http_reserve_answer(base, bytes, &err) != OK) {
         free(body);
         x->header_count = 0;
-        (void)error_set(&err, ERR_NOMEM, "no room for the answer beside those that wait to be read; try again later");
         x->http->app.refuse(base, &err); /* a short one */
         return;
     }
@@ -116,7 +115,7 @@ static ssize_t read_stream(void *cls, uint64_t position, char *out, size_t size)
         atomic_store_explicit(&x->sends_ns, 0, memory_order_relaxed); /* before it may be suspended */
         switch (x->reader(&x->base, &x->piece, &x->piece_bytes)) {
         case HTTP_PIECE:
-            if (!http_reserve_answer(&x->base, x->piece_bytes))
+            if (http_reserve_answer(&x->base, x->piece_bytes, NULL) != OK)
                 return MHD_CONTENT_READER_END_WITH_ERROR;
             break;
         case HTTP_LATER:

@@ -130,8 +130,9 @@ struct http_kept_body *http_keep_body(struct exchange *x);
 void http_free_body(struct http_kept_body *kept); /* NULL is a no-op */
 
 /* Reserve memory for the answer: that many bytes in all, which its job or its text takes until the client has read it.
- * False: there is no room beside other answers, and what was reserved before stays. */
-bool http_reserve_answer(struct exchange *x, size_t bytes);
+ * Errors: ERR_ARGUMENT (more than one client may have), ERR_NOMEM (no room beside other answers); what was reserved
+ * before stays. */
+enum status http_reserve_answer(struct exchange *x, size_t bytes, struct error *err);
 
 /* Add a header to the coming answer; `name` is a string literal. */
 void http_add_header(struct exchange *x, const char *name, const char *value);

@@ -183,10 +183,13 @@ static enum room_answer take(struct room *r, struct room_place *place, struct ro
 {
     const struct room_rules *rules = &r->rules;
     const bool is_bound = rules->most_of_client > 0 && h->client.kind != CLIENT_UNIX;
-    const uint64_t most = is_bound ? rules->most_of_client : UINT64_MAX;
-    if (units > most || h->units > most - units)
+    const uint64_t of_client = is_bound ? rules->most_of_client : UINT64_MAX;
+    const uint64_t most = of_client < rules->most ? of_client : rules->most;
+    if (units > most || place->units > most - units)
+        return ROOM_NEVER;
+    if (h->units > of_client - units)
         return ROOM_OF_CLIENT;
-    if (place->is_ending || units > rules->most || !make_room(r, h, units))
+    if (place->is_ending || !make_room(r, h, units))
         return ROOM_FULL;
     if (place->holder == NULL)
         enter(h, place);

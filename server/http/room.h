@@ -56,6 +56,7 @@ struct room {
 
 enum room_answer {
     ROOM_FITS,
+    ROOM_NEVER,     /* the place would hold more than one client may, or than there is */
     ROOM_OF_CLIENT, /* the client has reached most_of_client */
     ROOM_FULL,      /* and nobody holds more than the client would */
     ROOM_NO_MEMORY

@@ -375,6 +375,25 @@ static void what_is_wrong_is_named(void **state)
     }
 }
 
+/* Trying again would not help, so that the answer is not 503. */
+static void an_answer_that_can_never_fit_is_refused_as_that(void **state)
+{
+    enum { SIZE = 160000 };
+    struct daemon small;
+    struct reply r;
+    char *body = malloc(SIZE + 32);
+    (void)state;
+    assert_non_null(body);
+    (void)snprintf(body, SIZE + 32, "{\"text\": \"%0*d\"}", SIZE, 0);
+    const struct request request = {.path = "/score", .type = "application/json", .body = body, .size = strlen(body)};
+    daemon_start(&small, (const char *const[]){"--answers-memory-max-mb=16", NULL});
+    client_call(&small, &request, &r);
+    reply_assert_error(&r, 400, "invalid_value", NULL, "answers_memory_max_mb");
+    reply_clear(&r);
+    daemon_stop(&small);
+    free(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +402,7 @@ int main(void)
         cmocka_unit_test(a_text_is_likelier_than_noise),
         cmocka_unit_test(a_stream_is_the_engines_whatever_its_beginning_and_end),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(an_answer_that_can_never_fit_is_refused_as_that),
     };
     test_limit_s(LIMIT_S);
     return cmocka_run_group_tests(tests, start, stop);

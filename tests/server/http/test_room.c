@@ -167,7 +167,8 @@ static void several_end_for_one_that_is_large(void **state)
     assert_int_equal(owners[20].place.units, 6);
     assert_int_equal(take(20, 2, 1), ROOM_FULL);
     assert_int_equal(owners[20].place.units, 6);
-    assert_int_equal(take(21, 3, MOST + 1), ROOM_FULL); /* more than there is: nobody ends for that */
+    assert_int_equal(take(20, 2, MOST - 5), ROOM_NEVER); /* more than there is: nobody ends for that */
+    assert_int_equal(take(21, 3, MOST + 1), ROOM_NEVER);
     assert_int_equal(ends, 6);
 }
 
@@ -206,8 +207,9 @@ static void a_client_gets_no_more_than_it_may(void **state)
     assert_int_equal(begin(&(struct room_rules){.ending_most = MOST, .most_of_client = 3}), 0);
     fill(0, 3, 1, ROOM_IDLE);
     assert_int_equal(take(20, 1, 1), ROOM_OF_CLIENT);
-    assert_int_equal(take(21, 2, 4), ROOM_OF_CLIENT);
+    assert_int_equal(take(21, 2, 4), ROOM_NEVER);
     assert_int_equal(take(22, 2, 3), ROOM_FITS);
+    assert_int_equal(take(22, 2, 1), ROOM_NEVER); /* by itself it is all that the client may have */
     assert_int_equal(room_take(&room, &owners[23].place, &local, 4), ROOM_FITS);
 }
 
