@@ -152,7 +152,15 @@ enum status fields_refuse(const struct field *table, size_t count, const char *k
                            json_quote(name).text, count > 0 ? names : "none");
 }
 
-/* Of an object the member at fault is named, if one is by itself. */
+/* Frees the value; NULL, for which memory ran out, is not at fault. */
+static bool takes(const struct field *f, const struct settings *s, json_t *value, void *to)
+{
+    const bool is_fine = value == NULL || read_field(f, s, value, to);
+    json_decref(value);
+    return is_fine;
+}
+
+/* Where objects are taken the member at fault is named, if one is by itself. */
 static enum status refuse_value(const struct field *f, const struct settings *s, json_t *value, void *to,
                                 struct error *err)
 {
@@ -161,12 +169,10 @@ static enum status refuse_value(const struct field *f, const struct settings *s,
     const char *key;
     json_t *member;
     fields_describe(f, s, expected, sizeof expected);
-    json_object_foreach(value, key, member)
+    json_t *members = takes(f, s, json_object(), to) ? value : NULL;
+    json_object_foreach(members, key, member)
     {
-        json_t *alone = json_pack("{s:O}", key, member);
-        const bool is_fine = alone == NULL || read_field(f, s, alone, to);
-        json_decref(alone);
-        if (!is_fine)
+        if (!takes(f, s, json_pack("{s:O}", key, member), to))
             return error_set_param(err, ERR_ARGUMENT, f->name, "\"%s\" has \"%s\": %s; expected %s", f->name,
                                    json_quote(key).text, json_describe(member).text, expected);
     }

@@ -141,6 +141,7 @@ static void what_is_refused_is_described(void **state)
         {"{\"whole\":\"1\"}", "whole", "\"whole\" is a string (\"1\"); " WHOLE},
         {"{\"whole\":true}", "whole", "\"whole\" is true; " WHOLE},
         {"{\"whole\":{}}", "whole", "\"whole\" is an object; " WHOLE},
+        {"{\"whole\":{\"from\":1}}", "whole", "\"whole\" is an object; " WHOLE},
         {"{\"tokens\":0}", "tokens", "\"tokens\" is 0; " TOKENS},
         {"{\"tokens\":1001}", "tokens", "\"tokens\" is 1001; " TOKENS},
         {"{\"seed\":9007199254740992}", "seed", "\"seed\" is 9007199254740992; " SEED},
@@ -158,6 +159,7 @@ static void what_is_refused_is_described(void **state)
         {"{\"flag\":\"true\"}", "flag", "\"flag\" is a string (\"true\"); expected true or false"},
         {"{\"other\":3}", "other", "\"other\" is 3; expected an even number"},
         {"{\"other\":\"\"}", "other", "\"other\" is empty; expected an even number"},
+        {"{\"other\":{\"from\":2}}", "other", "\"other\" is an object; expected an even number"},
         {"{\"said\":2}", "said", "\"said\" is 2; expected 0 or 1, please"},
         {"{\"whole\":1,\"flag\":1}", "flag", "\"flag\" is 1; expected true or false"},
     };
