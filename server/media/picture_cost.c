@@ -9,10 +9,11 @@
 #include "server/media/picture_inner.h"
 
 enum {
-    MARKERS_MAX = 64, /* of a JPEG before its first scan: photographs have about 10 */
-    SCANS_USUAL = 10, /* of a progressive JPEG: how many there are its header does not tell */
-    NS_BYTE = 10,     /* of the file: entropy coding */
-    NS_JPEG = 6,      /* of a pixel: all others as well */
+    MARKERS_MAX = 64,  /* of a JPEG before its first scan: photographs have about 10 */
+    CHUNKS_MAX = 4096, /* of a PNG: its pixels have one for every 8 KB or more, some 100 ns each to go through */
+    SCANS_USUAL = 10,  /* of a progressive JPEG: how many there are its header does not tell */
+    NS_BYTE = 10,      /* of the file: entropy coding */
+    NS_JPEG = 6,       /* of a pixel: all others as well */
     NS_ARITHMETIC = 20,
     NS_SCAN = 3, /* of a pixel and a further scan */
     NS_PNG = 15,
@@ -85,7 +86,7 @@ static bool read_jpeg(struct header *h, const uint8_t *bytes, size_t size)
     return false;
 }
 
-/* ---- PNG, WebP: at fixed places --------------------------------------------------------------------------------- */
+/* ---- PNG, WebP: sizes at fixed places --------------------------------------------------------------------------- */
 
 static bool read_png(struct header *h, const uint8_t *bytes, size_t size)
 {
@@ -95,10 +96,14 @@ static bool read_png(struct header *h, const uint8_t *bytes, size_t size)
     h->height = big_endian(bytes + 20, 4);
     h->ns_pixel = bytes[24] == 16 || bytes[28] != 0 ? 2 * NS_PNG : NS_PNG; /* 16 bits a channel, or interlaced */
     h->alpha = (bytes[25] & PNG_ALPHA) != 0;
-    for (size_t at = 8; at + 8 <= size; at += (size_t)big_endian(bytes + at, 4) + PNG_AROUND) {
+    size_t at = 8;
+    for (int i = 0; i < CHUNKS_MAX && at + 8 <= size; i++) {
         h->alpha = h->alpha || memcmp(bytes + at + 4, "tRNS", 4) == 0;
         h->turns = h->turns || memcmp(bytes + at + 4, "eXIf", 4) == 0;
+        at += (size_t)big_endian(bytes + at, 4) + PNG_AROUND;
     }
+    if (at + 8 <= size) /* what follows may be either */
+        h->alpha = h->turns = true;
     return true;
 }
 

@@ -176,6 +176,25 @@ static void many_blocks_before_the_size_are_not_gone_through(void **state)
     free(jpeg);
 }
 
+/* Behind the chunks that are looked at may be one that asks for it. */
+static void a_png_of_many_chunks_costs_the_most(void **state)
+{
+    enum { CHUNKS = 10000, CHUNK = 12, HEADER = 33 };
+    (void)state;
+    size_t size;
+    uint8_t *png = read_file("formats/rgb-8.png", &size);
+    uint8_t *long_one = malloc(size + (size_t)CHUNKS * CHUNK);
+    assert_non_null(long_one);
+    memcpy(long_one, png, HEADER);
+    for (size_t i = 0; i < CHUNKS; i++)
+        memcpy(long_one + HEADER + i * CHUNK, "\0\0\0\0prVt\xa6\x87\x8c\x49", CHUNK); /* nobody's, and empty */
+    memcpy(long_one + HEADER + (size_t)CHUNKS * CHUNK, png + HEADER, size - HEADER);
+    const struct picture_cost cost = picture_cost_of(long_one, size + (size_t)CHUNKS * CHUNK, &whole);
+    assert_int_equal(cost.bytes, 6 * cost.pixels);
+    free(long_one);
+    free(png);
+}
+
 static void slower_codings_cost_more_time(void **state)
 {
     enum { SIDE = 256 };
@@ -290,6 +309,7 @@ int main(void)
         cmocka_unit_test(a_png_costs_what_its_chunks_ask_for),
         cmocka_unit_test(what_tells_no_size_counts_as_the_largest),
         cmocka_unit_test(many_blocks_before_the_size_are_not_gone_through),
+        cmocka_unit_test(a_png_of_many_chunks_costs_the_most),
         cmocka_unit_test(slower_codings_cost_more_time),
         cmocka_unit_test(a_large_jpeg_is_decoded_to_what_is_wanted),
         cmocka_unit_test(the_model_sees_nearly_the_same_of_fewer_pixels),
