@@ -108,7 +108,8 @@
 #define CONNECTIONS_MIN 16              /* of public connections that may be open, however few descriptors there are */
 #define HTTP_CONNECTIONS_KEPT 128 /* open ones of administrators, and of monitors: more than changes that may wait */
 #define HTTP_CONNECTIONS_ENDING_MAX 64 /* of each kind that are being closed for others: the next moment they are */
-/* Beyond connections_max: administrators', monitors', and what is being closed; and files, pipes, models. */
+/* Beyond connections_max: administrators', monitors', and what is being closed; and files, pipes, models. Those that
+ * linger are further descriptors. */
 #define HTTP_CONNECTIONS_BESIDE (2 * HTTP_CONNECTIONS_KEPT + 3 * HTTP_CONNECTIONS_ENDING_MAX)
 #define HTTP_FILES_BESIDE 128
 #define HTTP_LINGERS_MAX 32 /* closed connections of a thread whose clients still send, and then read the answer */

@@ -96,7 +96,7 @@ static void end_connection(struct room_place *p)
 static uint64_t public_max(const struct settings *s)
 {
     struct rlimit files;
-    const uint64_t beside = HTTP_CONNECTIONS_BESIDE + HTTP_FILES_BESIDE;
+    const uint64_t beside = HTTP_CONNECTIONS_BESIDE + HTTP_FILES_BESIDE + s->http_threads * HTTP_LINGERS_MAX;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= s->connections_max + beside)
         return s->connections_max;
     const uint64_t possible = files.rlim_cur > beside + CONNECTIONS_MIN ? files.rlim_cur - beside : CONNECTIONS_MIN;

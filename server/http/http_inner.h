@@ -219,7 +219,7 @@ bool http_poll_lingering(struct http_loop *l, size_t place);
 
 /* ---- linger.c ---------------------------------------------------------------------------------------------------- */
 
-/* Its connection is about to be closed by the library: read on, as long as there are places. */
+/* Its connection is about to be closed by the library: read on. */
 void http_linger(struct http_loop *l, int fd);
 void http_read_lingering(struct http_loop *l, size_t place); /* what has come there */
 void http_end_late_lingering(struct http_loop *l);

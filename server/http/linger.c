@@ -2,7 +2,8 @@
  * answered before they had arrived. Many clients send all of a body before they read; closing a socket with bytes
  * unread is a reset, which would take the answer from them. So the sending side is closed and what comes is read and
  * dropped until the client has closed too, within receive_timeout_ms and HTTP_LINGER_BYTES_MAX (RFC 9112, 9.6). Where
- * all places are taken the connection is closed at once. Runs on the connection's loop; no locks. */
+ * all places are taken the oldest is closed for the new one: it had the most time, and clients that stay keep nobody
+ * out. Runs on the connection's loop; no locks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -14,13 +15,23 @@
 
 enum { READ_BYTES = 32768, READS_AT_A_TIME = 16 };
 
+static void end(struct http_loop *l, size_t place)
+{
+    (void)close(l->lingers[place].fd);
+    l->lingers[place].until_ns = 0;
+    l->lingering--;
+}
+
 /* The socket outlasts the library's descriptor. */
 void http_linger(struct http_loop *l, int fd)
 {
-    size_t place = 0;
-    while (place < HTTP_LINGERS_MAX && l->lingers[place].until_ns != 0)
-        place++;
-    const int own = place < HTTP_LINGERS_MAX ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    size_t place = 0; /* a free one, or the oldest */
+    for (size_t i = 1; i < HTTP_LINGERS_MAX; i++)
+        if (l->lingers[i].until_ns < l->lingers[place].until_ns)
+            place = i;
+    if (l->lingers[place].until_ns != 0)
+        end(l, place);
+    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0)
         return;
     l->lingers[place].fd = own;
@@ -31,13 +42,6 @@ void http_linger(struct http_loop *l, int fd)
     l->lingers[place].until_ns = clock_now_ns() + l->http->settings->receive_timeout_ms * CLOCK_NS_PER_MS;
     l->lingers[place].bytes = HTTP_LINGER_BYTES_MAX;
     l->lingering++;
-}
-
-static void end(struct http_loop *l, size_t place)
-{
-    (void)close(l->lingers[place].fd);
-    l->lingers[place].until_ns = 0;
-    l->lingering--;
 }
 
 void http_read_lingering(struct http_loop *l, size_t place)

@@ -202,8 +202,8 @@ static void administrators_and_monitors_are_not_shut_out(void **state)
 /* A system that allows few open files: connections leave enough for administrators, and for what a reload reads. */
 static void connections_leave_descriptors_for_a_reload(void **state)
 {
-    enum { FILES = 640 };
-    static const char *const flags[] = {"--admin-address=127.0.0.1", "--admin-port=0", NULL};
+    enum { FILES = 768 };
+    static const char *const flags[] = {"--admin-address=127.0.0.1", "--admin-port=0", "--http-threads=4", NULL};
     char dir[PATH_MAX], limited[PATH_MAX], program[PATH_MAX], script[PATH_MAX + 64],
         *named = getenv("AFTD_TEST_DAEMON");
     struct reply r;
@@ -217,7 +217,7 @@ static void connections_leave_descriptors_for_a_reload(void **state)
     assert_int_equal(chmod(limited, 0700), 0);
     assert_int_equal(setenv("AFTD_TEST_DAEMON", limited, 1), 0);
     daemon_start(&aftd, flags);
-    daemon_await_log(&aftd, "but the system allows 640 open files: at most 64 connections");
+    daemon_await_log(&aftd, "but the system allows 768 open files: at most 64 connections");
     open_all(0, FLOOD, UPLOADER, UPLOAD);
     open_all(FLOOD, FLOOD, POLITE, HEALTH);
     client_call(

@@ -71,18 +71,38 @@ static void who_sends_all_first_reads_why_it_was_refused(void **state)
     }
 }
 
-/* There are fewer places for such clients than these: some are let go at once. */
-static void who_stays_after_a_refusal_is_let_go(void **state)
+/* There are fewer places for such clients than these: the first are let go for the last. */
+static void stay(int fds[STAYING])
 {
-    int fds[STAYING];
-    (void)state;
-    begin((const char *const[]){"--receive-timeout-ms=1000", NULL});
     for (size_t i = 0; i < STAYING; i++) {
         fds[i] = send_header("POST /nope", "Host: localhost\r\n", BODY_BYTES);
         assert_int_equal(raw_receive(fds[i], &in, NULL, HANG_MS), RAW_CLOSED);
         assert_int_equal(raw_status(&in), 404);
     }
+}
+
+static void who_stays_after_a_refusal_is_let_go(void **state)
+{
+    int fds[STAYING];
+    (void)state;
+    begin((const char *const[]){"--receive-timeout-ms=1000", NULL});
+    stay(fds);
     daemon_assert_usage(&aftd, &before, HANG_MS);
+    for (size_t i = 0; i < STAYING; i++)
+        raw_close(fds[i]);
+}
+
+static void who_stays_keeps_nobody_out(void **state)
+{
+    int fds[STAYING];
+    (void)state;
+    begin((const char *const[]){"--receive-timeout-ms=3600000", "--http-threads=1", NULL});
+    stay(fds);
+    const int fd = send_header("POST /nope", "Host: localhost\r\n", BODY_BYTES);
+    assert_true(raw_send(fd, bytes, BODY_BYTES, HANG_MS));
+    assert_int_equal(raw_receive(fd, &in, NULL, HANG_MS), RAW_CLOSED);
+    assert_int_equal(raw_status(&in), 404);
+    raw_close(fd);
     for (size_t i = 0; i < STAYING; i++)
         raw_close(fds[i]);
 }
@@ -105,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(who_sends_all_first_reads_why_it_was_refused, stop),
         cmocka_unit_test_teardown(who_stays_after_a_refusal_is_let_go, stop),
+        cmocka_unit_test_teardown(who_stays_keeps_nobody_out, stop),
         cmocka_unit_test_teardown(who_sends_without_end_is_let_go, stop),
     };
     test_limit_s(LIMIT_S);
