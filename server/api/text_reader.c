@@ -80,7 +80,8 @@ static void rows_copy(const struct rows *to, const struct rows *from, size_t cou
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-/* With `utf8` an answer that ends within a character leaves that out, and what goes on with its text begins with it. */
+/* An answer with `utf8` that ends within a character leaves that out, and what goes on with its text begins with it,
+ * with `utf8` or without; an answer without has said U+FFFD for it. */
 static void take_up_character(struct text_reader *r)
 {
     const struct generate_input *in = &r->job->in;
@@ -88,7 +89,7 @@ static void take_up_character(struct text_reader *r)
     uint8_t latest[UTF8_INCOMPLETE_MAX];
     char text[UTF8_GROWTH * UTF8_INCOMPLETE_MAX];
     size_t count = 0, text_bytes;
-    if (!in->sampler.utf8 || in->from.memory == NULL || in->prompt_bytes != in->from.pending_count)
+    if (in->from.memory == NULL || !before->options.utf8 || in->prompt_bytes != in->from.pending_count)
         return;
     for (size_t back = UTF8_INCOMPLETE_MAX; back > 0; back--)
         if (back <= before->seen)

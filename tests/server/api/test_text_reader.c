@@ -216,16 +216,18 @@ static void with_utf8_an_unfinished_character_is_left_out(void **state)
     expect(s, "0@1+2/2 \n0 length\nend\n"); /* its bytes are told, and no text */
 }
 
-/* What goes on with a text that ended with `tail` gets these bytes. */
-static void go_on_after(struct scene *s, const char *tail, const char *bytes, size_t skipped, const char *want)
+/* What goes on with a text that ended with `tail`, with `utf8` or without, gets these bytes. */
+static void go_on_after(struct scene *s, bool before, bool after, const char *tail, const char *bytes, size_t skipped,
+                        const char *want)
 {
-    struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .sampler.utf8 = true};
+    struct generate_input in = {.n = 1, .max_tokens = RING_BYTES, .stream = true, .sampler.utf8 = before};
     struct error err;
     set_prompts(&in, tail + strlen(tail) - 1); /* which is pending */
     assert_int_equal(stream_snapshot_create(&in.from, 0, 1, 0, &err), OK);
     sampler_init(&in.from.sampler, &in.sampler);
     for (const char *at = tail; *at != '\0'; at++)
         sampler_accept(&in.from.sampler, (uint8_t)*at);
+    in.sampler.utf8 = after;
     submit(s, &in, false);
     start_job(s);
     if (skipped > 0)
@@ -237,17 +239,27 @@ static void go_on_after(struct scene *s, const char *tail, const char *bytes, si
 
 static void an_unfinished_character_comes_with_what_goes_on(void **state)
 {
-    go_on_after(*state, "xy\xf0\x9f", "\x98\x80z", 0, "0@0+3/3 \xf0\x9f\x98\x80z\nlater\n");
+    go_on_after(*state, true, true, "xy\xf0\x9f", "\x98\x80z", 0, "0@0+3/3 \xf0\x9f\x98\x80z\nlater\n");
 }
 
 static void a_whole_character_comes_once(void **state)
 {
-    go_on_after(*state, "x\xc3\xa4", "bc", 0, "0@0 bc\nlater\n");
+    go_on_after(*state, true, true, "x\xc3\xa4", "bc", 0, "0@0 bc\nlater\n");
 }
 
 static void who_has_the_character_does_not_get_its_beginning_again(void **state)
 {
-    go_on_after(*state, "xy\xf0\x9f", "\x98\x80z", 2, "0@2 z\nlater\n");
+    go_on_after(*state, true, true, "xy\xf0\x9f", "\x98\x80z", 2, "0@2 z\nlater\n");
+}
+
+static void what_goes_on_without_utf8_has_it_too(void **state)
+{
+    go_on_after(*state, true, false, "xy\xf0\x9f", "\x98\x80z", 0, "0@0+3/3 \xf0\x9f\x98\x80z\nlater\n");
+}
+
+static void what_was_said_for_an_unfinished_character_is_not_said_again(void **state)
+{
+    go_on_after(*state, false, true, "xy\xf0\x9f", "\x98\x80z", 0, "0@0+3/3 " REPLACED REPLACED "z\nlater\n");
 }
 
 static void each_sample_waits_for_its_own_character(void **state)
@@ -573,6 +585,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_unfinished_character_comes_with_what_goes_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_whole_character_comes_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_has_the_character_does_not_get_its_beginning_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_goes_on_without_utf8_has_it_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_said_for_an_unfinished_character_is_not_said_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(each_sample_waits_for_its_own_character, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_comes_elsewhere_is_not_said_here, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_comes_nowhere_else_is_said, set_up, tear_down),
