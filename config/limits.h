@@ -140,6 +140,10 @@
 #define BATCHER_LANES_MAX 64   /* the same, and as many again that were replaced but still have requests */
 /* For how long room is kept for a client that was told to come back in a second: in it, or for its model. */
 #define MODEL_AWAITED_NS UINT64_C(10000000000)
+/* For how long a model in use takes no requests, at most, so that another gets its room, and from when on it may do so
+ * again: where its requests run longer than that, it is there for its own clients most of the time. */
+#define MODEL_YIELDS_NS UINT64_C(20000000000)
+#define MODEL_YIELDS_AGAIN_NS UINT64_C(60000000000)
 #define LOADER_CHANGES_MAX 64     /* changes to models that are waiting: administrators are few */
 #define QUEUE_PRIORITY_MIN (-100) /* of a job */
 #define QUEUE_PRIORITY_MAX 100    /* the same: as if it had arrived 5 s earlier than an ordinary one, and no more */

@@ -328,8 +328,8 @@ static struct registry_model *least_used_locked(struct registry *r, const char *
     struct registry_model *least = NULL;
     for (size_t i = 0; i < r->count; i++) {
         struct registry_model *row = &r->rows[i];
-        if (row->hosted == NULL || strcmp(row->found.name, but) == 0 || registry_is_recent(row->awaited_ns) ||
-            (hosted_model_users(row->hosted) > 0) != has_users)
+        if (row->hosted == NULL || strcmp(row->found.name, but) == 0 ||
+            registry_is_within(row->awaited_ns, MODEL_AWAITED_NS) || (hosted_model_users(row->hosted) > 0) != has_users)
             continue;
         if (least == NULL || row->used_ns < least->used_ns)
             least = row;
@@ -354,7 +354,7 @@ void registry_have_one_yield(struct registry *r, const char *but)
 {
     (void)pthread_mutex_lock(&r->lock);
     struct registry_model *least = least_used_locked(r, but, true);
-    if (least != NULL)
+    if (least != NULL && !registry_is_within(least->yields_ns, MODEL_YIELDS_AGAIN_NS))
         least->yields_ns = clock_now_ns();
     (void)pthread_mutex_unlock(&r->lock);
 }

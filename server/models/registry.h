@@ -43,7 +43,7 @@ struct registry_model {
     uint64_t bytes;                  /* of memory that these files take, once they were loaded; 0: not known yet */
     uint64_t used_ns;                /* when a request last asked for it */
     uint64_t awaited_ns;             /* when it was loaded for a client that has yet to ask again; 0: not so */
-    uint64_t yields_ns;              /* when another model last waited for its room; 0: none has, or it had its turn */
+    uint64_t yields_ns;              /* when it last began to give way to another; 0: never since it was loaded */
     int64_t noted_s;                 /* Unix time at which it was first seen */
 };
 
@@ -149,7 +149,8 @@ bool registry_next_wanted(struct registry *r, struct found_model *ret);
  * for who is to come back (for at most MODEL_AWAITED_NS), and except `but`; NULL: there is none. */
 struct hosted_model *registry_least_used(struct registry *r, const char *but);
 /* There is no such model: have the one of those in use that was asked for longest ago answer no further requests, so
- * that it comes to be such a one; for MODEL_AWAITED_NS at most, unless this is called again. */
+ * that it comes to be such a one; for MODEL_YIELDS_NS at most, and not again until MODEL_YIELDS_AGAIN_NS after that
+ * began. */
 void registry_have_one_yield(struct registry *r, const char *but);
 /* Memory of all models that are loaded, except `but`. */
 uint64_t registry_bytes(struct registry *r, const char *but);

@@ -22,10 +22,10 @@ struct registry {
 struct registry_model *registry_find_locked(struct registry *r, const char *name);
 /* What clients are told of it; false: nothing. */
 bool registry_list_locked(const struct registry_model *row, struct registry_listed *ret);
-/* Is that less than MODEL_AWAITED_NS ago? */
-static inline bool registry_is_recent(uint64_t ns)
+/* Is that less than `span_ns` ago? 0: it never was. */
+static inline bool registry_is_within(uint64_t ns, uint64_t span_ns)
 {
-    return ns != 0 && clock_now_ns() - ns < MODEL_AWAITED_NS;
+    return ns != 0 && clock_now_ns() - ns < span_ns;
 }
 /* A reference to what the row has loaded; NULL: nothing, or there is no row. */
 struct hosted_model *registry_use_locked(struct registry_model *row);

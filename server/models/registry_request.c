@@ -150,7 +150,7 @@ static enum status refuse_task_locked(const struct registry *r, int task, const 
 static enum status acquire_locked(struct registry *r, struct registry_model *row, struct hosted_model **ret,
                                   struct error *err)
 {
-    if (row->hosted != NULL && registry_is_recent(row->yields_ns))
+    if (row->hosted != NULL && registry_is_within(row->yields_ns, MODEL_YIELDS_NS))
         return error_set_param(err, ERR_LOADING, "model",
                                "the model \"%s\" gives way to another, for which there is no room beside it",
                                row->found.name);

@@ -7,13 +7,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "server/core/clock.h"
 #include "server/core/queue.h"
 #include "tests/support/job_party.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
+
+static uint64_t later_ns;
+
+/* Instead of libc's: each look at the time is a nanosecond after the one before; later_ns is what passes besides. */
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+    if (clock != CLOCK_MONOTONIC)
+        return (int)syscall(SYS_clock_gettime, clock, ret);
+    later_ns++;
+    *ret =
+        (struct timespec){.tv_sec = (time_t)(later_ns / CLOCK_NS_PER_S), .tv_nsec = (long)(later_ns % CLOCK_NS_PER_S)};
+    return 0;
+}
 
 static int set_up(void **state)
 {
@@ -454,6 +471,25 @@ static void a_model_in_use_gives_way_to_one_that_waits(void **state)
     assert_int_equal(ask(r, "a"), OK);
 }
 
+/* Its longest request may run for minutes: until then its other clients get their share. */
+static void who_gives_way_does_so_for_a_while_and_then_pauses(void **state)
+{
+    struct registry *r = *state;
+    put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
+    struct hosted_model *stream = registry_acquire(r, "a");
+    registry_have_one_yield(r, "b");
+    later_ns += MODEL_YIELDS_NS - CLOCK_NS_PER_S;
+    registry_have_one_yield(r, "b"); /* its client asks again and again */
+    assert_int_equal(ask(r, "a"), ERR_LOADING);
+    later_ns += CLOCK_NS_PER_S;
+    registry_have_one_yield(r, "b");
+    assert_int_equal(ask(r, "a"), OK);
+    later_ns += MODEL_YIELDS_AGAIN_NS - MODEL_YIELDS_NS;
+    registry_have_one_yield(r, "b");
+    assert_int_equal(ask(r, "a"), ERR_LOADING);
+    hosted_model_release(stream);
+}
+
 static void what_a_client_waits_for_is_kept_until_it_has_come(void **state)
 {
     struct registry *r = *state;
@@ -491,6 +527,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(as_many_are_known_as_there_is_room_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_size_is_that_of_the_same_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_model_in_use_gives_way_to_one_that_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_gives_way_does_so_for_a_while_and_then_pauses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_client_waits_for_is_kept_until_it_has_come, set_up, tear_down),
         cmocka_unit_test_setup_teardown(room_is_made_of_what_was_asked_for_longest_ago, set_up, tear_down),
     };
