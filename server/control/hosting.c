@@ -61,10 +61,8 @@ static enum status make_room(struct hosting *h, const char *name, uint64_t bytes
         return refuse_size(h, ERR_NOMEM, name, bytes, "it cannot be loaded", err);
     while (!fits_beside(h, name, bytes)) {
         struct hosted_model *idle = registry_least_used(h->registry, name);
-        if (idle == NULL) {
-            registry_have_one_yield(h->registry, name);
+        if (idle == NULL)
             return refuse_size(h, ERR_UNAVAILABLE, name, bytes, "the other models are in use; try again later", err);
-        }
         log_info("model %s: unloaded, to make room for %s", idle->model->name, name);
         metrics_model_remove(idle->metrics_label);
         registry_drop(h->registry, idle->model->name, MODEL_IDLE);
@@ -188,8 +186,11 @@ bool hosting_load_wanted(struct hosting *h)
     struct error err;
     if (!registry_next_wanted(h->registry, &found))
         return false;
-    if (load(h, &found, &err) != OK)
+    if (load(h, &found, &err) != OK) {
+        if (err.status == ERR_UNAVAILABLE)
+            registry_have_one_yield(h->registry, found.name);
         note_not_loaded(h, &found, &err);
+    }
     return true;
 }
 
