@@ -155,7 +155,7 @@ enum status memory_check(const struct settings *s, const enum config_source sour
     const uint64_t sum = bytes_beside_models(s) + models, counted = memory - memory / UNCOUNTED_PART;
     char bounds[ERROR_MESSAGE_MAX / 2];
     warning[0] = '\0';
-    if (memory == 0 || sum <= counted || (!is_all_shared(sources) && sum <= memory))
+    if (memory == 0 || sum <= counted || (is_set(sources[SETTING_models_memory_max_mb]) && sum <= memory))
         return OK;
     list_bounds(s, bounds, sizeof bounds);
     if (is_all_shared(sources))
@@ -166,8 +166,9 @@ enum status memory_check(const struct settings *s, const enum config_source sour
             mebibytes(memory), source_of(s, there_is), mebibytes(sum / (UNCOUNTED_PART - 1) * UNCOUNTED_PART) + 1,
             bounds, BASE_MB);
     (void)snprintf(warning, size,
-                   "the bounds of memory come to %u MiB, and there are %u (%s), so that the daemon may be killed: in "
-                   "MiB %s, the daemon itself %u",
-                   mebibytes(sum), mebibytes(memory), source_of(s, there_is), bounds, BASE_MB);
+                   "the bounds of memory come to %u MiB, and there are %u (%s), so that %s: lower those that you have "
+                   "set; in MiB %s, the daemon itself %u, and a fifth of all for what is not counted",
+                   mebibytes(sum), mebibytes(memory), source_of(s, there_is),
+                   sum > memory ? "the daemon may be killed" : "models get the least", bounds, BASE_MB);
     return OK;
 }

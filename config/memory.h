@@ -20,8 +20,8 @@ void memory_share(struct settings *s, enum config_source sources[SETTING_COUNT],
 /* What all bounds come to, in one line: "memory: 256 MiB (control group): models 45, bodies 40, ...". */
 void memory_describe(const struct settings *s, uint64_t there_is, char *out, size_t size);
 
-/* Do all bounds together fit? If not, and all have their defaults, ERR_CONFIG: what is needed. If somebody set one, OK,
- * and the same words in `warning`, which is otherwise empty. */
+/* Do all bounds together fit, and leave models more than the least? If not, and all have their defaults, ERR_CONFIG:
+ * what is needed. If somebody set one, OK, and what is to be lowered in `warning`, which is otherwise empty. */
 enum status memory_check(const struct settings *s, const enum config_source sources[SETTING_COUNT], uint64_t there_is,
                          char *warning, size_t size, struct error *err);
 

@@ -89,6 +89,37 @@ static void what_is_set_is_taken_as_it_is(void **state)
     assert_non_null(strstr(text, "memory: 256 MiB (memory_max_mb); at most, in MiB: models "));
 }
 
+/* What no bound counts is what is left beside the bound that was set. */
+static void a_bound_that_leaves_models_the_least_is_warned_of(void **state)
+{
+    static const struct {
+        uint32_t bodies_mb, models_mb; /* 0: not set */
+        const char *says;              /* NULL: nothing */
+    } cases[] = {
+        {600, 0, NULL},
+        {700, 0, "so that models get the least"},
+        {700, 16, NULL},
+        {1000, 0, "so that the daemon may be killed"},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct config c = {.action = CONFIG_RUN};
+        char warning[ERROR_MESSAGE_MAX];
+        settings_init(&c.settings);
+        c.settings.bodies_memory_max_mb = cases[i].bodies_mb;
+        c.sources[SETTING_bodies_memory_max_mb] = CONFIG_FROM_FILE;
+        c.settings.models_memory_max_mb = cases[i].models_mb;
+        if (cases[i].models_mb != 0)
+            c.sources[SETTING_models_memory_max_mb] = CONFIG_FROM_FILE;
+        memory_share(&c.settings, c.sources, GIB);
+        assert_int_equal(memory_check(&c.settings, c.sources, GIB, warning, sizeof warning, NULL), OK);
+        if (cases[i].says == NULL)
+            assert_string_equal(warning, "");
+        else
+            assert_non_null(strstr(warning, cases[i].says));
+    }
+}
+
 static void bodies_have_room_for_the_largest(void **state)
 {
     struct config c = {.action = CONFIG_RUN};
@@ -128,6 +159,7 @@ int main(void)
         cmocka_unit_test(much_memory_leaves_every_default),
         cmocka_unit_test(all_bounds_together_fit_into_what_there_is),
         cmocka_unit_test(what_is_set_is_taken_as_it_is),
+        cmocka_unit_test(a_bound_that_leaves_models_the_least_is_warned_of),
         cmocka_unit_test(bodies_have_room_for_the_largest),
         cmocka_unit_test(too_little_memory_says_what_is_needed),
         cmocka_unit_test(the_kernel_says_how_much_there_is),
