@@ -67,11 +67,6 @@ static uint64_t bytes_beside_models(const struct settings *s)
     return bytes;
 }
 
-static bool is_set(enum config_source source)
-{
-    return source != CONFIG_FROM_DEFAULT && source != CONFIG_FROM_SHARE;
-}
-
 static void set(struct settings *s, enum config_source sources[], enum setting_id id, uint64_t value)
 {
     const struct setting *row = setting_at(id);
@@ -94,7 +89,7 @@ void memory_share(struct settings *s, enum config_source sources[SETTING_COUNT],
         const struct share *one = &shares[i];
         const uint64_t part = memory / one->part / one->unit, least = least_of(s, one);
         const uint64_t share = part > least ? part : least;
-        if (!is_set(sources[one->id]) && share < setting_at(one->id)->def)
+        if (!config_is_set(sources[one->id]) && share < setting_at(one->id)->def)
             set(s, sources, one->id, share);
     }
     const uint64_t counted = memory - memory / UNCOUNTED_PART, beside = bytes_beside_models(s);
@@ -142,9 +137,9 @@ void memory_describe(const struct settings *s, uint64_t there_is, char *out, siz
 /* Has a user set none of what is added up? */
 static bool is_all_shared(const enum config_source sources[])
 {
-    bool is_any_set = is_set(sources[SETTING_models_memory_max_mb]);
+    bool is_any_set = config_is_set(sources[SETTING_models_memory_max_mb]);
     for (size_t i = 0; i < SHARES; i++)
-        is_any_set = is_any_set || (shares[i].what != NULL && is_set(sources[shares[i].id]));
+        is_any_set = is_any_set || (shares[i].what != NULL && config_is_set(sources[shares[i].id]));
     return !is_any_set;
 }
 
@@ -155,7 +150,7 @@ enum status memory_check(const struct settings *s, const enum config_source sour
     const uint64_t sum = bytes_beside_models(s) + models, counted = memory - memory / UNCOUNTED_PART;
     char bounds[ERROR_MESSAGE_MAX / 2];
     warning[0] = '\0';
-    if (memory == 0 || sum <= counted || (is_set(sources[SETTING_models_memory_max_mb]) && sum <= memory))
+    if (memory == 0 || sum <= counted || (config_is_set(sources[SETTING_models_memory_max_mb]) && sum <= memory))
         return OK;
     list_bounds(s, bounds, sizeof bounds);
     if (is_all_shared(sources))

@@ -165,6 +165,11 @@ enum config_source {
     CONFIG_FROM_FLAG
 };
 
+static inline bool config_is_set(enum config_source by)
+{
+    return by != CONFIG_FROM_DEFAULT && by != CONFIG_FROM_SHARE;
+}
+
 enum setting_kind { SETTING_NUMBER, SETTING_TEXT, SETTING_CHOICE, SETTING_SWITCH };
 
 /* A row of the table as data. */

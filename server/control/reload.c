@@ -94,11 +94,13 @@ static bool needs_no_restart(enum setting_id id)
     return id == SETTING_log_level || id == SETTING_default_models || id == SETTING_aliases;
 }
 
-/* Which settings differ, and whether they can be taken over. */
-static void compare(struct reload_report *report, const struct settings *now, const struct settings *next)
+/* Which settings differ, and whether they can be taken over. What nobody set follows from others, and from how much
+ * memory there is. */
+static void compare(struct reload_report *report, const struct config *now, const struct config *next)
 {
     for (enum setting_id id = 0; id < SETTING_COUNT; id++)
-        if (!is_same(setting_at(id), now, next))
+        if ((config_is_set(now->sources[id]) || config_is_set(next->sources[id])) &&
+            !is_same(setting_at(id), &now->settings, &next->settings))
             *(needs_no_restart(id) ? &report->changed[id] : &report->restart[id]) = true;
 }
 
@@ -150,7 +152,7 @@ static enum status read_all(struct reload *r, struct reload_report *ret, struct 
     }
     st = config_load(next, r->argc, r->argv, r->envp, warn_of_setting, NULL, &why);
     if (st == OK)
-        compare(&report, &r->config.settings, &next->settings);
+        compare(&report, &r->config, next);
     if (st == OK)
         st = hosting_check_names(r->hosting, &next->settings, &why);
     if (st == OK && r->keys != NULL)

@@ -323,8 +323,8 @@ static void a_folder_of_more_than_can_be_served_changes_nothing(void **state)
 static void a_hangup_follows_models_dir_and_settings(void **state)
 {
     char config[PATH_MAX], flag[PATH_MAX + 16];
-    static const char before[] = "{\"log_level\": \"info\", \"queue_jobs_max\": 7}";
-    static const char after[] = "{\"log_level\": \"debug\", \"queue_jobs_max\": 8}";
+    static const char before[] = "{\"log_level\": \"info\", \"memory_max_mb\": 2048, \"queue_jobs_max\": 7}";
+    static const char after[] = "{\"log_level\": \"debug\", \"memory_max_mb\": 1024, \"queue_jobs_max\": 8}";
     (void)state;
     temp_path(config, models_folder, "aftd.json");
     (void)snprintf(flag, sizeof flag, "--config=%s", config);
@@ -335,7 +335,8 @@ static void a_hangup_follows_models_dir_and_settings(void **state)
     model_folder_put(models_folder, "b", TEXT_A);
     temp_write(config, after, strlen(after));
     daemon_signal(&administered, SIGHUP);
-    daemon_await_log(&administered, "{\"changed\":[\"log_level\"],\"restart\":[\"queue_jobs_max\"],");
+    daemon_await_log(&administered, /* and none of those that are shares of the memory */
+                     "{\"changed\":[\"log_level\"],\"restart\":[\"memory_max_mb\",\"queue_jobs_max\"],");
     daemon_await_log(&administered, "\"models\":{\"loaded\":[\"b\"],");
     json_t *all = admin_get("/admin/config");
     const char *level, *source, *queue;
