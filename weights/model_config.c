@@ -91,6 +91,12 @@ bool model_config_limited(const struct model_config *c, bool pos_embed)
     return pos_embed || mixer_facts(c->mixer.type)->streams != STREAMS_ENDLESS;
 }
 
+bool model_config_feeds_ahead(const struct model_config *c, bool pos_embed)
+{
+    return c->task == TASK_TEXT_GENERATION && model_config_limited(c, pos_embed) &&
+           mixer_facts(c->mixer.type)->streams != STREAMS_GROWING;
+}
+
 bool model_config_scalar_keys(const struct model_config *c)
 {
     return mixer_facts(c->mixer.type)->keys != KEYS_ARE_VECTORS;

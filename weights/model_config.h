@@ -58,6 +58,10 @@ uint32_t model_config_tokens(const struct model_config *c);
 bool model_config_fixed_size(const struct model_config *c, bool pos_embed);
 /* Do sequences end at the context T? No if positions are not learnt and biases go by distance or there are none. */
 bool model_config_limited(const struct model_config *c, bool pos_embed);
+/* Is it worth a second state to each stream to feed it ahead what it goes on from where its context ends? A text may go
+ * on there, and a picture ends; a state that has all keys and values is many times as much, and a step costs the more
+ * the longer the text is. */
+bool model_config_feeds_ahead(const struct model_config *c, bool pos_embed);
 
 /* Is a token's key one number for each head, or channel, that weighs it (AFT), rather than a vector? */
 bool model_config_scalar_keys(const struct model_config *c);

@@ -411,6 +411,7 @@ int capacity_measure(struct capacity_plan *p, struct capacity_whose *w, const st
     (void)snprintf(w->precision, sizeof w->precision, "%s", info->precision);
     c->context = info->context != ENGINE_CONTEXT_UNLIMITED ? info->context : 0;
     c->starts = info->starts;
+    c->ahead = model_config_feeds_ahead(&m->config, m->pos_embed != NULL);
     progress = cli_progress_begin(0);
     if (c->generates) {
         measure_curve(&c->step, &probe, run_step, p->streams_max, &progress);

@@ -55,7 +55,7 @@ static void enter(struct capacity_lane *l, const struct capacity_plan *p)
 static uint32_t feed_ahead(const struct capacity_costs *c, struct capacity_slot *s)
 {
     const uint32_t kept = fed_first(c, UINT32_MAX);
-    if (c->context == 0 || s->position + kept <= c->context || s->position + s->left <= c->context)
+    if (!c->ahead || s->position + kept <= c->context || s->position + s->left <= c->context)
         return 0;
     s->ahead++;
     return 1;

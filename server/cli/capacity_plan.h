@@ -40,6 +40,7 @@ struct capacity_costs {
     bool generates;                 /* it has streams, else batches */
     uint32_t context;               /* elements after which a stream begins anew with half of them; 0: never */
     bool starts;                    /* the first of these is a start of the model's own */
+    bool ahead;                     /* the half is fed beside the elements before it */
     uint32_t per_machine;           /* engines beside each other that crowding was measured for */
     struct capacity_curve step;     /* a pass of one byte for each of so many streams, the next ones drawn */
     struct capacity_curve prompt;   /* a pass of so many bytes of one prompt */

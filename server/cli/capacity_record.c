@@ -51,10 +51,11 @@ static json_t *make_slowness(const struct capacity_slowness *s)
 json_t *capacity_record_make(const struct capacity_costs *c, const struct capacity_whose *w)
 {
     struct capacity_costs copy = *c;
-    json_t *o = json_pack("{s:s,s:s,s:s,s:i,s:b,s:i,s:b,s:i,s:f,s:f,s:f}", "model", w->model, "isa", w->isa,
-                          "precision", w->precision, "threads", (int)w->threads, "generates", (int)c->generates,
-                          "context", (int)c->context, "starts", (int)c->starts, "per_machine", (int)c->per_machine,
-                          "idle_us", 1e6 * c->idle_s, "wake_us", 1e6 * c->wake_s, "waker_us", 1e6 * c->waker_s);
+    json_t *o =
+        json_pack("{s:s,s:s,s:s,s:i,s:b,s:i,s:b,s:b,s:i,s:f,s:f,s:f}", "model", w->model, "isa", w->isa, "precision",
+                  w->precision, "threads", (int)w->threads, "generates", (int)c->generates, "context", (int)c->context,
+                  "starts", (int)c->starts, "ahead", (int)c->ahead, "per_machine", (int)c->per_machine, "idle_us",
+                  1e6 * c->idle_s, "wake_us", 1e6 * c->wake_s, "waker_us", 1e6 * c->waker_s);
     for (int i = 0; i < CURVES; i++)
         if (has_curve(c, i))
             (void)json_object_set_new(o, curves[i].name, make_curve(curve_of(&copy, i), curves[i].unit));
@@ -143,6 +144,9 @@ static const char *read_costs(struct capacity_costs *c, struct capacity_whose *w
     if (!json_is_boolean(json_object_get(o, "starts")))
         return "starts";
     c->starts = json_is_true(json_object_get(o, "starts"));
+    if (!json_is_boolean(json_object_get(o, "ahead")))
+        return "ahead";
+    c->ahead = json_is_true(json_object_get(o, "ahead"));
     if (!read_number(&number, json_object_get(o, "per_machine"), 1.0, CAPACITY_REPLICAS_MAX))
         return "per_machine";
     c->per_machine = (uint32_t)number;

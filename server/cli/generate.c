@@ -47,11 +47,11 @@ int generate_print_json(const struct generate_options *r, const struct text_outp
 
 /* ---- by an engine of our own ------------------------------------------------------------------------------------- */
 
-/* How many bytes to feed ahead beside one byte, so that all are fed where the context ends, if a text that shifts and
- * may still draw so many bytes comes to it. */
+/* How many bytes to feed ahead beside one byte, so that all are fed where the context ends, if a text that may still
+ * draw so many bytes comes to it. One that does not shift, or whose model does not feed ahead, has one state only. */
 static uint32_t count_ahead(const struct stream_window *w, uint64_t draws)
 {
-    if (draws == 0 || !stream_model_is_limited(w->model))
+    if (draws == 0 || w->ahead == w->stream)
         return 0;
     const struct stream_ahead a = stream_window_ahead(w);
     if (draws <= a.pushes)
@@ -60,7 +60,7 @@ static uint32_t count_ahead(const struct stream_window *w, uint64_t draws)
     return rows < PREFILL_ROWS ? rows : PREFILL_ROWS - 1;
 }
 
-/* Feed what the window has to be fed; logits: those of its last byte [256]. `draws`: as above; 0: it does not shift. */
+/* Feed what the window has to be fed; logits: those of its last byte [256]. `draws`: as above; 0: it is a prompt. */
 static void feed(struct stream_window *w, float *logits, uint64_t draws)
 {
     while (w->fed < w->length) {
@@ -129,7 +129,7 @@ static int continue_text(struct stream_window *w, const struct generate_options 
             end->finish = "context";
         code = text_output_bytes(out, text, size);
         if (code == CLI_OK && end->finish == NULL)
-            feed(w, logits, r->shift ? r->max_tokens - (uint64_t)end->generated : 0);
+            feed(w, logits, r->max_tokens - (uint64_t)end->generated);
         cli_progress_show(&progress, (size_t)end->generated, "generated");
     }
     cli_progress_end(&progress);
@@ -143,12 +143,13 @@ static int continue_text(struct stream_window *w, const struct generate_options 
 
 static int generate(const struct model *m, const struct generate_options *r, const uint8_t *prompt, size_t size)
 {
-    struct engine_options o = {.streams_max = 2, .rows_max = PREFILL_ROWS};
+    const uint32_t ahead = r->shift && model_config_feeds_ahead(&m->config, m->pos_embed != NULL) ? 1 : 0;
+    struct engine_options o = {.streams_max = 1 + ahead, .rows_max = PREFILL_ROWS};
     struct engine *e = cli_open_engine(m, &r->with, &o);
     if (e == NULL)
         return CLI_FAILED;
     const struct stream_model model = stream_model_of(e, m->config.context);
-    struct stream_window w = {.model = &model, .ahead = 1, .elements = malloc(model.window_size)};
+    struct stream_window w = {.model = &model, .ahead = ahead, .elements = malloc(model.window_size)};
     struct text_output out = text_output_begin(r->json);
     struct generate_ending end = {.finish = NULL};
     int code = CLI_FAILED;

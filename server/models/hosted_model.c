@@ -171,15 +171,12 @@ static uint32_t rows_of_pass(const struct settings *s)
     return rows > ENGINE_PROMPT_ROWS ? rows : ENGINE_PROMPT_ROWS;
 }
 
-/* A text may go on where a limited context ends; a picture ends there. Its streams then have two states each, and at
- * most two rows more in a pass; but not where a state has all keys and values, many times as much, and a step costs the
- * more the longer the text is. */
+/* Streams that are fed ahead have two states each, and at most two rows more in a pass. */
 static uint32_t ahead_rows(const struct model *m, const struct settings *s)
 {
     const uint32_t each = 2 * s->streams_max, rows = each > s->pass_rows_max ? each : s->pass_rows_max;
     const uint32_t most = ENGINE_ROWS_MAX - rows_of_pass(s);
-    if (m->config.task != TASK_TEXT_GENERATION || !model_config_limited(&m->config, m->pos_embed != NULL) ||
-        mixer_facts(m->config.mixer.type)->streams == STREAMS_GROWING)
+    if (!model_config_feeds_ahead(&m->config, m->pos_embed != NULL))
         return 0;
     return rows < most ? rows : most;
 }

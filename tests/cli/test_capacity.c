@@ -22,16 +22,18 @@ static char aft[PATH_MAX], folder[PATH_MAX], text[PATH_MAX], pictures[PATH_MAX];
 static const char text_costs[] =
     "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", \"threads\": 1, \"generates\": "
     "true, "
-    "\"context\": 0, \"starts\": false, \"per_machine\": 4, \"idle_us\": 0, \"wake_us\": 0, \"waker_us\": 0, "
+    "\"context\": 0, \"starts\": false, \"ahead\": false, \"per_machine\": 4, \"idle_us\": 0, \"wake_us\": 0, "
+    "\"waker_us\": 0, "
     "\"crowding\": [[1, 1.0]], \"step_us\": "
     "[[1, 10000], [64, "
     "10000]], \"prompt_us\": [[1, 10000], [96, "
     "10000]]}}";
-static const char picture_costs[] = "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", "
-                                    "\"threads\": 1, \"generates\": false, "
-                                    "\"context\": 0, \"starts\": false, \"per_machine\": 4, \"idle_us\": 0, "
-                                    "\"wake_us\": 0, \"waker_us\": 0, \"crowding\": [[1, 1.0]], "
-                                    "\"batch_us\": [[1, 20000], [8, 20000]]}}";
+static const char picture_costs[] =
+    "{\"costs\": {\"model\": \"made-up\", \"isa\": \"avx2\", \"precision\": \"f32\", "
+    "\"threads\": 1, \"generates\": false, "
+    "\"context\": 0, \"starts\": false, \"ahead\": false, \"per_machine\": 4, \"idle_us\": 0, "
+    "\"wake_us\": 0, \"waker_us\": 0, \"crowding\": [[1, 1.0]], "
+    "\"batch_us\": [[1, 20000], [8, 20000]]}}";
 
 static int setup(void **state)
 {
@@ -218,7 +220,7 @@ static void a_wrong_command_line_is_told_what_was_expected(void **state)
 }
 
 #define BEGIN "{\"costs\": {\"model\": \"m\", \"isa\": \"i\", \"precision\": \"f32\", \"threads\": 1, \"generates\": "
-#define AWAKE ", \"context\": 0, \"starts\": false, \"per_machine\": 1, \"idle_us\": 0"
+#define AWAKE ", \"context\": 0, \"starts\": false, \"ahead\": false, \"per_machine\": 1, \"idle_us\": 0"
 #define MIDDLE AWAKE ", \"wake_us\": 0, \"waker_us\": 0, \"crowding\": 1, "
 
 static void costs_that_are_not_as_they_were_written_are_refused_by_name(void **state)
@@ -231,8 +233,10 @@ static void costs_that_are_not_as_they_were_written_are_refused_by_name(void **s
         {"{\"costs\": {}}", "costs.model is not as"},
         {"{\"costs\": {\"model\": \"m\", \"isa\": \"i\", \"precision\": \"f32\", \"threads\": 0}}", "costs.threads"},
         {BEGIN "false, \"context\": 0}}", "costs.starts"},
-        {BEGIN "false, \"context\": 0, \"starts\": false, \"per_machine\": 0}}", "costs.per_machine"},
-        {BEGIN "false, \"context\": 0, \"starts\": false, \"per_machine\": 1, \"idle_us\": -1}}", "costs.idle_us"},
+        {BEGIN "false, \"context\": 0, \"starts\": false}}", "costs.ahead"},
+        {BEGIN "false, \"context\": 0, \"starts\": false, \"ahead\": false, \"per_machine\": 0}}", "costs.per_machine"},
+        {BEGIN "false, \"context\": 0, \"starts\": false, \"ahead\": false, \"per_machine\": 1, \"idle_us\": -1}}",
+         "costs.idle_us"},
         {BEGIN "false" AWAKE "}}", "costs.wake_us"},
         {BEGIN "false" AWAKE ", \"wake_us\": -1}}", "costs.wake_us"},
         {BEGIN "false" AWAKE ", \"wake_us\": 1, \"waker_us\": \"1\"}}", "costs.waker_us"},

@@ -224,6 +224,25 @@ static void sequences_are_read(void **state)
     model_config_clear(&c);
 }
 
+static void texts_whose_states_are_small_are_fed_ahead_of_their_end(void **state)
+{
+    static const struct {
+        enum model_task task;
+        enum mixer_type mixer;
+        bool pos_embed, want;
+    } rows[] = {
+        {TASK_TEXT_GENERATION, MIXER_AFT_LOCAL, false, true},   {TASK_TEXT_GENERATION, MIXER_AFT_SIMPLE, true, true},
+        {TASK_TEXT_GENERATION, MIXER_AFT_SIMPLE, false, false}, /* which has no end */
+        {TASK_TEXT_GENERATION, MIXER_AFT_FULL, true, false},    {TASK_TEXT_GENERATION, MIXER_ATTENTION, true, false},
+        {TASK_IMAGE_GENERATION, MIXER_AFT_LOCAL, true, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < LENGTH(rows); i++) {
+        const struct model_config c = {.task = rows[i].task, .mixer.type = rows[i].mixer};
+        assert_int_equal(model_config_feeds_ahead(&c, rows[i].pos_embed), rows[i].want);
+    }
+}
+
 static void keys_that_nobody_reads_are_warned_of(void **state)
 {
     static const struct {
@@ -466,6 +485,7 @@ int main(void)
         cmocka_unit_test(every_optional_key_is_read),
         cmocka_unit_test(a_pictures_kernel_may_have_any_number_of_taps),
         cmocka_unit_test(sequences_are_read),
+        cmocka_unit_test(texts_whose_states_are_small_are_fed_ahead_of_their_end),
         cmocka_unit_test(keys_that_nobody_reads_are_warned_of),
         cmocka_unit_test(a_refusal_names_key_value_and_what_was_expected),
         cmocka_unit_test(long_labels_are_refused),

@@ -333,6 +333,8 @@ static void a_full_context_begins_anew_with_half_of_it(void **state)
     p.clients = 1;
     p.cores = 8;
     p.costs.context = 170;
+    expect_near("85 at once", row_of(&p, 1).whole.p50, 0.01 * (170 + 3), 0.003);
+    p.costs.ahead = true;
     expect_near("172 bytes", row_of(&p, 1).whole.p50, 0.01 * (170 + 2), 0.003);
     p.kinds[0] = (struct capacity_kind){170, 1, 1.0};
     expect_near("a prompt that fits", row_of(&p, 1).whole.p50, 0.03, 0.01);
