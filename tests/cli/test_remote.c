@@ -207,12 +207,9 @@ static void a_daemons_models_are_listed_and_inspected(void **state)
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
-static void what_is_wrong_is_said(void **state)
+static void what_a_request_is_refused_for_is_said(void **state)
 {
-    char nowhere[URL_MAX_BYTES], elsewhere[2 * URL_MAX_BYTES];
     (void)state;
-    (void)snprintf(nowhere, sizeof nowhere, "http://127.0.0.1:1");
-    (void)snprintf(elsewhere, sizeof elsewhere, "%s/no/such/place", url);
     const struct program_case cases[] = {
         {"a model that is not there",
          {"classify", cat, "--url", url, "--model", "x"},
@@ -239,14 +236,32 @@ static void what_is_wrong_is_said(void **state)
         {"a folder that is none", {"explain", cat, "-o", "/nonexistent/x", "--url", url}, NULL, 1, "", "No such file"},
         {"too many bytes", {"generate", "--max-tokens", "501", "--url", url}, NULL, 1, "", "from 1 to 500"},
         {"nothing to score", {"score", "/dev/null", "--url", url}, NULL, 1, "", "at least 2"},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
+static void a_daemon_that_is_not_there_is_said(void **state)
+{
+    char elsewhere[2 * URL_MAX_BYTES];
+    (void)state;
+    (void)snprintf(elsewhere, sizeof elsewhere, "%s/no/such/place", url);
+    const struct program_case cases[] = {
         {"no daemon",
-         {"generate", "--url", nowhere},
+         {"generate", "--url", "http://127.0.0.1:1"},
          NULL,
          1,
          "",
          "127.0.0.1:1: cannot connect: Connection refused; is aftd running"},
         {"no socket", {"generate", "--unix", "/nonexistent"}, NULL, 1, "", "/nonexistent: "},
         {"another path", {"generate", "--url", elsewhere}, NULL, 1, "", "answers 404"},
+    };
+    program_expect(aft, cases, LENGTH(cases));
+}
+
+static void a_wrong_command_line_is_told_what_was_expected(void **state)
+{
+    (void)state;
+    const struct program_case cases[] = {
         {"no URL", {"generate", "--url", "file:///"}, NULL, 2, "", "expected [http(s)://]HOST:PORT"},
         {"a password", {"generate", "--url", "http://a:b@127.0.0.1"}, NULL, 2, "", "--key"},
         {"a key in two lines", {"generate", "--url", url, "--key", "a\r\nX: y"}, NULL, 2, "", "the key"},
@@ -451,7 +466,9 @@ int main(void)
         cmocka_unit_test(a_long_prompt_is_cut_and_that_is_said),
         cmocka_unit_test(a_terminal_sees_repaired_text),
         cmocka_unit_test(a_daemons_models_are_listed_and_inspected),
-        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(what_a_request_is_refused_for_is_said),
+        cmocka_unit_test(a_daemon_that_is_not_there_is_said),
+        cmocka_unit_test(a_wrong_command_line_is_told_what_was_expected),
         cmocka_unit_test(what_is_no_answer_of_a_daemon_is_refused),
         cmocka_unit_test(a_daemon_that_wants_a_key_is_shown_it),
         cmocka_unit_test(the_key_is_sent_and_nothing_else_of_the_environment),

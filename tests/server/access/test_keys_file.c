@@ -109,8 +109,8 @@ static void a_file_may_hold_no_key(void **state)
     keys_file_clear(&f);
 }
 
-static void what_is_wrong_in_a_file_is_said(void **state)
-{
+/* ---- what is wrong ----------------------------------------------------------------------------------------------- */
+
 #define ALONE "expected {\"keys\": [...]} and nothing else"
 #define NAMES "expected a name of 1 to 64 of A-Z a-z 0-9 . _ -"
 #define BAD_SALT "key \"x\", salt: expected 16 bytes in hexadecimal"
@@ -121,9 +121,20 @@ static void what_is_wrong_in_a_file_is_said(void **state)
 #define BAD_BYTES "key \"x\", bytes_per_s: expected 0, or 0.001 to 1e9"
 #define BAD_PRIORITY "key \"x\", priority_max: expected \"normal\", \"high\" or a whole number from 0 to 100"
 #define NAME_65 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-    static const struct {
-        const char *name, *text, *says;
-    } cases[] = {
+
+struct refusal {
+    const char *name, *text, *says;
+};
+
+static void expect_refusals(const struct refusal *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        expect_refusal(cases[i].name, cases[i].text, ERR_CONFIG, cases[i].says);
+}
+
+static void a_file_is_one_list_of_keys(void **state)
+{
+    static const struct refusal cases[] = {
         {"nothing", "", "line 1, column 0: not JSON"},
         {"cut", "{\"keys\":[", "line 1, column 9: not JSON"},
         {"a list", "[]", ALONE},
@@ -131,6 +142,14 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"no keys", "{}", ALONE},
         {"something beside it", "{\"keys\":[],\"x\":1}", ALONE},
         {"two lists", "{\"keys\":[],\"keys\":[]}", "line 1, column 17: not JSON"},
+    };
+    (void)state;
+    expect_refusals(cases, ARRAY_LEN(cases));
+}
+
+static void a_key_has_a_name_and_nothing_unknown(void **state)
+{
+    static const struct refusal cases[] = {
         {"a text for a key", "{\"keys\":[\"x\"]}", NAMES},
         {"no name", KEYS(SALT "," HASH "," MODELS "," APIS_NATIVE), NAMES},
         {"a number for a name", KEYS("\"name\":1"), NAMES},
@@ -144,6 +163,14 @@ static void what_is_wrong_in_a_file_is_said(void **state)
          SAME_KEY("x", "y")},
         {"an unknown field", KEYS(KEY("\"rate\":1," MODELS "," APIS_NATIVE)),
          "key \"x\" has an unknown field \"rate\""},
+    };
+    (void)state;
+    expect_refusals(cases, ARRAY_LEN(cases));
+}
+
+static void salts_and_hashes_are_hexadecimal(void **state)
+{
+    static const struct refusal cases[] = {
         {"no salt", KEYS("\"name\":\"x\"," HASH "," MODELS "," APIS_NATIVE), BAD_SALT},
         {"a salt of 15 bytes",
          KEYS("\"name\":\"x\",\"salt\":\"000102030405060708090a0b0c0d0e\"," HASH "," MODELS "," APIS_NATIVE), BAD_SALT},
@@ -161,6 +188,14 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"a hash of a salt's size",
          KEYS("\"name\":\"x\"," SALT ",\"sha256\":\"000102030405060708090a0b0c0d0e0f\"," MODELS "," APIS_NATIVE),
          BAD_HASH},
+    };
+    (void)state;
+    expect_refusals(cases, ARRAY_LEN(cases));
+}
+
+static void a_key_says_what_it_may_use(void **state)
+{
+    static const struct refusal cases[] = {
         {"no APIs", KEYS(KEY(MODELS)), BAD_APIS},
         {"a text for APIs", KEYS(KEY(MODELS ",\"apis\":\"native\"")), BAD_APIS},
         {"a number for an API", KEYS(KEY(MODELS ",\"apis\":[1]")), BAD_APIS},
@@ -173,6 +208,14 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"a model's name of 65", KEYS(KEY("\"models\":[\"" NAME_65 "\"]," APIS_NATIVE)), BAD_MODELS},
         {"a number for a model", KEYS(KEY("\"models\":[\"a\",1]," APIS_NATIVE)), BAD_MODELS},
         {"a text for models", KEYS(KEY("\"models\":\"*\"," APIS_NATIVE)), BAD_MODELS},
+    };
+    (void)state;
+    expect_refusals(cases, ARRAY_LEN(cases));
+}
+
+static void rates_and_priorities_have_bounds(void **state)
+{
+    static const struct refusal cases[] = {
         {"a negative rate", KEYS(KEY(MODELS "," APIS_NATIVE ",\"requests_per_s\":-1")), BAD_REQUESTS},
         {"too slow a rate", KEYS(KEY(MODELS "," APIS_NATIVE ",\"requests_per_s\":0.00099")), BAD_REQUESTS},
         {"null for a rate", KEYS(KEY(MODELS "," APIS_NATIVE ",\"requests_per_s\":null")), BAD_REQUESTS},
@@ -188,9 +231,10 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"null for a priority", KEYS(KEY(MODELS "," APIS_NATIVE ",\"priority_max\":null")), BAD_PRIORITY},
     };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        expect_refusal(cases[i].name, cases[i].text, ERR_CONFIG, cases[i].says);
+    expect_refusals(cases, ARRAY_LEN(cases));
 }
+
+/* ---- bounds ------------------------------------------------------------------------------------------------------ */
 
 static void rates_at_their_bounds_are_taken(void **state)
 {
@@ -458,7 +502,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_that_is_said_of_a_key_is_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_may_hold_no_key, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_wrong_in_a_file_is_said, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_is_one_list_of_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_key_has_a_name_and_nothing_unknown, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(salts_and_hashes_are_hexadecimal, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_key_says_what_it_may_use, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(rates_and_priorities_have_bounds, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rates_at_their_bounds_are_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_priority_is_a_word_or_a_number, set_up, tear_down),
         cmocka_unit_test_setup_teardown(as_many_models_are_taken_as_are_served, set_up, tear_down),
