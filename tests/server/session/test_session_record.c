@@ -1,5 +1,5 @@
 /* test_session_record.c - records of sessions that daemons wrote: each format that is read has one here, made by the
- * daemon that wrote it, and its text goes on as it did there. */
+ * daemon that wrote it, and its text goes on as it did there; which ids sessions may have. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -109,11 +109,27 @@ static void what_is_not_a_record_is_refused(void **state)
     free(record.bytes);
 }
 
+static void ids_are_letters_digits_and_few_signs(void **state)
+{
+    char longest[SESSION_ID_MAX + 2];
+    (void)state;
+    memset(longest, 'x', sizeof longest - 1);
+    longest[SESSION_ID_MAX + 1] = '\0';
+    assert_false(session_id_is_fine(longest));
+    assert_true(session_id_is_fine(longest + 1));
+    assert_true(session_id_is_fine("aZ09-._~"));
+    assert_false(session_id_is_fine(""));
+    assert_false(session_id_is_fine("a/b"));
+    assert_false(session_id_is_fine("a b"));
+    assert_false(session_id_is_fine("\xc3\xa4"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_of_earlier_formats_go_on),
         cmocka_unit_test(what_is_not_a_record_is_refused),
+        cmocka_unit_test(ids_are_letters_digits_and_few_signs),
     };
     return cmocka_run_group_tests_name("session_record", tests, NULL, NULL);
 }

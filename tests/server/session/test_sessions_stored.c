@@ -20,7 +20,6 @@
 #include "server/core/metrics.h"
 #include "server/core/watcher.h"
 #include "server/models/hosted_model.h"
-#include "server/session/session_record.h"
 #include "server/session/sessions.h"
 #include "server/session/store_dir.h"
 #include "tests/support/random.h"
@@ -411,21 +410,6 @@ static void a_removed_session_is_not_there_after_an_end(void **state)
     assert_found(&alice, "b", 5);
 }
 
-static void ids_are_letters_digits_and_few_signs(void **state)
-{
-    char longest[SESSION_ID_MAX + 2];
-    (void)state;
-    memset(longest, 'x', sizeof longest - 1);
-    longest[SESSION_ID_MAX + 1] = '\0';
-    assert_false(session_id_is_fine(longest));
-    assert_true(session_id_is_fine(longest + 1));
-    assert_true(session_id_is_fine("aZ09-._~"));
-    assert_false(session_id_is_fine(""));
-    assert_false(session_id_is_fine("a/b"));
-    assert_false(session_id_is_fine("a b"));
-    assert_false(session_id_is_fine("\xc3\xa4"));
-}
-
 /* ---- what is wrong ----------------------------------------------------------------------------------------------- */
 
 /* A bit, a byte, some bytes, the length. */
@@ -613,7 +597,6 @@ int main(void)
         EACH(one_that_was_never_written_is_not_there),
         EACH(each_key_has_ids_of_its_own),
         EACH(a_removed_session_is_not_there_after_an_end),
-        EACH(ids_are_letters_digits_and_few_signs),
         EACH(damaged_files_are_set_aside),
         EACH(what_else_lies_there_is_left_alone),
         EACH(what_was_being_written_is_settled),
