@@ -78,8 +78,8 @@ LIBS = $(PKG_LIBS) -lopenblas -lm
 # The element-wise kernels are plain C that the compiler vectorises: on x86-64 portable_*.c is compiled as it is and again
 # as -avx2 and -avx512, and engine/kernels/dispatch.c picks one at start. By intrinsics: avx2_*.c and avx512_*.c for
 # x86-64, neon*.c for arm64. Nothing else may use instructions beyond the architecture's baseline. These flags are what
-# dispatch.c looks for, no more.
-KERNEL_FLAGS := -O3 -fno-math-errno -fno-trapping-math -Wno-psabi
+# dispatch.c looks for, no more. gcc takes a minute and a half over checks in unrolled loops.
+KERNEL_FLAGS := $(if $(filter asan,$(VARIANT)),-O1,-O3) -fno-math-errno -fno-trapping-math -Wno-psabi
 AVX2_FLAGS := -mavx2 -mfma
 AVX512_FLAGS := $(AVX2_FLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ifeq ($(VARIANT),tsan)

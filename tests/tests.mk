@@ -202,9 +202,10 @@ test-package: deps-bare ## the Debian packages in a bare root: installed, run, u
 
 check: lint test ## lint and test
 
+check-long: export AFTD_TEST_ALL := 1
 check-long: check ## what CI has no time for: all under sanitizers, clang's analyzer, training, all clients, fuzzing, arm64, packages (two hours)
-	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory asan
-	+@AFTD_TEST_ALL=1 $(MAKE) --no-print-directory tsan
+	+@$(MAKE) --no-print-directory asan
+	+@$(MAKE) --no-print-directory tsan
 	+@$(MAKE) --no-print-directory deps-train deps-clients
 	+@$(MAKE) --no-print-directory lint-long test-cpus test-train test-clients test-page test-openapi fuzz test-arm64 torture-short \
 	    test-balancers test-restart test-units test-package test-container FIGURES_SECONDS=120 test-figures

@@ -171,7 +171,8 @@ static void few_places_to_wait_are_no_reason_to_stop(void **state)
     (void)state;
     for (size_t i = 0; i < LENGTH(queues); i++) {
         struct program_run p = {.argv = {aft, "capacity", "--costs", text, "--rate", "1", "--p99", "9000", "--cores",
-                                         "2", "--queue-jobs-max", queues[i], "--streams-max", "64", "--json"}};
+                                         "2", "--queue-jobs-max", queues[i], "--streams-max", "64", "--requests",
+                                         "2000", "--json"}};
         json_t *o = object_of(&p);
         const double most = number(o, "machine_per_second"); /* 64 texts in 256 passes and 64 times 100 bytes by 16 */
         if (!(most > 15.5 && most < 16.5))

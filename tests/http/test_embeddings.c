@@ -278,13 +278,14 @@ static void several_texts_come_in_order_in_every_form(void **state)
     (void)state;
     enum { TEXTS = GENERATE_PROMPTS_MAX };
     static const char *const names[] = {LM, "text-fastformer"};
+    const int count = test_work(TEXTS);
     for (size_t n = 0; n < ARRAY_LEN(names); n++)
         for (int form = 0; form < 4; form++) { /* strings or bytes, numbers or base64 */
             static char texts[TEXTS][32];
             json_t *list = json_array(), *whole;
             struct reply r;
             size_t tokens = 0;
-            for (int i = 0; i < TEXTS; i++) {
+            for (int i = 0; i < count; i++) {
                 const int size = snprintf(texts[i], sizeof texts[i], "Text%*d", i % 5, i % 7);
                 assert_int_equal(json_array_append_new(list, form % 2 == 0
                                                                  ? json_string(texts[i])
@@ -295,8 +296,8 @@ static void several_texts_come_in_order_in_every_form(void **state)
             char *body = dump(json_pack("{s:s, s:o, s:s, s:n, s:s}", "model", names[n], "input", list,
                                         "encoding_format", form < 2 ? "float" : "base64", "dimensions", "user", "me"));
             post(body, &r);
-            const json_t *data = read_list(&r, names[n], TEXTS, tokens, &whole);
-            for (size_t i = 0; i < TEXTS; i++) {
+            const json_t *data = read_list(&r, names[n], (size_t)count, tokens, &whole);
+            for (size_t i = 0; i < (size_t)count; i++) {
                 float want[DIM_MAX];
                 const size_t dim = embed_alone(names[n], (const uint8_t *)texts[i], strlen(texts[i]), want);
                 if (form < 2)

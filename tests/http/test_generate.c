@@ -374,19 +374,20 @@ static void a_text_goes_on_behind_the_context_unless_told_to_stop(void **state)
     struct generation plain, shifted;
     char prompt[5000];
     (void)state;
+    const int tokens = test_work(2000); /* some contexts */
     fill_prompt(prompt, sizeof prompt);
     for (size_t size = 0; size <= sizeof prompt; size += 2500) {
-        json_t *fields = fields_of(prompt, size, 2000);
+        json_t *fields = fields_of(prompt, size, tokens);
         assert_int_equal(json_object_set_new(fields, "context_overflow", json_string("shift")), 0);
         generate(&aftd, fields, &shifted);
-        generate(&aftd, fields_of(prompt, size, 2000), &plain);
+        generate(&aftd, fields_of(prompt, size, tokens), &plain);
         assert_string_equal(plain.finish, "length");
-        assert_int_equal(plain.completion_tokens, 2000);
+        assert_int_equal(plain.completion_tokens, tokens);
         assert_int_equal(plain.dropped, size > CONTEXT ? size - CONTEXT / 2 : 0);
         assert_same_text("shifted and by default", shifted.text, shifted.bytes, plain.text, plain.bytes);
         size_t of_aft;
-        char *bytes = bytes_of_aft(prompt, size, 2000, greedy, &of_aft);
-        assert_int_equal(of_aft, 2000);
+        char *bytes = bytes_of_aft(prompt, size, (unsigned)tokens, greedy, &of_aft);
+        assert_int_equal(of_aft, tokens);
         assert_text_of("aft generate", bytes, of_aft, &plain);
         free(bytes);
         generation_clear(&plain);

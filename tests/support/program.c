@@ -48,7 +48,9 @@ unsigned program_slowness(void)
 int test_work(int n)
 {
     const unsigned slowness = program_slowness();
-    return slowness >= 10 ? (n + 4) / 5 : slowness >= 4 ? (n + 1) / 2 : n;
+    const char *all = getenv("AFTD_TEST_ALL");
+    const int part = (slowness >= 10 ? 5 : slowness >= 4 ? 2 : 1) * (all != NULL && all[0] != '\0' ? 1 : 2);
+    return (n + part - 1) / part;
 }
 
 void program_find(char path[PATH_MAX], const char *name, const char *variable)

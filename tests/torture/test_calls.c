@@ -395,7 +395,7 @@ static void a_start_may_fail_anywhere(void **state)
     daemon_stop(&administered);
     for (size_t k = 0; k < ARRAY_LEN(failures); k++) {
         const struct failure *f = &failures[k];
-        const long count = made[f->call], step = scene_step(count, STARTS_MAX);
+        const long count = made[f->call], step = scene_step(count, test_work(STARTS_MAX));
         for (long n = 1 + (long)(k * 7) % step; n <= count; n += step) {
             wrong += !start_failing(f, n, false, &began, &ended);
             wrong += may_last(f) && f->call != SYS_poll && /* which has nothing else to wait with */
