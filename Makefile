@@ -20,7 +20,8 @@ COMMIT = $(call once,COMMIT,$(or $(shell [ -e .git ] && git describe --always --
 
 # ---- flags ---------------------------------------------------------------------------------------------------------
 
-WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef \
+    -Werror=implicit-function-declaration # which gcc 14 refuses anyhow
 ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DAFTD_VERSION='"$(VERSION)"' $(DIRECTORIES) $(HARDEN_CPP) $(PKG_CFLAGS) $(CPPFLAGS)
 # Last, so that no CFLAGS change it: a product and a sum are fused where the source says so (engine/kernels/lanes.h),
 # not where a compiler likes to. `make lint` looks at the commands of all builds.

@@ -21,6 +21,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/model_variants.h"
 #include "tests/support/pictures.h"
+#include "tests/support/program.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/temp_dir.h"
 

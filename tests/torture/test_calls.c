@@ -23,6 +23,7 @@
 
 #include "tests/support/administration.h"
 #include "tests/support/daemon.h"
+#include "tests/support/program.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/scarcity.h"
 #include "tests/support/scene.h"
