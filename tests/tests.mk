@@ -209,6 +209,7 @@ check-long: check ## what CI has no time for: all under sanitizers, clang's anal
 	+@$(MAKE) --no-print-directory deps-train deps-clients
 	+@$(MAKE) --no-print-directory lint-long test-cpus test-train test-clients test-page test-openapi fuzz test-arm64 torture-short \
 	    test-balancers test-restart test-units test-package test-container FIGURES_SECONDS=120 test-figures
+	+@$(MAKE) --no-print-directory SUITE=trixie test-bare test-package
 
 test-openapi: deps-openapi ## some 5,000 made-up requests: is every answer as /openapi.json says? (5 minutes)
 	+@$(BUILD) programs

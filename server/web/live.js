@@ -73,7 +73,9 @@ function sample(text) {
     };
 }
 
-const rate = (key) => (now, before) => before && (now[key] - before[key]) / ((now.at - before.at) / 1000);
+// None between answers that came at once, as after a stall.
+const rate = (key) => (now, before) =>
+    (now.at > before?.at ? 1000 * (now[key] - before[key]) / (now.at - before.at) : null);
 const latency = (key) => (now, before, window) => quantile(0.5, now[key], window[key]);
 
 // Each number: `of` gets the newest sample, the one before and the one at the window's start; null has no point in the

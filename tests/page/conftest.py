@@ -19,6 +19,9 @@ SCREENSHOTS = ROOT / "build" / "page"
 HANG_S = 60  # within which what must come has come: a limit on hangs, never a verdict
 LIMIT_MS = 1000 * HANG_S
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+ALL = bool(os.environ.get("AFTD_TEST_ALL"))
+# The screens and themes with which the page is looked at: opposite corners, or all four.
+LOOKS = [(360, "dark"), (1280, "light")] + ALL * [(360, "light"), (1280, "dark")]
 FLAGS = ["--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
 
@@ -168,6 +171,30 @@ def visit(browser, daemon, start_daemon):  # the pages are closed before their d
     for context in contexts:
         context.close()
     assert faults == []
+
+
+ASKED = """(() => {
+    const { fetch } = window;
+    window.asked = [];
+    window.fetch = (url, ...more) => {
+        window.asked.push(String(url).split("/").at(-1));
+        return fetch(url, ...more);
+    };
+})()"""
+
+
+def stop_clock(page):
+    """For `prepare`: no time passes in the page but what the test has let_pass()."""
+    page.clock.install(time=0)
+    page.clock.pause_at(1)
+    page.add_init_script(ASKED)
+
+
+def let_pass(page, seconds):
+    """And what the page asks for meanwhile, as the last parts of the paths."""
+    page.evaluate("window.asked = []")
+    page.clock.run_for(1000 * seconds)
+    return page.evaluate("window.asked")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The page for everybody: keyboard, screen readers, phones, both themes, little motion."""
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from conftest import LOOKS
 from playwright.sync_api import expect
 from test_page import panel, scoring, status
 
@@ -154,8 +155,7 @@ def use_everything(page):
     part.get_by_role("application").press("ArrowDown")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width, theme", LOOKS)
 def test_nothing_stands_in_the_way(visit, shoot, theme, width):
     page = visit(width=width, height=1000 if width > 500 else 2600, color_scheme=theme)
     shoot(page, f"empty-{theme}-{width}")

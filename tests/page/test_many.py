@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import ROOT
+from conftest import LOOKS, ROOT
 from playwright.sync_api import expect
 from test_command import command_of
 from test_page import SAMPLE, panel, status
@@ -29,7 +29,7 @@ def file(name, kind, data):
     return {"name": name, "mimeType": kind, "buffer": data}
 
 
-@pytest.mark.parametrize("theme,width", [("light", 1280), ("dark", 360)])
+@pytest.mark.parametrize("width, theme", LOOKS)
 def test_several_pictures_make_a_table(visit, shoot, theme, width):
     page = visit(width=width, height=1000 if width > 500 else 2000, color_scheme=theme, expect=["status of 422"])
     part = panel(page, "Classify")

@@ -1,6 +1,7 @@
 """Which models the page offers, and what it says where it has none: not yet known, not loaded, not allowed."""
 import json
 
+from conftest import let_pass, stop_clock
 from playwright.sync_api import expect
 from test_key import give
 from test_page import SAMPLE, panel, status
@@ -30,6 +31,7 @@ def test_a_list_that_fails_is_asked_for_again(visit):
             else:
                 route.fulfill(**failures[0])
         page.route("**/v1/models", answer)
+        stop_clock(page)
 
     page = visit(expect=["status of 50", "ERR_FAILED"], ready="#models-why", prepare=prepare)
     why = page.locator("#models-why")
@@ -37,10 +39,13 @@ def test_a_list_that_fails_is_asked_for_again(visit):
     expect(status(part)).to_have_text("Asking for the models…")
     part.locator("input[type=file]").first.set_input_files(SAMPLE)
     expect(why).to_have_text("The models are not known: the server is draining. Asking again in 1 s.")
+    let_pass(page, 1)
     expect(why).to_have_text("The models are not known: the server is draining. Asking again in 2 s.")
     failures.pop(0)
+    let_pass(page, 2)
     expect(why).to_have_text("The models are not known: the answer was 502 Bad Gateway. Asking again in 4 s.")
     failures.pop(0)
+    let_pass(page, 4)
     expect(why).to_have_text("The models are not known: the daemon cannot be reached. Asking again in 8 s.")
     expect(panel(page, "Write").get_by_role("button", name="Write")).to_be_disabled()
     failures.pop(0)
@@ -52,11 +57,15 @@ def test_a_list_that_fails_is_asked_for_again(visit):
 
 def test_another_daemon_is_asked_for_its_models(visit, start_daemon):
     """One that comes back may have others."""
-    page = visit(expect=["ERR_FAILED"])
+    page = visit(expect=["ERR_FAILED"], prepare=stop_clock)
+    expect(page.locator("#live")).to_be_in_viewport()
+    expect(page.locator("#health")).to_contain_text("ready, version")
     page.route("**/metrics", lambda route: route.abort())
+    let_pass(page, 2)
     expect(page.locator("#health")).to_have_text("not reachable")
     with_states({"cifar10-sima": "loaded"})(page)
     page.unroute("**/metrics")
+    let_pass(page, 2)
     expect(page.locator("#classify .check")).to_have_text(["cifar10-sima"])
 
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import ROOT
+from conftest import LOOKS, ROOT
 from playwright.sync_api import expect
 from test_command import command_of, run
 from test_models import with_states
@@ -98,8 +98,7 @@ def oblong(folder):
 # ---- what is shown ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width, theme", LOOKS)
 def test_a_picture_is_scored_pixel_by_pixel(visit, shoot, theme, width):
     page = visit(width=width, height=1000 if width > 500 else 2000, color_scheme=theme)
     part = scoring(page, "A picture")
