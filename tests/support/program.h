@@ -46,8 +46,8 @@ void program_find(char path[PATH_MAX], const char *name, const char *variable);
 
 /* N of AFTD_TEST_SLOW=N, by which time limits are stretched; 1 if it is not set. */
 unsigned program_slowness(void);
-/* How much of `n` a test does where more of the same finds little: half of it, and all with AFTD_TEST_ALL; of that again a
- * half in builds that are four times slower (AddressSanitizer's), a fifth in those that are ten times slower
+/* How much of `n` a test does where more of the same finds little: half of it, all with AFTD_TEST_ALL; of that a half
+ * in builds that are four times slower (AddressSanitizer's), a fifth in those that are ten times slower
  * (ThreadSanitizer's). */
 int test_work(int n);
 
