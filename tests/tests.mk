@@ -256,9 +256,10 @@ test-units: deps-units ## the units in deploy/systemd under a real systemd in na
 test-container: deps-container ## the image of the last commit, built and run by a real container engine (as root, or with docker)
 	@tests/deploy/container.sh
 
+PAGE_TESTS ?= tests/page
 test-page: deps-page ## the page at / in a headless browser against the real daemon; screenshots in build/page/
 	+@$(BUILD) programs
-	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -p no:cacheprovider tests/page
+	@PYTHONPYCACHEPREFIX=build/pycache .venv/bin/python -m pytest -q -p no:cacheprovider $(PAGE_TESTS)
 
 FIGURES_SECONDS ?= 120
 # The two programs ask promtool about /metrics, which `make test` skips where there is none.

@@ -181,7 +181,7 @@ static void the_time_left_is_told_after_a_second(void **state)
 {
     (void)state;
     program_need_terminal();
-    struct program_run p = {.argv = {aft, "bench", shipped_model, "--runs", "41", "--no-limits"},
+    struct program_run p = {.argv = {aft, "bench", shipped_model, "--runs", "21", "--no-limits", "-t", "1"},
                             .err_sink = PROGRAM_TERMINAL};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);

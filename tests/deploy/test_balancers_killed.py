@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from balancers import KINDS, Balancer, Client, Daemon, free_ports, why_not
+from balancers import Balancer, Client, Daemon, free_ports, under_load, why_not
 from conftest import HANG_S, Process, await_true
 from test_balancers_upgrade import BEGINNING, LENGTH, SEEDS, whole_texts
 
@@ -216,7 +216,7 @@ class Scene:
         self.redis.kill()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=under_load("nginx"))
 def scene(request, tmp_path):
     if why_not(request.param):
         pytest.skip(why_not(request.param))

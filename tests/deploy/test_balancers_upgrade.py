@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from balancers import AFT, KINDS, NAME, Balancer, Client, Daemon, free_ports, why_not
+from balancers import AFT, NAME, Balancer, Client, Daemon, free_ports, under_load, why_not
 from conftest import HANG_S, await_true
 
 SEEDS, LENGTH = 8, 1200
@@ -136,7 +136,7 @@ def whole_texts(daemon):
     return texts
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", under_load("haproxy"))
 def test_daemons_are_upgraded_in_turn_and_no_request_fails(kind, tmp_path):
     if why_not(kind):
         pytest.skip(why_not(kind))

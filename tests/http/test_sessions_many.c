@@ -15,6 +15,7 @@
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
 #include "tests/support/generation.h"
+#include "tests/support/program.h"
 #include "tests/support/sessions.h"
 #include "tests/support/temp_dir.h"
 
@@ -46,32 +47,33 @@ static int stop(void **state)
 
 static void many_sessions_at_once_keep_apart(void **state)
 {
+    const size_t many = (size_t)test_work(MANY);
     (void)state;
     static char ids[MANY][TEST_SESSION_ID_BYTES];
     static char bodies[MANY][192], texts[MANY][ROUNDS * PIECE * 4 + 1];
     struct request requests[MANY];
     struct reply replies[MANY];
-    for (size_t i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < many; i++) {
         (void)snprintf(bodies[i], sizeof bodies[i],
                        "{\"model\": \"" LM "\", \"prompt\": \"%zu times \", \"seed\": %zu, \"temperature\": 0}", i, i);
         requests[i] = (struct request){
             .path = "/v1/sessions", .type = "application/json", .body = bodies[i], .size = strlen(bodies[i])};
         texts[i][0] = '\0';
     }
-    client_call_all(&here, requests, replies, MANY, NULL);
-    for (size_t i = 0; i < MANY; i++) {
+    client_call_all(&here, requests, replies, many, NULL);
+    for (size_t i = 0; i < many; i++) {
         json_t *session = reply_json(&replies[i]);
         (void)snprintf(ids[i], sizeof ids[i], "%s", json_string_value(json_object_get(session, "id")));
         json_decref(session);
         reply_clear(&replies[i]);
     }
     for (int round = 0; round < ROUNDS; round++) {
-        for (size_t i = 0; i < MANY; i++) {
+        for (size_t i = 0; i < many; i++) {
             (void)snprintf(bodies[i], sizeof bodies[i], "{\"session\": \"%.32s\", \"max_tokens\": %d}", ids[i], PIECE);
             requests[i] = generate_request(bodies[i]);
         }
-        client_call_all(&here, requests, replies, MANY, NULL);
-        for (size_t i = 0; i < MANY; i++) {
+        client_call_all(&here, requests, replies, many, NULL);
+        for (size_t i = 0; i < many; i++) {
             json_t *answer = reply_json(&replies[i]);
             assert_int_equal(replies[i].status, 200);
             const size_t at = strlen(texts[i]);
@@ -81,7 +83,7 @@ static void many_sessions_at_once_keep_apart(void **state)
             reply_clear(&replies[i]);
         }
     }
-    for (size_t i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < many; i++) {
         struct generation whole;
         char prompt[64];
         (void)snprintf(prompt, sizeof prompt, "%zu times ", i);
