@@ -86,6 +86,7 @@ static const char *find(const char *said, const char *line, bool whole)
 
 void manager_await(struct manager *m, const char *line, long limit_ms)
 {
+    manager_listen(m, 0); /* what is there already is in time */
     for (const int64_t end = test_now_ms() + limit_ms; find(m->said, line, true) == NULL;) {
         if (test_now_ms() > end)
             fail_msg("the service manager has not heard \"%s\", but:\n%s", line, m->said);
