@@ -32,9 +32,10 @@ label=$(curl -s --max-time 20 --data-binary @$sample 'http://127.0.0.1:8080/clas
 text=$(curl -s --max-time 20 -d '{"prompt": "The history of ", "max_tokens": 20, "seed": 1}' http://127.0.0.1:8080/generate)
 echo "$label"
 echo "$text"
-if ! [[ $label = *'"label":"ship"'* && $text = *'"finish_reason":"length"'* ]]; then
+if ! [[ $label = *'"label":"ship"'* && $text = *'"finish_reason":"length"'* &&
+    -S $root/srv/aftd/build/admin.sock ]]; then
     tail -n 40 "$cache/run.log"
-    echo "make run does not answer as the README says"
+    echo "make run does not answer as the README says, or has no build/admin.sock"
     exit 1
 fi
 kill -KILL "$run" # unshare does not heed TERM; its child ends with it

@@ -283,6 +283,34 @@ static void texts_are_classified_and_written(void **state)
 }
 
 /* As KServe's and Triton's clients send them. */
+/* Behind a context of 512 bytes. */
+static void what_is_left_out_of_a_prompt_is_told_or_refused(void **state)
+{
+    enum { PROMPT = 600, LEFT_OUT = PROMPT - 256 };
+    char prompt[PROMPT + 1], value[16] = "";
+    (void)state;
+    memset(prompt, 'a', PROMPT);
+    prompt[PROMPT] = '\0';
+    for (int refuse = 0; refuse < 2; refuse++) {
+        char body[PROMPT + 256];
+        struct reply r;
+        const int size =
+            snprintf(body, sizeof body,
+                     "{\"inputs\": [{\"name\": \"prompt\", \"datatype\": \"BYTES\", \"shape\": [1], \"data\": "
+                     "[\"%s\"]}], \"parameters\": {\"max_tokens\": 1%s}}",
+                     prompt, refuse ? ", \"context_overflow\": \"refuse\"" : "");
+        infer(WRITER "/infer", body, (size_t)size, -1, &r);
+        if (refuse) {
+            assert_refused(body, &r, 400, "has 600 bytes, of which the context of");
+        } else {
+            assert_int_equal(r.status, 200);
+            assert_true(reply_header(&r, "X-Prompt-Tokens-Dropped", value, sizeof value));
+            assert_int_equal(strtol(value, NULL, 10), LEFT_OUT);
+        }
+        reply_clear(&r);
+    }
+}
+
 static void fields_of_the_protocol_that_mean_nothing_here_are_ignored(void **state)
 {
     static const char *const parameters[] = {
@@ -546,6 +574,7 @@ int main(void)
         cmocka_unit_test(a_picture_is_classified_as_at_classify),
         cmocka_unit_test(pixels_are_taken_in_both_layouts_and_rounded),
         cmocka_unit_test(texts_are_classified_and_written),
+        cmocka_unit_test(what_is_left_out_of_a_prompt_is_told_or_refused),
         cmocka_unit_test(fields_of_the_protocol_that_mean_nothing_here_are_ignored),
         cmocka_unit_test(lower_levels_of_priority_go_first),
         cmocka_unit_test(wrong_requests_are_refused_in_the_protocols_shape),
