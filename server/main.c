@@ -326,10 +326,10 @@ static bool wait_for_connections(struct daemon *d, uint32_t wait_ms)
 {
     const uint64_t end_ns = clock_now_ns() + wait_ms * CLOCK_NS_PER_MS;
     while (http_connections(d->http) > 0) {
+        http_see_all(d->http, move, NULL); /* each time: a last request may have come */
+        http_close_idle(d->http);
         if (clock_now_ns() >= end_ns || signal_within(d, DRAIN_LOOK_MS))
             return http_exchanges(d->http) == 0;
-        http_see_all(d->http, move, NULL); /* again: a last request may have come */
-        http_close_idle(d->http);
     }
     return true;
 }

@@ -18,6 +18,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/event_text.h"
 #include "tests/support/generation.h"
+#include "tests/support/halt.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/running.h"
 #include "tests/support/sessions.h"
@@ -26,6 +27,7 @@
 enum { LIMIT_S = 580, LONG = 2000 };
 
 static struct daemon here, there;
+static struct halt halt;
 
 static int start(void **state)
 {
@@ -44,6 +46,7 @@ static int stop(void **state)
 static int clear(void **state)
 {
     (void)state;
+    halt_end(&halt);
     daemon_clear(&here);
     return 0;
 }
@@ -188,7 +191,10 @@ static void a_stop_string_that_is_cut_is_found_elsewhere(void **state)
         print_body(body, LONG, more);
         daemon_start(&here, NULL);
         const int fd = begin(&t, "/generate", body);
+        halt_begin(&halt, &here, "engine"); /* so short a text would else be at its end before all is told to move */
         daemon_signal(&here, SIGTERM);
+        daemon_await_log(&here, "draining: ");
+        halt_end(&halt);
         assert_int_equal(event_text_receive(&t, fd, SIZE_MAX), 200);
         if (!is_at_end(&t)) {
             assert_string_equal(event_text_finish(&t), "moved");
