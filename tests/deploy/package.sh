@@ -191,7 +191,7 @@ states() { within systemctl is-active "$@" | sort -u; }
 check "apt installs the packages again" apt install "/srv/debs/*.deb"
 check "that starts nothing" is "$(states aftd aftd.socket aftd-admin.socket)" inactive
 sed 's/"listen_port": 8080/"listen_port": 8090/' "$root/etc/aftd/aftd.json" >"$root/etc/aftd/second.json"
-sed -i 's/"queue_jobs_max": 256/"queue_jobs_max": 7/' "$root/etc/aftd/aftd.json"
+sed -i 's/"threads": 0/"threads": 0, "streams_max": 7/' "$root/etc/aftd/aftd.json"
 check "its sockets and the daemon are enabled and started" within systemctl enable --now aftd.socket aftd
 check "so is another instance" within systemctl enable --now aftd@second
 check "it classifies" both '"label":"ship"' "$(get --data-binary @$sample "$url/classify?model=cifar10-aft-conv")"
