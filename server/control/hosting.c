@@ -186,11 +186,11 @@ bool hosting_load_wanted(struct hosting *h)
     struct error err;
     if (!registry_next_wanted(h->registry, &found))
         return false;
-    if (load(h, &found, &err) != OK) {
-        if (err.status == ERR_UNAVAILABLE)
-            registry_have_one_yield(h->registry, found.name);
+    const enum status st = load(h, &found, &err);
+    if (st == ERR_UNAVAILABLE)
+        registry_have_one_yield(h->registry, found.name);
+    if (st != OK)
         note_not_loaded(h, &found, &err);
-    }
     return true;
 }
 

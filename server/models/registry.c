@@ -322,14 +322,22 @@ bool registry_next_wanted(struct registry *r, struct found_model *ret)
     return found;
 }
 
-/* Of the loaded models that have users, or have none; NULL: there is none. */
+/* Not long ago, and in vain: its requests run longer. Another may come to its end sooner. */
+static bool has_given_way(const struct registry_model *row)
+{
+    return registry_is_within(row->yields_ns, MODEL_YIELDS_AGAIN_NS) &&
+           !registry_is_within(row->yields_ns, MODEL_YIELDS_NS);
+}
+
+/* Of the loaded models that have no users, or of those that have and can give way; NULL: there is none. */
 static struct registry_model *least_used_locked(struct registry *r, const char *but, bool has_users)
 {
     struct registry_model *least = NULL;
     for (size_t i = 0; i < r->count; i++) {
         struct registry_model *row = &r->rows[i];
         if (row->hosted == NULL || strcmp(row->found.name, but) == 0 ||
-            registry_is_within(row->awaited_ns, MODEL_AWAITED_NS) || (hosted_model_users(row->hosted) > 0) != has_users)
+            registry_is_within(row->awaited_ns, MODEL_AWAITED_NS) ||
+            (hosted_model_users(row->hosted) > 0) != has_users || (has_users && has_given_way(row)))
             continue;
         if (least == NULL || row->used_ns < least->used_ns)
             least = row;
@@ -354,7 +362,7 @@ void registry_have_one_yield(struct registry *r, const char *but)
 {
     (void)pthread_mutex_lock(&r->lock);
     struct registry_model *least = least_used_locked(r, but, true);
-    if (least != NULL && !registry_is_within(least->yields_ns, MODEL_YIELDS_AGAIN_NS))
+    if (least != NULL && !registry_is_within(least->yields_ns, MODEL_YIELDS_NS))
         least->yields_ns = clock_now_ns();
     (void)pthread_mutex_unlock(&r->lock);
 }

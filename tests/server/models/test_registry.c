@@ -476,17 +476,22 @@ static void who_gives_way_does_so_for_a_while_and_then_pauses(void **state)
 {
     struct registry *r = *state;
     put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
-    struct hosted_model *stream = registry_acquire(r, "a");
+    put_loaded(r, "c", 0, TASK_TEXT_GENERATION, 1);
+    struct hosted_model *stream = registry_acquire(r, "a"), *another = registry_acquire(r, "c");
     registry_have_one_yield(r, "b");
     later_ns += MODEL_YIELDS_NS - CLOCK_NS_PER_S;
     registry_have_one_yield(r, "b"); /* its client asks again and again */
     assert_int_equal(ask(r, "a"), ERR_LOADING);
     later_ns += CLOCK_NS_PER_S;
-    registry_have_one_yield(r, "b");
+    assert_int_equal(ask(r, "c"), OK);
+    registry_have_one_yield(r, "b"); /* the next one's turn */
     assert_int_equal(ask(r, "a"), OK);
+    assert_int_equal(ask(r, "c"), ERR_LOADING);
     later_ns += MODEL_YIELDS_AGAIN_NS - MODEL_YIELDS_NS;
     registry_have_one_yield(r, "b");
     assert_int_equal(ask(r, "a"), ERR_LOADING);
+    assert_int_equal(ask(r, "c"), OK);
+    hosted_model_release(another);
     hosted_model_release(stream);
 }
 
