@@ -2,9 +2,9 @@
 # bare.sh: what the README promises, where nothing else is: in a fresh Debian root, of the SUITE bookworm or trixie, with
 # git, gcc and make alone, clone the last commit, `make run` and ask it for a label and a text, then `make test`. Ends
 # with the tests' own line "N passed, N failed". Needs root, debootstrap and Debian's mirror; says what is missing. The
-# root lies in build/bare and goes in the end; what debootstrap downloaded stays in build/bare-cache for the next time, and what
-# make has built goes to the folder AFTD_BARE_BUILD, if that is set and this machine has the same Debian: it runs here too.
-# The root shares the machine's network, so port 8080 must be free.
+# root lies in build/bare and goes in the end; what debootstrap downloaded stays in build/bare-cache for the next time.
+# What make has built goes to the folder AFTD_BARE_BUILD, if that is set, this machine has the same Debian, so that it runs
+# here too, and the files are those of the last commit. The root shares the machine's network, so port 8080 must be free.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 target=test-bare
@@ -47,7 +47,7 @@ inside /srv/aftd make test ${AFTD_TEST_JOBS:+AFTD_TEST_JOBS=$AFTD_TEST_JOBS} &
 run=$!
 wait "$run"
 code=$?
-if [ -n "${AFTD_BARE_BUILD:-}" ] && grep -qx "VERSION_CODENAME=$suite" /etc/os-release; then
+if [ -n "${AFTD_BARE_BUILD:-}" ] && grep -qx "VERSION_CODENAME=$suite" /etc/os-release && git diff --quiet HEAD; then
     cp -a "$root/srv/aftd/build/." "$AFTD_BARE_BUILD/"
 fi
 exit "$code"

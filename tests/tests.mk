@@ -194,7 +194,7 @@ test-train: ## the Python package, and that what it exports is what the engine r
 	+@$(BUILD) programs
 	@PYTHONPATH=weights/train PYTHONPYCACHEPREFIX=build/pycache $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/train
 
-test-bare: ## both of README's commands in a bare Debian root, of the last commit; SUITE=trixie for Debian 13 (as root; 4 minutes)
+test-bare: ## both of README's commands in a bare Debian root, of the last commit; SUITE=trixie for Debian 13 (as root; 8 minutes)
 	@SUITE=$(SUITE) tests/bare.sh
 
 test-package: deps-bare ## the Debian packages in a bare root: installed, run, upgraded under load, purged; SUITE=trixie too (as root; 6 minutes)
