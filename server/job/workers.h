@@ -88,7 +88,7 @@ enum status workers_conclude(struct job *j, struct error *err);
 /* What the job kept is freed. Any thread; a job without work is fine. */
 void workers_give_back(struct job *j);
 
-/* Jobs that no thread has taken up yet. Any thread. */
+/* Jobs that no thread has taken up yet, for tests to wait for. Any thread. */
 uint32_t workers_waiting(struct workers *w);
 /* Bring the gauges of pictures up to date, for the pool that works for these. Any thread. */
 void workers_measure(struct workers *w);

@@ -270,33 +270,31 @@ static void costs_that_are_not_as_they_were_written_are_refused_by_name(void **s
 
 static void what_was_measured_can_be_used_again(void **state)
 {
-    static const char *const models[] = {"tests/data/golden/conv-heads8-k5", "tests/data/golden/lm-local-8"};
+    static const char *const wakes[] = {"wake_us", "waker_us"};
     char path[PATH_MAX];
     (void)state;
     temp_path(path, folder, "measured.json");
-    for (int i = 0; i < test_work(LENGTH(models)); i++) {
-        struct program_run p = {.argv = {aft, "capacity", models[i], "--watch", "0.5", "--threads", "1", USUAL}};
-        program_run(&p);
-        assert_int_equal(p.exit_code, 0);
-        temp_write(path, p.out, p.out_size);
-        struct program_run again = {.argv = {aft, "capacity", "--costs", path, USUAL}};
-        json_t *first = json_loads(p.out, 0, NULL), *second = object_of(&again);
-        const json_t *costs = json_object_get(first, "costs"), *slowness = json_object_get(costs, "slowness");
-        assert_in_range(json_array_size(json_object_get(slowness, "times")), 20, CAPACITY_WINDOWS_MAX); /* of 10 ms */
-        assert_true(json_equal(slowness, json_object_get(json_object_get(second, "costs"), "slowness")));
-        static const char *const wakes[] = {"wake_us", "waker_us"};
-        for (size_t j = 0; j < LENGTH(wakes); j++) {
-            const double us = number(costs, wakes[j]), read_back = number(json_object_get(second, "costs"), wakes[j]);
-            assert_true(us >= 0.0 && us < 1e4 && fabs(us - read_back) <= 1e-6 * us); /* 0: threads of one core */
-        }
-        const json_t *row = json_array_get(json_object_get(first, "rows"), 0);
-        const json_t *same = json_array_get(json_object_get(second, "rows"), 0);
-        const double one = number(row, "engine_ms"), other = number(same, "engine_ms"); /* printed to nine digits */
-        assert_true(one > 0.0 && fabs(one - other) < 1e-6 * one);
-        json_decref(first);
-        json_decref(second);
-        program_run_clear(&p);
+    struct program_run p = {
+        .argv = {aft, "capacity", "tests/data/golden/lm-local-8", "--watch", "0.5", "--threads", "1", USUAL}};
+    program_run(&p);
+    assert_int_equal(p.exit_code, 0);
+    temp_write(path, p.out, p.out_size);
+    struct program_run again = {.argv = {aft, "capacity", "--costs", path, USUAL}};
+    json_t *first = json_loads(p.out, 0, NULL), *second = object_of(&again);
+    const json_t *costs = json_object_get(first, "costs"), *slowness = json_object_get(costs, "slowness");
+    assert_in_range(json_array_size(json_object_get(slowness, "times")), 20, CAPACITY_WINDOWS_MAX); /* of 10 ms */
+    assert_true(json_equal(slowness, json_object_get(json_object_get(second, "costs"), "slowness")));
+    for (size_t i = 0; i < LENGTH(wakes); i++) {
+        const double us = number(costs, wakes[i]), read_back = number(json_object_get(second, "costs"), wakes[i]);
+        assert_true(us >= 0.0 && us < 1e4 && fabs(us - read_back) <= 1e-6 * us); /* 0: threads of one core */
     }
+    const json_t *row = json_array_get(json_object_get(first, "rows"), 0);
+    const json_t *same = json_array_get(json_object_get(second, "rows"), 0);
+    const double one = number(row, "engine_ms"), other = number(same, "engine_ms"); /* printed to nine digits */
+    assert_true(one > 0.0 && fabs(one - other) < 1e-6 * one);
+    json_decref(first);
+    json_decref(second);
+    program_run_clear(&p);
 }
 
 int main(void)

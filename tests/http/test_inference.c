@@ -282,7 +282,6 @@ static void texts_are_classified_and_written(void **state)
     reply_clear(&r);
 }
 
-/* As KServe's and Triton's clients send them. */
 /* Behind a context of 512 bytes. */
 static void what_is_left_out_of_a_prompt_is_told_or_refused(void **state)
 {
@@ -311,6 +310,7 @@ static void what_is_left_out_of_a_prompt_is_told_or_refused(void **state)
     }
 }
 
+/* As KServe's and Triton's clients send them. */
 static void fields_of_the_protocol_that_mean_nothing_here_are_ignored(void **state)
 {
     static const char *const parameters[] = {

@@ -53,7 +53,7 @@ static json_t *stream_fields(int i)
 {
     static const char sentence[] = "== Early life ==\nThe [[Alabama River]] was named by '''Aristotle''' in [[1871]]. ";
     char prompt[800];
-    const size_t size = (size_t)(i * 37 % test_work(700));
+    const size_t size = (size_t)(i * 37 % 700);
     for (size_t at = 0; at < size; at++)
         prompt[at] = sentence[(at + (size_t)i) % (sizeof sentence - 1)];
     return json_pack("{s:s%, s:i, s:f, s:i, s:s, s:b}", "prompt", prompt, size, "max_tokens", test_work(TOKENS),

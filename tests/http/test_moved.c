@@ -191,7 +191,7 @@ static void a_stop_string_that_is_cut_is_found_elsewhere(void **state)
         print_body(body, LONG, more);
         daemon_start(&here, NULL);
         const int fd = begin(&t, "/generate", body);
-        halt_begin(&halt, &here, "engine"); /* so short a text would else be at its end before all is told to move */
+        halt_begin(&halt, &here, "engine"); /* so short a text would else mostly be at its end */
         daemon_signal(&here, SIGTERM);
         daemon_await_log(&here, "draining: ");
         halt_end(&halt);

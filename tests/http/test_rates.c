@@ -128,6 +128,8 @@ static void a_stream_counts_while_it_runs_and_its_debt_is_paid_off(void **state)
     const int64_t start = test_now_ms();
     const int fd = begin_with(headers[0], "{\"prompt\": \"x\", \"max_tokens\": 60000, \"context_overflow\": \"shift\", "
                                           "\"stream\": true}");
+    /* Behind a small one so large a request is refused. */
+    (void)client_await_metric(&aftd, "aftd_streams_running", 1, HANG_MS);
     while (ask_with(headers, "{\"max_tokens\": 1}") == 200)
         test_sleep_ms(50);
     assert_int_equal(raw_receive(fd, &in, "finish_reason", 0), RAW_LIMIT); /* it goes on */

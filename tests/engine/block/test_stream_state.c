@@ -11,7 +11,6 @@
 
 #include "engine/engine.h"
 #include "tests/engine/kernels/tables.h"
-#include "tests/support/program.h"
 #include "tests/support/random.h"
 
 #define LM "weights/models/enwik8-aft-local"
@@ -124,7 +123,7 @@ static void a_moved_stream_goes_on_with_the_same_bits(void **state)
     (void)state;
     struct random rng = {11};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-        for (int p = 0; p < test_work(ENGINE_PRECISION_COUNT); p++)
+        for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
             move_states(models[i], NULL, p, &rng);
 }
 
