@@ -300,6 +300,12 @@ static enum status refuse(const struct store_dir *d, const char *why, struct err
     return refuse_path(d->path, why, err);
 }
 
+/* `error` of making it. */
+static const char *why_not_made(int error)
+{
+    return error == ENOENT ? "the folder that it is to be made in is not there; make that" : strerror(error);
+}
+
 /* It would be made: can it be? */
 static enum status check_parent(const char *path, struct error *err)
 {
@@ -312,7 +318,7 @@ static enum status check_parent(const char *path, struct error *err)
         length--;
     (void)snprintf(parent, sizeof parent, "%.*s", length > 0 ? (int)length : 1, length > 0 ? path : ".");
     if (stat(parent, &about) != 0 || faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0)
-        return refuse_path(path, strerror(errno), err);
+        return refuse_path(path, why_not_made(errno), err);
     return S_ISDIR(about.st_mode) ? OK : refuse_path(path, strerror(ENOTDIR), err);
 }
 
@@ -331,8 +337,7 @@ static enum status enter(struct store_dir *d, struct error *err)
 {
     struct stat about;
     if (mkdir(d->path, 0700) != 0 && errno != EEXIST)
-        return refuse(
-            d, errno == ENOENT ? "the folder that it is to be made in is not there; make that" : strerror(errno), err);
+        return refuse(d, why_not_made(errno), err);
     d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (d->fd < 0 || fstat(d->fd, &about) != 0 || faccessat(d->fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0)
         return refuse(d, strerror(errno), err);

@@ -194,6 +194,28 @@ static void parts_are_answered_as_each_alone(void **state)
     free(form);
 }
 
+/* As to /classify, so wherever one picture is posted. */
+static void a_form_is_taken_where_the_picture_alone_is(void **state)
+{
+    static const char *const paths[] = {"/score?model=cifar10-pixels-16", "/explain?side=64&model=" CONV,
+                                        "/complete?seed=1&rows=14"};
+    char *form = malloc(FORM_MAX);
+    const size_t size = write_form(form, 1, "image", "");
+    (void)state;
+    for (size_t p = 0; p < ARRAY_LEN(paths); p++) {
+        struct reply alone, r;
+        post(paths[p], NULL, files[0], &alone);
+        call_form(paths[p], form, size, &r);
+        if (alone.status != 200 || r.status != 200)
+            fail_msg("%s: %ld and %ld %s", paths[p], alone.status, r.status, r.body);
+        assert_int_equal(r.size, alone.size);
+        assert_memory_equal(r.body, alone.body, r.size);
+        reply_clear(&alone);
+        reply_clear(&r);
+    }
+    free(form);
+}
+
 /* A picture's form with a further part before or behind it, and its answer. */
 static void call_form_with(const char *name, const char *value, bool before, struct reply *r)
 {
@@ -261,7 +283,7 @@ static void wrong_fields_of_a_form_are_refused_by_name(void **state)
 static void base64_is_answered_as_the_bytes_are(void **state)
 {
     static const char *const prefixes[PICTURES] = {"", "data:image/png;base64,", "data:;base64,",
-                                                   "DATA:image/jpeg;x=y;BASE64,",
+                                                   "DATA:image/jpg;x=y;BASE64,",
                                                    "data:application/octet-stream;base64,"};
     json_t *alone = answers_alone("/classify?top_k=3&model=" CONV), *images = json_array();
     (void)state;
@@ -452,6 +474,7 @@ int main(void)
         cmocka_unit_test(parts_are_answered_as_each_alone),
         cmocka_unit_test(base64_is_answered_as_the_bytes_are),
         cmocka_unit_test(as_many_as_may_be_and_no_more),
+        cmocka_unit_test(a_form_is_taken_where_the_picture_alone_is),
         cmocka_unit_test(a_form_has_what_the_query_has),
         cmocka_unit_test(wrong_fields_of_a_form_are_refused_by_name),
         cmocka_unit_test(wrong_parts_are_refused_by_name),
