@@ -241,7 +241,8 @@ echo "new connections, by status: $(sort "$work/newcomers" | uniq -c | tr -s ' \
 check "no request of clients that stay failed" all_answered
 check "no request of new clients failed" is "$(sort -u "$work/newcomers")" 200
 check "systemctl finds all well" within systemctl status aftd aftd@second aftd.socket
-check "nothing has failed" empty "$(within systemctl list-units --failed --plain --no-legend)"
+# A root without a kernel's modules has others that fail: systemd-modules-load, on Debian 13.
+check "nothing of it has failed" empty "$(within systemctl list-units --failed --plain --no-legend 'aftd*')"
 
 # Clients go on asking, so that a socket that is closed too late starts the daemon again.
 newcomers >/dev/null 2>&1 &
