@@ -66,10 +66,10 @@ static enum status read_model(struct listed *ret, const struct found_model *foun
 /* Add a folder's models. One of a name that is listed would not be found by it, and one that is broken is told. */
 static void add_dir(struct listing *l, const char *dir)
 {
-    struct found_model *found = NULL;
+    struct found_model found[REGISTRY_MODELS_MAX];
     struct error err;
     size_t count = 0;
-    if (models_dir_scan(&found, &count, dir, &err) != OK) {
+    if (models_dir_scan(found, &count, dir, &err) != OK) {
         (void)cli_fail_error(&err);
         l->failed = true;
         return;
@@ -95,7 +95,6 @@ static void add_dir(struct listing *l, const char *dir)
             l->failed = true;
         }
     }
-    free(found);
 }
 
 /* ---- what is printed --------------------------------------------------------------------------------------------- */

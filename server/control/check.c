@@ -41,9 +41,7 @@ enum status check_find_models(struct found_model **ret, size_t *count, const str
     if (st == OK)
         st = model_sources_check(s, err);
     if (st == OK)
-        st = model_sources_check_there(s->model, err);
-    if (st == OK)
-        st = model_sources_scan(&f.all, &f.count, s, err);
+        st = model_sources_scan(&f.all, &f.count, s, true, err);
     if (st != OK)
         return st;
     st = check_names(&f, s, err);

@@ -274,7 +274,7 @@ enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct e
     struct registry_model *known = NULL;
     struct hosting_report r = {.rows = NULL};
     size_t found_count = 0, known_count = 0;
-    enum status st = model_sources_scan(&found, &found_count, h->settings, err);
+    enum status st = model_sources_scan(&found, &found_count, h->settings, false, err);
     if (st != OK)
         return st;
     if (registry_models(h->registry, &known, &known_count) == OK)

@@ -90,26 +90,17 @@ enum status model_sources_check(const struct settings *s, struct error *err)
     return OK;
 }
 
-enum status model_sources_check_there(const char *given, struct error *err)
+/* At start all of them must be there. */
+static enum status refuse_given(const struct given *g, struct error *err)
 {
-    struct given g;
     struct stat s;
-    for (const char *at = is_off(given) ? NULL : given; next_given(&at, &g);) {
-        struct found_model m;
-        bool there = false;
-        const enum status st = models_dir_look(&m, &there, g.name, g.path, err);
-        if (st != OK)
-            return st;
-        if (!there && stat(g.path, &s) != 0)
-            return error_set_param(err, status_of_errno(errno), "model", "model %s = %s: %s", g.name, g.path,
-                                   strerror(errno));
-        if (!there)
-            return error_set_param(err, ERR_CONFIG, "model",
-                                   "model %s = %s: expected a folder with a config.json, or with versions (1, 2, ...) "
-                                   "that have one",
-                                   g.name, g.path);
-    }
-    return OK;
+    if (stat(g->path, &s) != 0)
+        return error_set_param(err, status_of_errno(errno), "model", "model %s = %s: %s", g->name, g->path,
+                               strerror(errno));
+    return error_set_param(err, ERR_CONFIG, "model",
+                           "model %s = %s: expected a folder with a config.json, or with versions (1, 2, ...) that "
+                           "have one",
+                           g->name, g->path);
 }
 
 static int compare(const void *a, const void *b)
@@ -118,7 +109,8 @@ static int compare(const void *a, const void *b)
 }
 
 /* Add those that the setting model names; `all` has room for REGISTRY_MODELS_MAX. */
-static enum status add_given(struct found_model *all, size_t *count, const struct settings *s, struct error *err)
+static enum status add_given(struct found_model *all, size_t *count, const struct settings *s, bool must,
+                             struct error *err)
 {
     struct given g;
     for (const char *at = is_off(s->model) ? NULL : s->model; next_given(&at, &g);) {
@@ -127,6 +119,8 @@ static enum status add_given(struct found_model *all, size_t *count, const struc
         const enum status st = models_dir_look(&m, &there, g.name, g.path, err);
         if (st != OK)
             return st;
+        if (!there && must)
+            return refuse_given(&g, err);
         if (!there)
             continue;
         for (size_t i = 0; i < *count; i++)
@@ -142,33 +136,27 @@ static enum status add_given(struct found_model *all, size_t *count, const struc
     return OK;
 }
 
-enum status model_sources_scan(struct found_model **ret, size_t *count, const struct settings *s, struct error *err)
+enum status model_sources_scan(struct found_model **ret, size_t *count, const struct settings *s, bool must,
+                               struct error *err)
 {
-    struct found_model *all = calloc(REGISTRY_MODELS_MAX, sizeof *all), *in_dir = NULL;
+    struct found_model *all = calloc(REGISTRY_MODELS_MAX, sizeof *all);
     size_t found = 0;
-    enum status st = OK;
     if (all == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the list of models");
-    if (!is_off(s->models_dir))
-        st = models_dir_scan(&in_dir, &found, s->models_dir, err);
-    if (st != OK)
-        goto done;
-    if (in_dir != NULL)
-        memcpy(all, in_dir, found * sizeof *all);
-    st = add_given(all, &found, s, err);
+    enum status st = is_off(s->models_dir) ? OK : models_dir_scan(all, &found, s->models_dir, err);
+    if (st == OK)
+        st = add_given(all, &found, s, must, err);
     if (st == OK && found == 0) /* rather than unload all because something is not mounted */
         st = error_set_param(err, ERR_CONFIG, "model", "model = %s: there is no model in any of these folders",
                              s->model);
-    if (st != OK)
-        goto done;
+    if (st != OK) {
+        free(all);
+        return st;
+    }
     qsort(all, found, sizeof *all, compare);
     *ret = all;
     *count = found;
-    all = NULL; /* the caller's now */
-done:
-    free(in_dir);
-    free(all);
-    return st;
+    return OK;
 }
 
 enum status model_sources_find(struct found_model *ret, const struct settings *s, const char *name, struct error *err)

@@ -3,6 +3,7 @@
 #ifndef SERVER_MODELS_MODEL_SOURCES_H
 #define SERVER_MODELS_MODEL_SOURCES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "config/status.h"
@@ -16,14 +17,12 @@ struct settings;
  * component, each name once? Errors: ERR_CONFIG. */
 enum status model_sources_check(const struct settings *s, struct error *err);
 
-/* All models, by name, in *ret, malloc'd, which is set only on OK. Folders that the setting model names and that are
- * not there (any more) are left out. Errors: those of models_dir_scan; ERR_CONFIG (a name in both places, or none at
- * all). */
-enum status model_sources_scan(struct found_model **ret, size_t *count, const struct settings *s, struct error *err);
+/* All models, by name, in *ret, malloc'd, which is set only on OK. A folder that the setting model names and that is not
+ * there (any more) is left out or, with `must`, an error. Errors: those of models_dir_scan; ERR_CONFIG, ERR_IO (such a
+ * folder); ERR_CONFIG (a name in both places, or none at all). */
+enum status model_sources_scan(struct found_model **ret, size_t *count, const struct settings *s, bool must,
+                               struct error *err);
 /* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (also if descriptors ran out). */
 enum status model_sources_find(struct found_model *ret, const struct settings *s, const char *name, struct error *err);
-/* Are all folders that the setting model names there? Errors: ERR_CONFIG, ERR_IO, naming the first that is not;
- * ERR_NOMEM. */
-enum status model_sources_check_there(const char *given, struct error *err);
 
 #endif

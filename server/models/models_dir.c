@@ -124,40 +124,28 @@ enum status models_dir_look(struct found_model *ret, bool *there, const char *na
     return st;
 }
 
-/* Does the folder hold a model, whatever its name is? */
-static enum status is_model(bool *ret, const char *path, struct error *err)
-{
-    uint32_t version = 0;
-    enum status st = has_config(ret, path, err);
-    if (st == OK && !*ret)
-        st = find_version(&version, path, err);
-    *ret = st == OK && (*ret || version != 0);
-    return st;
-}
-
-static enum status look_at_all(struct found_model *all, size_t *found, struct dirent *const *names, size_t count,
-                               const char *dir, struct error *err)
+static enum status look_at_all(struct found_model all[REGISTRY_MODELS_MAX], size_t *found, struct dirent *const *names,
+                               size_t count, const char *dir, struct error *err)
 {
     *found = 0;
     for (size_t i = 0; i < count; i++) {
+        struct found_model m;
         char path[MODELS_DIR_PATH_BYTES];
         const char *name = names[i]->d_name;
         bool there = false;
         if (name[0] == '.')
             continue;
         (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-        enum status st = is_model(&there, path, err);
+        enum status st = models_dir_look(&m, &there, name, path, err);
         if (st == OK && !there)
             continue;
         if (st == OK)
             st = model_check_name(name, strlen(name), path, err);
         if (st == OK && *found == REGISTRY_MODELS_MAX)
             st = error_set(err, ERR_CONFIG, "%s: more than %d models", dir, REGISTRY_MODELS_MAX);
-        if (st == OK)
-            st = models_dir_look(&all[*found], &there, name, path, err);
         if (st != OK)
             return st;
-        *found += there;
+        all[(*found)++] = m;
     }
     if (*found > 0)
         return OK;
@@ -165,19 +153,14 @@ static enum status look_at_all(struct found_model *all, size_t *found, struct di
                      dir);
 }
 
-enum status models_dir_scan(struct found_model **ret, size_t *count, const char *dir, struct error *err)
+enum status models_dir_scan(struct found_model ret[REGISTRY_MODELS_MAX], size_t *count, const char *dir,
+                            struct error *err)
 {
     struct dirent **names = NULL;
     const int entries = scandir(dir, &names, NULL, alphasort);
     if (entries < 0)
         return error_set(err, status_of_errno(errno), "models_dir = %s: %s", dir, strerror(errno));
-    struct found_model *all = calloc(REGISTRY_MODELS_MAX, sizeof *all);
-    enum status st = all != NULL ? look_at_all(all, count, names, (size_t)entries, dir, err)
-                                 : error_set(err, ERR_NOMEM, "no memory for the list of models");
-    if (st == OK)
-        *ret = all;
-    else
-        free(all);
+    const enum status st = look_at_all(ret, count, names, (size_t)entries, dir, err);
     for (int i = 0; i < entries; i++)
         free(names[i]);
     free((void *)names);

@@ -25,18 +25,19 @@ struct found_model {
     uint8_t print[MODELS_DIR_PRINT_BYTES]; /* of its files' names, sizes and times: changes with them */
 };
 
-/* All models, by name, in *ret, malloc'd, which is set only on OK.
+/* All models, by name: [*count] of ret.
  * Errors: ERR_IO (the folder), ERR_CONFIG (there is none, or too many), ERR_FORMAT (a name that no model may have, see
  * model_check_name), ERR_NOMEM. */
-enum status models_dir_scan(struct found_model **ret, size_t *count, const char *dir, struct error *err);
+enum status models_dir_scan(struct found_model ret[REGISTRY_MODELS_MAX], size_t *count, const char *dir,
+                            struct error *err);
 /* "12" is 12; 0 for anything but a number from 1 on without leading zeros. */
 uint32_t models_dir_version(const char *text);
 
 /* A digest that is the same before and after reading a model's folder exactly if nobody has changed a file in it
  * meanwhile; it differs if there was no memory to look. */
 void models_dir_print(uint8_t out[MODELS_DIR_PRINT_BYTES], const char *path);
-/* Is there a model in that folder, itself or as versions? *ret, set only if *there, gets that name; both fit. Errors:
- * ERR_NOMEM, ERR_IO (descriptors ran out, or the disk failed). */
+/* Is there a model in that folder, itself or as versions? *ret, set only if *there, gets that name, cut to what a name
+ * may have; the path fits. Errors: ERR_NOMEM, ERR_IO (descriptors ran out, or the disk failed). */
 enum status models_dir_look(struct found_model *ret, bool *there, const char *name, const char *path,
                             struct error *err);
 /* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (as models_dir_look). */

@@ -78,7 +78,7 @@ static void expect_scan(const char *model, const char *models_dir, const char *w
     struct error err = {.message = ""};
     size_t count = 0;
     char got[1024] = "";
-    if (model_sources_scan(&all, &count, &s, &err) != OK)
+    if (model_sources_scan(&all, &count, &s, false, &err) != OK)
         fail_msg("%s", err.message);
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(strncmp(all[i].path, dir, strlen(dir)), 0);
@@ -99,7 +99,7 @@ static void expect_refusal(const char *model, const char *models_dir, const char
     struct found_model *all = NULL;
     struct error err = {.message = ""};
     size_t count = 0;
-    if (model_sources_scan(&all, &count, &s, &err) != ERR_CONFIG || strstr(err.message, says) == NULL)
+    if (model_sources_scan(&all, &count, &s, false, &err) != ERR_CONFIG || strstr(err.message, says) == NULL)
         fail_msg("%s, %s: \"%s\", expected \"%s\"", model, models_dir, err.message, says);
 }
 
@@ -240,20 +240,27 @@ static void no_more_than_can_be_served_are_found(void **state)
 
 static void what_must_be_there_is_named(void **state)
 {
+    struct found_model *all = NULL;
+    size_t count;
     struct settings s;
     struct error err;
     (void)state;
     make_model("x");
     make_folder("empty");
+    make_folder("m");
+    make_model("m/b");
     s = settings_of("{}/x", "off");
-    assert_int_equal(model_sources_check_there(s.model, &err), OK);
-    assert_int_equal(model_sources_check_there("off", &err), OK);
+    assert_int_equal(model_sources_scan(&all, &count, &s, true, &err), OK);
+    free(all);
+    s = settings_of("off", "{}/m");
+    assert_int_equal(model_sources_scan(&all, &count, &s, true, &err), OK);
+    free(all);
     s = settings_of("{}/x,pets={}/gone", "off");
-    assert_int_equal(model_sources_check_there(s.model, &err), ERR_IO);
+    assert_int_equal(model_sources_scan(&all, &count, &s, true, &err), ERR_IO);
     assert_non_null(strstr(err.message, "model pets = "));
     assert_non_null(strstr(err.message, "/gone: No such file or directory"));
     s = settings_of("{}/x,{}/empty", "off");
-    assert_int_equal(model_sources_check_there(s.model, &err), ERR_CONFIG);
+    assert_int_equal(model_sources_scan(&all, &count, &s, true, &err), ERR_CONFIG);
     assert_non_null(strstr(err.message, "model empty = "));
     assert_non_null(strstr(err.message, "expected a folder with a config.json, or with versions"));
 }

@@ -73,11 +73,11 @@ static void make_model(const char *name)
 /* "a a/3 b": each model's folder, in the order of the list. */
 static void expect_scan(const char *want)
 {
-    struct found_model *all = NULL;
+    struct found_model all[REGISTRY_MODELS_MAX];
     struct error err = {.message = ""};
     size_t count = 0;
     char got[1024] = "";
-    const enum status st = models_dir_scan(&all, &count, dir, &err);
+    const enum status st = models_dir_scan(all, &count, dir, &err);
     for (size_t i = 0; st == OK && i < count; i++) {
         assert_int_equal(strncmp(all[i].path, dir, strlen(dir)), 0);
         const char *tail = all[i].path + strlen(dir) + 1, *slash = strchr(tail, '/');
@@ -87,21 +87,19 @@ static void expect_scan(const char *want)
     }
     if (st != OK || strcmp(got, want) != 0)
         fail_msg("%s %s: \"%s\", expected \"%s\"", status_name(st), err.message, got, want);
-    free(all);
 }
 
 /* The message: the folder between these. */
 static void expect_refusal(const char *where, enum status want, const char *before, const char *behind)
 {
-    struct found_model *all = NULL;
+    struct found_model all[REGISTRY_MODELS_MAX];
     struct error err = {.message = ""};
     size_t count;
     char says[ERROR_MESSAGE_MAX];
     (void)snprintf(says, sizeof says, "%s%s%s", before, where, behind);
-    const enum status st = models_dir_scan(&all, &count, where, &err);
+    const enum status st = models_dir_scan(all, &count, where, &err);
     if (st != want || strcmp(err.message, says) != 0)
         fail_msg("%s \"%s\", expected \"%s\"", status_name(st), err.message, says);
-    assert_null(all);
 }
 
 static void folders_with_a_configuration_are_models(void **state)
@@ -167,7 +165,7 @@ static void a_folder_without_models_is_refused(void **state)
 
 static void a_name_that_names_no_model_is_refused(void **state)
 {
-    struct found_model *all = NULL;
+    struct found_model all[REGISTRY_MODELS_MAX];
     struct error err;
     size_t count;
     char want[PATH_MAX + 256], name[MODEL_NAME_MAX + 2];
@@ -177,7 +175,7 @@ static void a_name_that_names_no_model_is_refused(void **state)
                    "%s/a b: the folder's name holds the byte 0x20, expected only letters, digits, '.', '_' and '-': it "
                    "names the model",
                    dir);
-    assert_int_equal(models_dir_scan(&all, &count, dir, &err), ERR_FORMAT);
+    assert_int_equal(models_dir_scan(all, &count, dir, &err), ERR_FORMAT);
     assert_string_equal(err.message, want);
     temp_path(want, dir, "a b");
     char to[PATH_MAX];
@@ -190,7 +188,7 @@ static void a_name_that_names_no_model_is_refused(void **state)
     name[MODEL_NAME_MAX + 1] = '\0';
     temp_path(want, dir, name);
     assert_int_equal(rename(to, want), 0);
-    assert_int_equal(models_dir_scan(&all, &count, dir, &err), ERR_FORMAT);
+    assert_int_equal(models_dir_scan(all, &count, dir, &err), ERR_FORMAT);
     assert_non_null(strstr(err.message, "the folder's name has 65 bytes, expected 1..64"));
 }
 
@@ -202,23 +200,22 @@ static void a_disk_that_fails_does_not_make_a_model_vanish(void **state)
     make_folder("b");
     make_model("b/1");
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-        struct found_model *all = NULL, one;
+        struct found_model all[REGISTRY_MODELS_MAX], one;
         size_t count = 0;
         struct error err = {0};
         unreadable = places[i];
-        assert_int_equal(models_dir_scan(&all, &count, dir, &err), ERR_IO);
+        assert_int_equal(models_dir_scan(all, &count, dir, &err), ERR_IO);
         assert_non_null(strstr(err.message, places[i]));
         assert_int_equal(models_dir_find(&one, dir, i == 0 ? "a" : "b", &err), ERR_IO);
         unreadable = NULL;
-        assert_int_equal(models_dir_scan(&all, &count, dir, &err), OK);
+        assert_int_equal(models_dir_scan(all, &count, dir, &err), OK);
         assert_int_equal(count, 2);
-        free(all);
     }
 }
 
 static void as_many_are_found_as_can_be_served(void **state)
 {
-    struct found_model *all = NULL;
+    struct found_model all[REGISTRY_MODELS_MAX];
     size_t count = 0;
     char name[16];
     (void)state;
@@ -226,10 +223,9 @@ static void as_many_are_found_as_can_be_served(void **state)
         (void)snprintf(name, sizeof name, "m%02d", i);
         make_model(name);
     }
-    assert_int_equal(models_dir_scan(&all, &count, dir, NULL), OK);
+    assert_int_equal(models_dir_scan(all, &count, dir, NULL), OK);
     assert_int_equal(count, REGISTRY_MODELS_MAX);
     assert_string_equal(all[count - 1].name, "m32");
-    free(all);
     make_model("m33");
     expect_refusal(dir, ERR_CONFIG, "", ": more than 32 models");
 }
@@ -239,7 +235,7 @@ static void as_many_are_found_as_can_be_served(void **state)
 static void one_is_found_by_its_name_alone(void **state)
 {
     static const char *const none[] = {"b", "", ".", "..", ".begun", "a/3", "../a", "a ", "A"};
-    struct found_model m, *all = NULL;
+    struct found_model m, all[REGISTRY_MODELS_MAX];
     struct error err;
     size_t count;
     (void)state;
@@ -249,10 +245,9 @@ static void one_is_found_by_its_name_alone(void **state)
     assert_int_equal(models_dir_find(&m, dir, "a", NULL), OK);
     assert_string_equal(m.name, "a");
     assert_int_equal(m.version, 3);
-    assert_int_equal(models_dir_scan(&all, &count, dir, NULL), OK);
+    assert_int_equal(models_dir_scan(all, &count, dir, NULL), OK);
     assert_memory_equal(all[0].print, m.print, sizeof m.print);
     assert_string_equal(all[0].path, m.path);
-    free(all);
     for (size_t i = 0; i < ARRAY_LEN(none); i++) {
         char want[256];
         (void)snprintf(want, sizeof want, "there is no folder of a model named \"%s\" in models_dir", none[i]);
