@@ -69,7 +69,6 @@ struct daemon {
     struct hosting *hosting;
     struct batcher *batcher;           /* of the models */
     struct workers *workers, *keepers; /* the latter NULL without stored sessions */
-    struct reload *reload;
     struct loader *loader;
     struct watcher *watcher;
     struct http *http;
@@ -78,6 +77,7 @@ struct daemon {
     struct service_sockets passed;
     struct listeners listeners; /* until http has them */
     struct heartbeat heartbeat;
+    struct reload reload;
     sigset_t signals;
 };
 
@@ -225,16 +225,11 @@ static enum status start(struct daemon *d, struct error *err)
         st = hosting_start(&d->hosting, d->settings, d->mailboxes, err);
     if (st != OK)
         return st;
-    d->batcher = hosting_batcher(d->hosting);
+    d->batcher = d->hosting->batcher;
+    reload_init(&d->reload, d->config, d->argc, d->argv, d->hosting, d->service.keys);
+    st = loader_start(&d->loader, d->hosting, &d->reload, d->mailboxes, err);
     if (st == OK)
-        st = reload_create(&d->reload, d->config, d->argc, d->argv, environ, d->hosting, err);
-    if (st == OK)
-        reload_keys(d->reload, d->service.keys);
-    if (st == OK)
-        st = loader_start(&d->loader, d->hosting, d->reload, d->mailboxes, err);
-    if (st != OK)
-        return st;
-    st = start_workers(d, err);
+        st = start_workers(d, err);
     if (st == OK)
         st = watcher_start(&d->watcher, err);
     if (st != OK)
@@ -249,9 +244,9 @@ static enum status start(struct daemon *d, struct error *err)
     d->service.queue = batcher_queue(d->batcher);
     d->service.workers = d->workers;
     d->service.keepers = d->keepers;
-    d->service.registry = hosting_registry(d->hosting);
+    d->service.registry = d->hosting->registry;
     d->service.loader = d->loader;
-    d->service.reload = d->reload;
+    d->service.reload = &d->reload;
     const struct http_app app = routes_app(&d->service);
     return http_start(&d->http, d->settings, &d->listeners, d->watcher, d->mailboxes, &app, err);
 }
@@ -259,7 +254,7 @@ static enum status start(struct daemon *d, struct error *err)
 static void tell_ready(struct daemon *d)
 {
     d->heartbeat = (struct heartbeat){
-        .settings = d->settings, .batcher = d->batcher, .registry = hosting_registry(d->hosting), .http = d->http};
+        .settings = d->settings, .batcher = d->batcher, .registry = d->hosting->registry, .http = d->http};
     service_manager_ready();
     heartbeat_begin(&d->heartbeat);
 }
@@ -367,7 +362,6 @@ static void stop(struct daemon *d)
     sessions_free(d->service.sessions);
     watcher_free(d->watcher);
     loader_free(d->loader);
-    reload_free(d->reload);
     auth_free(d->service.keys);
     workers_free(d->workers);
     workers_free(d->keepers);

@@ -74,7 +74,7 @@ void api_admin_models(struct exchange *x)
 static json_t *describe_change(const struct loader_change *c)
 {
     if (c->action == LOADER_CONFIG)
-        return reload_report_describe(&c->report);
+        return json_incref(c->report);
     return json_pack("{s:s, s:s}", "model", c->model, "state",
                      model_state_word(c->action == LOADER_UNLOAD ? MODEL_UNLOADED : MODEL_LOADED));
 }

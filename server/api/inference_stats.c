@@ -92,14 +92,14 @@ void api_inference_stats(struct exchange *x)
 
 void api_inference_stats_all(struct exchange *x)
 {
-    struct registry_view v;
+    struct registry_model *rows = NULL;
+    size_t count = 0;
     json_t *list = json_array();
-    int failed = list == NULL;
-    registry_view_take(service_of(x)->registry, &v);
-    for (size_t i = 0; i < v.count; i++)
-        if (auth_may_use(&x->api->grant, v.entries[i]->model->name))
-            failed |= json_array_append_new(list, describe(x, v.entries[i]));
-    registry_view_clear(&v);
+    int failed = list == NULL || registry_models(service_of(x)->registry, &rows, &count) != OK;
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].hosted != NULL && auth_may_use(&x->api->grant, rows[i].found.name))
+            failed |= json_array_append_new(list, describe(x, rows[i].hosted));
+    registry_models_free(rows, count);
     reply_send_json(x, 200, failed == 0 ? json_pack("{s:O}", "model_stats", list) : NULL);
     json_decref(list);
 }

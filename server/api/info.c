@@ -71,19 +71,25 @@ static int add_loaded(json_t *m, const struct hosted_model *e)
     return failed;
 }
 
-static json_t *describe_model(const struct exchange *x, const struct registry_listed *l)
+/* Clients are told of all that they may ask for, and of those whose files are not accepted. */
+static bool is_told_of(const struct exchange *x, const struct registry_model *m)
+{
+    return m->state != MODEL_UNLOADED && auth_may_use(&x->api->grant, m->found.name);
+}
+
+static json_t *describe_model(const struct exchange *x, const struct registry_model *l)
 {
     const struct registry_choice mine = request_model_choice(x);
     const int64_t created_s = l->hosted != NULL ? l->hosted->created_s : l->noted_s;
-    json_t *m = json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", l->name, "object", "model", "created",
+    json_t *m = json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", l->found.name, "object", "model", "created",
                           (json_int_t)created_s, "owned_by", "aftd", "state", model_state_word(l->state));
     if (m == NULL)
         return NULL;
     int failed = l->state != MODEL_FAILED ? json_object_set_new(m, "task", json_string(model_task_name(l->task))) : 0;
     failed |= l->hosted != NULL ? add_loaded(m, l->hosted) : 0;
-    if (registry_is_default(service_of(x)->registry, l->name, &mine))
+    if (registry_is_default(service_of(x)->registry, l->found.name, &mine))
         failed |= json_object_set_new(m, "default", json_true());
-    failed |= add_aliases(m, x, l->name);
+    failed |= add_aliases(m, x, l->found.name);
     if (failed != 0) {
         json_decref(m);
         return NULL;
@@ -106,14 +112,14 @@ static int add_labels(json_t *m, const struct model_config *c)
 
 void api_models(struct exchange *x)
 {
-    struct registry_listed *list = NULL;
+    struct registry_model *list = NULL;
     size_t count = 0;
     json_t *data = json_array();
-    bool failed = registry_list(service_of(x)->registry, &list, &count) != OK;
+    bool failed = registry_models(service_of(x)->registry, &list, &count) != OK;
     for (size_t i = 0; i < count && !failed; i++)
-        if (auth_may_use(&x->api->grant, list[i].name))
+        if (is_told_of(x, &list[i]))
             failed = json_array_append_new(data, describe_model(x, &list[i])) != 0;
-    registry_list_free(list, count);
+    registry_models_free(list, count);
     if (failed) {
         json_decref(data);
         data = NULL;
@@ -125,10 +131,9 @@ void api_model(struct exchange *x)
 {
     struct error err;
     struct registry *r = service_of(x)->registry;
-    struct registry_listed one = {.hosted = NULL};
+    struct registry_model one = {.hosted = NULL};
     char room[MODEL_WISH_MAX + 1];
-    if (registry_list_one(r, registry_real_name(r, x->api->segments[0], room), &one) &&
-        auth_may_use(&x->api->grant, one.name)) {
+    if (registry_look(r, registry_real_name(r, x->api->segments[0], room), &one) && is_told_of(x, &one)) {
         json_t *m = describe_model(x, &one);
         if (m != NULL && one.hosted != NULL && add_labels(m, &one.hosted->model->config) != 0) {
             json_decref(m);

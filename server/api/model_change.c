@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "config/limits.h"
+#include "config/settings.h"
 #include "server/api/reply.h"
 #include "server/api/service.h"
 #include "server/core/clock.h"

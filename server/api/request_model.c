@@ -29,7 +29,7 @@ static enum status pick_named_for_key(struct exchange *x, const char *asked, con
     registry_name_of(bare, name);
     enum status st = authorise_model_as(x, bare, asked, err);
     if (st == OK)
-        st = registry_acquire_for(service_of(x)->registry, name, task, ret, err);
+        st = registry_acquire(service_of(x)->registry, name, task, NULL, ret, err);
     if (st == ERR_NOT_FOUND || st == ERR_ARGUMENT)
         st =
             error_set_param(err, st, "model", "the model \"%s\" does not exist, or does not serve this kind of request",
@@ -58,9 +58,9 @@ static enum status pick(struct exchange *x, const char *asked, int task, struct 
     if (asked != NULL) {
         const char *name = registry_real_name(r, asked, room);
         return limited ? pick_named_for_key(x, asked, name, task, ret, err)
-                       : registry_acquire_for(r, name, task, ret, err);
+                       : registry_acquire(r, name, task, NULL, ret, err);
     }
-    const enum status st = registry_acquire_default(r, task, &among, ret, err);
+    const enum status st = registry_acquire(r, NULL, task, &among, ret, err);
     if (st == ERR_ARGUMENT && limited)
         return error_set_param(err, st, "model", "none of the models that the key \"%s\" may use is for this", k->name);
     return st;

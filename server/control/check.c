@@ -1,9 +1,7 @@
 /* check.c - see check.h. */
 #include "server/control/check.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "config/settings.h"
 #include "server/models/hosted_model.h"
@@ -11,47 +9,21 @@
 #include "server/models/model_sources.h"
 #include "server/models/precision.h"
 
-struct found {
-    struct found_model *all;
-    size_t count;
-};
-
-static bool is_found(const void *arg, const char *name)
-{
-    const struct found *f = arg;
-    for (size_t i = 0; i < f->count; i++)
-        if (strcmp(f->all[i].name, name) == 0)
-            return true;
-    return false;
-}
-
-static enum status check_names(const struct found *f, const struct settings *s, struct error *err)
-{
-    char name[MODEL_NAME_MAX + 1];
-    if (precision_names_unknown(s->precision, is_found, f, name, sizeof name))
-        return error_set_param(err, ERR_CONFIG, "precision", "precision names \"%s\", which is no model here", name);
-    const enum status st = model_names_check_defaults(s->default_models, is_found, f, err);
-    return st == OK ? model_names_check_aliases(s->aliases, is_found, f, err) : st;
-}
-
 enum status check_find_models(struct found_model **ret, size_t *count, const struct settings *s, struct error *err)
 {
-    struct found f = {.all = NULL};
     enum status st = precision_check(s->precision, err) == OK ? OK : ERR_CONFIG;
     if (st == OK)
         st = model_sources_check(s, err);
     if (st == OK)
-        st = model_sources_scan(&f.all, &f.count, s, true, err);
+        st = model_sources_scan(ret, count, s, true, err);
     if (st != OK)
         return st;
-    st = check_names(&f, s, err);
-    if (st != OK) {
-        free(f.all);
-        return st;
-    }
-    *ret = f.all;
-    *count = f.count;
-    return OK;
+    st = model_names_check_precision(s, err);
+    if (st == OK)
+        st = model_names_check(s, NULL, err);
+    if (st != OK)
+        free(*ret);
+    return st;
 }
 
 enum status check_models(const struct settings *s, struct error *err)

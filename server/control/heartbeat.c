@@ -24,27 +24,31 @@ enum {
 
 /* ---- the line -------------------------------------------------------------------------------------------------- */
 
-static uint64_t stream_slots(const struct heartbeat *h, const struct registry_view *v)
+/* How many models are loaded, and how many streams they have slots for. */
+static size_t count_models(const struct heartbeat *h, uint64_t *slots)
 {
-    uint64_t slots = 0;
-    for (size_t i = 0; i < v->count; i++)
-        if (model_config_causal(&v->entries[i]->model->config))
-            slots += h->settings->streams_max;
-    return slots;
+    struct registry_model *rows = NULL;
+    size_t count = 0, loaded = 0;
+    (void)registry_models(h->registry, &rows, &count);
+    *slots = 0;
+    for (size_t i = 0; i < count; i++) {
+        loaded += rows[i].hosted != NULL;
+        if (rows[i].hosted != NULL && model_config_causal(&rows[i].hosted->model->config))
+            *slots += h->settings->streams_max;
+    }
+    registry_models_free(rows, count);
+    return loaded;
 }
 
 static void describe(struct heartbeat *h, uint64_t now_ns, char out[HEARTBEAT_STATUS_BYTES])
 {
-    struct registry_view v;
+    uint64_t slots;
     char streams[64] = "";
     if (h->ends) {
         (void)snprintf(out, HEARTBEAT_STATUS_BYTES, "stopping, %u requests to answer", http_exchanges(h->http));
         return;
     }
-    registry_view_take(h->registry, &v);
-    const size_t models = v.count;
-    const uint64_t slots = stream_slots(h, &v);
-    registry_view_clear(&v);
+    const size_t models = count_models(h, &slots);
     const uint64_t requests = metrics_total(METRIC_REQUESTS);
     const double seconds = clock_ms_between(h->looked_ns, now_ns) / 1e3;
     const double rate = seconds > 0.0 ? (double)(requests - h->requests) / seconds : 0.0;

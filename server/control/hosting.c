@@ -10,9 +10,7 @@
 #include "server/batch/batcher.h"
 #include "server/control/check.h"
 #include "server/core/log.h"
-#include "server/core/metrics.h"
 #include "server/core/service_manager.h"
-#include "server/models/model_names.h"
 #include "server/models/model_sources.h"
 #include "server/models/registry.h"
 
@@ -20,28 +18,12 @@
 
 enum { LOAD_MS_MAX = 300000 }; /* of the largest model from a slow disk: 8 GiB at 30 MB/s */
 
-struct hosting {
-    const struct settings *settings;
-    struct batcher *batcher;
-    struct registry *registry;
-    uint64_t memory_max; /* bytes of all loaded models together; 0: no limit */
-};
-
-struct batcher *hosting_batcher(const struct hosting *h)
-{
-    return h->batcher;
-}
-
-struct registry *hosting_registry(const struct hosting *h)
-{
-    return h->registry;
-}
-
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
 static bool fits_beside(const struct hosting *h, const char *name, uint64_t bytes)
 {
-    return h->memory_max == 0 || registry_bytes(h->registry, name) + bytes <= h->memory_max;
+    const uint64_t most = h->settings->models_memory_max_mb * MEGABYTE;
+    return most == 0 || registry_bytes(h->registry, name) + bytes <= most;
 }
 
 static enum status refuse_size(const struct hosting *h, enum status st, const char *name, uint64_t bytes,
@@ -57,58 +39,19 @@ static enum status refuse_size(const struct hosting *h, enum status st, const ch
  * (there can never be room), ERR_UNAVAILABLE (not now). */
 static enum status make_room(struct hosting *h, const char *name, uint64_t bytes, struct error *err)
 {
-    if (h->memory_max != 0 && bytes > h->memory_max)
-        return refuse_size(h, ERR_NOMEM, name, bytes, "it cannot be loaded", err);
     while (!fits_beside(h, name, bytes)) {
-        struct hosted_model *idle = registry_least_used(h->registry, name);
+        if (bytes > h->settings->models_memory_max_mb * MEGABYTE)
+            return refuse_size(h, ERR_NOMEM, name, bytes, "it cannot be loaded", err);
+        const struct registry_model *idle = registry_least_used(h->registry, name);
         if (idle == NULL)
             return refuse_size(h, ERR_UNAVAILABLE, name, bytes, "the other models are in use; try again later", err);
-        log_info("model %s: unloaded, to make room for %s", idle->model->name, name);
-        metrics_model_remove(idle->metrics_label);
-        registry_drop(h->registry, idle->model->name, MODEL_IDLE);
-        hosted_model_release(idle);
+        log_info("model %s: unloaded, to make room for %s", idle->found.name, name);
+        registry_drop(h->registry, idle->found.name, MODEL_IDLE);
     }
     return OK;
 }
 
 /* ---- one model ------------------------------------------------------------------------------------------------- */
-
-/* Takes `e`, even if it fails. */
-static enum status install(struct hosting *h, const struct found_model *found, struct hosted_model *e,
-                           struct error *err)
-{
-    enum status st = batcher_serve(h->batcher, e, err);
-    if (st == OK) {
-        hosted_model_publish(e, h->settings);
-        st = registry_put(h->registry, found, MODEL_LOADED, e->model->config.task, e, err);
-    }
-    if (st != OK)
-        hosted_model_release(e);
-    else
-        registry_note_size(h->registry, found, e->bytes);
-    return st;
-}
-
-/* If it is known how much memory they take, room is made before the files are read, so that a model that there is no
- * room for is not read each time it is asked for. */
-static enum status load(struct hosting *h, const struct found_model *found, struct error *err)
-{
-    struct hosted_model *e = NULL;
-    enum status st = make_room(h, found->name, registry_size(h->registry, found), err);
-    if (st == OK)
-        st = hosted_model_load(&e, found, h->settings, err);
-    if (st == OK) {
-        st = make_room(h, found->name, e->bytes, err);
-        if (st != OK)
-            registry_note_size(h->registry, found, e->bytes);
-        if (st == OK)
-            st = install(h, found, e, err);
-        else
-            hosted_model_release(e);
-    }
-    (void)malloc_trim(0); /* return the files' bytes, which were needed once, and what was replaced */
-    return st;
-}
 
 /* Note a model without reading its weights: its files are checked when it is loaded. */
 static enum status note_idle(struct hosting *h, const struct found_model *found, struct error *err)
@@ -123,9 +66,41 @@ static enum status note_idle(struct hosting *h, const struct found_model *found,
     return st;
 }
 
-static bool is_same(const struct found_model *a, const struct found_model *b)
+/* Have requests find a model whose files were read, once there is room for it. Takes `e`, even if it fails. */
+static enum status serve(struct hosting *h, const struct found_model *found, struct hosted_model *e, struct error *err)
 {
-    return memcmp(a->print, b->print, sizeof a->print) == 0;
+    registry_note_size(h->registry, found, e->bytes);
+    enum status st = make_room(h, found->name, e->bytes, err);
+    if (st == OK)
+        st = batcher_serve(h->batcher, e, err);
+    if (st == OK) {
+        hosted_model_publish(e, h->settings);
+        st = registry_put(h->registry, found, MODEL_LOADED, e->model->config.task, e, err);
+    }
+    if (st != OK)
+        hosted_model_release(e);
+    return st;
+}
+
+/* If it is known how much memory they take, room is made before the files are read, so that a model that there is no
+ * room for is not read each time it is asked for. One that does not fit at start beside those loaded before it waits
+ * until it is asked for. */
+static enum status load(struct hosting *h, const struct found_model *found, struct error *err)
+{
+    struct hosted_model *e = NULL;
+    enum status st = make_room(h, found->name, registry_size(h->registry, found), err);
+    if (st == OK)
+        st = hosted_model_load(&e, found, h->settings, err);
+    if (st == OK && h->starts && !fits_beside(h, found->name, e->bytes)) {
+        log_info("model %s: not loaded until it is asked for: all models together may take %u MiB", found->name,
+                 h->settings->models_memory_max_mb);
+        hosted_model_release(e);
+        st = note_idle(h, found, err);
+    } else if (st == OK) {
+        st = serve(h, found, e, err);
+    }
+    (void)malloc_trim(0); /* return the files' bytes, which were needed once, and what was replaced */
+    return st;
 }
 
 /* Is it worth trying again? There may be memory later, but never more than the setting allows. */
@@ -138,26 +113,30 @@ static bool may_pass(const struct error *why)
  * loaded, what is loaded of it stays. */
 static void note_not_loaded(struct hosting *h, const struct found_model *found, const struct error *why)
 {
-    struct registry_model now;
-    const bool known = registry_peek(h->registry, found->name, &now), loaded = known && now.hosted != NULL;
-    const bool waits = known && now.state == MODEL_IDLE && is_same(&now.found, found);
-    if (may_pass(why) && (loaded || waits || note_idle(h, found, NULL) == OK))
-        registry_note_shortage(h->registry, found->name, why->message);
+    const struct registry_model *row = registry_row(h->registry, found->name);
+    const bool waits =
+        row != NULL && (row->hosted != NULL || (row->state == MODEL_IDLE && found_model_is_same(&row->found, found)));
+    const bool is_idle = may_pass(why) && (waits || note_idle(h, found, NULL) == OK);
+    registry_note(h->registry, found->name, is_idle ? MODEL_IDLE : MODEL_FAILED, why->message);
+    if (h->starts)
+        log_error("model %s: not served: %s", found->name, why->message);
     else
-        registry_note_failure(h->registry, found->name, why->message);
-    log_warning("model %s: not loaded: %s", found->name, why->message);
+        log_warning("model %s: not loaded: %s", found->name, why->message);
+}
+
+/* Errors: ERR_NOT_FOUND. */
+static enum status check_loaded(const struct hosting *h, const char *name, struct error *err)
+{
+    const struct registry_model *row = registry_row(h->registry, name);
+    if (row != NULL && row->hosted != NULL)
+        return OK;
+    return error_set_param(err, ERR_NOT_FOUND, "model", "the model \"%.*s\" is not loaded", MODEL_NAME_MAX, name);
 }
 
 enum status hosting_load(struct hosting *h, const char *name, bool again, struct error *err)
 {
     struct found_model found;
-    enum status st = OK;
-    if (again) {
-        struct hosted_model *e = registry_acquire(h->registry, name);
-        if (e == NULL)
-            st = error_set_param(err, ERR_NOT_FOUND, "model", "the model \"%.*s\" is not loaded", MODEL_NAME_MAX, name);
-        hosted_model_release(e);
-    }
+    enum status st = again ? check_loaded(h, name, err) : OK;
     if (st == OK)
         st = model_sources_find(&found, h->settings, name, err);
     if (st != OK)
@@ -170,12 +149,10 @@ enum status hosting_load(struct hosting *h, const char *name, bool again, struct
 
 enum status hosting_unload(struct hosting *h, const char *name, struct error *err)
 {
-    struct hosted_model *e = registry_acquire(h->registry, name);
-    if (e == NULL)
-        return error_set_param(err, ERR_NOT_FOUND, "model", "the model \"%.*s\" is not loaded", MODEL_NAME_MAX, name);
-    metrics_model_remove(e->metrics_label);
+    const enum status st = check_loaded(h, name, err);
+    if (st != OK)
+        return st;
     registry_drop(h->registry, name, MODEL_UNLOADED);
-    hosted_model_release(e);
     log_info("model %s: unloaded", name);
     return OK;
 }
@@ -196,225 +173,123 @@ bool hosting_load_wanted(struct hosting *h)
 
 /* ---- all of them ----------------------------------------------------------------------------------------------- */
 
-const char *hosting_outcome_word(enum hosting_outcome outcome)
+/* What became of a model goes into the list of that name; why it failed, too. */
+static void report(json_t **whole, const char *list, const char *name, const struct error *why)
 {
-#define X(constant, word) word,
-    static const char *const words[] = {HOSTING_OUTCOMES(X)};
-#undef X
-    return words[outcome];
-}
-
-void hosting_report_clear(struct hosting_report *r)
-{
-    free(r->rows);
-    *r = (struct hosting_report){.rows = NULL};
-}
-
-/* There is room for a row of each model. */
-static void add_row(struct hosting_report *r, const char *name, enum hosting_outcome outcome, const char *message)
-{
-    struct hosting_row *row = &r->rows[r->count++];
-    (void)snprintf(row->model, sizeof row->model, "%s", name);
-    (void)snprintf(row->message, sizeof row->message, "%s", message);
-    row->outcome = outcome;
-}
-
-/* Load a model, or only note it if loading waits for a request. */
-static enum status take_found(struct hosting *h, const struct found_model *found, const struct registry_model *known,
-                              struct error *err)
-{
-    const bool loaded = known != NULL && known->hosted != NULL;
-    if (!loaded && h->settings->models_lazy)
-        return note_idle(h, found, err);
-    return load(h, found, err);
-}
-
-static void scan_one(struct hosting *h, const struct found_model *found, struct hosting_report *r)
-{
-    struct error err;
-    struct registry_model now;
-    const struct registry_model *known = registry_peek(h->registry, found->name, &now) ? &now : NULL;
-    const bool same = known != NULL && is_same(&known->found, found);
-    if (known != NULL && (known->state == MODEL_UNLOADED || (same && known->state != MODEL_FAILED))) {
-        if (known->hosted != NULL)
-            registry_note_failure(h->registry, found->name, ""); /* files that have been tried since are gone again */
-        add_row(r, found->name, HOSTING_UNCHANGED, "");
+    json_t *item = why != NULL ? json_pack("{s:s, s:s}", "model", name, "message", why->message) : json_string(name);
+    if (json_array_append_new(json_object_get(*whole, list), item) == 0)
         return;
+    json_decref(*whole);
+    *whole = NULL; /* no memory */
+}
+
+/* Take a model as it was found: load it, or only note it if loading waits for a request. */
+static enum status take_found(struct hosting *h, const struct found_model *found, json_t **whole, struct error *err)
+{
+    const struct registry_model *row = registry_row(h->registry, found->name);
+    const bool is_known = row != NULL, is_loaded = is_known && row->hosted != NULL;
+    if (is_known &&
+        (row->state == MODEL_UNLOADED || (row->state != MODEL_FAILED && found_model_is_same(&row->found, found)))) {
+        if (is_loaded)
+            registry_note(h->registry, found->name, MODEL_LOADED, ""); /* files tried since are gone again */
+        report(whole, "unchanged", found->name, NULL);
+        return OK;
     }
-    if (take_found(h, found, known, &err) == OK) {
-        add_row(r, found->name, known != NULL && known->hosted != NULL ? HOSTING_RELOADED : HOSTING_LOADED, "");
-        return;
+    const enum status st = !is_loaded && h->settings->models_lazy ? note_idle(h, found, err) : load(h, found, err);
+    if (st == OK) {
+        report(whole, is_loaded ? "reloaded" : "loaded", found->name, NULL);
+        return OK;
     }
-    if (known == NULL) /* so that an administrator sees why it is missing */
+    if (!is_known) /* so that an administrator sees why it is missing */
         (void)registry_put(h->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
-    note_not_loaded(h, found, &err);
-    add_row(r, found->name, HOSTING_FAILED, err.message);
+    note_not_loaded(h, found, err);
+    report(whole, "failed", found->name, err);
+    return st;
 }
 
-static void forget(struct hosting *h, const struct registry_model *known, struct hosting_report *r)
+static bool is_found(const struct found_model *found, size_t count, const char *name)
 {
-    if (known->hosted != NULL)
-        metrics_model_remove(known->hosted->metrics_label);
-    registry_remove(h->registry, known->found.name);
-    log_info("model %s: unloaded, because its folder is gone", known->found.name);
-    add_row(r, known->found.name, HOSTING_UNLOADED, "");
+    size_t i = 0;
+    while (i < count && strcmp(found[i].name, name) != 0)
+        i++;
+    return i < count;
 }
 
-static const struct found_model *find_found(const struct found_model *found, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(found[i].name, name) == 0)
-            return &found[i];
-    return NULL;
-}
-
-enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct error *err)
+enum status hosting_scan(struct hosting *h, json_t **ret, struct error *err)
 {
     struct found_model *found = NULL;
-    struct registry_model *known = NULL;
-    struct hosting_report r = {.rows = NULL};
-    size_t found_count = 0, known_count = 0;
-    enum status st = model_sources_scan(&found, &found_count, h->settings, false, err);
+    const struct registry_model *row;
+    struct error why;
+    size_t count = 0;
+    const enum status st = model_sources_scan(&found, &count, h->settings, false, err);
     if (st != OK)
         return st;
-    if (registry_models(h->registry, &known, &known_count) == OK)
-        r.rows = calloc(found_count + known_count + 1, sizeof *r.rows);
-    if (r.rows == NULL) {
-        st = error_set(err, ERR_NOMEM, "no memory to list the models");
-        goto done;
+    *ret = json_pack("{s:[], s:[], s:[], s:[], s:[]}", "loaded", "reloaded", "unloaded", "unchanged", "failed");
+    for (size_t i = 0; (row = registry_row_at(h->registry, i)) != NULL;) {
+        if (is_found(found, count, row->found.name)) {
+            i++;
+            continue;
+        }
+        log_info("model %s: unloaded, because its folder is gone", row->found.name);
+        report(ret, "unloaded", row->found.name, NULL);
+        registry_remove(h->registry, row->found.name);
     }
-    for (size_t i = 0; i < known_count; i++)
-        if (find_found(found, found_count, known[i].found.name) == NULL)
-            forget(h, &known[i], &r);
-    registry_models_free(known, known_count); /* they would keep models in use that could make room */
-    known = NULL;
-    known_count = 0;
-    for (size_t i = 0; i < found_count; i++)
-        scan_one(h, &found[i], &r);
-    *ret = r;
-done:
-    registry_models_free(known, known_count);
+    for (size_t i = 0; i < count; i++)
+        (void)take_found(h, &found[i], ret, &why);
     free(found);
-    return st;
+    return OK;
 }
 
 /* ---- start and end --------------------------------------------------------------------------------------------- */
 
-/* A model that does not fit beside those loaded before it waits until it is asked for. */
-static enum status load_at_start(struct hosting *h, const struct found_model *found, struct error *err)
-{
-    struct hosted_model *e = NULL;
-    if (h->settings->models_lazy)
-        return note_idle(h, found, err);
-    const enum status st = hosted_model_load(&e, found, h->settings, err);
-    if (st != OK)
-        return st;
-    if (fits_beside(h, found->name, e->bytes))
-        return install(h, found, e, err);
-    log_info("model %s: not loaded until it is asked for: all models together may take %llu MiB", found->name,
-             (unsigned long long)(h->memory_max / MEGABYTE));
-    hosted_model_release(e);
-    return note_idle(h, found, err);
-}
-
-/* A model could not be taken at start. One broken folder need not keep the others from being served, and a sound model
- * for a newer build never does. False: the daemon is not to start. */
-static bool go_on_without(struct hosting *h, const struct found_model *found, enum status st, const struct error *why)
-{
-    if (st == ERR_UNSUPPORTED) {
-        log_warning("left out: %s", why->message);
-        return true;
-    }
-    if (h->settings->models_broken == MODELS_BROKEN_REFUSE)
-        return false;
-    log_error("model %s: not served: %s", found->name, why->message);
-    (void)registry_put(h->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
-    if (may_pass(why) && note_idle(h, found, NULL) == OK)
-        registry_note_shortage(h->registry, found->name, why->message);
-    else
-        registry_note_failure(h->registry, found->name, why->message);
-    return true;
-}
-
-/* Also if it is yet to be loaded. */
-static bool is_there(const void *arg, const char *name)
-{
-    const struct hosting *h = arg;
-    struct registry_model known;
-    struct found_model found;
-    return registry_peek(h->registry, name, &known) || model_sources_find(&found, h->settings, name, NULL) == OK;
-}
-
-enum status hosting_check_names(const struct hosting *h, const struct settings *s, struct error *err)
-{
-    const enum status st = model_names_check_defaults(s->default_models, is_there, h, err);
-    return st == OK ? model_names_check_aliases(s->aliases, is_there, h, err) : st;
-}
-
-void hosting_take_names(struct hosting *h, const struct settings *s)
-{
-    registry_set_names(h->registry, s->default_models, s->aliases);
-}
-
-/* With no model at all to serve, what was wrong with the first is the error. */
+/* One broken folder need not keep the others from being served, and a sound model for a newer build never does. With no
+ * model at all to serve, what was wrong with the first is the error. */
 static enum status load_all(struct hosting *h, struct error *err)
 {
     struct found_model *found = NULL;
-    struct error why, first;
-    enum status failed = OK;
+    json_t *nowhere = NULL;
     size_t count = 0, served = 0;
     char loading[MODEL_NAME_MAX + 64];
     enum status st = check_find_models(&found, &count, h->settings, err);
-    for (size_t i = 0; i < count && st == OK; i++) {
+    if (st != OK)
+        return st;
+    bool goes_on = true;
+    for (size_t i = 0; i < count && goes_on; i++) {
+        struct error why;
         (void)snprintf(loading, sizeof loading, "loading %s, model %zu of %zu", found[i].name, i + 1, count);
         service_manager_starting(LOAD_MS_MAX, loading);
-        const enum status taken = load_at_start(h, &found[i], &why);
-        if (taken == OK) {
-            served++;
-            continue;
-        }
-        if (failed == OK) {
-            failed = taken;
-            first = why;
-        }
-        if (!go_on_without(h, &found[i], taken, &why)) {
-            *err = why;
+        const enum status taken = take_found(h, &found[i], &nowhere, &why);
+        served += taken == OK;
+        goes_on = taken == OK || taken == ERR_UNSUPPORTED || h->settings->models_broken != MODELS_BROKEN_REFUSE;
+        if (!goes_on || (taken != OK && st == OK)) {
             st = taken;
+            if (err != NULL)
+                *err = why;
         }
     }
     free(found);
-    (void)malloc_trim(0);
-    if (st == OK && served == 0) {
-        *err = first;
-        st = failed;
-    }
-    if (st == OK)
-        hosting_take_names(h, h->settings);
-    return st;
+    registry_set_names(h->registry, h->settings->default_models, h->settings->aliases);
+    return goes_on && served > 0 ? OK : st;
 }
 
 enum status hosting_start(struct hosting **ret, const struct settings *s, struct mailboxes *mailboxes,
                           struct error *err)
 {
-    struct error why;
     struct hosting *h = calloc(1, sizeof *h);
-    if (h == NULL)
+    if (h == NULL || registry_create(&h->registry) != OK) {
+        hosting_free(h);
         return error_set(err, ERR_NOMEM, "no memory for the list of models");
+    }
     h->settings = s;
-    h->memory_max = s->models_memory_max_mb * MEGABYTE;
-    enum status st = registry_create(&h->registry);
-    if (st != OK)
-        (void)error_set(&why, st, "no memory for the list of models");
+    h->starts = true;
+    enum status st = batcher_start(&h->batcher, s, mailboxes, err);
     if (st == OK)
-        st = batcher_start(&h->batcher, s, mailboxes, &why);
-    if (st == OK)
-        st = load_all(h, &why);
+        st = load_all(h, err);
     if (st == OK) {
+        h->starts = false;
         *ret = h;
         return OK;
     }
-    if (err != NULL)
-        *err = why;
     hosting_stop(h);
     hosting_free(h);
     return st;

@@ -9,17 +9,23 @@
 #ifndef SERVER_CONTROL_HOSTING_H
 #define SERVER_CONTROL_HOSTING_H
 
+#include <jansson.h>
 #include <stdbool.h>
-#include <stddef.h>
 
-#include "config/limits.h"
 #include "config/status.h"
 
 struct batcher;
-struct hosting;
 struct mailboxes;
 struct registry;
 struct settings;
+
+/* The batcher and the registry are for all threads that theirs are for, until hosting_free. */
+struct hosting {
+    const struct settings *settings;
+    struct batcher *batcher;
+    struct registry *registry;
+    bool starts; /* hosting_start loads all, and makes no room for one by unloading another */
+};
 
 /* Start the batcher and load what is in models_dir and model; with models_lazy only look at it. What is too much for
  * models_memory_max_mb is loaded when it is asked for. `s` and `mailboxes` as for batcher_start. *ret is set only on
@@ -32,10 +38,6 @@ enum status hosting_start(struct hosting **ret, const struct settings *s, struct
 void hosting_stop(struct hosting *h);
 void hosting_free(struct hosting *h);
 
-/* Valid until hosting_free. */
-struct batcher *hosting_batcher(const struct hosting *h);
-struct registry *hosting_registry(const struct hosting *h);
-
 /* ---- changes --------------------------------------------------------------------------------------------------- */
 
 /* Load the model of that name as it is on the disk now, in place of what is loaded of it. `again`: it must be loaded
@@ -45,42 +47,13 @@ struct registry *hosting_registry(const struct hosting *h);
 enum status hosting_load(struct hosting *h, const char *name, bool again, struct error *err);
 /* Unload it. Errors: ERR_NOT_FOUND (it is not loaded). */
 enum status hosting_unload(struct hosting *h, const char *name, struct error *err);
-
-/* What became of a model. */
-#define HOSTING_OUTCOMES(X)           \
-    X(HOSTING_LOADED, "loaded")       \
-    X(HOSTING_RELOADED, "reloaded")   \
-    X(HOSTING_UNLOADED, "unloaded")   \
-    X(HOSTING_UNCHANGED, "unchanged") \
-    X(HOSTING_FAILED, "failed")
-#define X(constant, word) constant,
-enum hosting_outcome { HOSTING_OUTCOMES(X) HOSTING_OUTCOME_COUNT };
-#undef X
-const char *hosting_outcome_word(enum hosting_outcome outcome);
-
-struct hosting_row {
-    char model[MODEL_NAME_MAX + 1];
-    enum hosting_outcome outcome;
-    char message[ERROR_MESSAGE_MAX]; /* why it failed; else empty */
-};
-
-struct hosting_report {
-    struct hosting_row *rows; /* [count] */
-    size_t count;
-};
-void hosting_report_clear(struct hosting_report *r); /* zeroed is fine */
-
-/* Bring all models in line with models_dir and model: load what is new, reload what has changed, unload what has gone.
- * What an administrator has unloaded stays unloaded. *ret is set only on OK: hosting_report_clear.
- * Errors: ERR_NOMEM, those of model_sources_scan: nothing has changed. */
-enum status hosting_scan(struct hosting *h, struct hosting_report *ret, struct error *err);
-
-/* Which models requests mean, as those settings say that need no restart: default_models, aliases. Errors: ERR_CONFIG
- * (they name what is no model here). hosting_take_names: settings that are fine. */
-enum status hosting_check_names(const struct hosting *h, const struct settings *s, struct error *err);
-void hosting_take_names(struct hosting *h, const struct settings *s);
-
 /* Load one model that requests have asked for. False: there is none. */
 bool hosting_load_wanted(struct hosting *h);
+
+/* Bring all models in line with models_dir and model: load what is new, reload what has changed, unload what has gone.
+ * What an administrator has unloaded stays unloaded. *ret is set only on OK, for json_decref: {"loaded", "reloaded",
+ * "unloaded", "unchanged": [names], "failed": [{"model", "message"}]}, or NULL if there was no memory for it.
+ * Errors: those of model_sources_scan: nothing has changed. */
+enum status hosting_scan(struct hosting *h, json_t **ret, struct error *err);
 
 #endif

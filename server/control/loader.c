@@ -54,7 +54,7 @@ bool loader_action_find(const char *word, enum loader_action *ret)
 static void free_job(struct job *j)
 {
     struct change_job *c = (struct change_job *)j;
-    reload_report_clear(&c->change.report);
+    json_decref(c->change.report);
     free(c);
 }
 
@@ -91,7 +91,7 @@ const struct loader_change *loader_job_change(const struct job *j)
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
 
 /* The service manager is told, so that who had it ask can wait for the end. */
-static enum status reload(struct loader *l, struct reload_report *ret, struct error *err)
+static enum status reload(struct loader *l, json_t **ret, struct error *err)
 {
     service_manager_reloading();
     const enum status st = reload_run(l->reload, ret, err);
@@ -137,10 +137,10 @@ static void run_job(struct loader *l, struct job *j)
 static void run_reload(struct loader *l)
 {
     struct error err;
-    struct reload_report report = {.keys = 0};
+    json_t *report = NULL;
     if (reload(l, &report, &err) != OK)
         log_error("reload: %s", err.message);
-    reload_report_clear(&report);
+    json_decref(report);
 }
 
 /* Do one piece of work; false: there is nothing to do. */
@@ -157,7 +157,7 @@ static bool work(struct loader *l)
     else
         found = hosting_load_wanted(l->hosting);
     mailbox_notify(l->mailboxes);
-    batcher_reap(hosting_batcher(l->hosting));
+    batcher_reap(l->hosting->batcher);
     return found;
 }
 
@@ -181,26 +181,20 @@ enum status loader_start(struct loader **ret, struct hosting *h, struct reload *
     l->hosting = h;
     l->reload = reload;
     l->mailboxes = mailboxes;
-    if (queue_create(&l->queue, 1, LOADER_CHANGES_MAX) != OK) {
-        free(l);
-        return error_set(err, ERR_NOMEM, "no memory for the queue of changes to models");
-    }
-    if (pthread_create(&l->thread, NULL, loader_thread, l) != 0) {
-        queue_free(l->queue);
-        free(l);
+    if (queue_create(&l->queue, 1, LOADER_CHANGES_MAX) != OK ||
+        pthread_create(&l->thread, NULL, loader_thread, l) != 0) {
+        loader_free(l);
         return error_set(err, ERR_NOMEM, "the thread that loads models cannot be started");
     }
     (void)pthread_setname_np(l->thread, "loader");
-    batcher_wake_for_gone(hosting_batcher(h), l->queue);
-    registry_wake_for_wanted(hosting_registry(h), l->queue);
+    batcher_wake_for_gone(h->batcher, l->queue);
+    registry_wake_for_wanted(h->registry, l->queue);
     *ret = l;
     return OK;
 }
 
 void loader_stop(struct loader *l)
 {
-    batcher_wake_for_gone(hosting_batcher(l->hosting), NULL);
-    registry_wake_for_wanted(hosting_registry(l->hosting), NULL);
     atomic_store(&l->stop, true);
     file_stop_reading();
     queue_close(l->queue);

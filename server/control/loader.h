@@ -8,10 +8,10 @@
 #ifndef SERVER_CONTROL_LOADER_H
 #define SERVER_CONTROL_LOADER_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "config/status.h"
-#include "server/control/reload_report.h"
 #include "server/models/models_dir.h"
 
 struct job;
@@ -37,7 +37,7 @@ enum status loader_start(struct loader **ret, struct hosting *h, struct reload *
                          struct error *err);
 /* Refuse what waits and what comes with ERR_UNAVAILABLE, finish what runs, join the thread. Once. */
 void loader_stop(struct loader *l);
-/* After loader_stop, when nobody uses it any more. NULL is a no-op. */
+/* After loader_stop and hosting_stop, when nobody asks for a model any more. NULL is a no-op. */
 void loader_free(struct loader *l);
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
@@ -50,7 +50,7 @@ struct queue *loader_queue(const struct loader *l);
 struct loader_change {
     enum loader_action action;
     char model[MODEL_NAME_MAX + 1];
-    struct reload_report report; /* of LOADER_CONFIG */
+    json_t *report; /* of LOADER_CONFIG: of reload_run */
 };
 const struct loader_change *loader_job_change(const struct job *j); /* borrowed from the job */
 

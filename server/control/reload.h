@@ -6,26 +6,35 @@
 #ifndef SERVER_CONTROL_RELOAD_H
 #define SERVER_CONTROL_RELOAD_H
 
+#include <jansson.h>
+#include <pthread.h>
+
 #include "config/config.h"
 #include "config/status.h"
 
 struct auth;
 struct hosting;
-struct reload;
-struct reload_report;
 
-/* `config` is what the daemon was started with; argv and envp, where it came from, are borrowed.
- * *ret is set only on OK. Errors: ERR_NOMEM. */
-enum status reload_create(struct reload **ret, const struct config *config, int argc, char *const argv[],
-                          char *const envp[], struct hosting *h, struct error *err);
-/* Keys to be read again as well; NULL: there are none. Before reload_run. */
-void reload_keys(struct reload *r, struct auth *keys);
-void reload_free(struct reload *r); /* NULL is a no-op */
+struct reload {
+    int argc;
+    char *const *argv;
+    struct hosting *hosting;
+    struct auth *keys;    /* NULL: there are none */
+    pthread_mutex_t lock; /* guards: */
+    struct config config; /* in force */
+};
 
-/* Read all again, and log what has changed. *ret is set only on OK: reload_report_clear.
+/* `config` is what the daemon was started with; argv, where that came from beside the environment, and the rest are
+ * borrowed. */
+void reload_init(struct reload *r, const struct config *config, int argc, char *const argv[], struct hosting *h,
+                 struct auth *keys);
+
+/* Read all again, and log what has changed. *ret is set only on OK, for json_decref: {"changed": [settings], "restart":
+ * [settings], "keys": how many, "certificate": whether it was replaced, "models": as of hosting_scan}; NULL: there was
+ * no memory for it.
  * Errors: ERR_CONFIG, ERR_IO (the settings, the keys or models_dir), ERR_NOMEM: what is wrong has not been changed;
  * models change only if everything else was fine. */
-enum status reload_run(struct reload *r, struct reload_report *ret, struct error *err);
+enum status reload_run(struct reload *r, json_t **ret, struct error *err);
 
 /* The settings in force. */
 void reload_config(struct reload *r, struct config *ret);

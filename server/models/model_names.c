@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "config/list.h"
+#include "server/models/model_sources.h"
+#include "server/models/registry.h"
 #include "weights/model.h"
 
 enum { SHOWN_MAX = 100 }; /* bytes of a wrong item in a message */
@@ -21,19 +23,41 @@ static bool read_name(char ret[MODEL_NAME_MAX + 1], const struct list_item *item
     return item->size > 0 && item->size <= MODEL_NAME_MAX;
 }
 
-enum status model_names_check_defaults(const char *list, model_names_known *is_there, const void *arg,
-                                       struct error *err)
+/* Also if it is yet to be loaded. */
+static bool is_there(const char *name, const struct settings *s, struct registry *known)
+{
+    struct found_model found;
+    return (known != NULL && registry_row(known, name) != NULL) || model_sources_find(&found, s, name, NULL) == OK;
+}
+
+static enum status check_defaults(const struct settings *s, struct registry *known, struct error *err)
 {
     struct list_item item;
     char name[MODEL_NAME_MAX + 1];
-    if (strcmp(list, MODEL_NAMES_OFF) == 0)
+    if (strcmp(s->default_models, MODEL_NAMES_OFF) == 0)
         return OK;
-    for (const char *at = list; list_next(&at, &item);)
-        if (!read_name(name, &item) || !is_there(arg, name))
+    for (const char *at = s->default_models; list_next(&at, &item);)
+        if (!read_name(name, &item) || !is_there(name, s, known))
             return error_set_param(err, ERR_CONFIG, "default_models",
                                    "default_models names \"%.*s\", which is no model here; expected names of models "
                                    "separated by commas, or " MODEL_NAMES_OFF,
                                    shown(item.size), item.text);
+    return OK;
+}
+
+enum status model_names_check_precision(const struct settings *s, struct error *err)
+{
+    struct list_item item;
+    char name[MODEL_NAME_MAX + 1];
+    for (const char *at = s->precision; list_next(&at, &item);) {
+        const char *equals = memchr(item.text, '=', item.size);
+        if (equals == NULL)
+            continue;
+        item.size = (size_t)(equals - item.text);
+        if (!read_name(name, &item) || !is_there(name, s, NULL))
+            return error_set_param(err, ERR_CONFIG, "precision", "precision names \"%.*s\", which is no model here",
+                                   shown(item.size), item.text);
+    }
     return OK;
 }
 
@@ -68,21 +92,27 @@ static bool is_alias_before(const char *list, const char *end, const char *alias
     return false;
 }
 
-enum status model_names_check_aliases(const char *list, model_names_known *is_there, const void *arg, struct error *err)
+static enum status check_aliases(const struct settings *s, struct registry *known, struct error *err)
 {
     struct list_item item;
     struct model_alias a;
-    if (strcmp(list, MODEL_NAMES_OFF) == 0)
+    if (strcmp(s->aliases, MODEL_NAMES_OFF) == 0)
         return OK;
-    for (const char *at = list, *begin = at; list_next(&at, &item); begin = at) {
-        const char *why = !read_alias(&a, &item)                  ? "expected ALIAS=NAME, both as models are named"
-                          : is_there(arg, a.alias)                ? "expected an alias that is no model's name"
-                          : !is_there(arg, a.name)                ? "expected the name of a model that is here"
-                          : is_alias_before(list, begin, a.alias) ? "expected each alias once"
-                                                                  : NULL;
+    for (const char *at = s->aliases, *begin = at; list_next(&at, &item); begin = at) {
+        const char *why = !read_alias(&a, &item)        ? "expected ALIAS=NAME, both as models are named"
+                          : is_there(a.alias, s, known) ? "expected an alias that is no model's name"
+                          : !is_there(a.name, s, known) ? "expected the name of a model that is here"
+                          : is_alias_before(s->aliases, begin, a.alias) ? "expected each alias once"
+                                                                        : NULL;
         if (why != NULL)
             return error_set_param(err, ERR_CONFIG, "aliases", "aliases has \"%.*s\"; %s", shown(item.size), item.text,
                                    why);
     }
     return OK;
+}
+
+enum status model_names_check(const struct settings *s, struct registry *known, struct error *err)
+{
+    const enum status st = check_defaults(s, known, err);
+    return st == OK ? check_aliases(s, known, err) : st;
 }

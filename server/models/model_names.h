@@ -1,28 +1,27 @@
-/* model_names.h - the settings that say which models requests mean: default_models and aliases. Any thread; no
- * state. */
+/* model_names.h - settings that name models: those that say which models requests mean, default_models and aliases, and
+ * precision. Any thread but where noted; no state. */
 #ifndef SERVER_MODELS_MODEL_NAMES_H
 #define SERVER_MODELS_MODEL_NAMES_H
 
 #include <stdbool.h>
 
 #include "config/limits.h"
+#include "config/settings.h"
 #include "config/status.h"
+
+struct registry;
 
 #define MODEL_NAMES_OFF "off" /* either setting's value where it says nothing */
 
-/* Is there a model of that name? */
-typedef bool model_names_known(const void *arg, const char *name);
+/* Is the setting default_models "off" or a list of models that there are, and aliases "off" or a list of ALIAS=NAME,
+ * each alias once, of names that could be a model's and are none for models that there are? There are those that `known`
+ * has, if it is not NULL, and those on the disk (model_sources.h). On the thread that changes the registry. Errors:
+ * ERR_CONFIG. */
+enum status model_names_check(const struct settings *s, struct registry *known, struct error *err);
+/* Are all models that the setting precision names on the disk? Errors: ERR_CONFIG. */
+enum status model_names_check_precision(const struct settings *s, struct error *err);
 
-/* Is the setting default_models "off" or a list of models that there are? Errors: ERR_CONFIG. */
-enum status model_names_check_defaults(const char *list, model_names_known *is_there, const void *arg,
-                                       struct error *err);
-
-/* Is the setting aliases "off" or a list of ALIAS=NAME, each alias once, of names that could be a model's and are none
- * for models that there are? Errors: ERR_CONFIG. */
-enum status model_names_check_aliases(const char *list, model_names_known *is_there, const void *arg,
-                                      struct error *err);
-
-/* An item of that setting, once it is checked. */
+/* An item of the setting aliases, once it is checked. */
 struct model_alias {
     char alias[MODEL_NAME_MAX + 1], name[MODEL_NAME_MAX + 1];
 };

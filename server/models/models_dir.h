@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "config/limits.h"
 #include "config/status.h"
@@ -24,6 +25,11 @@ struct found_model {
     uint32_t version;                      /* 0: it has none */
     uint8_t print[MODELS_DIR_PRINT_BYTES]; /* of its files' names, sizes and times: changes with them */
 };
+/* Have the same files been found? */
+static inline bool found_model_is_same(const struct found_model *a, const struct found_model *b)
+{
+    return memcmp(a->print, b->print, sizeof a->print) == 0;
+}
 
 /* All models, by name: [*count] of ret.
  * Errors: ERR_IO (the folder), ERR_CONFIG (there is none, or too many), ERR_FORMAT (a name that no model may have, see

@@ -12,6 +12,7 @@
 #include "config/file.h"
 #include "config/json.h"
 #include "config/limits.h"
+#include "config/list.h"
 #include "weights/tensor_set.h"
 
 #define RECORD "precision.json"
@@ -213,36 +214,33 @@ static enum status choose_alone(struct precision_choice *ret, const char *dir, e
 }
 
 /* ENGINE_PRECISION_COUNT for "auto"; -1 for anything that is not a precision. */
-static int find_word(const char *word, size_t size)
+static int find_word(const struct list_item *word)
 {
-    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++) {
-        const char *known = engine_precision_word((enum engine_precision)p);
-        if (strlen(known) == size && memcmp(known, word, size) == 0)
+    for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
+        if (list_item_is(word, engine_precision_word((enum engine_precision)p)))
             return p;
-    }
-    return size == 4 && memcmp(word, "auto", 4) == 0 ? ENGINE_PRECISION_COUNT : -1;
+    return list_item_is(word, "auto") ? ENGINE_PRECISION_COUNT : -1;
 }
 
 /* What the list says for the model by name, or else for all. */
 static int find_wish(const char *wish, const char *name, struct error *err)
 {
     int of_all = ENGINE_PRECISION_COUNT, of_it = -1;
-    for (const char *item = wish; *item != '\0';) {
-        const size_t size = strcspn(item, ",");
-        const char *equals = memchr(item, '=', size), *word = equals != NULL ? equals + 1 : item;
-        const int precision = find_word(word, (size_t)(item + size - word));
+    struct list_item item;
+    for (const char *at = wish[0] != '\0' ? wish : NULL; list_next(&at, &item);) {
+        const char *equals = memchr(item.text, '=', item.size), *word = equals != NULL ? equals + 1 : item.text;
+        const int precision = find_word(&(struct list_item){word, (size_t)(item.text + item.size - word)});
         if (precision < 0) {
             (void)error_set_param(err, ERR_ARGUMENT, "precision",
                                   "precision has \"%.*s\"; expected f32, bf16, int8 or auto, or MODEL= before one of "
                                   "them, in a list separated by commas",
-                                  (int)(size < 100 ? size : 100), item);
+                                  (int)(item.size < 100 ? item.size : 100), item.text);
             return -1;
         }
         if (equals == NULL)
             of_all = precision;
-        else if (strlen(name) == (size_t)(equals - item) && memcmp(name, item, strlen(name)) == 0)
+        else if (list_item_is(&(struct list_item){item.text, (size_t)(equals - item.text)}, name))
             of_it = precision;
-        item += size + (item[size] == ',' ? 1 : 0);
     }
     return of_it >= 0 ? of_it : of_all;
 }
@@ -262,20 +260,4 @@ enum status precision_choose(struct precision_choice *ret, const char *wish, con
 enum status precision_check(const char *wish, struct error *err)
 {
     return wish == NULL || find_wish(wish, "", err) >= 0 ? OK : ERR_ARGUMENT;
-}
-
-bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,
-                             char *name, size_t size)
-{
-    for (const char *item = wish; *item != '\0';) {
-        const size_t n = strcspn(item, ",");
-        const char *equals = memchr(item, '=', n);
-        if (equals != NULL) {
-            (void)snprintf(name, size, "%.*s", (int)(equals - item), item);
-            if (!is_known(arg, name))
-                return true;
-        }
-        item += n + (item[n] == ',' ? 1 : 0);
-    }
-    return false;
 }

@@ -60,8 +60,4 @@ enum status precision_check(const char *wish, struct error *err);
 enum engine_precision precision_stored(const struct model *m);
 enum engine_precision precision_stored_as(uint64_t bf16, uint64_t all);
 
-/* The first model that a wish names and that `is_known` does not know, copied to name [size]; false: there is none. */
-bool precision_names_unknown(const char *wish, bool (*is_known)(const void *arg, const char *name), const void *arg,
-                             char *name, size_t size);
-
 #endif

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "server/core/clock.h"
+#include "server/core/metrics.h"
 #include "server/models/registry_inner.h"
 
 const char *model_state_word(enum model_state state)
@@ -47,40 +48,36 @@ void registry_free(struct registry *r)
 
 void registry_wake_for_wanted(struct registry *r, struct queue *q)
 {
-    (void)pthread_mutex_lock(&r->lock);
     r->wake = q;
-    (void)pthread_mutex_unlock(&r->lock);
-}
-
-struct registry_model *registry_find_locked(struct registry *r, const char *name)
-{
-    for (size_t i = 0; i < r->count; i++)
-        if (strcmp(r->rows[i].found.name, name) == 0)
-            return &r->rows[i];
-    return NULL;
 }
 
 /* ---- looking up ------------------------------------------------------------------------------------------------ */
 
-void registry_view_take(struct registry *r, struct registry_view *ret)
+struct registry_model *registry_find_locked(struct registry *r, const char *name, size_t size)
 {
-    ret->count = 0;
-    (void)pthread_mutex_lock(&r->lock);
-    for (size_t i = 0; i < r->count; i++) {
-        struct hosted_model *e = r->rows[i].hosted;
-        if (e == NULL)
-            continue;
-        hosted_model_reference(e);
-        ret->entries[ret->count++] = e;
-    }
-    (void)pthread_mutex_unlock(&r->lock);
+    for (size_t i = 0; i < r->count; i++)
+        if (strlen(r->rows[i].found.name) == size && memcmp(r->rows[i].found.name, name, size) == 0)
+            return &r->rows[i];
+    return NULL;
 }
 
-void registry_view_clear(struct registry_view *v)
+const struct registry_model *registry_row(struct registry *r, const char *name)
 {
-    for (size_t i = 0; i < v->count; i++)
-        hosted_model_release(v->entries[i]);
-    v->count = 0;
+    return registry_find_locked(r, name, strlen(name));
+}
+
+const struct registry_model *registry_row_at(struct registry *r, size_t i)
+{
+    return i < r->count ? &r->rows[i] : NULL;
+}
+
+void registry_copy_locked(struct registry_model *ret, const struct registry_model *row)
+{
+    *ret = *row;
+    if (row->hosted == NULL)
+        return;
+    ret->in_use = hosted_model_users(row->hosted) > 0;
+    hosted_model_reference(row->hosted);
 }
 
 enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count)
@@ -89,14 +86,9 @@ enum status registry_models(struct registry *r, struct registry_model **ret, siz
     if (rows == NULL)
         return ERR_NOMEM;
     (void)pthread_mutex_lock(&r->lock);
-    memcpy(rows, r->rows, sizeof r->rows);
     *count = r->count;
-    for (size_t i = 0; i < r->count; i++) {
-        if (rows[i].hosted == NULL)
-            continue;
-        rows[i].in_use = hosted_model_users(rows[i].hosted) > 0;
-        hosted_model_reference(rows[i].hosted);
-    }
+    for (size_t i = 0; i < r->count; i++)
+        registry_copy_locked(&rows[i], &r->rows[i]);
     (void)pthread_mutex_unlock(&r->lock);
     *ret = rows;
     return OK;
@@ -109,49 +101,6 @@ void registry_models_free(struct registry_model *rows, size_t count)
     free(rows);
 }
 
-bool registry_peek(struct registry *r, const char *name, struct registry_model *ret)
-{
-    (void)pthread_mutex_lock(&r->lock);
-    const struct registry_model *row = registry_find_locked(r, name);
-    if (row != NULL)
-        *ret = *row;
-    (void)pthread_mutex_unlock(&r->lock);
-    return row != NULL;
-}
-
-bool registry_list_locked(const struct registry_model *row, struct registry_listed *ret)
-{
-    if (row->state == MODEL_UNLOADED)
-        return false;
-    *ret = (struct registry_listed){
-        .state = row->state, .task = row->task, .noted_s = row->noted_s, .hosted = row->hosted};
-    (void)snprintf(ret->name, sizeof ret->name, "%s", row->found.name);
-    if (row->hosted != NULL)
-        hosted_model_reference(row->hosted);
-    return true;
-}
-
-enum status registry_list(struct registry *r, struct registry_listed **ret, size_t *count)
-{
-    struct registry_listed *list = malloc(REGISTRY_MODELS_MAX * sizeof *list);
-    if (list == NULL)
-        return ERR_NOMEM;
-    *count = 0;
-    (void)pthread_mutex_lock(&r->lock);
-    for (size_t i = 0; i < r->count; i++)
-        *count += registry_list_locked(&r->rows[i], &list[*count]);
-    (void)pthread_mutex_unlock(&r->lock);
-    *ret = list;
-    return OK;
-}
-
-void registry_list_free(struct registry_listed *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        hosted_model_release(list[i].hosted);
-    free(list);
-}
-
 uint32_t registry_failed(struct registry *r)
 {
     uint32_t count = 0;
@@ -162,24 +111,6 @@ uint32_t registry_failed(struct registry *r)
     }
     (void)pthread_mutex_unlock(&r->lock);
     return count;
-}
-
-struct hosted_model *registry_use_locked(struct registry_model *row)
-{
-    if (row == NULL || row->hosted == NULL)
-        return NULL;
-    row->used_ns = clock_now_ns();
-    row->awaited_ns = 0;
-    hosted_model_reference(row->hosted);
-    return row->hosted;
-}
-
-struct hosted_model *registry_acquire(struct registry *r, const char *name)
-{
-    (void)pthread_mutex_lock(&r->lock);
-    struct hosted_model *e = registry_use_locked(registry_find_locked(r, name));
-    (void)pthread_mutex_unlock(&r->lock);
-    return e;
 }
 
 /* ---- changing -------------------------------------------------------------------------------------------------- */
@@ -202,12 +133,6 @@ static struct registry_model *row_locked(struct registry *r, const char *name)
     return row;
 }
 
-/* Is what the row knows about exactly these files? */
-static bool is_of(const struct registry_model *row, const struct found_model *found)
-{
-    return memcmp(row->found.print, found->print, sizeof found->print) == 0;
-}
-
 enum status registry_put(struct registry *r, const struct found_model *found, enum model_state state,
                          enum model_task task, struct hosted_model *e, struct error *err)
 {
@@ -216,8 +141,7 @@ enum status registry_put(struct registry *r, const struct found_model *found, en
     struct registry_model *row = row_locked(r, found->name);
     struct hosted_model *old = row != NULL ? row->hosted : NULL;
     if (row != NULL) {
-        if (!is_of(row, found))
-            row->bytes = 0;
+        row->bytes = e != NULL ? e->bytes : found_model_is_same(&row->found, found) ? row->bytes : 0;
         row->found = *found;
         row->state = state;
         row->task = task;
@@ -241,7 +165,7 @@ void registry_drop(struct registry *r, const char *name, enum model_state state)
 {
     struct hosted_model *old = NULL;
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = registry_find_locked(r, name);
+    struct registry_model *row = registry_find_locked(r, name, strlen(name));
     if (row != NULL) {
         old = row->hosted;
         row->hosted = NULL;
@@ -249,28 +173,27 @@ void registry_drop(struct registry *r, const char *name, enum model_state state)
         row->wanted = false;
     }
     (void)pthread_mutex_unlock(&r->lock);
+    if (old != NULL)
+        metrics_model_remove(old->metrics_label);
     hosted_model_let_go(old, HOSTED_BY_REGISTRY);
 }
 
 void registry_remove(struct registry *r, const char *name)
 {
-    struct hosted_model *old = NULL;
+    registry_drop(r, name, MODEL_UNLOADED);
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = registry_find_locked(r, name);
+    struct registry_model *row = registry_find_locked(r, name, strlen(name));
     if (row != NULL) {
-        old = row->hosted;
         r->count--;
         memmove(row, row + 1, (size_t)(r->rows + r->count - row) * sizeof *row);
     }
     (void)pthread_mutex_unlock(&r->lock);
-    hosted_model_let_go(old, HOSTED_BY_REGISTRY);
 }
 
-/* `otherwise`: the state of a model that is not loaded. */
-static void note(struct registry *r, const char *name, const char *message, enum model_state otherwise)
+void registry_note(struct registry *r, const char *name, enum model_state otherwise, const char *message)
 {
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = registry_find_locked(r, name);
+    struct registry_model *row = registry_find_locked(r, name, strlen(name));
     if (row != NULL) {
         row->wanted = false;
         row->state = row->hosted != NULL ? MODEL_LOADED : otherwise;
@@ -279,32 +202,17 @@ static void note(struct registry *r, const char *name, const char *message, enum
     (void)pthread_mutex_unlock(&r->lock);
 }
 
-void registry_note_failure(struct registry *r, const char *name, const char *message)
-{
-    note(r, name, message, MODEL_FAILED);
-}
-
-void registry_note_shortage(struct registry *r, const char *name, const char *message)
-{
-    note(r, name, message, MODEL_IDLE);
-}
-
 uint64_t registry_size(struct registry *r, const struct found_model *found)
 {
-    uint64_t bytes = 0;
-    (void)pthread_mutex_lock(&r->lock);
-    const struct registry_model *row = registry_find_locked(r, found->name);
-    if (row != NULL && is_of(row, found))
-        bytes = row->bytes;
-    (void)pthread_mutex_unlock(&r->lock);
-    return bytes;
+    const struct registry_model *row = registry_row(r, found->name);
+    return row != NULL && found_model_is_same(&row->found, found) ? row->bytes : 0;
 }
 
 void registry_note_size(struct registry *r, const struct found_model *found, uint64_t bytes)
 {
     (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = registry_find_locked(r, found->name);
-    if (row != NULL && is_of(row, found))
+    struct registry_model *row = registry_find_locked(r, found->name, strlen(found->name));
+    if (row != NULL && found_model_is_same(&row->found, found))
         row->bytes = bytes;
     (void)pthread_mutex_unlock(&r->lock);
 }
@@ -345,17 +253,12 @@ static struct registry_model *least_used_locked(struct registry *r, const char *
     return least;
 }
 
-struct hosted_model *registry_least_used(struct registry *r, const char *but)
+const struct registry_model *registry_least_used(struct registry *r, const char *but)
 {
-    struct hosted_model *e = NULL;
     (void)pthread_mutex_lock(&r->lock);
     const struct registry_model *least = least_used_locked(r, but, false);
-    if (least != NULL) {
-        e = least->hosted;
-        hosted_model_reference(e);
-    }
     (void)pthread_mutex_unlock(&r->lock);
-    return e;
+    return least;
 }
 
 void registry_have_one_yield(struct registry *r, const char *but)
@@ -370,10 +273,8 @@ void registry_have_one_yield(struct registry *r, const char *but)
 uint64_t registry_bytes(struct registry *r, const char *but)
 {
     uint64_t bytes = 0;
-    (void)pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->count; i++)
         if (r->rows[i].hosted != NULL && strcmp(r->rows[i].found.name, but) != 0)
             bytes += r->rows[i].hosted->bytes;
-    (void)pthread_mutex_unlock(&r->lock);
     return bytes;
 }

@@ -1,7 +1,21 @@
 /* registry.h - the models by name: those that are loaded, and those that could be.
  * Any thread looks up, under a short lock, and becomes a user of what it gets (hosted_model.h), so that the list may
  * change at any time. Only one thread changes it: the main thread at start, then the loader's (control/hosting.h). The
- * lock is a leaf except for the queue's. */
+ * lock is a leaf except for the queue's.
+ *
+ * The states of a model, and what control/hosting.c does between them:
+ *
+ *     (a folder) -- is seen, models_lazy or no room ------> IDLE
+ *     (a folder) -- is seen, load ------------------------> LOADED
+ *     IDLE ------- a request wants it, load --------------> LOADED
+ *     LOADED ----- its files change, load ----------------> LOADED, with these; while requests run, on those as well
+ *     LOADED ----- make room for another -----------------> IDLE; in use, it yields for a while: no request begins
+ *     LOADED ----- an administrator's unload -------------> UNLOADED -- an administrator's load --> LOADED
+ *     any but LOADED -- its files are not accepted -------> FAILED -- others are found, load -----> LOADED
+ *     any but LOADED -- there is no room or memory now ---> IDLE
+ *     any -------- its folder is gone --------------------> (forgotten)
+ *
+ * What was wrong when files were last tried is kept beside the state: LOADED with a failure serves those before. */
 #ifndef SERVER_MODELS_REGISTRY_H
 #define SERVER_MODELS_REGISTRY_H
 
@@ -18,7 +32,6 @@
 struct queue;
 struct registry;
 
-/*   state            in answers    a request for it */
 #define MODEL_STATES(X)           \
     X(MODEL_LOADED, "loaded")     \
     X(MODEL_IDLE, "idle")         \
@@ -49,59 +62,31 @@ struct registry_model {
 
 /* ---- any thread ------------------------------------------------------------------------------------------------ */
 
-/* The loaded models at one moment, by name; whoever has it is their user. */
-struct registry_view {
-    size_t count;
-    struct hosted_model *entries[REGISTRY_MODELS_MAX];
-};
-void registry_view_take(struct registry *r, struct registry_view *ret);
-void registry_view_clear(struct registry_view *v);
-
-/* What clients are told of a model: all that they may ask for, and those whose files are not accepted. */
-struct registry_listed {
-    char name[MODEL_NAME_MAX + 1];
-    enum model_state state;      /* any but MODEL_UNLOADED */
-    enum model_task task;        /* not of one that failed */
-    int64_t noted_s;             /* Unix time at which the row came to be */
-    struct hosted_model *hosted; /* if loaded: the list is its user; else NULL */
-};
-/* By name, [*count] in *ret, malloc'd; free with registry_list_free. Errors: ERR_NOMEM. */
-enum status registry_list(struct registry *r, struct registry_listed **ret, size_t *count);
-void registry_list_free(struct registry_listed *list, size_t count);
-/* The one that is meant by NAME or NAME@VERSION, whose .hosted is to be released; false: clients are told of none. */
-bool registry_list_one(struct registry *r, const char *wish, struct registry_listed *ret);
-
-/* All that is known, [*count] copies of rows in `*ret`, malloc'd; free with registry_models_free. Errors: ERR_NOMEM. */
+/* All that is known, by name, [*count] copies of rows in `*ret`, malloc'd, which is a user of those that are loaded;
+ * free with registry_models_free. Errors: ERR_NOMEM. */
 enum status registry_models(struct registry *r, struct registry_model **ret, size_t *count);
 void registry_models_free(struct registry_model *rows, size_t count);
-/* The row of that name as it is now; false: there is none. Its model must not be used and only says whether it is
- * loaded. */
-bool registry_peek(struct registry *r, const char *name, struct registry_model *ret);
+/* The same of the one that is meant by NAME or NAME@VERSION, whose .hosted is to be released; false: there is none. */
+bool registry_look(struct registry *r, const char *wish, struct registry_model *ret);
 
 /* How many models are not served, or not as they are on the disk, because their files were not accepted. */
 uint32_t registry_failed(struct registry *r);
-
-/* The model that a request names, for its task (an enum model_task, or REGISTRY_ANY_TASK). NAME@VERSION is the model
- * NAME as long as that version is the one that is served; a model without versions has version 1. *ret is a reference:
- * hosted_model_release it.
- * Errors: ERR_NOT_FOUND (no such model, or version: says what there is), ERR_ARGUMENT (it is for another task),
- * ERR_LOADING: it is idle, and now wanted, or it gives way to one that is; ERR_UNAVAILABLE: its files are not
- * accepted. */
-enum status registry_acquire_for(struct registry *r, const char *name, int task, struct hosted_model **ret,
-                                 struct error *err);
-#define REGISTRY_ANY_TASK (-1)
 
 /* Some of the models, such as those that a key may use. `has` is called under the lock. */
 struct registry_choice {
     bool (*has)(const void *arg, const char *name);
     const void *arg;
 };
-/* The model that a request for the task means if it names none: of those that are loaded or idle and in `among` (NULL:
- * all are), the first of the setting default_models, else the first by name. Otherwise as above.
- * Errors: ERR_ARGUMENT (there is none), ERR_LOADING; ERR_UNAVAILABLE (there is none, but the files of one that would do
- * are not accepted). */
-enum status registry_acquire_default(struct registry *r, int task, const struct registry_choice *among,
-                                     struct hosted_model **ret, struct error *err);
+#define REGISTRY_ANY_TASK (-1)
+/* The model that a request for a task (an enum model_task, or REGISTRY_ANY_TASK) means by `wish`. NAME@VERSION is the
+ * model NAME as long as that version is the one that is served; a model without versions has version 1. NULL: of those
+ * that are loaded or idle and in `among` (NULL: all are), the first of the setting default_models, else the first by
+ * name. *ret is a reference: hosted_model_release it.
+ * Errors: ERR_NOT_FOUND (no such model, or version: says what there is), ERR_ARGUMENT (it is for another task, or none
+ * is for this), ERR_LOADING: it is idle, and now wanted, or it gives way to one that is; ERR_UNAVAILABLE: its files, or
+ * those of one that would do, are not accepted. */
+enum status registry_acquire(struct registry *r, const char *wish, int task, const struct registry_choice *among,
+                             struct hosted_model **ret, struct error *err);
 /* Is that model the one that a request for its task means if it names none? */
 bool registry_is_default(struct registry *r, const char *name, const struct registry_choice *among);
 /* What a request calls a model, by the model's own name: ALIAS or ALIAS@VERSION becomes NAME or NAME@VERSION in `room`,
@@ -109,10 +94,6 @@ bool registry_is_default(struct registry *r, const char *name, const struct regi
 const char *registry_real_name(struct registry *r, const char *wish, char room[MODEL_WISH_MAX + 1]);
 /* The setting aliases as it is now; empty if it is off. */
 void registry_aliases(struct registry *r, char ret[SETTING_TEXT_MAX + 1]);
-/* A loaded model for any task, by its name alone; NULL: there is none. hosted_model_release it. */
-struct hosted_model *registry_acquire(struct registry *r, const char *name);
-/* The same by what a request may call it, which may be NAME@VERSION. */
-struct hosted_model *registry_acquire_ref(struct registry *r, const char *wish);
 /* The name in NAME@VERSION; anything else as a whole, cut to the length that a name may have. */
 void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish);
 
@@ -123,31 +104,37 @@ enum status registry_create(struct registry **ret);
 void registry_free(struct registry *r); /* NULL is a no-op */
 /* The settings default_models and aliases, which have been checked (model_names.h). */
 void registry_set_names(struct registry *r, const char *defaults, const char *aliases);
-/* Queue to wake when a model is wanted. */
+/* Queue to wake when a model is wanted; before the first request. */
 void registry_wake_for_wanted(struct registry *r, struct queue *q);
+
+/* The row of that name; NULL: there is none. Valid until rows come or go; what requests change of it is under the
+ * lock: wanted and the times. */
+const struct registry_model *registry_row(struct registry *r, const char *name);
+/* Row i by name; NULL: there are no more. */
+const struct registry_model *registry_row_at(struct registry *r, size_t i);
 
 /* Add a model, or replace the one of that name and let go of that. Takes `e`, whose user the caller is, and which is
  * NULL unless the state is MODEL_LOADED. Errors: ERR_CONFIG (REGISTRY_MODELS_MAX are known): nothing is taken. */
 enum status registry_put(struct registry *r, const struct found_model *found, enum model_state state,
                          enum model_task task, struct hosted_model *e, struct error *err);
-/* Have a loaded model no longer found; what is known of it stays. Unknown names are no-ops. */
+/* Have a loaded model no longer found, nor in the metrics; what is known of it stays. Unknown names are no-ops, here
+ * and below. */
 void registry_drop(struct registry *r, const char *name, enum model_state state);
-/* Forget a model. */
+/* The same, and forget it. */
 void registry_remove(struct registry *r, const char *name);
-/* Note what was wrong when loading was tried. A model that is not loaded counts as failed from now on. Unknown names
- * are no-ops. */
-void registry_note_failure(struct registry *r, const char *name, const char *message);
-/* Note that there was no room for it for now: a model that is not loaded is idle, and is tried again when asked for. */
-void registry_note_shortage(struct registry *r, const char *name, const char *message);
+/* Note what was wrong when loading was tried; "": nothing. A model that is not loaded is in that state from now on:
+ * MODEL_FAILED, or MODEL_IDLE to be tried again when it is asked for. */
+void registry_note(struct registry *r, const char *name, enum model_state otherwise, const char *message);
 /* How much memory the files of `found` take, if that is known for exactly these; else 0. */
 uint64_t registry_size(struct registry *r, const struct found_model *found);
+/* Note that; of others than are known it is a no-op. */
 void registry_note_size(struct registry *r, const struct found_model *found, uint64_t bytes);
 
 /* A model that is wanted; false: none. */
 bool registry_next_wanted(struct registry *r, struct found_model *ret);
-/* A reference to the loaded model that was asked for longest ago, of those that no request holds, that nobody waited
- * for who is to come back (for at most MODEL_AWAITED_NS), and except `but`; NULL: there is none. */
-struct hosted_model *registry_least_used(struct registry *r, const char *but);
+/* The loaded model that was asked for longest ago, of those that no request holds, that nobody waited for who is to
+ * come back (for at most MODEL_AWAITED_NS), and except `but`; NULL: there is none. */
+const struct registry_model *registry_least_used(struct registry *r, const char *but);
 /* There is no such model: have the one of those in use that was asked for longest ago answer no further requests, so
  * that it comes to be such a one; for MODEL_YIELDS_NS at most, and not again until MODEL_YIELDS_AGAIN_NS after that
  * began. */

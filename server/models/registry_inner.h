@@ -18,16 +18,14 @@ struct registry {
     char aliases[SETTING_TEXT_MAX + 1];  /* the same of aliases */
 };
 
-/* The row of a name; NULL: there is none. */
-struct registry_model *registry_find_locked(struct registry *r, const char *name);
-/* What clients are told of it; false: nothing. */
-bool registry_list_locked(const struct registry_model *row, struct registry_listed *ret);
+/* The row of a name of `size` bytes; NULL: there is none. */
+struct registry_model *registry_find_locked(struct registry *r, const char *name, size_t size);
 /* Is that less than `span_ns` ago? 0: it never was. */
 static inline bool registry_is_within(uint64_t ns, uint64_t span_ns)
 {
     return ns != 0 && clock_now_ns() - ns < span_ns;
 }
-/* A reference to what the row has loaded; NULL: nothing, or there is no row. */
-struct hosted_model *registry_use_locked(struct registry_model *row);
+/* A copy that is a user of what is loaded. */
+void registry_copy_locked(struct registry_model *ret, const struct registry_model *row);
 
 #endif

@@ -15,16 +15,10 @@ void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish)
     (void)snprintf(ret, MODEL_NAME_MAX + 1, "%.*s", (int)(size < MODEL_NAME_MAX ? size : MODEL_NAME_MAX), wish);
 }
 
-/* The row of a name; *version is what follows its "@", which no name has, or NULL. */
-static struct registry_model *find_ref_locked(struct registry *r, const char *wish, const char **version)
+/* The row of what stands before the "@", which no name has. */
+static struct registry_model *find_ref_locked(struct registry *r, const char *wish)
 {
-    char name[MODEL_NAME_MAX + 1];
-    const char *at = strchr(wish, '@');
-    *version = at != NULL ? at + 1 : NULL;
-    if (strcspn(wish, "@") > MODEL_NAME_MAX)
-        return NULL;
-    registry_name_of(name, wish);
-    return registry_find_locked(r, name);
+    return registry_find_locked(r, wish, strcspn(wish, "@"));
 }
 
 /* The version that is served, or would be. */
@@ -34,24 +28,20 @@ static uint32_t version_of(const struct registry_model *row)
     return version != 0 ? version : 1;
 }
 
-struct hosted_model *registry_acquire_ref(struct registry *r, const char *wish)
+/* Is that version meant by what stands behind the "@"? */
+static bool is_version_of(const struct registry_model *row, const char *wish)
 {
-    const char *version;
-    (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = find_ref_locked(r, wish, &version);
-    const bool is_it = row != NULL && (version == NULL || models_dir_version(version) == version_of(row));
-    struct hosted_model *e = is_it ? registry_use_locked(row) : NULL;
-    (void)pthread_mutex_unlock(&r->lock);
-    return e;
+    const char *at = strchr(wish, '@');
+    return at == NULL || models_dir_version(at + 1) == version_of(row);
 }
 
-bool registry_list_one(struct registry *r, const char *wish, struct registry_listed *ret)
+bool registry_look(struct registry *r, const char *wish, struct registry_model *ret)
 {
-    const char *version;
     (void)pthread_mutex_lock(&r->lock);
-    const struct registry_model *row = find_ref_locked(r, wish, &version);
-    const bool is_it = row != NULL && (version == NULL || models_dir_version(version) == version_of(row)) &&
-                       registry_list_locked(row, ret);
+    const struct registry_model *row = find_ref_locked(r, wish);
+    const bool is_it = row != NULL && is_version_of(row, wish);
+    if (is_it)
+        registry_copy_locked(ret, row);
     (void)pthread_mutex_unlock(&r->lock);
     return is_it;
 }
@@ -98,8 +88,7 @@ static enum status find_named_locked(struct registry *r, const char *name, int t
                                      struct error *err)
 {
     char names[ERROR_MESSAGE_MAX / 2];
-    const char *version;
-    struct registry_model *row = find_ref_locked(r, name, &version);
+    struct registry_model *row = find_ref_locked(r, name);
     if (row != NULL && row->state == MODEL_FAILED)
         return refuse_failed(row, err);
     if (row == NULL || !can_serve(row)) {
@@ -107,10 +96,10 @@ static enum status find_named_locked(struct registry *r, const char *name, int t
         return error_set_param(err, ERR_NOT_FOUND, "model", "no model is named \"%.*s\"; loaded models: %s",
                                MODEL_WISH_MAX, name, names);
     }
-    if (version != NULL && models_dir_version(version) != version_of(row))
-        return error_set_param(err, ERR_NOT_FOUND, "model",
-                               "there is no version \"%.20s\" of the model \"%s\"; expected %s or %s@%u", version,
-                               row->found.name, row->found.name, row->found.name, version_of(row));
+    if (!is_version_of(row, name))
+        return error_set_param(
+            err, ERR_NOT_FOUND, "model", "there is no version \"%.20s\" of the model \"%s\"; expected %s or %s@%u",
+            strchr(name, '@') + 1, row->found.name, row->found.name, row->found.name, version_of(row));
     if (task >= 0 && row->task != (enum model_task)task)
         return error_set_param(err, ERR_ARGUMENT, "model", "the model \"%s\" is for %s; this request is for %s", name,
                                model_task_name(row->task), model_task_name((enum model_task)task));
@@ -123,9 +112,7 @@ static struct registry_model *find_default_locked(struct registry *r, int task, 
 {
     struct list_item item;
     for (const char *at = r->defaults; list_next(&at, &item);) {
-        char name[MODEL_NAME_MAX + 1];
-        (void)snprintf(name, sizeof name, "%.*s", (int)item.size, item.text);
-        struct registry_model *row = registry_find_locked(r, name);
+        struct registry_model *row = registry_find_locked(r, item.text, item.size);
         if (row != NULL && can_serve(row) && is_among(row, task, among))
             return row;
     }
@@ -154,12 +141,13 @@ static enum status acquire_locked(struct registry *r, struct registry_model *row
         return error_set_param(err, ERR_LOADING, "model",
                                "the model \"%s\" gives way to another, for which there is no room beside it",
                                row->found.name);
-    struct hosted_model *e = registry_use_locked(row);
-    if (e != NULL) {
-        *ret = e;
+    row->used_ns = clock_now_ns();
+    if (row->hosted != NULL) {
+        row->awaited_ns = 0;
+        hosted_model_reference(row->hosted);
+        *ret = row->hosted;
         return OK;
     }
-    row->used_ns = clock_now_ns();
     row->wanted = true;
     if (r->wake != NULL)
         queue_wake(r->wake);
@@ -171,12 +159,16 @@ static enum status acquire_locked(struct registry *r, struct registry_model *row
                            row->found.name);
 }
 
-enum status registry_acquire_for(struct registry *r, const char *name, int task, struct hosted_model **ret,
-                                 struct error *err)
+enum status registry_acquire(struct registry *r, const char *wish, int task, const struct registry_choice *among,
+                             struct hosted_model **ret, struct error *err)
 {
-    struct registry_model *row = NULL;
     (void)pthread_mutex_lock(&r->lock);
-    enum status st = find_named_locked(r, name, task, &row, err);
+    struct registry_model *row = wish == NULL ? find_default_locked(r, task, among) : NULL;
+    enum status st = OK;
+    if (wish != NULL)
+        st = find_named_locked(r, wish, task, &row, err);
+    else if (row == NULL)
+        st = refuse_task_locked(r, task, among, err);
     assert((st == OK) == (row != NULL));
     if (row != NULL)
         st = acquire_locked(r, row, ret, err);
@@ -184,20 +176,10 @@ enum status registry_acquire_for(struct registry *r, const char *name, int task,
     return st;
 }
 
-enum status registry_acquire_default(struct registry *r, int task, const struct registry_choice *among,
-                                     struct hosted_model **ret, struct error *err)
-{
-    (void)pthread_mutex_lock(&r->lock);
-    struct registry_model *row = find_default_locked(r, task, among);
-    const enum status st = row != NULL ? acquire_locked(r, row, ret, err) : refuse_task_locked(r, task, among, err);
-    (void)pthread_mutex_unlock(&r->lock);
-    return st;
-}
-
 bool registry_is_default(struct registry *r, const char *name, const struct registry_choice *among)
 {
     (void)pthread_mutex_lock(&r->lock);
-    const struct registry_model *row = registry_find_locked(r, name);
+    const struct registry_model *row = registry_row(r, name);
     const bool is_it = row != NULL && find_default_locked(r, (int)row->task, among) == row;
     (void)pthread_mutex_unlock(&r->lock);
     return is_it;
@@ -230,14 +212,11 @@ const char *registry_real_name(struct registry *r, const char *wish, char room[M
 {
     const size_t size = strcspn(wish, "@");
     const char *ret = wish;
-    char name[MODEL_NAME_MAX + 1];
     struct model_alias a;
-    if (size > MODEL_NAME_MAX)
-        return wish;
-    registry_name_of(name, wish);
     (void)pthread_mutex_lock(&r->lock);
-    for (const char *at = r->aliases; ret == wish && model_names_next_alias(&at, &a);)
-        if (strcmp(a.alias, name) == 0 && registry_find_locked(r, name) == NULL) {
+    const bool is_name = find_ref_locked(r, wish) != NULL;
+    for (const char *at = r->aliases; !is_name && ret == wish && model_names_next_alias(&at, &a);)
+        if (strlen(a.alias) == size && memcmp(a.alias, wish, size) == 0) {
             (void)snprintf(room, MODEL_WISH_MAX + 1, "%s%s", a.name, wish + size);
             ret = room;
         }

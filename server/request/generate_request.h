@@ -17,7 +17,7 @@ struct settings;
 extern const struct field_list generate_fields, session_fields, generate_query;
 
 struct generate_request {
-    char model[MODEL_WISH_MAX + 1]; /* in registry_acquire_for's form; empty: none was named */
+    char model[MODEL_WISH_MAX + 1]; /* in registry_acquire's form; empty: none was named */
     struct generate_input in;       /* in.prompt is owned until a job takes it; in.stream stays false */
     enum field_switch stream;
     bool echo, bytes_base64, return_state;

@@ -17,7 +17,7 @@ struct settings;
 extern const struct field_list openai_fields, chat_fields; /* openai_request_parse's, and .._parse_chat's */
 
 struct openai_request {
-    char model[MODEL_WISH_MAX + 1]; /* in registry_acquire_for's form; empty: none was named */
+    char model[MODEL_WISH_MAX + 1]; /* in registry_acquire's form; empty: none was named */
     struct generate_input in;       /* in.prompt is owned until a job takes it; in.n is best_of */
     uint32_t returned;              /* n: of the in.n texts of a prompt, the best */
     uint32_t logprobs;              /* as in.logprobs, of those that are told */

@@ -42,8 +42,7 @@ static int start(void **state)
     settings.streams_max = 1;
     settings.queue_jobs_max = JOBS_MAX;
     if (hosting_start(&served, &settings, NULL, &err) == OK)
-        return registry_acquire_default(hosting_registry(served), TASK_TEXT_GENERATION, NULL, &text, &err) == OK ? 0
-                                                                                                                 : -1;
+        return registry_acquire(served->registry, NULL, TASK_TEXT_GENERATION, NULL, &text, &err) == OK ? 0 : -1;
     print_error("%s\n", err.message);
     return -1;
 }
@@ -71,8 +70,7 @@ static struct job *submit(int32_t priority, uint32_t max_tokens)
     party_init(p);
     job_attach(j, &waiter);
     assert_int_equal(
-        job_submit(j, batcher_queue(hosting_batcher(served)), text->lane, clock_now_ns() + LATER_S * CLOCK_NS_PER_S),
-        OK);
+        job_submit(j, batcher_queue(served->batcher), text->lane, clock_now_ns() + LATER_S * CLOCK_NS_PER_S), OK);
     jobs[count++] = j;
     return j;
 }

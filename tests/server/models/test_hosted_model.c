@@ -106,7 +106,8 @@ static void a_copied_row_tells_whether_the_model_had_users(void **state)
     assert_int_equal(count, 1);
     assert_false(first[0].in_use);
     registry_models_free(first, count);
-    struct hosted_model *used = registry_acquire(r, "m");
+    struct hosted_model *used = NULL;
+    assert_int_equal(registry_acquire(r, "m", REGISTRY_ANY_TASK, NULL, &used, NULL), OK);
     assert_ptr_equal(used, e);
     assert_int_equal(registry_models(r, &second, &count), OK);
     assert_true(second[0].in_use);

@@ -80,14 +80,23 @@ static void put_all(struct registry *r)
     put(r, "i", MODEL_IDLE, TASK_TEXT_GENERATION);
     put(r, "u", MODEL_UNLOADED, TASK_TEXT_CLASSIFICATION);
     put(r, "f", MODEL_FAILED, TASK_TEXT_CLASSIFICATION);
-    registry_note_failure(r, "f", "config.json: not valid JSON");
+    registry_note(r, "f", MODEL_FAILED, "config.json: not valid JSON");
 }
 
 static struct hosted_model *loaded(struct registry *r, const char *name)
 {
-    struct registry_model row;
-    assert_true(registry_peek(r, name, &row));
-    return row.hosted;
+    const struct registry_model *row = registry_row(r, name);
+    assert_non_null(row);
+    return row->hosted;
+}
+
+/* What a request for it gets; NULL: nothing. */
+static struct hosted_model *use(struct registry *r, const char *name)
+{
+    struct hosted_model *e = NULL;
+    struct error err;
+    (void)registry_acquire(r, name, REGISTRY_ANY_TASK, NULL, &e, &err);
+    return e;
 }
 
 /* ---- which one a request means ----------------------------------------------------------------------------------- */
@@ -96,24 +105,21 @@ static void models_are_listed_by_name(void **state)
 {
     static const char *const names[] = {"a", "b", "c", "d", "f", "i", "u"};
     struct registry *r = *state;
-    struct registry_view v;
     struct registry_model *rows;
     size_t count;
     put_all(r);
-    registry_view_take(r, &v);
-    assert_int_equal(v.count, 4); /* those that are loaded */
-    for (size_t i = 0; i < v.count; i++)
-        assert_ptr_equal(v.entries[i], loaded(r, names[i]));
-    registry_view_clear(&v);
-    assert_int_equal(v.count, 0);
     assert_int_equal(registry_models(r, &rows, &count), OK);
     assert_int_equal(count, ARRAY_LEN(names));
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         assert_string_equal(rows[i].found.name, names[i]);
+        assert_ptr_equal(rows[i].hosted, i < 4 ? loaded(r, names[i]) : NULL); /* those that are loaded */
+        assert_ptr_equal(registry_row_at(r, i), registry_row(r, names[i]));
+    }
+    assert_null(registry_row_at(r, count));
     registry_remove(r, "a"); /* whoever has looked keeps it */
     assert_int_equal(rows[0].hosted->bytes, 100);
     registry_models_free(rows, count);
-    assert_false(registry_peek(r, "a", &(struct registry_model){.bytes = 0}));
+    assert_null(registry_row(r, "a"));
 }
 
 static void a_request_means_one_model(void **state)
@@ -133,7 +139,7 @@ static void a_request_means_one_model(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct hosted_model *e = NULL;
         struct error err;
-        if (registry_acquire_for(r, cases[i].name, cases[i].task, &e, &err) != OK)
+        if (registry_acquire(r, cases[i].name, cases[i].task, NULL, &e, &err) != OK)
             fail_msg("%s: %s", cases[i].name, err.message);
         assert_ptr_equal(e, loaded(r, cases[i].want));
         hosted_model_release(e);
@@ -180,8 +186,8 @@ static void what_cannot_be_meant_is_said(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct hosted_model *e = NULL;
         struct error err = {.message = ""};
-        const enum status st = cases[i].name != NULL ? registry_acquire_for(r, cases[i].name, cases[i].task, &e, &err)
-                                                     : registry_acquire_default(r, cases[i].task, NULL, &e, &err);
+        const enum status st = cases[i].name != NULL ? registry_acquire(r, cases[i].name, cases[i].task, NULL, &e, &err)
+                                                     : registry_acquire(r, NULL, cases[i].task, NULL, &e, &err);
         if (st != cases[i].want || strcmp(err.message, cases[i].says) != 0 || strcmp(err.param, "model") != 0)
             fail_msg("%s: %s \"%s\", expected \"%s\"", cases[i].name, status_name(st), err.message, cases[i].says);
         assert_null(e);
@@ -196,12 +202,12 @@ static void no_longer_name_is_cut_to_one_that_there_is(void **state)
     memset(name, 'a', sizeof name);
     name[MODEL_NAME_MAX] = '\0';
     put_loaded(r, name, 0, TASK_TEXT_GENERATION, 1);
-    assert_int_equal(registry_acquire_for(r, name, TASK_TEXT_GENERATION, &e, NULL), OK);
+    assert_int_equal(registry_acquire(r, name, TASK_TEXT_GENERATION, NULL, &e, NULL), OK);
     hosted_model_release(e);
     name[MODEL_NAME_MAX] = 'a';
     name[MODEL_NAME_MAX + 1] = '\0';
-    assert_int_equal(registry_acquire_for(r, name, TASK_TEXT_GENERATION, &e, NULL), ERR_NOT_FOUND);
-    assert_null(registry_acquire_ref(r, name));
+    assert_int_equal(registry_acquire(r, name, TASK_TEXT_GENERATION, NULL, &e, NULL), ERR_NOT_FOUND);
+    assert_false(registry_look(r, name, &(struct registry_model){.bytes = 0}));
 }
 
 static void an_empty_registry_says_so(void **state)
@@ -209,29 +215,33 @@ static void an_empty_registry_says_so(void **state)
     struct registry *r = *state;
     struct hosted_model *e = NULL;
     struct error err;
-    assert_int_equal(registry_acquire_for(r, "a", REGISTRY_ANY_TASK, &e, &err), ERR_NOT_FOUND);
+    assert_int_equal(registry_acquire(r, "a", REGISTRY_ANY_TASK, NULL, &e, &err), ERR_NOT_FOUND);
     assert_string_equal(err.message, "no model is named \"a\"; loaded models: none");
     registry_free(NULL);
 }
 
-static void loaded_models_are_found_by_name_and_version(void **state)
+static void models_are_looked_at_by_name_and_version(void **state)
 {
     static const struct {
-        const char *ref, *by_name, *by_ref; /* NULL: none */
+        const char *wish, *row, *look; /* NULL: none */
     } cases[] = {
-        {"a", "a", "a"},    {"a@1", NULL, "a"}, {"a@2", NULL, NULL}, {"c", "c", "c"},   {"c@3", NULL, "c"},
-        {"c@", NULL, NULL}, {"i", NULL, NULL},  {"u", NULL, NULL},   {"x", NULL, NULL}, {"", NULL, NULL},
+        {"a", "a", "a"},    {"a@1", NULL, "a"}, {"a@2", NULL, NULL}, {"c", "c", "c"},
+        {"c@3", NULL, "c"}, {"c@", NULL, NULL}, {"i", "i", "i"},     {"i@1", NULL, "i"},
+        {"u", "u", "u"},    {"x", NULL, NULL},  {"", NULL, NULL},    {"A", NULL, NULL},
     };
     struct registry *r = *state;
+    struct found_model next;
     put_all(r);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct hosted_model *by_name = registry_acquire(r, cases[i].ref),
-                            *by_ref = registry_acquire_ref(r, cases[i].ref);
-        assert_ptr_equal(by_name, cases[i].by_name != NULL ? loaded(r, cases[i].by_name) : NULL);
-        assert_ptr_equal(by_ref, cases[i].by_ref != NULL ? loaded(r, cases[i].by_ref) : NULL);
-        hosted_model_release(by_name);
-        hosted_model_release(by_ref);
+        struct registry_model copy = {.hosted = NULL};
+        const struct registry_model *row = registry_row(r, cases[i].wish);
+        assert_string_equal(row != NULL ? row->found.name : "none", cases[i].row != NULL ? cases[i].row : "none");
+        assert_int_equal(registry_look(r, cases[i].wish, &copy), cases[i].look != NULL);
+        assert_string_equal(copy.found.name, cases[i].look != NULL ? cases[i].look : "");
+        assert_ptr_equal(copy.hosted, cases[i].look != NULL ? loaded(r, cases[i].look) : NULL);
+        hosted_model_release(copy.hosted);
     }
+    assert_false(registry_next_wanted(r, &next)); /* to look is not to ask for it */
 }
 
 static void a_name_is_what_stands_before_the_version(void **state)
@@ -260,7 +270,7 @@ static void a_request_for_an_idle_model_has_it_wanted(void **state)
     struct error err;
     put_all(r);
     assert_false(registry_next_wanted(r, &next));
-    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_LOADING);
+    assert_int_equal(registry_acquire(r, "i", TASK_TEXT_GENERATION, NULL, &e, &err), ERR_LOADING);
     assert_string_equal(err.message, "the model \"i\" is being loaded");
     assert_null(e);
     assert_true(registry_next_wanted(r, &next));
@@ -268,7 +278,7 @@ static void a_request_for_an_idle_model_has_it_wanted(void **state)
     assert_string_equal(next.path, "models/i");
     put_loaded(r, "i", 0, TASK_TEXT_GENERATION, 1);
     assert_false(registry_next_wanted(r, &next)); /* it has come */
-    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, NULL), OK);
+    assert_int_equal(registry_acquire(r, "i", TASK_TEXT_GENERATION, NULL, &e, NULL), OK);
     hosted_model_release(e);
 }
 
@@ -279,16 +289,16 @@ static void for_want_of_room_it_is_tried_again(void **state)
     struct found_model next;
     struct error err;
     put(r, "i", MODEL_IDLE, TASK_TEXT_GENERATION);
-    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, NULL), ERR_LOADING);
-    registry_note_shortage(r, "i", "no room");
+    assert_int_equal(registry_acquire(r, "i", TASK_TEXT_GENERATION, NULL, &e, NULL), ERR_LOADING);
+    registry_note(r, "i", MODEL_IDLE, "no room");
     assert_false(registry_next_wanted(r, &next)); /* not before it is asked for */
-    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_LOADING);
+    assert_int_equal(registry_acquire(r, "i", TASK_TEXT_GENERATION, NULL, &e, &err), ERR_LOADING);
     assert_string_equal(
         err.message, "the model \"i\" is being loaded; the last attempt failed: the log and GET /admin/models say why");
     assert_true(registry_next_wanted(r, &next));
-    registry_note_failure(r, "i", "broken");
+    registry_note(r, "i", MODEL_FAILED, "broken");
     assert_false(registry_next_wanted(r, &next));
-    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, &err), ERR_UNAVAILABLE);
+    assert_int_equal(registry_acquire(r, "i", TASK_TEXT_GENERATION, NULL, &e, &err), ERR_UNAVAILABLE);
     assert_string_equal(err.message, "the model \"i\" cannot be loaded; the log and GET /admin/models say why");
 }
 
@@ -300,7 +310,7 @@ static void who_loads_is_woken(void **state)
     assert_int_equal(queue_create(&q, 1, 1), OK);
     registry_wake_for_wanted(r, q);
     put(r, "i", MODEL_IDLE, TASK_TEXT_GENERATION);
-    assert_int_equal(registry_acquire_for(r, "i", TASK_TEXT_GENERATION, &e, NULL), ERR_LOADING);
+    assert_int_equal(registry_acquire(r, "i", TASK_TEXT_GENERATION, NULL, &e, NULL), ERR_LOADING);
     assert_true(queue_wait(q)); /* would wait for ever */
     registry_wake_for_wanted(r, NULL);
     queue_free(q);
@@ -312,9 +322,9 @@ static void a_replaced_model_stays_for_who_has_it(void **state)
 {
     struct registry *r = *state;
     put_loaded(r, "a", 1, TASK_TEXT_GENERATION, 1);
-    struct hosted_model *old = registry_acquire(r, "a");
+    struct hosted_model *old = use(r, "a");
     put_loaded(r, "a", 2, TASK_TEXT_GENERATION, 2);
-    struct hosted_model *new = registry_acquire(r, "a");
+    struct hosted_model *new = use(r, "a");
     assert_ptr_not_equal(old, new);
     assert_int_equal(old->version, 1);
     assert_int_equal(new->version, 2);
@@ -329,38 +339,41 @@ static void a_replaced_model_stays_for_who_has_it(void **state)
 static void a_failure_leaves_what_is_loaded(void **state)
 {
     struct registry *r = *state;
-    struct registry_model row;
+    const struct registry_model *row;
     struct hosted_model *e = NULL;
     put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
-    registry_note_failure(r, "a", "the new files are broken");
-    assert_true(registry_peek(r, "a", &row));
-    assert_int_equal(row.state, MODEL_LOADED);
-    assert_string_equal(row.failure, "the new files are broken");
-    assert_int_equal(registry_acquire_for(r, "a", TASK_TEXT_GENERATION, &e, NULL), OK);
+    registry_note(r, "a", MODEL_FAILED, "the new files are broken");
+    row = registry_row(r, "a");
+    assert_non_null(row);
+    assert_int_equal(row->state, MODEL_LOADED);
+    assert_string_equal(row->failure, "the new files are broken");
+    assert_int_equal(registry_acquire(r, "a", TASK_TEXT_GENERATION, NULL, &e, NULL), OK);
     hosted_model_release(e);
     put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
-    assert_true(registry_peek(r, "a", &row));
-    assert_string_equal(row.failure, ""); /* forgotten once others were accepted */
+    row = registry_row(r, "a");
+    assert_non_null(row);
+    assert_string_equal(row->failure, ""); /* forgotten once others were accepted */
 }
 
 static void a_dropped_model_is_known_and_a_removed_one_is_not(void **state)
 {
     struct registry *r = *state;
-    struct registry_model row;
+    const struct registry_model *row;
     put_all(r);
     registry_drop(r, "a", MODEL_UNLOADED);
-    assert_null(registry_acquire(r, "a"));
-    assert_true(registry_peek(r, "a", &row));
-    assert_int_equal(row.state, MODEL_UNLOADED);
-    assert_string_equal(row.found.path, "models/a");
+    assert_null(use(r, "a"));
+    row = registry_row(r, "a");
+    assert_non_null(row);
+    assert_int_equal(row->state, MODEL_UNLOADED);
+    assert_string_equal(row->found.path, "models/a");
     registry_remove(r, "b");
-    assert_false(registry_peek(r, "b", &row));
+    assert_null(registry_row(r, "b"));
     assert_int_equal(registry_bytes(r, ""), 1 + 10);
     registry_drop(r, "x", MODEL_UNLOADED); /* unknown names are no-ops */
     registry_remove(r, "x");
-    registry_note_failure(r, "x", "");
-    registry_note_shortage(r, "x", "");
-    assert_false(registry_peek(r, "x", &row));
+    registry_note(r, "x", MODEL_FAILED, "");
+    registry_note(r, "x", MODEL_IDLE, "");
+    assert_null(registry_row(r, "x"));
     assert_non_null(loaded(r, "c"));
     assert_non_null(loaded(r, "d"));
 }
@@ -409,26 +422,24 @@ static void room_is_made_of_what_was_asked_for_longest_ago(void **state)
     static const char *const names[] = {"a", "b", "c"};
     struct registry *r = *state;
     struct hosted_model *lanes[ARRAY_LEN(names)], *used;
+    const struct registry_model *least;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         put_loaded(r, names[i], 0, TASK_TEXT_GENERATION, 1u << i);
         lanes[i] = loaded(r, names[i]);
         hosted_model_hold(lanes[i], HOSTED_BY_LANE);
     }
     for (size_t i = 0; i < 3; i++) /* b, c, a */
-        hosted_model_release(registry_acquire(r, names[(i + 1) % 3]));
+        hosted_model_release(use(r, names[(i + 1) % 3]));
     assert_int_equal(registry_bytes(r, "b"), 1 + 4);
-    struct hosted_model *least = registry_least_used(r, "");
-    assert_ptr_equal(least, lanes[1]);
-    hosted_model_release(least);
+    least = registry_least_used(r, "");
+    assert_ptr_equal(least->hosted, lanes[1]);
     least = registry_least_used(r, "b"); /* not the one that room is made for */
-    assert_ptr_equal(least, lanes[2]);
-    hosted_model_release(least);
-    used = registry_acquire(r, "b");
-    hosted_model_release(registry_acquire(r, "a"));
-    hosted_model_release(registry_acquire(r, "c"));
+    assert_ptr_equal(least->hosted, lanes[2]);
+    used = use(r, "b");
+    hosted_model_release(use(r, "a"));
+    hosted_model_release(use(r, "c"));
     least = registry_least_used(r, ""); /* b is used still, though it was asked for before the others */
-    assert_ptr_equal(least, lanes[0]);
-    hosted_model_release(least);
+    assert_ptr_equal(least->hosted, lanes[0]);
     hosted_model_release(used);
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         registry_drop(r, names[i], MODEL_IDLE);
@@ -442,7 +453,7 @@ static enum status ask(struct registry *r, const char *name)
 {
     struct hosted_model *e = NULL;
     struct error err;
-    const enum status st = registry_acquire_for(r, name, REGISTRY_ANY_TASK, &e, &err);
+    const enum status st = registry_acquire(r, name, REGISTRY_ANY_TASK, NULL, &e, &err);
     hosted_model_release(e);
     return st;
 }
@@ -454,17 +465,15 @@ static void a_model_in_use_gives_way_to_one_that_waits(void **state)
     struct error err;
     put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
     put_loaded(r, "c", 0, TASK_TEXT_GENERATION, 1);
-    stream = registry_acquire(r, "a");
-    struct hosted_model *other = registry_acquire(r, "c"), *none = NULL;
+    stream = use(r, "a");
+    struct hosted_model *other = use(r, "c"), *none = NULL;
     assert_null(registry_least_used(r, "b"));
     registry_have_one_yield(r, "b");
     assert_int_equal(ask(r, "c"), OK); /* one is enough */
-    assert_int_equal(registry_acquire_for(r, "a", REGISTRY_ANY_TASK, &none, &err), ERR_LOADING);
+    assert_int_equal(registry_acquire(r, "a", REGISTRY_ANY_TASK, NULL, &none, &err), ERR_LOADING);
     assert_non_null(strstr(err.message, "gives way to another"));
     hosted_model_release(stream); /* nobody else has it by now */
-    struct hosted_model *idle = registry_least_used(r, "b");
-    assert_ptr_equal(idle, loaded(r, "a"));
-    hosted_model_release(idle);
+    assert_ptr_equal(registry_least_used(r, "b"), registry_row(r, "a"));
     hosted_model_release(other);
     registry_drop(r, "a", MODEL_IDLE);
     put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1); /* it has its turn again */
@@ -477,7 +486,7 @@ static void who_gives_way_does_so_for_a_while_and_then_pauses(void **state)
     struct registry *r = *state;
     put_loaded(r, "a", 0, TASK_TEXT_GENERATION, 1);
     put_loaded(r, "c", 0, TASK_TEXT_GENERATION, 1);
-    struct hosted_model *stream = registry_acquire(r, "a"), *another = registry_acquire(r, "c");
+    struct hosted_model *stream = use(r, "a"), *another = use(r, "c");
     registry_have_one_yield(r, "b");
     later_ns += MODEL_YIELDS_NS - CLOCK_NS_PER_S;
     registry_have_one_yield(r, "b"); /* its client asks again and again */
@@ -498,19 +507,16 @@ static void who_gives_way_does_so_for_a_while_and_then_pauses(void **state)
 static void what_a_client_waits_for_is_kept_until_it_has_come(void **state)
 {
     struct registry *r = *state;
-    struct registry_model row;
     put(r, "b", MODEL_IDLE, TASK_TEXT_GENERATION);
     assert_int_equal(ask(r, "b"), ERR_LOADING);
     put_loaded(r, "b", 0, TASK_TEXT_GENERATION, 1);
     assert_null(registry_least_used(r, "a"));
-    assert_true(registry_peek(r, "b", &row) && row.awaited_ns != 0);
+    assert_true(registry_row(r, "b")->awaited_ns != 0);
     assert_int_equal(ask(r, "b"), OK);
-    assert_true(registry_peek(r, "b", &row) && row.awaited_ns == 0);
-    struct hosted_model *idle = registry_least_used(r, "a");
-    assert_ptr_equal(idle, loaded(r, "b"));
-    hosted_model_release(idle);
+    assert_true(registry_row(r, "b")->awaited_ns == 0);
+    assert_ptr_equal(registry_least_used(r, "a"), registry_row(r, "b"));
     put_loaded(r, "c", 0, TASK_TEXT_GENERATION, 1); /* nobody has asked for it */
-    assert_true(registry_peek(r, "c", &row) && row.awaited_ns == 0);
+    assert_true(registry_row(r, "c")->awaited_ns == 0);
 }
 
 int main(void)
@@ -521,7 +527,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_cannot_be_meant_is_said, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_longer_name_is_cut_to_one_that_there_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_empty_registry_says_so, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(loaded_models_are_found_by_name_and_version, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(models_are_looked_at_by_name_and_version, set_up, tear_down),
         cmocka_unit_test(a_name_is_what_stands_before_the_version),
         cmocka_unit_test_setup_teardown(a_request_for_an_idle_model_has_it_wanted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(for_want_of_room_it_is_tried_again, set_up, tear_down),

@@ -62,14 +62,14 @@ static void put_all(struct registry *r)
     put(r, "i", MODEL_IDLE, TASK_TEXT_GENERATION);
     put(r, "u", MODEL_UNLOADED, TASK_TEXT_CLASSIFICATION);
     put(r, "f", MODEL_FAILED, TASK_TEXT_CLASSIFICATION);
-    registry_note_failure(r, "f", "config.json: not valid JSON");
+    registry_note(r, "f", MODEL_FAILED, "config.json: not valid JSON");
 }
 
 static struct hosted_model *loaded(struct registry *r, const char *name)
 {
-    struct registry_model row;
-    assert_true(registry_peek(r, name, &row));
-    return row.hosted;
+    const struct registry_model *row = registry_row(r, name);
+    assert_non_null(row);
+    return row->hosted;
 }
 
 /* The default for a task is loaded and is that model, and no other of the task's is the default. */
@@ -78,13 +78,13 @@ static void assert_default(struct registry *r, int task, const struct registry_c
     static const char *const all[] = {"a", "b", "c", "d", "i", "u", "f"};
     struct hosted_model *e = NULL;
     struct error err;
-    if (registry_acquire_default(r, task, among, &e, &err) != OK)
+    if (registry_acquire(r, NULL, task, among, &e, &err) != OK)
         fail_msg("%s: %s", name, err.message);
     assert_ptr_equal(e, loaded(r, name));
     hosted_model_release(e);
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        struct registry_model row;
-        if (registry_peek(r, all[i], &row) && (int)row.task == task)
+        const struct registry_model *row = registry_row(r, all[i]);
+        if (row != NULL && (int)row->task == task)
             assert_int_equal(registry_is_default(r, all[i], among), strcmp(all[i], name) == 0);
     }
 }
@@ -96,7 +96,7 @@ static void a_request_without_a_name_means_the_first_by_name(void **state)
     put_all(r);
     assert_default(r, TASK_TEXT_GENERATION, NULL, "a");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, NULL, "b");
-    assert_int_equal(registry_acquire_default(r, REGISTRY_ANY_TASK, NULL, &e, NULL), OK);
+    assert_int_equal(registry_acquire(r, NULL, REGISTRY_ANY_TASK, NULL, &e, NULL), OK);
     assert_ptr_equal(e, loaded(r, "a"));
     hosted_model_release(e);
     registry_remove(r, "a");
@@ -138,7 +138,7 @@ static void defaults_are_chosen_among_the_models_that_may_be_used(void **state)
     assert_default(r, TASK_TEXT_GENERATION, &among, "c");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, &among, "d");
     registry_remove(r, "c");
-    assert_int_equal(registry_acquire_default(r, TASK_TEXT_GENERATION, &among, &e, &err), ERR_ARGUMENT);
+    assert_int_equal(registry_acquire(r, NULL, TASK_TEXT_GENERATION, &among, &e, &err), ERR_ARGUMENT);
     assert_string_equal(err.message, "no model for text-generation is loaded");
     assert_string_equal(err.param, "model");
 }
@@ -176,7 +176,7 @@ static void an_idle_default_is_wanted_by_who_names_none(void **state)
     put_all(r);
     registry_set_names(r, "i", "off");
     assert_true(registry_is_default(r, "i", NULL));
-    assert_int_equal(registry_acquire_default(r, TASK_TEXT_GENERATION, NULL, &e, &err), ERR_LOADING);
+    assert_int_equal(registry_acquire(r, NULL, TASK_TEXT_GENERATION, NULL, &e, &err), ERR_LOADING);
     assert_string_equal(err.message, "the model \"i\" is being loaded");
     assert_true(registry_next_wanted(r, &next));
     assert_string_equal(next.name, "i");
