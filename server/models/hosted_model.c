@@ -17,27 +17,20 @@ enum { READS_MAX = 4 }; /* attempts, if somebody changes the files meanwhile; co
 
 /* ---- who holds it ---------------------------------------------------------------------------------------------- */
 
-/* All holders in one atomic word, so that it is clear who lets go last, and who leaves it to its lane alone: the number
- * of users, and above it a bit for each other holder. */
-enum { USERS_BITS = 24 };
-#define ONE_USER 1u
-#define USERS_MASK ((1u << USERS_BITS) - 1)
-
-static unsigned bit_of(enum hosted_holder by)
+void hosted_model_hold(struct hosted_model *e, enum hosted_holder by)
 {
-    return 1u << (USERS_BITS + (unsigned)by);
+    assert(by == HOSTED_BY_USER || (atomic_load(&e->holders) & by) == 0);
+    (void)atomic_fetch_add_explicit(&e->holders, by, memory_order_relaxed);
 }
 
-static void add(struct hosted_model *e, unsigned what)
+void hosted_model_let_go(struct hosted_model *e, enum hosted_holder by)
 {
-    (void)atomic_fetch_add_explicit(&e->holders, what, memory_order_relaxed);
-}
-
-static void take(struct hosted_model *e, unsigned what)
-{
+    if (e == NULL)
+        return;
+    assert(by == HOSTED_BY_USER || (atomic_load(&e->holders) & by) != 0);
     struct queue *queue = e->queue; /* outlives *e, which may be gone after the next line */
-    const unsigned left = atomic_fetch_sub_explicit(&e->holders, what, memory_order_acq_rel) - what;
-    if (left == bit_of(HOSTED_BY_LANE) && queue != NULL)
+    const unsigned left = atomic_fetch_sub_explicit(&e->holders, by, memory_order_acq_rel) - by;
+    if (left == HOSTED_BY_LANE && queue != NULL)
         queue_wake(queue);
     if (left != 0)
         return;
@@ -46,39 +39,14 @@ static void take(struct hosted_model *e, unsigned what)
     free(e);
 }
 
-void hosted_model_reference(struct hosted_model *e)
-{
-    add(e, ONE_USER);
-}
-
-void hosted_model_release(struct hosted_model *e)
-{
-    if (e != NULL)
-        take(e, ONE_USER);
-}
-
 uint32_t hosted_model_users(const struct hosted_model *e)
 {
-    return atomic_load(&e->holders) & USERS_MASK;
-}
-
-void hosted_model_hold(struct hosted_model *e, enum hosted_holder by)
-{
-    assert((atomic_load(&e->holders) & bit_of(by)) == 0);
-    add(e, bit_of(by));
-}
-
-void hosted_model_let_go(struct hosted_model *e, enum hosted_holder by)
-{
-    if (e == NULL)
-        return;
-    assert((atomic_load(&e->holders) & bit_of(by)) != 0);
-    take(e, bit_of(by));
+    return atomic_load(&e->holders) & (HOSTED_BY_REGISTRY - 1);
 }
 
 bool hosted_model_is_abandoned(const struct hosted_model *e)
 {
-    return atomic_load_explicit(&e->holders, memory_order_acquire) == bit_of(HOSTED_BY_LANE);
+    return atomic_load_explicit(&e->holders, memory_order_acquire) == HOSTED_BY_LANE;
 }
 
 /* ---- loading --------------------------------------------------------------------------------------------------- */
@@ -111,31 +79,17 @@ struct contents {
     char digest[PRECISION_DIGEST_BYTES]; /* of a generating model */
 };
 
-static enum status read_once(struct contents *ret, const struct found_model *found, const struct settings *s,
-                             const char *isa, struct error *err)
+/* What was read is to be freed even if this fails. */
+static enum status read_once(struct contents *c, struct found_model *found, const struct settings *s, const char *isa,
+                             struct error *err)
 {
-    struct found_model named = *found;
-    struct contents c = {.model = NULL};
-    enum status st = model_load_as(&c.model, found->name, found->path, warn_of_key, &named, err);
+    enum status st = model_load_as(&c->model, found->name, found->path, warn_of_key, found, err);
     if (st == OK)
-        st =
-            precision_choose(&c.precision, s->precision, found->name, found->path, precision_stored(c.model), isa, err);
-    if (st == OK && model_config_causal(&c.model->config))
-        st = precision_digest(c.digest, found->path, err);
-    if (st == OK)
-        *ret = c;
-    else
-        model_free(c.model);
+        st = precision_choose(&c->precision, s->precision, found->name, found->path, precision_stored(c->model), isa,
+                              err);
+    if (st == OK && model_config_causal(&c->model->config))
+        st = precision_digest(c->digest, found->path, err);
     return st;
-}
-
-static void warn_of_record(const struct found_model *found, const struct precision_choice *c)
-{
-    if (c->is_outdated)
-        log_warning(
-            "%s: precision.json does not count, since config.json or the tensors were changed after it was written: "
-            "products in %s; aft check-precision --write measures again",
-            found->path, engine_precision_word(c->precision));
 }
 
 /* The files are read one after the other, and some of them twice: for the tensors, and for the digest that identifies
@@ -143,20 +97,21 @@ static void warn_of_record(const struct found_model *found, const struct precisi
 static enum status read_files(struct contents *ret, const struct found_model *found, const struct settings *s,
                               const char *isa, struct error *err)
 {
+    struct found_model named = *found;
     for (int i = 0; i < READS_MAX; i++) {
         uint8_t before[MODELS_DIR_PRINT_BYTES], after[MODELS_DIR_PRINT_BYTES];
-        struct contents c = {.model = NULL};
+        model_free(ret->model);
+        *ret = (struct contents){.model = NULL};
         models_dir_print(before, found->path);
-        const enum status st = read_once(&c, found, s, isa, err);
+        const enum status st = read_once(ret, &named, s, isa, err);
         models_dir_print(after, found->path);
-        if (memcmp(before, after, sizeof before) == 0) {
-            if (st == OK) {
-                warn_of_record(found, &c.precision);
-                *ret = c;
-            }
-            return st;
-        }
-        model_free(c.model);
+        if (memcmp(before, after, sizeof before) != 0)
+            continue;
+        if (st == OK && ret->precision.is_outdated)
+            log_warning("%s: precision.json does not count, since config.json or the tensors were changed after it was "
+                        "written: products in %s; aft check-precision --write measures again",
+                        found->path, engine_precision_word(ret->precision.precision));
+        return st;
     }
     return error_set(err, ERR_IO, "%s: its files were changed while they were read, %d times in a row", found->path,
                      READS_MAX);
@@ -202,8 +157,8 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
     e->rows_max = options.rows_max;
     e->created_s = (int64_t)time(NULL);
     enum status st = read_files(&c, found, s, options.isa, err);
+    e->model = c.model;
     if (st == OK) {
-        e->model = c.model;
         e->ahead_rows_max = ahead_rows(e->model, s);
         options.precision = c.precision.precision;
         options.rows_max += e->ahead_rows_max;

@@ -23,7 +23,7 @@ struct settings;
 /* Constant except for the holders, and for the label, which is set when the batcher has the model already. The engine
  * is for the engine thread, engine_info for any. */
 struct hosted_model {
-    atomic_uint holders; /* hosted_model.c's */
+    atomic_uint holders; /* sum of enum hosted_holder */
     struct model *model;
     struct engine *engine;
     enum precision_reason precision_by;
@@ -47,16 +47,22 @@ enum status hosted_model_load(struct hosted_model **ret, const struct found_mode
 /* Announce it in the log and the metrics; to be called before requests can find it. */
 void hosted_model_publish(struct hosted_model *e, const struct settings *s);
 
-/* Add a user, who got the model from somebody that holds it; remove one. */
-void hosted_model_reference(struct hosted_model *e);
-void hosted_model_release(struct hosted_model *e); /* NULL is a no-op */
-/* How many users there are. Only a hint while requests can find the model. */
-uint32_t hosted_model_users(const struct hosted_model *e);
-
-/* The registry and the lane hold it at most once each. */
-enum hosted_holder { HOSTED_BY_REGISTRY, HOSTED_BY_LANE };
+/* All holders are in one word, so that it is clear who lets go last, and who leaves the model to its lane alone: the
+ * number of users, and above it a bit each for the registry and the lane, which hold it at most once. */
+enum hosted_holder { HOSTED_BY_USER = 1, HOSTED_BY_REGISTRY = 1 << 24, HOSTED_BY_LANE = 1 << 25 };
 void hosted_model_hold(struct hosted_model *e, enum hosted_holder by);
 void hosted_model_let_go(struct hosted_model *e, enum hosted_holder by); /* NULL is a no-op */
+/* Add a user, who got the model from somebody that holds it; remove one. */
+static inline void hosted_model_reference(struct hosted_model *e)
+{
+    hosted_model_hold(e, HOSTED_BY_USER);
+}
+static inline void hosted_model_release(struct hosted_model *e)
+{
+    hosted_model_let_go(e, HOSTED_BY_USER);
+}
+/* How many users there are. Only a hint while requests can find the model. */
+uint32_t hosted_model_users(const struct hosted_model *e);
 /* Does only its lane hold it? Then nobody else ever will again. */
 bool hosted_model_is_abandoned(const struct hosted_model *e);
 

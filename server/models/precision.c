@@ -180,37 +180,28 @@ enum engine_precision precision_stored(const struct model *m)
 }
 
 /* By the record, if there is one and it is of these files. */
-static enum status choose_recorded(struct precision_choice *c, const char *dir, const char *isa, struct error *err)
+static enum status choose_alone(struct precision_choice *ret, const char *dir, enum engine_precision stored,
+                                const char *isa, struct error *err)
 {
+    struct precision_choice c = {.precision = engine_precision_pays(stored, isa) ? stored : ENGINE_F32,
+                                 .by = PRECISION_BY_FILES};
     struct precision_record r;
     char digest[PRECISION_DIGEST_BYTES];
     bool found;
     enum status st = read_record(&r, &found, dir, err);
     if (st == OK && found)
         st = precision_digest(digest, dir, err);
-    if (st != OK || !found)
+    if (st != OK)
         return st;
-    c->is_outdated = strcmp(digest, r.digest) != 0;
-    if (c->is_outdated)
-        return OK;
-    c->by = PRECISION_BY_RECORD;
-    c->precision = ENGINE_F32;
-    for (int p = ENGINE_PRECISION_COUNT - 1; p > ENGINE_F32; p--) /* the narrower the faster, if it pays at all */
-        if (c->precision == ENGINE_F32 && engine_precision_pays((enum engine_precision)p, isa) &&
-            precision_is_good(&r, (enum engine_precision)p))
-            c->precision = (enum engine_precision)p;
+    c.is_outdated = found && strcmp(digest, r.digest) != 0;
+    if (found && !c.is_outdated) {
+        c = (struct precision_choice){.precision = ENGINE_F32, .by = PRECISION_BY_RECORD};
+        for (enum engine_precision p = ENGINE_F32 + 1; p < ENGINE_PRECISION_COUNT; p++) /* the narrower the faster */
+            if (engine_precision_pays(p, isa) && precision_is_good(&r, p))
+                c.precision = p;
+    }
+    *ret = c;
     return OK;
-}
-
-static enum status choose_alone(struct precision_choice *ret, const char *dir, enum engine_precision stored,
-                                const char *isa, struct error *err)
-{
-    struct precision_choice c = {.precision = engine_precision_pays(stored, isa) ? stored : ENGINE_F32,
-                                 .by = PRECISION_BY_FILES};
-    const enum status st = choose_recorded(&c, dir, isa, err);
-    if (st == OK)
-        *ret = c;
-    return st;
 }
 
 /* ENGINE_PRECISION_COUNT for "auto"; -1 for anything that is not a precision. */
