@@ -37,14 +37,10 @@ static enum status pick_named_for_key(struct exchange *x, const char *asked, con
     return st;
 }
 
-static bool has(const void *grant, const char *name)
-{
-    return auth_may_use(grant, name);
-}
-
 struct registry_choice request_model_choice(const struct exchange *x)
 {
-    return (struct registry_choice){has, &x->api->grant};
+    const struct key *k = x->api->grant.key;
+    return k != NULL ? (struct registry_choice){k->models, k->model_count} : (struct registry_choice){NULL, 0};
 }
 
 /* `asked`: what the request calls the model; NULL: it does not name one. */
@@ -52,8 +48,7 @@ static enum status pick(struct exchange *x, const char *asked, int task, struct 
 {
     struct registry *r = service_of(x)->registry;
     const struct registry_choice among = request_model_choice(x);
-    const struct key *k = x->api->grant.key;
-    const bool limited = k != NULL && k->model_count > 0;
+    const bool limited = among.count > 0;
     char room[MODEL_WISH_MAX + 1];
     if (asked != NULL) {
         const char *name = registry_real_name(r, asked, room);
@@ -62,7 +57,8 @@ static enum status pick(struct exchange *x, const char *asked, int task, struct 
     }
     const enum status st = registry_acquire(r, NULL, task, &among, ret, err);
     if (st == ERR_ARGUMENT && limited)
-        return error_set_param(err, st, "model", "none of the models that the key \"%s\" may use is for this", k->name);
+        return error_set_param(err, st, "model", "none of the models that the key \"%s\" may use is for this",
+                               x->api->grant.key->name);
     return st;
 }
 

@@ -72,15 +72,15 @@ bool registry_look(struct registry *r, const char *wish, struct registry_model *
 /* How many models are not served, or not as they are on the disk, because their files were not accepted. */
 uint32_t registry_failed(struct registry *r);
 
-/* Some of the models, such as those that a key may use. `has` is called under the lock. */
+/* Some of the models, such as those that a key may use. */
 struct registry_choice {
-    bool (*has)(const void *arg, const char *name);
-    const void *arg;
+    char (*names)[MODEL_NAME_MAX + 1];
+    size_t count; /* 0: all models, as NULL is */
 };
 #define REGISTRY_ANY_TASK (-1)
 /* The model that a request for a task (an enum model_task, or REGISTRY_ANY_TASK) means by `wish`. NAME@VERSION is the
  * model NAME as long as that version is the one that is served; a model without versions has version 1. NULL: of those
- * that are loaded or idle and in `among` (NULL: all are), the first of the setting default_models, else the first by
+ * that are loaded or idle and in `among`, the first of the setting default_models, else the first by
  * name. *ret is a reference: hosted_model_release it.
  * Errors: ERR_NOT_FOUND (no such model, or version: says what there is), ERR_ARGUMENT (it is for another task, or none
  * is for this), ERR_LOADING: it is idle, and now wanted, or it gives way to one that is; ERR_UNAVAILABLE: its files, or

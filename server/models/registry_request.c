@@ -55,8 +55,10 @@ static bool can_serve(const struct registry_model *row)
 /* Is it for the task (REGISTRY_ANY_TASK: any), and one of these? */
 static bool is_among(const struct registry_model *row, int task, const struct registry_choice *among)
 {
-    return (task < 0 || row->task == (enum model_task)task) &&
-           (among == NULL || among->has(among->arg, row->found.name));
+    bool is_it = among == NULL || among->count == 0;
+    for (size_t i = 0; !is_it && i < among->count; i++)
+        is_it = strcmp(among->names[i], row->found.name) == 0;
+    return is_it && (task < 0 || row->task == (enum model_task)task);
 }
 
 /* "a, b, c": the names of the models, as many as fit whole; "none" if there is none. */

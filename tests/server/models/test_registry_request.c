@@ -120,20 +120,17 @@ static void a_request_without_a_name_means_the_first_that_the_setting_lists_for_
     assert_default(r, TASK_IMAGE_CLASSIFICATION, NULL, "b");
 }
 
-static bool is_c_or_d(const void *arg, const char *name)
-{
-    return strcmp(name, arg) == 0 || strcmp(name, "d") == 0;
-}
-
 static void defaults_are_chosen_among_the_models_that_may_be_used(void **state)
 {
-    const struct registry_choice among = {is_c_or_d, "c"};
+    static char names[][MODEL_NAME_MAX + 1] = {"d", "c"};
+    const struct registry_choice among = {names, ARRAY_LEN(names)}, all = {NULL, 0};
     struct registry *r = *state;
     struct hosted_model *e = NULL;
     struct error err;
     put_all(r);
     assert_default(r, TASK_TEXT_GENERATION, &among, "c");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, &among, "d");
+    assert_default(r, TASK_TEXT_GENERATION, &all, "a");
     registry_set_names(r, "a,b,i", "off");
     assert_default(r, TASK_TEXT_GENERATION, &among, "c");
     assert_default(r, TASK_IMAGE_CLASSIFICATION, &among, "d");
