@@ -17,7 +17,6 @@
 #include "server/core/log.h"
 #include "server/core/mailbox.h"
 #include "server/core/queue.h"
-#include "server/core/service_manager.h"
 #include "server/job/job.h"
 #include "server/models/registry.h"
 
@@ -61,7 +60,7 @@ static void free_job(struct job *j)
 /* It needs no model and has no elements. */
 static const struct job_kind job_kind_change = {.free = free_job};
 
-static struct loader_change *change_of(const struct job *j)
+struct loader_change *loader_job_change(const struct job *j)
 {
     assert(j->kind == &job_kind_change);
     return &((struct change_job *)j)->change;
@@ -83,27 +82,13 @@ enum status loader_job_create(struct job **ret, enum loader_action action, const
     return OK;
 }
 
-const struct loader_change *loader_job_change(const struct job *j)
-{
-    return change_of(j);
-}
-
 /* ---- the thread ------------------------------------------------------------------------------------------------ */
-
-/* The service manager is told, so that who had it ask can wait for the end. */
-static enum status reload(struct loader *l, json_t **ret, struct error *err)
-{
-    service_manager_reloading();
-    const enum status st = reload_run(l->reload, ret, err);
-    service_manager_ready();
-    return st;
-}
 
 static enum status make_change(struct loader *l, struct loader_change *c, struct error *err)
 {
     switch (c->action) {
     case LOADER_CONFIG:
-        return reload(l, &c->report, err);
+        return reload_run(l->reload, &c->report, err);
     case LOADER_UNLOAD:
         return hosting_unload(l->hosting, c->model, err);
     default:
@@ -127,7 +112,7 @@ static void run_job(struct loader *l, struct job *j)
         return;
     }
     job_start(j, clock_now_ns());
-    st = make_change(l, change_of(j), &err);
+    st = make_change(l, loader_job_change(j), &err);
     if (st == OK)
         job_finish(j, FINISH_STOP, clock_now_ns());
     else
@@ -138,7 +123,7 @@ static void run_reload(struct loader *l)
 {
     struct error err;
     json_t *report = NULL;
-    if (reload(l, &report, &err) != OK)
+    if (reload_run(l->reload, &report, &err) != OK)
         log_error("reload: %s", err.message);
     json_decref(report);
 }

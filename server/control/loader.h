@@ -52,7 +52,7 @@ struct loader_change {
     char model[MODEL_NAME_MAX + 1];
     json_t *report; /* of LOADER_CONFIG: of reload_run */
 };
-const struct loader_change *loader_job_change(const struct job *j); /* borrowed from the job */
+struct loader_change *loader_job_change(const struct job *j); /* borrowed from the job */
 
 /* Ask for the configuration to be read again and models_dir to be scanned; the outcome is logged. */
 void loader_ask_reload(struct loader *l);

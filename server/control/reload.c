@@ -13,6 +13,7 @@
 #include "server/core/clock.h"
 #include "server/core/log.h"
 #include "server/core/metrics.h"
+#include "server/core/service_manager.h"
 #include "server/http/tls.h"
 #include "server/models/model_names.h"
 #include "server/models/registry.h"
@@ -166,7 +167,9 @@ done:
 
 enum status reload_run(struct reload *r, json_t **ret, struct error *err)
 {
+    service_manager_reloading();
     const enum status st = read_all(r, ret, err);
+    service_manager_ready();
     note_outcome(st == OK);
     return st;
 }

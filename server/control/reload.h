@@ -29,7 +29,8 @@ struct reload {
 void reload_init(struct reload *r, const struct config *config, int argc, char *const argv[], struct hosting *h,
                  struct auth *keys);
 
-/* Read all again, and log what has changed. *ret is set only on OK, for json_decref: {"changed": [settings], "restart":
+/* Read all again, and log what has changed; the service manager is told of begin and end, so that who had it ask can
+ * wait. *ret is set only on OK, for json_decref: {"changed": [settings], "restart":
  * [settings], "keys": how many, "certificate": whether it was replaced, "models": as of hosting_scan}; NULL: there was
  * no memory for it.
  * Errors: ERR_CONFIG, ERR_IO (the settings, the keys or models_dir), ERR_NOMEM: what is wrong has not been changed;
