@@ -3,6 +3,13 @@
 
 #include <string.h>
 
+#include "config/config.h"
+
+const char *list_begin(const char *setting)
+{
+    return strcmp(setting, CONFIG_OFF) != 0 ? setting : NULL;
+}
+
 bool list_next(const char **at, struct list_item *ret)
 {
     const char *text = *at;

@@ -11,6 +11,8 @@ struct list_item {
     size_t size;
 };
 
+/* Where list_next is to begin in a setting that is a list; NULL if it is "off", a list of nothing. */
+const char *list_begin(const char *setting);
 /* The item that *at begins with; *at goes on to the next, or becomes NULL. False: *at was NULL. Every list has at least
  * one item, though it may be an empty one. */
 bool list_next(const char **at, struct list_item *ret);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "config/json.h"
+#include "config/list.h"
 #include "config/settings.h"
 #include "server/api/api_request.h"
 #include "server/api/openapi_text.h"
@@ -40,7 +41,7 @@ static int add_aliases(json_t *m, const struct exchange *x, const char *name)
     json_t *names = json_array();
     int failed = names == NULL;
     registry_aliases(service_of(x)->registry, list);
-    for (const char *at = list; model_names_next_alias(&at, &a);)
+    for (const char *at = list_begin(list); model_names_next_alias(&at, &a);)
         if (strcmp(a.name, name) == 0)
             failed |= json_array_append_new(names, json_string(a.alias));
     if (json_array_size(names) > 0)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/config.h"
 #include "config/list.h"
 #include "server/models/model_sources.h"
 #include "server/models/registry.h"
@@ -34,13 +35,11 @@ static enum status check_defaults(const struct settings *s, struct registry *kno
 {
     struct list_item item;
     char name[MODEL_NAME_MAX + 1];
-    if (strcmp(s->default_models, MODEL_NAMES_OFF) == 0)
-        return OK;
-    for (const char *at = s->default_models; list_next(&at, &item);)
+    for (const char *at = list_begin(s->default_models); list_next(&at, &item);)
         if (!read_name(name, &item) || !is_there(name, s, known))
             return error_set_param(err, ERR_CONFIG, "default_models",
                                    "default_models names \"%.*s\", which is no model here; expected names of models "
-                                   "separated by commas, or " MODEL_NAMES_OFF,
+                                   "separated by commas, or " CONFIG_OFF,
                                    shown(item.size), item.text);
     return OK;
 }
@@ -96,9 +95,7 @@ static enum status check_aliases(const struct settings *s, struct registry *know
 {
     struct list_item item;
     struct model_alias a;
-    if (strcmp(s->aliases, MODEL_NAMES_OFF) == 0)
-        return OK;
-    for (const char *at = s->aliases, *begin = at; list_next(&at, &item); begin = at) {
+    for (const char *at = list_begin(s->aliases), *begin = at; list_next(&at, &item); begin = at) {
         const char *why = !read_alias(&a, &item)        ? "expected ALIAS=NAME, both as models are named"
                           : is_there(a.alias, s, known) ? "expected an alias that is no model's name"
                           : !is_there(a.name, s, known) ? "expected the name of a model that is here"

@@ -11,8 +11,6 @@
 
 struct registry;
 
-#define MODEL_NAMES_OFF "off" /* either setting's value where it says nothing */
-
 /* Is the setting default_models "off" or a list of models that there are, and aliases "off" or a list of ALIAS=NAME,
  * each alias once, of names that could be a model's and are none for models that there are? There are those that `known`
  * has, if it is not NULL, and those on the disk (model_sources.h). On the thread that changes the registry. Errors:

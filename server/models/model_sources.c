@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "config/config.h"
 #include "config/list.h"
 #include "config/settings.h"
 #include "weights/model.h"
@@ -18,11 +19,6 @@ enum { SHOWN_MAX = 200 }; /* bytes of a wrong item in a message */
 struct given {
     char name[MODEL_NAME_MAX + 1], path[SETTING_TEXT_MAX + 1];
 };
-
-static bool is_off(const char *value)
-{
-    return strcmp(value, MODEL_SOURCES_OFF) == 0;
-}
 
 /* False: it is not of the form. A name has no slash, so what follows one is a path with a '=' in it. */
 static bool read_given(struct given *ret, const struct list_item *item)
@@ -69,21 +65,18 @@ static bool is_named_before(const char *given, const char *end, const char *name
 
 enum status model_sources_check(const struct settings *s, struct error *err)
 {
-    const char *given = s->model;
     struct list_item item;
     struct given g;
-    if (is_off(given) && is_off(s->models_dir))
+    if (list_begin(s->model) == NULL && strcmp(s->models_dir, CONFIG_OFF) == 0)
         return error_set_param(err, ERR_CONFIG, "models_dir",
-                               "models_dir and model are both " MODEL_SOURCES_OFF ": expected at least one");
-    if (is_off(given))
-        return OK;
-    for (const char *at = given, *begin = at; list_next(&at, &item); begin = at) {
+                               "models_dir and model are both " CONFIG_OFF ": expected at least one");
+    for (const char *at = list_begin(s->model), *begin = at; list_next(&at, &item); begin = at) {
         if (!read_given(&g, &item))
             return error_set_param(err, ERR_CONFIG, "model",
                                    "model has \"%.*s\"; expected NAME=PATH, or PATH whose last part is the name: 1 to "
-                                   "%d letters, digits, '.', '_' and '-', the first not a '.'; or " MODEL_SOURCES_OFF,
+                                   "%d letters, digits, '.', '_' and '-', the first not a '.'; or " CONFIG_OFF,
                                    (int)(item.size < SHOWN_MAX ? item.size : SHOWN_MAX), item.text, MODEL_NAME_MAX);
-        if (is_named_before(given, begin, g.name))
+        if (is_named_before(s->model, begin, g.name))
             return error_set_param(err, ERR_CONFIG, "model", "model names \"%s\" twice; expected each name once",
                                    g.name);
     }
@@ -113,7 +106,7 @@ static enum status add_given(struct found_model *all, size_t *count, const struc
                              struct error *err)
 {
     struct given g;
-    for (const char *at = is_off(s->model) ? NULL : s->model; next_given(&at, &g);) {
+    for (const char *at = list_begin(s->model); next_given(&at, &g);) {
         struct found_model m;
         bool there = false;
         const enum status st = models_dir_look(&m, &there, g.name, g.path, err);
@@ -143,7 +136,9 @@ enum status model_sources_scan(struct found_model **ret, size_t *count, const st
     size_t found = 0;
     if (all == NULL)
         return error_set(err, ERR_NOMEM, "no memory for the list of models");
-    enum status st = is_off(s->models_dir) ? OK : models_dir_scan(all, &found, s->models_dir, err);
+    enum status st = OK;
+    if (strcmp(s->models_dir, CONFIG_OFF) != 0)
+        st = models_dir_scan(all, &found, s->models_dir, err);
     if (st == OK)
         st = add_given(all, &found, s, must, err);
     if (st == OK && found == 0) /* rather than unload all because something is not mounted */
@@ -162,7 +157,7 @@ enum status model_sources_scan(struct found_model **ret, size_t *count, const st
 enum status model_sources_find(struct found_model *ret, const struct settings *s, const char *name, struct error *err)
 {
     struct given g;
-    for (const char *at = is_off(s->model) ? NULL : s->model; next_given(&at, &g);) {
+    for (const char *at = list_begin(s->model); next_given(&at, &g);) {
         bool there = false;
         if (strcmp(g.name, name) != 0)
             continue;
@@ -171,7 +166,7 @@ enum status model_sources_find(struct found_model *ret, const struct settings *s
             return st;
         return error_set_param(err, ERR_NOT_FOUND, "model", "there is no model in %s", g.path);
     }
-    if (!is_off(s->models_dir))
+    if (strcmp(s->models_dir, CONFIG_OFF) != 0)
         return models_dir_find(ret, s->models_dir, name, err);
     return error_set_param(err, ERR_NOT_FOUND, "model", "the setting model names no \"%.*s\"", MODEL_NAME_MAX, name);
 }

@@ -11,8 +11,6 @@
 
 struct settings;
 
-#define MODEL_SOURCES_OFF "off" /* the value of either setting where it names nothing */
-
 /* Is the setting model "off", if models_dir is not, or a list of NAME=PATH or PATH, which is then named by its last
  * component, each name once? Errors: ERR_CONFIG. */
 enum status model_sources_check(const struct settings *s, struct error *err);

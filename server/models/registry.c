@@ -28,10 +28,7 @@ enum status registry_create(struct registry **ret)
     struct registry *r = calloc(1, sizeof *r);
     if (r == NULL)
         return ERR_NOMEM;
-    if (pthread_mutex_init(&r->lock, NULL) != 0) {
-        free(r);
-        return ERR_NOMEM;
-    }
+    r->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     *ret = r;
     return OK;
 }

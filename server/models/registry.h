@@ -92,7 +92,7 @@ bool registry_is_default(struct registry *r, const char *name, const struct regi
 /* What a request calls a model, by the model's own name: ALIAS or ALIAS@VERSION becomes NAME or NAME@VERSION in `room`,
  * anything else stays as it is. The other functions know no aliases. */
 const char *registry_real_name(struct registry *r, const char *wish, char room[MODEL_WISH_MAX + 1]);
-/* The setting aliases as it is now; empty if it is off. */
+/* The setting aliases as it is now. */
 void registry_aliases(struct registry *r, char ret[SETTING_TEXT_MAX + 1]);
 /* The name in NAME@VERSION; anything else as a whole, cut to the length that a name may have. */
 void registry_name_of(char ret[MODEL_NAME_MAX + 1], const char *wish);

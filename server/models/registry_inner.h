@@ -14,8 +14,8 @@ struct registry {
     size_t count;
     struct registry_model rows[REGISTRY_MODELS_MAX];
     struct queue *wake;
-    char defaults[SETTING_TEXT_MAX + 1]; /* the setting default_models; empty if that is off */
-    char aliases[SETTING_TEXT_MAX + 1];  /* the same of aliases */
+    char defaults[SETTING_TEXT_MAX + 1]; /* the setting default_models */
+    char aliases[SETTING_TEXT_MAX + 1];
 };
 
 /* The row of a name of `size` bytes; NULL: there is none. */

@@ -113,7 +113,7 @@ static enum status find_named_locked(struct registry *r, const char *name, int t
 static struct registry_model *find_default_locked(struct registry *r, int task, const struct registry_choice *among)
 {
     struct list_item item;
-    for (const char *at = r->defaults; list_next(&at, &item);) {
+    for (const char *at = list_begin(r->defaults); list_next(&at, &item);) {
         struct registry_model *row = registry_find_locked(r, item.text, item.size);
         if (row != NULL && can_serve(row) && is_among(row, task, among))
             return row;
@@ -189,16 +189,11 @@ bool registry_is_default(struct registry *r, const char *name, const struct regi
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-static const char *unless_off(const char *list)
-{
-    return strcmp(list, MODEL_NAMES_OFF) != 0 ? list : "";
-}
-
 void registry_set_names(struct registry *r, const char *defaults, const char *aliases)
 {
     (void)pthread_mutex_lock(&r->lock);
-    (void)snprintf(r->defaults, sizeof r->defaults, "%s", unless_off(defaults));
-    (void)snprintf(r->aliases, sizeof r->aliases, "%s", unless_off(aliases));
+    (void)snprintf(r->defaults, sizeof r->defaults, "%s", defaults);
+    (void)snprintf(r->aliases, sizeof r->aliases, "%s", aliases);
     (void)pthread_mutex_unlock(&r->lock);
 }
 
@@ -217,7 +212,7 @@ const char *registry_real_name(struct registry *r, const char *wish, char room[M
     struct model_alias a;
     (void)pthread_mutex_lock(&r->lock);
     const bool is_name = find_ref_locked(r, wish) != NULL;
-    for (const char *at = r->aliases; !is_name && ret == wish && model_names_next_alias(&at, &a);)
+    for (const char *at = list_begin(r->aliases); !is_name && ret == wish && model_names_next_alias(&at, &a);)
         if (strlen(a.alias) == size && memcmp(a.alias, wish, size) == 0) {
             (void)snprintf(room, MODEL_WISH_MAX + 1, "%s%s", a.name, wish + size);
             ret = room;

@@ -46,11 +46,21 @@ static void an_item_is_one_text_and_no_other(void **state)
     assert_false(list_item_is(&item, ""));
 }
 
+static void a_list_that_is_off_has_no_items(void **state)
+{
+    static const char *const on[] = {"", "a", "off,a", " off", "Off"};
+    (void)state;
+    assert_null(list_begin("off"));
+    for (size_t i = 0; i < ARRAY_LEN(on); i++)
+        assert_ptr_equal(list_begin(on[i]), on[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_come_in_order_without_the_spaces_around_them),
         cmocka_unit_test(an_item_is_one_text_and_no_other),
+        cmocka_unit_test(a_list_that_is_off_has_no_items),
     };
     return cmocka_run_group_tests_name("list", tests, NULL, NULL);
 }
