@@ -69,7 +69,7 @@ static int fail_file(const struct wish *w, const struct error *err)
 /* The identity of the latest model that was loaded, computed by `e`. */
 static enum status identify(struct model_identity *ret, const struct engine *e, struct error *err)
 {
-    char digest[PRECISION_DIGEST_BYTES];
+    uint8_t digest[PRECISION_DIGEST_BYTES];
     const enum status st = precision_digest(digest, cli_model_dir(), err);
     if (st == OK)
         model_identity_init(ret, digest, engine_info(e));

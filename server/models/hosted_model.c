@@ -76,7 +76,7 @@ static enum status check_pictures(const struct hosted_model *e, const char *path
 struct contents {
     struct model *model;
     struct precision_choice precision;
-    char digest[PRECISION_DIGEST_BYTES]; /* of a generating model */
+    uint8_t digest[PRECISION_DIGEST_BYTES]; /* of a generating model */
 };
 
 /* What was read is to be freed even if this fails. */

@@ -2,23 +2,16 @@
 #include "server/models/model_identity.h"
 
 #include <nettle/base16.h>
-#include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "config/json.h"
 
-_Static_assert(MODEL_DIGEST_BYTES == SHA256_DIGEST_SIZE, "the digest is SHA-256");
-_Static_assert(PRECISION_DIGEST_BYTES == 2 * MODEL_DIGEST_BYTES + 1, "as the record of a precision writes it");
-
-void model_identity_init(struct model_identity *ret, const char hex[PRECISION_DIGEST_BYTES],
+void model_identity_init(struct model_identity *ret, const uint8_t digest[MODEL_DIGEST_BYTES],
                          const struct engine_info *info)
 {
-    struct base16_decode_ctx base16;
-    size_t bytes = sizeof ret->digest;
     *ret = (struct model_identity){.arithmetic = ""};
-    base16_decode_init(&base16);
-    (void)base16_decode_update(&base16, &bytes, ret->digest, PRECISION_DIGEST_BYTES - 1, hex);
+    memcpy(ret->digest, digest, sizeof ret->digest);
     (void)snprintf(ret->arithmetic, sizeof ret->arithmetic, "aftd " AFTD_VERSION ", %s, %s%s%s", info->isa,
                    info->precision, info->own_products ? "" : ", ", info->own_products ? "" : info->blas);
 }

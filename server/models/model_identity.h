@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "server/models/precision.h"
 
-enum { MODEL_DIGEST_BYTES = 32 };
+enum { MODEL_DIGEST_BYTES = PRECISION_DIGEST_BYTES };
 
 struct model_identity {
     uint8_t digest[MODEL_DIGEST_BYTES]; /* SHA-256 of config.json and the weights */
@@ -20,7 +20,7 @@ struct model_identity {
 };
 
 /* For a model with that digest (precision_digest), computed as `info` says. */
-void model_identity_init(struct model_identity *ret, const char hex[PRECISION_DIGEST_BYTES],
+void model_identity_init(struct model_identity *ret, const uint8_t digest[MODEL_DIGEST_BYTES],
                          const struct engine_info *info);
 
 /* Are both the same? `what` begins the message, such as "the state". Errors: ERR_ARGUMENT with `param`, saying which

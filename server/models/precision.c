@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <nettle/base16.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,17 +58,15 @@ static enum status add_file(void *arg, const char *name, struct error *err)
     return st;
 }
 
-enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err)
+enum status precision_digest(uint8_t ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err)
 {
     struct digest d = {.dir = dir};
-    uint8_t digest[SHA256_DIGEST_SIZE];
     sha256_init(&d.sha);
     enum status st = add_file(&d, "config.json", err);
     if (st == OK)
         st = tensor_set_files(dir, add_file, &d, err);
-    sha256_digest(&d.sha, sizeof digest, digest);
-    for (size_t i = 0; i < sizeof digest && st == OK; i++)
-        (void)snprintf(ret + 2 * i, 3, "%02x", digest[i]);
+    _Static_assert(PRECISION_DIGEST_BYTES == SHA256_DIGEST_SIZE, "the digest is SHA-256");
+    sha256_digest(&d.sha, PRECISION_DIGEST_BYTES, ret);
     return st;
 }
 
@@ -75,14 +74,15 @@ enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, 
 
 enum status precision_record_write(const struct precision_record *r, const char *dir, struct error *err)
 {
-    char path[PATH_BYTES], aside[PATH_BYTES + 16];
+    char path[PATH_BYTES], aside[PATH_BYTES + 16], digest[2 * PRECISION_DIGEST_BYTES + 1] = "";
     (void)snprintf(path, sizeof path, "%s/" RECORD, dir);
     (void)snprintf(aside, sizeof aside, "%s.%ld", path, (long)getpid());
+    base16_encode_update(digest, sizeof r->digest, r->digest);
     json_t *values = json_object();
     for (int p = 0; p < ENGINE_PRECISION_COUNT; p++)
         (void)json_object_set_new(values, engine_precision_word((enum engine_precision)p), json_real(r->value[p]));
     json_t *record =
-        json_pack("{s:s, s:i, s:s, s:s, s:I, s:o}", "format", "aftd-precision", "version", 1, "sha256", r->digest,
+        json_pack("{s:s, s:i, s:s, s:s, s:I, s:o}", "format", "aftd-precision", "version", 1, "sha256", digest,
                   "measure", measures[r->bits], "samples", (json_int_t)r->samples, "values", values);
     if (record == NULL)
         return error_set(err, ERR_NOMEM, "%s: no memory to write it", path);
@@ -106,6 +106,8 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
     char path[PATH_BYTES];
     const char *format, *digest, *measure;
     int version;
+    size_t bytes = sizeof ret->digest;
+    struct base16_decode_ctx base16;
     json_int_t samples;
     json_t *root = NULL, *values;
     (void)snprintf(path, sizeof path, "%s/" RECORD, dir);
@@ -115,16 +117,17 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
     enum status st = json_read_object(&root, path, RECORD_MAX, err);
     if (st != OK)
         return st;
+    base16_decode_init(&base16);
     if (json_unpack(root, "{s:s, s:i, s:s, s:s, s:I, s:o}", "format", &format, "version", &version, "sha256", &digest,
                     "measure", &measure, "samples", &samples, "values", &values) != 0 ||
         strcmp(format, "aftd-precision") != 0 || version != 1 || samples < 0 ||
-        strlen(digest) != PRECISION_DIGEST_BYTES - 1) {
+        strlen(digest) != 2 * sizeof ret->digest ||
+        base16_decode_update(&base16, &bytes, ret->digest, strlen(digest), digest) == 0) {
         json_decref(root);
         return refuse_record(path, "it is not a record of precisions, version 1", err);
     }
     ret->bits = strcmp(measure, measures[1]) == 0;
     ret->samples = (size_t)samples;
-    memcpy(ret->digest, digest, PRECISION_DIGEST_BYTES);
     for (int p = 0; p < ENGINE_PRECISION_COUNT && st == OK; p++) {
         const json_t *value = json_object_get(values, engine_precision_word((enum engine_precision)p));
         ret->value[p] = json_number_value(value);
@@ -139,8 +142,8 @@ enum status precision_record_check(const struct precision_record *r, const char 
 {
     struct precision_record before;
     bool found;
-    if (read_record(&before, &found, dir, NULL) != OK || !found || strcmp(before.digest, r->digest) != 0 ||
-        before.samples <= r->samples)
+    if (read_record(&before, &found, dir, NULL) != OK || !found ||
+        memcmp(before.digest, r->digest, sizeof r->digest) != 0 || before.samples <= r->samples)
         return OK;
     return error_set(err, ERR_CONFLICT,
                      "%s/" RECORD " is of %zu samples, and these are %zu; it is kept: --force writes", dir,
@@ -186,14 +189,14 @@ static enum status choose_alone(struct precision_choice *ret, const char *dir, e
     struct precision_choice c = {.precision = engine_precision_pays(stored, isa) ? stored : ENGINE_F32,
                                  .by = PRECISION_BY_FILES};
     struct precision_record r;
-    char digest[PRECISION_DIGEST_BYTES];
+    uint8_t digest[PRECISION_DIGEST_BYTES];
     bool found;
     enum status st = read_record(&r, &found, dir, err);
     if (st == OK && found)
         st = precision_digest(digest, dir, err);
     if (st != OK)
         return st;
-    c.is_outdated = found && strcmp(digest, r.digest) != 0;
+    c.is_outdated = found && memcmp(digest, r.digest, sizeof digest) != 0;
     if (found && !c.is_outdated) {
         c = (struct precision_choice){.precision = ENGINE_F32, .by = PRECISION_BY_RECORD};
         for (enum engine_precision p = ENGINE_F32 + 1; p < ENGINE_PRECISION_COUNT; p++) /* the narrower the faster */

@@ -5,23 +5,24 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "config/status.h"
 #include "engine/engine.h"
 #include "weights/model.h"
 
-enum { PRECISION_DIGEST_BYTES = 65 };
+enum { PRECISION_DIGEST_BYTES = 32 };
 
 /* What a check found, and of which files: DIR/precision.json. */
 struct precision_record {
-    char digest[PRECISION_DIGEST_BYTES]; /* SHA-256 of the model's files, in hexadecimal */
-    bool bits;                           /* the values are bits per byte or dim, else top-1 in percent */
-    size_t samples;                      /* bytes, dims or pictures */
+    uint8_t digest[PRECISION_DIGEST_BYTES]; /* SHA-256 of the model's files */
+    bool bits;                              /* the values are bits per byte or dim, else top-1 in percent */
+    size_t samples;                         /* bytes, dims or pictures */
     double value[ENGINE_PRECISION_COUNT];
 };
 
-/* The digest of config.json and of the files that hold the tensors of a model directory. Errors: ERR_IO, ERR_NOMEM. */
-enum status precision_digest(char ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err);
+/* The SHA-256 of config.json and of the files that hold the tensors of a model directory. Errors: ERR_IO, ERR_NOMEM. */
+enum status precision_digest(uint8_t ret[PRECISION_DIGEST_BYTES], const char *dir, struct error *err);
 
 /* Write DIR/precision.json: a file beside it, which then takes its name in one step. Errors: ERR_IO, ERR_NOMEM. */
 enum status precision_record_write(const struct precision_record *r, const char *dir, struct error *err);

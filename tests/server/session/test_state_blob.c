@@ -52,7 +52,7 @@ static int set_up(void **state)
     struct sampler_options o;
     struct error err;
     uint8_t text[TEXT];
-    char digest[PRECISION_DIGEST_BYTES];
+    uint8_t digest[PRECISION_DIGEST_BYTES];
     const struct engine_options options = {.threads = 1, .streams_max = 1, .rows_max = 32};
     assert_non_null(p);
     if (model_load(&p->model, LM, NULL, NULL, &err) != OK || engine_open(&p->engine, p->model, &options, &err) != OK ||
