@@ -30,7 +30,6 @@
 #include "server/api/service.h"
 #include "server/api/version.h"
 #include "server/batch/batcher.h"
-#include "server/control/check.h"
 #include "server/control/heartbeat.h"
 #include "server/control/hosting.h"
 #include "server/control/loader.h"
@@ -412,7 +411,7 @@ static enum status check_all(const struct settings *s, struct error *err)
     if (st == OK && strcmp(s->keys_file, "off") != 0)
         st = keys_file_read(&keys, s->keys_file, err);
     keys_file_clear(&keys);
-    return st == OK ? check_models(s, err) : st;
+    return st == OK ? hosting_check(s, err) : st;
 }
 
 static int check(const struct config *config)

@@ -8,9 +8,9 @@
 
 #include "config/settings.h"
 #include "server/batch/batcher.h"
-#include "server/control/check.h"
 #include "server/core/log.h"
 #include "server/core/service_manager.h"
+#include "server/models/model_names.h"
 #include "server/models/model_sources.h"
 #include "server/models/registry.h"
 
@@ -242,6 +242,26 @@ enum status hosting_scan(struct hosting *h, json_t **ret, struct error *err)
 
 /* ---- start and end --------------------------------------------------------------------------------------------- */
 
+/* All models that there are on the disk, as model_sources_scan, with the settings that go with them: the folders are
+ * there, `precision` can be read, and what it, default_models and aliases name is among the models. No weights are
+ * read. *ret is malloc'd, and the caller's only on OK. */
+static enum status find_all(struct found_model **ret, size_t *count, const struct settings *s, struct error *err)
+{
+    enum status st = precision_check(s->precision, err) == OK ? OK : ERR_CONFIG;
+    if (st == OK)
+        st = model_sources_check(s, err);
+    if (st == OK)
+        st = model_sources_scan(ret, count, s, true, err);
+    if (st != OK)
+        return st;
+    st = model_names_check_precision(s, err);
+    if (st == OK)
+        st = model_names_check(s, NULL, err);
+    if (st != OK)
+        free(*ret);
+    return st;
+}
+
 /* One broken folder need not keep the others from being served, and a sound model for a newer build never does. With no
  * model at all to serve, what was wrong with the first is the error. */
 static enum status load_all(struct hosting *h, struct error *err)
@@ -250,7 +270,7 @@ static enum status load_all(struct hosting *h, struct error *err)
     json_t *nowhere = NULL;
     size_t count = 0, served = 0;
     char loading[MODEL_NAME_MAX + 64];
-    enum status st = check_find_models(&found, &count, h->settings, err);
+    enum status st = find_all(&found, &count, h->settings, err);
     if (st != OK)
         return st;
     bool goes_on = true;
@@ -308,4 +328,33 @@ void hosting_free(struct hosting *h)
     registry_free(h->registry); /* before the queue: whoever lets go of a model last but one wakes that */
     batcher_free(h->batcher);
     free(h);
+}
+
+/* ---- without serving ------------------------------------------------------------------------------------------- */
+
+enum status hosting_check(const struct settings *s, struct error *err)
+{
+    struct found_model *all = NULL;
+    struct error why;
+    enum status left_out = OK;
+    size_t count = 0, served = 0;
+    enum status st = find_all(&all, &count, s, err);
+    if (st != OK)
+        return st;
+    for (size_t i = 0; i < count && st == OK; i++) {
+        struct hosted_model *e = NULL;
+        st = hosted_model_load(&e, &all[i], s, &why);
+        hosted_model_release(e);
+        served += st == OK;
+        if (st == ERR_UNSUPPORTED) { /* it would be left out, which is no reason not to start unless it is the last */
+            left_out = st;
+            st = OK;
+        }
+    }
+    free(all);
+    if (st == OK && served == 0)
+        st = left_out;
+    if (st != OK && err != NULL)
+        *err = why;
+    return st;
 }

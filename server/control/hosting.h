@@ -38,6 +38,10 @@ enum status hosting_start(struct hosting **ret, const struct settings *s, struct
 void hosting_stop(struct hosting *h);
 void hosting_free(struct hosting *h);
 
+/* Could it start? All is checked, and each model is loaded as it would be served, and freed again. Errors: those of
+ * hosting_start, and the first of hosted_model_load. */
+enum status hosting_check(const struct settings *s, struct error *err);
+
 /* ---- changes --------------------------------------------------------------------------------------------------- */
 
 /* Load the model of that name as it is on the disk now, in place of what is loaded of it. `again`: it must be loaded

@@ -29,11 +29,6 @@ struct loader {
     atomic_bool reload_asked, stop;
 };
 
-struct change_job {
-    struct job job;
-    struct loader_change change;
-};
-
 #define X(constant, word) word,
 static const char *const words[] = {LOADER_ACTIONS(X)};
 #undef X
@@ -52,9 +47,8 @@ bool loader_action_find(const char *word, enum loader_action *ret)
 
 static void free_job(struct job *j)
 {
-    struct change_job *c = (struct change_job *)j;
-    json_decref(c->change.report);
-    free(c);
+    json_decref(loader_job_change(j)->report);
+    free(j);
 }
 
 /* It needs no model and has no elements. */
@@ -63,12 +57,12 @@ static const struct job_kind job_kind_change = {.free = free_job};
 struct loader_change *loader_job_change(const struct job *j)
 {
     assert(j->kind == &job_kind_change);
-    return &((struct change_job *)j)->change;
+    return (struct loader_change *)j;
 }
 
 enum status loader_job_create(struct job **ret, enum loader_action action, const char *model)
 {
-    struct change_job *c = calloc(1, sizeof *c);
+    struct loader_change *c = calloc(1, sizeof *c);
     if (c == NULL)
         return ERR_NOMEM;
     const enum status st = job_init(&c->job, &job_kind_change, NULL);
@@ -76,8 +70,8 @@ enum status loader_job_create(struct job **ret, enum loader_action action, const
         free(c);
         return st;
     }
-    c->change.action = action;
-    (void)snprintf(c->change.model, sizeof c->change.model, "%s", model);
+    c->action = action;
+    (void)snprintf(c->model, sizeof c->model, "%s", model);
     *ret = &c->job;
     return OK;
 }

@@ -12,9 +12,9 @@
 #include <stdbool.h>
 
 #include "config/status.h"
+#include "server/job/job.h"
 #include "server/models/models_dir.h"
 
-struct job;
 struct loader;
 struct hosting;
 struct mailboxes;
@@ -48,6 +48,7 @@ enum status loader_job_create(struct job **ret, enum loader_action action, const
 struct queue *loader_queue(const struct loader *l);
 /* What was asked for and, once the job is done and OK, what came of it. */
 struct loader_change {
+    struct job job; /* the loader's */
     enum loader_action action;
     char model[MODEL_NAME_MAX + 1];
     json_t *report; /* of LOADER_CONFIG: of reload_run */

@@ -12,9 +12,9 @@
 struct registry;
 
 /* Is the setting default_models "off" or a list of models that there are, and aliases "off" or a list of ALIAS=NAME,
- * each alias once, of names that could be a model's and are none for models that there are? There are those that `known`
- * has, if it is not NULL, and those on the disk (model_sources.h). On the thread that changes the registry. Errors:
- * ERR_CONFIG. */
+ * each alias once, of names that could be a model's and are none for models that there are? There are those that
+ * `known` has, if it is not NULL, and those on the disk (model_sources.h). On the thread that changes the registry.
+ * Errors: ERR_CONFIG. */
 enum status model_names_check(const struct settings *s, struct registry *known, struct error *err);
 /* Are all models that the setting precision names on the disk? Errors: ERR_CONFIG. */
 enum status model_names_check_precision(const struct settings *s, struct error *err);

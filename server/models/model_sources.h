@@ -15,9 +15,9 @@ struct settings;
  * component, each name once? Errors: ERR_CONFIG. */
 enum status model_sources_check(const struct settings *s, struct error *err);
 
-/* All models, by name, in *ret, malloc'd, which is set only on OK. A folder that the setting model names and that is not
- * there (any more) is left out or, with `must`, an error. Errors: those of models_dir_scan; ERR_CONFIG, ERR_IO (such a
- * folder); ERR_CONFIG (a name in both places, or none at all). */
+/* All models, by name, in *ret, malloc'd, which is set only on OK. A folder that the setting model names and that is
+ * not there (any more) is left out or, with `must`, an error. Errors: those of models_dir_scan; ERR_CONFIG, ERR_IO
+ * (such a folder); ERR_CONFIG (a name in both places, or none at all). */
 enum status model_sources_scan(struct found_model **ret, size_t *count, const struct settings *s, bool must,
                                struct error *err);
 /* One by name. Errors: ERR_NOT_FOUND; ERR_NOMEM, ERR_IO (also if descriptors ran out). */

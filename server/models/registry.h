@@ -80,8 +80,8 @@ struct registry_choice {
 #define REGISTRY_ANY_TASK (-1)
 /* The model that a request for a task (an enum model_task, or REGISTRY_ANY_TASK) means by `wish`. NAME@VERSION is the
  * model NAME as long as that version is the one that is served; a model without versions has version 1. NULL: of those
- * that are loaded or idle and in `among`, the first of the setting default_models, else the first by
- * name. *ret is a reference: hosted_model_release it.
+ * that are loaded or idle and in `among`, the first of the setting default_models, else the first by name. *ret is a
+ * reference: hosted_model_release it.
  * Errors: ERR_NOT_FOUND (no such model, or version: says what there is), ERR_ARGUMENT (it is for another task, or none
  * is for this), ERR_LOADING: it is idle, and now wanted, or it gives way to one that is; ERR_UNAVAILABLE: its files, or
  * those of one that would do, are not accepted. */
