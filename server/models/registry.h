@@ -11,11 +11,12 @@
  *     LOADED ----- its files change, load ----------------> LOADED, with these; while requests run, on those as well
  *     LOADED ----- make room for another -----------------> IDLE; in use, it yields for a while: no request begins
  *     LOADED ----- an administrator's unload -------------> UNLOADED -- an administrator's load --> LOADED
- *     any but LOADED -- its files are not accepted -------> FAILED -- others are found, load -----> LOADED
- *     any but LOADED -- there is no room or memory now ---> IDLE
+ *     (a folder, in a scan), IDLE, FAILED, UNLOADED, when load fails: its files are not accepted --> FAILED
+ *                                                       there is no room or memory now ------> IDLE
+ *     FAILED ----- a scan tries again, load --------------> LOADED
  *     any -------- its folder is gone --------------------> (forgotten)
  *
- * What was wrong when files were last tried is kept beside the state: LOADED with a failure serves those before. */
+ * LOADED stays so when load fails. What was wrong when files were last tried is kept beside the state. */
 #ifndef SERVER_MODELS_REGISTRY_H
 #define SERVER_MODELS_REGISTRY_H
 
