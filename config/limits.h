@@ -127,7 +127,7 @@
 #define ADMIN_BODIES_BYTES_MAX HTTP_BODY_MAX /* of the admin listener's bodies, which are few */
 
 /* ---- keys ------------------------------------------------------------------------------------------------ */
-#define AUTH_KEYS_MAX 1000 /* of a file: each request with a key is compared with all of them, in half a millisecond */
+#define AUTH_KEYS_MAX 1000    /* of a file: when it is read, each is compared with all before it */
 #define KEYS_FILE_MAX 8388608 /* bytes: AUTH_KEYS_MAX keys with dozens of models each */
 #define KEY_NAME_MAX 64       /* bytes of a key's name; it becomes a metric label */
 #define KEY_RATE_MAX 1e9      /* requests or bytes a second */

@@ -23,10 +23,15 @@ struct auth_meter {
     struct auth_use *running; /* of all requests that were admitted by the key */
 };
 
+struct entry {
+    const struct key *key;    /* in the file */
+    struct auth_meter *meter; /* a reference */
+};
+
 struct auth_table {
     atomic_uint references;
     struct keys_file file;
-    struct auth_meter **meters; /* [file.count] */
+    struct entry *entries; /* [file.count], by the keys' hashes */
 };
 
 struct auth {
@@ -51,9 +56,9 @@ static void table_release(struct auth_table *t)
 {
     if (t == NULL || atomic_fetch_sub(&t->references, 1) != 1)
         return;
-    for (size_t i = 0; t->meters != NULL && i < t->file.count; i++)
-        meter_release(t->meters[i]);
-    free(t->meters);
+    for (size_t i = 0; t->entries != NULL && i < t->file.count; i++)
+        meter_release(t->entries[i].meter);
+    free(t->entries);
     keys_file_clear(&t->file);
     free(t);
 }
@@ -62,9 +67,9 @@ static void table_release(struct auth_table *t)
 static struct auth_meter *meter_for(const char *name, const struct auth_table *old)
 {
     for (size_t i = 0; old != NULL && i < old->file.count; i++) {
-        if (strcmp(old->file.keys[i].name, name) == 0) {
-            (void)atomic_fetch_add(&old->meters[i]->references, 1);
-            return old->meters[i];
+        if (strcmp(old->entries[i].key->name, name) == 0) {
+            (void)atomic_fetch_add(&old->entries[i].meter->references, 1);
+            return old->entries[i].meter;
         }
     }
     struct auth_meter *m = calloc(1, sizeof *m);
@@ -74,6 +79,12 @@ static struct auth_meter *meter_for(const char *name, const struct auth_table *o
     m->metrics_label = metrics_key_add(name);
     (void)pthread_mutex_init(&m->lock, NULL);
     return m;
+}
+
+static int compare_hashes(const void *a, const void *b)
+{
+    const struct entry *one = a, *other = b;
+    return memcmp(one->key->hash, other->key->hash, KEY_HASH_BYTES);
 }
 
 static enum status table_create(struct auth_table **ret, const char *path, const struct auth_table *old,
@@ -86,15 +97,17 @@ static enum status table_create(struct auth_table **ret, const char *path, const
     enum status st = keys_file_read(&t->file, path, err);
     if (st != OK)
         goto done;
-    t->meters = calloc(t->file.count + 1, sizeof(void *));
-    for (size_t i = 0; t->meters != NULL && i < t->file.count && st == OK; i++) {
-        t->meters[i] = meter_for(t->file.keys[i].name, old);
-        st = t->meters[i] != NULL ? OK : ERR_NOMEM;
+    t->entries = calloc(t->file.count + 1, sizeof *t->entries);
+    st = t->entries != NULL ? OK : ERR_NOMEM;
+    for (size_t i = 0; st == OK && i < t->file.count; i++) { /* in the file's order, which that of the metrics is */
+        t->entries[i] = (struct entry){&t->file.keys[i], meter_for(t->file.keys[i].name, old)};
+        st = t->entries[i].meter != NULL ? OK : ERR_NOMEM;
     }
-    if (t->meters == NULL || st != OK) {
-        st = error_set(err, ERR_NOMEM, "out of memory for the keys");
+    if (st != OK) {
+        st = error_set(err, st, "out of memory for the keys");
         goto done;
     }
+    qsort(t->entries, t->file.count, sizeof *t->entries, compare_hashes);
     *ret = t;
     t = NULL;
 done:
@@ -175,14 +188,16 @@ void auth_table_free(struct auth_table *t)
 
 bool auth_find(struct auth *a, const char *text, size_t size, struct auth_grant *ret)
 {
+    struct key asked = {.name = ""};
+    key_hash(asked.hash, text, size);
     struct auth_table *t = table_take(a);
-    const size_t found = keys_file_find(&t->file, text, size);
-    if (found == t->file.count) {
+    const struct entry *found =
+        bsearch(&(struct entry){&asked, NULL}, t->entries, t->file.count, sizeof *found, compare_hashes);
+    if (found != NULL)
+        *ret = (struct auth_grant){.table = t, .key = found->key, .meter = found->meter};
+    else
         table_release(t);
-        return false;
-    }
-    *ret = (struct auth_grant){.table = t, .key = &t->file.keys[found], .meter = t->meters[found]};
-    return true;
+    return found != NULL;
 }
 
 void auth_release(struct auth_grant *g)

@@ -53,8 +53,9 @@ void auth_table_free(struct auth_table *t);          /* NULL is a no-op */
 /* Have changed(arg) called after each auth_put, on its thread and without a lock: keys may have gone. */
 void auth_on_change(struct auth *a, void (*changed)(void *arg), void *arg);
 
-/* Is `text` a key? Then *ret is a grant; end with auth_release. Takes the same time whichever key it is, and however
- * much of one (keys_file_find). */
+/* Is `text` a key? Then *ret is a grant; end with auth_release. Its hash is looked up, and the time that this takes may
+ * tell how far that hash agrees with a key's: nobody can choose a text by its hash, and a hash, even all of it, says
+ * nothing of the key. */
 bool auth_find(struct auth *a, const char *text, size_t size, struct auth_grant *ret);
 void auth_release(struct auth_grant *g); /* zeroed is fine; zeroes it */
 

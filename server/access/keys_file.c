@@ -15,7 +15,6 @@
 
 #include <jansson.h>
 #include <nettle/base16.h>
-#include <nettle/memops.h>
 #include <nettle/sha2.h>
 
 #include "config/file.h"
@@ -104,38 +103,23 @@ bool key_read_priority(int32_t *ret, const char *text)
     return priority_is_fine(number);
 }
 
-void key_hash(uint8_t out[KEY_HASH_BYTES], const uint8_t salt[KEY_SALT_BYTES], const char *text, size_t size)
+void key_hash(uint8_t out[KEY_HASH_BYTES], const char *text, size_t size)
 {
     struct sha256_ctx sha;
     sha256_init(&sha);
-    sha256_update(&sha, KEY_SALT_BYTES, salt);
     sha256_update(&sha, size, (const uint8_t *)text);
     sha256_digest(&sha, KEY_HASH_BYTES, out);
-}
-
-size_t keys_file_find(const struct keys_file *f, const char *text, size_t size)
-{
-    size_t found = f->count, open = SIZE_MAX; /* all bits until one has matched; no branch depends on either */
-    for (size_t i = 0; i < f->count; i++) {
-        uint8_t hash[KEY_HASH_BYTES];
-        key_hash(hash, f->keys[i].salt, text, size);
-        const size_t chosen = (0 - (size_t)memeql_sec(hash, f->keys[i].hash, sizeof hash)) & open;
-        found = (found & ~chosen) | (i & chosen);
-        open &= ~chosen;
-    }
-    return found;
 }
 
 enum status key_make(struct key *k, char text[KEY_TEXT_BYTES + 1], struct error *err)
 {
     uint8_t drawn[KEY_RANDOM_BYTES];
-    if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn ||
-        getrandom(k->salt, sizeof k->salt, 0) != (ssize_t)sizeof k->salt)
+    if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
         return error_set(err, ERR_IO, "no random numbers: %s", strerror(errno));
     memcpy(text, KEY_PREFIX, strlen(KEY_PREFIX));
     base16_encode_update(text + strlen(KEY_PREFIX), sizeof drawn, drawn);
     text[KEY_TEXT_BYTES] = '\0';
-    key_hash(k->hash, k->salt, text, KEY_TEXT_BYTES);
+    key_hash(k->hash, text, KEY_TEXT_BYTES);
     return OK;
 }
 
@@ -223,14 +207,19 @@ static enum status refuse_field(const char *name, const char *field, struct erro
 
 static enum status read_key(struct key *k, json_t *object, struct error *err)
 {
-    static const char *const known[] = {"name", "salt",           "sha256",      "models",
-                                        "apis", "requests_per_s", "bytes_per_s", "priority_max"};
+    static const char *const known[] = {"name",           "sha256",      "models",      "apis",
+                                        "requests_per_s", "bytes_per_s", "priority_max"};
     const char *name = json_string_value(json_object_get(object, "name")), *field;
     json_t *value;
     if (name == NULL || !key_name_is_fine(name))
         return error_set_param(err, ERR_CONFIG, "name", "expected a name of 1 to %d of A-Z a-z 0-9 . _ -",
                                KEY_NAME_MAX);
     memcpy(k->name, name, strlen(name) + 1);
+    if (json_object_get(object, "salt") != NULL)
+        return error_set_param(err, ERR_CONFIG, name,
+                               "key \"%s\" has a salt: it was made by aftd 0.1, whose keys no longer work; expected a "
+                               "new file: move this one away, and make new keys with aft key add NAME --file FILE",
+                               name);
     json_object_foreach(object, field, value)
     {
         size_t i = 0;
@@ -240,9 +229,7 @@ static enum status read_key(struct key *k, json_t *object, struct error *err)
             return refuse_field(name, field, err);
     }
     const char *wrong = NULL;
-    if (!read_hex(json_object_get(object, "salt"), k->salt, sizeof k->salt))
-        wrong = "salt: expected 16 bytes in hexadecimal";
-    else if (!read_hex(json_object_get(object, "sha256"), k->hash, sizeof k->hash))
+    if (!read_hex(json_object_get(object, "sha256"), k->hash, sizeof k->hash))
         wrong = "sha256: expected 32 bytes in hexadecimal";
     else if (!read_apis(json_object_get(object, "apis"), &k->apis))
         wrong = "apis: expected a list of native, openai, inference, admin";
@@ -340,9 +327,9 @@ enum status keys_file_add(struct keys_file *f, const struct key *k, struct error
         if (strcmp(other->name, k->name) == 0)
             return error_set_param(err, ERR_CONFIG, "name",
                                    "there is another key named \"%s\"; expected each name once", k->name);
-        if (memcmp(other->salt, k->salt, sizeof k->salt) == 0 && memcmp(other->hash, k->hash, sizeof k->hash) == 0)
+        if (memcmp(other->hash, k->hash, sizeof k->hash) == 0)
             return error_set_param(err, ERR_CONFIG, "sha256",
-                                   "the keys \"%s\" and \"%s\" have the same salt and sha256, so they are one key; "
+                                   "the keys \"%s\" and \"%s\" have the same sha256, so they are one key; "
                                    "expected each key once: remove one of them, and make another with aft key add",
                                    other->name, k->name);
     }
@@ -372,8 +359,7 @@ enum status keys_file_remove(struct keys_file *f, const char *name, struct error
 
 static json_t *key_to_json(const struct key *k)
 {
-    char salt[BASE16_ENCODE_LENGTH(KEY_SALT_BYTES)], hash[BASE16_ENCODE_LENGTH(KEY_HASH_BYTES)];
-    base16_encode_update(salt, sizeof k->salt, k->salt);
+    char hash[BASE16_ENCODE_LENGTH(KEY_HASH_BYTES)];
     base16_encode_update(hash, sizeof k->hash, k->hash);
     json_t *models = json_array(), *apis = json_array();
     int failed = k->model_count == 0 ? json_array_append_new(models, json_string("*")) : 0;
@@ -382,9 +368,9 @@ static json_t *key_to_json(const struct key *k)
     for (unsigned api = 0; api < API_COUNT; api++)
         if ((k->apis & API_BIT(api)) != 0)
             failed |= json_array_append_new(apis, json_string(api_words[api]));
-    json_t *object = json_pack("{s:s, s:s%, s:s%, s:o, s:o, s:f, s:f}", "name", k->name, "salt", salt, sizeof salt,
-                               "sha256", hash, sizeof hash, "models", models, "apis", apis, "requests_per_s",
-                               k->requests_per_s, "bytes_per_s", k->bytes_per_s);
+    json_t *object =
+        json_pack("{s:s, s:s%, s:o, s:o, s:f, s:f}", "name", k->name, "sha256", hash, sizeof hash, "models", models,
+                  "apis", apis, "requests_per_s", k->requests_per_s, "bytes_per_s", k->bytes_per_s);
     if (k->priority_max > QUEUE_PRIORITY_NORMAL) /* versions that know no such field read what has none */
         failed |= json_object_set_new(object, "priority_max", json_integer(k->priority_max));
     if (failed != 0) {

@@ -1,10 +1,10 @@
 /* keys_file.h - the file of keys: who may use the daemon, with what rights; and how a key is made.
  *
- * JSON: {"keys": [{"name", "salt", "sha256", "models": [...], "apis": [...], "requests_per_s", "bytes_per_s",
+ * JSON: {"keys": [{"name", "sha256", "models": [...], "apis": [...], "requests_per_s", "bytes_per_s",
  * "priority_max"}, ...]}; what comes after "apis" may be missing.
- * No two entries have the same name, nor the same salt and hash: such two would be one key with two sets of rights.
- * It holds no key, only the SHA-256 of a salt and the key. One hash is enough: slow hashes are for passwords, which can
- * be guessed; a key is 256 random bits, which cannot be guessed at any speed.
+ * No two entries have the same name, nor the same hash: such two would be one key with two sets of rights.
+ * It holds no key, only its SHA-256. Salts and slow hashes are for passwords, which can be guessed, and of which a
+ * table can be made beforehand; a key is 256 random bits, of which neither is possible at any speed.
  * Any thread; no state. */
 #ifndef SERVER_ACCESS_KEYS_FILE_H
 #define SERVER_ACCESS_KEYS_FILE_H
@@ -20,7 +20,6 @@
 #define KEY_PREFIX "aftd_" /* says what it is to whoever finds one where it should not be */
 
 enum {
-    KEY_SALT_BYTES = 16,
     KEY_HASH_BYTES = 32,
     KEY_RANDOM_BYTES = 32,
     KEY_TEXT_BYTES = sizeof KEY_PREFIX - 1 + 2 * (size_t)KEY_RANDOM_BYTES, /* hexadecimal, without a NUL */
@@ -29,7 +28,7 @@ enum {
 /* One key: all that is known of it. */
 struct key {
     char name[KEY_NAME_MAX + 1]; /* [A-Za-z0-9._-]; in the log and the metrics */
-    uint8_t salt[KEY_SALT_BYTES], hash[KEY_HASH_BYTES];
+    uint8_t hash[KEY_HASH_BYTES];
     unsigned apis;                      /* API_BITs */
     size_t model_count;                 /* 0: all models */
     char (*models)[MODEL_NAME_MAX + 1]; /* [model_count]; owned */
@@ -39,7 +38,7 @@ struct key {
 
 struct keys_file {
     size_t count;
-    struct key *keys; /* [count], each with a name of its own, and with a salt or hash of its own */
+    struct key *keys; /* [count], each with a name and a hash of its own */
 };
 
 /* *ret is set only on OK; end with keys_file_clear. Errors: ERR_IO, ERR_NOMEM, ERR_CONFIG (saying what in the file was
@@ -54,16 +53,11 @@ void keys_file_clear(struct keys_file *f); /* zeroed is fine */
 enum status keys_file_lock(int *ret, const char *path, struct error *err);
 void keys_file_unlock(int lock);
 
-/* Add `k`, whose models are taken. Errors: ERR_CONFIG (the name exists; the salt and hash do, and the message names
- * both keys; too many keys), ERR_NOMEM: nothing is taken. */
+/* Add `k`, whose models are taken. Errors: ERR_CONFIG (the name exists; the hash does, and the message names both
+ * keys; too many keys), ERR_NOMEM: nothing is taken. */
 enum status keys_file_add(struct keys_file *f, const struct key *k, struct error *err);
 /* Errors: ERR_NOT_FOUND. */
 enum status keys_file_remove(struct keys_file *f, const char *name, struct error *err);
-
-/* Which key is `text`? Its index, or `count`: none. The time that this takes reveals neither how much of a key was
- * right nor which key it is: every key is hashed with its salt and compared in constant time, whatever matched; of
- * several that match, which there are in no file that was read, the first is meant. */
-size_t keys_file_find(const struct keys_file *f, const char *text, size_t size);
 
 bool key_name_is_fine(const char *name);
 /* The bits of a comma-separated list of words. Errors: ERR_CONFIG. */
@@ -73,9 +67,9 @@ enum status key_read_apis(unsigned *ret, const char *words, struct error *err);
 bool key_read_priority(int32_t *ret, const char *text);
 const char *key_api_word(enum api_kind api);
 
-/* Make a random key: its text goes to `text`, salt and hash to k. Errors: ERR_IO (no random numbers). */
+/* Make a random key: its text goes to `text`, its hash to k. Errors: ERR_IO (no random numbers). */
 enum status key_make(struct key *k, char text[KEY_TEXT_BYTES + 1], struct error *err);
 /* Compute what is kept of a key's text. */
-void key_hash(uint8_t out[KEY_HASH_BYTES], const uint8_t salt[KEY_SALT_BYTES], const char *text, size_t size);
+void key_hash(uint8_t out[KEY_HASH_BYTES], const char *text, size_t size);
 
 #endif

@@ -167,9 +167,8 @@ static void wrong_command_lines_are_named(void **state)
     assert_int_not_equal(access(file, F_OK), 0);
 }
 
-#define SALT "\"salt\": \"00112233445566778899aabbccddeeff\""
 #define HASH "\"sha256\": \"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\""
-#define KEY(more) "{\"keys\": [{\"name\": \"x\", " SALT ", " HASH more "}]}"
+#define KEY(more) "{\"keys\": [{\"name\": \"x\", " HASH more "}]}"
 #define RIGHTS ", \"models\": [\"*\"], \"apis\": [\"native\"]"
 
 /* By aft and by the daemon alike. */
@@ -184,11 +183,13 @@ static void wrong_files_are_refused_by_name(void **state)
         {"another field", "{\"keys\": [], \"x\": 1}", "and nothing else"},
         {"no name", "{\"keys\": [{}]}", "expected a name"},
         {"a bad name", "{\"keys\": [{\"name\": \"a b\"}]}", "expected a name"},
-        {"no salt", "{\"keys\": [{\"name\": \"x\", " HASH RIGHTS "}]}", "key \"x\", salt: expected 16 bytes"},
-        {"no hash", "{\"keys\": [{\"name\": \"x\", " SALT RIGHTS "}]}", "sha256: expected 32 bytes"},
-        {"a short hash", "{\"keys\": [{\"name\": \"x\", " SALT ", \"sha256\": \"00\"" RIGHTS "}]}", "sha256: expected"},
-        {"no hex", "{\"keys\": [{\"name\": \"x\", \"salt\": \"zz112233445566778899aabbccddeeff\", " HASH RIGHTS "}]}",
-         "salt: expected"},
+        {"a salt", KEY(RIGHTS ", \"salt\": \"00112233445566778899aabbccddeeff\""), "aft key add NAME --file FILE"},
+        {"no hash", "{\"keys\": [{\"name\": \"x\"" RIGHTS "}]}", "sha256: expected 32 bytes"},
+        {"a short hash", "{\"keys\": [{\"name\": \"x\", \"sha256\": \"00\"" RIGHTS "}]}", "sha256: expected"},
+        {"no hex",
+         "{\"keys\": [{\"name\": \"x\", \"sha256\": "
+         "\"zz00000000000000000000000000000000000000000000000000000000000000\"" RIGHTS "}]}",
+         "sha256: expected"},
         {"no APIs", KEY(", \"models\": [\"*\"]"), "apis: expected a list"},
         {"an API", KEY(", \"models\": [\"*\"], \"apis\": [\"x\"]"), "apis: expected a list"},
         {"no models", KEY(", \"apis\": []"), "models: expected a list"},
@@ -240,7 +241,7 @@ static void one_key_under_two_names_is_not_touched(void **state)
     keys_add(file, "two", NULL, key);
     keys_copy(file, "one", "copy");
     char *was = temp_read(file, &before);
-    static const char says[] = "the keys \"one\" and \"copy\" have the same salt and sha256";
+    static const char says[] = "the keys \"one\" and \"copy\" have the same sha256";
     const struct program_case cases[] = {
         {"list", {"key", "list", "--file", file}, NULL, 1, "", says},
         {"add", {"key", "add", "three", "--file", file}, NULL, 1, "", says},

@@ -142,8 +142,8 @@ seed_session_request() {
 
 seed_keys_file() {
     hash=0123456789abcdef0123456789abcdef
-    printf '{"keys": [{"name": "a", "salt": "%s", "sha256": "%s%s", "apis": ["native", "openai"], "models": ["m"], "requests_per_s": 1.5, "bytes_per_s": 1000}]}' \
-        "$hash" "$hash" "$hash" >"$1/one"
+    printf '{"keys": [{"name": "a", "sha256": "%s%s", "apis": ["native", "openai"], "models": ["m"], "requests_per_s": 1.5, "bytes_per_s": 1000}]}' \
+        "$hash" "$hash" >"$1/one"
     printf '{"keys": []}' >"$1/none"
 }
 

@@ -1,4 +1,4 @@
-/* test_key_rights.c - a key is what its salt and hash are: no entry of its file gets another's rights, and a key that
+/* test_key_rights.c - a key is what its hash is: no entry of its file gets another's rights, and a key that
  * replaces another under its name inherits nothing of it; and which priorities it may ask for. Real daemons. */
 #include <jansson.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@
 #include "tests/support/temp_dir.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
-#define SAME "the keys \"native\" and \"copy\" have the same salt and sha256"
+#define SAME "the keys \"native\" and \"copy\" have the same sha256"
 
 enum { LIMIT_S = 580, HEADER_MAX = KEYS_TEXT_MAX + 32 };
 

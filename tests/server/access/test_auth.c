@@ -42,6 +42,30 @@ static void a_key_is_all_of_its_text(void **state)
     assert_null(g.table); /* nothing is set where nothing was found */
 }
 
+static void each_of_many_keys_is_found(void **state)
+{
+    enum { MANY = 200 };
+    static char texts[MANY][KEY_TEXT_BYTES + 1];
+    struct auth_scene *s = *state;
+    struct auth_grant g;
+    char other[KEY_TEXT_BYTES + 1];
+    struct key unknown;
+    for (int i = 0; i < MANY; i++) {
+        struct key k = {.apis = APIS_USUAL};
+        (void)snprintf(k.name, sizeof k.name, "many-%d", i);
+        assert_int_equal(key_make(&k, texts[i], NULL), OK);
+        assert_int_equal(keys_file_add(&s->file, &k, NULL), OK);
+    }
+    auth_scene_begin(s);
+    for (int i = 0; i < MANY; i++) {
+        assert_true(auth_find(s->auth, texts[i], KEY_TEXT_BYTES, &g));
+        assert_string_equal(auth_name(&g), s->file.keys[AUTH_SCENE_KEYS + i].name);
+        auth_release(&g);
+        assert_int_equal(key_make(&unknown, other, NULL), OK);
+        assert_false(auth_find(s->auth, other, KEY_TEXT_BYTES, &g));
+    }
+}
+
 static void a_file_without_keys_lets_nobody_in(void **state)
 {
     struct auth_scene *s = *state;
@@ -339,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_key_is_all_of_its_text, auth_scene_set_up, auth_scene_tear_down),
+        cmocka_unit_test_setup_teardown(each_of_many_keys_is_found, auth_scene_set_up, auth_scene_tear_down),
         cmocka_unit_test_setup_teardown(a_file_without_keys_lets_nobody_in, auth_scene_set_up, auth_scene_tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_cannot_be_read_is_an_error, auth_scene_set_up,
                                         auth_scene_tear_down),

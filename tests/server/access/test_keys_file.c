@@ -48,29 +48,25 @@ static void expect_refusal(const char *name, const char *text, enum status want,
     assert_null(f.keys);
 }
 
-#define SALT "\"salt\":\"000102030405060708090a0b0c0d0e0f\""
-#define OTHER_SALT "\"salt\":\"000102030405060708090a0b0c0d0eff\""
 #define HASH "\"sha256\":\"c88d0e87ab281cdcdb05a895dfa8c83abb4058342bca952bfacc74b4f9948930\""
+#define OTHER_HASH "\"sha256\":\"C88D0E87AB281CDCDB05A895DFA8C83ABB4058342BCA952BFACC74B4F9948931\""
 #define MODELS "\"models\":[\"*\"]"
 #define APIS_NATIVE "\"apis\":[\"native\"]"
 #define KEYS(key) "{\"keys\":[{" key "}]}"
-#define KEY(more) "\"name\":\"x\"," SALT "," HASH "," more
-#define KEY_OF(name) "\"name\":\"" name "\"," SALT "," HASH "," MODELS "," APIS_NATIVE
-#define OTHER_KEY_OF(name) "\"name\":\"" name "\"," OTHER_SALT "," HASH "," MODELS "," APIS_NATIVE
-#define SAME_KEY(a, b)                                                                                              \
-    "the keys \"" a "\" and \"" b "\" have the same salt and sha256, so they are one key; expected each key once: " \
+#define KEY(more) "\"name\":\"x\"," HASH "," more
+#define KEY_OF(name) "\"name\":\"" name "\"," HASH "," MODELS "," APIS_NATIVE
+#define OTHER_KEY_OF(name) "\"name\":\"" name "\"," OTHER_HASH "," MODELS "," APIS_NATIVE
+#define SAME_KEY(a, b)                                                                                     \
+    "the keys \"" a "\" and \"" b "\" have the same sha256, so they are one key; expected each key once: " \
     "remove one of them, and make another with aft key add"
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static void all_that_is_said_of_a_key_is_read(void **state)
 {
-    static const char text[] =
-        "{\"keys\":[{\"name\":\"A.b_c-9\"," SALT "," HASH ",\"models\":[\"one\",\"two\"],"
-        "\"apis\":[\"openai\",\"admin\"],\"requests_per_s\":0.5,\"bytes_per_s\":1000000000},"
-        "{\"apis\":[]," MODELS
-        ",\"sha256\":\"C88D0E87AB281CDCDB05A895DFA8C83ABB4058342BCA952BFACC74B4F9948930\"," OTHER_SALT
-        ",\"name\":\"b\"}]}";
+    static const char text[] = "{\"keys\":[{\"name\":\"A.b_c-9\"," HASH ",\"models\":[\"one\",\"two\"],"
+                               "\"apis\":[\"openai\",\"admin\"],\"requests_per_s\":0.5,\"bytes_per_s\":1000000000},"
+                               "{\"apis\":[]," MODELS "," OTHER_HASH ",\"name\":\"b\"}]}";
     struct keys_file f;
     struct error err;
     (void)state;
@@ -79,8 +75,6 @@ static void all_that_is_said_of_a_key_is_read(void **state)
     assert_int_equal(f.count, 2);
     const struct key *k = &f.keys[0];
     assert_string_equal(k->name, "A.b_c-9");
-    for (size_t i = 0; i < KEY_SALT_BYTES; i++)
-        assert_int_equal(k->salt[i], i);
     assert_int_equal(k->hash[0], 0xc8);
     assert_int_equal(k->hash[KEY_HASH_BYTES - 1], 0x30);
     assert_int_equal(k->apis, API_BIT(API_OPENAI) | API_BIT(API_ADMIN));
@@ -90,7 +84,8 @@ static void all_that_is_said_of_a_key_is_read(void **state)
     assert_true(k->requests_per_s == 0.5 && k->bytes_per_s == 1e9);
     k = &f.keys[1]; /* the least that a key may say; in any order, and hexadecimal of any case */
     assert_string_equal(k->name, "b");
-    assert_memory_equal(k->hash, f.keys[0].hash, sizeof k->hash);
+    assert_memory_equal(k->hash, f.keys[0].hash, KEY_HASH_BYTES - 1);
+    assert_int_equal(k->hash[KEY_HASH_BYTES - 1], 0x31);
     assert_int_equal(k->apis, 0);
     assert_int_equal(k->model_count, 0);
     assert_true(k->requests_per_s == 0.0 && k->bytes_per_s == 0.0);
@@ -113,7 +108,9 @@ static void a_file_may_hold_no_key(void **state)
 
 #define ALONE "expected {\"keys\": [...]} and nothing else"
 #define NAMES "expected a name of 1 to 64 of A-Z a-z 0-9 . _ -"
-#define BAD_SALT "key \"x\", salt: expected 16 bytes in hexadecimal"
+#define SALTED                                                                                                      \
+    "key \"x\" has a salt: it was made by aftd 0.1, whose keys no longer work; expected a new file: move this one " \
+    "away, and make new keys with aft key add NAME --file FILE"
 #define BAD_HASH "key \"x\", sha256: expected 32 bytes in hexadecimal"
 #define BAD_APIS "key \"x\", apis: expected a list of native, openai, inference, admin"
 #define BAD_MODELS "key \"x\", models: expected a list of 1 to 32 different names, or [\"*\"]"
@@ -151,7 +148,7 @@ static void a_key_has_a_name_and_nothing_unknown(void **state)
 {
     static const struct refusal cases[] = {
         {"a text for a key", "{\"keys\":[\"x\"]}", NAMES},
-        {"no name", KEYS(SALT "," HASH "," MODELS "," APIS_NATIVE), NAMES},
+        {"no name", KEYS(HASH "," MODELS "," APIS_NATIVE), NAMES},
         {"a number for a name", KEYS("\"name\":1"), NAMES},
         {"an empty name", KEYS(KEY_OF("")), NAMES},
         {"a name of 65", KEYS(KEY_OF(NAME_65)), NAMES},
@@ -168,26 +165,39 @@ static void a_key_has_a_name_and_nothing_unknown(void **state)
     expect_refusals(cases, ARRAY_LEN(cases));
 }
 
-static void salts_and_hashes_are_hexadecimal(void **state)
+static void hashes_are_hexadecimal(void **state)
 {
     static const struct refusal cases[] = {
-        {"no salt", KEYS("\"name\":\"x\"," HASH "," MODELS "," APIS_NATIVE), BAD_SALT},
-        {"a salt of 15 bytes",
-         KEYS("\"name\":\"x\",\"salt\":\"000102030405060708090a0b0c0d0e\"," HASH "," MODELS "," APIS_NATIVE), BAD_SALT},
-        {"a salt of 17 bytes",
-         KEYS("\"name\":\"x\",\"salt\":\"000102030405060708090a0b0c0d0e0f10\"," HASH "," MODELS "," APIS_NATIVE),
-         BAD_SALT},
-        {"a salt with a g",
-         KEYS("\"name\":\"x\",\"salt\":\"000102030405060708090a0b0c0d0e0g\"," HASH "," MODELS "," APIS_NATIVE),
-         BAD_SALT},
-        {"spaces in a salt",
-         KEYS("\"name\":\"x\",\"salt\":\"00010203040506070809 a0b0c0d0e0f\"," HASH "," MODELS "," APIS_NATIVE),
-         BAD_SALT},
-        {"a number for a salt", KEYS("\"name\":\"x\",\"salt\":1," HASH "," MODELS "," APIS_NATIVE), BAD_SALT},
-        {"no hash", KEYS("\"name\":\"x\"," SALT "," MODELS "," APIS_NATIVE), BAD_HASH},
-        {"a hash of a salt's size",
-         KEYS("\"name\":\"x\"," SALT ",\"sha256\":\"000102030405060708090a0b0c0d0e0f\"," MODELS "," APIS_NATIVE),
+        {"a hash of 31 bytes",
+         KEYS("\"name\":\"x\",\"sha256\":\"c88d0e87ab281cdcdb05a895dfa8c83abb4058342bca952bfacc74b4f99489\"," MODELS
+              "," APIS_NATIVE),
          BAD_HASH},
+        {"a hash of 33 bytes",
+         KEYS("\"name\":\"x\",\"sha256\":\"c88d0e87ab281cdcdb05a895dfa8c83abb4058342bca952bfacc74b4f994893000\"," MODELS
+              "," APIS_NATIVE),
+         BAD_HASH},
+        {"a hash with a g",
+         KEYS("\"name\":\"x\",\"sha256\":\"c88d0e87ab281cdcdb05a895dfa8c83abb4058342bca952bfacc74b4f994893g\"," MODELS
+              "," APIS_NATIVE),
+         BAD_HASH},
+        {"spaces in a hash",
+         KEYS("\"name\":\"x\",\"sha256\":\"c88d0e87ab281cdcdb05 895dfa8c83abb4058342bca952bfacc74b4f9948930\"," MODELS
+              "," APIS_NATIVE),
+         BAD_HASH},
+        {"a number for a hash", KEYS("\"name\":\"x\",\"sha256\":1," MODELS "," APIS_NATIVE), BAD_HASH},
+        {"no hash", KEYS("\"name\":\"x\"," MODELS "," APIS_NATIVE), BAD_HASH},
+    };
+    (void)state;
+    expect_refusals(cases, ARRAY_LEN(cases));
+}
+
+static void keys_with_salts_are_refused_and_the_way_to_new_ones_is_told(void **state)
+{
+#define SALT "\"salt\":\"000102030405060708090a0b0c0d0e0f\""
+    static const struct refusal cases[] = {
+        {"as 0.1 made them", KEYS(KEY(SALT "," MODELS "," APIS_NATIVE)), SALTED},
+        {"one of them", "{\"keys\":[{" OTHER_KEY_OF("y") "},{" KEY(SALT "," MODELS "," APIS_NATIVE) "}]}", SALTED},
+        {"a salt of another kind", KEYS(KEY("\"salt\":1," MODELS "," APIS_NATIVE)), SALTED},
     };
     (void)state;
     expect_refusals(cases, ARRAY_LEN(cases));
@@ -324,8 +334,8 @@ static char *with_keys(unsigned count)
     assert_non_null(to);
     (void)fprintf(to, "{\"keys\":[");
     for (unsigned i = 0; i < count; i++)
-        (void)fprintf(to, "%s{\"name\":\"%u\",\"salt\":\"%032x\"," HASH "," MODELS "," APIS_NATIVE "}",
-                      i > 0 ? "," : "", i, i);
+        (void)fprintf(to, "%s{\"name\":\"%u\",\"sha256\":\"%064x\"," MODELS "," APIS_NATIVE "}", i > 0 ? "," : "", i,
+                      i);
     (void)fprintf(to, "]}");
     assert_int_equal(fclose(to), 0);
     return text;
@@ -334,7 +344,7 @@ static char *with_keys(unsigned count)
 static void a_thousand_keys_are_taken(void **state)
 {
     struct keys_file f;
-    struct key one_more = {.name = "one_more"};
+    struct key one_more = {.name = "one_more", .hash = {0xff}};
     struct error err;
     (void)state;
     char *text = with_keys(AUTH_KEYS_MAX);
@@ -362,7 +372,8 @@ static void a_message_quotes_nothing_that_could_be_a_key(void **state)
         "{\"" A_KEY "\":1}",
         "{\"keys\":[{\"name\":\"" A_KEY "\"}]}",
         KEYS("\"name\":\"x\",\"salt\":\"" A_KEY "\""),
-        KEYS("\"name\":\"x\"," SALT ",\"sha256\":\"" A_KEY "\""),
+        KEYS("\"name\":\"x\","
+             "\"sha256\":\"" A_KEY "\""),
         KEYS(KEY(MODELS ",\"apis\":[\"" A_KEY "\"]")),
         KEYS(KEY(APIS_NATIVE ",\"models\":[\"" A_KEY "\"]")),
         KEYS(KEY(MODELS "," APIS_NATIVE ",\"bytes_per_s\":\"" A_KEY "\"")),
@@ -421,33 +432,6 @@ static void add(struct keys_file *f, const char *name)
     assert_int_equal(keys_file_add(f, &k, NULL), OK);
 }
 
-/* Rights are the first's, and of no third one's; nobody reads beyond the table. */
-static void of_equal_keys_the_first_is_found(void **state)
-{
-    static struct key keys[8];
-    static char texts[8][KEY_TEXT_BYTES + 1];
-    (void)state;
-    for (size_t count = 0; count <= ARRAY_LEN(keys); count++) {
-        struct keys_file f = {.count = count, .keys = keys};
-        for (size_t i = 0; i < count; i++)
-            assert_int_equal(key_make(&keys[i], texts[i], NULL), OK);
-        for (size_t i = 0; i < count; i++)
-            assert_int_equal(keys_file_find(&f, texts[i], KEY_TEXT_BYTES), i);
-        assert_int_equal(keys_file_find(&f, "aftd_", 5), count);
-        for (size_t i = 0; i < count; i++)
-            for (size_t other = i + 1; other < count; other++) { /* as no file can have it */
-                const struct key kept = keys[other];
-                keys[other] = keys[i];
-                assert_int_equal(keys_file_find(&f, texts[i], KEY_TEXT_BYTES), i);
-                assert_int_equal(keys_file_find(&f, texts[other], KEY_TEXT_BYTES), count);
-                keys[other] = kept;
-            }
-        for (size_t i = 1; i < count; i++)
-            keys[i] = keys[0];
-        assert_int_equal(keys_file_find(&f, texts[0], KEY_TEXT_BYTES), 0);
-    }
-}
-
 static void a_copied_entry_is_not_added(void **state)
 {
     struct keys_file f = {0};
@@ -462,10 +446,6 @@ static void a_copied_entry_is_not_added(void **state)
     assert_int_equal(keys_file_add(&f, &copy, &err), ERR_CONFIG);
     assert_string_equal(err.message, SAME_KEY("one", "copy"));
     assert_int_equal(f.count, 1);
-    copy.salt[0] ^= 1;
-    assert_int_equal(keys_file_add(&f, &copy, &err), OK);
-    copy = one;
-    (void)snprintf(copy.name, sizeof copy.name, "third");
     copy.hash[KEY_HASH_BYTES - 1] ^= 1;
     assert_int_equal(keys_file_add(&f, &copy, &err), OK);
     keys_file_clear(&f);
@@ -504,7 +484,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_may_hold_no_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_is_one_list_of_keys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_key_has_a_name_and_nothing_unknown, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(salts_and_hashes_are_hexadecimal, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(hashes_are_hexadecimal, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(keys_with_salts_are_refused_and_the_way_to_new_ones_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_key_says_what_it_may_use, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rates_and_priorities_have_bounds, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rates_at_their_bounds_are_taken, set_up, tear_down),
@@ -513,7 +494,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thousand_keys_are_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_message_quotes_nothing_that_could_be_a_key, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_file_of_some_size_is_read, set_up, tear_down),
-        cmocka_unit_test(of_equal_keys_the_first_is_found),
         cmocka_unit_test(a_copied_entry_is_not_added),
         cmocka_unit_test(a_key_is_added_and_removed_by_name),
     };

@@ -90,7 +90,6 @@ static void what_is_written_is_read_back(void **state)
     for (size_t i = 0; i < f.count; i++) {
         const struct key *a = &f.keys[i], *b = &read.keys[i];
         assert_string_equal(a->name, b->name);
-        assert_memory_equal(a->salt, b->salt, sizeof a->salt);
         assert_memory_equal(a->hash, b->hash, sizeof a->hash);
         assert_int_equal(a->apis, b->apis);
         assert_true(a->requests_per_s == b->requests_per_s && a->bytes_per_s == b->bytes_per_s);
@@ -229,22 +228,20 @@ static void a_key_is_random_and_known_by_its_hash(void **state)
     assert_int_equal(strncmp(text_a, "aftd_", 5), 0);
     assert_int_equal(strspn(text_a + 5, "0123456789abcdef"), 64);
     assert_string_not_equal(text_a, text_b);
-    assert_memory_not_equal(a.salt, b.salt, sizeof a.salt);
-    key_hash(hash, a.salt, text_a, strlen(text_a));
+    assert_memory_not_equal(a.hash, b.hash, sizeof a.hash);
+    key_hash(hash, text_a, strlen(text_a));
     assert_memory_equal(a.hash, hash, sizeof hash);
 }
 
-/* As `printf '\0\1...\17aftd_x' | sha256sum` says. */
-static void the_hash_is_of_salt_and_key(void **state)
+/* As `printf aftd_x | sha256sum` says. */
+static void the_hash_is_of_the_text(void **state)
 {
-    static const uint8_t want[KEY_HASH_BYTES] = {0xc8, 0x8d, 0x0e, 0x87, 0xab, 0x28, 0x1c, 0xdc, 0xdb, 0x05, 0xa8,
-                                                 0x95, 0xdf, 0xa8, 0xc8, 0x3a, 0xbb, 0x40, 0x58, 0x34, 0x2b, 0xca,
-                                                 0x95, 0x2b, 0xfa, 0xcc, 0x74, 0xb4, 0xf9, 0x94, 0x89, 0x30};
-    uint8_t salt[KEY_SALT_BYTES], got[KEY_HASH_BYTES];
+    static const uint8_t want[KEY_HASH_BYTES] = {0x0e, 0x56, 0x85, 0x7f, 0xf3, 0x3c, 0x66, 0x97, 0x6b, 0x42, 0xc5,
+                                                 0x09, 0x68, 0x83, 0x89, 0xa2, 0x2a, 0x91, 0x5e, 0x95, 0xa0, 0x1a,
+                                                 0x5f, 0x06, 0x5e, 0x4b, 0xb0, 0x7e, 0xc9, 0x91, 0x40, 0xf6};
+    uint8_t got[KEY_HASH_BYTES];
     (void)state;
-    for (size_t i = 0; i < KEY_SALT_BYTES; i++)
-        salt[i] = (uint8_t)i;
-    key_hash(got, salt, "aftd_x and more", strlen("aftd_x"));
+    key_hash(got, "aftd_x and more", strlen("aftd_x"));
     assert_memory_equal(got, want, sizeof want);
 }
 
@@ -327,7 +324,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lock_keeps_others_out_though_the_file_is_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_folder_of_a_path_is_what_is_locked, set_up, tear_down),
         cmocka_unit_test(a_key_is_random_and_known_by_its_hash),
-        cmocka_unit_test(the_hash_is_of_salt_and_key),
+        cmocka_unit_test(the_hash_is_of_the_text),
         cmocka_unit_test(names_have_few_characters),
         cmocka_unit_test(lists_of_words_are_sets_of_apis),
         cmocka_unit_test(a_list_of_words_may_be_long),
