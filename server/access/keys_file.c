@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,69 +39,6 @@ const char *key_api_word(enum api_kind api)
     return api_words[api];
 }
 
-/* The bit of a word [size]; 0: it is not an API that a key can be allowed. */
-static unsigned api_bit(const char *word, size_t size)
-{
-    for (unsigned api = 0; api < API_COUNT; api++)
-        if (api != API_OPEN && strlen(api_words[api]) == size && memcmp(api_words[api], word, size) == 0)
-            return API_BIT(api);
-    return 0;
-}
-
-enum status key_read_apis(unsigned *ret, const char *words, struct error *err)
-{
-    unsigned bits = 0;
-    for (;;) {
-        const size_t size = strcspn(words, ",");
-        const unsigned bit = api_bit(words, size);
-        if (bit == 0)
-            return error_set_param(err, ERR_CONFIG, "apis",
-                                   "\"%.*s\" is not an API: expected native, openai, inference, admin",
-                                   (int)(size < 256 ? size : 256), words);
-        bits |= bit;
-        if (words[size] == '\0')
-            break;
-        words += size + 1;
-    }
-    *ret = bits;
-    return OK;
-}
-
-static bool priority_is_fine(intmax_t priority)
-{
-    return priority >= QUEUE_PRIORITY_NORMAL && priority <= QUEUE_PRIORITY_MAX;
-}
-
-static bool read_priority_word(int32_t *ret, const char *text)
-{
-    static const struct {
-        const char *word;
-        int32_t priority;
-    } words[] = {
-#define X(word, priority) {word, priority},
-        QUEUE_PRIORITY_WORDS(X)
-#undef X
-    };
-    size_t i = 0;
-    while (i < sizeof words / sizeof words[0] && strcmp(text, words[i].word) != 0)
-        i++;
-    if (i == sizeof words / sizeof words[0] || !priority_is_fine(words[i].priority))
-        return false;
-    *ret = words[i].priority;
-    return true;
-}
-
-bool key_read_priority(int32_t *ret, const char *text)
-{
-    char *end = NULL;
-    const intmax_t number = strtoimax(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != '\0')
-        return read_priority_word(ret, text);
-    if (priority_is_fine(number))
-        *ret = (int32_t)number;
-    return priority_is_fine(number);
-}
-
 void key_hash(uint8_t out[KEY_HASH_BYTES], const char *text, size_t size)
 {
     struct sha256_ctx sha;
@@ -125,15 +61,15 @@ enum status key_make(struct key *k, char text[KEY_TEXT_BYTES + 1], struct error 
 
 /* ---- from JSON --------------------------------------------------------------------------------------------------- */
 
-static bool read_hex(const json_t *value, uint8_t *out, size_t size)
+static bool read_hash(const json_t *value, uint8_t out[KEY_HASH_BYTES])
 {
     struct base16_decode_ctx hex;
-    size_t decoded = size;
-    if (!json_is_string(value) || json_string_length(value) != BASE16_ENCODE_LENGTH(size))
-        return false;
+    size_t decoded = KEY_HASH_BYTES;
+    const size_t length = json_string_length(value); /* 0: it is no text */
     base16_decode_init(&hex);
-    return base16_decode_update(&hex, &decoded, out, json_string_length(value), json_string_value(value)) == 1 &&
-           decoded == size && base16_decode_final(&hex) == 1;
+    return length == BASE16_ENCODE_LENGTH(KEY_HASH_BYTES) &&
+           base16_decode_update(&hex, &decoded, out, length, json_string_value(value)) == 1 &&
+           decoded == KEY_HASH_BYTES && base16_decode_final(&hex) == 1;
 }
 
 static bool read_rate(const json_t *value, double *ret)
@@ -147,24 +83,46 @@ static bool read_rate(const json_t *value, double *ret)
     return true;
 }
 
+/* A word or a number; NULL: normal. */
 static bool read_priority(const json_t *value, int32_t *ret)
 {
-    if (json_is_string(value))
-        return read_priority_word(ret, json_string_value(value));
-    if (value != NULL && (!json_is_integer(value) || !priority_is_fine(json_integer_value(value))))
+    static const struct {
+        const char *word;
+        int32_t priority;
+    } words[] = {
+#define X(word, priority) {word, priority},
+        QUEUE_PRIORITY_WORDS(X)
+#undef X
+    };
+    const char *text = json_string_value(value);
+    json_int_t priority = value != NULL ? json_integer_value(value) : QUEUE_PRIORITY_NORMAL;
+    bool fine = value == NULL || json_is_integer(value);
+    for (size_t i = 0; text != NULL && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(text, words[i].word) == 0) {
+            priority = words[i].priority;
+            fine = true;
+        }
+    if (!fine || priority < QUEUE_PRIORITY_NORMAL || priority > QUEUE_PRIORITY_MAX)
         return false;
-    *ret = (int32_t)json_integer_value(value);
+    *ret = (int32_t)priority;
     return true;
+}
+
+/* The bit of a word; 0: it is not an API that a key can be allowed. */
+static unsigned read_api(const json_t *word)
+{
+    const char *text = json_string_value(word);
+    for (unsigned api = 0; text != NULL && api < API_COUNT; api++)
+        if (api != API_OPEN && strcmp(api_words[api], text) == 0)
+            return API_BIT(api);
+    return 0;
 }
 
 static bool read_apis(const json_t *list, unsigned *ret)
 {
-    size_t i;
-    json_t *word;
     unsigned bits = 0;
-    json_array_foreach(list, i, word)
-    {
-        const unsigned bit = json_is_string(word) ? api_bit(json_string_value(word), json_string_length(word)) : 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const unsigned bit = read_api(json_array_get(list, i));
         if (bit == 0)
             return false;
         bits |= bit;
@@ -205,7 +163,7 @@ static enum status refuse_field(const char *name, const char *field, struct erro
     return error_set_param(err, ERR_CONFIG, field, "key \"%s\" has an unknown field \"%s\"", name, field);
 }
 
-static enum status read_key(struct key *k, json_t *object, struct error *err)
+enum status key_read(struct key *k, json_t *object, struct error *err)
 {
     static const char *const known[] = {"name",           "sha256",      "models",      "apis",
                                         "requests_per_s", "bytes_per_s", "priority_max"};
@@ -229,9 +187,7 @@ static enum status read_key(struct key *k, json_t *object, struct error *err)
             return refuse_field(name, field, err);
     }
     const char *wrong = NULL;
-    if (!read_hex(json_object_get(object, "sha256"), k->hash, sizeof k->hash))
-        wrong = "sha256: expected 32 bytes in hexadecimal";
-    else if (!read_apis(json_object_get(object, "apis"), &k->apis))
+    if (!read_apis(json_object_get(object, "apis"), &k->apis))
         wrong = "apis: expected a list of native, openai, inference, admin";
     else if (!read_rate(json_object_get(object, "requests_per_s"), &k->requests_per_s))
         wrong = "requests_per_s: expected 0, or 0.001 to 1e9";
@@ -259,7 +215,11 @@ static enum status read_keys(struct keys_file *f, const json_t *root, struct err
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was added is the file's, which the caller clears */
     for (size_t i = 0; i < json_array_size(list); i++) {
         struct key k = {.name = ""};
-        enum status st = read_key(&k, json_array_get(list, i), err);
+        json_t *entry = json_array_get(list, i);
+        enum status st = key_read(&k, entry, err);
+        if (st == OK && !read_hash(json_object_get(entry, "sha256"), k.hash))
+            st = error_set_param(err, ERR_CONFIG, k.name, "key \"%s\", sha256: expected 32 bytes in hexadecimal",
+                                 k.name);
         if (st == OK)
             st = keys_file_add(f, &k, err);
         if (st != OK) {
@@ -357,27 +317,32 @@ enum status keys_file_remove(struct keys_file *f, const char *name, struct error
 
 /* ---- to JSON ----------------------------------------------------------------------------------------------------- */
 
+json_t *key_apis_to_json(unsigned apis)
+{
+    json_t *list = json_array();
+    for (unsigned api = 0; api < API_COUNT; api++)
+        if ((apis & API_BIT(api)) != 0 && json_array_append_new(list, json_string(api_words[api])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
 static json_t *key_to_json(const struct key *k)
 {
     char hash[BASE16_ENCODE_LENGTH(KEY_HASH_BYTES)];
     base16_encode_update(hash, sizeof k->hash, k->hash);
-    json_t *models = json_array(), *apis = json_array();
+    json_t *models = json_array();
     int failed = k->model_count == 0 ? json_array_append_new(models, json_string("*")) : 0;
     for (size_t i = 0; i < k->model_count; i++)
         failed |= json_array_append_new(models, json_string(k->models[i]));
-    for (unsigned api = 0; api < API_COUNT; api++)
-        if ((k->apis & API_BIT(api)) != 0)
-            failed |= json_array_append_new(apis, json_string(api_words[api]));
-    json_t *object =
-        json_pack("{s:s, s:s%, s:o, s:o, s:f, s:f}", "name", k->name, "sha256", hash, sizeof hash, "models", models,
-                  "apis", apis, "requests_per_s", k->requests_per_s, "bytes_per_s", k->bytes_per_s);
-    if (k->priority_max > QUEUE_PRIORITY_NORMAL) /* versions that know no such field read what has none */
-        failed |= json_object_set_new(object, "priority_max", json_integer(k->priority_max));
-    if (failed != 0) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
+    json_t *object = json_pack("{s:s, s:s%, s:o, s:o, s:f, s:f, s:i}", "name", k->name, "sha256", hash, sizeof hash,
+                               "models", models, "apis", key_apis_to_json(k->apis), "requests_per_s", k->requests_per_s,
+                               "bytes_per_s", k->bytes_per_s, "priority_max", (int)k->priority_max);
+    if (failed == 0)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 /* The folder of a path, in `out`. */

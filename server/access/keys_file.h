@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
 #include "config/limits.h"
 #include "config/status.h"
 #include "server/access/api_kind.h"
@@ -60,12 +62,12 @@ enum status keys_file_add(struct keys_file *f, const struct key *k, struct error
 enum status keys_file_remove(struct keys_file *f, const char *name, struct error *err);
 
 bool key_name_is_fine(const char *name);
-/* The bits of a comma-separated list of words. Errors: ERR_CONFIG. */
-enum status key_read_apis(unsigned *ret, const char *words, struct error *err);
-/* A priority_max as a word, "normal" or "high", or as a number in decimal. False: it is neither, or beyond the
- * bounds. */
-bool key_read_priority(int32_t *ret, const char *text);
+/* Name and rights of an entry of the file into *k, which was zeroed; its hash is left out. k->models are the caller's
+ * to free, whatever is returned. Errors: ERR_CONFIG as keys_file_read, ERR_NOMEM. */
+enum status key_read(struct key *k, json_t *entry, struct error *err);
 const char *key_api_word(enum api_kind api);
+/* A list of words; NULL: out of memory. */
+json_t *key_apis_to_json(unsigned apis);
 
 /* Make a random key: its text goes to `text`, its hash to k. Errors: ERR_IO (no random numbers). */
 enum status key_make(struct key *k, char text[KEY_TEXT_BYTES + 1], struct error *err);

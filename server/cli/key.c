@@ -1,10 +1,13 @@
 /* key.c - aft key add NAME, aft key list, aft key remove NAME: the file of keys that a daemon asks its clients for
  * (setting keys_file). Single threaded; the file's folder is locked while it is changed. */
+#include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "config/list.h"
 #include "server/access/keys_file.h"
 #include "server/cli/cli.h"
 
@@ -30,45 +33,44 @@ static bool read_rate(const char *option, const char *text, double *ret)
     return true;
 }
 
-/* NULL: normal. Prints what is wrong. */
-static bool read_priority(const char *text, int32_t *ret)
+/* null, which no field of a key may be, if it is not UTF-8. */
+static json_t *word_of(const char *text, size_t size)
 {
-    if (text == NULL || key_read_priority(ret, text))
-        return true;
-    (void)cli_fail_usage("--priority-max is \"%.80s\", expected normal, high or a whole number from %d to %d", text,
-                         QUEUE_PRIORITY_NORMAL, QUEUE_PRIORITY_MAX);
-    return false;
+    json_t *word = json_stringn(text, size);
+    return word != NULL ? word : json_null();
 }
 
-/* Names separated by commas. Prints what is wrong. */
-static bool read_models(const char *list, struct key *k)
+static json_t *words_of(const char *list)
 {
-    const char *all = list;
-    if (list == NULL || strcmp(list, "*") == 0)
-        return true;
-    k->models = calloc(REGISTRY_MODELS_MAX, sizeof k->models[0]);
-    if (k->models == NULL) {
-        (void)cli_fail("out of memory");
-        return false;
-    }
-    while (list != NULL) {
-        const size_t size = strcspn(list, ",");
-        if (size == 0 || size > MODEL_NAME_MAX || k->model_count == REGISTRY_MODELS_MAX) {
-            (void)cli_fail_usage("--models is \"%.80s\", expected 1 to %d names of 1 to %d bytes, separated by commas",
-                                 all, REGISTRY_MODELS_MAX, MODEL_NAME_MAX);
-            return false;
-        }
-        memcpy(k->models[k->model_count], list, size);
-        k->models[k->model_count][size] = '\0';
-        for (size_t i = 0; i < k->model_count; i++)
-            if (strcmp(k->models[i], k->models[k->model_count]) == 0) {
-                (void)cli_fail_usage("--models: \"%s\" is given twice", k->models[i]);
-                return false;
-            }
-        k->model_count++;
-        list = list[size] == ',' ? list + size + 1 : NULL;
-    }
-    return true;
+    json_t *words = json_array();
+    struct list_item item;
+    while (list_next(&list, &item))
+        (void)json_array_append_new(words, word_of(item.text, item.size));
+    return words;
+}
+
+static json_t *priority_of(const char *text)
+{
+    char *end;
+    const intmax_t number = strtoimax(text, &end, 10);
+    return isdigit((unsigned char)text[0]) && *end == '\0' ? json_integer(number) : word_of(text, strlen(text));
+}
+
+/* What the options say, as the file would have it. Prints what is wrong. */
+static int read_options(struct key *k, const char *name, const struct key_options *o)
+{
+    struct error err;
+    double requests = 0.0, bytes = 0.0;
+    if (!read_rate("rate", o->rate, &requests) || !read_rate("bytes-rate", o->bytes_rate, &bytes))
+        return CLI_USAGE;
+    json_t *entry =
+        json_pack("{s:o, s:o, s:o, s:f, s:f, s:o}", "name", word_of(name, strlen(name)), "models",
+                  words_of(o->models != NULL ? o->models : "*"), "apis",
+                  o->apis != NULL ? words_of(o->apis) : key_apis_to_json(APIS_USUAL), "requests_per_s", requests,
+                  "bytes_per_s", bytes, "priority_max", priority_of(o->priority != NULL ? o->priority : "normal"));
+    const enum status st = key_read(k, entry, &err);
+    json_decref(entry);
+    return st == OK ? CLI_OK : cli_fail_usage("%s", err.message);
 }
 
 /* The file as it is; an empty one where there is none yet. */
@@ -78,43 +80,20 @@ static enum status read_file(struct keys_file *f, const char *path, struct error
     return access(path, F_OK) == 0 ? keys_file_read(f, path, err) : OK;
 }
 
-static bool has_key(const struct keys_file *f, const char *name)
-{
-    for (size_t i = 0; i < f->count; i++)
-        if (strcmp(f->keys[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 static int add(const char *name, const struct key_options *o)
 {
-    struct key k = {.apis = APIS_USUAL};
+    struct key k = {.name = ""};
     struct keys_file f = {0};
     struct error err;
     char text[KEY_TEXT_BYTES + 1];
     int lock = -1;
     enum status st = OK;
-    int code = CLI_USAGE;
-    if (!key_name_is_fine(name)) {
-        (void)cli_fail_usage("the name is \"%.80s\", expected 1 to %d characters of A-Z a-z 0-9 . _ -", name,
-                             KEY_NAME_MAX);
-        goto done;
-    }
-    memcpy(k.name, name, strlen(name) + 1);
-    if (o->apis != NULL && key_read_apis(&k.apis, o->apis, &err) != OK) {
-        (void)cli_fail_usage("--apis: %s", err.message);
-        goto done;
-    }
-    if (!read_rate("rate", o->rate, &k.requests_per_s) || !read_rate("bytes-rate", o->bytes_rate, &k.bytes_per_s) ||
-        !read_priority(o->priority, &k.priority_max) || !read_models(o->models, &k))
+    int code = read_options(&k, name, o);
+    if (code != CLI_OK)
         goto done;
     st = keys_file_lock(&lock, o->file, &err);
     if (st == OK)
         st = read_file(&f, o->file, &err);
-    if (st == OK && has_key(&f, name)) {
-        code = cli_fail("the key \"%s\" exists already in %s; aft key remove %s takes it out", name, o->file, name);
-        goto done;
-    }
     if (st == OK)
         st = key_make(&k, text, &err);
     if (st == OK)
@@ -168,15 +147,13 @@ static json_t *describe_rate(double rate)
 
 static int print_json(const struct key *k)
 {
-    json_t *apis = json_array(), *models = k->model_count > 0 ? json_array() : json_null();
-    for (unsigned api = 0; api < API_COUNT; api++)
-        if ((k->apis & API_BIT(api)) != 0)
-            (void)json_array_append_new(apis, json_string(key_api_word((enum api_kind)api)));
+    json_t *models = k->model_count > 0 ? json_array() : json_null();
     for (size_t m = 0; m < k->model_count; m++)
         (void)json_array_append_new(models, json_string(k->models[m]));
-    return cli_print_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:i}", "name", k->name, "apis", apis, "models", models,
-                                    "requests_per_s", describe_rate(k->requests_per_s), "bytes_per_s",
-                                    describe_rate(k->bytes_per_s), "priority_max", (int)k->priority_max));
+    return cli_print_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:i}", "name", k->name, "apis",
+                                    key_apis_to_json(k->apis), "models", models, "requests_per_s",
+                                    describe_rate(k->requests_per_s), "bytes_per_s", describe_rate(k->bytes_per_s),
+                                    "priority_max", (int)k->priority_max));
 }
 
 static void print_key(const struct key *k)

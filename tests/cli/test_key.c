@@ -56,9 +56,6 @@ static void keys_are_made_listed_and_taken_back(void **state)
     assert_null(strstr(text, one + 5)); /* no key is kept */
     assert_null(strstr(text, two + 5));
     free(text);
-    char exists[PATH_MAX + 128];
-    (void)snprintf(exists, sizeof exists, "the key \"one\" exists already in %s; aft key remove one takes it out\n",
-                   file);
     const struct program_case cases[] = {
         {"list",
          {"key", "list", "--file", file},
@@ -67,7 +64,7 @@ static void keys_are_made_listed_and_taken_back(void **state)
          "one  native,openai,inference  all models\ntwo  openai,admin  a,b  0.5 requests/s  1000 bytes/s  priority up "
          "to 100\n",
          ""},
-        {"the same name", {"key", "add", "one", "--file", file}, NULL, 1, "", exists},
+        {"the same name", {"key", "add", "one", "--file", file}, NULL, 1, "", "another key named \"one\""},
         {"remove", {"key", "remove", "one", "--file", file}, NULL, 0, "", ""},
         {"remove again", {"key", "remove", "one", "--file", file}, NULL, 1, "", "no key is named \"one\""},
         {"list again", {"key", "list", "--file", file}, NULL, 0, "two  openai,admin  a,b", ""},
@@ -116,15 +113,15 @@ static void wrong_command_lines_are_named(void **state)
         {"no name", {"key", "add", "--file", file}, NULL, 2, "", "add takes one name"},
         {"a name to list", {"key", "list", "x", "--file", file}, NULL, 2, "", "list takes no name"},
         {"no file", {"key", "add", "x"}, NULL, 2, "", "--file is missing"},
-        {"a bad name",
-         {"key", "add", "a b", "--file", file},
+        {"a bad name", {"key", "add", "a b", "--file", file}, NULL, 2, "", "expected a name of 1 to 64 of A-Z"},
+        {"an empty name", {"key", "add", "", "--file", file}, NULL, 2, "", "expected a name of 1 to 64 of"},
+        {"an API",
+         {"key", "add", "x", "--file", file, "--apis", "native,open"},
          NULL,
          2,
          "",
-         "the name is \"a b\", expected 1 to 64 characters"},
-        {"an empty name", {"key", "add", "", "--file", file}, NULL, 2, "", "the name is \"\", expected 1 to 64"},
-        {"an API", {"key", "add", "x", "--file", file, "--apis", "native,open"}, NULL, 2, "", "\"open\" is not an API"},
-        {"no API", {"key", "add", "x", "--file", file, "--apis", ""}, NULL, 2, "", "\"\" is not an API"},
+         "key \"x\", apis: expected a list of native, openai, inference, admin"},
+        {"no API", {"key", "add", "x", "--file", file, "--apis", ""}, NULL, 2, "", "apis: expected a list of native,"},
         {"a rate",
          {"key", "add", "x", "--file", file, "--rate", "10/m"},
          NULL,
@@ -139,8 +136,13 @@ static void wrong_command_lines_are_named(void **state)
          NULL,
          2,
          "",
-         "--priority-max is \"low\", expected normal, high or a whole number from 0 to 100"},
-        {"no priority", {"key", "add", "x", "--file", file, "--priority-max", ""}, NULL, 2, "", "--priority-max"},
+         "priority_max: expected \"normal\", \"high\" or a whole number from 0 to 100"},
+        {"no priority",
+         {"key", "add", "x", "--file", file, "--priority-max", ""},
+         NULL,
+         2,
+         "",
+         "priority_max: expected"},
         {"a priority to list",
          {"key", "list", "--file", file, "--priority-max", "high"},
          NULL,
@@ -152,8 +154,8 @@ static void wrong_command_lines_are_named(void **state)
          NULL,
          2,
          "",
-         "--models is \"a,,b\", expected"},
-        {"twice", {"key", "add", "x", "--file", file, "--models", "a,a"}, NULL, 2, "", "\"a\" is given twice"},
+         "key \"x\", models: expected a list of 1 to 32 different names"},
+        {"twice", {"key", "add", "x", "--file", file, "--models", "a,a"}, NULL, 2, "", "32 different names"},
         {"an option of add",
          {"key", "list", "--file", file, "--rate", "1"},
          NULL,
@@ -162,6 +164,42 @@ static void wrong_command_lines_are_named(void **state)
          "takes no option except --file"},
         {"no folder", {"key", "add", "x", "--file", "/no/such/folder/keys"}, NULL, 1, "", "/no/such/folder"},
         {"nothing there", {"key", "list", "--file", file}, NULL, 1, "", "cannot be opened"},
+    };
+    program_expect(aft, cases, ARRAY_LEN(cases));
+    assert_int_not_equal(access(file, F_OK), 0);
+}
+
+static void a_priority_is_a_word_or_a_number_alone(void **state)
+{
+    static const char *const wrong[] = {"High", "101", "-1", "+1", " 1", "1 ", "0x1", "99999999999999999999", "\xff"};
+    char key[KEYS_TEXT_MAX];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        const struct program_case c = {
+            wrong[i], {"key", "add", "x", "--file", file, "--priority-max", wrong[i]}, NULL, 2, "", "priority_max"};
+        program_expect(aft, &c, 1);
+    }
+    keys_add(file, "most", (const char *const[]){"--priority-max", "100", NULL}, key);
+    keys_add(file, "least", (const char *const[]){"--priority-max=0", NULL}, key);
+    keys_add(file, "some", (const char *const[]){"--priority-max=33", NULL}, key);
+    const struct program_case list = {
+        "list",
+        {"key", "list", "--file", file},
+        NULL,
+        0,
+        "most  native,openai,inference  all models  priority up to 100\nleast  native,openai,inference  all models\n"
+        "some  native,openai,inference  all models  priority up to 33\n",
+        ""};
+    program_expect(aft, &list, 1);
+}
+
+static void a_name_that_is_no_text_is_refused(void **state)
+{
+    (void)state;
+    const struct program_case cases[] = {
+        {"of a key", {"key", "add", "\xff", "--file", file}, NULL, 2, "", "expected a name"},
+        {"of a model", {"key", "add", "x", "--file", file, "--models", "a,\xff"}, NULL, 2, "", "models: expected"},
+        {"of an API", {"key", "add", "x", "--file", file, "--apis", "native,\xff"}, NULL, 2, "", "apis: expected"},
     };
     program_expect(aft, cases, ARRAY_LEN(cases));
     assert_int_not_equal(access(file, F_OK), 0);
@@ -262,6 +300,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_keeps_its_group_and_its_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_key_under_two_names_is_not_touched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_command_lines_are_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_priority_is_a_word_or_a_number_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_name_that_is_no_text_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_files_are_refused_by_name, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -263,54 +263,18 @@ static void names_have_few_characters(void **state)
             fail_msg("\"%s\": expected %s", cases[i].name, cases[i].fine ? "a name" : "none");
 }
 
-static void lists_of_words_are_sets_of_apis(void **state)
+static void apis_are_lists_of_words(void **state)
 {
-    static const struct {
-        const char *words;
-        unsigned want;       /* 0: refused */
-        const char *refused; /* the word */
-    } cases[] = {
-        {"native", API_BIT(API_NATIVE), NULL},
-        {"admin,inference", API_BIT(API_ADMIN) | API_BIT(API_INFERENCE), NULL},
-        {"openai,openai", API_BIT(API_OPENAI), NULL},
-        {"native,openai,inference,admin", APIS_USUAL | API_BIT(API_ADMIN), NULL},
-        {"", 0, ""},
-        {"native,", 0, ""},
-        {",native", 0, ""},
-        {"native, openai", 0, " openai"},
-        {"open", 0, "open"},
-        {"Native", 0, "Native"},
-        {"nativ", 0, "nativ"},
-    };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        unsigned bits = 0;
-        struct error err = {.message = ""};
-        char want[ERROR_MESSAGE_MAX] = "";
-        const enum status st = key_read_apis(&bits, cases[i].words, &err);
-        if (cases[i].refused != NULL)
-            (void)snprintf(want, sizeof want, "\"%s\" is not an API: expected native, openai, inference, admin",
-                           cases[i].refused);
-        if (bits != cases[i].want || st != (cases[i].refused != NULL ? ERR_CONFIG : OK) ||
-            strcmp(err.message, want) != 0)
-            fail_msg("\"%s\": %s, %u, \"%s\"", cases[i].words, status_name(st), bits, err.message);
-    }
+    json_t *list = key_apis_to_json(API_BIT(API_ADMIN) | API_BIT(API_INFERENCE));
+    json_t *want = json_pack("[s, s]", "inference", "admin");
+    assert_true(json_equal(list, want));
+    json_decref(list);
+    json_decref(want);
+    list = key_apis_to_json(0);
+    assert_int_equal(json_array_size(list), 0);
+    json_decref(list);
     assert_string_equal(key_api_word(API_INFERENCE), "inference");
-}
-
-/* Each word counts, however many come before it. */
-static void a_list_of_words_may_be_long(void **state)
-{
-#define TEN "native,native,native,native,native,native,native,native,native,native,"
-#define WORDS TEN TEN TEN "inference,inference,inference,inference,admin"
-    unsigned bits = 0;
-    (void)state;
-    assert_int_equal(strlen(WORDS), 255);
-    assert_int_equal(key_read_apis(&bits, WORDS, NULL), OK);
-    assert_int_equal(bits, API_BIT(API_NATIVE) | API_BIT(API_INFERENCE) | API_BIT(API_ADMIN));
-    assert_int_equal(key_read_apis(&bits, WORDS ",openai", NULL), OK);
-    assert_int_equal(bits, APIS_USUAL | API_BIT(API_ADMIN));
-    assert_int_equal(key_read_apis(&bits, WORDS ",nonsense", NULL), ERR_CONFIG);
 }
 
 int main(void)
@@ -326,8 +290,7 @@ int main(void)
         cmocka_unit_test(a_key_is_random_and_known_by_its_hash),
         cmocka_unit_test(the_hash_is_of_the_text),
         cmocka_unit_test(names_have_few_characters),
-        cmocka_unit_test(lists_of_words_are_sets_of_apis),
-        cmocka_unit_test(a_list_of_words_may_be_long),
+        cmocka_unit_test(apis_are_lists_of_words),
     };
     return cmocka_run_group_tests_name("keys_file_write", tests, NULL, NULL);
 }
