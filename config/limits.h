@@ -93,7 +93,6 @@
 #define HTTP_URL_MAX 2048
 #define HOST_NAME_BYTES_MAX 253   /* of a host that a client asks for: what DNS has room for */
 #define TRUSTED_PROXIES_MAX 64    /* addresses and networks; each request behind a proxy is compared with all */
-#define FORWARDED_HEADERS_MAX 16  /* of one name that are looked at: most proxies keep all addresses in one */
 #define HTTP_BODY_MAX (64u << 20) /* the largest that the setting may allow */
 #define JSON_DEPTH_MAX 64         /* of a request's body; the API nests 2 deep */
 #define JSON_VALUES_MAX 1024      /* of a request's body; the API takes about 40 */

@@ -10,6 +10,11 @@ const char *list_begin(const char *setting)
     return strcmp(setting, CONFIG_OFF) != 0 ? setting : NULL;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
 bool list_next(const char **at, struct list_item *ret)
 {
     const char *text = *at;
@@ -17,9 +22,9 @@ bool list_next(const char **at, struct list_item *ret)
         return false;
     size_t size = strcspn(text, ",");
     *at = text[size] == ',' ? text + size + 1 : NULL;
-    for (; size > 0 && text[0] == ' '; size--)
+    for (; size > 0 && is_blank(text[0]); size--)
         text++;
-    while (size > 0 && text[size - 1] == ' ')
+    while (size > 0 && is_blank(text[size - 1]))
         size--;
     *ret = (struct list_item){text, size};
     return true;

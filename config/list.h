@@ -1,11 +1,12 @@
-/* list.h - settings that are lists: items with commas between them, one after the other. Any thread; no state. */
+/* list.h - settings and headers that are lists: items with commas between them, one after the other. Any thread; no
+ * state. */
 #ifndef CONFIG_LIST_H
 #define CONFIG_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* An item without the spaces around it, [size] bytes of the list; perhaps empty. */
+/* An item without the blanks around it, [size] bytes of the list; perhaps empty. */
 struct list_item {
     const char *text;
     size_t size;

@@ -32,8 +32,7 @@
     TEXT(tls_certificate, "off", "PEM file of the certificate or its chain; TCP is then encrypted; or off")            \
     TEXT(tls_key, "off", "PEM file of the certificate's private key; or off")                                          \
     TEXT(keys_file, "off", "file of the keys that clients need, made by aft key; off: they need none")                 \
-    TEXT(trusted_proxies, "off",                                                                                       \
-         "proxies whose X-Forwarded-For or Forwarded is believed: addresses, networks, unix; or off")                  \
+    TEXT(trusted_proxies, "off", "proxies whose X-Forwarded-For is believed: addresses, networks, unix; or off")       \
     TEXT(cors_origins, "off", "origins whose pages may call the daemon in a browser, separated by commas; *; or off")  \
     TEXT(hosts, "auto",                                                                                                \
          "names that clients may call this host: NAME, *.NAME, auto (the machine's name) or *;"                        \

@@ -328,43 +328,30 @@ static void begin_trace(struct http_exchange *x)
         traceparent_renew_span(&x->base.trace);
 }
 
-struct gathered_header {
-    const char *name;
-    struct proxies_header *to;
+struct forwarded {
+    const struct proxies *proxies;
+    struct proxies_address client;
 };
 
-static enum MHD_Result gather_step(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+static enum MHD_Result forwarded_step(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
 {
-    const struct gathered_header *g = cls;
+    struct forwarded *f = cls;
     (void)kind;
-    if (strcasecmp(name, g->name) != 0)
-        return MHD_YES;
-    if (g->to->count == FORWARDED_HEADERS_MAX) /* the first goes: it is the farthest from us */
-        memmove(g->to->values, g->to->values + 1, --g->to->count * sizeof g->to->values[0]);
-    g->to->values[g->to->count++] = value != NULL ? value : "";
+    if (strcasecmp(name, "X-Forwarded-For") == 0)
+        proxies_read_forwarded(f->proxies, &f->client, value != NULL ? value : "");
     return MHD_YES;
-}
-
-/* All headers of that name. */
-static void gather(struct http_exchange *x, const char *name, struct proxies_header *ret)
-{
-    struct gathered_header g = {name, ret};
-    ret->count = 0;
-    (void)MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, gather_step, &g);
 }
 
 /* Now, because other threads, which may ask for it later, must not read headers: a body can bring more of them. */
 static void find_client(struct http_exchange *x)
 {
-    const struct proxies *p = &x->http->proxies;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    struct proxies_header by_x, by_standard;
+    struct forwarded f = {.proxies = &x->http->proxies, .client = {.family = AF_UNSPEC}};
     proxies_address_of(&x->client, info != NULL ? info->client_addr : NULL);
-    if (!proxies_are_on(p))
-        return;
-    gather(x, "X-Forwarded-For", &by_x);
-    gather(x, "Forwarded", &by_standard);
-    proxies_find_client(p, &x->client, &by_x, &by_standard);
+    if (proxies_trust(f.proxies, &x->client))
+        (void)MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, forwarded_step, &f);
+    if (f.client.family != AF_UNSPEC)
+        x->client = f.client;
 }
 
 static struct http_exchange *exchange_create(struct http *h, struct MHD_Connection *mhd, const char *method,

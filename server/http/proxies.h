@@ -1,5 +1,5 @@
 /* proxies.h - who a request came from, where proxies stand before the daemon: which of them are believed, and what
- * their headers X-Forwarded-For and Forwarded (RFC 7239) say. Any thread; no state. */
+ * their headers X-Forwarded-For say. Any thread; no state. */
 #ifndef SERVER_HTTP_PROXIES_H
 #define SERVER_HTTP_PROXIES_H
 
@@ -17,26 +17,26 @@ struct sockaddr;
 #define PROXIES_OFF "off"
 #define PROXIES_UNIX "unix"
 
-/* An IPv4 address, also one that came mapped into IPv6, is of the family AF_INET: one address, one form. */
+/* An IPv4 address is mapped into IPv6: one address, one form. */
 struct proxies_address {
-    sa_family_t family; /* AF_INET, AF_INET6, AF_UNIX; AF_UNSPEC: not known */
-    uint8_t bytes[16];  /* AF_INET: the first 4 */
+    sa_family_t family; /* AF_INET6, AF_UNIX; AF_UNSPEC: not known */
+    struct in6_addr ip;
+};
+
+struct proxies_network {
+    struct in6_addr first;
+    unsigned bits; /* of it that count */
 };
 
 struct proxies {
     bool trusts_unix;
     size_t count;
-    struct {
-        struct proxies_address address;
-        unsigned bits; /* of it that count */
-    } networks[TRUSTED_PROXIES_MAX];
+    struct proxies_network networks[TRUSTED_PROXIES_MAX];
 };
 
 /* The setting trusted_proxies: off, or addresses, networks such as 10.0.0.0/8, and unix, separated by commas. *ret is
  * set only on OK. Errors: ERR_CONFIG, naming the setting. */
 enum status proxies_parse(struct proxies *ret, const char *text, struct error *err);
-/* Is anybody trusted at all? */
-bool proxies_are_on(const struct proxies *p);
 bool proxies_trust(const struct proxies *p, const struct proxies_address *a);
 
 /* Of a connection; NULL is AF_UNSPEC. */
@@ -46,17 +46,10 @@ void proxies_print_address(const struct proxies_address *a, char out[INET6_ADDRS
 /* As a client among others. */
 struct client_id proxies_client_id(const struct proxies_address *a);
 
-/* The values of one header, in the order of the request; the first are left out if there are more. */
-struct proxies_header {
-    const char *values[FORWARDED_HEADERS_MAX];
-    size_t count;
-};
-
-/* Replace *client, which is the connection's peer, by the address that the trusted proxies on the way say they were
- * called from: from right to left, what a trusted one has added is believed, up to the first address that is not
- * trusted, or to what is no address. With both headers, of which a proxy may set one and pass the other on from
- * anybody, only if they agree. */
-void proxies_find_client(const struct proxies *p, struct proxies_address *client,
-                         const struct proxies_header *x_forwarded_for, const struct proxies_header *forwarded);
+/* Whom the headers X-Forwarded-For of a request from a trusted peer name as its client. Call with the value of each, in
+ * the order of the request, and with *named AF_UNSPEC at first; if it is so at the end, the peer is the client. Each
+ * proxy appends who called it, so that from right to left what a trusted one has added is believed, up to the first
+ * address that is not trusted, or to what is no address. */
+void proxies_read_forwarded(const struct proxies *p, struct proxies_address *named, const char *value);
 
 #endif

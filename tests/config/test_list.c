@@ -1,4 +1,4 @@
-/* test_list.c - the items of a setting that is a list. */
+/* test_list.c - the items of a setting or header that is a list. */
 #include "config/list.h"
 
 #include <setjmp.h>
@@ -16,8 +16,9 @@ static void items_come_in_order_without_the_spaces_around_them(void **state)
     static const struct {
         const char *list, *items[4];
     } cases[] = {
-        {"a", {"a"}},  {"a,b", {"a", "b"}}, {" a , b b ,c", {"a", "b b", "c"}}, {"", {""}},
-        {"   ", {""}}, {",", {"", ""}},     {"a,,b,", {"a", "", "b", ""}},      {"=,*=x", {"=", "*=x"}},
+        {"a", {"a"}},    {"a,b", {"a", "b"}},           {" a , b b ,c", {"a", "b b", "c"}},
+        {"", {""}},      {"a\t,\tb", {"a", "b"}},       {" \t ", {""}},
+        {",", {"", ""}}, {"a,,b,", {"a", "", "b", ""}}, {"=,*=x", {"=", "*=x"}},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -68,9 +68,8 @@ seed_multipart() { # the header, a NUL, the body
         printf 'x\r\n--a b\r\nContent-Disposition: form-data; name=image\r\n\r\nabc\r\n--a b\r\nContent-Disposition: form-data; name=i\r\n\r\n--a b--'; } >"$1/two"
 }
 
-seed_headers() { # X-Forwarded-For, a NUL, Forwarded; or traceparent
-    { printf '6.6.6.6, 192.0.2.1:80\n[2001:db8::7]:443, 10.0.0.2'; number 0 1
-        printf 'for="[2001:db9::1]:80";proto=https, FOR=10.0.0.3;by="a,b;c"\nfor=_x, for=unknown'; } >"$1/proxies"
+seed_headers() { # X-Forwarded-For; or traceparent
+    printf '6.6.6.6, 192.0.2.1:80\n[2001:db8::7]:443, 10.0.0.2,\t2001:db9::1\nunknown, 10.0.0.3' >"$1/proxies"
     printf '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' >"$1/trace"
     printf 'cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more' >"$1/later"
 }

@@ -78,8 +78,9 @@ static void trusted_proxies_say_who_asks(void **state)
     assert_client(NULL, (const char *const[]){NULL}, "127.0.0.1");
     assert_client(NULL, HEADERS("X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.7"), "192.0.2.1");
     assert_client(NULL, HEADERS("X-Forwarded-For: 192.0.2.1", "Accept: */*", "x-forwarded-for: 10.0.0.7"), "192.0.2.1");
-    assert_client(NULL, HEADERS("Forwarded: for=\"[2001:db8::1]:80\";proto=https"), "2001:db8::1");
-    assert_client(NULL, HEADERS("X-Forwarded-For: 192.0.2.1", "Forwarded: for=6.6.6.6"), "127.0.0.1");
+    assert_client(NULL, HEADERS("X-Forwarded-For: [2001:db8::1]:80"), "2001:db8::1");
+    assert_client(NULL, HEADERS("X-Forwarded-For: 192.0.2.1", "Forwarded: for=6.6.6.6"), "192.0.2.1");
+    assert_client(NULL, HEADERS("Forwarded: for=6.6.6.6"), "127.0.0.1");
     assert_client(NULL, HEADERS("X-Forwarded-For: somebody, 10.0.0.7"), "10.0.0.7");
     assert_client(path, HEADERS("X-Forwarded-For: 192.0.2.1"), "unix"); /* not listed */
     daemon_stop(&aftd);
@@ -94,11 +95,10 @@ static void nobody_is_believed_by_default(void **state)
 {
     (void)state;
     daemon_start(&aftd, NULL);
-    assert_client(NULL, HEADERS("X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1"), "127.0.0.1");
+    assert_client(NULL, HEADERS("X-Forwarded-For: 192.0.2.1"), "127.0.0.1");
     daemon_stop(&aftd);
 }
 
-/* Only so many of one name are looked at: the last ones. */
 static void many_headers_are_read_from_their_end(void **state)
 {
     const char *headers[40];
@@ -124,7 +124,8 @@ static void a_wrong_network_keeps_it_from_starting(void **state)
     (void)state;
     assert_int_equal(daemon_try_start(&aftd, (const char *const[]){"--trusted-proxies=10.0.0.1/8", NULL}), 2);
     char *log = daemon_log(&aftd);
-    assert_non_null(strstr(log, " error trusted_proxies: \"10.0.0.1/8\": expected a network's first address"));
+    assert_non_null(
+        strstr(log, " error trusted_proxies: \"10.0.0.1/8\": expected an address, or a network by its first one"));
     free(log);
 }
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cmocka.h>
 
@@ -125,7 +124,6 @@ static void networks_hold_what_is_in_them(void **state)
             fail_msg("%s: %s", cases[i].setting, err.message);
         if (proxies_trust(&p, &a) != cases[i].trusted)
             fail_msg("%s, %s", cases[i].setting, cases[i].address);
-        assert_int_equal(proxies_are_on(&p), strcmp(cases[i].setting, "off") != 0);
     }
 }
 
@@ -134,7 +132,7 @@ static void what_is_no_network_is_said(void **state)
     static const struct {
         const char *setting, *says;
     } cases[] = {
-        {"localhost", "\"localhost\": expected an address or a network"},
+        {"localhost", "\"localhost\": expected an address, or a network"},
         {"10.0.0.0/33", "\"10.0.0.0/33\": expected"},
         {"10.0.0.0/", "\"10.0.0.0/\": expected"},
         {"10.0.0.0/-1", "expected an address"},
@@ -148,9 +146,9 @@ static void what_is_no_network_is_said(void **state)
         {"fe80::1%lo", "expected an address"},
         {"::/129", "expected an address"},
         {"::ffff:10.0.0.0/95", "expected an address"},
-        {"10.0.0.1/8", "bits beyond the first 8"},
-        {"2001:db8::1/64", "bits beyond the first 64"},
-        {"::ffff:10.0.0.1/104", "bits beyond the first 104"},
+        {"10.0.0.1/8", "a network by its first one"},
+        {"2001:db8::1/64", "a network by its first one"},
+        {"::ffff:10.0.0.1/104", "a network by its first one"},
         {"127.0.0.1,", "\"\": expected"},
         {",127.0.0.1", "\"\": expected"},
         {"127.0.0.1,off", "\"off\": expected"},
@@ -185,123 +183,91 @@ static void networks_are_bounded(void **state)
 
 /* ---- headers ----------------------------------------------------------------------------------------------------- */
 
-/* Values of a header, separated by '|' here. */
-static void split(char *text, struct proxies_header *ret)
-{
-    ret->count = 0;
-    for (char *rest = text, *value = strsep(&rest, "|"); value != NULL; value = strsep(&rest, "|"))
-        ret->values[ret->count++] = value;
-}
-
 #define TRUSTED "10.0.0.0/8,2001:db8::/32,unix"
 
 static const struct {
-    const char *peer, *x_forwarded_for, *forwarded, *client;
+    const char *peer, *x_forwarded_for, *client;
 } requests[] = {
-    {"10.0.0.1", NULL, NULL, "10.0.0.1"},
+    {"10.0.0.1", NULL, "10.0.0.1"},
     /* only who is trusted is believed */
-    {"192.0.2.1", "1.1.1.1", "for=2.2.2.2", "192.0.2.1"},
-    {"10.0.0.1", "192.0.2.1", NULL, "192.0.2.1"},
-    {"unix", "192.0.2.1", NULL, "192.0.2.1"},
-    {"::ffff:10.0.0.1", "192.0.2.1", NULL, "192.0.2.1"},
-    {"10.0.0.1", "6.6.6.6, 192.0.2.1", NULL, "192.0.2.1"},
-    {"10.0.0.1", "6.6.6.6, 192.0.2.1, 10.0.0.2", NULL, "192.0.2.1"},
-    {"10.0.0.1", "6.6.6.6,192.0.2.1,2001:db8::7,10.0.0.2", NULL, "192.0.2.1"},
-    {"10.0.0.1", "10.0.0.3, 10.0.0.2", NULL, "10.0.0.3"},
-    {"10.0.0.1", "6.6.6.6|192.0.2.1, 10.0.0.3|10.0.0.2", NULL, "192.0.2.1"},
+    {"192.0.2.1", "1.1.1.1", "192.0.2.1"},
+    {"10.0.0.1", "192.0.2.1", "192.0.2.1"},
+    {"unix", "192.0.2.1", "192.0.2.1"},
+    {"::ffff:10.0.0.1", "192.0.2.1", "192.0.2.1"},
+    {"10.0.0.1", "6.6.6.6, 192.0.2.1", "192.0.2.1"},
+    {"10.0.0.1", "6.6.6.6, 192.0.2.1, 10.0.0.2", "192.0.2.1"},
+    {"10.0.0.1", "6.6.6.6,192.0.2.1,2001:db8::7,10.0.0.2", "192.0.2.1"},
+    {"10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"},
+    {"10.0.0.1", "6.6.6.6|192.0.2.1, 10.0.0.3|10.0.0.2", "192.0.2.1"},
+    {"10.0.0.1", "10.0.0.3|10.0.0.2", "10.0.0.3"},
+    {"10.0.0.1", "10.0.0.1, 10.0.0.2", "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1\t,\t10.0.0.2", "192.0.2.1"},
+    {"10.0.0.1", "192.0.2.1,192.0.2.2,10.0.0.2,10.0.0.3", "192.0.2.2"},
+    {"2001:db8::1", "2001:db8::2, 6.6.6.6|2001:db9::1|2001:db8::3", "2001:db9::1"},
     /* ports and brackets */
-    {"10.0.0.1", "192.0.2.1:1234", NULL, "192.0.2.1"},
-    {"10.0.0.1", "[2001:db9::1]:1234", NULL, "2001:db9::1"},
-    {"10.0.0.1", "[2001:db9::1]", NULL, "2001:db9::1"},
-    {"10.0.0.1", "2001:db9::1", NULL, "2001:db9::1"},
-    {"10.0.0.1", "::ffff:192.0.2.1", NULL, "192.0.2.1"},
+    {"10.0.0.1", "192.0.2.1:1234", "192.0.2.1"},
+    {"10.0.0.1", "[2001:db9::1]:1234", "2001:db9::1"},
+    {"10.0.0.1", "[2001:db9::1]", "2001:db9::1"},
+    {"10.0.0.1", "2001:db9::1", "2001:db9::1"},
+    {"10.0.0.1", "::ffff:192.0.2.1", "192.0.2.1"},
     /* what is no address ends the walk where it is */
-    {"10.0.0.1", "", NULL, "10.0.0.1"},
-    {"10.0.0.1", "unknown", NULL, "10.0.0.1"},
-    {"10.0.0.1", "6.6.6.6, example.org, 10.0.0.2", NULL, "10.0.0.2"},
-    {"10.0.0.1", "6.6.6.6, , 10.0.0.2", NULL, "10.0.0.2"},
-    {"10.0.0.1", "6.6.6.6,", NULL, "10.0.0.1"},
-    {"10.0.0.1", "192.0.2.1:", NULL, "10.0.0.1"},
-    {"10.0.0.1", "192.0.2.1:123456", NULL, "10.0.0.1"},
-    {"10.0.0.1", "192.0.2.1:8o", NULL, "10.0.0.1"},
-    {"10.0.0.1", "[2001:db9::1", NULL, "10.0.0.1"},
-    {"10.0.0.1", "[2001:db9::1]1", NULL, "10.0.0.1"},
-    {"10.0.0.1", "[192.0.2.1]", NULL, "10.0.0.1"},
-    {"10.0.0.1", "[]", NULL, "10.0.0.1"},
-    {"10.0.0.1", "192.0.2.1 6.6.6.6", NULL, "10.0.0.1"},
-    {"10.0.0.1", "192.0.2.1/32", NULL, "10.0.0.1"},
-    {"10.0.0.1", "\"6.6.6.6, 192.0.2.1", NULL, "192.0.2.1"},
-    {"10.0.0.1", "\"192.0.2.1\"", NULL, "10.0.0.1"},
-    /* RFC 7239, its examples among them */
-    {"10.0.0.1", NULL, "for=192.0.2.43", "192.0.2.43"},
-    {"10.0.0.1", NULL, "For=\"[2001:db9:cafe::17]:4711\"", "2001:db9:cafe::17"},
-    {"10.0.0.1", NULL, "for=192.0.2.60;proto=http;by=203.0.113.43", "192.0.2.60"},
-    {"10.0.0.1", NULL, "proto=http; by=203.0.113.43 ;FOR=192.0.2.60", "192.0.2.60"},
-    {"10.0.0.1", NULL, "for=192.0.2.43, for=198.51.100.17", "198.51.100.17"},
-    {"10.0.0.1", NULL, "for=192.0.2.43, for=\"10.0.0.2:80\"", "192.0.2.43"},
-    {"10.0.0.1", NULL, "for=192.0.2.43|for=10.0.0.2;by=unknown", "192.0.2.43"},
-    {"10.0.0.1", NULL, "for=192.0.2.43;host=\"a;b,c\"", "192.0.2.43"},
-    {"10.0.0.1", NULL, "for=6.6.6.6;x=\", for=192.0.2.43", "192.0.2.43"},
-    {"10.0.0.1", NULL, "for=unknown", "10.0.0.1"},
-    {"10.0.0.1", NULL, "for=6.6.6.6, for=_hidden, for=10.0.0.2", "10.0.0.2"},
-    {"10.0.0.1", NULL, "for=6.6.6.6;for=192.0.2.1", "10.0.0.1"},
-    {"10.0.0.1", NULL, "by=203.0.113.43", "10.0.0.1"},
-    {"10.0.0.1", NULL, "for", "10.0.0.1"},
-    {"10.0.0.1", NULL, "for=", "10.0.0.1"},
-    {"10.0.0.1", NULL, "for= 192.0.2.1", "10.0.0.1"},
-    {"10.0.0.1", NULL, "for=[2001:db9::1]", "10.0.0.1"}, /* must be in quotes */
-    {"10.0.0.1", NULL, "for=\"192.0.2.1", "10.0.0.1"},
-    {"10.0.0.1", NULL, "for=\"192.0.2.1\\\"\"", "10.0.0.1"},
-    {"10.0.0.1", NULL, "for=192.0.2.1;a b=c", "10.0.0.1"},
-    {"10.0.0.1", NULL, "for=192.0.2.1;", "192.0.2.1"},
-    {"10.0.0.1", NULL, "\"", "10.0.0.1"},
-    {"10.0.0.1", NULL, "192.0.2.1", "10.0.0.1"},
-    /* both: one of them may be the client's own */
-    {"10.0.0.1", "192.0.2.1", "for=192.0.2.1", "192.0.2.1"},
-    {"10.0.0.1", "192.0.2.1", "for=6.6.6.6", "10.0.0.1"},
-    {"10.0.0.1", "6.6.6.6, 192.0.2.1", "for=7.7.7.7, for=192.0.2.1;proto=http", "192.0.2.1"},
-    {"10.0.0.1", "192.0.2.1", "", "10.0.0.1"},
+    {"10.0.0.1", "", "10.0.0.1"},
+    {"10.0.0.1", "unknown", "10.0.0.1"},
+    {"10.0.0.1", "6.6.6.6, example.org, 10.0.0.2", "10.0.0.2"},
+    {"10.0.0.1", "6.6.6.6, , 10.0.0.2", "10.0.0.2"},
+    {"10.0.0.1", "6.6.6.6,", "10.0.0.1"},
+    {"10.0.0.1", "6.6.6.6|", "10.0.0.1"},
+    {"10.0.0.1", "6.6.6.6|unknown|10.0.0.3, 10.0.0.2", "10.0.0.3"},
+    {"10.0.0.1", "unknown, 192.0.2.1", "192.0.2.1"},
+    {"10.0.0.1", "unix, 10.0.0.2", "10.0.0.2"},
+    {"10.0.0.1", ":80", "10.0.0.1"},
+    {"10.0.0.1", "[", "10.0.0.1"},
+    {"10.0.0.1", "[]:80", "10.0.0.1"},
+    {"10.0.0.1", "[2001:db9::1]:", "10.0.0.1"},
+    {"10.0.0.1", "2001:db9::1]", "10.0.0.1"},
+    {"10.0.0.1", "for=192.0.2.1", "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1:", "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1:123456", "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1:8o", "10.0.0.1"},
+    {"10.0.0.1", "[2001:db9::1", "10.0.0.1"},
+    {"10.0.0.1", "[2001:db9::1]1", "10.0.0.1"},
+    {"10.0.0.1", "[192.0.2.1]", "10.0.0.1"},
+    {"10.0.0.1", "[]", "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1 6.6.6.6", "10.0.0.1"},
+    {"10.0.0.1", "192.0.2.1/32", "10.0.0.1"},
+    {"10.0.0.1", "\"6.6.6.6, 192.0.2.1", "192.0.2.1"},
+    {"10.0.0.1", "\"192.0.2.1\"", "10.0.0.1"},
 };
+
+/* The values of the headers have '|' between them here. */
+static void expect_client(const char *trusted, const char *peer, const char *values, const char *want)
+{
+    struct proxies p;
+    char text[256], out[INET6_ADDRSTRLEN];
+    struct proxies_address client = address(peer), named = {.family = AF_UNSPEC};
+    assert_int_equal(proxies_parse(&p, trusted, NULL), OK);
+    (void)snprintf(text, sizeof text, "%s", values != NULL ? values : "");
+    char *rest = values != NULL && proxies_trust(&p, &client) ? text : NULL;
+    for (const char *value; (value = strsep(&rest, "|")) != NULL;)
+        proxies_read_forwarded(&p, &named, value);
+    proxies_print_address(named.family != AF_UNSPEC ? &named : &client, out);
+    if (strcmp(out, want) != 0)
+        fail_msg("%s, X-Forwarded-For: %s: expected %s, got %s", peer, values, want, out);
+}
 
 static void the_client_is_who_the_proxies_say(void **state)
 {
-    struct proxies p;
-    struct error err;
     (void)state;
-    assert_int_equal(proxies_parse(&p, TRUSTED, &err), OK);
-    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
-        char by_x[256] = "", standard[256] = "", out[INET6_ADDRSTRLEN];
-        struct proxies_header x = {.count = 0}, forwarded = {.count = 0};
-        struct proxies_address client = address(requests[i].peer);
-        if (requests[i].x_forwarded_for != NULL) {
-            (void)snprintf(by_x, sizeof by_x, "%s", requests[i].x_forwarded_for);
-            split(by_x, &x);
-        }
-        if (requests[i].forwarded != NULL) {
-            (void)snprintf(standard, sizeof standard, "%s", requests[i].forwarded);
-            split(standard, &forwarded);
-        }
-        proxies_find_client(&p, &client, &x, &forwarded);
-        proxies_print_address(&client, out);
-        if (strcmp(out, requests[i].client) != 0)
-            fail_msg("%s, X-Forwarded-For: %s, Forwarded: %s: expected %s, got %s", requests[i].peer, by_x, standard,
-                     requests[i].client, out);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(requests); i++)
+        expect_client(TRUSTED, requests[i].peer, requests[i].x_forwarded_for, requests[i].client);
 }
 
 static void nobody_is_believed_by_default(void **state)
 {
-    struct proxies p;
-    struct error err;
-    char out[INET6_ADDRSTRLEN];
+    static const char *const peers[] = {"127.0.0.1", "::1", "unix"};
     (void)state;
-    assert_int_equal(proxies_parse(&p, PROXIES_OFF, &err), OK);
-    struct proxies_address client = address("127.0.0.1");
-    const struct proxies_header h = {.values = {"192.0.2.1"}, .count = 1},
-                                f = {.values = {"for=192.0.2.1"}, .count = 1};
-    proxies_find_client(&p, &client, &h, &f);
-    proxies_print_address(&client, out);
-    assert_string_equal(out, "127.0.0.1");
+    for (size_t i = 0; i < ARRAY_LEN(peers); i++)
+        expect_client(PROXIES_OFF, peers[i], "192.0.2.1", peers[i]);
 }
 
 int main(void)
