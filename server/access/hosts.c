@@ -10,42 +10,31 @@
 
 #include "config/list.h"
 
-enum { LABEL_MAX = 63, PORT_DIGITS_MAX = 5, PORT_MAX = 65535, ADDRESS_BYTES = 128 };
+enum { PORT_DIGITS_MAX = 5, PORT_MAX = 65535 };
 
 /* ---- one host ---------------------------------------------------------------------------------------------------- */
 
 /* IPv6 between brackets. A zone, as in fe80::1%eth0, says which interface of the sender leads there, nothing more. */
-static bool read_ipv6(struct host *ret, const char *text, size_t size)
+static bool read_ipv6(struct host *h)
 {
-    char address[ADDRESS_BYTES], canonical[INET6_ADDRSTRLEN];
+    char canonical[INET6_ADDRSTRLEN];
     struct in6_addr bytes;
-    if (size < 2 || text[size - 1] != ']' || size >= sizeof address)
+    char *address = h->name + 1, *end = strchr(address, ']');
+    if (end == NULL || end[1] != '\0')
         return false;
-    (void)snprintf(address, sizeof address, "%.*s", (int)(size - 2), text + 1);
+    *end = '\0';
     address[strcspn(address, "%")] = '\0';
     if (inet_pton(AF_INET6, address, &bytes) != 1 || inet_ntop(AF_INET6, &bytes, canonical, sizeof canonical) == NULL)
         return false;
-    (void)snprintf(ret->name, sizeof ret->name, "[%s]", canonical);
-    ret->is_address = true;
+    (void)snprintf(h->name, sizeof h->name, "[%s]", canonical);
     return true;
 }
 
-/* Labels of letters, digits, hyphens and, as in the names of containers, underscores. */
+/* Labels, none of them empty, of letters, digits, hyphens and, as in the names of containers, underscores. */
 static bool is_name(const char *name)
 {
-    for (size_t label = 0;; name++) {
-        if (*name == '.' || *name == '\0') {
-            if (label == 0 || label > LABEL_MAX)
-                return false;
-            if (*name == '\0')
-                return true;
-            label = 0;
-        } else if (isalnum((unsigned char)*name) || *name == '-' || *name == '_') {
-            label++;
-        } else {
-            return false;
-        }
-    }
+    const size_t size = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.");
+    return size > 0 && name[size] == '\0' && name[0] != '.' && name[size - 1] != '.' && strstr(name, "..") == NULL;
 }
 
 /* Without a port. */
@@ -53,21 +42,15 @@ static bool read_host(struct host *ret, const char *text, size_t size)
 {
     struct host h = {.is_address = false};
     struct in_addr bytes;
-    if (size > 0 && text[0] == '[') {
-        if (!read_ipv6(&h, text, size))
-            return false;
-        *ret = h;
-        return true;
-    }
     if (size > 0 && text[size - 1] == '.') /* the root, which is meant in any case */
         size--;
-    if (size == 0 || size > HOST_NAME_BYTES_MAX || memchr(text, '\0', size) != NULL)
+    if (size > HOST_NAME_BYTES_MAX || memchr(text, '\0', size) != NULL)
         return false;
     for (size_t i = 0; i < size; i++)
         h.name[i] = (char)tolower((unsigned char)text[i]);
-    if (!is_name(h.name))
+    h.is_address = h.name[0] == '[' ? read_ipv6(&h) : inet_pton(AF_INET, h.name, &bytes) == 1;
+    if (!h.is_address && !is_name(h.name))
         return false;
-    h.is_address = inet_pton(AF_INET, h.name, &bytes) == 1;
     *ret = h;
     return true;
 }
@@ -76,16 +59,12 @@ static bool read_host(struct host *ret, const char *text, size_t size)
 static bool is_port(const char *text, size_t size)
 {
     uint32_t port = 0;
-    if (size == 0)
-        return true;
-    if (text[0] != ':' || size > 1 + PORT_DIGITS_MAX)
-        return false;
     for (size_t i = 1; i < size; i++) {
-        if (!isdigit((unsigned char)text[i]))
+        if (i > PORT_DIGITS_MAX || !isdigit((unsigned char)text[i]))
             return false;
         port = port * 10 + (uint32_t)(text[i] - '0');
     }
-    return port <= PORT_MAX;
+    return size == 0 || (text[0] == ':' && port <= PORT_MAX);
 }
 
 bool host_read(struct host *ret, const char *text, size_t size)
@@ -96,9 +75,14 @@ bool host_read(struct host *ret, const char *text, size_t size)
     return is_port(text + name, size - name) && read_host(ret, text, name);
 }
 
+size_t host_scheme(const char *url)
+{
+    return strncasecmp(url, "http://", 7) == 0 ? 7 : strncasecmp(url, "https://", 8) == 0 ? 8 : 0;
+}
+
 bool host_read_origin(struct host *ret, const char *origin)
 {
-    const size_t scheme = strncasecmp(origin, "http://", 7) == 0 ? 7 : strncasecmp(origin, "https://", 8) == 0 ? 8 : 0;
+    const size_t scheme = host_scheme(origin);
     return scheme != 0 && host_read(ret, origin + scheme, strlen(origin + scheme));
 }
 
@@ -124,20 +108,6 @@ static enum status check_item(const struct list_item *item, struct error *err)
                            (int)(item->size < 256 ? item->size : 256), item->text);
 }
 
-/* What other machines may call this one: as it is, without its domain, and in that of multicast DNS. */
-static void find_own(struct host own[3], const char *machine)
-{
-    char name[HOST_NAME_BYTES_MAX + sizeof ".local"];
-    if (!read_host(&own[0], machine, strlen(machine)) || own[0].is_address) {
-        own[0].name[0] = '\0'; /* it has no name that a client could use */
-        return;
-    }
-    const int label = (int)strcspn(own[0].name, ".");
-    (void)read_host(&own[1], own[0].name, (size_t)label);
-    (void)snprintf(name, sizeof name, "%.*s.local", label, own[0].name);
-    (void)read_host(&own[2], name, strlen(name));
-}
-
 enum status hosts_init(struct hosts *ret, const char *list, const char *machine, struct error *err)
 {
     struct hosts h = {.list = list};
@@ -148,7 +118,8 @@ enum status hosts_init(struct hosts *ret, const char *list, const char *machine,
             return st;
         h.any = h.any || list_item_is(&item, "*");
     }
-    find_own(h.own, machine);
+    if (!read_host(&h.machine, machine, strlen(machine)) || h.machine.is_address)
+        h.machine.name[0] = '\0'; /* it has no name that a client could use */
     *ret = h;
     return OK;
 }
@@ -160,12 +131,12 @@ static bool is_below(const char *name, const char *domain)
     return size > end + 1 && name[size - end - 1] == '.' && strcmp(name + size - end, domain) == 0;
 }
 
-static bool is_own(const struct hosts *h, const char *name)
+/* What other machines may call this one: as it is, without its domain, and in that of multicast DNS. */
+static bool is_machine(const char *machine, const char *name)
 {
-    for (size_t i = 0; i < sizeof h->own / sizeof h->own[0]; i++)
-        if (h->own[i].name[0] != '\0' && strcmp(h->own[i].name, name) == 0)
-            return true;
-    return false;
+    const size_t label = strcspn(machine, ".");
+    return label > 0 && (strcmp(name, machine) == 0 || (strncmp(name, machine, label) == 0 &&
+                                                        (name[label] == '\0' || strcmp(name + label, ".local") == 0)));
 }
 
 /* An item * is the name of nothing. */
@@ -173,7 +144,7 @@ static bool item_names(const struct hosts *h, const struct list_item *item, cons
 {
     struct host named;
     if (list_item_is(item, "auto"))
-        return is_own(h, host->name);
+        return is_machine(h->machine.name, host->name);
     if (read_below(&named, item))
         return is_below(host->name, named.name);
     return read_host(&named, item->text, item->size) && strcmp(named.name, host->name) == 0;

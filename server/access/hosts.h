@@ -21,12 +21,14 @@ struct host {
 
 /* From HOST or HOST:PORT, [size] bytes, as in a Host header. False: it is not such a thing. */
 bool host_read(struct host *ret, const char *text, size_t size);
+/* The size of the scheme, http:// or https://, that a URL begins with; 0: of none. */
+size_t host_scheme(const char *url);
 /* From an Origin, http://HOST or http://HOST:PORT, also https. False: it is not such a thing; "null" is none. */
 bool host_read_origin(struct host *ret, const char *origin);
 
 struct hosts {
-    const char *list;   /* the setting; borrowed */
-    struct host own[3]; /* the machine's name, its first label, and that in the domain local; empty: there is none */
+    const char *list;    /* the setting; borrowed */
+    struct host machine; /* the machine's name; empty: it has none */
     bool any;
 };
 

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "config/json.h"
 #include "config/settings.h"
@@ -13,16 +12,10 @@
 #include "server/api/service.h"
 #include "server/http/cors.h"
 
-/* The size of the scheme that a target in absolute form begins with; 0: it has another form. */
-static size_t scheme_of(const char *target)
-{
-    return strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
-}
-
 const char *request_host_path(const char *target)
 {
-    const size_t scheme = scheme_of(target);
-    if (scheme == 0)
+    const size_t scheme = host_scheme(target);
+    if (scheme == 0) /* not in absolute form */
         return target;
     const char *slash = strchr(target + scheme, '/');
     return slash != NULL ? slash : "/";
@@ -64,7 +57,7 @@ static enum status read_served(struct host *ret, const struct exchange *x, const
 static enum status check_host(struct host *ret, const struct exchange *x, const char *target, struct error *err)
 {
     const char *value = NULL;
-    const size_t scheme = scheme_of(target);
+    const size_t scheme = host_scheme(target);
     enum status st = OK;
     *ret = (struct host){.is_address = false};
     if (http_headers(x, "Host", &value) > 0) /* framing.c lets only one pass */

@@ -35,7 +35,7 @@ static void equal_hosts_have_equal_texts(void **state)
         {"[FE80::AB%25eth0]", "[fe80::ab]", true},
         {"[::ffff:7f00:1]", "[::ffff:127.0.0.1]", true},
         {LABEL_63 ".a", LABEL_63 ".a", false},
-        {LABEL_63 "l.a", NULL, false},
+        {"..", NULL, false},
         {"", NULL, false},
         {".", NULL, false},
         {"a..", NULL, false},

@@ -25,6 +25,7 @@ static void settings_are_off_everybody_or_origins(void **state)
         "https://xn--bcher-kva.example",
         "https://a,http://b:1,https://c",
         "https://a,https://a",
+        "https://a, https://b",
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -54,7 +55,7 @@ static void what_is_no_origin_is_named(void **state)
         {"null", "null"},
         {"https://a,", ""},
         {",https://a", ""},
-        {"https://a, https://b", " https://b"},
+        {"https://a, https://b c", "https://b c"},
         {"https://a,*", "*"},
         {"off,https://a", "off"},
     };
