@@ -1,17 +1,15 @@
 /* log_line.c - see log_line.h.
- * Every text goes through escape() or cut(), which know its budget; so a line always fits, whatever is sent, and a JSON
+ * Every text goes through append_text(), which knows its budget; so a line always fits, whatever is sent, and a JSON
  * line is never cut in the middle. */
 #include "server/core/log_line.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <jansson.h>
 
 #include "config/utf8.h"
 #include "server/core/text.h"
@@ -20,6 +18,7 @@
 #define MS_SHOWN 0.0005 /* a shorter one is 0.000 */
 
 enum {
+    PIECE_MAX = 16,      /* what stands for a character */
     TIME_MAX = 32,       /* "2026-01-02T03:04:05.678Z" and a NUL, with room for a clock gone astray */
     FIELD_OVERHEAD = 48, /* key, punctuation, and the value where it is a number */
     LINE_OVERHEAD = 128  /* priority, time, level, braces, newline */
@@ -35,91 +34,18 @@ _Static_assert(REQUEST_ID_MAX <= LOG_FIELD_MAX && MODEL_NAME_MAX <= LOG_FIELD_MA
 static enum log_format line_format = LOG_FORMAT_TEXT;
 static bool goes_to_journal;
 
+static bool is_json(void)
+{
+    return line_format == LOG_FORMAT_JSON;
+}
+
 void log_line_init(enum log_format format, bool to_journal)
 {
     line_format = format;
     goes_to_journal = to_journal;
 }
 
-/* ---- text from outside ----------------------------------------------------------------------------------------- */
-
-/* Write the first `budget` bytes of `in`, as valid UTF-8, to out [UTF8_GROWTH * budget + 1]. */
-static void repair(char *out, size_t budget, const char *in)
-{
-    const size_t size = strnlen(in, budget);
-    size_t repaired = 0;
-    (void)utf8_repair(out, &repaired, (const uint8_t *)in, size, in[size] == '\0');
-    out[repaired] = '\0';
-}
-
-/* For text lines: write repaired text to out, at most `budget` bytes and no NUL. Backslash and newline are written as
- * \\ and \n, other controls as \xHH (their code point), what is invisible as \u{HHHH}, the quote as \" if `quoted`.
- * Returns the size. */
-static size_t escape(char *out, size_t budget, const char *in, bool quoted)
-{
-    size_t size = 0;
-    while (*in != '\0') {
-        char piece[16];
-        const size_t length = utf8_length(in);
-        size_t piece_size = length;
-        memcpy(piece, in, length);
-        if (*in == '\n' || *in == '\\' || (*in == '"' && quoted)) {
-            piece_size = 2;
-            piece[0] = '\\';
-            piece[1] = (char)(*in == '\n' ? 'n' : *in);
-        } else if (utf8_is_control(in)) {
-            const unsigned char code = (unsigned char)in[length - 1]; /* of a C1 control: its second byte */
-            piece_size = (size_t)snprintf(piece, sizeof piece, "\\x%02x", code);
-        } else if (utf8_is_invisible(in)) {
-            piece_size = (size_t)snprintf(piece, sizeof piece, "\\u{%04x}", (unsigned)utf8_code_point(in));
-        }
-        if (size + piece_size > budget)
-            break;
-        memcpy(out + size, piece, piece_size);
-        size += piece_size;
-        in += length;
-    }
-    return size;
-}
-
-/* For JSON lines: cut repaired text to what takes at most `budget` bytes once jansson has escaped it to ASCII. */
-static void cut(char *text, size_t budget)
-{
-    size_t cost = 0;
-    while (*text != '\0') {
-        const size_t length = utf8_length(text);
-        if (length == 4)
-            cost += 12; /* two surrogates */
-        else if (length > 1 || utf8_is_control(text))
-            cost += 6;
-        else
-            cost += *text == '"' || *text == '\\' ? 2 : 1;
-        if (cost > budget)
-            break;
-        text += length;
-    }
-    *text = '\0';
-}
-
-static size_t budget_of(const struct log_field *f)
-{
-    return strcmp(f->key, "path") == 0 ? LOG_PATH_MAX : LOG_FIELD_MAX;
-}
-
-static bool is_present(const struct log_field *f)
-{
-    switch (f->kind) {
-    case LOG_FIELD_TEXT:
-        return f->text != NULL;
-    case LOG_FIELD_MS:
-        return f->ms >= 0 && f->ms < MS_END;
-    case LOG_FIELD_NUMBER:
-        break;
-    }
-    return true;
-}
-
-/* ---- lines ----------------------------------------------------------------------------------------------------- */
+/* ---- what we write ourselves ----------------------------------------------------------------------------------- */
 
 /* RFC 3339 with milliseconds, UTC. */
 static void format_time(char out[TIME_MAX])
@@ -147,19 +73,62 @@ static void append(struct log_line *l, const char *format, ...)
     l->size += (size_t)written;
 }
 
-/* Write a value without quotes where a reader cannot mistake its end, else in quotes. */
+/* ---- text from outside ----------------------------------------------------------------------------------------- */
+
+/* What stands for a character in the line; returns its size. Backslash and newline are \\ and \n, the quote is \" if
+ * `quoted`. In text, other controls are \xHH (their code point) and what is invisible is \u{HHHH}; in JSON all but
+ * ASCII is \uHHHH, beyond 16 bits as two surrogates. */
+static size_t escape(char out[PIECE_MAX], const char *c, bool quoted)
+{
+    const uint32_t code = utf8_code_point(c);
+    const size_t length = utf8_length(c);
+    const bool is_control = utf8_is_control(c);
+    if (*c == '\n' || *c == '\\' || (*c == '"' && quoted))
+        return (size_t)snprintf(out, PIECE_MAX, "\\%c", *c == '\n' ? 'n' : *c);
+    if (is_json() && code > 0xffff)
+        return (size_t)snprintf(out, PIECE_MAX, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + ((code - 0x10000) >> 10),
+                                0xdc00 + (code & 0x3ff));
+    if (is_json() && (length > 1 || is_control))
+        return (size_t)snprintf(out, PIECE_MAX, "\\u%04" PRIx32, code);
+    if (is_control)
+        return (size_t)snprintf(out, PIECE_MAX, "\\x%02" PRIx32, code);
+    if (utf8_is_invisible(c))
+        return (size_t)snprintf(out, PIECE_MAX, "\\u{%04" PRIx32 "}", code);
+    memcpy(out, c, length);
+    return length;
+}
+
+/* At most `budget` bytes (up to LOG_MESSAGE_MAX), of valid UTF-8. */
+static void append_text(struct log_line *l, const char *in, size_t budget, bool quoted)
+{
+    char text[UTF8_GROWTH * LOG_MESSAGE_MAX + 1], piece[PIECE_MAX];
+    const size_t size = strnlen(in, budget);
+    size_t repaired = 0, piece_size;
+    (void)utf8_repair(text, &repaired, (const uint8_t *)in, size, in[size] == '\0');
+    text[repaired] = '\0';
+    for (const char *c = text; *c != '\0'; c += utf8_length(c)) {
+        piece_size = escape(piece, c, quoted);
+        if (piece_size > budget)
+            break;
+        memcpy(l->bytes + l->size, piece, piece_size);
+        l->size += piece_size;
+        budget -= piece_size;
+    }
+}
+
+/* In text without quotes where a reader cannot mistake its end. */
 static void append_value(struct log_line *l, const char *text, size_t budget)
 {
     static const char bare[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._-/:@%+,";
-    char repaired[UTF8_GROWTH * LOG_PATH_MAX + 1];
-    const bool quoted = text[0] == '\0' || text[strspn(text, bare)] != '\0';
+    const bool quoted = is_json() || text[0] == '\0' || text[strspn(text, bare)] != '\0';
     if (quoted)
         append(l, "\"");
-    repair(repaired, budget, text);
-    l->size += escape(l->bytes + l->size, budget, repaired, true);
+    append_text(l, text, budget, quoted);
     if (quoted)
         append(l, "\"");
 }
+
+/* ---- lines ----------------------------------------------------------------------------------------------------- */
 
 /* What syslog calls the level; the journal reads it from the start of a line (sd-daemon(3)). */
 static int priority_of(enum log_level level)
@@ -177,110 +146,84 @@ static int priority_of(enum log_level level)
     return 7;
 }
 
-static void append_field(struct log_line *l, const struct log_field *f)
+static size_t budget_of(const struct log_field *f)
+{
+    return strcmp(f->key, "path") == 0 ? LOG_PATH_MAX : LOG_FIELD_MAX;
+}
+
+static bool is_present(const struct log_field *f)
+{
+    switch (f->kind) {
+    case LOG_FIELD_TEXT:
+        return f->text != NULL;
+    case LOG_FIELD_MS:
+        return f->ms >= 0 && f->ms < MS_END;
+    case LOG_FIELD_NUMBER:
+        break;
+    }
+    return true;
+}
+
+/* `,"key":` of what is present; or a column, or key= of what is not 0. False: there is nothing to append. */
+static bool append_key(struct log_line *l, const struct log_field *f)
 {
     const bool is_shown = f->kind == LOG_FIELD_NUMBER ? f->number > 0 : f->kind != LOG_FIELD_MS || f->ms >= MS_SHOWN;
+    if (is_json()) {
+        if (is_present(f))
+            append(l, ",\"%s\":", f->key);
+        return is_present(f);
+    }
     if (!f->is_column && (!is_present(f) || !is_shown))
-        return;
+        return false;
     if (l->bytes[l->size - 1] != ' ' && l->bytes[l->size - 1] != '>')
         append(l, " ");
     if (!f->is_column)
         append(l, "%s=", f->key);
     if (!is_present(f))
         append(l, "-");
-    else if (f->kind == LOG_FIELD_TEXT)
+    return is_present(f);
+}
+
+static void append_field(struct log_line *l, const struct log_field *f)
+{
+    if (!append_key(l, f))
+        return;
+    if (f->kind == LOG_FIELD_TEXT)
         append_value(l, f->text, budget_of(f));
     else if (f->kind == LOG_FIELD_NUMBER)
-        append(l, "%llu", (unsigned long long)f->number);
+        append(l, "%" PRIu64, f->number);
     else
-        append(l, f->is_column ? "%.3f ms" : "%.3f", f->ms);
+        append(l, f->is_column && !is_json() ? "%.3f ms" : "%.3f", f->ms);
 }
 
-static void make_text(struct log_line *l, const char *now, enum log_level level, const char *message,
-                      const struct log_field *fields, size_t n)
+/* What comes before the fields, which in text stand in place of the message. */
+static void append_head(struct log_line *l, enum log_level level, const char *message, bool has_fields)
 {
-    char text[UTF8_GROWTH * LOG_MESSAGE_MAX + 1];
+    char now[TIME_MAX];
+    format_time(now);
+    if (goes_to_journal)
+        append(l, "<%d>", priority_of(level));
+    if (is_json()) {
+        append(l, "{");
+        if (!goes_to_journal)
+            append(l, "\"time\":\"%s\",", now);
+        append(l, "\"level\":\"%s\",\"message\":", log_level_word(level));
+        append_value(l, message, LOG_MESSAGE_MAX);
+        return;
+    }
     if (!goes_to_journal)
         append(l, "%s %s ", now, log_level_word(level));
-    for (size_t i = 0; i < n; i++)
-        append_field(l, &fields[i]);
-    if (n == 0) {
-        repair(text, LOG_MESSAGE_MAX, message);
-        l->size += escape(l->bytes + l->size, LOG_MESSAGE_MAX, text, false);
-    }
-}
-
-static json_t *field_to_json(const struct log_field *f)
-{
-    char text[UTF8_GROWTH * LOG_PATH_MAX + 1];
-    switch (f->kind) {
-    case LOG_FIELD_TEXT:
-        repair(text, budget_of(f), f->text);
-        cut(text, budget_of(f));
-        return json_string(text);
-    case LOG_FIELD_NUMBER:
-        return json_integer((json_int_t)f->number);
-    case LOG_FIELD_MS:
-        return json_real(round(f->ms * 1000) / 1000);
-    }
-    return NULL;
-}
-
-/* jansson leaves DEL as it is, which `cut` has counted as escaped. Returns the new size. */
-static size_t escape_del(char *text, size_t size, size_t room)
-{
-    static const char escaped[] = "\\u007f";
-    const size_t more = sizeof escaped - 2;
-    size_t to = size;
-    for (size_t i = 0; i < size; i++)
-        to += text[i] == 0x7f ? more : 0;
-    assert(to < room);
-    const size_t whole = to;
-    for (size_t i = size; i-- > 0 && to > i + 1;)
-        if (text[i] == 0x7f)
-            memcpy(text + (to -= more + 1), escaped, more + 1);
-        else
-            text[--to] = text[i];
-    return whole;
-}
-
-static void make_json(struct log_line *l, const char *now, enum log_level level, const char *message,
-                      const struct log_field *fields, size_t n)
-{
-    char text[UTF8_GROWTH * LOG_MESSAGE_MAX + 1];
-    const size_t room = sizeof l->bytes - l->size;
-    repair(text, LOG_MESSAGE_MAX, message);
-    cut(text, LOG_MESSAGE_MAX);
-    json_t *object = json_object();
-    int failed = goes_to_journal ? 0 : json_object_set_new(object, "time", json_string(now));
-    failed |= json_object_set_new(object, "level", json_string(log_level_word(level)));
-    failed |= json_object_set_new(object, "message", json_string(text));
-    for (size_t i = 0; i < n; i++) {
-        if (is_present(&fields[i]))
-            failed |= json_object_set_new(object, fields[i].key, field_to_json(&fields[i]));
-    }
-    const size_t size = failed == 0 ? json_dumpb(object, l->bytes + l->size, room,
-                                                 JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15))
-                                    : 0;
-    json_decref(object);
-    assert(size < room);
-    l->size += escape_del(l->bytes + l->size, size, room);
-    if (size == 0)
-        append(l, "{\"level\":\"%s\",\"message\":\"out of memory for a log line\"}", log_level_word(level));
+    if (!has_fields)
+        append_text(l, message, LOG_MESSAGE_MAX, false);
 }
 
 void log_line_make(struct log_line *l, enum log_level level, const char *message, const struct log_field *fields,
                    size_t n)
 {
-    char now[TIME_MAX];
     assert(n <= LOG_FIELDS_MAX);
     l->size = 0;
-    format_time(now);
-    if (goes_to_journal)
-        append(l, "<%d>", priority_of(level));
-    if (line_format == LOG_FORMAT_JSON)
-        make_json(l, now, level, message, fields, n);
-    else
-        make_text(l, now, level, message, fields, n);
-    append(l, "\n");
+    append_head(l, level, message, n > 0);
+    for (size_t i = 0; i < n; i++)
+        append_field(l, &fields[i]);
+    append(l, is_json() ? "}\n" : "\n");
 }

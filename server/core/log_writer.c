@@ -1,6 +1,6 @@
 /* log_writer.c - see log_writer.h.
  * Locks: `writer.lock`, a leaf, guards the ring and is never held while the thread writes. Before the thread starts and
- * after it has ended, whoever logs writes, with the lock held.
+ * after it has ended, whoever logs writes what the ring has, with the lock held.
  *
  * Several lines go into one write(2) of at most PIPE_BUF bytes, which Linux does not tear, whoever else writes into the
  * same pipe. Standard error stays as it is: O_NONBLOCK would be set for all processes that share it, so the thread may
@@ -38,15 +38,14 @@ enum mode {
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t work;  /* for the thread: lines, or the end */
-    pthread_cond_t ended; /* for log_writer_stop: `has_ended` */
+    pthread_cond_t changed; /* for the thread: lines, or `ends`; after that for log_writer_stop: the mode */
     pthread_t thread;
     enum mode mode;
-    bool ends, has_ended;
+    bool ends;
     uint64_t missing; /* lines behind those in the ring */
     size_t first, used;
     char ring[LOG_RING_BYTES];
-} writer = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} writer = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 /* How standard error has been doing. The thread's, while there is one; otherwise under the lock. */
 static struct {
@@ -129,21 +128,6 @@ static bool write_chunk(const struct chunk *c)
     return !output.fails;
 }
 
-/* ---- without the thread ---------------------------------------------------------------------------------------- */
-
-static void write_at_once_locked(const char *line, size_t size)
-{
-    struct chunk c;
-    if (output.lost > 0) {
-        make_warning(&c);
-        (void)write_chunk(&c);
-    }
-    c.is_warning = false;
-    c.size = size;
-    memcpy(c.bytes, line, size);
-    (void)write_chunk(&c);
-}
-
 /* ---- the ring -------------------------------------------------------------------------------------------------- */
 
 static void add_locked(const char *line, size_t size)
@@ -176,6 +160,41 @@ static void take_lines_locked(struct chunk *c)
     writer.used -= c->size;
 }
 
+/* False: nothing is left. */
+static bool next_chunk_locked(struct chunk *c)
+{
+    if (writer.used == 0) { /* the place of the lines that found no room has come */
+        output.lost += writer.missing;
+        writer.missing = 0;
+    }
+    if (output.lost > 0)
+        make_warning(c);
+    else
+        take_lines_locked(c);
+    return c->size > 0;
+}
+
+/* Standard error takes nothing, and nobody will try again: give up what waits for it. */
+static void drop_rest_locked(void)
+{
+    struct chunk c;
+    for (take_lines_locked(&c); c.size > 0; take_lines_locked(&c)) {
+        const uint64_t lines = count_lines(c.bytes, c.size);
+        output.lost += lines;
+        count_dropped(lines);
+    }
+    output.lost += writer.missing;
+    writer.missing = 0;
+}
+
+static void write_locked(void)
+{
+    struct chunk c;
+    while (next_chunk_locked(&c) && write_chunk(&c))
+        ;
+    drop_rest_locked();
+}
+
 void log_writer_put(const char *line, size_t size)
 {
     const int saved = errno;
@@ -183,11 +202,12 @@ void log_writer_put(const char *line, size_t size)
     (void)pthread_mutex_lock(&writer.lock);
     switch (writer.mode) {
     case MODE_DIRECT:
-        write_at_once_locked(line, size);
+        add_locked(line, size);
+        write_locked();
         break;
     case MODE_THREAD:
         add_locked(line, size);
-        (void)pthread_cond_signal(&writer.work);
+        (void)pthread_cond_signal(&writer.changed);
         break;
     case MODE_ABANDONED:
         count_dropped(1);
@@ -205,62 +225,38 @@ static struct timespec in_ms(uint64_t ms)
     return (struct timespec){.tv_sec = (time_t)(then_ns / CLOCK_NS_PER_S), .tv_nsec = (long)(then_ns % CLOCK_NS_PER_S)};
 }
 
-/* Until there is something to write, or the end. After a failure, only the end cuts a pause short. */
+/* Until there is something to write, or the end, at which nothing may be left. After a failure, only the end cuts a
+ * pause short. */
 static void wait_locked(void)
 {
     if (output.fails) {
         const struct timespec until = in_ms(LOG_RETRY_MS);
-        while (!writer.ends && pthread_cond_timedwait(&writer.work, &writer.lock, &until) == 0)
+        while (!writer.ends && pthread_cond_clockwait(&writer.changed, &writer.lock, CLOCK_MONOTONIC, &until) == 0)
             ;
         return;
     }
     while (writer.used == 0 && writer.missing == 0 && !writer.ends)
-        (void)pthread_cond_wait(&writer.work, &writer.lock);
-}
-
-/* False: nothing is left, and this is the end. */
-static bool next_chunk_locked(struct chunk *c)
-{
-    wait_locked();
-    if (writer.used == 0) { /* the place of the lines that found no room has come */
-        output.lost += writer.missing;
-        writer.missing = 0;
-    }
-    if (output.lost > 0)
-        make_warning(c);
-    else
-        take_lines_locked(c);
-    return c->size > 0;
-}
-
-/* Standard error takes nothing at the end: give up what waits for it. */
-static void drop_rest_locked(void)
-{
-    struct chunk c;
-    for (take_lines_locked(&c); c.size > 0; take_lines_locked(&c)) {
-        const uint64_t lines = count_lines(c.bytes, c.size);
-        output.lost += lines;
-        count_dropped(lines);
-    }
-    output.lost += writer.missing;
-    writer.missing = 0;
+        (void)pthread_cond_wait(&writer.changed, &writer.lock);
 }
 
 static void *write_all(void *arg)
 {
     struct chunk c;
+    bool fine;
     (void)arg;
     (void)pthread_mutex_lock(&writer.lock);
-    while (next_chunk_locked(&c)) {
-        (void)pthread_mutex_unlock(&writer.lock);
-        const bool fine = write_chunk(&c);
-        (void)pthread_mutex_lock(&writer.lock);
-        if (!fine && writer.ends)
+    do {
+        wait_locked();
+        if (!next_chunk_locked(&c))
             break;
-    }
+        (void)pthread_mutex_unlock(&writer.lock);
+        fine = write_chunk(&c);
+        (void)pthread_mutex_lock(&writer.lock);
+    } while (fine || !writer.ends);
     drop_rest_locked();
-    writer.has_ended = true;
-    (void)pthread_cond_signal(&writer.ended);
+    if (writer.mode == MODE_THREAD)
+        writer.mode = MODE_DIRECT;
+    (void)pthread_cond_signal(&writer.changed);
     (void)pthread_mutex_unlock(&writer.lock);
     return NULL;
 }
@@ -278,38 +274,19 @@ static void occupy_standard_descriptors(void)
         (void)close(fd);
 }
 
-static bool make_conditions(void)
-{
-    pthread_condattr_t monotonic;
-    bool fine = false;
-    if (pthread_condattr_init(&monotonic) != 0)
-        return false;
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    if (pthread_cond_init(&writer.work, &monotonic) == 0) {
-        fine = pthread_cond_init(&writer.ended, &monotonic) == 0;
-        if (!fine)
-            (void)pthread_cond_destroy(&writer.work);
-    }
-    (void)pthread_condattr_destroy(&monotonic);
-    return fine;
-}
-
 enum status log_writer_start(struct error *err)
 {
     assert(writer.mode == MODE_DIRECT);
     occupy_standard_descriptors();
-    if (!make_conditions())
-        return error_set(err, ERR_NOMEM, "out of memory for the log's thread");
-    writer.ends = writer.has_ended = false;
-    if (pthread_create(&writer.thread, NULL, write_all, NULL) != 0) {
-        (void)pthread_cond_destroy(&writer.work);
-        (void)pthread_cond_destroy(&writer.ended);
-        return error_set(err, ERR_NOMEM, "out of memory for the log's thread");
-    }
-    (void)pthread_setname_np(writer.thread, "log");
     (void)pthread_mutex_lock(&writer.lock);
-    writer.mode = MODE_THREAD;
+    writer.ends = false;
+    if (pthread_create(&writer.thread, NULL, write_all, NULL) == 0)
+        writer.mode = MODE_THREAD;
+    const bool fine = writer.mode == MODE_THREAD;
     (void)pthread_mutex_unlock(&writer.lock);
+    if (!fine)
+        return error_set(err, ERR_NOMEM, "out of memory for the log's thread");
+    (void)pthread_setname_np(writer.thread, "log");
     return OK;
 }
 
@@ -318,20 +295,15 @@ void log_writer_stop(void)
     const struct timespec until = in_ms(LOG_STOP_MS);
     (void)pthread_mutex_lock(&writer.lock);
     const bool has_thread = writer.mode == MODE_THREAD;
-    if (has_thread) {
-        writer.ends = true;
-        (void)pthread_cond_signal(&writer.work);
-        while (!writer.has_ended && pthread_cond_timedwait(&writer.ended, &writer.lock, &until) == 0)
-            ;
-        writer.mode = writer.has_ended ? MODE_DIRECT : MODE_ABANDONED;
-    }
-    const bool was_joined = writer.mode == MODE_DIRECT;
+    writer.ends = true;
+    (void)pthread_cond_signal(&writer.changed);
+    while (writer.mode == MODE_THREAD &&
+           pthread_cond_clockwait(&writer.changed, &writer.lock, CLOCK_MONOTONIC, &until) == 0)
+        ;
+    const bool is_left = writer.mode == MODE_THREAD;
+    if (is_left)
+        writer.mode = MODE_ABANDONED;
     (void)pthread_mutex_unlock(&writer.lock);
-    if (has_thread && was_joined) {
-        (void)pthread_join(writer.thread, NULL);
-        (void)pthread_cond_destroy(&writer.work);
-        (void)pthread_cond_destroy(&writer.ended);
-    } else if (has_thread) {
-        (void)pthread_detach(writer.thread);
-    }
+    if (has_thread)
+        (void)(is_left ? pthread_detach(writer.thread) : pthread_join(writer.thread, NULL));
 }
