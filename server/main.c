@@ -37,6 +37,7 @@
 #include "server/core/address_space.h"
 #include "server/core/clock.h"
 #include "server/core/log.h"
+#include "server/core/log_writer.h"
 #include "server/core/mailbox.h"
 #include "server/core/metrics.h"
 #include "server/core/service_manager.h"
@@ -202,7 +203,7 @@ static enum status start(struct daemon *d, struct error *err)
     metrics_init(paths, routes_paths(paths));
     enum status st = service_manager_take(&d->passed, err);
     if (st == OK)
-        st = log_start(err);
+        st = log_writer_start(err);
     if (st != OK)
         return st;
     raise_file_limit();
@@ -389,7 +390,7 @@ static int run(const struct config *config, int argc, char *argv[])
     stop(&d);
     if (st == OK)
         log_info("stopped");
-    log_stop();
+    log_writer_stop();
     return st == OK ? EXIT_SUCCESS : st == ERR_CONFIG ? EXIT_USAGE : EXIT_RUNTIME;
 }
 

@@ -315,20 +315,19 @@ enum status auth_take_request(const struct auth_grant *g, uint64_t now_ns, doubl
 
 static void link_locked(struct auth_meter *m, struct auth_use *u)
 {
-    u->previous = NULL;
     u->next = m->running;
+    u->link = &m->running;
     if (u->next != NULL)
-        u->next->previous = u;
+        u->next->link = &u->next;
     m->running = u;
-    u->runs = true;
 }
 
-static void unlink_locked(struct auth_meter *m, struct auth_use *u)
+static void unlink_locked(struct auth_use *u)
 {
-    *(u->previous != NULL ? &u->previous->next : &m->running) = u->next;
+    *u->link = u->next;
     if (u->next != NULL)
-        u->next->previous = u->previous;
-    u->runs = false;
+        u->next->link = u->link;
+    u->link = NULL;
 }
 
 enum status auth_use_begin(struct auth_grant *g, uint64_t now_ns, uint64_t received, double *wait_s)
@@ -359,8 +358,8 @@ void auth_use_end(struct auth_grant *g, uint64_t now_ns, uint64_t bytes)
         return;
     (void)pthread_mutex_lock(&g->meter->lock);
     settle_locked(g->meter, g->key, now_ns, &ahead);
-    if (u->runs)
-        unlink_locked(g->meter, u);
+    if (u->link != NULL)
+        unlink_locked(u);
     g->meter->bytes.level -= (double)bytes - (double)u->taken;
     u->taken = bytes;
     (void)pthread_mutex_unlock(&g->meter->lock);

@@ -33,16 +33,6 @@ void log_init(enum log_level level, enum log_format format)
     log_line_init(format, is_journal(STDERR_FILENO));
 }
 
-enum status log_start(struct error *err)
-{
-    return log_writer_start(err);
-}
-
-void log_stop(void)
-{
-    log_writer_stop();
-}
-
 void log_set_level(enum log_level level)
 {
     atomic_store_explicit(&level_max, level, memory_order_relaxed);

@@ -1,5 +1,5 @@
-/* log.h - the daemon's log: one line for each event on standard error, as text or as JSON (log_line.h). Once log_start
- * has been called, nobody who logs waits for a reader (log_writer.h). Prompts, bodies and query strings are never
+/* log.h - the daemon's log: one line for each event on standard error, as text or as JSON (log_line.h). From
+ * log_writer_start on nobody who logs waits for a reader (log_writer.h). Prompts, bodies and query strings are never
  * logged. Any thread, under any lock; log_init first. */
 #ifndef SERVER_CORE_LOG_H
 #define SERVER_CORE_LOG_H
@@ -8,16 +8,10 @@
 #include <stdint.h>
 
 #include "config/choices.h"
-#include "config/status.h"
 
 /* Call before other threads exist. Without it: level info, format text. Where JOURNAL_STREAM names standard error,
  * lines are made for systemd's journal. */
 void log_init(enum log_level level, enum log_format format);
-
-/* From now on a thread writes the lines; metrics_init first. Errors: ERR_NOMEM. */
-enum status log_start(struct error *err);
-/* Write what is left, within a bounded time. Without log_start a no-op. Call it before the process ends. */
-void log_stop(void);
 
 /* Change the level. Any thread. */
 void log_set_level(enum log_level level);

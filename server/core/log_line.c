@@ -130,21 +130,9 @@ static void append_value(struct log_line *l, const char *text, size_t budget)
 
 /* ---- lines ----------------------------------------------------------------------------------------------------- */
 
-/* What syslog calls the level; the journal reads it from the start of a line (sd-daemon(3)). */
-static int priority_of(enum log_level level)
-{
-    switch (level) {
-    case LOG_LEVEL_ERROR:
-        return 3;
-    case LOG_LEVEL_WARNING:
-        return 4;
-    case LOG_LEVEL_INFO:
-        return 6;
-    case LOG_LEVEL_DEBUG:
-        break;
-    }
-    return 7;
-}
+/* What syslog calls the levels; the journal reads that from the start of a line (sd-daemon(3)). */
+static const int priorities[] = {
+    [LOG_LEVEL_ERROR] = 3, [LOG_LEVEL_WARNING] = 4, [LOG_LEVEL_INFO] = 6, [LOG_LEVEL_DEBUG] = 7};
 
 static size_t budget_of(const struct log_field *f)
 {
@@ -153,15 +141,9 @@ static size_t budget_of(const struct log_field *f)
 
 static bool is_present(const struct log_field *f)
 {
-    switch (f->kind) {
-    case LOG_FIELD_TEXT:
+    if (f->kind == LOG_FIELD_TEXT)
         return f->text != NULL;
-    case LOG_FIELD_MS:
-        return f->ms >= 0 && f->ms < MS_END;
-    case LOG_FIELD_NUMBER:
-        break;
-    }
-    return true;
+    return f->kind == LOG_FIELD_NUMBER || (f->ms >= 0 && f->ms < MS_END);
 }
 
 /* `,"key":` of what is present; or a column, or key= of what is not 0. False: there is nothing to append. */
@@ -202,7 +184,7 @@ static void append_head(struct log_line *l, enum log_level level, const char *me
     char now[TIME_MAX];
     format_time(now);
     if (goes_to_journal)
-        append(l, "<%d>", priority_of(level));
+        append(l, "<%d>", priorities[level]);
     if (is_json()) {
         append(l, "{");
         if (!goes_to_journal)

@@ -19,8 +19,8 @@
 /* `line` ends in a newline, its only one; 0 < size <= LOG_LINE_MAX. Any thread, under any lock. errno is kept. */
 void log_writer_put(const char *line, size_t size);
 
-/* Start the thread. Main thread, with the signals blocked that it shall not get. Descriptors 0 to 2 that are closed are
- * occupied, so that no file or socket opened later becomes standard error. Errors: ERR_NOMEM. */
+/* Start the thread, after metrics_init. Main thread, with the signals blocked that it shall not get. Descriptors 0 to 2
+ * that are closed are occupied, so that no file or socket opened later becomes standard error. Errors: ERR_NOMEM. */
 enum status log_writer_start(struct error *err);
 /* Write what is left, for at most LOG_STOP_MS; then lines are written at once again, or dropped if standard error takes
  * nothing. Without a thread a no-op. */

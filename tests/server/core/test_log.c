@@ -17,6 +17,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "config/limits.h"
 #include "server/core/log.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(a)[0])
