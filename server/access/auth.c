@@ -52,7 +52,7 @@ static void meter_release(struct auth_meter *m)
     free(m);
 }
 
-static void table_release(struct auth_table *t)
+void auth_table_free(struct auth_table *t)
 {
     if (t == NULL || atomic_fetch_sub(&t->references, 1) != 1)
         return;
@@ -111,7 +111,7 @@ static enum status table_create(struct auth_table **ret, const char *path, const
     *ret = t;
     t = NULL;
 done:
-    table_release(t);
+    auth_table_free(t);
     return st;
 }
 
@@ -134,7 +134,7 @@ void auth_free(struct auth *a)
 {
     if (a == NULL)
         return;
-    table_release(a->table);
+    auth_table_free(a->table);
     (void)pthread_mutex_destroy(&a->lock);
     free(a);
 }
@@ -152,7 +152,7 @@ enum status auth_read(struct auth *a, struct auth_table **ret, size_t *count, st
 {
     struct auth_table *old = table_take(a);
     const enum status st = table_create(ret, a->path, old, err);
-    table_release(old);
+    auth_table_free(old);
     if (st == OK)
         *count = (*ret)->file.count;
     return st;
@@ -166,7 +166,7 @@ void auth_put(struct auth *a, struct auth_table *t)
     void (*const changed)(void *) = a->changed;
     void *arg = a->changed_arg;
     (void)pthread_mutex_unlock(&a->lock);
-    table_release(old);
+    auth_table_free(old);
     if (changed != NULL)
         changed(arg);
 }
@@ -177,11 +177,6 @@ void auth_on_change(struct auth *a, void (*changed)(void *arg), void *arg)
     a->changed = changed;
     a->changed_arg = arg;
     (void)pthread_mutex_unlock(&a->lock);
-}
-
-void auth_table_free(struct auth_table *t)
-{
-    table_release(t);
 }
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
@@ -196,13 +191,13 @@ bool auth_find(struct auth *a, const char *text, size_t size, struct auth_grant 
     if (found != NULL)
         *ret = (struct auth_grant){.table = t, .key = found->key, .meter = found->meter};
     else
-        table_release(t);
+        auth_table_free(t);
     return found != NULL;
 }
 
 void auth_release(struct auth_grant *g)
 {
-    table_release(g->table);
+    auth_table_free(g->table);
     *g = (struct auth_grant){0};
 }
 
@@ -251,7 +246,7 @@ bool auth_has(struct auth *a, const struct client_id *client)
         const struct client_id id = client_of(&t->file.keys[i]);
         has = client_id_is_same(&id, client);
     }
-    table_release(t);
+    auth_table_free(t);
     return has;
 }
 

@@ -48,7 +48,7 @@ void auth_free(struct auth *a); /* NULL is a no-op. Grants may outlive it. */
  * in force for all requests from now on, or to auth_table_free. Errors as above. */
 enum status auth_read(struct auth *a, struct auth_table **ret, size_t *count, struct error *err);
 void auth_put(struct auth *a, struct auth_table *t); /* takes it */
-void auth_table_free(struct auth_table *t);          /* NULL is a no-op */
+void auth_table_free(struct auth_table *t);          /* give up a reference; NULL is a no-op */
 /* Have changed(arg) called after each auth_put, on its thread and without a lock: keys may have gone. */
 void auth_on_change(struct auth *a, void (*changed)(void *arg), void *arg);
 

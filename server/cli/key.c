@@ -73,64 +73,49 @@ static int read_options(struct key *k, const char *name, const struct key_option
     return st == OK ? CLI_OK : cli_fail_usage("%s", err.message);
 }
 
-/* The file as it is; an empty one where there is none yet. */
-static enum status read_file(struct keys_file *f, const char *path, struct error *err)
+/* Add a key to the file, which need not be there yet, and take its models; or, if it is NULL, remove the key of that
+ * name. */
+static enum status change_file(const char *path, struct key *added, const char *name, struct error *err)
 {
-    *f = (struct keys_file){0};
-    return access(path, F_OK) == 0 ? keys_file_read(f, path, err) : OK;
+    struct keys_file f = {0};
+    int lock;
+    enum status st = keys_file_lock(&lock, path, err);
+    if (st != OK)
+        return st;
+    if (added == NULL || access(path, F_OK) == 0)
+        st = keys_file_read(&f, path, err);
+    if (st == OK)
+        st = added != NULL ? keys_file_add(&f, added, err) : keys_file_remove(&f, name, err);
+    if (st == OK) {
+        if (added != NULL)
+            added->models = NULL; /* the file's now */
+        st = keys_file_write(&f, path, err);
+    }
+    keys_file_unlock(lock);
+    keys_file_clear(&f);
+    return st;
 }
 
 static int add(const char *name, const struct key_options *o)
 {
     struct key k = {.name = ""};
-    struct keys_file f = {0};
     struct error err;
     char text[KEY_TEXT_BYTES + 1];
-    int lock = -1;
-    enum status st = OK;
     int code = read_options(&k, name, o);
-    if (code != CLI_OK)
-        goto done;
-    st = keys_file_lock(&lock, o->file, &err);
-    if (st == OK)
-        st = read_file(&f, o->file, &err);
-    if (st == OK)
-        st = key_make(&k, text, &err);
-    if (st == OK)
-        st = keys_file_add(&f, &k, &err);
-    if (st == OK) {
-        k.models = NULL; /* the file's now */
-        st = keys_file_write(&f, o->file, &err);
-    }
-    code = st == OK ? CLI_OK : cli_fail_error(&err);
-    if (st == OK && o->json)
+    if (code == CLI_OK && (key_make(&k, text, &err) != OK || change_file(o->file, &k, name, &err) != OK))
+        code = cli_fail_error(&err);
+    if (code == CLI_OK && o->json)
         code = cli_print_json(json_pack("{s:s, s:s}", "name", name, "key", text));
-    else if (st == OK)
+    else if (code == CLI_OK)
         (void)printf("%s\n", text);
-done:
-    if (lock >= 0)
-        keys_file_unlock(lock);
-    keys_file_clear(&f);
     free(k.models);
     return code;
 }
 
 static int take_back(const char *name, const struct key_options *o)
 {
-    struct keys_file f = {0};
     struct error err;
-    int lock = -1;
-    enum status st = keys_file_lock(&lock, o->file, &err);
-    if (st == OK)
-        st = keys_file_read(&f, o->file, &err);
-    if (st == OK)
-        st = keys_file_remove(&f, name, &err);
-    if (st == OK)
-        st = keys_file_write(&f, o->file, &err);
-    if (lock >= 0)
-        keys_file_unlock(lock);
-    keys_file_clear(&f);
-    return st == OK ? CLI_OK : cli_fail_error(&err);
+    return change_file(o->file, NULL, name, &err) == OK ? CLI_OK : cli_fail_error(&err);
 }
 
 static void print_rate(const char *what, double rate)
