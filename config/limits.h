@@ -252,7 +252,7 @@
 /* ---- aft load -------------------------------------------------------------------------------------------- */
 #define LOAD_CLIENTS_MAX 4096        /* connections; a daemon has no more stream slots for one model */
 #define LOAD_CLIENTS_OPEN 256        /* connections of an open loop by default */
-#define LOAD_CLIENTS_SESSIONS 64     /* the same where each has a session: a client has room for 192 by default */
+#define LOAD_CLIENTS_FIND 64         /* clients that wait, of the run with which the search for a rate begins */
 #define LOAD_RATE_MAX 50000          /* requests a second; one thread of libcurl sends fewer */
 #define LOAD_RATE_MIN 1e-3           /* one in a quarter of an hour */
 #define LOAD_REQUESTS_MAX 1000000000 /* of one run: a day at 10,000 a second */
@@ -260,24 +260,11 @@
 #define LOAD_DURATION_MIN_S 0.1      /* less would measure the start alone */
 #define LOAD_TIMEOUT_MAX_S 3600      /* of one request; the daemon's own deadline is at most 10 minutes */
 #define LOAD_PROBE_S 10              /* for the first request, GET /readyz */
-#define LOAD_PAUSE_S 0.1 /* of a client whose next try would fail at once: nobody is there, or its session is in use */
-#define LOAD_PICTURES_MAX 65536                     /* pictures sent in turn */
-#define LOAD_PROMPTS_MAX 64                         /* different requests for text, sent in turn */
+#define LOAD_PAUSE_S 0.1             /* of a client whose next try would fail at once, as nobody is there */
+#define LOAD_PROMPTS_MAX 64          /* different requests for text, sent in turn */
 #define LOAD_BODIES_BYTES_MAX (UINT64_C(256) << 20) /* of all bodies, which are kept in memory */
 #define LOAD_ANSWER_MAX (8u << 20)                  /* bytes kept of one answer: GENERATE_TOKENS_MAX, escaped, fits */
 #define LOAD_FAILURES_MAX 32                        /* kinds of failure told apart; the others share one */
 #define LOAD_DETAIL_MAX 256                         /* bytes of the message that a kind of failure is shown with */
-
-/* ---- aft capacity ---------------------------------------------------------------------------------------- */
-#define CAPACITY_REPLICAS_MAX 1024     /* simulated; each costs a look at every event */
-#define CAPACITY_CORES_MAX 4096        /* of a machine */
-#define CAPACITY_REQUESTS_MAX 10000000 /* simulated for one number of replicas: a minute and more */
-#define CAPACITY_REQUESTS_MIN 100      /* fewer have no 99th percentile */
-#define CAPACITY_KINDS_MAX 16          /* of requests in one mix */
-#define CAPACITY_POINTS_MAX 32       /* numbers of streams, bytes or pictures whose cost is measured: two a doubling */
-#define CAPACITY_WATCH_MAX_S 40      /* of seeing how much slower a machine is at times, in ... */
-#define CAPACITY_WINDOWS_MAX 4096    /* ... so many windows */
-#define CAPACITY_US_MAX 1e7          /* microseconds that an option may give: ten seconds */
-#define CAPACITY_FILE_MAX (1u << 20) /* bytes of a file of costs: it has some hundred numbers */
 
 #endif

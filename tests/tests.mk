@@ -121,7 +121,7 @@ under_sanitizer = $(foreach dir,$(1),$(filter $B/tests/$(dir)/%,$(TESTS))) $(2:%
 ifeq ($(VARIANT)$(AFTD_TEST_ALL),asan)
   HOSTILE := chunks hostile identity inference key_rights mutations openai sessions state uploads
   # Those left out are about what is computed, not about where it lies.
-  NUMBERS := $(addprefix engine/,bench/% test_bits test_length test_sampler kernels/test_kernels_long) server/cli/test_capacity_sim
+  NUMBERS := $(addprefix engine/,bench/% test_bits test_length test_sampler kernels/test_kernels_long)
   TESTS := $(filter-out $(NUMBERS:%=$B/tests/%),$(call under_sanitizer,config weights engine server,$(HOSTILE)))
 else ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
   SHARED := admin connections drain leave reload_order requests sessions_many sessions_shared slow_readers

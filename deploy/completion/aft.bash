@@ -14,7 +14,6 @@ inspect
 verify
 check-precision
 bench
-capacity
 key
 load
 health
@@ -189,36 +188,6 @@ _aft_verb() {
             --positions=text
             --no-limits
             --json' ;;
-    capacity)
-        arguments='model'
-        options='-h --help
-            -r=text --rate=text
-            --concurrency=text
-            --p99=text
-            --prompt-bytes=text
-            -n=text --max-tokens=text
-            --mix=text
-            --no-stream
-            --replicas=text
-            --replicas-max=text
-            --cores=text
-            --per-machine=text
-            -t=text --threads=text
-            --precision=f32|bf16|int8|auto
-            --costs=file
-            --watch=text
-            --request-us=text
-            --event-us=text
-            --pass-us=text
-            --beside-us=text
-            --beside-event-us=text
-            --streams-max=text
-            --pass-rows-max=text
-            --batch-images-max=text
-            --queue-jobs-max=text
-            --requests=text
-            -s=text --seed=text
-            --json' ;;
     key)
         arguments='add|list|remove text'
         options='-h --help
@@ -232,11 +201,10 @@ _aft_verb() {
     load)
         arguments='text file...'
         options='-h --help
-            --generate
-            --classify
-            --mix=text
             --concurrency=text
             -r=text --rate=text
+            --find-rate
+            --p99=text
             -d=text --duration=text
             --requests=text
             --warmup=text
@@ -248,13 +216,8 @@ _aft_verb() {
             -n=text --max-tokens=text
             --temperature=text
             --no-stream
-            --sessions
             -m=text --model=text
-            --classify-model=text
             --header=text
-            --slo-ttfb-ms=text
-            --slo-e2e-ms=text
-            --slo-gap-ms=text
             --json
             --url=text
             --unix=file

@@ -1,64 +1,26 @@
-/* load.h - what the parts of aft load share: what was asked for, what is sent, what came of it. Single threaded.
- *
- *   load.c            the command line
- *   load_bodies.c     pictures and prompts -> the bodies of requests
- *   load_run.c        when each request is due; the event loop
- *   load_client.c     one request after the other on one connection (libcurl)
- *   load_ask.c        what is asked before and after: is there a daemon, sessions
- *   load_answer.c     what comes back, piece by piece
- *   load_tally.c      counts and histograms
- *   load_report.c     for people, as JSON, and the progress meanwhile
- *
- * Times are seconds on the monotonic clock (cli_now).
+/* load.h - what the parts of aft load share. load.c: the command line, the bodies of requests, the report, the search
+ * for the rate that holds; load_run.c: one run; load_answer.c: one answer. Single threaded; times are seconds on the
+ * monotonic clock (cli_now).
  *
  * A request's times begin when it was due. In a closed loop that is when it is sent. In an open loop it is the moment
  * that the schedule drew for it, whether or not a connection was free then: while the daemon stalls, the requests that
  * pile up behind it are late, and count as late ("coordinated omission" would be to start the clock when they are sent
- * at last). Those that no connection became free for until the run's end are counted as not sent, and miss every goal.
+ * at last). Those that no connection became free for until the run's end are counted as not sent.
  *
- * What is measured: the requests due in the window, which is the run after its warm-up. Rates (of answers, bytes, good
- * requests) are of what arrived in the window, whenever it was due, over the window's length. Requests under way at the
- * window's end are waited for, so that the slow ones are not missing. */
+ * What is measured: the requests due in the window, which is the run after its warm-up. Rates (of answers, of bytes)
+ * are of what arrived in the window, whenever it was due, over the window's length. Requests under way at the window's
+ * end are waited for, so that the slow ones are not missing. */
 #ifndef SERVER_CLI_LOAD_H
 #define SERVER_CLI_LOAD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "server/cli/cli.h"
-#include "server/cli/load_histogram.h"
 #include "server/cli/remote.h"
 
-/* ---- what was asked for ------------------------------------------------------------------------------------------ */
-
-enum load_kind { LOAD_CLASSIFY, LOAD_GENERATE, LOAD_KINDS };
-
-struct load_options {
-    struct remote to;                       /* its URL is of cli_url_make */
-    bool kinds[LOAD_KINDS];                 /* at least one */
-    const char *models[LOAD_KINDS];         /* NULL: the daemon's default */
-    double mix;                             /* share of requests that classify; 1 or 0 where only one kind is sent */
-    uint64_t concurrency;                   /* clients of a closed loop; most connections of an open one */
-    double rate;                            /* requests a second on average; 0: a closed loop */
-    double duration_s, warmup_s, timeout_s; /* duration_s may be infinite, requests is not then */
-    uint64_t requests;                      /* measured ones; UINT64_MAX: no bound */
-    uint64_t seed;                          /* of the arrivals and of the texts */
-    char *const *pictures;
-    size_t picture_count;
-    const char *prompt, *prompt_file; /* one of them, or both NULL: the built-in prompt */
-    uint64_t prompt_bytes;            /* 0: as long as the text given */
-    uint64_t max_tokens;
-    double temperature;
-    bool whole;    /* text comes in one answer, not as events */
-    bool sessions; /* the text of each client goes on from answer to answer */
-    struct cli_texts headers;
-    double slo_ttfb_s, slo_e2e_s, slo_gap_s; /* infinite where not asked for */
-    bool json;
-};
-
-/* ---- what is sent ------------------------------------------------------------------------------------------------ */
+/* ---- what is asked for ------------------------------------------------------------------------------------------- */
 
 struct load_body {
     uint8_t *bytes;
@@ -66,19 +28,46 @@ struct load_body {
 };
 
 struct load_bodies {
-    struct load_body *at;
+    struct load_body *at; /* [count], sent in turn */
     size_t count, room;
     uint64_t bytes;
 };
 
-/* Make the bodies that the options ask for, at least one for each kind. Prints why and returns an exit code; the bodies
- * are the caller's to clear in any case. */
-int load_bodies_make(struct load_bodies bodies[LOAD_KINDS], const struct load_options *o);
-/* The same for what begins the sessions that clients go on with: none, if they do not. */
-int load_bodies_make_sessions(struct load_bodies *ret, const struct load_options *o);
+struct load_options {
+    struct remote to;
+    char *const *pictures; /* [picture_count]; if there is none, texts are asked for */
+    size_t picture_count;
+    const char *prompt, *prompt_file; /* one of them, or both NULL: the built-in prompt */
+    uint64_t prompt_bytes;            /* 0: as long as the text given */
+    uint64_t max_tokens;
+    double temperature;
+    bool whole;                             /* a text comes in one answer, not as events */
+    uint64_t concurrency;                   /* clients of a closed loop; most connections of an open one */
+    double rate;                            /* requests a second on average; 0: a closed loop */
+    double duration_s, warmup_s, timeout_s; /* duration_s may be infinite, requests is not then */
+    uint64_t requests;                      /* measured ones; UINT64_MAX: no bound */
+    uint64_t seed;                          /* of the arrivals and of the texts */
+    struct cli_texts headers;               /* beside those of every request */
+};
+
+/* Make the bodies that the options ask for, at least one. Prints why not and returns an exit code; clear them in any
+ * case. */
+int load_bodies_make(struct load_bodies *b, const struct load_options *o);
 void load_bodies_clear(struct load_bodies *b);
 
 /* ---- what came of it --------------------------------------------------------------------------------------------- */
+
+/* How often each length of time occurred, in a fixed amount of memory: LOAD_TIMES_PIECES buckets for each doubling from
+ * a nanosecond on, whose middle is within 0.3 % of whatever lies in it. */
+enum { LOAD_TIMES_PIECES = 128, LOAD_TIMES_DOUBLINGS = 60 };
+struct load_times {
+    uint64_t count, counts[LOAD_TIMES_PIECES * LOAD_TIMES_DOUBLINGS];
+    double sum_s, max_s; /* exact */
+};
+void load_times_add(struct load_times *t, double seconds, uint64_t count);
+/* The least time that a share q of all, 0 < q <= 1, does not exceed (the nearest rank), to 0.3 %, and never more than
+ * the largest; 0 where nothing was added. */
+double load_times_quantile_s(const struct load_times *t, double q);
 
 enum load_time {
     LOAD_TTFB,      /* due -> first generated byte of a stream, or first byte of an answer */
@@ -95,60 +84,50 @@ struct load_failure {
     uint64_t count;
 };
 
-/* The counts of one kind. requests = sent + unsent, sent = answered + failed + aborted. Gaps are those of every stream,
- * the other times only those of answered requests. */
-struct load_tally {
-    uint64_t requests, sent, unsent, answered, failed, aborted, bytes, good;
-    uint64_t window_answered, window_bytes, window_good; /* what rates are computed from */
+/* requests = sent + unsent, sent = answered + failed + aborted. Gaps are those of every stream, the other times only
+ * those of answered requests. */
+struct load_result {
+    uint64_t requests, sent, unsent, answered, failed, aborted, bytes;
+    uint64_t window_answered, window_bytes; /* what rates are computed from */
     struct load_failure failures[LOAD_FAILURES_MAX];
     size_t failure_count;
-    struct load_histogram times[LOAD_TIMES];
-};
-
-struct load_result {
-    struct load_tally tallies[LOAD_KINDS];
+    struct load_times times[LOAD_TIMES];
     double seconds;     /* the window's length */
     double cpu_seconds; /* this program's own, in the window */
     bool interrupted;
 };
 
-/* How one request fared. */
-struct load_outcome {
-    double due_s, first_s, end_s;
-    double longest_gap_s;
-    uint64_t bytes;
-    bool measured, in_window; /* due, ended in the window */
-    const char *fault;        /* NULL: answered */
-    const char *detail;
-};
-
-void load_tally_add(struct load_tally *t, const struct load_options *o, const struct load_outcome *outcome);
-
-/* ---- the run ----------------------------------------------------------------------------------------------------- */
-
-/* Send, wait, count, into *ret (zeroed). `sessions`: what they begin with, if clients go on with any. Prints why and
- * returns CLI_FAILED if it cannot begin. */
-int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_KINDS],
-             const struct load_bodies *sessions, struct load_result *ret);
+/* Send, wait, count, into *ret (zeroed). Prints why and returns CLI_FAILED if it cannot begin. SIGINT and SIGTERM end
+ * it early, and a second run does not begin. */
+int load_run(const struct load_options *o, const struct load_bodies *bodies, struct load_result *ret);
 
 /* The n-th gap between two requests of an open loop: exponentially distributed with mean 1 / rate, a function of the
  * seed and n alone. */
 double load_arrival_gap_s(uint64_t seed, uint64_t n, double rate);
 
-/* ---- what is told ------------------------------------------------------------------------------------------------ */
+/* ---- one answer, as its pieces arrive ---------------------------------------------------------------------------- */
 
-/* How far a run has come. */
-struct load_progress {
-    double now_s, start_s, window_s, end_s; /* end_s may be infinite */
-    uint64_t measured, running;             /* requests */
+enum load_form {
+    LOAD_OPAQUE, /* a classification: bytes that are not examined */
+    LOAD_TEXT,   /* generated text as one JSON object */
+    LOAD_EVENTS, /* generated text as server-sent events */
+    LOAD_ERROR   /* the daemon's message about a request that failed */
 };
 
-#define LOAD_PROGRESS_TOTAL 1000 /* the total of the bar */
-void load_progress_show(struct cli_progress *bar, const struct load_progress *p, const struct load_options *o,
-                        const struct load_result *r);
-
-void load_report_print(const struct load_options *o, const struct load_result *r);
-/* One JSON object; its keys are listed in load_report.c. */
-int load_report_json(const struct load_options *o, const struct load_result *r);
+/* `held` stays from one answer to the next; the caller frees it. */
+struct load_answer {
+    enum load_form form;
+    struct load_result *into; /* its gaps; NULL: not measured */
+    double first_s, last_s;   /* 0: nothing yet; for events, that of the first and the latest generated byte */
+    uint64_t bytes;           /* generated */
+    bool finished;            /* a finish_reason was there */
+    const char *fault;        /* static; NULL: none so far */
+    char detail[LOAD_DETAIL_MAX];
+    char *held; /* a line without its end, or the whole body */
+    size_t used, room;
+};
+void load_answer_begin(struct load_answer *a, enum load_form form, struct load_result *into);
+void load_answer_take(struct load_answer *a, const char *bytes, size_t n, double now_s);
+void load_answer_end(struct load_answer *a);
 
 #endif

@@ -1,10 +1,38 @@
-/* load_answer.c - see load_answer.h. The daemon's events are one "data:" line each; other lines (": ping") and blank
- * ones mean nothing here. */
-#include "server/cli/load_answer.h"
-
+/* load_answer.c - see load.h: times, and answers as their pieces arrive, cut anywhere. Knows no libcurl. */
 #include <jansson.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "server/cli/load.h"
+
+/* ---- times ------------------------------------------------------------------------------------------------------- */
+
+void load_times_add(struct load_times *t, double seconds, uint64_t count)
+{
+    const double ns = fmax(1.0, 1e9 * seconds);
+    const int bucket = (int)fmin(LOAD_TIMES_PIECES * log2(ns), LOAD_TIMES_PIECES * LOAD_TIMES_DOUBLINGS - 1);
+    t->counts[bucket] += count;
+    t->count += count;
+    t->sum_s += seconds * (double)count;
+    t->max_s = fmax(t->max_s, seconds);
+}
+
+double load_times_quantile_s(const struct load_times *t, double q)
+{
+    /* 0.9 * 10 is a little more than 9 in binary, and would skip a rank */
+    const double rank = ceil(q * (double)t->count * (1.0 - 1e-12));
+    uint64_t below = 0;
+    for (int b = 0; b < LOAD_TIMES_PIECES * LOAD_TIMES_DOUBLINGS; b++) {
+        below += t->counts[b];
+        if (below > 0 && (double)below >= rank)
+            return fmin(1e-9 * exp2((b + 0.5) / LOAD_TIMES_PIECES), t->max_s);
+    }
+    return 0.0;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 static void set_fault(struct load_answer *a, const char *fault, const char *detail)
 {
@@ -14,7 +42,10 @@ static void set_fault(struct load_answer *a, const char *fault, const char *deta
     (void)snprintf(a->detail, sizeof a->detail, "%s", detail);
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+static json_t *read_object(const char *text, size_t n)
+{
+    return json_loadb(text != NULL ? text : "", n, JSON_ALLOW_NUL, NULL); /* a model may write any byte */
+}
 
 /* {"error": {"message": text}}, or NULL. */
 static const char *error_message(const json_t *object)
@@ -32,20 +63,21 @@ static void take_finish(struct load_answer *a, const char *reason)
         set_fault(a, "finish_reason cancelled", "the text was cut off by the daemon");
 }
 
-static void take_gap(struct load_answer *a, uint64_t tokens, double now_s)
+static void take_bytes(struct load_answer *a, uint64_t count, double now_s)
 {
-    const double gap_s = now_s - a->last_s;
-    a->longest_gap_s = gap_s > a->longest_gap_s ? gap_s : a->longest_gap_s;
-    if (a->event_gaps != NULL)
-        load_histogram_add_s(a->event_gaps, gap_s, 1);
-    if (a->byte_gaps != NULL)
-        load_histogram_add_s(a->byte_gaps, gap_s / (double)tokens, tokens);
+    if (a->first_s <= 0.0) {
+        a->first_s = now_s;
+    } else if (a->into != NULL) {
+        load_times_add(&a->into->times[LOAD_EVENT_GAP], now_s - a->last_s, 1);
+        load_times_add(&a->into->times[LOAD_BYTE_GAP], (now_s - a->last_s) / (double)count, count);
+    }
+    a->last_s = now_s;
+    a->bytes += count;
 }
 
-static uint64_t take_event(struct load_answer *a, const char *text, size_t n, double now_s)
+static void take_event(struct load_answer *a, const char *text, size_t n, double now_s)
 {
-    uint64_t tokens = 0;
-    json_t *event = json_loadb(text, n, JSON_ALLOW_NUL, NULL); /* a model may write any byte */
+    json_t *event = read_object(text, n);
     const char *reason = json_string_value(json_object_get(event, "finish_reason"));
     const json_int_t count = json_integer_value(json_object_get(event, "tokens"));
     if (!json_is_object(event)) {
@@ -56,18 +88,10 @@ static uint64_t take_event(struct load_answer *a, const char *text, size_t n, do
     } else if (reason != NULL) {
         take_finish(a, reason);
     } else if (count > 0) {
-        tokens = (uint64_t)count;
-        if (a->first_s > 0.0)
-            take_gap(a, tokens, now_s);
-        else
-            a->first_s = now_s;
-        a->last_s = now_s;
+        take_bytes(a, (uint64_t)count, now_s);
     }
     json_decref(event);
-    return tokens;
 }
-
-/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
 static bool hold(struct load_answer *a, const char *bytes, size_t n)
 {
@@ -91,103 +115,54 @@ static bool hold(struct load_answer *a, const char *bytes, size_t n)
     return true;
 }
 
-static uint64_t take_line(struct load_answer *a, const char *line, size_t n, double now_s)
+/* The daemon's events are one "data:" line each; other lines (": ping") and blank ones mean nothing here. */
+static void take_lines(struct load_answer *a, const char *bytes, size_t n, double now_s)
 {
     static const char data[] = "data:";
     const size_t name = sizeof data - 1;
-    return n >= name && memcmp(line, data, name) == 0 ? take_event(a, line + name, n - name, now_s) : 0;
-}
-
-static uint64_t take_lines(struct load_answer *a, const char *bytes, size_t n, double now_s)
-{
-    uint64_t tokens = 0;
-    while (n > 0) {
-        const char *end = memchr(bytes, '\n', n);
-        const size_t size = end != NULL ? (size_t)(end - bytes) : n;
-        const bool begun = a->used > 0;
-        if ((begun || end == NULL) && !hold(a, bytes, size))
-            return tokens;
-        if (end == NULL)
-            return tokens;
-        tokens += take_line(a, begun ? a->held : bytes, begun ? a->used : size, now_s);
+    for (const char *end; n > 0; n -= (size_t)(end - bytes), bytes = end) {
+        const char *line = memchr(bytes, '\n', n);
+        end = line != NULL ? line + 1 : bytes + n;
+        if (!hold(a, bytes, (size_t)(end - bytes)))
+            return;
+        if (line == NULL)
+            return;
+        if (a->used >= name && memcmp(a->held, data, name) == 0)
+            take_event(a, a->held + name, a->used - name, now_s);
         a->used = 0;
-        bytes += size + 1;
-        n -= size + 1;
     }
-    return tokens;
 }
 
-uint64_t load_answer_take(struct load_answer *a, const char *bytes, size_t n, double now_s)
+void load_answer_begin(struct load_answer *a, enum load_form form, struct load_result *into)
 {
-    uint64_t tokens = 0;
-    if (a->form == LOAD_FORM_EVENTS)
-        tokens = take_lines(a, bytes, n, now_s);
+    *a = (struct load_answer){.form = form, .into = into, .held = a->held, .room = a->room};
+}
+
+void load_answer_take(struct load_answer *a, const char *bytes, size_t n, double now_s)
+{
+    if (a->form == LOAD_EVENTS)
+        take_lines(a, bytes, n, now_s);
     else if (a->first_s <= 0.0)
         a->first_s = now_s;
-    if (a->form == LOAD_FORM_TEXT)
+    if (a->form == LOAD_TEXT || (a->form == LOAD_ERROR && a->used < 16 * sizeof a->detail)) /* that may be any page */
         (void)hold(a, bytes, n);
-    if (a->form == LOAD_FORM_ERROR && a->used < 16 * sizeof a->detail) /* an error page may be anything */
-        (void)hold(a, bytes, n);
-    a->bytes += tokens;
-    return tokens;
 }
 
-/* ---- beginning and end ------------------------------------------------------------------------------------------- */
-
-void load_answer_begin(struct load_answer *a, enum load_form form, struct load_histogram *event_gaps,
-                       struct load_histogram *byte_gaps)
+void load_answer_end(struct load_answer *a)
 {
-    char *held = a->held;
-    const size_t room = a->room;
-    *a = (struct load_answer){
-        .form = form, .event_gaps = event_gaps, .byte_gaps = byte_gaps, .held = held, .room = room};
-}
-
-static uint64_t end_text(struct load_answer *a)
-{
-    json_t *object = json_loadb(a->held != NULL ? a->held : "", a->used, JSON_ALLOW_NUL, NULL);
+    json_t *object = a->form == LOAD_TEXT || a->form == LOAD_ERROR ? read_object(a->held, a->used) : NULL;
     const char *reason = json_string_value(json_object_get(object, "finish_reason"));
-    const json_int_t count = json_integer_value(json_object_get(object, "tokens"));
-    if (reason == NULL)
-        set_fault(a, "answer", "it is not a JSON object with a finish_reason");
-    else
-        take_finish(a, reason);
-    json_decref(object);
-    return count > 0 ? (uint64_t)count : 0;
-}
-
-static void end_error(struct load_answer *a)
-{
-    json_t *object = json_loadb(a->held != NULL ? a->held : "", a->used, JSON_ALLOW_NUL, NULL);
-    const char *message = error_message(object);
-    if (message != NULL)
-        (void)snprintf(a->detail, sizeof a->detail, "%s", message);
-    json_decref(object);
-}
-
-uint64_t load_answer_end(struct load_answer *a)
-{
-    uint64_t tokens = 0;
-    switch (a->form) {
-    case LOAD_FORM_OPAQUE:
-        break;
-    case LOAD_FORM_TEXT:
-        tokens = a->fault == NULL ? end_text(a) : 0;
-        break;
-    case LOAD_FORM_EVENTS:
-        if (!a->finished)
-            set_fault(a, "stream", "it ended without its last event");
-        break;
-    case LOAD_FORM_ERROR:
-        end_error(a);
-        break;
+    if (a->form == LOAD_TEXT && a->fault == NULL) {
+        const json_int_t count = json_integer_value(json_object_get(object, "tokens"));
+        a->bytes = count > 0 ? (uint64_t)count : 0;
+        if (reason == NULL)
+            set_fault(a, "answer", "it is not a JSON object with a finish_reason");
+        else
+            take_finish(a, reason);
+    } else if (a->form == LOAD_EVENTS && !a->finished) {
+        set_fault(a, "stream", "it ended without its last event");
+    } else if (a->form == LOAD_ERROR && error_message(object) != NULL) {
+        (void)snprintf(a->detail, sizeof a->detail, "%s", error_message(object));
     }
-    a->bytes += tokens;
-    return tokens;
-}
-
-void load_answer_clear(struct load_answer *a)
-{
-    free(a->held);
-    memset(a, 0, sizeof *a);
+    json_decref(object);
 }

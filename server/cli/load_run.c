@@ -1,39 +1,50 @@
-/* load_run.c - when each request is due, and the event loop that sends them: epoll, a timer, libcurl's multi interface.
- * One thread, and another one that libcurl starts to look up a host's name. libcurl says which sockets to watch
- * (on_socket) and when it next wants to be called (on_timer); nothing calls it from within those. */
+/* load_run.c - see load.h: one run. libcurl's multi interface on an epoll of our own: whoever has news is looked at,
+ * not every client at every piece of any. */
+#include <curl/curl.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "engine/sampler.h"
-#include "server/cli/load_client.h"
+#include "server/cli/load.h"
 
-#define EVENTS_AT_A_TIME 256
-#define TICK_S 0.1           /* between two checks for signals, and two updates of the progress */
-#define DESCRIPTORS_SPARE 64 /* besides one for each connection */
+enum { EVENTS_AT_A_TIME = 64, DESCRIPTORS_SPARE = 64, PROGRESS_TOTAL = 1000 };
+
+#define TICK_S 0.1 /* of the progress, and of clients that rest */
+
+/* A connection that carries one request after the other. */
+struct client {
+    struct run *run;
+    CURL *easy;
+    struct load_answer answer;
+    bool busy, measured; /* a request is under way; it counts */
+    double due_s;
+    double rest_until_s; /* of a closed loop: nobody is there, and the next try would fail at once, too */
+    char why[CURL_ERROR_SIZE];
+};
 
 struct run {
     const struct load_options *o;
+    const struct load_bodies *bodies;
     struct load_result *result;
-    struct load_shared shared;
-    struct load_client *clients;
-    struct load_session *sessions; /* [client_count], if clients go on with any */
-    struct load_client **idle;     /* [idle_count], the last one used on top: its connection is warm */
+    struct client *clients, **idle; /* [client_count], [idle_count] */
     size_t client_count, idle_count;
+    struct curl_slist *headers;
+    char *url;
+    size_t next_body;
     CURLM *multi;
-    int epoll, timer;
-    double curl_due_s;               /* when libcurl wants to be called; infinite: never */
-    double start_s, window_s, end_s; /* end_s may be infinite */
-    double arrival_s;                /* open loop: when request number `index` is due */
-    uint64_t index, measured;        /* requests begun, warm-up included; those of the window */
-    bool opened, closed;             /* the window */
-    double cpu_s, tick_s;            /* CPU time at its start; when the next tick is due */
+    int epoll;
+    double curl_due_s;                          /* when libcurl wants to be called without news */
+    double start_s, window_s, end_s, arrival_s; /* the latter: when request number `index` of an open loop is due */
+    uint64_t index, measured;                   /* requests begun, warm-up included; those of the window */
+    bool in_window, closed;
+    double cpu_s, tick_s; /* CPU time at the window's start; when the next tick is due */
     struct cli_progress progress;
 };
 
@@ -43,6 +54,125 @@ static void on_signal(int number)
 {
     (void)number;
     interrupted = 1;
+}
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+static long status_of(const struct client *c)
+{
+    long status = 0;
+    (void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+    return status;
+}
+
+static bool is_refused(const struct client *c)
+{
+    return status_of(c) < 200 || status_of(c) > 299;
+}
+
+static size_t on_body(char *bytes, size_t one, size_t n, void *arg)
+{
+    struct client *c = arg;
+    const uint64_t before = c->answer.bytes;
+    if (is_refused(c))
+        c->answer.form = LOAD_ERROR;
+    load_answer_take(&c->answer, bytes, one * n, cli_now());
+    if (c->run->in_window)
+        c->run->result->window_bytes += c->answer.bytes - before;
+    return one * n;
+}
+
+static bool client_init(struct client *c, struct run *r)
+{
+    c->run = r;
+    c->easy = curl_easy_init();
+    if (c->easy == NULL || !remote_set_up(c->easy, &r->o->to))
+        return false;
+    (void)curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * r->o->timeout_s));
+    (void)curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, r->headers);
+    (void)curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_body);
+    (void)curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
+    (void)curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->why);
+    (void)curl_easy_setopt(c->easy, CURLOPT_PRIVATE, c);
+    return curl_easy_setopt(c->easy, CURLOPT_URL, r->url) == CURLE_OK;
+}
+
+/* The row that counts such failures; the last one takes those that no row is left for. */
+static struct load_failure *failure_row(struct load_result *t, const char *what)
+{
+    for (size_t i = 0; i < t->failure_count; i++)
+        if (strcmp(t->failures[i].what, what) == 0)
+            return &t->failures[i];
+    if (t->failure_count == LOAD_FAILURES_MAX)
+        return &t->failures[LOAD_FAILURES_MAX - 1];
+    struct load_failure *row = &t->failures[t->failure_count++];
+    (void)snprintf(row->what, sizeof row->what, "%s", t->failure_count == LOAD_FAILURES_MAX ? "other" : what);
+    return row;
+}
+
+static void begin_request(struct client *c, double due_s, double now_s)
+{
+    struct run *r = c->run;
+    const struct load_body *body = &r->bodies->at[r->next_body];
+    r->next_body = (r->next_body + 1) % r->bodies->count;
+    c->busy = true;
+    c->measured = due_s >= r->window_s;
+    c->due_s = due_s;
+    c->why[0] = '\0';
+    load_answer_begin(&c->answer,
+                      r->o->picture_count > 0 ? LOAD_OPAQUE
+                      : r->o->whole           ? LOAD_TEXT
+                                              : LOAD_EVENTS,
+                      c->measured ? r->result : NULL);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->size);
+    (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, (const char *)body->bytes);
+    if (c->measured) {
+        r->result->requests++;
+        r->result->sent++;
+        load_times_add(&r->result->times[LOAD_DELAY], now_s - due_s, 1);
+    }
+}
+
+/* The request is over, and was removed from libcurl: count it. */
+static void end_request(struct client *c, CURLcode code, double now_s)
+{
+    char fault[sizeof c->run->result->failures[0].what] = "";
+    struct load_answer *a = &c->answer;
+    struct load_result *t = c->run->result;
+    const uint64_t before = a->bytes;
+    if (is_refused(c))
+        a->form = LOAD_ERROR; /* also one without a body */
+    if (code == CURLE_OK)
+        load_answer_end(a);
+    if (code != CURLE_OK)
+        (void)snprintf(fault, sizeof fault, "curl %d", (int)code);
+    else if (is_refused(c))
+        (void)snprintf(fault, sizeof fault, "HTTP %ld", status_of(c));
+    else if (a->fault != NULL)
+        (void)snprintf(fault, sizeof fault, "%s", a->fault);
+    if (c->run->in_window) {
+        t->window_bytes += a->bytes - before;
+        t->window_answered += fault[0] == '\0' ? 1 : 0;
+    }
+    c->busy = false;
+    c->rest_until_s = code != CURLE_OK && status_of(c) == 0 && c->run->o->rate <= 0.0 ? now_s + LOAD_PAUSE_S : 0.0;
+    if (!c->measured)
+        return;
+    t->bytes += a->bytes;
+    if (fault[0] != '\0') {
+        struct load_failure *row = failure_row(t, fault);
+        if (row->count++ == 0)
+            (void)snprintf(row->detail, sizeof row->detail, "%s",
+                           code == CURLE_OK    ? a->detail
+                           : c->why[0] != '\0' ? c->why
+                                               : curl_easy_strerror(code));
+        t->failed++;
+        return;
+    }
+    t->answered++;
+    load_times_add(&t->times[LOAD_TTFB], (a->first_s > 0.0 ? a->first_s : now_s) - c->due_s, 1);
+    load_times_add(&t->times[LOAD_E2E], now_s - c->due_s, 1);
 }
 
 /* ---- libcurl's wishes -------------------------------------------------------------------------------------------- */
@@ -58,9 +188,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *of
     }
     e.events =
         ((what & CURL_POLL_IN) != 0 ? (uint32_t)EPOLLIN : 0) | ((what & CURL_POLL_OUT) != 0 ? (uint32_t)EPOLLOUT : 0);
-    const int how = of_socket != NULL ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     (void)curl_multi_assign(r->multi, fd, r); /* anything but NULL: it is watched */
-    return epoll_ctl(r->epoll, how, fd, &e) == 0 ? 0 : -1;
+    return epoll_ctl(r->epoll, of_socket != NULL ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -1;
 }
 
 static int on_timer(CURLM *multi, long timeout_ms, void *arg)
@@ -83,13 +212,6 @@ double load_arrival_gap_s(uint64_t seed, uint64_t n, double rate)
     return -log(ldexp((double)(bits >> 11) + 1.0, -53)) / rate; /* of a number in (0, 1] */
 }
 
-/* Kinds alternate evenly, so that every beginning of the run has its share of both. */
-static enum load_kind kind_at(const struct run *r, uint64_t index)
-{
-    const double before = floor((double)index * r->o->mix), after = floor((double)(index + 1) * r->o->mix);
-    return after > before ? LOAD_CLASSIFY : LOAD_GENERATE;
-}
-
 static void advance(struct run *r, double due_s)
 {
     r->measured += due_s >= r->window_s ? 1 : 0;
@@ -99,11 +221,11 @@ static void advance(struct run *r, double due_s)
 }
 
 /* A client that may send; NULL if there is none. */
-static struct load_client *take_idle(struct run *r, double now_s)
+static struct client *take_idle(struct run *r, double now_s)
 {
     for (size_t i = r->idle_count; i-- > 0;)
         if (r->idle[i]->rest_until_s <= now_s) {
-            struct load_client *c = r->idle[i];
+            struct client *c = r->idle[i];
             r->idle[i] = r->idle[--r->idle_count];
             return c;
         }
@@ -111,20 +233,20 @@ static struct load_client *take_idle(struct run *r, double now_s)
 }
 
 /* Begin whatever is due and has a client. */
-static void send_due(struct run *r, double now_s)
+static void send_due(struct run *r)
 {
     const bool open = r->o->rate > 0.0;
     while (r->measured < r->o->requests) {
-        const double sent_s = cli_now(), due_s = open ? r->arrival_s : sent_s;
-        if (due_s > sent_s || due_s >= r->end_s)
+        const double now_s = cli_now(), due_s = open ? r->arrival_s : now_s;
+        if (due_s > now_s || due_s >= r->end_s)
             return;
-        struct load_client *c = take_idle(r, now_s);
+        struct client *c = take_idle(r, now_s);
         if (c == NULL)
             return;
-        load_client_begin(c, kind_at(r, r->index), due_s, sent_s, due_s >= r->window_s);
+        begin_request(c, due_s, now_s);
         advance(r, due_s);
         if (curl_multi_add_handle(r->multi, c->easy) != CURLM_OK) { /* out of memory */
-            load_client_end(c, CURLE_OUT_OF_MEMORY, now_s);
+            end_request(c, CURLE_OUT_OF_MEMORY, now_s);
             r->idle[r->idle_count++] = c;
         }
     }
@@ -133,14 +255,11 @@ static void send_due(struct run *r, double now_s)
 /* Count the requests that were due in the window and never sent. */
 static void count_unsent(struct run *r, double until_s)
 {
-    while (r->o->rate > 0.0 && r->arrival_s < until_s && r->measured < r->o->requests) {
+    for (; r->o->rate > 0.0 && r->arrival_s < until_s && r->measured < r->o->requests; advance(r, r->arrival_s))
         if (r->arrival_s >= r->window_s) {
-            struct load_tally *t = &r->result->tallies[kind_at(r, r->index)];
-            t->requests++;
-            t->unsent++;
+            r->result->requests++;
+            r->result->unsent++;
         }
-        advance(r, r->arrival_s);
-    }
 }
 
 /* ---- the window -------------------------------------------------------------------------------------------------- */
@@ -154,17 +273,17 @@ static double cpu_seconds(void)
 
 static void open_window(struct run *r)
 {
-    r->opened = r->shared.in_window = true;
+    r->in_window = true;
     r->cpu_s = cpu_seconds();
 }
 
 static void close_window(struct run *r, double now_s)
 {
-    const double until_s = now_s < r->end_s ? now_s : r->end_s;
+    const double until_s = fmin(now_s, r->end_s);
     r->closed = true;
-    if (!r->opened)
+    if (!r->in_window)
         return;
-    r->shared.in_window = false;
+    r->in_window = false;
     r->result->cpu_seconds = cpu_seconds() - r->cpu_s;
     r->result->seconds = until_s - r->window_s;
     count_unsent(r, until_s);
@@ -175,39 +294,25 @@ static void close_window(struct run *r, double now_s)
 /* When something has to be done although no socket says so. */
 static double next_look_s(const struct run *r)
 {
-    double at_s = r->curl_due_s < r->tick_s ? r->curl_due_s : r->tick_s;
+    double at_s = fmin(r->curl_due_s, r->tick_s); /* clients that rest are looked at every tick */
     if (r->closed)
         return at_s;
-    if (!r->opened)
-        at_s = fmin(at_s, r->window_s);
-    at_s = fmin(at_s, r->end_s);
+    at_s = fmin(at_s, r->in_window ? r->end_s : r->window_s);
     if (r->o->rate > 0.0 && r->idle_count > 0 && r->measured < r->o->requests)
         at_s = fmin(at_s, r->arrival_s);
-    return at_s; /* resting clients are checked every tick */
+    return at_s;
 }
 
-/* Wait until then or for sockets, and let libcurl do what it can. With a timer, since epoll_wait counts whole
- * milliseconds. */
+/* Wait until then or for sockets, and let libcurl do what it can. */
 static void wait_and_perform(struct run *r)
 {
     struct epoll_event events[EVENTS_AT_A_TIME];
-    const double at_s = next_look_s(r);
-    int running, count;
-    if (at_s > cli_now()) {
-        const double whole_s = floor(at_s);
-        const struct itimerspec when = {.it_value = {(time_t)whole_s, (long)(1e9 * (at_s - whole_s)) + 1}};
-        (void)timerfd_settime(r->timer, TFD_TIMER_ABSTIME, &when, NULL);
-        count = epoll_wait(r->epoll, events, EVENTS_AT_A_TIME, -1);
-    } else {
-        count = epoll_wait(r->epoll, events, EVENTS_AT_A_TIME, 0);
-    }
+    const double wait_s = fmax(0.0, next_look_s(r) - cli_now());
+    const struct timespec until = {(time_t)wait_s, (long)(1e9 * (wait_s - floor(wait_s)))};
+    int running;
+    const int count = epoll_pwait2(r->epoll, events, EVENTS_AT_A_TIME, &until, NULL);
     for (int i = 0; i < count; i++) {
-        uint64_t expirations;
         const uint32_t e = events[i].events;
-        if (events[i].data.fd == r->timer) {
-            (void)!read(r->timer, &expirations, sizeof expirations);
-            continue;
-        }
         const int what = ((e & EPOLLIN) != 0 ? CURL_CSELECT_IN : 0) | ((e & EPOLLOUT) != 0 ? CURL_CSELECT_OUT : 0) |
                          ((e & (EPOLLERR | EPOLLHUP)) != 0 ? CURL_CSELECT_ERR : 0);
         (void)curl_multi_socket_action(r->multi, events[i].data.fd, what, &running);
@@ -218,67 +323,50 @@ static void wait_and_perform(struct run *r)
     }
 }
 
-/* A client whose session has failed comes last: it would fail at once, and take the next request that is due, too. */
-static void put_idle(struct run *r, struct load_client *c)
-{
-    const size_t at = c->is_doubtful ? 0 : r->idle_count;
-    memmove((void *)(r->idle + at + 1), (const void *)(r->idle + at),
-            (r->idle_count - at) * sizeof(struct load_client *));
-    r->idle[at] = c;
-    r->idle_count++;
-}
-
 static void collect(struct run *r)
 {
     CURLMsg *message;
     int left;
     while ((message = curl_multi_info_read(r->multi, &left)) != NULL) {
-        struct load_client *c = NULL;
+        struct client *c = NULL;
         const CURLcode code = message->data.result;
         (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&c);
         (void)curl_multi_remove_handle(r->multi, message->easy_handle);
-        load_client_end(c, code, cli_now());
-        put_idle(r, c);
+        end_request(c, code, cli_now());
+        r->idle[r->idle_count++] = c;
     }
-}
-
-static void abort_running(struct run *r)
-{
-    for (size_t i = 0; i < r->client_count; i++)
-        if (r->clients[i].busy) {
-            (void)curl_multi_remove_handle(r->multi, r->clients[i].easy);
-            load_client_abort(&r->clients[i]);
-        }
 }
 
 static void show_progress(struct run *r, double now_s)
 {
-    const struct load_progress p = {.now_s = now_s,
-                                    .start_s = r->start_s,
-                                    .window_s = r->window_s,
-                                    .end_s = r->end_s,
-                                    .measured = r->measured,
-                                    .running = r->client_count - r->idle_count};
-    load_progress_show(&r->progress, &p, r->o, r->result);
+    char text[96];
+    const double of_time = isinf(r->end_s) ? 0.0 : (now_s - r->start_s) / (r->end_s - r->start_s);
+    const double of_requests = r->o->requests == UINT64_MAX ? 0.0 : (double)r->measured / (double)r->o->requests;
+    const int n = snprintf(text, sizeof text, "%.0f s, %llu answered, %llu failed, %zu running%s", now_s - r->start_s,
+                           (unsigned long long)r->result->answered, (unsigned long long)r->result->failed,
+                           r->client_count - r->idle_count,
+                           now_s < r->window_s ? ", warming up"
+                           : now_s >= r->end_s ? ", waiting for these"
+                                               : "");
+    (void)snprintf(text + n, sizeof text - (size_t)n, "%*s", n < 64 ? 64 - n : 0, ""); /* over a longer one */
+    cli_progress_show(&r->progress, (size_t)(PROGRESS_TOTAL * fmin(1.0, fmax(of_time, of_requests))), text);
     r->tick_s = now_s + TICK_S;
 }
 
 static void loop(struct run *r)
 {
-    r->progress = cli_progress_begin(LOAD_PROGRESS_TOTAL);
+    r->progress = cli_progress_begin(PROGRESS_TOTAL);
     r->start_s = r->tick_s = cli_now();
     r->window_s = r->start_s + r->o->warmup_s;
     r->end_s = r->window_s + r->o->duration_s;
     if (r->o->rate > 0.0)
         r->arrival_s = r->start_s + load_arrival_gap_s(r->o->seed, 0, r->o->rate);
-    for (;;) {
-        double now_s = cli_now();
-        if (!r->opened && now_s >= r->window_s)
+    while (interrupted == 0) {
+        const double now_s = cli_now();
+        if (!r->in_window && !r->closed && now_s >= r->window_s)
             open_window(r);
-        if (interrupted != 0)
-            break;
         if (!r->closed)
-            send_due(r, now_s);
+            send_due(r);
         const bool all_sent = r->measured >= r->o->requests, none_runs = r->idle_count == r->client_count;
         if (!r->closed && (now_s >= r->end_s || (all_sent && none_runs)))
             close_window(r, now_s);
@@ -292,8 +380,20 @@ static void loop(struct run *r)
     if (!r->closed)
         close_window(r, cli_now());
     r->result->interrupted = interrupted != 0;
-    abort_running(r);
     cli_progress_end(&r->progress);
+}
+
+/* Give up what is under way after an interruption. */
+static void abort_running(struct run *r)
+{
+    for (size_t i = 0; i < r->client_count; i++) {
+        struct client *c = &r->clients[i];
+        if (!c->busy)
+            continue;
+        (void)curl_multi_remove_handle(r->multi, c->easy);
+        r->result->aborted += c->measured ? 1 : 0;
+        r->result->bytes += c->measured ? c->answer.bytes : 0;
+    }
 }
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------- */
@@ -315,111 +415,87 @@ static int raise_descriptors(const struct load_options *o)
                : cli_fail("cannot raise the limit of descriptors: %s", strerror(errno));
 }
 
-static int init_clients(struct run *r)
+static int init(struct run *r)
 {
-    const size_t count = (size_t)r->o->concurrency;
-    r->clients = calloc(count, sizeof *r->clients);
-    r->idle = (struct load_client **)calloc(count, sizeof(struct load_client *));
-    if (r->clients == NULL || r->idle == NULL)
-        return cli_fail("out of memory");
-    for (; r->client_count < count; r->client_count++) {
-        if (!load_client_init(&r->clients[r->client_count], &r->shared))
-            return cli_fail("out of memory for %zu clients", count);
-        r->idle[r->idle_count++] = &r->clients[r->client_count];
-    }
-    return CLI_OK;
-}
-
-static int begin_sessions(struct run *r, const struct load_bodies *bodies)
-{
-    if (!r->o->sessions)
-        return CLI_OK;
-    r->sessions = calloc(r->client_count, sizeof *r->sessions);
-    if (r->sessions == NULL)
-        return cli_fail("out of memory");
-    for (size_t i = 0; i < r->client_count; i++)
-        r->clients[i].session = &r->sessions[i];
-    return load_sessions_begin(r->sessions, r->client_count, r->o, bodies, &interrupted);
-}
-
-static int init_loop(struct run *r)
-{
-    struct epoll_event e = {.events = EPOLLIN};
-    r->epoll = epoll_create1(EPOLL_CLOEXEC);
-    r->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    e.data.fd = r->timer;
-    if (r->epoll < 0 || r->timer < 0 || epoll_ctl(r->epoll, EPOLL_CTL_ADD, r->timer, &e) != 0)
-        return cli_fail("cannot make an event loop: %s", strerror(errno));
+    const struct load_options *o = r->o;
+    const bool classifies = o->picture_count > 0;
+    const struct remote_parameter model = {"model", o->to.model};
+    const struct remote_request q = {.path = classifies ? "/classify" : "/generate",
+                                     .query = &model,
+                                     .query_count = classifies ? 1 : 0, /* of a text it is in the body */
+                                     .type = classifies ? "application/octet-stream" : "application/json"};
+    const int code = remote_address(&r->url, &r->headers, &o->to, &q);
+    if (code != CLI_OK)
+        return code;
+    for (size_t i = 0; i < o->headers.count; i++)
+        if (!remote_add_header(&r->headers, o->headers.at[i], ""))
+            return cli_fail("out of memory");
+    r->clients = calloc((size_t)o->concurrency, sizeof *r->clients);
+    r->idle = (struct client **)calloc((size_t)o->concurrency, sizeof(struct client *));
     r->multi = curl_multi_init();
-    if (r->multi == NULL)
+    if (r->clients == NULL || r->idle == NULL || r->multi == NULL)
         return cli_fail("out of memory");
+    while (r->client_count < o->concurrency) {
+        struct client *c = r->idle[r->idle_count++] = &r->clients[r->client_count++];
+        if (!client_init(c, r))
+            return cli_fail("out of memory for %zu clients", r->client_count);
+    }
+    r->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (r->epoll < 0)
+        return cli_fail("cannot make an event loop: %s", strerror(errno));
     (void)curl_multi_setopt(r->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     (void)curl_multi_setopt(r->multi, CURLMOPT_SOCKETDATA, r);
     (void)curl_multi_setopt(r->multi, CURLMOPT_TIMERFUNCTION, on_timer);
     (void)curl_multi_setopt(r->multi, CURLMOPT_TIMERDATA, r);
-    (void)curl_multi_setopt(r->multi, CURLMOPT_MAXCONNECTS, (long)r->o->concurrency);
+    (void)curl_multi_setopt(r->multi, CURLMOPT_MAXCONNECTS, (long)o->concurrency);
     r->curl_due_s = INFINITY;
     return CLI_OK;
 }
 
 static void clear(struct run *r)
 {
-    for (size_t i = 0; i < r->client_count; i++)
-        load_client_clear(&r->clients[i]);
+    for (size_t i = 0; i < r->client_count; i++) {
+        curl_easy_cleanup(r->clients[i].easy);
+        free(r->clients[i].answer.held);
+    }
     if (r->multi != NULL)
         (void)curl_multi_cleanup(r->multi);
-    for (size_t k = 0; k < LOAD_KINDS; k++)
-        load_target_clear(&r->shared.targets[k]);
-    free(r->sessions);
+    curl_slist_free_all(r->headers);
+    free(r->url);
     free(r->idle);
     free(r->clients);
     if (r->epoll >= 0)
         (void)close(r->epoll);
-    if (r->timer >= 0)
-        (void)close(r->timer);
 }
 
-/* Ctrl-C ends the run early and lets it report. More of them meanwhile change nothing: programs that pass signals on to
- * a whole group, as timeout(1) does, send two. */
-static int loop_with_signals(struct run *r, const struct load_bodies *sessions)
+/* Is there a daemon that takes requests? */
+static int probe(const struct load_options *o)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGPIPE};
-    struct sigaction before[3];
-    interrupted = 0;
-    for (size_t i = 0; i < 3; i++) {
-        struct sigaction s = {0};
-        s.sa_handler = numbers[i] == SIGPIPE ? SIG_IGN : on_signal; /* TLS writes to sockets without MSG_NOSIGNAL */
-        (void)sigaction(numbers[i], &s, &before[i]);
-    }
-    const int code = begin_sessions(r, sessions);
-    if (code == CLI_OK)
-        loop(r);
-    if (r->sessions != NULL)
-        load_sessions_end(r->sessions, r->client_count, r->o);
-    for (size_t i = 0; i < 3; i++)
-        (void)sigaction(numbers[i], &before[i], NULL);
+    struct remote to = o->to;
+    struct remote_answer answer = {0};
+    to.timeout_s = LOAD_PROBE_S;
+    const int code = remote_get(&to, "/readyz", &answer);
+    free(answer.bytes);
     return code;
 }
 
-int load_run(const struct load_options *o, const struct load_bodies bodies[LOAD_KINDS],
-             const struct load_bodies *sessions, struct load_result *ret)
+int load_run(const struct load_options *o, const struct load_bodies *bodies, struct load_result *ret)
 {
-    struct run r = {.o = o, .result = ret, .epoll = -1, .timer = -1};
-    r.shared = (struct load_shared){.o = o, .tallies = ret->tallies};
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return cli_fail("libcurl cannot be initialised");
+    struct run r = {.o = o, .bodies = bodies, .result = ret, .epoll = -1};
     int code = raise_descriptors(o);
     if (code == CLI_OK)
-        code = load_probe(o);
-    for (enum load_kind k = 0; k < LOAD_KINDS && code == CLI_OK; k++)
-        code = load_target_init(&r.shared.targets[k], k, o, &bodies[k]);
+        code = probe(o);
     if (code == CLI_OK)
-        code = init_clients(&r);
-    if (code == CLI_OK)
-        code = init_loop(&r);
-    if (code == CLI_OK)
-        code = loop_with_signals(&r, sessions);
+        code = init(&r);
+    if (code == CLI_OK) {
+        /* Ctrl-C ends the run early and lets it report. More of them change nothing: programs that pass signals on to a
+         * whole group, as timeout(1) does, send two. TLS writes to sockets without MSG_NOSIGNAL. */
+        (void)signal(SIGINT, on_signal);
+        (void)signal(SIGTERM, on_signal);
+        (void)signal(SIGPIPE, SIG_IGN);
+        loop(&r);
+        abort_running(&r);
+    }
     clear(&r);
-    curl_global_cleanup();
     return code;
 }

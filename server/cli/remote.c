@@ -102,14 +102,47 @@ static bool add_query(char **url, const struct remote_request *q)
     return true;
 }
 
-static bool add_header(struct call *c, const char *name, const char *value)
+bool remote_add_header(struct curl_slist **list, const char *name, const char *value)
 {
-    char line[REMOTE_KEY_MAX + 64];
-    (void)snprintf(line, sizeof line, "%s%s", name, value);
-    struct curl_slist *longer = curl_slist_append(c->headers, line);
+    char *line = NULL;
+    if (asprintf(&line, "%s%s", name, value) < 0)
+        return false;
+    struct curl_slist *longer = curl_slist_append(*list, line);
+    free(line);
     if (longer != NULL)
-        c->headers = longer;
+        *list = longer;
     return longer != NULL;
+}
+
+int remote_address(char **url, struct curl_slist **headers, const struct remote *r, const struct remote_request *q)
+{
+    const int code = cli_url_make(url, r->url);
+    if (code != CLI_OK)
+        return code;
+    /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
+    if (!add_text(url, q->path) || !add_query(url, q) ||
+        (q->type != NULL && !remote_add_header(headers, "Content-Type: ", q->type)) ||
+        !remote_add_header(headers, "Expect:", "") ||
+        (r->key != NULL && !remote_add_header(headers, "Authorization: Bearer ", r->key)) ||
+        (q->id != NULL && q->id[0] != '\0' && !remote_add_header(headers, "Last-Event-ID: ", q->id)))
+        return cli_fail("out of memory");
+    return CLI_OK;
+}
+
+bool remote_set_up(void *easy, const struct remote *r)
+{
+    const double connect_s = r->timeout_s > 0.0 ? r->timeout_s : REMOTE_CONNECT_S;
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    (void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, "aft/" AFTD_VERSION);
+    (void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(1e3 * connect_s));
+    (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * r->timeout_s)); /* 0: none */
+    (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, r->trusts_all ? 0L : 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, r->trusts_all ? 0L : 2L);
+    return (r->unix_path == NULL || curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path) == CURLE_OK) &&
+           (r->ca_file == NULL || curl_easy_setopt(easy, CURLOPT_CAINFO, r->ca_file) == CURLE_OK);
 }
 
 static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg);
@@ -126,39 +159,14 @@ static void set_method(const struct call *c)
     (void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->size > 0 ? (const char *)q->body : "");
 }
 
-static void set_limits(const struct call *c, const struct remote *r)
-{
-    const double connect_s = r->timeout_s > 0.0 ? r->timeout_s : REMOTE_CONNECT_S;
-    (void)curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(1e3 * connect_s));
-    (void)curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, (long)(1e3 * r->timeout_s)); /* 0: none */
-    (void)curl_easy_setopt(c->easy, CURLOPT_SSL_VERIFYPEER, r->trusts_all ? 0L : 1L);
-    (void)curl_easy_setopt(c->easy, CURLOPT_SSL_VERIFYHOST, r->trusts_all ? 0L : 2L);
-}
-
 /* CLI_OK, or an exit code and why is printed. */
 static int prepare(struct call *c, const struct remote *r)
 {
-    const struct remote_request *q = c->request;
-    const int code = cli_url_make(&c->url, r->url);
+    const int code = remote_address(&c->url, &c->headers, r, c->request);
     if (code != CLI_OK)
         return code;
     c->easy = curl_easy_init();
-    /* "Expect:" keeps libcurl from asking for permission, and waiting for it, before it sends a large body */
-    if (c->easy == NULL || !add_text(&c->url, q->path) || !add_query(&c->url, q) ||
-        (q->type != NULL && !add_header(c, "Content-Type: ", q->type)) || !add_header(c, "Expect:", "") ||
-        (r->key != NULL && !add_header(c, "Authorization: Bearer ", r->key)) ||
-        (q->id != NULL && q->id[0] != '\0' && !add_header(c, "Last-Event-ID: ", q->id)))
-        return cli_fail("out of memory");
-    (void)curl_easy_setopt(c->easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(c->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    (void)curl_easy_setopt(c->easy, CURLOPT_PROXY, "");
-    (void)curl_easy_setopt(c->easy, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(c->easy, CURLOPT_USERAGENT, "aft/" AFTD_VERSION);
-    (void)curl_easy_setopt(c->easy, CURLOPT_URL, c->url);
-    set_limits(c, r);
-    if (r->unix_path != NULL && curl_easy_setopt(c->easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path) != CURLE_OK)
-        return cli_fail("out of memory");
-    if (r->ca_file != NULL && curl_easy_setopt(c->easy, CURLOPT_CAINFO, r->ca_file) != CURLE_OK)
+    if (c->easy == NULL || !remote_set_up(c->easy, r) || curl_easy_setopt(c->easy, CURLOPT_URL, c->url) != CURLE_OK)
         return cli_fail("out of memory");
     set_method(c);
     (void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->headers);

@@ -12,6 +12,8 @@
 #include "config/limits.h"
 #include "server/cli/cli.h"
 
+struct curl_slist; /* libcurl's */
+
 /* What the options say; zeroed before they are read. */
 struct remote {
     const char *url, *unix_path, *key, *ca_file;
@@ -87,6 +89,12 @@ int remote_get(const struct remote *r, const char *path, struct remote_answer *r
 int remote_get_json(const struct remote *r, const char *path, json_t **ret);
 /* The same by any method, of what is called `name` below the path `folder`, which ends with a slash. */
 int remote_named_json(const struct remote *r, const char *method, const char *folder, const char *name, json_t **ret);
+
+/* What all requests have in common, for one that is made elsewhere. Where it goes, and with what headers: free both
+ * whatever comes of it; prints why not and returns an exit code. The rest, set in `easy`: false, out of memory. */
+int remote_address(char **url, struct curl_slist **headers, const struct remote *r, const struct remote_request *q);
+bool remote_add_header(struct curl_slist **headers, const char *name, const char *value); /* false: out of memory */
+bool remote_set_up(void *easy, const struct remote *r);                                   /* a CURL */
 
 /* What messages call the daemon. */
 const char *remote_name(const struct remote *r);

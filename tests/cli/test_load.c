@@ -1,6 +1,7 @@
 /* test_load.c - aft load against the real daemon: what it counts adds up and is what the daemon counted, closed and
- * open loops, failures, ends before the end. */
+ * open loops, the search for a rate, failures, ends before the end. */
 #include <jansson.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -85,61 +86,48 @@ static void expect_times(const json_t *kind, const char *key)
         fail_msg("%s: mean %g, p50 %g, p90 %g, p99 %g, max %g", key, mean, p50, p90, p99, max);
 }
 
-static void expect_kind(const json_t *kind, const char *what, bool streams)
-{
-    char keys[512];
-    json_int_t failures = 0;
-    size_t i;
-    const json_t *f;
-    (void)snprintf(keys, sizeof keys,
-                   "requests sent unsent answered failed aborted failures bytes offered_per_second answered_per_second "
-                   "%s good goodput_share goodput_per_second ttfb_ms e2e_ms send_delay_ms%s",
-                   strcmp(what, "classify") == 0 ? "pictures_per_second" : "bytes_per_second",
-                   streams ? " event_gap_ms byte_gap_ms" : "");
-    expect_keys(kind, what, keys);
-    assert_int_equal(count_of(kind, "requests"), count_of(kind, "sent") + count_of(kind, "unsent"));
-    assert_int_equal(count_of(kind, "sent"),
-                     count_of(kind, "answered") + count_of(kind, "failed") + count_of(kind, "aborted"));
-    json_array_foreach(json_object_get(kind, "failures"), i, f)
-    {
-        expect_keys(f, "a failure", "what count detail");
-        failures += count_of(f, "count");
-    }
-    assert_int_equal(failures, count_of(kind, "failed"));
-    assert_true(count_of(kind, "good") <= count_of(kind, "answered"));
-    expect_times(kind, "ttfb_ms");
-    expect_times(kind, "e2e_ms");
-    expect_times(kind, "send_delay_ms");
-    assert_int_equal(count_of(json_object_get(kind, "ttfb_ms"), "count"), count_of(kind, "answered"));
-    assert_int_equal(count_of(json_object_get(kind, "e2e_ms"), "count"), count_of(kind, "answered"));
-    assert_int_equal(count_of(json_object_get(kind, "send_delay_ms"), "count"), count_of(kind, "sent"));
-    assert_true(number_of(json_object_get(kind, "ttfb_ms"), "mean") <=
-                number_of(json_object_get(kind, "e2e_ms"), "mean") * 1.00001);
-    if (streams) {
-        expect_times(kind, "event_gap_ms");
-        expect_times(kind, "byte_gap_ms");
-    }
-}
-
 /* The report of a run that ended with `code`, checked in itself; json_decref it. */
 static json_t *read_report(const struct program_run *p, int code)
 {
     json_error_t why;
+    json_int_t failures = 0;
+    size_t i;
+    const json_t *f;
     if (p->exit_code != code || p->timed_out)
         fail_msg("exit code %d, expected %d: %.500s%.500s", p->exit_code, code, p->err, p->out);
     json_t *report = json_loads(p->out, JSON_REJECT_DUPLICATES, &why);
     if (report == NULL)
         fail_msg("%s in %.300s", why.text, p->out);
-    expect_keys(report, "the report",
-                "url loop concurrency sessions rate seed warmup_seconds seconds interrupted client_cpu_share goals "
-                "classify generate");
-    expect_keys(json_object_get(report, "goals"), "goals", "ttfb_ms e2e_ms gap_ms");
+    const bool streams = json_object_get(report, "event_gap_ms") != NULL;
+    char keys[512];
+    (void)snprintf(keys, sizeof keys,
+                   "url loop concurrency rate seed warmup_seconds seconds interrupted client_cpu_share requests sent "
+                   "unsent answered failed aborted failures bytes offered_per_second answered_per_second "
+                   "bytes_per_second ttfb_ms e2e_ms send_delay_ms%s",
+                   streams ? " event_gap_ms byte_gap_ms" : "");
+    expect_keys(report, "the report", keys);
     assert_true(number_of(report, "client_cpu_share") >= 0);
-    const json_t *classify = json_object_get(report, "classify"), *generate = json_object_get(report, "generate");
-    if (!json_is_null(classify))
-        expect_kind(classify, "classify", false);
-    if (!json_is_null(generate))
-        expect_kind(generate, "generate", json_object_get(generate, "event_gap_ms") != NULL);
+    assert_int_equal(count_of(report, "requests"), count_of(report, "sent") + count_of(report, "unsent"));
+    assert_int_equal(count_of(report, "sent"),
+                     count_of(report, "answered") + count_of(report, "failed") + count_of(report, "aborted"));
+    json_array_foreach(json_object_get(report, "failures"), i, f)
+    {
+        expect_keys(f, "a failure", "what count detail");
+        failures += count_of(f, "count");
+    }
+    assert_int_equal(failures, count_of(report, "failed"));
+    expect_times(report, "ttfb_ms");
+    expect_times(report, "e2e_ms");
+    expect_times(report, "send_delay_ms");
+    assert_int_equal(count_of(json_object_get(report, "ttfb_ms"), "count"), count_of(report, "answered"));
+    assert_int_equal(count_of(json_object_get(report, "e2e_ms"), "count"), count_of(report, "answered"));
+    assert_int_equal(count_of(json_object_get(report, "send_delay_ms"), "count"), count_of(report, "sent"));
+    assert_true(number_of(json_object_get(report, "ttfb_ms"), "mean") <=
+                number_of(json_object_get(report, "e2e_ms"), "mean") * 1.00001);
+    if (streams) {
+        expect_times(report, "event_gap_ms");
+        expect_times(report, "byte_gap_ms");
+    }
     return report;
 }
 
@@ -169,25 +157,22 @@ static void every_stream_of_a_closed_loop_is_counted_byte_for_byte(void **state)
     (void)state;
     start(NULL);
     json_t *report = LOAD(0, "--requests=30", "--concurrency=4", "--max-tokens=20", "--prompt=The ", "--seed=3");
-    const json_t *g = json_object_get(report, "generate");
     assert_string_equal(json_string_value(json_object_get(report, "loop")), "closed");
     assert_true(json_is_null(json_object_get(report, "rate")));
-    assert_true(json_is_null(json_object_get(report, "classify")));
-    assert_int_equal(count_of(g, "requests"), 30);
-    assert_int_equal(count_of(g, "answered"), 30);
-    assert_int_equal(count_of(g, "bytes"), 30 * 20);
-    assert_int_equal(count_of(g, "good"), 30); /* there is no goal to miss */
+    assert_int_equal(count_of(report, "requests"), 30);
+    assert_int_equal(count_of(report, "answered"), 30);
+    assert_int_equal(count_of(report, "bytes"), 30 * 20);
     (void)client_await_metric(&aftd, "aftd_generated_bytes_total", 30 * 20, HANG_MS);
     (void)client_await_metric(&aftd, "aftd_requests_total{endpoint=\"/generate\"", 30, HANG_MS);
     (void)client_await_metric(&aftd, "aftd_prompt_bytes_total", 30 * 4, HANG_MS);
     /* all bytes but those of first events follow a gap, which has one byte at least */
-    const json_int_t events = count_of(json_object_get(g, "event_gap_ms"), "count");
-    const json_int_t bytes = count_of(json_object_get(g, "byte_gap_ms"), "count");
+    const json_int_t events = count_of(json_object_get(report, "event_gap_ms"), "count");
+    const json_int_t bytes = count_of(json_object_get(report, "byte_gap_ms"), "count");
     assert_true(events > 0 && events <= bytes && bytes <= (json_int_t)30 * 19);
     /* by requests the window ends with the last answer, so that rates are counts over time */
     const double seconds = number_of(report, "seconds");
-    expect_about("bytes", number_of(g, "bytes_per_second") * seconds, 600);
-    expect_about("answers", number_of(g, "answered_per_second") * seconds, 30);
+    expect_about("bytes", number_of(report, "bytes_per_second") * seconds, 600);
+    expect_about("answers", number_of(report, "answered_per_second") * seconds, 30);
     json_decref(report);
     daemon_stop(&aftd);
 }
@@ -197,23 +182,21 @@ static void whole_answers_have_bytes_and_no_gaps(void **state)
     (void)state;
     start(NULL);
     json_t *report = LOAD(0, "--requests=6", "--concurrency=2", "--max-tokens=20", "--no-stream");
-    const json_t *g = json_object_get(report, "generate");
-    assert_int_equal(count_of(g, "answered"), 6);
-    assert_int_equal(count_of(g, "bytes"), 6 * 20);
-    assert_null(json_object_get(g, "event_gap_ms"));
+    assert_int_equal(count_of(report, "answered"), 6);
+    assert_int_equal(count_of(report, "bytes"), 6 * 20);
+    assert_null(json_object_get(report, "event_gap_ms"));
     json_decref(report);
     daemon_stop(&aftd);
 }
 
-static void a_folder_of_pictures_and_prompts_go_out_in_the_ratio_asked_for(void **state)
+static void pictures_and_folders_of_them_are_classified(void **state)
 {
     (void)state;
     start(NULL);
-    json_t *report = LOAD(0, "--classify", "--generate", "tests/data/cifar", SAMPLE, "--mix=0.75", "--requests=60",
-                          "--concurrency=6", "--max-tokens=5", "--classify-model=cifar10-aft-conv");
-    assert_int_equal(count_of(json_object_get(report, "classify"), "answered"), 45);
-    assert_int_equal(count_of(json_object_get(report, "generate"), "answered"), 15);
-    assert_int_equal(count_of(json_object_get(report, "classify"), "bytes"), 0);
+    json_t *report =
+        LOAD(0, "tests/data/cifar", SAMPLE, "--requests=45", "--concurrency=6", "--model=cifar10-aft-conv");
+    assert_int_equal(count_of(report, "answered"), 45);
+    assert_int_equal(count_of(report, "bytes"), 0);
     (void)client_await_metric(&aftd, "aftd_requests_total{endpoint=\"/classify\"", 45, HANG_MS);
     json_decref(report);
     daemon_stop(&aftd);
@@ -223,66 +206,13 @@ static void the_warm_up_is_sent_and_not_counted(void **state)
 {
     (void)state;
     start(NULL);
-    json_t *report = LOAD(0, "--classify", SAMPLE, "--warmup=0.5", "--duration=0.5");
-    const json_t *c = json_object_get(report, "classify");
+    json_t *report = LOAD(0, SAMPLE, "--warmup=0.5", "--duration=0.5");
     expect_about("the window", number_of(report, "seconds"), 0.5);
-    assert_true(client_metric(&aftd, "aftd_requests_total{endpoint=\"/classify\"") > (double)count_of(c, "sent"));
+    assert_true(client_metric(&aftd, "aftd_requests_total{endpoint=\"/classify\"") > (double)count_of(report, "sent"));
     json_decref(report);
-    report = LOAD(0, "--classify", SAMPLE, "--warmup=0.2", "--requests=3");
-    assert_int_equal(count_of(json_object_get(report, "classify"), "sent"), 3);
+    report = LOAD(0, SAMPLE, "--warmup=0.2", "--requests=3");
+    assert_int_equal(count_of(report, "sent"), 3);
     json_decref(report);
-    daemon_stop(&aftd);
-}
-
-static void goodput_is_the_share_that_meets_the_goals(void **state)
-{
-    (void)state;
-    start(NULL);
-    json_t *report = LOAD(0, "--requests=5", "--max-tokens=20", "--slo-e2e-ms=80000000", "--slo-gap-ms=80000000");
-    expect_about("the share", number_of(json_object_get(report, "generate"), "goodput_share"), 1.0);
-    json_decref(report);
-    report = LOAD(0, "--requests=5", "--max-tokens=20", "--slo-ttfb-ms=0.001");
-    expect_about("the share", number_of(json_object_get(report, "generate"), "goodput_share"), 0.0);
-    assert_int_equal(count_of(json_object_get(report, "generate"), "answered"), 5);
-    json_decref(report);
-    daemon_stop(&aftd);
-}
-
-static void each_client_goes_on_with_its_session_and_ends_it(void **state)
-{
-    (void)state;
-    /* Only a session's beginning names the second model. */
-    start((const char *const[]){"--models-dir=off",
-                                "--model=a=weights/models/enwik8-aft-local,b=weights/models/enwik8-aft-local",
-                                "--sessions-max=3", NULL});
-    for (size_t i = 0; i < 2; i++) { /* the second run has room only if the first has ended its sessions */
-        json_t *report = LOAD(0, "--sessions", "--requests=30", "--concurrency=3", "--max-tokens=20", "--prompt=The ",
-                              "--model=b", i == 0 ? "--no-stream" : "--rate=100");
-        const json_t *g = json_object_get(report, "generate");
-        assert_true(json_is_true(json_object_get(report, "sessions")));
-        assert_int_equal(count_of(g, "answered"), 30);
-        assert_int_equal(count_of(g, "bytes"), 30 * 20);
-        json_decref(report);
-    }
-    /* A prompt begins a session and is not sent again; who goes on feeds one byte. */
-    (void)client_await_metric(&aftd, "aftd_prompt_bytes_total", 2 * (3 * 4 + 30), HANG_MS);
-    (void)client_await_metric(&aftd, "aftd_generated_bytes_total{model=\"b\"", 2 * 30 * 20, HANG_MS);
-    assert_int_equal((int)client_metric(&aftd, "aftd_sessions_created_total"), 2 * 3);
-    assert_int_equal((int)client_metric(&aftd, "aftd_sessions "), 0);
-    daemon_stop(&aftd);
-}
-
-static void sessions_that_cannot_begin_are_told_and_those_that_did_are_ended(void **state)
-{
-    (void)state;
-    start((const char *const[]){"--sessions-max=3", NULL});
-    const struct program_case cases[] = {
-        {"one too many", {"load", url, "--sessions", "--concurrency=4"}, NULL, 1, "", "-3 answers 503: "},
-        {"and what to do", {"load", url, "--sessions", "--concurrency=4"}, NULL, 1, "", "session, see --concurrency"},
-        {"no such model", {"load", url, "--sessions", "--model=no-such"}, NULL, 1, "", " answers 404: "},
-    };
-    program_expect(aft, cases, LENGTH(cases));
-    assert_int_equal((int)client_metric(&aftd, "aftd_sessions "), 0);
     daemon_stop(&aftd);
 }
 
@@ -292,11 +222,10 @@ static void an_open_loop_sends_at_its_rate(void **state)
 {
     (void)state;
     start(NULL);
-    json_t *report = LOAD(0, "--classify", SAMPLE, "--rate=200", "--requests=300", "--seed=7");
-    const json_t *c = json_object_get(report, "classify");
+    json_t *report = LOAD(0, SAMPLE, "--rate=200", "--requests=300", "--seed=7");
     assert_string_equal(json_string_value(json_object_get(report, "loop")), "open");
-    assert_int_equal(count_of(c, "answered") + count_of(c, "unsent"), 300);
-    assert_true(number_of(c, "offered_per_second") < 260); /* its deviation is 6 %; less on a slow machine */
+    assert_int_equal(count_of(report, "answered") + count_of(report, "unsent"), 300);
+    assert_true(number_of(report, "offered_per_second") < 260); /* its deviation is 6 %; less on a slow machine */
     json_decref(report);
     daemon_stop(&aftd);
 }
@@ -308,18 +237,71 @@ static void what_an_open_loop_cannot_send_in_time_counts(void **state)
     start(NULL);
     /* The same in every build: however fast one is, a stream takes longer than two of the next ones wait, and however
      * slow, some are answered. */
-    json_t *report =
-        LOAD(0, "--rate=200", "--duration=1.5", "--concurrency=1", "--max-tokens=200", "--slo-e2e-ms=80000000");
-    const json_t *g = json_object_get(report, "generate");
-    const json_int_t requests = count_of(g, "requests");
+    json_t *report = LOAD(0, "--rate=200", "--duration=1.5", "--concurrency=1", "--max-tokens=200");
+    const json_int_t requests = count_of(report, "requests");
     assert_true(requests > 200 && requests < 400); /* 300, deviation 17 */
-    assert_true(count_of(g, "unsent") > requests / 2);
-    assert_int_equal(count_of(g, "failed"), 0);
-    const json_t *delay = json_object_get(g, "send_delay_ms"), *ttfb = json_object_get(g, "ttfb_ms");
+    assert_true(count_of(report, "unsent") > requests / 2);
+    assert_int_equal(count_of(report, "failed"), 0);
+    const json_t *delay = json_object_get(report, "send_delay_ms"), *ttfb = json_object_get(report, "ttfb_ms");
     assert_true(number_of(ttfb, "mean") > number_of(delay, "mean"));
-    /* the unsent ones miss every goal */
-    expect_about("the share", number_of(g, "goodput_share"), (double)count_of(g, "answered") / (double)requests);
     json_decref(report);
+    daemon_stop(&aftd);
+}
+
+/* ---- the rate that holds ----------------------------------------------------------------------------------------- */
+
+/* Its runs bisect: each rate lies between the highest that held and the lowest that did not. */
+static void the_rate_that_holds_is_the_highest_of_the_runs_that_held(void **state)
+{
+    (void)state;
+    start(NULL);
+    struct program_run p = {
+        .argv = {aft, "load", url, "--find-rate", "--p99=3000", "--duration=0.5", "--max-tokens=5", "--json"}};
+    program_run(&p);
+    json_t *report = json_loads(p.out, JSON_REJECT_DUPLICATES, NULL), *run;
+    if (p.exit_code > 1 || report == NULL)
+        fail_msg("exit code %d: %.500s%.500s", p.exit_code, p.err, p.out);
+    expect_keys(report, "the report", "url p99_ms seconds seed rate interrupted runs");
+    double low = 0, high = HUGE_VAL;
+    size_t i;
+    json_array_foreach(json_object_get(report, "runs"), i, run)
+    {
+        expect_keys(run, "a run", "rate answered_per_second p50_ms p99_ms failed unsent holds");
+        const double rate = number_of(run, "rate");
+        const bool held = json_is_true(json_object_get(run, "holds"));
+        assert_true(low < rate && rate < high);
+        if (held != (count_of(run, "failed") + count_of(run, "unsent") == 0 && number_of(run, "p99_ms") <= 3000))
+            fail_msg("at %g: %s", rate, p.out);
+        *(held ? &low : &high) = rate;
+    }
+    assert_true(i > 0);
+    assert_int_equal(p.exit_code, low > 0 ? 0 : 1);
+    if (low > 0)
+        expect_about("the rate", number_of(report, "rate"), low);
+    json_decref(report);
+    program_run_clear(&p);
+    daemon_stop(&aftd);
+}
+
+static void a_goal_that_nothing_meets_is_told(void **state)
+{
+    (void)state;
+    start(NULL);
+    const struct program_case cases[] = {
+        {"a goal of a microsecond",
+         {"load", url, "--find-rate", "--p99=0.001", "--duration=0.1", "--max-tokens=5"},
+         NULL,
+         1,
+         "requests/s   answered/s",
+         "no rate holds that was tried"},
+        {"no such model",
+         {"load", url, "--find-rate", "--p99=10", "--duration=0.1", "--model=no-such"},
+         NULL,
+         1,
+         "requests/s   answered/s",
+         "no request was answered as it should be: no model is named"},
+    };
+    program_expect(aft, cases, LENGTH(cases));
     daemon_stop(&aftd);
 }
 
@@ -341,14 +323,10 @@ static void refused_requests_are_counted_by_status(void **state)
     (void)state;
     start(NULL);
     json_t *report = LOAD(1, "--requests=7", "--concurrency=2", "--model=no-such");
-    expect_failure(json_object_get(report, "generate"), "HTTP 404", 7, "no-such");
+    expect_failure(report, "HTTP 404", 7, "no-such");
     json_decref(report);
-    report = LOAD(1, "--classify", SAMPLE, "--requests=7", "--classify-model=a&b/c"); /* reaches the daemon as it is */
-    expect_failure(json_object_get(report, "classify"), "HTTP 404", 7, "a&b/c");
-    json_decref(report);
-    report = LOAD(0, "--classify", "--generate", SAMPLE, "--requests=8", "--max-tokens=2", "--classify-model=no-such");
-    expect_failure(json_object_get(report, "classify"), "HTTP 404", 4, "no-such");
-    assert_int_equal(count_of(json_object_get(report, "generate"), "answered"), 4); /* one that worked is enough */
+    report = LOAD(1, SAMPLE, "--requests=7", "--model=a&b/c"); /* reaches the daemon as it is */
+    expect_failure(report, "HTTP 404", 7, "a&b/c");
     json_decref(report);
     daemon_stop(&aftd);
 }
@@ -358,8 +336,7 @@ static void requests_that_take_too_long_are_given_up(void **state)
     (void)state;
     start(NULL);
     json_t *report = LOAD(1, "--requests=3", "--max-tokens=500", "--timeout=0.005");
-    const json_t *g = json_object_get(report, "generate");
-    expect_failure(g, "curl 28", 3, "timed out");
+    expect_failure(report, "curl 28", 3, "timed out");
     json_decref(report);
     daemon_stop(&aftd);
 }
@@ -377,11 +354,10 @@ static void a_daemon_that_dies_is_a_failure_of_what_was_running(void **state)
     struct program_run p = {.argv = {"/bin/sh", "-c", script}};
     program_run(&p);
     json_t *report = read_report(&p, 0);
-    const json_t *g = json_object_get(report, "generate");
-    assert_true(count_of(g, "answered") > 0);
-    assert_true(count_of(g, "failed") >= 3);
+    assert_true(count_of(report, "answered") > 0);
+    assert_true(count_of(report, "failed") >= 3);
     /* 3 clients that rest 0.1 s before they try again */
-    assert_true(count_of(g, "failed") <= 3 + 30 * number_of(report, "seconds"));
+    assert_true(count_of(report, "failed") <= 3 + 30 * number_of(report, "seconds"));
     json_decref(report);
     program_run_clear(&p);
     daemon_clear(&aftd);
@@ -394,7 +370,12 @@ static void what_is_no_ready_daemon_is_told_before_anything_is_sent(void **state
     start((const char *const[]){"--drain-delay-ms=600000", "--drain-timeout-ms=0", NULL});
     (void)snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere/", url);
     const struct program_case there[] = {
-        {"another server", {"load", elsewhere}, NULL, 1, "", "/elsewhere/readyz answers 404: "},
+        {"another server",
+         {"load", elsewhere},
+         NULL,
+         1,
+         "",
+         "the daemon answers 404: there is nothing at \"/elsewhere/readyz\""},
     };
     program_expect(aft, there, LENGTH(there));
     daemon_signal(&aftd, SIGTERM);
@@ -403,13 +384,13 @@ static void what_is_no_ready_daemon_is_told_before_anything_is_sent(void **state
         client_get(&aftd, "/readyz", &r), reply_clear(&r);
     while (r.status == 200);
     const struct program_case draining[] = {
-        {"draining", {"load", url}, NULL, 1, "", "/readyz answers 503: the server is draining"},
+        {"draining", {"load", url}, NULL, 1, "", "the daemon answers 503: the server is draining"},
     };
     program_expect(aft, draining, LENGTH(draining));
     daemon_signal(&aftd, SIGTERM);
     assert_int_equal(daemon_wait(&aftd, HANG_MS), 0);
     const struct program_case gone[] = {
-        {"nobody", {"load", url}, NULL, 1, "", " does not answer: "},
+        {"nobody", {"load", url}, NULL, 1, "", ": cannot connect: "},
         {"nobody, which --json does not change", {"load", url, "--json"}, NULL, 1, "", "is aftd running there?"},
     };
     program_expect(aft, gone, LENGTH(gone));
@@ -441,7 +422,7 @@ static void an_interrupted_run_still_reports(void **state)
     json_t *report = read_report(&p, 0);
     assert_true(json_is_true(json_object_get(report, "interrupted")));
     /* All three, but one or another may just have been between two requests, which take long for that reason. */
-    assert_in_range(count_of(json_object_get(report, "generate"), "aborted"), 1, 3);
+    assert_in_range(count_of(report, "aborted"), 1, 3);
     assert_true(number_of(report, "seconds") < 1000);
     json_decref(report);
     program_run_clear(&p);
@@ -449,25 +430,8 @@ static void an_interrupted_run_still_reports(void **state)
     start(NULL); /* whose log is empty */
     interrupt(&p, (const char *const[]){"--warmup=1000", "--json", NULL});
     report = read_report(&p, 1); /* nothing was measured */
-    assert_int_equal(count_of(json_object_get(report, "generate"), "requests"), 0);
+    assert_int_equal(count_of(report, "requests"), 0);
     assert_non_null(strstr(p.err, "no request was answered"));
-    json_decref(report);
-    program_run_clear(&p);
-    daemon_stop(&aftd);
-}
-
-static void an_interrupted_run_ends_its_sessions(void **state)
-{
-    (void)state;
-    struct program_run p;
-    start(NULL);
-    interrupt(&p, (const char *const[]){"--sessions", "--duration=1000", "--concurrency=3", "--max-tokens=300",
-                                        "--json", NULL});
-    json_t *report = read_report(&p, 0);
-    assert_true(count_of(json_object_get(report, "generate"), "answered") > 0);
-    assert_string_equal(p.err, "");
-    assert_int_equal((int)client_metric(&aftd, "aftd_sessions_created_total"), 3);
-    assert_int_equal((int)client_metric(&aftd, "aftd_sessions "), 0);
     json_decref(report);
     program_run_clear(&p);
     daemon_stop(&aftd);
@@ -479,20 +443,15 @@ static void the_report_for_people_has_a_line_for_each_figure(void **state)
     static const char *const lines[] = {
         ": 2 clients, each with one request at a time, ",
         "\naft load itself took 0.",
-        "\nclassify\n  requests        5: 5 answered, 0 failed\n  throughput ",
-        " pictures/s\n",
-        "\ngenerate\n  requests        5: 5 answered, 0 failed\n",
-        " bytes/s\n",
-        "\n  ms                   mean       p50       p90       p99       max\n  first byte ",
-        "\n  between events ",
-        "\n  between bytes ",
-        "\n  whole answer ",
-        "\n  goodput         100.0 % of the requests, ",
-        "/s: first byte within 8e+06 ms, every event within 8e+06 ms\n",
+        "\n\nrequests          10: 10 answered, 0 failed\nthroughput ",
+        " answers/s, ",
+        " bytes/s\nms                     mean       p50       p90       p99       max\nfirst byte ",
+        "\nbetween events ",
+        "\nbetween bytes ",
+        "\nwhole answer ",
     };
     start(NULL);
-    struct program_run p = {.argv = {aft, "load", url, "--classify", "--generate", SAMPLE, "--requests=10",
-                                     "--concurrency=2", "--max-tokens=50", "--slo-ttfb-ms=8e6", "--slo-gap-ms=8e6",
+    struct program_run p = {.argv = {aft, "load", url, "--requests=10", "--concurrency=2", "--max-tokens=50",
                                      "--header=X-Request-Id: from-aft-load", "--header", "X-Other:"}};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
@@ -529,19 +488,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_stream_of_a_closed_loop_is_counted_byte_for_byte, stop),
         cmocka_unit_test_teardown(whole_answers_have_bytes_and_no_gaps, stop),
-        cmocka_unit_test_teardown(a_folder_of_pictures_and_prompts_go_out_in_the_ratio_asked_for, stop),
+        cmocka_unit_test_teardown(pictures_and_folders_of_them_are_classified, stop),
         cmocka_unit_test_teardown(the_warm_up_is_sent_and_not_counted, stop),
-        cmocka_unit_test_teardown(goodput_is_the_share_that_meets_the_goals, stop),
-        cmocka_unit_test_teardown(each_client_goes_on_with_its_session_and_ends_it, stop),
-        cmocka_unit_test_teardown(sessions_that_cannot_begin_are_told_and_those_that_did_are_ended, stop),
         cmocka_unit_test_teardown(an_open_loop_sends_at_its_rate, stop),
         cmocka_unit_test_teardown(what_an_open_loop_cannot_send_in_time_counts, stop),
+        cmocka_unit_test_teardown(the_rate_that_holds_is_the_highest_of_the_runs_that_held, stop),
+        cmocka_unit_test_teardown(a_goal_that_nothing_meets_is_told, stop),
         cmocka_unit_test_teardown(refused_requests_are_counted_by_status, stop),
         cmocka_unit_test_teardown(requests_that_take_too_long_are_given_up, stop),
         cmocka_unit_test_teardown(a_daemon_that_dies_is_a_failure_of_what_was_running, stop),
         cmocka_unit_test_teardown(what_is_no_ready_daemon_is_told_before_anything_is_sent, stop),
         cmocka_unit_test_teardown(an_interrupted_run_still_reports, stop),
-        cmocka_unit_test_teardown(an_interrupted_run_ends_its_sessions, stop),
         cmocka_unit_test_teardown(the_report_for_people_has_a_line_for_each_figure, stop),
         cmocka_unit_test_teardown(a_terminal_sees_the_progress_and_then_does_not, stop),
     };

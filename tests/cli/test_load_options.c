@@ -52,11 +52,11 @@ static void a_url_is_http_without_anything_behind_its_path(void **state)
         WRONG_URL("a query", URL "/?model=x", "expected none with \"?\" or \"#\""),
         WRONG_URL("a fragment", URL "/#x", "expected none with \"?\" or \"#\""),
         WRONG_URL("a password", "http://me:secret@127.0.0.1:1", "send a key with --key instead"),
-        {"a path is kept", {"load", URL "/behind/a/proxy//"}, NULL, 1, "", URL "/behind/a/proxy does not answer: "},
-        {"nobody there", {"load", URL}, NULL, 1, "", URL " does not answer: "},
-        {"a host and a port are enough", {"load", "127.0.0.1:1"}, NULL, 1, "", URL " does not answer: "},
-        {"the URL as an option", {"load", "--url=127.0.0.1:1"}, NULL, 1, "", URL " does not answer: "},
-        {"a socket", {"load", "--unix=/no/such"}, NULL, 1, "", "/no/such does not answer: "},
+        {"a path is kept", {"load", URL "/behind/a/proxy//"}, NULL, 1, "", URL "/behind/a/proxy//: cannot connect"},
+        {"nobody there", {"load", URL}, NULL, 1, "", URL ": cannot connect: "},
+        {"a host and a port are enough", {"load", "127.0.0.1:1"}, NULL, 1, "", "127.0.0.1:1: cannot connect: "},
+        {"the URL as an option", {"load", "--url=127.0.0.1:1"}, NULL, 1, "", "127.0.0.1:1: cannot connect: "},
+        {"a socket", {"load", "--unix=/no/such"}, NULL, 1, "", "/no/such: "},
         {"a key in two lines", {"load", URL, "--key=a\nb"}, NULL, 2, "", "the key is not valid"},
     };
     program_expect(aft, cases, LENGTH(cases));
@@ -75,21 +75,17 @@ static void options_that_do_not_go_together_are_refused(void **state)
 {
     (void)state;
     static const struct program_case cases[] = {
-        WRONG("pictures missing", "--classify needs pictures after the URL", "--classify"),
-        WRONG("pictures without a use", "\"" SAMPLE "\" is a picture, and pictures are for --classify", SAMPLE),
-        WRONG("a model for nothing", "--classify-model is for --classify", "--classify-model=x"),
-        WRONG("a prompt for pictures", "--prompt is for --generate", "--classify", SAMPLE, "--prompt=x"),
-        WRONG("a file for pictures", "--prompt-file is for --generate", "--classify", SAMPLE, "--prompt-file=x"),
-        WRONG("a length for pictures", "--prompt-bytes is for --generate", "--classify", SAMPLE, "--prompt-bytes=1"),
-        WRONG("bytes from pictures", "--max-tokens is for --generate", "--classify", SAMPLE, "--max-tokens=1"),
-        WRONG("a hot picture", "--temperature is for --generate", "--classify", SAMPLE, "--temperature=0"),
-        WRONG("a whole picture", "--no-stream is for --generate", "--classify", SAMPLE, "--no-stream"),
-        WRONG("a picture that goes on", "--sessions is for --generate", "--classify", SAMPLE, "--sessions"),
-        WRONG("gaps of a picture", "--slo-gap-ms is for --generate", "--classify", SAMPLE, "--slo-gap-ms=1"),
-        WRONG("a ratio of one", "--mix is for --classify and --generate together", "--mix=0.5"),
+        WRONG("a prompt for pictures", "--prompt is for texts, and \"" SAMPLE "\" is a picture", SAMPLE, "--prompt=x"),
+        WRONG("a file for pictures", "--prompt-file is for texts", SAMPLE, "--prompt-file=x"),
+        WRONG("a length for pictures", "--prompt-bytes is for texts", SAMPLE, "--prompt-bytes=1"),
+        WRONG("bytes from pictures", "--max-tokens is for texts", SAMPLE, "--max-tokens=1"),
+        WRONG("a hot picture", "--temperature is for texts", SAMPLE, "--temperature=0"),
+        WRONG("a whole picture", "--no-stream is for texts", SAMPLE, "--no-stream"),
+        WRONG("a search without a goal", "--find-rate and --p99 go together", "--find-rate"),
+        WRONG("a goal without a search", "--find-rate and --p99 go together", "--p99=5"),
+        WRONG("a search at a rate", "--find-rate chooses the rate", "--find-rate", "--p99=5", "--rate=5"),
+        WRONG("a search by requests", "leave out --rate and --requests", "--find-rate", "--p99=5", "--requests=5"),
         WRONG("two prompts", "--prompt and --prompt-file are two prompts", "--prompt=a", "--prompt-file=b"),
-        WRONG("gaps of one piece", "--slo-gap-ms is for streams, and --no-stream asks for none", "--no-stream",
-              "--slo-gap-ms=1"),
         WRONG("a header without a colon", "--header is \"Authorization\", expected \"Name: value\"",
               "--header=Authorization"),
         WRONG("a header without a name", "--header is \": x\"", "--header=: x"),
@@ -116,9 +112,7 @@ static void numbers_have_their_ranges(void **state)
         WRONG("no requests", "--requests is \"0\", expected a whole number from 1 to 1000000000", "--requests=0"),
         WRONG("a warm-up below 0", "--warmup is \"-1\", expected a number from 0 to 86400", "--warmup=-1"),
         WRONG("no timeout", "--timeout is \"0\", expected a number from 0.001 to 3600", "--timeout=0"),
-        WRONG("a ratio above 1", "--mix is \"2\", expected a number from 0 to 1", "--mix=2"),
-        WRONG("a goal of nothing", "--slo-ttfb-ms is \"0\"", "--slo-ttfb-ms=0"),
-        WRONG("an end of nothing", "--slo-e2e-ms is \"0\"", "--slo-e2e-ms=0"),
+        WRONG("a goal of nothing", "--p99 is \"0\"", "--p99=0"),
         WRONG("no bytes", "--max-tokens is \"0\"", "--max-tokens=0"),
         WRONG("a prompt of nothing", "--prompt-bytes is \"0\"", "--prompt-bytes=0"),
         WRONG("a prompt too long", "--prompt-bytes is \"1048577\"", "--prompt-bytes=1048577"),
@@ -142,7 +136,7 @@ static void more_connections_than_descriptors_are_refused(void **state)
     program_expect("/bin/sh", &refused, 1);
     /* what it may have and has not yet, it takes: then nobody listens */
     (void)snprintf(command, sizeof command, "ulimit -Sn 100; exec %s load " URL " --concurrency=64", aft);
-    const struct program_case raised = {"a soft limit", {"-c", command}, NULL, 1, "", "does not answer"};
+    const struct program_case raised = {"a soft limit", {"-c", command}, NULL, 1, "", "cannot connect"};
     program_expect("/bin/sh", &raised, 1);
 }
 
@@ -164,16 +158,11 @@ static void what_cannot_be_sent_is_named(void **state)
     temp_path(false_jpeg, folder, "false.JPG");
     temp_write(false_jpeg, "GIF89a", 6);
     const struct program_case cases[] = {
-        {"no such picture",
-         {"load", URL, "--classify", "no-such.jpg"},
-         NULL,
-         1,
-         "",
-         "no-such.jpg: No such file or directory"},
-        {"a text", {"load", URL, "--classify", text}, NULL, 1, "", "is not a picture: expected a JPEG, PNG or WebP"},
-        {"an empty file", {"load", URL, "--classify", nothing}, NULL, 1, "", "is not a picture"},
-        {"a folder without pictures", {"load", URL, "--classify", empty}, NULL, 1, "", none},
-        {"a folder with a false one", {"load", URL, "--classify", folder}, NULL, 1, "", "/false.JPG is not a picture"},
+        {"no such picture", {"load", URL, "no-such.jpg"}, NULL, 1, "", "no-such.jpg: No such file or directory"},
+        {"a text", {"load", URL, text}, NULL, 1, "", "is not a picture: expected a JPEG, PNG or WebP"},
+        {"an empty file", {"load", URL, nothing}, NULL, 1, "", "is not a picture"},
+        {"a folder without pictures", {"load", URL, empty}, NULL, 1, "", none},
+        {"a folder with a false one", {"load", URL, folder}, NULL, 1, "", "/false.JPG is not a picture"},
         {"no such prompt", {"load", URL, "--prompt-file=no-such"}, NULL, 1, "", "no-such: No such file or directory"},
         {"nothing to fill a prompt with",
          {"load", URL, "--prompt-file", nothing, "--prompt-bytes=5"},

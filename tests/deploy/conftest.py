@@ -258,11 +258,9 @@ def prometheus(folder, open_daemon, guarded_daemon):
                    folder / "certificate.pem")
     clients = Clients(guarded_daemon)
     loads = [
-        aft_load(folder, open_daemon, "mixed", "--generate", "--classify", "--mix=0.4", "--concurrency=3",
-                 "--max-tokens=60", f"--model={TEXT}", f"--classify-model={PICTURES}",
-                 ROOT / "tests/data/cifar"),
-        aft_load(folder, open_daemon, "whole", "--generate", "--no-stream", "--rate=30", "--max-tokens=20",
-                 f"--model={TEXT}"),
+        aft_load(folder, open_daemon, "streams", "--concurrency=2", "--max-tokens=60", f"--model={TEXT}"),
+        aft_load(folder, open_daemon, "pictures", ROOT / "tests/data/cifar", f"--model={PICTURES}"),
+        aft_load(folder, open_daemon, "whole", "--no-stream", "--rate=30", "--max-tokens=20", f"--model={TEXT}"),
     ]
     try:
         clients.start()

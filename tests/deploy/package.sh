@@ -198,10 +198,15 @@ check "it classifies" both '"label":"ship"' "$(get --data-binary @$sample "$url/
 check "it generates" both '"finish_reason":"length"' "$(get -d '{"prompt": "The ", "max_tokens": 9}' $url/generate)"
 
 # Clients that keep their connections, and those that come anew for each request and must never be refused.
-nsenter -t "$one" --net chroot "$builder" sh -c \
-    "cd /srv/aftd && exec /srv/a/aftd-*/build/aft load $url --generate --classify $sample --max-tokens 50 \
-    --concurrency 8 --duration 600 --json" >"$work/load.json" 2>&1 &
-background=($!)
+load() { # load NAME OPTION...
+    nsenter -t "$one" --net chroot "$builder" sh -c \
+        "cd /srv/aftd && exec /srv/a/aftd-*/build/aft load $url ${*:2} --concurrency 4 --duration 600 --json" \
+        >"$work/load-$1.json" 2>&1 &
+    background+=($!)
+}
+background=()
+load texts --max-tokens 50
+load pictures "$sample"
 newcomers() {
     while :; do get -o /dev/null -w '%{http_code}\n' -d '{"prompt": "A", "max_tokens": 1}' $url/generate; done
 }
@@ -230,11 +235,10 @@ replaced debs --allow-downgrades
 stop_clients
 all_answered() {
     python3 -c 'import json, sys
-report = json.load(open(sys.argv[1]))
-for kind in "classify", "generate":
-    counts = {name: report[kind][name] for name in ("answered", "failed", "failures")}
-    print(kind, counts)
-    assert counts["answered"] > 0 and counts["failed"] == 0' "$work/load.json"
+for name in sys.argv[1:]:
+    counts = {key: json.load(open(name))[key] for key in ("answered", "failed", "failures")}
+    print(name, counts)
+    assert counts["answered"] > 0 and counts["failed"] == 0' "$work"/load-*.json
 }
 all_answered 2>/dev/null
 echo "new connections, by status: $(sort "$work/newcomers" | uniq -c | tr -s ' \n' ' ')"

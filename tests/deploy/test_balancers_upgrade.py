@@ -100,16 +100,13 @@ class Load(threading.Thread):
 
 
 class AftLoad:
-    """aft load, whose clients go on with a session each, until it is stopped: then, what it tells. (libcurl sends a
-    request again whose kept connection was closed before it arrived, as browsers do.)"""
-
-    clients = 4
+    """aft load until it is stopped: then, what it tells. (libcurl sends a request again whose kept connection was
+    closed before it arrived, as browsers do.)"""
 
     def __init__(self, balancer, folder):
         self.process = subprocess.Popen(
             [AFT, "load", f"https://127.0.0.1:{balancer.port}", "--ca-file", folder / "certificate.pem", "--header",
-             f"Host: {NAME}", "--sessions", "--concurrency", str(self.clients), "--max-tokens", "60", "--duration",
-             "3600", "--json"],
+             f"Host: {NAME}", "--concurrency", "4", "--max-tokens", "60", "--duration", "3600", "--json"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def stop(self):
@@ -119,7 +116,7 @@ class AftLoad:
         finally:
             self.kill()
         assert self.process.returncode == 0 and not said, said
-        return json.loads(told)["generate"]
+        return json.loads(told)
 
     def kill(self):
         self.process.kill()
@@ -148,11 +145,10 @@ def test_daemons_are_upgraded_in_turn_and_no_request_fails(kind, tmp_path):
         whole = whole_texts(daemons[0])
         balancer = Balancer(kind, tmp_path, [f"127.0.0.1:{d.port}" for d in daemons])
         aft_load = AftLoad(balancer, tmp_path)
-        await_true("its sessions", lambda: sum(d.figure("aftd_sessions_created_total") for d in daemons) ==
-                   AftLoad.clients)
         loads = [Load(balancer, i, whole) for i in range(CLIENTS)]
         for load in loads:
             load.start()
+        await_true("sessions", lambda: all(d.figure("aftd_sessions") > 0 for d in daemons))
         for d in daemons:
             time.sleep(1)
             before = d.figure("aftd_sessions")
