@@ -89,7 +89,7 @@ ifeq ($(VARIANT),tsan)
   AVX512_FLAGS :=
   PLAIN_FLAGS := -DKERNELS_PLAIN
 endif
-kernels = $(basename $(wildcard engine/kernels/$(1).c engine/bench/$(1).c))
+kernels = $(basename $(wildcard engine/kernels/$(1).c))
 MACHINE := $(shell $(CC) -dumpmachine)
 ifneq ($(filter x86_64-%,$(MACHINE)),)
   KERNELS := $(if $(PLAIN_FLAGS),,$(call kernels,avx*)) $(foreach isa,avx2 avx512,$(addsuffix -$(isa),$(call kernels,portable_*)))
@@ -109,11 +109,11 @@ $(call objects,$(call kernels,avx512_bf16*)): ISA_FLAGS = $(KERNEL_FLAGS) $(AVX5
 $(call objects,$(call kernels,neon*)): ISA_FLAGS = $(KERNEL_FLAGS) -fno-schedule-insns $(NEON_FLAGS) -DKERNELS_ISA=baseline
 $(call objects,$(call kernels,neon_dotprod*)): NEON_FLAGS := -march=armv8.2-a+dotprod
 $(call objects,$(call kernels,neon_bf16*)): NEON_FLAGS := -march=armv8.2-a+bf16
-$(call objects,engine/kernels/dispatch engine/bench/peak): ISA_FLAGS = $(PLAIN_FLAGS)
+$(call objects,engine/kernels/dispatch): ISA_FLAGS = $(PLAIN_FLAGS)
 ifneq ($(filter asan fuzz,$(VARIANT)),)
   # A check at every load makes products eight times slower, and the tests of whole daemons with them; clang takes ten
   # minutes to compile them so. What they read and write is what their callers hand them, whose own accesses are checked.
-  $(call objects,$(filter-out %_peak,$(call kernels,avx*) $(call kernels,neon*)) $(addprefix engine/kernels/portable_gemm,-avx2 -avx512) engine/kernels/portable_gemm): SANITISE :=
+  $(call objects,$(call kernels,avx*) $(call kernels,neon*) $(addprefix engine/kernels/portable_gemm,-avx2 -avx512) engine/kernels/portable_gemm): SANITISE :=
 endif
 
 # ---- rules ---------------------------------------------------------------------------------------------------------

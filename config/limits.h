@@ -59,7 +59,6 @@
 #define ENGINE_PROMPT_ROWS 96 /* fewest bytes of a pass of prompts only: with fewer, products are less efficient */
 #define ENGINE_POSITION_MAX (1u << 31) /* last position at which a saved state is restored: half of what is counted */
 #define BYTE_VALUES 256                /* the vocabulary of a byte model */
-#define ROOFLINE_BYTES_MAX 512000000   /* read to measure the memory's speed: beyond every cache */
 #define SAMPLER_HISTORY 64             /* bytes that penalties look back at, as weights/FORMAT.md says */
 
 /* ---- pictures from clients ------------------------------------------------------------------------------ */

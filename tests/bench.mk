@@ -14,9 +14,9 @@ deps-peers: deps-train ## install what bench-peers measures beside PyTorch as we
 	@.venv/bin/pip install $(PEERS)
 
 bench: deps-bench ## how fast this machine is, and what of that the shipped models and the papers' sizes reach (8 minutes)
-	+@$(BUILD) programs build/tests/bench/streams
-	@build/aft bench --roofline
-	@for model in weights/models/*/; do echo && build/aft bench $$model --runs 21 || exit 1; done
+	+@$(BUILD) programs build/tests/bench/streams build/tests/bench/limits
+	@build/tests/bench/limits
+	@for model in weights/models/*/; do echo && build/tests/bench/limits $$model && build/aft bench $$model --runs 21 || exit 1; done
 	@echo && tests/bench/targets.py
 	@echo && tests/bench/serving.py --model l24
 

@@ -121,12 +121,16 @@ under_sanitizer = $(foreach dir,$(1),$(filter $B/tests/$(dir)/%,$(TESTS))) $(2:%
 ifeq ($(VARIANT)$(AFTD_TEST_ALL),asan)
   HOSTILE := chunks hostile identity inference key_rights mutations openai sessions state uploads
   # Those left out are about what is computed, not about where it lies.
-  NUMBERS := $(addprefix engine/,bench/% test_bits test_length test_sampler kernels/test_kernels_long)
+  NUMBERS := $(addprefix engine/,test_bits test_length test_sampler kernels/test_kernels_long)
   TESTS := $(filter-out $(NUMBERS:%=$B/tests/%),$(call under_sanitizer,config weights engine server,$(HOSTILE)))
 else ifeq ($(VARIANT)$(AFTD_TEST_ALL),tsan)
   SHARED := admin connections drain leave reload_order requests sessions_many sessions_shared slow_readers
   TESTS := $(call under_sanitizer,engine/core engine/pass server/access server/batch server/core server/http server/job server/session,$(SHARED)) \
       $B/tests/engine/test_engine $B/tests/server/models/test_registry
+endif
+ifneq ($(filter tsan cover,$(VARIANT)),)
+  # How fast such a build is says nothing.
+  TESTS := $(filter-out $B/tests/bench/%,$(TESTS))
 endif
 ifeq ($(VARIANT),cover)
   # Programs whose memory or system calls fail when they end write no counts, or destroy those that there are.
@@ -137,7 +141,8 @@ SUPPORT_OBJECTS := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 # With libFuzzer they make inputs up; without it they replay those that there are.
 FUZZ_OBJECTS := $(addprefix $B/tests/fuzz/,fuzz.o generation.o $(if $(filter fuzz,$(VARIANT)),,replay.o))
-TEST_OBJECTS := $(TESTS:=.o) $(SUPPORT_OBJECTS) $B/tests/bench/streams.o $(patsubst $B/%,$B/tests/fuzz/%.o,$(FUZZERS)) $(FUZZ_OBJECTS)
+LIMITS_OBJECTS := $B/tests/bench/roofline.o $B/tests/bench/peak.o
+TEST_OBJECTS := $(TESTS:=.o) $(SUPPORT_OBJECTS) $(LIMITS_OBJECTS) $B/tests/bench/limits.o $B/tests/bench/streams.o $(patsubst $B/%,$B/tests/fuzz/%.o,$(FUZZERS)) $(FUZZ_OBJECTS)
 TEST_LIBS = $(call once,TEST_LIBS,$(shell $(PKG_CONFIG) --libs cmocka)) -ldl
 
 $(SUPPORT): $(SUPPORT_OBJECTS)
@@ -145,9 +150,16 @@ $(SUPPORT): $(SUPPORT_OBJECTS)
 	$(Q)rm -f $@ && ar qcsD $@ $^
 
 # A test links what it tests; what goes through a socket takes of the library what the client needs, and no more.
+define link_test
+$(call say,LINK)
+$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--undefined=only_tests -o $@ $^ $(TEST_LIBS) $(LIBS)
+endef
+
 $B/tests/%: $B/tests/%.o $(SUPPORT) $(LIBRARY)
-	$(call say,LINK)
-	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--undefined=only_tests -o $@ $^ $(TEST_LIBS) $(LIBS)
+	$(link_test)
+
+$B/tests/bench/limits $B/tests/bench/test_limits: $B/tests/bench/%: $B/tests/bench/%.o $(LIMITS_OBJECTS) $(SUPPORT) $(LIBRARY)
+	$(link_test)
 
 # It counts what the engine is given.
 $B/tests/server/batch/test_stream_ahead: override LDFLAGS += -Wl,--wrap=engine_feed
@@ -172,6 +184,7 @@ $B/tests/http/test_memory $B/tests/http/test_memory_models $B/tests/torture/test
 $B/tests/torture/test_calls: | $B/tests/failing_calls.so
 $B/tests/deploy/test_man: | $(WRITERS)
 $B/tests/deploy/test_install: | programs
+$B/tests/bench/test_limits: | $B/tests/bench/limits
 
 # Fuzz targets link the parsers of what comes from outside, and nothing that computes with it.
 $B/fuzz_%: $B/tests/fuzz/fuzz_%.o $(FUZZ_OBJECTS) $(LIBRARY)
@@ -225,8 +238,8 @@ tsan: deps-lint ## the tests in which threads share something, under ThreadSanit
 # valgrind that would be asked for it. libjpeg-turbo is held to its plain code: with SIMD it reads beyond the ends of rows
 # what it does not use.
 VALGRIND_NOT := config/test_json_memory server/api/test_openapi server/batch/test_batcher server/batch/test_priority \
-    $(addprefix engine/,bench/test_peak block/test_stream_state core/test_row_stealing core/test_thread_pinning test_engine test_length)
-VALGRIND_TESTS = $(filter-out $(VALGRIND_NOT:%=$B/tests/%) $B/tests/cli/% $B/tests/deploy/% $B/tests/http/% $B/tests/torture/%,$(TESTS))
+    $(addprefix engine/,block/test_stream_state core/test_row_stealing core/test_thread_pinning test_engine test_length)
+VALGRIND_TESTS = $(filter-out $(VALGRIND_NOT:%=$B/tests/%) $B/tests/bench/% $B/tests/cli/% $B/tests/deploy/% $B/tests/http/% $B/tests/torture/%,$(TESTS))
 valgrind: deps-valgrind ## the tests of single modules under valgrind, which knows what was never written
 	+@$(BUILD) $(VALGRIND_TESTS)
 	@JSIMD_FORCENONE=1 AFTD_TEST_SLOW=30 AFTD_TEST_UNDER='valgrind -q --error-exitcode=99 --trace-children=yes --trace-children-skip=*/promtool' \
@@ -236,11 +249,11 @@ deps-valgrind: deps-test
 	$(call install,valgrind)
 
 test-cpus: deps-lint ## the golden models and products on emulated processors without AVX, AVX2 or AVX-512 (x86-64)
-	+@$(BUILD) programs build/tests/engine/kernels/test_gemm
+	+@$(BUILD) programs build/tests/bench/limits build/tests/engine/kernels/test_gemm
 	@tests/cpus.sh build/aft build/tests
 
 test-arm64: deps-arm64 ## build for arm64, and the golden models and the tests of kernels on emulated processors
-	+@$(BUILD) VARIANT=arm64 programs build/arm64/tests/engine/bench/test_peak \
+	+@$(BUILD) VARIANT=arm64 programs build/arm64/tests/bench/limits \
 	    $(addprefix build/arm64/tests/engine/kernels/test_,gemm kernels kernels_attention kernels_conv)
 	@tests/arm64/run.sh $(SYSROOT) build/arm64/aft build/arm64/tests
 

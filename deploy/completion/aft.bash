@@ -181,12 +181,10 @@ _aft_verb() {
         arguments='model'
         options='-h --help
             --synthetic=text
-            --roofline
             -t=text --threads=text
             --precision=f32|bf16|int8|auto
             --runs=text
             --positions=text
-            --no-limits
             --json' ;;
     key)
         arguments='add|list|remove text'

@@ -22,7 +22,6 @@ precisions cortex-a53
 precisions max
 # max has every table; what is in plain C is the same in each of them.
 program max engine/kernels/test_gemm
-program max engine/bench/test_peak
 program cortex-a53 engine/kernels/test_kernels
 program cortex-a53 engine/kernels/test_kernels_attention
 program cortex-a53 engine/kernels/test_kernels_conv

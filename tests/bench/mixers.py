@@ -104,8 +104,7 @@ def state_bytes(folder):
 def measure(folder, mixer, tokens):
     """(microseconds a byte of a whole text, milliseconds a step behind 64 and T - 1 bytes, bytes of state)."""
     more = ["--positions", f"64,{tokens - 1}"] if mixer in CAUSAL else []
-    told = json.loads(run("build/aft", "bench", folder, "--json", "--threads", "1", "--runs", str(RUNS), "--no-limits",
-                          *more))
+    told = json.loads(run("build/aft", "bench", folder, "--json", "--threads", "1", "--runs", str(RUNS), *more))
     if mixer not in CAUSAL:
         return 1e6 / (told["texts_per_second_batch_1"] * tokens), None, None, None
     return (1e6 / told["prefill_bytes_per_second"], told["step_ms_at_64"], told[f"step_ms_at_{tokens - 1}"],

@@ -135,9 +135,8 @@ class Ours:
 
     def __init__(self, work, precision, folder, threads):
         self.work, self.precision, self.folder, self.threads = work, precision, folder, threads
-        self.more = ["--no-limits"] if "--no-limits" in aft("bench", "--help") else []
-        if work.kind == "streams":
-            self.more += ["--positions", "16,32"]  # the cost at two positions is not compared here
+        # The cost at two positions is not compared here.
+        self.more = ["--positions", "16,32"] if work.kind == "streams" else []
         told = aft("inspect", folder, precision=precision).splitlines()
         runs_on = next((line for line in told if line.startswith("runs on")), "")
         if f"products in {precision}" not in runs_on and precision != "f32":

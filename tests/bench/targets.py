@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """What share of the machine's own limit each figure that aftd is held to reaches, beside the share it aims at.
 
-    tests/bench/targets.py [--runs N] [--threads N]                  from the project's root, after make
+    tests/bench/targets.py [--rounds N] [--threads N]
+        from the project's root, after make programs build/tests/bench/limits
 
-The standard library alone. `aft bench` takes a figure and the rates that its limit follows from in turns; this asks it
-for the models of the papers' sizes in each precision, and writes the table to build/bench/targets.md and all figures to
-targets.json.
+The standard library alone. For the models of the papers' sizes in each precision limits.c and `aft bench` take turns,
+so that a machine which changes its speed changes both: a share of each turn, of which the median counts, as of figures.
+The table goes to build/bench/targets.md and all figures to targets.json.
 """
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-AFT = Path("build/aft")
+AFT, LIMITS = Path("build/aft"), Path("build/tests/bench/limits")
 OUT = Path("build/bench")
 PICTURES, TEXT, LARGE = "aft-conv-small-224", "aft-local-24x256", "aft-local-12x512"
 # What is shown, the model, the figure of aft bench, and the shares aimed at by precision; None: not aimed at.
@@ -32,17 +34,30 @@ PRECISIONS = ("f32", "bf16", "int8")
 POSITIONS = 1.02  # a step at byte 1000 costs at most that much more than one at byte 64
 
 
-def bench(model, precision, options):
-    command = [AFT, "bench", "--synthetic", model, "--json", "--runs", str(options.runs), "--threads",
-               str(options.threads)]
+RUNS = 3  # of aft bench in one turn
+
+
+def run(program, *arguments, model, precision, options):
+    command = [program, *arguments, "--synthetic", model, "--json", "--threads", str(options.threads)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "AFTD_PRECISION": precision})
     if done.returncode != 0:
-        sys.exit(f"aft bench --synthetic {model} in {precision}: {done.stderr.strip()}")
+        sys.exit(f"{program} of {model} in {precision}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
+def measure(**what):
+    """{what is told of the model, each figure's median, and "shares": {figure: its median share of the limit}}"""
+    turns = [(run(LIMITS, **what), run(AFT, "bench", "--runs", str(RUNS), **what))
+             for _ in range(what["options"].rounds)]
+    result = {key: statistics.median(figures[key] for _, figures in turns) if isinstance(value, float) else value
+              for key, value in turns[0][1].items()}
+    result["shares"] = {key: statistics.median(figures[key] / limits["limits"][key] for limits, figures in turns)
+                        for key in turns[0][0]["limits"]}
+    return result
+
+
 def cell(result, key, aim):
-    figure, share = result[key], result["limits"]["figures"][key]["share"]
+    figure, share = result[key], result["shares"][key]
     text = f"{figure:,.1f}" if figure < 100 else f"{figure:,.0f}"
     if aim is None:
         return f"{text} ({share:.2f})"
@@ -51,14 +66,14 @@ def cell(result, key, aim):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=11, help="of which each figure is the median (11)")
+    parser.add_argument("--rounds", type=int, default=5, help="of which each figure and share is the median (5)")
     parser.add_argument("--threads", type=int, default=0, help="0: one for each processor (0)")
     options = parser.parse_args()
     results = {}
     for model in (PICTURES, TEXT, LARGE):
         for precision in PRECISIONS:
             print(f"{model}, {precision}", file=sys.stderr, flush=True)
-            results[model, precision] = bench(model, precision, options)
+            results[model, precision] = measure(model=model, precision=precision, options=options)
     some = results[PICTURES, "f32"]
     lines = [f"{some['isa']}, {some['threads']} threads: figure (share of the limit, of the share aimed at)", "",
              f"| | {' | '.join(PRECISIONS)} |", "| --- | --- | --- | --- |"]

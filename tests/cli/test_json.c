@@ -223,7 +223,7 @@ static void keys_are_told_as_they_are(void **state)
 static void figures_are_on_one_line(void **state)
 {
     (void)state;
-    json_t *o = object_of(LIST("bench", text_model, "--runs", "3", "--no-limits", "-t", "1"), NULL);
+    json_t *o = object_of(LIST("bench", text_model, "--runs", "3", "-t", "1"), NULL);
     assert_true(number(o, "bytes_per_second_1_streams") > 0 && number(o, "threads") == 1);
     json_decref(o);
 }

@@ -157,7 +157,6 @@ static void long_runs_show_how_far_they_are(void **state)
     const char *const runs[][12] = {
         {"verify", text_model, "weights/models/cifar10-sima"},
         {"bench", text_model, "--runs", "3"},
-        {"bench", "--roofline", "--runs", "3"},
         {"check-precision", model, "server/HTTP.md"}, /* long enough for more than a first line */
         {"compress", shipped_model, "Makefile", "-o", archive},
         {"decompress", shipped_model, archive, "-o", "/dev/null"},
@@ -181,7 +180,7 @@ static void the_time_left_is_told_after_a_second(void **state)
 {
     (void)state;
     program_need_terminal();
-    struct program_run p = {.argv = {aft, "bench", shipped_model, "--runs", "21", "--no-limits", "-t", "1"},
+    struct program_run p = {.argv = {aft, "bench", shipped_model, "--runs", "21", "-t", "1"},
                             .err_sink = PROGRAM_TERMINAL};
     program_run(&p);
     assert_int_equal(p.exit_code, 0);
