@@ -78,14 +78,17 @@ static int read_options(struct key *k, const char *name, const struct key_option
 static enum status change_file(const char *path, struct key *added, const char *name, struct error *err)
 {
     struct keys_file f = {0};
+    struct error why;
     int lock;
     enum status st = keys_file_lock(&lock, path, err);
     if (st != OK)
         return st;
     if (added == NULL || access(path, F_OK) == 0)
         st = keys_file_read(&f, path, err);
-    if (st == OK)
-        st = added != NULL ? keys_file_add(&f, added, err) : keys_file_remove(&f, name, err);
+    if (st == OK && added == NULL)
+        st = keys_file_remove(&f, name, err);
+    else if (st == OK && (st = keys_file_add(&f, added, &why)) != OK)
+        (void)error_set(err, st, "%s: %s", path, why.message);
     if (st == OK) {
         if (added != NULL)
             added->models = NULL; /* the file's now */

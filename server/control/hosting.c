@@ -109,6 +109,12 @@ static bool may_pass(const struct error *why)
     return why->status == ERR_UNAVAILABLE || (why->status == ERR_NOMEM && why->param[0] == '\0');
 }
 
+/* Does a model that cannot be loaded end the start? A sound one for a newer build never does. */
+static bool ends_start(const struct hosting *h, enum status st)
+{
+    return h->starts && h->settings->models_broken == MODELS_BROKEN_REFUSE && st != OK && st != ERR_UNSUPPORTED;
+}
+
 /* A model that there is no room or no memory for now waits, as it is on the disk, until it is asked for; or, if it is
  * loaded, what is loaded of it stays. */
 static void note_not_loaded(struct hosting *h, const struct found_model *found, const struct error *why)
@@ -118,6 +124,8 @@ static void note_not_loaded(struct hosting *h, const struct found_model *found, 
         row != NULL && (row->hosted != NULL || (row->state == MODEL_IDLE && found_model_is_same(&row->found, found)));
     const bool is_idle = may_pass(why) && (waits || note_idle(h, found, NULL) == OK);
     registry_note(h->registry, found->name, is_idle ? MODEL_IDLE : MODEL_FAILED, why->message);
+    if (ends_start(h, why->status))
+        return; /* which says it */
     if (h->starts)
         log_error("model %s: not served: %s", found->name, why->message);
     else
@@ -200,7 +208,7 @@ static enum status take_found(struct hosting *h, const struct found_model *found
         report(whole, is_loaded ? "reloaded" : "loaded", found->name, NULL);
         return OK;
     }
-    if (!is_known) /* so that an administrator sees why it is missing */
+    if (!is_known && note_idle(h, found, NULL) != OK) /* so that an administrator sees why it is missing */
         (void)registry_put(h->registry, found, MODEL_FAILED, TASK_IMAGE_CLASSIFICATION, NULL, NULL);
     note_not_loaded(h, found, err);
     report(whole, "failed", found->name, err);
@@ -262,8 +270,8 @@ static enum status find_all(struct found_model **ret, size_t *count, const struc
     return st;
 }
 
-/* One broken folder need not keep the others from being served, and a sound model for a newer build never does. With no
- * model at all to serve, what was wrong with the first is the error. */
+/* One broken folder need not keep the others from being served. With no model at all to serve, what was wrong with the
+ * first is the error. */
 static enum status load_all(struct hosting *h, struct error *err)
 {
     struct found_model *found = NULL;
@@ -280,7 +288,7 @@ static enum status load_all(struct hosting *h, struct error *err)
         service_manager_starting(LOAD_MS_MAX, loading);
         const enum status taken = take_found(h, &found[i], &nowhere, &why);
         served += taken == OK;
-        goes_on = taken == OK || taken == ERR_UNSUPPORTED || h->settings->models_broken != MODELS_BROKEN_REFUSE;
+        goes_on = !ends_start(h, taken);
         if (!goes_on || (taken != OK && st == OK)) {
             st = taken;
             if (err != NULL)

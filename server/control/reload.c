@@ -169,7 +169,7 @@ enum status reload_run(struct reload *r, json_t **ret, struct error *err)
 {
     service_manager_reloading();
     const enum status st = read_all(r, ret, err);
+    note_outcome(st == OK); /* before whoever waits for the reload goes on, perhaps to look at the metrics */
     service_manager_ready();
-    note_outcome(st == OK);
     return st;
 }

@@ -164,12 +164,24 @@ static bool parse_node(struct proxies_address *ret, const struct list_item *item
 
 void proxies_read_forwarded(const struct proxies *p, struct proxies_address *named, const char *value)
 {
-    struct list_item item;
-    while (list_next(&value, &item)) {
-        struct proxies_address next;
-        if (!parse_node(&next, &item))
-            named->family = AF_UNSPEC;
-        else if (named->family == AF_UNSPEC || !proxies_trust(p, &next))
-            *named = next;
+    struct proxies_address last = {.family = AF_UNSPEC}, next;
+    /* From right to left, as whatever stands left of the first that is not trusted was written by a client, at length
+     * perhaps. */
+    for (const char *begin = value + strlen(value);; begin--) {
+        struct list_item item;
+        while (begin > value && begin[-1] != ',')
+            begin--;
+        (void)list_next(&(const char *){begin}, &item);
+        const bool is_node = parse_node(&next, &item);
+        if (is_node)
+            last = next;
+        if (!is_node || !proxies_trust(p, &next)) {
+            *named = last;
+            return;
+        }
+        if (begin == value)
+            break;
     }
+    if (named->family == AF_UNSPEC)
+        *named = last;
 }

@@ -122,7 +122,8 @@ static enum status read_record(struct precision_record *ret, bool *found, const 
                     "measure", &measure, "samples", &samples, "values", &values) != 0 ||
         strcmp(format, "aftd-precision") != 0 || version != 1 || samples < 0 ||
         strlen(digest) != 2 * sizeof ret->digest ||
-        base16_decode_update(&base16, &bytes, ret->digest, strlen(digest), digest) == 0) {
+        base16_decode_update(&base16, &bytes, ret->digest, strlen(digest), digest) == 0 ||
+        bytes != sizeof ret->digest || base16_decode_final(&base16) == 0) { /* blanks are passed over */
         json_decref(root);
         return refuse_record(path, "it is not a record of precisions, version 1", err);
     }

@@ -64,7 +64,12 @@ static void keys_are_made_listed_and_taken_back(void **state)
          "one  native,openai,inference  all models\ntwo  openai,admin  a,b  0.5 requests/s  1000 bytes/s  priority up "
          "to 100\n",
          ""},
-        {"the same name", {"key", "add", "one", "--file", file}, NULL, 1, "", "another key named \"one\""},
+        {"the same name",
+         {"key", "add", "one", "--file", file},
+         NULL,
+         1,
+         "",
+         "keys.json: there is another key named \"one\""},
         {"remove", {"key", "remove", "one", "--file", file}, NULL, 0, "", ""},
         {"remove again", {"key", "remove", "one", "--file", file}, NULL, 1, "", "no key is named \"one\""},
         {"list again", {"key", "list", "--file", file}, NULL, 0, "two  openai,admin  a,b", ""},

@@ -231,6 +231,9 @@ static void a_broken_folder_ends_the_start_where_it_is_to(void **state)
     (void)snprintf(models, sizeof models, "--models-dir=%s", models_folder);
     assert_int_equal(daemon_try_start(&administered, (const char *const[]){models, "--models-broken=refuse", NULL}), 1);
     daemon_await_log(&administered, "/bad");
+    char *log = daemon_log(&administered);
+    assert_null(strstr(log, "not served")); /* nothing is: it is told once */
+    free(log);
     daemon_clear(&administered);
     model_folder_drop(models_folder, "good"); /* the last one */
     assert_int_equal(daemon_try_start(&administered, (const char *const[]){models, NULL}), 1);

@@ -302,10 +302,10 @@ static void lines_are_bounded_and_stay_valid(void **state)
         const size_t length = strlen(fillers[i]);
         for (size_t at = 0; at + length < sizeof text; at += length)
             memcpy(text + at, fillers[i], length + 1);
-        const struct log_request r = {text,      text, text, text,        text,      text,      text,
-                                      text,      text, text, 4294967295u, INT64_MAX, INT64_MAX, INT64_MAX,
-                                      INT64_MAX, 9e14, 9e14, 9e14,        9e14,      false};
         for (unsigned format = LOG_FORMAT_TEXT; format <= LOG_FORMAT_JSON; format++) {
+            const uint64_t most = format == LOG_FORMAT_JSON ? INT64_MAX : UINT64_MAX; /* that jansson reads */
+            const struct log_request r = {text,        text, text, text, text, text, text, text, text, text,
+                                          4294967295u, most, most, most, most, 9e14, 9e14, 9e14, 9e14, false};
             char *lines[] = {capture_message((enum log_format)format, text),
                              capture_request((enum log_format)format, &r)};
             for (size_t j = 0; j < ARRAY_LEN(lines); j++) {

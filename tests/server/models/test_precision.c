@@ -241,6 +241,9 @@ static void a_broken_record_is_an_error(void **state)
         "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": "
         "\"x123456789012345678901234567890123456789012345678901234567890123\", \"measure\": \"bits\", \"samples\": 1, "
         "\"values\": {\"f32\": 1, \"bf16\": 1, \"int8\": 1}}",
+        "{\"format\": \"aftd-precision\", \"version\": 1, \"sha256\": "
+        "\"01234567890123456789012345678901234567890123456789012345678901  \", \"measure\": \"bits\", \"samples\": 1, "
+        "\"values\": {\"f32\": 1, \"bf16\": 1, \"int8\": 1}}",
     };
     for (size_t i = 0; i < LENGTH(texts); i++) {
         struct precision_choice got;
