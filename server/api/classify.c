@@ -38,7 +38,7 @@ struct fields {
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"text", FIELD_TEXT, AT(text), FIELD_RANGE(0, HTTP_BODY_MAX), .what = "a string"},
-    {"images", FIELD_OTHER, AT(images), .read = request_images_read, .expected = request_images_expect},
+    {"images", FIELD_OTHER, AT(images), .read = request_images_read, .what = REQUEST_IMAGES_EXPECTED},
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX), .what = "the name of a model"},
     {"top_k", FIELD_INTEGER, AT(top_k), FIELD_RANGE(1, CLASSIFY_TOP_K_MAX)},
     {"size", FIELD_NAME, AT(size), FIELD_RANGE(1, HTTP_URL_MAX), .what = "native or HxW in pixels"},

@@ -46,19 +46,14 @@ static bool read_format(const json_t *value, void *to)
     return *(bool *)to || strcmp(word, "float") == 0;
 }
 
-static void expect_format(char *out, size_t size)
-{
-    (void)snprintf(out, size, "\"float\" or \"base64\"");
-}
-
 #define AT(member) .offset = offsetof(struct fields, member)
 static const struct field table[] = {
     {"model", FIELD_NAME, AT(model), FIELD_RANGE(1, MODEL_WISH_MAX)},
-    {"input", FIELD_OTHER, AT(input), .read = prompts_read, .expected = prompts_expect},
-    {"images", FIELD_OTHER, AT(images), .read = request_images_read, .expected = request_images_expect},
-    {"encoding_format", FIELD_OTHER, AT(base64), .read = read_format, .expected = expect_format},
+    {"input", FIELD_OTHER, AT(input), .read = prompts_read, .what = PROMPTS_EXPECTED},
+    {"images", FIELD_OTHER, AT(images), .read = request_images_read, .what = REQUEST_IMAGES_EXPECTED},
+    {"encoding_format", FIELD_OTHER, AT(base64), .read = read_format, .what = "\"float\" or \"base64\""},
     {"dimensions", FIELD_INTEGER, AT(dimensions), FIELD_RANGE(1, MODEL_DIM_MAX)},
-    {"priority", FIELD_OTHER, AT(priority), .read = generate_read_priority, .expected = generate_expect_priority},
+    {"priority", FIELD_OTHER, AT(priority), .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED},
     {"timeout_ms", FIELD_INTEGER, AT(timeout_ms), FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout},
     {"user", FIELD_TEXT, AT(user), FIELD_RANGE(0, OPENAI_USER_MAX)},
 };

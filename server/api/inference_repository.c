@@ -92,17 +92,12 @@ static bool read_object(const json_t *value, void *to)
     return json_is_object(value);
 }
 
-static void expect_object(char *out, size_t size)
-{
-    (void)snprintf(out, size, "an object");
-}
-
 struct change_request {
     json_t *parameters; /* borrowed; NULL: none */
 };
 static const struct field change_table[] = {{"parameters", FIELD_OTHER,
                                              .offset = offsetof(struct change_request, parameters), .read = read_object,
-                                             .expected = expect_object}};
+                                             .what = "an object"}};
 const struct field_list inference_change_fields = {change_table, 1};
 
 struct unload_parameters {

@@ -26,12 +26,6 @@ bool request_images_read(const json_t *value, void *to)
     return true;
 }
 
-void request_images_expect(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a list of 1 to %d strings: each a picture in base64, or as a data URI",
-                   CLASSIFY_INPUTS_MAX);
-}
-
 /* A picture in base64, or "data:image/png;base64,...". Its bytes are put at *room: of the body, whose text is the
  * JSON's by now, and which was longer. */
 static enum status add(struct classify_request *r, const json_t *value, uint8_t **room, const char *param,

@@ -32,11 +32,6 @@ bool chat_messages_are_list(const json_t *value, void *to)
     return json_array_size(value) >= 1 && json_array_size(value) <= CHAT_MESSAGES_MAX;
 }
 
-void chat_messages_expect(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a list of 1 to %d messages, each with \"role\" and \"content\"", CHAT_MESSAGES_MAX);
-}
-
 /* ---- contents --------------------------------------------------------------------------------------------------- */
 
 /* `param`: where the value is, as messages[1].content. value NULL: it is missing. */

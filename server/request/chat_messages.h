@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "config/status.h"
+#include "server/request/fields.h"
 #include "weights/chat_template.h"
 
 struct chat_messages {
@@ -17,7 +18,8 @@ struct chat_messages {
 
 /* FIELD_OTHER: a list of 1 to CHAT_MESSAGES_MAX, into a const json_t *. What is in it, chat_messages_read reads. */
 bool chat_messages_are_list(const json_t *value, void *to);
-void chat_messages_expect(char *out, size_t size);
+#define CHAT_MESSAGES_EXPECTED \
+    "a list of 1 to " FIELD_DIGITS(CHAT_MESSAGES_MAX) " messages, each with \"role\" and \"content\""
 
 /* Each is {"role", "content"}: the roles system, developer, which is system's newer name, user and assistant; a content
  * is a string or a list of {"type": "text", "text"}, which are joined. All contents have at most GENERATE_PROMPT_MAX

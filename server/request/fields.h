@@ -22,6 +22,9 @@ enum field_kind {
     FIELD_OTHER,   /* whatever `read` makes of it */
 };
 #define FIELD_RANGE(from, to) .min = (from), .max = (to)
+/* The digits of a limit that is a plain number, for a field's `what`. */
+#define FIELD_DIGITS(limit) FIELD_DIGITS_OF(limit)
+#define FIELD_DIGITS_OF(number) #number
 enum field_switch { FIELD_UNSAID, FIELD_FALSE, FIELD_TRUE };
 
 struct field {
@@ -30,10 +33,10 @@ struct field {
     bool exclusive; /* min itself is not allowed */
     size_t offset;  /* of the value in the request's struct */
     double min, max;
-    const char *what;                            /* what is expected, in words; NULL: kind and range say it */
+    const char *what;                            /* what is expected, in words; NULL: kind and range say it, which
+                                                  * those of FIELD_OTHER do not */
     double (*max_set)(const struct settings *s); /* the upper bound, if it is a setting; NULL: max */
     bool (*read)(const json_t *value, void *to); /* FIELD_OTHER: false if it is not what is expected */
-    void (*expected)(char *out, size_t size);    /* FIELD_OTHER: describes it in words */
 };
 
 /* A table, as routes and /openapi.json refer to it. */

@@ -46,12 +46,6 @@ bool generate_read_stops(const json_t *value, void *arg)
     return true;
 }
 
-void generate_expect_stops(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a string, or a list of at most %d strings, each of 1 to %d bytes", GENERATE_STOPS_MAX,
-                   GENERATE_STOP_BYTES_MAX);
-}
-
 bool generate_read_overflow(const json_t *value, void *arg)
 {
     static const char *const words[] = {"shift", "stop", "refuse"};
@@ -62,11 +56,6 @@ bool generate_read_overflow(const json_t *value, void *arg)
             return true;
         }
     return false;
-}
-
-void generate_expect_overflow(char *out, size_t size)
-{
-    (void)snprintf(out, size, "\"shift\", \"stop\" or \"refuse\"");
 }
 
 static const struct {
@@ -94,12 +83,6 @@ bool generate_read_priority(const json_t *value, void *arg)
     return false;
 }
 
-void generate_expect_priority(char *out, size_t size)
-{
-    (void)snprintf(out, size, "\"low\", \"normal\" or \"high\", or a whole number from %d to %d", QUEUE_PRIORITY_MIN,
-                   QUEUE_PRIORITY_MAX);
-}
-
 /* The byte that a key of logit_bias names; BYTE_VALUES: none. */
 static size_t byte_of(const char *key)
 {
@@ -123,12 +106,6 @@ bool generate_read_bias(const json_t *value, void *arg)
     return json_is_object(value);
 }
 
-void generate_expect_bias(char *out, size_t size)
-{
-    (void)snprintf(out, size, "an object of bytes, \"0\" to \"255\", each with a number from %d to %d",
-                   -SAMPLER_BIAS_MAX, SAMPLER_BIAS_MAX);
-}
-
 bool generate_read_allowed(const json_t *value, void *arg)
 {
     size_t i;
@@ -140,12 +117,6 @@ bool generate_read_allowed(const json_t *value, void *arg)
             return false;
     }
     return json_is_string(value) ? json_string_length(value) > 0 : json_array_size(value) > 0;
-}
-
-void generate_expect_allowed(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a string of at least one character, or a list of at least one byte (0 to %d)",
-                   BYTE_VALUES - 1);
 }
 
 void generate_set_bias(struct sampler_options *o, const json_t *value)
@@ -204,19 +175,19 @@ enum status generate_check_sampler(const struct sampler_options *o, struct error
     X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))     \
     X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                  \
     X("prompt_base64", FIELD_TEXT, prompt_base64, FIELD_RANGE(0, BASE64_ENCODE_RAW_LENGTH(GENERATE_PROMPT_MAX)))      \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)        \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)          \
     X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
-    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .expected = generate_expect_overflow)
+    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .what = GENERATE_OVERFLOW_EXPECTED)
 /* The fields that say how a text begins and how its bytes are drawn. */
-#define BEGINNING(X)                                                                                                   \
-    COMMON(X)                                                                                                          \
-    X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .expected = generate_expect_bias)             \
-    X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .expected = generate_expect_allowed) \
+#define BEGINNING(X)                                                                                                 \
+    COMMON(X)                                                                                                        \
+    X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED)             \
+    X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .what = GENERATE_ALLOWED_EXPECTED) \
     X("state", FIELD_TEXT, state, FIELD_RANGE(1, BASE64_ENCODE_RAW_LENGTH(STATE_BYTES_MAX)))
 static const struct field table[] = {
     PROMPT(ROW){"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
                 .max_set = field_max_tokens},
-    {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
+    {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .what = GENERATE_STOPS_EXPECTED},
     {"stream", FIELD_SWITCH, AT(stream), FIELD_RANGE(0, 0)},
     BEGINNING(ROW){"n", FIELD_INTEGER, AT(n), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},

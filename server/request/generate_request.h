@@ -60,22 +60,30 @@ void generate_request_clear(struct generate_request *r); /* zeroed is fine */
 
 /* FIELD_OTHER: stop strings, into a struct stop_set. */
 bool generate_read_stops(const json_t *value, void *to);
-void generate_expect_stops(char *out, size_t size);
+#define GENERATE_STOPS_EXPECTED                                                                                \
+    "a string, or a list of at most " FIELD_DIGITS(GENERATE_STOPS_MAX) " strings, each of 1 to " FIELD_DIGITS( \
+        GENERATE_STOP_BYTES_MAX) " bytes"
 /* context_overflow, into an enum context_overflow. */
 enum context_overflow { OVERFLOW_SHIFT, OVERFLOW_STOP, OVERFLOW_REFUSE };
 bool generate_read_overflow(const json_t *value, void *to);
-void generate_expect_overflow(char *out, size_t size);
+#define GENERATE_OVERFLOW_EXPECTED "\"shift\", \"stop\" or \"refuse\""
 /* logit_bias and allowed_bytes, into a const json_t *; and what was read into the sampler's options. */
 bool generate_read_bias(const json_t *value, void *to);
-void generate_expect_bias(char *out, size_t size);
+#define GENERATE_BIAS_EXPECTED                                                      \
+    "an object of bytes, \"0\" to \"255\", each with a number from -" FIELD_DIGITS( \
+        SAMPLER_BIAS_MAX) " to " FIELD_DIGITS(SAMPLER_BIAS_MAX)
 void generate_set_bias(struct sampler_options *o, const json_t *value);
 bool generate_read_allowed(const json_t *value, void *to);
-void generate_expect_allowed(char *out, size_t size);
+#define GENERATE_ALLOWED_EXPECTED "a string of at least one character, or a list of at least one byte (0 to 255)"
 void generate_set_allowed(struct sampler_options *o, const json_t *value);
 /* Errors: ERR_ARGUMENT (param "allowed_bytes"): nothing could be drawn. */
 enum status generate_check_sampler(const struct sampler_options *o, struct error *err);
 /* priority, a word or a number, into an int32_t. */
 bool generate_read_priority(const json_t *value, void *to);
-void generate_expect_priority(char *out, size_t size);
+#define GENERATE_PRIORITY_EXPECTED                                                                                    \
+    "\"low\", \"normal\" or \"high\", or a whole number from -" FIELD_DIGITS(QUEUE_PRIORITY_MAX) " to " FIELD_DIGITS( \
+        QUEUE_PRIORITY_MAX)
+_Static_assert(QUEUE_PRIORITY_MIN + QUEUE_PRIORITY_MAX == 0 && BYTE_VALUES == UINT8_MAX + 1,
+               "what is expected, in words");
 
 #endif

@@ -27,20 +27,10 @@ static bool read_object(const json_t *value, void *to)
     return json_is_object(value);
 }
 
-static void expect_object(char *out, size_t size)
-{
-    (void)snprintf(out, size, "an object");
-}
-
 static bool read_tensors(const json_t *value, void *to)
 {
     *(const json_t **)to = value;
     return json_array_size(value) >= 1 && json_array_size(value) <= INFERENCE_TENSORS_MAX;
-}
-
-static void expect_tensors(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a list of 1 to %d objects", INFERENCE_TENSORS_MAX);
 }
 
 static bool read_list(const json_t *value, void *to)
@@ -49,22 +39,12 @@ static bool read_list(const json_t *value, void *to)
     return json_is_array(value);
 }
 
-static void expect_list(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a list");
-}
-
 /* What clients send of their own accord and means nothing here. */
 static bool read_anything(const json_t *value, void *to)
 {
     (void)value;
     (void)to;
     return true;
-}
-
-static void expect_anything(char *out, size_t size)
-{
-    (void)snprintf(out, size, "anything");
 }
 
 struct head {
@@ -84,26 +64,26 @@ struct parameters {
     enum field_switch binary_data;
 };
 
-#define OBJECT(kind, member)                                                                                          \
-    {                                                                                                                 \
-#member, FIELD_OTHER, .offset = offsetof(struct kind, member), .read = read_object, .expected = expect_object \
+#define OBJECT(kind, member)                                                                                    \
+    {                                                                                                           \
+#member, FIELD_OTHER, .offset = offsetof(struct kind, member), .read = read_object, .what = "an object" \
     }
-#define TENSORS(member)                                                                      \
-    {                                                                                        \
-#member, FIELD_OTHER, .offset = offsetof(struct head, member), .read = read_tensors, \
-                              .expected = expect_tensors                                     \
+#define TENSORS(member)                                                                                \
+    {                                                                                                  \
+#member, FIELD_OTHER, .offset = offsetof(struct head, member), .read = read_tensors,           \
+                              .what = "a list of 1 to " FIELD_DIGITS(INFERENCE_TENSORS_MAX) " objects" \
     }
-#define LIST(member)                                                                                               \
-    {                                                                                                              \
-#member, FIELD_OTHER, .offset = offsetof(struct input, member), .read = read_list, .expected = expect_list \
+#define LIST(member)                                                                                        \
+    {                                                                                                       \
+#member, FIELD_OTHER, .offset = offsetof(struct input, member), .read = read_list, .what = "a list" \
     }
 #define NAME(kind, member)                                                                         \
     {                                                                                              \
 #member, FIELD_NAME, .offset = offsetof(struct kind, member), FIELD_RANGE(1, HTTP_URL_MAX) \
     }
-#define IGNORED(name)                                                         \
-    {                                                                         \
-        name, FIELD_OTHER, .read = read_anything, .expected = expect_anything \
+#define IGNORED(name)                                                \
+    {                                                                \
+        name, FIELD_OTHER, .read = read_anything, .what = "anything" \
     }
 static const struct field head_table[] = {
     {"id", FIELD_NAME, .offset = offsetof(struct head, id), FIELD_RANGE(0, HTTP_URL_MAX)},

@@ -13,7 +13,7 @@
 
 struct settings;
 
-enum { INFERENCE_TENSORS_MAX = 4 }; /* a model has one input and two outputs */
+#define INFERENCE_TENSORS_MAX 4 /* a model has one input and two outputs */
 
 struct inference_wish {
     const char *name;

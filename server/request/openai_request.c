@@ -34,11 +34,6 @@ static bool read_seed(const json_t *value, void *arg)
     return json_is_integer(value);
 }
 
-static void expect_seed(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a whole number from -2^63 to 2^63 - 1");
-}
-
 static bool read_stream_options(const json_t *value, void *arg)
 {
     bool *include_usage = arg;
@@ -55,23 +50,15 @@ static bool read_stream_options(const json_t *value, void *arg)
     return json_is_object(value);
 }
 
-static void expect_stream_options(char *out, size_t size)
-{
-    (void)snprintf(out, size, "an object with \"include_usage\", true or false");
-}
-
 /* ---- what a chat alone has ------------------------------------------------------------------------------------- */
 
+#define CHAT_STOPS_EXPECTED                                                                                \
+    "a string, or a list of at most " FIELD_DIGITS(CHAT_STOPS_MAX) " strings, each of 1 to " FIELD_DIGITS( \
+        GENERATE_STOP_BYTES_MAX) " bytes"
 static bool read_chat_stops(const json_t *value, void *arg)
 {
     const struct stop_set *to = arg;
     return generate_read_stops(value, arg) && to->count <= CHAT_STOPS_MAX;
-}
-
-static void expect_chat_stops(char *out, size_t size)
-{
-    (void)snprintf(out, size, "a string, or a list of at most %d strings, each of 1 to %d bytes", CHAT_STOPS_MAX,
-                   GENERATE_STOP_BYTES_MAX);
 }
 
 /* What is understood and not done is taken where it asks for nothing. `to` is not used. */
@@ -141,24 +128,25 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
     }
 /* The fields that both APIs have, but for the model, which comes first: errors list them in this order. What OpenAI's
  * clients add of their own accord and means nothing here comes last. */
-#define COMMON(X)                                                                                                      \
-    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                                     \
-    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                               \
-    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1))                                                                 \
-    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                      \
-    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                 \
-    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true)  \
-    X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))        \
-    X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))      \
-    X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .expected = generate_expect_bias)             \
-    X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .expected = generate_expect_allowed) \
-    X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                   \
-    X("seed", FIELD_OTHER, seed, .read = read_seed, .expected = expect_seed)                                           \
-    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                               \
-    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options, .expected = expect_stream_options)    \
-    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .expected = generate_expect_overflow) \
-    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .expected = generate_expect_priority)         \
-    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)               \
+#define COMMON(X)                                                                                                     \
+    X("n", FIELD_INTEGER, n, FIELD_RANGE(1, GENERATE_SAMPLES_MAX))                                                    \
+    X("temperature", FIELD_NUMBER, temperature, FIELD_RANGE(0, SAMPLER_TEMPERATURE_MAX))                              \
+    X("top_p", FIELD_NUMBER, top_p, FIELD_RANGE(0, 1))                                                                \
+    X("top_k", FIELD_INTEGER, top_k, FIELD_RANGE(0, BYTE_VALUES))                                                     \
+    X("min_p", FIELD_NUMBER, min_p, FIELD_RANGE(0, 1))                                                                \
+    X("repetition_penalty", FIELD_NUMBER, repetition_penalty, FIELD_RANGE(0, SAMPLER_PENALTY_MAX), .exclusive = true) \
+    X("presence_penalty", FIELD_NUMBER, presence_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))       \
+    X("frequency_penalty", FIELD_NUMBER, frequency_penalty, FIELD_RANGE(-SAMPLER_OFFSET_MAX, SAMPLER_OFFSET_MAX))     \
+    X("logit_bias", FIELD_OTHER, logit_bias, .read = generate_read_bias, .what = GENERATE_BIAS_EXPECTED)              \
+    X("allowed_bytes", FIELD_OTHER, allowed_bytes, .read = generate_read_allowed, .what = GENERATE_ALLOWED_EXPECTED)  \
+    X("utf8", FIELD_SWITCH, utf8, FIELD_RANGE(0, 0))                                                                  \
+    X("seed", FIELD_OTHER, seed, .read = read_seed, .what = "a whole number from -2^63 to 2^63 - 1")                  \
+    X("stream", FIELD_SWITCH, stream, FIELD_RANGE(0, 0))                                                              \
+    X("stream_options", FIELD_OTHER, include_usage, .read = read_stream_options,                                      \
+      .what = "an object with \"include_usage\", true or false")                                                      \
+    X("context_overflow", FIELD_OTHER, overflow, .read = generate_read_overflow, .what = GENERATE_OVERFLOW_EXPECTED)  \
+    X("priority", FIELD_OTHER, priority, .read = generate_read_priority, .what = GENERATE_PRIORITY_EXPECTED)          \
+    X("timeout_ms", FIELD_INTEGER, timeout_ms, FIELD_RANGE(1, UINT32_MAX), .max_set = field_max_timeout)              \
     X("user", FIELD_TEXT, user, FIELD_RANGE(0, OPENAI_USER_MAX))
 #define MODEL                                                          \
     {                                                                  \
@@ -174,21 +162,21 @@ _Static_assert(CHAT_STOPS_MAX + MODEL_CHAT_STOPS_MAX <= GENERATE_STOPS_MAX, "a c
     }
 static const struct field table[] = {
     MODEL,
-    {"prompt", FIELD_OTHER, AT(prompt), .read = prompts_read, .expected = prompts_expect},
+    {"prompt", FIELD_OTHER, AT(prompt), .read = prompts_read, .what = PROMPTS_EXPECTED},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(0, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
     {"best_of", FIELD_INTEGER, AT(best_of), FIELD_RANGE(1, GENERATE_SAMPLES_MAX)},
-    {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .expected = generate_expect_stops},
+    {"stop", FIELD_OTHER, AT(stops), .read = generate_read_stops, .what = GENERATE_STOPS_EXPECTED},
     {"logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     {"echo", FIELD_SWITCH, AT(echo), FIELD_RANGE(0, 0)},
     {"suffix", FIELD_TEXT, AT(suffix), FIELD_RANGE(0, GENERATE_PROMPT_MAX)},
     COMMON(ROW) IGNORED};
 static const struct field chat_table[] = {
     MODEL,
-    {"messages", FIELD_OTHER, AT(messages), .read = chat_messages_are_list, .expected = chat_messages_expect},
+    {"messages", FIELD_OTHER, AT(messages), .read = chat_messages_are_list, .what = CHAT_MESSAGES_EXPECTED},
     {"max_tokens", FIELD_INTEGER, AT(max_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX), .max_set = field_max_tokens},
     {"max_completion_tokens", FIELD_INTEGER, AT(max_completion_tokens), FIELD_RANGE(1, GENERATE_TOKENS_MAX),
      .max_set = field_max_tokens},
-    {"stop", FIELD_OTHER, AT(stops), .read = read_chat_stops, .expected = expect_chat_stops},
+    {"stop", FIELD_OTHER, AT(stops), .read = read_chat_stops, .what = CHAT_STOPS_EXPECTED},
     {"logprobs", FIELD_SWITCH, AT(tells_logprobs), FIELD_RANGE(0, 0)},
     {"top_logprobs", FIELD_INTEGER, AT(logprobs), FIELD_RANGE(0, GENERATE_LIKELIEST_MAX)},
     NOT_DONE("tools", is_empty_list, "null or an empty list: no tools are called here, the answer is text"),
@@ -244,11 +232,9 @@ static enum status check_completion(const struct fields *f, struct error *err)
 static enum status check_chat(struct fields *f, int64_t otherwise, struct error *err)
 {
     const long long older = f->max_tokens, newer = f->max_completion_tokens, top = f->logprobs;
-    if (f->messages == NULL) {
-        char expected[ERROR_MESSAGE_MAX / 2];
-        chat_messages_expect(expected, sizeof expected);
-        return error_set_param(err, ERR_ARGUMENT, "messages", "\"messages\" is missing; expected %s", expected);
-    }
+    if (f->messages == NULL)
+        return error_set_param(err, ERR_ARGUMENT, "messages",
+                               "\"messages\" is missing; expected " CHAT_MESSAGES_EXPECTED);
     if (older != 0 && newer != 0 && older != newer)
         return error_set_param(err, ERR_ARGUMENT, "max_tokens",
                                "\"max_tokens\" is %lld and \"max_completion_tokens\" is %lld; expected one of them: "

@@ -70,14 +70,6 @@ bool prompts_read(const json_t *value, void *to)
     return add_prompts(&p, value);
 }
 
-void prompts_expect(char *out, size_t size)
-{
-    (void)snprintf(
-        out, size,
-        "a string, a list of bytes (0 to 255), or a list of at most %d of either, with at most %d bytes in all",
-        GENERATE_PROMPTS_MAX, GENERATE_PROMPT_MAX);
-}
-
 enum status prompts_copy(struct prompts *ret, const json_t *value, struct error *err)
 {
     struct prompts counted = {0}, p = {0};

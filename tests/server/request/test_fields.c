@@ -34,11 +34,6 @@ static bool read_even(const json_t *value, void *to)
     return true;
 }
 
-static void expect_even(char *out, size_t size)
-{
-    (void)snprintf(out, size, "an even number");
-}
-
 static const struct field table[] = {
     {"text", FIELD_TEXT, .offset = offsetof(struct request, text), FIELD_RANGE(0, 4)},
     {"name", FIELD_NAME, .offset = offsetof(struct request, name), FIELD_RANGE(1, 4)},
@@ -48,7 +43,7 @@ static const struct field table[] = {
     {"number", FIELD_NUMBER, .offset = offsetof(struct request, number), FIELD_RANGE(-0.5, 2)},
     {"above", FIELD_NUMBER, .exclusive = true, .offset = offsetof(struct request, above), FIELD_RANGE(0, 1)},
     {"flag", FIELD_SWITCH, .offset = offsetof(struct request, flag)},
-    {"other", FIELD_OTHER, .offset = offsetof(struct request, other), .read = read_even, .expected = expect_even},
+    {"other", FIELD_OTHER, .offset = offsetof(struct request, other), .read = read_even, .what = "an even number"},
     {"said", FIELD_INTEGER, .offset = offsetof(struct request, whole), FIELD_RANGE(0, 1), .what = "0 or 1, please"},
 };
 
