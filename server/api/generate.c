@@ -56,82 +56,29 @@ static bool is_several(const struct job *j)
 
 /* ---- whole answers --------------------------------------------------------------------------------------------- */
 
-/* One text, assembled from its pieces. */
-struct choice {
-    FILE *text, *raw; /* into the buffers below */
-    char *text_bytes, *raw_bytes;
-    size_t text_size, raw_size;
-    json_t *logprobs; /* NULL: none are reported */
-    json_int_t tokens;
-    enum job_finish finish;
-};
-
-static void choices_free(struct choice *choices, size_t count)
+static bool tell(void *job, struct whole_text *t, const struct text_piece *p)
 {
-    for (size_t i = 0; choices != NULL && i < count; i++) {
-        if (choices[i].text != NULL)
-            (void)fclose(choices[i].text);
-        if (choices[i].raw != NULL)
-            (void)fclose(choices[i].raw);
-        free(choices[i].text_bytes);
-        free(choices[i].raw_bytes);
-        json_decref(choices[i].logprobs);
-    }
-    free(choices);
-}
-
-static bool choice_open(struct choice *c, bool logprobs)
-{
-    c->text = open_memstream(&c->text_bytes, &c->text_size);
-    c->raw = open_memstream(&c->raw_bytes, &c->raw_size);
-    c->logprobs = logprobs ? json_array() : NULL;
-    return c->text != NULL && c->raw != NULL && (!logprobs || c->logprobs != NULL);
-}
-
-/* All that the finished job has generated. NULL for want of memory. */
-static struct choice *read_choices(const struct generation *g, const struct generate_job *j)
-{
-    const uint32_t numbers = j->in.logprobs;
-    struct choice *choices = calloc(j->sample_count, sizeof *choices);
-    struct text_piece p;
-    bool fine = choices != NULL;
-    for (uint32_t i = 0; i < j->sample_count && fine; i++)
-        fine = choice_open(&choices[i], numbers > 0);
-    for (enum job_event event; fine && (event = text_reader_next(g->reader, &p)) != JOB_EVENT_END;) {
-        struct choice *c = event == JOB_EVENT_BYTES || event == JOB_EVENT_SAMPLE_END ? &choices[p.sample] : NULL;
-        if (event == JOB_EVENT_SAMPLE_END)
-            c->finish = p.finish;
-        if (event != JOB_EVENT_BYTES)
-            continue;
-        c->tokens += (json_int_t)p.generated;
-        fine = fwrite(p.text, 1, p.text_bytes, c->text) == p.text_bytes &&
-               (!g->bytes_base64 || fwrite(p.bytes, 1, p.size, c->raw) == p.size) &&
-               (numbers == 0 || generate_append_logprobs(c->logprobs, &p, numbers) == 0);
-    }
-    for (uint32_t i = 0; i < j->sample_count && fine; i++)
-        fine = fflush(choices[i].text) == 0 && fflush(choices[i].raw) == 0;
-    if (fine)
-        return choices;
-    choices_free(choices, j->sample_count);
-    return NULL;
+    const uint32_t numbers = ((const struct generate_job *)job)->in.logprobs;
+    if (numbers > 0 && t->told == NULL)
+        t->told = json_array();
+    return numbers == 0 || generate_append_logprobs(t->told, p, numbers) == 0;
 }
 
 /* Describe one text in `to`. */
-static int describe_choice(json_t *to, const struct generation *g, const struct choice *c, uint32_t index)
+static int describe_text(json_t *to, const struct generation *g, const struct whole_text *t, uint32_t index)
 {
-    int failed = json_object_set_new(to, "text", json_stringn(c->text_bytes, c->text_size));
+    int failed = json_object_set_new(to, "text", json_stringn(t->text, t->text_bytes));
     failed |= json_object_set_new(to, "index", json_integer(index));
-    failed |= json_object_set_new(to, "tokens", json_integer(c->tokens));
-    failed |= json_object_set_new(to, "finish_reason", json_string(job_finish_word(c->finish)));
+    failed |= json_object_set_new(to, "tokens", json_integer((json_int_t)t->generated));
+    failed |= json_object_set_new(to, "finish_reason", json_string(job_finish_word(t->finish)));
     if (g->bytes_base64)
-        failed |= json_object_set_new(to, "bytes_base64",
-                                      generate_describe_base64((const uint8_t *)c->raw_bytes, c->raw_size));
-    if (c->logprobs != NULL)
-        failed |= json_object_set(to, "logprobs", c->logprobs);
+        failed |= json_object_set_new(to, "bytes_base64", generate_describe_base64((const uint8_t *)t->bytes, t->size));
+    if (t->told != NULL)
+        failed |= json_object_set(to, "logprobs", t->told);
     return failed;
 }
 
-static json_t *describe_choices(const struct exchange *x, const struct choice *choices)
+static json_t *describe_texts(const struct exchange *x, const struct whole_text *texts)
 {
     const struct job *j = x->job;
     const struct generate_job *generated = generate_job_of(j);
@@ -139,13 +86,13 @@ static json_t *describe_choices(const struct exchange *x, const struct choice *c
     json_t *whole = json_pack("{s:s}", "model", j->model->model->name);
     int failed = 0;
     if (!is_several(j)) {
-        failed = describe_choice(whole, g, &choices[0], 0);
+        failed = describe_text(whole, g, &texts[0], 0);
     } else {
         json_t *list = json_array();
         failed = json_object_set_new(whole, "choices", list);
         for (uint32_t i = 0; i < generated->sample_count && failed == 0; i++) {
             json_t *one = json_object();
-            failed |= describe_choice(one, g, &choices[i], i);
+            failed |= describe_text(one, g, &texts[i], i);
             failed |= json_array_append_new(list, one);
         }
     }
@@ -169,11 +116,11 @@ static void answer_whole(struct exchange *x)
         reply_send_job_error(x, j);
         return;
     }
-    struct choice *choices = read_choices(x->api->state, generate_job_of(j));
-    json_t *answer = choices != NULL ? describe_choices(x, choices) : NULL;
+    const struct generation *g = x->api->state;
+    const struct whole_text *texts = text_reader_read_all(g->reader, g->bytes_base64, tell, generate_job_of(j));
+    json_t *answer = texts != NULL ? describe_texts(x, texts) : NULL;
     generate_session_end(x, answer != NULL);
     reply_send_json(x, 200, answer);
-    choices_free(choices, generate_job_of(j)->sample_count);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */

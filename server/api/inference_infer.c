@@ -137,40 +137,10 @@ static void answer_classes(struct exchange *x)
     send(x, &reply);
 }
 
-/* One text, assembled from its pieces: as UTF-8, and its exact bytes. */
-struct written {
-    FILE *text, *bytes; /* into the buffers below */
-    char *text_at, *bytes_at;
-    size_t text_size, size;
-    enum job_finish finish;
-};
-
-static bool read_written(struct text_reader *reader, struct written *texts, size_t count)
-{
-    struct text_piece p;
-    bool fine = true;
-    for (size_t i = 0; i < count; i++) {
-        texts[i].text = open_memstream(&texts[i].text_at, &texts[i].text_size);
-        texts[i].bytes = open_memstream(&texts[i].bytes_at, &texts[i].size);
-        fine = fine && texts[i].text != NULL && texts[i].bytes != NULL;
-    }
-    for (enum job_event event; fine && (event = text_reader_next(reader, &p)) != JOB_EVENT_END;) {
-        if (event == JOB_EVENT_SAMPLE_END)
-            texts[p.sample].finish = p.finish;
-        if (event == JOB_EVENT_BYTES)
-            fine = fwrite(p.text, 1, p.text_bytes, texts[p.sample].text) == p.text_bytes &&
-                   fwrite(p.bytes, 1, p.size, texts[p.sample].bytes) == p.size;
-    }
-    for (size_t i = 0; i < count && fine; i++)
-        fine = fflush(texts[i].text) == 0 && fflush(texts[i].bytes) == 0;
-    return fine;
-}
-
 static void answer_texts(struct exchange *x)
 {
     const struct job *j = x->job;
     const struct inference *s = x->api->state;
-    struct written texts[GENERATE_SAMPLES_MAX] = {0};
     struct inference_text out[GENERATE_SAMPLES_MAX], finishes[GENERATE_SAMPLES_MAX];
     const size_t count = generate_job_of(j)->sample_count;
     struct inference_wish how;
@@ -181,10 +151,11 @@ static void answer_texts(struct exchange *x)
     }
     struct inference_reply reply;
     inference_reply_begin(&reply);
-    reply.failed |= !read_written(s->reader, texts, count);
-    for (size_t i = 0; i < count; i++) {
+    const struct whole_text *texts = text_reader_read_all(s->reader, true, NULL, NULL);
+    reply.failed |= texts == NULL;
+    for (size_t i = 0; i < count && texts != NULL; i++) {
         const char *word = job_finish_word(texts[i].finish);
-        out[i] = (struct inference_text){texts[i].text_at, texts[i].text_size, texts[i].bytes_at, texts[i].size};
+        out[i] = (struct inference_text){texts[i].text, texts[i].text_bytes, texts[i].bytes, texts[i].size};
         finishes[i] = (struct inference_text){word, strlen(word), word, strlen(word)};
     }
     if (wants(&s->request, INFERENCE_TEXT, &how))
@@ -192,14 +163,6 @@ static void answer_texts(struct exchange *x)
     if (wants(&s->request, INFERENCE_FINISH_REASON, &how))
         inference_reply_add_texts(&reply, how.name, how.binary, finishes, count, 0);
     send(x, &reply);
-    for (size_t i = 0; i < count; i++) {
-        if (texts[i].text != NULL)
-            (void)fclose(texts[i].text);
-        if (texts[i].bytes != NULL)
-            (void)fclose(texts[i].bytes);
-        free(texts[i].text_at);
-        free(texts[i].bytes_at);
-    }
 }
 
 /* ---- the request: what all models have in common ----------------------------------------------------------------- */

@@ -39,6 +39,7 @@ struct text_reader {
     char *text;                         /* [UTF8_GROWTH * (UTF8_INCOMPLETE_MAX + size_max)] */
     enum pending pending;               /* what was read and is to be passed on next */
     struct generate_reading reading;
+    struct whole_text *whole; /* [sample_count]; NULL unless they are read so */
 };
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
@@ -130,6 +131,17 @@ void text_reader_free(struct text_reader *r)
 {
     if (r == NULL)
         return;
+    for (uint32_t i = 0; r->whole != NULL && i < r->job->sample_count; i++) {
+        struct whole_text *t = &r->whole[i];
+        if (t->to_text != NULL)
+            (void)fclose(t->to_text);
+        if (t->to_bytes != NULL)
+            (void)fclose(t->to_bytes);
+        free(t->text);
+        free(t->bytes);
+        json_decref(t->told);
+    }
+    free(r->whole);
     rows_free(&r->prompt);
     rows_free(&r->read);
     rows_free(&r->held);
@@ -264,4 +276,43 @@ enum job_event text_reader_next(struct text_reader *r, struct text_piece *p)
             return JOB_EVENT_SAMPLE_END;
         }
     }
+}
+
+/* ---- whole texts ------------------------------------------------------------------------------------------------- */
+
+static bool begin_whole(struct whole_text *t, uint32_t sample, bool bytes, text_teller *tell, void *arg)
+{
+    const struct text_piece nothing = {.sample = sample};
+    t->to_text = open_memstream(&t->text, &t->text_bytes);
+    t->to_bytes = bytes ? open_memstream(&t->bytes, &t->size) : NULL;
+    return t->to_text != NULL && (!bytes || t->to_bytes != NULL) && (tell == NULL || tell(arg, t, &nothing));
+}
+
+static bool add_piece(struct whole_text *t, const struct text_piece *p, size_t numbers, text_teller *tell, void *arg)
+{
+    for (size_t i = p->size - p->generated; numbers > 0 && i < p->size; i++)
+        t->logprob += (double)p->logprobs[i * numbers];
+    t->generated += p->generated;
+    return fwrite(p->text, 1, p->text_bytes, t->to_text) == p->text_bytes &&
+           (t->to_bytes == NULL || fwrite(p->bytes, 1, p->size, t->to_bytes) == p->size) &&
+           (tell == NULL || tell(arg, t, p));
+}
+
+const struct whole_text *text_reader_read_all(struct text_reader *r, bool bytes, text_teller *tell, void *arg)
+{
+    const uint32_t count = r->job->sample_count;
+    struct text_piece p;
+    r->whole = calloc(count, sizeof *r->whole);
+    bool fine = r->whole != NULL;
+    for (uint32_t i = 0; i < count && fine; i++)
+        fine = begin_whole(&r->whole[i], i, bytes, tell, arg);
+    for (enum job_event event; fine && (event = text_reader_next(r, &p)) != JOB_EVENT_END;) {
+        if (event == JOB_EVENT_SAMPLE_END)
+            r->whole[p.sample].finish = p.finish;
+        else if (event == JOB_EVENT_BYTES)
+            fine = add_piece(&r->whole[p.sample], &p, r->numbers, tell, arg);
+    }
+    for (uint32_t i = 0; i < count && fine; i++) /* closing them would not tell that memory lacked */
+        fine = fflush(r->whole[i].to_text) == 0 && (!bytes || fflush(r->whole[i].to_bytes) == 0);
+    return fine ? r->whole : NULL;
 }

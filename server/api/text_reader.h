@@ -4,9 +4,11 @@
 #ifndef SERVER_API_TEXT_READER_H
 #define SERVER_API_TEXT_READER_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "config/status.h"
 #include "server/kinds/generate.h"
@@ -42,5 +44,22 @@ size_t text_reader_to_skip(const struct text_reader *r);
 
 /* The job's next event, as from generate_read. */
 enum job_event text_reader_next(struct text_reader *r, struct text_piece *p);
+
+/* A text, assembled from its pieces. */
+struct whole_text {
+    char *text, *bytes; /* valid UTF-8 [text_bytes]; what it stands for [size], NULL unless that is asked for */
+    size_t text_bytes, size;
+    size_t generated; /* of these bytes */
+    double logprob;   /* of all the generated ones together, if the job reports them */
+    enum job_finish finish;
+    json_t *told;             /* whatever `tell` makes of the pieces' log probabilities; NULL: nothing */
+    FILE *to_text, *to_bytes; /* that these lie in */
+};
+/* Called with each piece of a text, and first with one of nothing, without log probabilities. False for want of
+ * memory. */
+typedef bool text_teller(void *arg, struct whole_text *t, const struct text_piece *p);
+/* All texts of a job that has finished, [sample_count], instead of reading it piece by piece. They are the reader's,
+ * until text_reader_free. `tell` may be NULL. NULL for want of memory. */
+const struct whole_text *text_reader_read_all(struct text_reader *r, bool bytes, text_teller *tell, void *arg);
 
 #endif
